@@ -1,4 +1,4 @@
-//! How long `pub` waits, when its input has ended, for a broker that is away.
+//! The limit for the time that `pub` waits for an offline broker after the end of its input.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -7,37 +7,37 @@ use rbmq::{ConfirmLevel, PublisherWaitError, TopicWriter};
 
 use super::failure::Failure;
 
-/// How often a broker is looked for at most.
-const LOOK: Duration = Duration::from_millis(50);
+/// The shortest time between two checks of the broker.
+const STEP: Duration = Duration::from_millis(50);
 
-/// A broker that is away for too long. One that is there may have to wait for its subscribers; what a stuck one of them
-/// may cost is its configuration's business (`session.block_timeout_ms`).
-pub(super) struct Absence {
+/// Measures how long the broker is offline. A broker that is online may wait for its subscribers; its configuration limits that
+/// time (`session.block_timeout_ms`).
+pub(super) struct OfflineTimer {
     limit: Duration,
-    /// At which level it is told what is confirmed; none: what the broker has.
+    /// The level whose confirmed position the failure reports; none: the accepted position.
     level: Option<ConfirmLevel>,
-    /// When it was last there, or took something.
+    /// When the broker was last online, or accepted records.
     since: Cell<Instant>,
-    looked: Cell<Instant>,
-    /// The most that any broker had.
-    had: Cell<u64>,
+    checked: Cell<Instant>,
+    /// The largest position that a broker has accepted.
+    accepted: Cell<u64>,
 }
 
-impl Absence {
+impl OfflineTimer {
     pub(super) fn new(limit: Duration, level: Option<ConfirmLevel>) -> Self {
         let now = Instant::now();
-        Self { limit, level, since: Cell::new(now), looked: Cell::new(now), had: Cell::new(0) }
+        Self { limit, level, since: Cell::new(now), checked: Cell::new(now), accepted: Cell::new(0) }
     }
 
-    /// Looks whether the broker is there; fails if it has not been for too long.
-    pub(super) fn look(&self, writer: &TopicWriter) -> Result<(), Failure> {
-        if self.looked.get().elapsed() < LOOK {
+    /// Fails if the broker has been offline for too long.
+    pub(super) fn check(&self, writer: &TopicWriter) -> Result<(), Failure> {
+        if self.checked.get().elapsed() < STEP {
             return Ok(());
         }
         let flushed = writer.flush(Some(Duration::ZERO));
-        self.looked.set(Instant::now());
+        self.checked.set(Instant::now());
         match flushed {
-            Err(error) => self.check(writer, error),
+            Err(error) => self.on_flush_error(writer, error),
             Ok(()) => {
                 self.since.set(Instant::now());
                 Ok(())
@@ -45,19 +45,23 @@ impl Absence {
         }
     }
 
-    /// What a flush that was not done says about the broker. A refusal is for those to tell who wait for something.
-    pub(super) fn check(&self, writer: &TopicWriter, error: PublisherWaitError) -> Result<(), Failure> {
+    /// Learns from a flush that failed. Refusals are reported by the calls that wait for confirmations.
+    pub(super) fn on_flush_error(
+        &self,
+        writer: &TopicWriter,
+        error: PublisherWaitError,
+    ) -> Result<(), Failure> {
         let PublisherWaitError::NotAccepted { topic, confirmed, end, last_error, .. } = error else {
             return Ok(());
         };
-        let had = self.had.get().max(confirmed);
-        if last_error.is_none() || had > self.had.replace(had) {
+        let accepted = self.accepted.get().max(confirmed);
+        if last_error.is_none() || accepted > self.accepted.replace(accepted) {
             self.since.set(Instant::now());
         }
         if self.since.get().elapsed() < self.limit {
             return Ok(());
         }
-        // A broker that is not there has nothing; what was confirmed by one that was is confirmed all the same.
+        // An offline broker has accepted nothing. Earlier confirmations stay valid.
         let confirmed = self.level.map_or(confirmed, |level| writer.confirmed(level));
         let waited = self.limit;
         Err(Failure::failed(PublisherWaitError::NotAccepted { topic, confirmed, end, waited, last_error }))

@@ -1,6 +1,6 @@
-//! What `sub` says about its beginning when nothing comes: nobody is there yet, all is over, a position is none.
+//! Messages of `sub` about its start: no publisher yet, a topic that was closed before, a position without messages.
 //!
-//! Nothing here is told after a connection was lost: receiving then goes on, and no longer begins.
+//! After a connection was lost, receiving resumes and does not start. Then there are no such messages.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -10,40 +10,40 @@ use rbmq::{Batch, Framing, Notice, ReceiveError, StartFrom, TopicFilter, TopicNa
 use rocketbufs::{Epoch, Position};
 use tracing::warn;
 
-/// Who is there has answered by then: nobody waits for it, a slower answer costs a line that was not needed.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Topics that exist are announced within this time. A slower answer costs only a needless message.
+const DELAY: Duration = Duration::from_secs(1);
 
-/// Most topics that a line names.
-const NAMED: usize = 3;
+/// The most topics that a message names.
+const MAX_NAMED: usize = 3;
 
-/// A log of which nothing came yet.
+/// A log without a message so far.
 struct Silent {
     topic: TopicName,
     start: Position,
-    /// Whether somebody gave `start` as a number.
+    /// Whether the command line has `start` as a number.
     asked: bool,
     since: Instant,
     told: bool,
 }
 
-/// How the subscriptions of a command begin.
+/// The starts of the subscriptions.
 pub(super) struct Beginnings {
     since: Instant,
-    /// Where what each filter matches begins, in the order of the arguments; none if nothing is to be said about that
-    /// (it goes on where an output ends).
+    /// The start of each filter, in the order of the arguments; none if the filter continues an output.
     from: Vec<(TopicFilter, Option<StartFrom>)>,
-    /// Filters that match no publisher's topic, in the order of the arguments; empty when that was told.
+    /// Filters that match no topic so far, in the order of the arguments. Empty once they were reported.
     absent: Vec<TopicFilter>,
-    /// Logs that the arguments name and that are not here, so far.
+    /// Logs that the arguments name and that were not announced so far.
     unknown: Vec<Epoch>,
-    /// Whether other logs than those are here.
+    /// Whether other logs were announced.
     others: bool,
     silent: HashMap<Epoch, Silent>,
-    /// Topics of which was told that they were closed before, and that nothing comes: they may have many publishers.
+    /// Topics that were reported as closed before, and topics that were reported as having no messages behind a position. Topics
+    /// may have many publishers.
     told: [HashSet<TopicName>; 2],
-    /// Logs that have begun and may go on in another buffer: that is no beginning.
+    /// Logs that have begun. Their continuation in another buffer is not a start.
     begun: HashSet<Epoch>,
-    /// How many logs of which the oldest was asked for had lost some of it, and of how many that was not told yet.
+    /// The number of logs with `--from oldest` whose oldest messages are missing, and how many of them were not reported.
     cut: (usize, usize),
 }
 
@@ -62,7 +62,7 @@ impl Beginnings {
         }
     }
 
-    /// A filter is subscribed to. `from` is none if where it begins is not what the arguments say.
+    /// Adds a filter. `from` is none if the arguments do not decide its start.
     pub(super) fn add(&mut self, filter: &TopicFilter, from: Option<StartFrom>) {
         if !self.absent.contains(filter) {
             self.from.push((filter.clone(), from));
@@ -70,19 +70,19 @@ impl Beginnings {
         }
     }
 
-    /// Positions of these logs were given: one of them that is not here is told.
+    /// Adds the logs of `--from`. Logs that are not announced are reported.
     pub(super) fn expect(&mut self, from: &StartFrom) {
         if let StartFrom::Positions(positions) = from {
             self.unknown = positions.iter().map(|(epoch, _)| *epoch).collect();
         }
     }
 
-    /// Where a topic begins: as the first filter says.
+    /// The start of a topic, which the first matching filter decides.
     fn of(&self, topic: &TopicName) -> Option<&StartFrom> {
         self.from.iter().find(|(filter, _)| filter.matches(topic)).and_then(|(_, from)| from.as_ref())
     }
 
-    /// Returns what is to be told at once.
+    /// Returns a message to print at once.
     pub(super) fn on_notice(&mut self, notice: &Notice) -> Option<String> {
         match notice {
             Notice::Joined { topic, epoch, start } => {
@@ -100,7 +100,7 @@ impl Beginnings {
                     Some(StartFrom::Oldest) if *start > 0 => return self.on_cut(topic, *start),
                     _ => return None,
                 };
-                // A log of which nothing was published yet has nothing that could be missed.
+                // A log without published messages has nothing to miss.
                 if *start > 0 {
                     let (topic, since) = (topic.clone(), Instant::now());
                     let silent = Silent { topic, start: *start, asked, since, told: false };
@@ -124,26 +124,26 @@ impl Beginnings {
         None
     }
 
-    /// The first bytes of a log are no longer kept. Of thousands the first few are named.
+    /// The broker no longer has the oldest messages of a log. The message names only the first few logs.
     fn on_cut(&mut self, topic: &TopicName, start: Position) -> Option<String> {
         self.cut.0 += 1;
-        if self.cut.0 > NAMED {
+        if self.cut.0 > MAX_NAMED {
             self.cut.1 += 1;
             return None;
         }
         Some(format!(
-            "topic '{topic}': begins at position {start}: what was before is not kept any more; a larger \
-             --ring-bytes of its publisher keeps more (half of it)"
+            "topic '{topic}': begins at position {start}: the broker no longer has earlier messages; with a larger \
+             --ring-bytes of the publisher it keeps more (half of the ring)"
         ))
     }
 
-    /// The first messages of a log show whether it was begun at a message.
+    /// Checks with the first messages of a log whether the given position is the start of a message.
     pub(super) fn check(&mut self, batch: &Batch<'_>) -> Result<(), String> {
         let Some(silent) = self.silent.remove(&batch.epoch()) else { return Ok(()) };
         if !silent.asked || silent.start != batch.position() || batch.framing() == Framing::Raw {
             return Ok(());
         }
-        // What a publisher of a merged topic wrote has nothing to do with where it was begun.
+        // Malformed records of one publisher of a merged topic say nothing about the position.
         let misplaced = |error: &ReceiveError| match error {
             ReceiveError::Malformed { error, .. } => !matches!(error, UnpackError::Publisher { .. }),
             _ => false,
@@ -151,46 +151,48 @@ impl Beginnings {
         match batch.pieces().filter_map(Result::err).find(misplaced) {
             None => Ok(()),
             Some(_) => Err(format!(
-                "topic '{}': position {} is not where a message begins; --json tells where they do",
+                "topic '{}': position {} is not the start of a message; --json prints the positions of messages",
                 silent.topic, silent.start
             )),
         }
     }
 
-    /// Which logs were named that are not here, when others are; once. Also at the end, as that may come early.
+    /// The named logs that were not announced, if others were; once. Also called at the end, which may come early.
     pub(super) fn unknown_logs(&mut self) -> Option<String> {
         if !self.others || self.unknown.is_empty() {
             return None;
         }
         let unknown: Vec<String> = self.unknown.drain(..).map(|epoch| epoch.to_string()).collect();
         Some(format!(
-            "--from: no log of epoch {} is here; others are read from their oldest byte",
+            "--from: the broker has no log with epoch {}; other logs begin with their oldest message",
             unknown.join(", ")
         ))
     }
 
-    /// Whom it waits for or what else begins late, if that is to be told now; positions from which nothing comes are
-    /// logged.
+    /// A message about topics without publishers, or about missing old messages, if it is due. Logs a warning for positions
+    /// without messages.
     pub(super) fn overdue(&mut self, connected: bool) -> Option<String> {
-        if self.cut.1 > 0 && self.since.elapsed() >= PATIENCE {
+        if self.cut.1 > 0 && self.since.elapsed() >= DELAY {
             let more = std::mem::take(&mut self.cut.1);
-            return Some(format!("{more} more logs begin late: what was before is not kept any more"));
+            return Some(format!(
+                "{more} more logs begin late: the broker no longer has their earlier messages"
+            ));
         }
-        for silent in self.silent.values_mut().filter(|s| s.asked && s.since.elapsed() >= PATIENCE) {
+        for silent in self.silent.values_mut().filter(|s| s.asked && s.since.elapsed() >= DELAY) {
             silent.tell_beyond(&mut self.told[1]);
         }
         if connected
-            && self.since.elapsed() >= PATIENCE
+            && self.since.elapsed() >= DELAY
             && let Some(text) = self.unknown_logs()
         {
             return Some(text);
         }
-        if self.absent.is_empty() || !connected || self.since.elapsed() < PATIENCE {
+        if self.absent.is_empty() || !connected || self.since.elapsed() < DELAY {
             return None;
         }
         let absent = std::mem::take(&mut self.absent);
-        let named: Vec<String> = absent.iter().take(NAMED).map(|topic| format!("'{topic}'")).collect();
-        let more = match absent.len().saturating_sub(NAMED) {
+        let named: Vec<String> = absent.iter().take(MAX_NAMED).map(|topic| format!("'{topic}'")).collect();
+        let more = match absent.len().saturating_sub(MAX_NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
@@ -199,20 +201,23 @@ impl Beginnings {
 }
 
 impl Silent {
-    /// Its log has ended, and nothing came.
+    /// The log has ended without a message.
     fn on_end(&mut self, [closed, beyond]: &mut [HashSet<TopicName>; 2]) {
         if self.asked {
             self.tell_beyond(beyond);
-        } else if self.since.elapsed() < PATIENCE && closed.insert(self.topic.clone()) {
-            // One that was open is closed a moment after the subscription only by a rare chance.
-            warn!("'{}' was closed before you subscribed; --from oldest has what is kept", self.topic);
+        } else if self.since.elapsed() < DELAY && closed.insert(self.topic.clone()) {
+            // An open topic is rarely closed just after the subscription.
+            warn!(
+                "topic '{}' was closed before you subscribed; --from oldest reads the remaining messages",
+                self.topic
+            );
         }
     }
 
     fn tell_beyond(&mut self, beyond: &mut HashSet<TopicName>) {
         if !std::mem::replace(&mut self.told, true) && beyond.insert(self.topic.clone()) {
             warn!(
-                "topic '{}': nothing comes from position {}: the log ends there or before",
+                "topic '{}': no message follows position {}: the log ends there or before",
                 self.topic, self.start
             );
         }

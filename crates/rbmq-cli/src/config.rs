@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::output(&error))
 }
 
-/// RBMQ_LOG goes over the log's level without being part of the configuration.
+/// RBMQ_LOG takes precedence over the log level and is not part of the configuration.
 fn environment(settings: &mut [Setting]) {
     let Some(level) = log::variable().and_then(|level| level.into_string().ok()) else { return };
     if let Some(setting) = settings.iter_mut().find(|setting| setting.name == "log.level") {
@@ -63,7 +63,7 @@ fn environment(settings: &mut [Setting]) {
     }
 }
 
-/// As a file: sections, values, and who set them as comments.
+/// The settings in the form of a file, with their origins as comments.
 fn table(settings: &[Setting]) -> String {
     let (outside, inside): (Vec<_>, Vec<_>) =
         settings.iter().partition(|setting| !setting.name.contains('.'));

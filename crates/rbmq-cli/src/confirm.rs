@@ -1,4 +1,4 @@
-//! `rbmq pub --confirm`: waits for confirmations beside the publishing, and tells of them.
+//! `rbmq pub --confirm`: waits for confirmations in a thread of its own, and prints them.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -13,25 +13,25 @@ use tracing::warn;
 use super::failure::Failure;
 use super::stop::Stop;
 
-/// Deliveries that wait for their confirmation at a time; a publisher that is so far ahead waits too.
+/// The most deliveries that wait for their confirmation. Publishing waits beyond that.
 const WINDOW: usize = 1024;
 
-/// How long one wait lasts before it is looked whether to go on.
-const LOOK: Duration = Duration::from_millis(50);
+/// The longest wait before the thread checks whether to continue.
+const STEP: Duration = Duration::from_millis(50);
 
-/// Longer than anybody waits.
+/// Longer than any time-out, and within the range of the clock.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// What `--confirm` may say.
+/// The values of `--confirm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Confirm {
-    /// Nothing is confirmed but that the broker has everything, at the end
+    /// Only wait until the broker has everything, at the end
     None,
-    /// The broker has it, in its memory
+    /// The broker has the messages in its memory
     Accepted,
-    /// Every subscriber that was there has it
+    /// Every subscriber that was present has them
     Delivered,
-    /// Every subscriber that was there is done with it
+    /// Every subscriber that was present has consumed them
     Consumed,
 }
 
@@ -46,50 +46,48 @@ impl Confirm {
     }
 }
 
-/// How to tell of confirmations while they come.
+/// How confirmations are printed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Telling {
+pub(super) struct Output {
     pub(super) each: bool,
     pub(super) json: bool,
 }
 
-/// A delivery that waits, and how much had been published with it.
+/// A delivery that waits for its confirmation, and the totals including the delivery.
 struct Published {
     confirmation: Confirmation,
     messages: u64,
     bytes: u64,
 }
 
-/// What was confirmed so far.
+/// The confirmations so far.
 #[derive(Debug, Clone, Copy)]
 struct Summary {
     last: Confirmed,
     messages: u64,
-    /// The fewest subscribers that any confirmation spoke for.
+    /// The smallest number of subscribers of all confirmations.
     subscribers: u32,
     left: u32,
     lost: u32,
 }
 
 impl Summary {
-    /// Why it may speak for nobody.
-    fn nobody(&self) -> String {
+    /// Why confirmations may cover no subscriber.
+    fn no_subscriber_reason(&self) -> String {
         let left = match self.left {
             0 => None,
-            1 => Some("1 subscriber left before it was done".into()),
-            left => Some(format!("{left} subscribers left before they were done")),
+            1 => Some("1 subscriber left before it had consumed everything".into()),
+            left => Some(format!("{left} subscribers left before they had consumed everything")),
         };
         let lost = match self.lost {
             0 => None,
-            1 => Some("1 time a subscriber that was there was too slow and lost some, by its policy".into()),
-            lost => Some(format!(
-                "{lost} times a subscriber that was there was too slow and lost some, by its policy"
-            )),
+            1 => Some("1 time a subscriber was too slow and lost messages by its policy".into()),
+            lost => Some(format!("{lost} times a subscriber was too slow and lost messages by its policy")),
         };
         let why: Vec<String> = left.into_iter().chain(lost).collect();
         match why.is_empty() {
             true => {
-                "nobody was there to get them; --min-subscribers 1 publishes only while one is there".into()
+                "the topic had no subscribers; --min-subscribers 1 publishes only while it has one".into()
             }
             false => why.join("; "),
         }
@@ -100,12 +98,12 @@ impl Summary {
 struct Shared {
     summary: Option<Summary>,
     failure: Option<String>,
-    /// Asked to end: not longer than until then, which was so long when it was asked.
+    /// After a request to end: the end of waiting, and the time-out that it comes from.
     until: Option<(Instant, Duration)>,
 }
 
-/// Confirmations of one topic, waited for in order by a thread.
-pub(super) struct Confirming {
+/// The confirmations of one topic. A thread waits for them in order.
+pub(super) struct ConfirmThread {
     level: ConfirmLevel,
     sender: Option<SyncSender<Published>>,
     shared: Arc<Mutex<Shared>>,
@@ -116,14 +114,14 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-impl Confirming {
-    pub(super) fn start(level: ConfirmLevel, telling: Telling) -> Result<Self, Failure> {
+impl ConfirmThread {
+    pub(super) fn start(level: ConfirmLevel, output: Output) -> Result<Self, Failure> {
         let (sender, receiver) = sync_channel(WINDOW);
         let shared = Arc::<Mutex<Shared>>::default();
         let theirs = shared.clone();
         let thread = std::thread::Builder::new().name("rbmq-confirm".into());
         let thread = thread
-            .spawn(move || wait_in_order(&receiver, &theirs, telling))
+            .spawn(move || wait_in_order(&receiver, &theirs, output))
             .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
         Ok(Self { level, sender: Some(sender), shared, thread })
     }
@@ -132,14 +130,14 @@ impl Confirming {
         self.level
     }
 
-    /// Another delivery was published; waits while too many are under way, and `look` finds nothing against it. Fails if
-    /// one before will never be confirmed.
+    /// Adds a published delivery. Waits while too many wait for their confirmation, as long as `check` succeeds. Fails if an
+    /// earlier delivery will never be confirmed.
     pub(super) fn push(
         &self,
         confirmation: Confirmation,
         (messages, bytes): (u64, u64),
         stop: &Stop,
-        look: impl Fn() -> Result<(), Failure>,
+        check: impl Fn() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Some(sender) = &self.sender else { return Ok(()) };
         let mut published = Published { confirmation, messages, bytes };
@@ -147,11 +145,11 @@ impl Confirming {
             match sender.try_send(published) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Disconnected(_)) => return Err(self.failure()),
-                // What was asked to end gives up what is under way when its time is over.
+                // After a request to end, waiting deliveries are given up when their time has passed.
                 Err(TrySendError::Full(_)) if stop.asked() => return Err(self.failure()),
                 Err(TrySendError::Full(back)) => published = back,
             }
-            look()?;
+            check()?;
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -163,17 +161,17 @@ impl Confirming {
         Failure::Failed(format!("not everything is {}: {failure}; {confirmed} messages are", self.level))
     }
 
-    /// Waits for all of them, while `look` finds nothing against it; once it is asked to end, at most `timeout`. Returns
-    /// what to print of them.
+    /// Waits for all confirmations, as long as `check` succeeds; after a request to end, at most `timeout`. Returns the summary
+    /// to print.
     pub(super) fn finish(
         mut self,
         timeout: Duration,
         stop: &Stop,
-        look: impl Fn() -> Result<(), Failure>,
+        check: impl Fn() -> Result<(), Failure>,
     ) -> Result<Value, Failure> {
         drop(self.sender.take());
         while !self.thread.is_finished() {
-            if let Err(Failure::Failed(why)) = look() {
+            if let Err(Failure::Failed(why)) = check() {
                 lock(&self.shared).failure = Some(why);
                 return Err(self.failure());
             }
@@ -189,7 +187,7 @@ impl Confirming {
         let summary = lock(&self.shared).summary;
         if let Some(summary) = summary.filter(|s| self.level != ConfirmLevel::Accepted && s.subscribers == 0)
         {
-            warn!("some messages are {} by 0 subscribers: {}", self.level, summary.nobody());
+            warn!("some messages are {} by 0 subscribers: {}", self.level, summary.no_subscriber_reason());
         }
         Ok(summary.map_or(Value::Null, |s| {
             json!({
@@ -200,26 +198,26 @@ impl Confirming {
     }
 }
 
-/// Waits for one after the other, until there are no more or one fails.
-fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, telling: Telling) {
+/// Waits for the confirmations in order, until the last one or a failure.
+fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, output: Output) {
     for published in receiver {
         let confirmed = loop {
-            match published.confirmation.wait(Some(LOOK)) {
+            match published.confirmation.wait(Some(STEP)) {
                 Ok(confirmed) => break confirmed,
                 Err(ConfirmError::TimedOut { .. })
                     if lock(shared).until.is_none_or(|(until, _)| Instant::now() < until) => {}
                 Err(error) => {
                     let mut shared = lock(shared);
                     let waited = shared.until.map(|(_, waited)| waited);
-                    // Another reason may be there already.
-                    shared.failure.get_or_insert_with(|| in_all(error, waited).to_string());
+                    // An earlier failure takes precedence.
+                    shared.failure.get_or_insert_with(|| with_total_time(error, waited).to_string());
                     return;
                 }
             }
         };
-        note(&mut lock(shared), confirmed, &published);
-        if telling.each
-            && let Err(error) = tell(&confirmed, &published, telling.json)
+        add_to_summary(&mut lock(shared), confirmed, &published);
+        if output.each
+            && let Err(error) = print(&confirmed, &published, output.json)
         {
             lock(shared).failure = Some(format!("cannot write to standard output: {error}"));
             return;
@@ -227,8 +225,8 @@ fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, telling
     }
 }
 
-/// One wait is only a look: what counts is how long it was waited since the command was asked to end.
-fn in_all(error: ConfirmError, since_asked: Option<Duration>) -> ConfirmError {
+/// Replaces the short time of one wait by the time since the request to end.
+fn with_total_time(error: ConfirmError, since_asked: Option<Duration>) -> ConfirmError {
     match (error, since_asked) {
         (
             ConfirmError::TimedOut { topic, level, position, confirmed, missing, last_error, .. },
@@ -238,7 +236,7 @@ fn in_all(error: ConfirmError, since_asked: Option<Duration>) -> ConfirmError {
     }
 }
 
-fn note(shared: &mut Shared, confirmed: Confirmed, published: &Published) {
+fn add_to_summary(shared: &mut Shared, confirmed: Confirmed, published: &Published) {
     let before = shared.summary.map_or((confirmed.subscribers, 0, 0), |s| (s.subscribers, s.left, s.lost));
     shared.summary = Some(Summary {
         last: confirmed,
@@ -249,8 +247,8 @@ fn note(shared: &mut Shared, confirmed: Confirmed, published: &Published) {
     });
 }
 
-/// One line for each delivery: up to which message, and for whom it speaks.
-fn tell(confirmed: &Confirmed, published: &Published, as_json: bool) -> std::io::Result<()> {
+/// Prints a line for a delivery: the confirmed messages, and the subscribers that the confirmation covers.
+fn print(confirmed: &Confirmed, published: &Published, as_json: bool) -> std::io::Result<()> {
     let Confirmed { level, subscribers, left, lost, .. } = *confirmed;
     let (position, Published { messages, bytes, .. }) = (published.confirmation.position(), published);
     let mut stdout = std::io::stdout().lock();
@@ -274,16 +272,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_there_and_lost_it_is_not_said_to_have_been_away() {
+    fn subscribers_that_lost_messages_are_not_reported_as_absent() {
         let nobody = |left, lost| {
             let last = Confirmed { level: ConfirmLevel::Consumed, position: 9, subscribers: 0, left, lost };
-            Summary { last, messages: 1, subscribers: 0, left, lost }.nobody()
+            Summary { last, messages: 1, subscribers: 0, left, lost }.no_subscriber_reason()
         };
-        assert!(nobody(0, 0).starts_with("nobody was there"));
-        assert_eq!(nobody(1, 0), "1 subscriber left before it was done");
+        assert!(nobody(0, 0).starts_with("the topic had no subscribers"));
+        assert_eq!(nobody(1, 0), "1 subscriber left before it had consumed everything");
         for (left, lost) in [(0, 1), (0, 3), (2, 1)] {
             let why = nobody(left, lost);
-            assert!(why.contains("that was there was too slow") && !why.contains("nobody"), "{why}");
+            assert!(why.contains("was too slow") && !why.contains("no subscribers"), "{why}");
             assert_eq!(why.contains("2 subscribers left"), left == 2, "{why}");
         }
     }

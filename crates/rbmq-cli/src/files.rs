@@ -1,4 +1,4 @@
-//! Output to files that goes on where it stopped.
+//! An output file that a later run continues.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -12,38 +12,38 @@ use sha2::{Digest, Sha256};
 
 use super::failure::Failure;
 
-/// What was written is recorded after this time, or when there is nothing else to do.
+/// Written bytes are recorded after this time, or when no message waits.
 const RECORD_AFTER: Duration = Duration::from_millis(50);
 
-/// Written bytes after which they are recorded at once, so that the space they hold in the ring is given back.
+/// This many written bytes are recorded at once, so that their space in the ring is released.
 const RECORD_BYTES: u64 = 256 << 10;
 
-/// How long one that was killed a moment ago may still have its file, and how often it is looked.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-const LOCK_LOOK: Duration = Duration::from_millis(10);
+/// How long to wait for the lock of a process that was killed a moment ago, and how often to try.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCK_RETRY: Duration = Duration::from_millis(10);
 
 /// One output file and its state.
 pub(super) struct OutputFile {
-    /// None while it is closed because others are needed.
+    /// None while the file is closed in favour of others.
     file: Option<File>,
     path: PathBuf,
     state_path: PathBuf,
     recorded: OutputState,
-    /// Written, not recorded yet.
+    /// What was written and is not recorded yet.
     pending: Pending,
-    /// Whether what is recorded is on the disk by then.
+    /// Whether to sync the file before recording.
     durable: bool,
 }
 
 #[derive(Default)]
 struct Pending {
     bytes: u64,
-    /// Of those, the last that do not count yet.
+    /// How many of the last bytes do not count yet.
     loose: u64,
     logs: HashMap<Epoch, Position>,
-    /// Of which logs nothing more comes.
+    /// Logs that have ended.
     ended: Vec<Epoch>,
-    kept: HashMap<Epoch, DeferredBatch>,
+    deferred: HashMap<Epoch, DeferredBatch>,
     since: Option<Instant>,
 }
 
@@ -84,17 +84,17 @@ fn escaped(byte: u8) -> String {
 }
 
 impl OutputFile {
-    /// Opens an output: a new one, or one that goes on where its state says. `durable`: what is recorded is on the disk.
+    /// Opens a new output, or continues one as its state file says. `durable`: syncs the file before recording.
     pub(super) fn open(path: &Path, topic: &TopicName, durable: bool) -> Result<Self, Failure> {
         let state_path = OutputState::path_of(path);
-        // First, so that a wrong path is told by the name that was given, and nobody else is at either file.
+        // First, so that an error names the given path, and the lock covers both files.
         let file = open_to_write(path, true)?;
         let recorded = OutputState::read(&state_path).map_err(|e| cannot("read", &state_path, &e))?;
         let length = file.metadata().map_err(|e| cannot("read", path, &e))?.len();
         let recorded = match recorded {
             None if length > 0 => {
                 return Err(Failure::Failed(format!(
-                    "{} has {length} bytes and no {} beside it to go on from; remove it or choose another file",
+                    "{} has {length} bytes and no state file {}; remove it or choose another file",
                     path.display(),
                     state_path.display()
                 )));
@@ -111,7 +111,7 @@ impl OutputFile {
         }
         if length < recorded.length {
             return Err(Failure::Failed(format!(
-                "{} has {length} bytes, but {} says {}; somebody changed it, or the machine went down without --sync: \
+                "{} has {length} bytes, but {} records {}; another program changed it, or the machine crashed without --sync: \
                  remove both to start over",
                 path.display(),
                 state_path.display(),
@@ -124,18 +124,18 @@ impl OutputFile {
         Ok(Self { file, path, state_path, recorded, pending, durable })
     }
 
-    /// Whether it goes on, and where.
+    /// The positions at which the logs continue; none for a new file.
     pub(super) fn positions(&self) -> Option<Vec<(Epoch, Position)>> {
         let positions = self.recorded.positions();
         (!positions.is_empty()).then_some(positions)
     }
 
-    /// Gives up its descriptor; writing takes one again.
+    /// Closes the descriptor. The next write opens it again.
     pub(super) fn close(&mut self) {
         self.file = None;
     }
 
-    /// A log begins at a position, unless it is known how far it is.
+    /// A log begins at a position, unless its position is known.
     pub(super) fn begin(&mut self, epoch: Epoch, start: Position) {
         if self.recorded.position(epoch).is_none() && !self.pending.logs.contains_key(&epoch) {
             self.pending.logs.insert(epoch, start);
@@ -143,13 +143,13 @@ impl OutputFile {
         }
     }
 
-    /// Nothing more comes of a log.
+    /// A log has ended.
     pub(super) fn end(&mut self, epoch: Epoch) {
         self.pending.ended.push(epoch);
         self.pending.since.get_or_insert_with(Instant::now);
     }
 
-    /// Writes bytes; they count when [`OutputFile::reached`] has told which.
+    /// Writes bytes. They count after [`OutputFile::reached`].
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.opened()?.write_all(bytes).map_err(|e| cannot("write", &self.path, &e))?;
         self.pending.bytes += bytes.len() as u64;
@@ -157,7 +157,7 @@ impl OutputFile {
         Ok(())
     }
 
-    /// The file. One that was closed is looked at: what somebody else did to it meanwhile must not get lost in the middle.
+    /// The file. Opens it if it was closed, and checks that no other program changed its length meanwhile.
     fn opened(&mut self) -> Result<&File, Failure> {
         match self.file {
             Some(ref file) => Ok(file),
@@ -167,7 +167,7 @@ impl OutputFile {
                 match file.metadata().map_err(|e| cannot("read", &self.path, &e))?.len() {
                     length if length == expected => Ok(self.file.insert(file)),
                     length => Err(Failure::Failed(format!(
-                        "{} has {length} bytes, not {expected}: somebody else writes to it",
+                        "{} has {length} bytes, not {expected}: another program writes to it",
                         self.path.display()
                     ))),
                 }
@@ -175,17 +175,17 @@ impl OutputFile {
         }
     }
 
-    /// What was written so far, but for the last `loose` bytes, is everything of `epoch` below `position`. `kept` is
-    /// given back once that is recorded.
+    /// The written bytes, except for the last `loose` ones, are everything of the log below `position`. The batch is consumed
+    /// once that is recorded.
     pub(super) fn reached(
         &mut self,
         epoch: Epoch,
         position: Position,
         loose: u64,
-        kept: DeferredBatch,
+        batch: DeferredBatch,
     ) -> Result<(), Failure> {
         self.pending.logs.insert(epoch, position);
-        self.pending.kept.insert(epoch, kept);
+        self.pending.deferred.insert(epoch, batch);
         self.pending.loose = loose;
         let since = *self.pending.since.get_or_insert_with(Instant::now);
         if self.pending.bytes >= RECORD_BYTES || since.elapsed() >= RECORD_AFTER {
@@ -194,18 +194,18 @@ impl OutputFile {
         Ok(())
     }
 
-    /// Whether something is written and not recorded.
+    /// Whether written bytes are not recorded yet.
     pub(super) fn is_pending(&self) -> bool {
         self.pending.since.is_some()
     }
 
-    /// Records what was written, and gives back its space.
+    /// Records what was written, and consumes its messages.
     pub(super) fn record(&mut self) -> Result<(), Failure> {
         if !self.is_pending() {
             return Ok(());
         }
         let pending = std::mem::take(&mut self.pending);
-        // Loose bytes are cut off when the file is opened again, and come again.
+        // Loose bytes are cut off when the file is continued, and come again.
         (self.pending.bytes, self.pending.loose) = (pending.loose, pending.loose);
         self.recorded.length += pending.bytes - pending.loose;
         pending.logs.into_iter().for_each(|(epoch, position)| self.recorded.reached(epoch, position));
@@ -215,10 +215,10 @@ impl OutputFile {
         }
         let written = self.recorded.write(&self.state_path, self.durable);
         written.map_err(|e| cannot("write", &self.state_path, &e))?;
-        for (epoch, kept) in pending.kept {
+        for (epoch, batch) in pending.deferred {
             match self.recorded.position(epoch) {
-                Some(position) => kept.consume_up_to(position),
-                None => kept.consume(),
+                Some(position) => batch.consume_up_to(position),
+                None => batch.consume(),
             }
         }
         Ok(())
@@ -229,12 +229,12 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::Failed(format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// Opens a file to be written to by this process alone.
+/// Opens a file and locks it against other processes.
 fn open_to_write(path: &Path, create: bool) -> Result<File, Failure> {
-    // Looked at before it is opened: to open a pipe is to wait for whoever reads it.
+    // Checked before it is opened: opening a pipe waits for a reader.
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(Failure::Failed(format!(
-            "{} is no regular file, so nothing could go on there; without --output messages go to standard output",
+            "{} is not a regular file and cannot be continued; without --output messages go to standard output",
             path.display()
         )));
     }
@@ -243,8 +243,8 @@ fn open_to_write(path: &Path, create: bool) -> Result<File, Failure> {
     let started = Instant::now();
     loop {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) if started.elapsed() < LOCK_PATIENCE => {
-                std::thread::sleep(LOCK_LOOK)
+            Err(TryLockError::WouldBlock) if started.elapsed() < LOCK_TIMEOUT => {
+                std::thread::sleep(LOCK_RETRY)
             }
             Err(TryLockError::WouldBlock) => {
                 return Err(Failure::Failed(format!(
@@ -252,7 +252,7 @@ fn open_to_write(path: &Path, create: bool) -> Result<File, Failure> {
                     path.display()
                 )));
             }
-            // Some file systems have no locks; then it is on whoever starts two.
+            // Some file systems have no locks. There the user must not start two writers.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
         }
     }

@@ -1,4 +1,4 @@
-//! What `pub` reads: standard input or a file, as it comes.
+//! The input of `pub`: standard input or a file.
 
 use std::fs::File;
 use std::io;
@@ -7,13 +7,13 @@ use std::path::Path;
 
 use super::stop::Stop;
 
-/// Bytes asked for at a time.
+/// The size of one read in bytes.
 const READ_BYTES: usize = 256 << 10;
 
-/// Reads without waiting longer than there is something to read, or until the command is to end.
+/// An input whose reads end when the command is asked to end.
 pub(super) struct Input {
     fd: OwnedFd,
-    /// A regular file is always readable, and cannot be polled everywhere.
+    /// Whether to poll before a read. Regular files are always readable, and cannot be polled everywhere.
     waits: bool,
 }
 
@@ -27,7 +27,7 @@ impl Input {
         Ok(Self { fd: file.into(), waits })
     }
 
-    /// Reads what there is into `buffer`; none when the command is to end, 0 at the end.
+    /// Reads available bytes into `buffer`: 0 at the end of the input; none if the command was asked to end.
     pub(super) fn read(&self, buffer: &mut [u8], stop: &Stop) -> io::Result<Option<usize>> {
         loop {
             if stop.asked() || (self.waits && !stop.wait_input(self.fd.as_fd())?) {
@@ -41,15 +41,15 @@ impl Input {
     }
 }
 
-/// Cuts what is read into lines.
+/// Splits the input into lines.
 pub(super) struct Lines {
     buffer: Vec<u8>,
-    /// Bytes that were read.
+    /// The number of bytes that were read.
     filled: usize,
-    /// Bytes of them that were handed out.
+    /// The number of those bytes that were returned.
     taken: usize,
-    /// Where to look for the next end of a line.
-    looked: usize,
+    /// Everything below this offset was searched for newlines.
+    searched: usize,
     max_line: usize,
     /// Whether the input was read to its end.
     ended: bool,
@@ -58,14 +58,14 @@ pub(super) struct Lines {
 impl Lines {
     /// Lines of at most `max_line` bytes.
     pub(super) fn new(max_line: usize) -> Self {
-        Self { buffer: vec![0; READ_BYTES], filled: 0, taken: 0, looked: 0, max_line, ended: false }
+        Self { buffer: vec![0; READ_BYTES], filled: 0, taken: 0, searched: 0, max_line, ended: false }
     }
 
-    /// Reads once; false when there will be no more.
+    /// Reads once. False if nothing more will come.
     pub(super) fn fill(&mut self, input: &Input, stop: &Stop) -> io::Result<bool> {
         self.buffer.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
-        self.looked -= self.taken;
+        self.searched -= self.taken;
         self.taken = 0;
         if self.filled + READ_BYTES / 2 > self.buffer.len() && self.filled <= self.max_line {
             self.buffer.resize(self.buffer.len() * 2, 0);
@@ -83,15 +83,15 @@ impl Lines {
         }
     }
 
-    /// Whether the input was read to its end; false where the command was to end before.
+    /// Whether the input was read to its end. False if the command was asked to end before.
     pub(super) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// The whole lines that were read and not handed out yet, with their newlines.
+    /// The complete lines that were read and not returned yet, with their newlines.
     pub(super) fn whole(&mut self) -> &[u8] {
-        let last = self.buffer[self.looked..self.filled].iter().rposition(|b| *b == b'\n');
-        self.looked = self.filled;
+        let last = self.buffer[self.searched..self.filled].iter().rposition(|b| *b == b'\n');
+        self.searched = self.filled;
         match last {
             None => &[],
             Some(_) => {
@@ -104,12 +104,12 @@ impl Lines {
         }
     }
 
-    /// Bytes of a line that has not ended; whether it is too long already.
+    /// Whether the last, incomplete line is too long already.
     pub(super) fn too_long(&self) -> bool {
         self.filled - self.taken > self.max_line
     }
 
-    /// What follows the last newline, at the end of the input.
+    /// The bytes after the last newline, at the end of the input.
     pub(super) fn rest(&self) -> &[u8] {
         &self.buffer[self.taken..self.filled]
     }

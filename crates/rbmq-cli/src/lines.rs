@@ -1,12 +1,12 @@
-//! Lines for a reader that may be slow, or read no more, of a log or of standard output: who writes never waits for it.
+//! A queue of lines for a log or for standard output, whose reader may be slow or gone. Writers never wait for the reader.
 //!
 //! ```text
 //!   any thread ── write ──▶ queue, at most so many bytes ──▶ one thread ── write ──▶ standard error
-//!                              └─ full: dropped, counted, and told when there is room again
+//!                              └─ full: lines are dropped, counted, and reported later
 //! ```
 //!
-//! `tracing-appender` has such a writer. It bounds the number of lines and not their bytes, and says on a standard
-//! stream when the reader keeps it from ending: that would be the wait that this is to avoid.
+//! The writer of `tracing-appender` limits the number of lines and not their bytes. If its reader takes nothing at the end, it
+//! writes a message to a standard stream, and would wait there.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -16,22 +16,22 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Most bytes of lines that wait for the reader.
+/// The most bytes that wait for the reader.
 pub(super) const MAX_BYTES: usize = 1 << 20;
 
-/// What a line in the queue costs beside its bytes.
+/// The cost of a line in the queue besides its bytes.
 const LINE_COST: usize = 64;
 
-/// How long the end waits for a reader that takes nothing.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a flush waits for a reader that takes nothing.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Takes lines; each write is one. Cloning copies a pointer.
+/// Takes lines. Each write is one line. Cloning copies a pointer.
 #[derive(Clone)]
 pub(super) struct Lines(Arc<Shared>);
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Told when there is a line for the thread that writes, and when that has written one.
+    /// Notified when a line waits for the writing thread, and when that has written one.
     changed: Condvar,
     max_bytes: usize,
     dropped: Arc<AtomicU64>,
@@ -40,40 +40,40 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     lines: VecDeque<Vec<u8>>,
-    /// What the lines take, also the one that is being written.
+    /// The cost of all lines, including the one that is being written.
     bytes: usize,
-    /// Lines that were written.
+    /// The number of written lines.
     written: u64,
-    /// Lines that were dropped and not told yet.
-    untold: u64,
+    /// The number of dropped lines that are not reported yet.
+    unreported: u64,
 }
 
 impl Lines {
-    /// Starts the thread that writes to `to`. What was dropped is told with `tell`, on that thread.
+    /// Starts the thread that writes to `to`. It calls `report` with the number of dropped lines.
     pub(super) fn start(
         name: &str,
         mut to: impl Write + Send + 'static,
         max_bytes: usize,
-        tell: impl Fn(u64) + Send + 'static,
+        report: impl Fn(u64) + Send + 'static,
     ) -> io::Result<Self> {
         let (queue, changed, dropped) = Default::default();
         let lines = Self(Arc::new(Shared { queue, changed, max_bytes, dropped }));
         let shared = lines.0.clone();
-        std::thread::Builder::new().name(name.into()).spawn(move || shared.write_all(&mut to, &tell))?;
+        std::thread::Builder::new().name(name.into()).spawn(move || shared.write_all(&mut to, &report))?;
         Ok(lines)
     }
 
-    /// How many lines were dropped so far.
+    /// The number of lines that were dropped so far.
     pub(super) fn dropped(&self) -> Arc<AtomicU64> {
         self.0.dropped.clone()
     }
 
-    /// Takes a line, or drops it.
+    /// Queues a line, or drops it.
     pub(super) fn push(&self, line: Vec<u8>) {
         let mut queue = self.0.lock();
         let bytes = queue.bytes + line.len() + LINE_COST;
         if bytes > self.0.max_bytes {
-            queue.untold += 1;
+            queue.unreported += 1;
             self.0.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -83,9 +83,9 @@ impl Lines {
         self.0.changed.notify_all();
     }
 
-    /// Waits until all lines that came are written; false if the reader has taken nothing for a while.
+    /// Waits until all lines are written. False if the reader takes nothing for a second.
     pub(super) fn flush(&self) -> bool {
-        self.flush_within(PATIENCE)
+        self.flush_within(FLUSH_TIMEOUT)
     }
 
     fn flush_within(&self, patience: Duration) -> bool {
@@ -104,7 +104,7 @@ impl Lines {
 }
 
 impl Write for Lines {
-    /// Takes the whole line or drops it; never an error, never waits.
+    /// Queues or drops the whole line. Never fails and never waits.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line.to_vec());
         Ok(line.len())
@@ -128,24 +128,24 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what comes, as long as the process lives.
-    fn write_all(&self, to: &mut impl Write, tell: &impl Fn(u64)) {
+    /// Writes lines as long as the process lives.
+    fn write_all(&self, to: &mut impl Write, report: &impl Fn(u64)) {
         loop {
             let wait = |queue: &mut Queue| queue.lines.is_empty();
             let waited = self.changed.wait_while(self.lock(), wait);
             let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
             let Some(line) = queue.lines.pop_front() else { continue };
             drop(queue);
-            // A reader that has gone needs nothing.
+            // A failure means that the reader is gone.
             let _ = to.write_all(&line);
             let mut queue = self.lock();
             queue.bytes -= line.len() + LINE_COST;
             queue.written += 1;
-            // Behind those that came before, and where there is room for a line that says so.
-            let untold = if queue.lines.is_empty() { std::mem::take(&mut queue.untold) } else { 0 };
+            // The report follows the lines before it, when the queue has room for it.
+            let unreported = if queue.lines.is_empty() { std::mem::take(&mut queue.unreported) } else { 0 };
             drop(queue);
-            if untold > 0 {
-                tell(untold);
+            if unreported > 0 {
+                report(unreported);
             }
             self.changed.notify_all();
         }
@@ -160,7 +160,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A reader that takes a line when it is told to.
+    /// A reader that takes a line when the test allows it.
     struct Slow {
         may: Receiver<()>,
         has: SyncSender<String>,
@@ -168,7 +168,7 @@ mod tests {
 
     impl Write for Slow {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            // Where nobody tells it any more it takes everything.
+            // After the test has dropped its end, the reader takes everything.
             let _ = self.may.recv();
             let _ = self.has.send(String::from_utf8_lossy(line).into_owned());
             Ok(line.len())
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_reader_and_what_is_dropped_is_told() {
+    fn writers_do_not_wait_and_dropped_lines_are_reported() {
         let (to, go, taken) = slow();
         let (told, drops) = sync_channel(10);
         let mut lines =
@@ -194,7 +194,7 @@ mod tests {
             lines.write_all(format!("{:02}", n % 100).as_bytes()).unwrap();
         }
         assert_eq!(lines.dropped().load(Ordering::Relaxed), 990);
-        // It takes nothing, and still there is an end.
+        // The reader takes nothing, and the flush ends all the same.
         assert!(!lines.flush());
         drop(go);
         for n in 0..10 {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_logged_is_written_before_the_end() {
+    fn a_flush_waits_until_all_lines_are_written() {
         let (to, go, taken) = slow();
         let mut lines = Lines::start("log", to, MAX_BYTES, |_| panic!("nothing is dropped")).unwrap();
         for n in 0..500 {

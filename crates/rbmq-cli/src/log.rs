@@ -1,10 +1,10 @@
-//! The log on standard error. Who decides what is in it, from the strongest:
+//! The log on standard error. Its level comes from, in order of precedence:
 //!
 //! ```text
 //!   RBMQ_LOG ──▶ -v, -q ──▶ log.level of the configuration (a broker's; changes with SIGHUP) ──▶ the default
 //! ```
 //!
-//! A broker never waits for who reads its log ([`super::lines`]); a client may.
+//! A broker never waits for the reader of its log ([`super::lines`]). A client may.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use super::failure::Failure;
 use super::lines::{self, Lines};
 use super::terminal::colors;
 
-/// The variable that goes over everything else.
+/// The variable with the highest precedence.
 pub(super) const VARIABLE: &str = "RBMQ_LOG";
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wishes {
+pub(super) struct LogOptions {
     pub(super) verbose: u8,
     pub(super) quiet: bool,
 }
 
-/// What the variable says; none if it is empty.
+/// The value of the variable; none if it is empty.
 pub(super) fn variable() -> Option<OsString> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty())
 }
 
-/// Refuses what the variable says if `log.level` of a file could not say it: it would turn the log off without a word,
-/// and warnings with it.
+/// Refuses a value of the variable that `log.level` of a file would not accept. It would turn the log off silently, including
+/// warnings.
 pub(super) fn check_variable() -> Result<(), Failure> {
     let Some(value) = variable() else { return Ok(()) };
     let shown = value.display();
@@ -54,15 +54,15 @@ pub(super) fn check_variable() -> Result<(), Failure> {
     }
 }
 
-/// Changes a broker's log while it runs. Dropping it waits until what was logged is written, if somebody reads it.
+/// Changes the log of a running broker. Dropping it waits a short time until all lines are written.
 pub(super) struct BrokerLog {
     handle: reload::Handle<EnvFilter, Registry>,
     lines: Lines,
-    wishes: Wishes,
+    options: LogOptions,
 }
 
-impl Wishes {
-    /// A client tells only what is wrong.
+impl LogOptions {
+    /// The log of a client: warnings by default.
     pub(super) fn start_client(self) {
         let filter = filter(self.level(0));
         tracing_subscriber::fmt()
@@ -73,11 +73,11 @@ impl Wishes {
             .init();
     }
 
-    /// A broker tells of its clients too.
+    /// The log of a broker: its clients too by default.
     pub(super) fn start_broker(self, settings: &LogSettings) -> Result<BrokerLog, Failure> {
         let (filter, handle) = reload::Layer::new(self.broker_filter(settings));
-        let tell = |lines| warn!(lines, "lines of this log were dropped: its reader did not take them");
-        let lines = Lines::start("rbmq-log", std::io::stderr(), lines::MAX_BYTES, tell)
+        let report = |lines| warn!(lines, "lines of this log were dropped: its reader is too slow");
+        let lines = Lines::start("rbmq-log", std::io::stderr(), lines::MAX_BYTES, report)
             .map_err(|error| Failure::Failed(format!("cannot start the log: {error}")))?;
         let layer = tracing_subscriber::fmt::layer().with_writer(lines.clone());
         let registry = tracing_subscriber::registry().with(filter);
@@ -85,20 +85,20 @@ impl Wishes {
             LogFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
             _ => registry.with(layer.with_ansi(colors(&std::io::stderr())).with_target(false)).init(),
         }
-        Ok(BrokerLog { handle, lines, wishes: self })
+        Ok(BrokerLog { handle, lines, options: self })
     }
 
-    /// What goes over `log.level`, if something does.
+    /// What takes precedence over `log.level`, if anything does.
     fn decided_by(self) -> Option<&'static str> {
-        let wished = if self.quiet { Some("-q") } else { (self.verbose > 0).then_some("-v") };
-        variable().map(|_| VARIABLE).or(wished)
+        let option = if self.quiet { Some("-q") } else { (self.verbose > 0).then_some("-v") };
+        variable().map(|_| VARIABLE).or(option)
     }
 
     fn broker_filter(self, settings: &LogSettings) -> EnvFilter {
         if self.decided_by().is_some() {
             return filter(self.level(1));
         }
-        // Its form was checked when it was read.
+        // The level was checked when the configuration was read.
         EnvFilter::builder().parse_lossy(&settings.level)
     }
 
@@ -113,24 +113,24 @@ impl Wishes {
     }
 }
 
-/// RBMQ_LOG, where it says nothing this level.
+/// The filter of RBMQ_LOG, with this level as the default.
 fn filter(level: LevelFilter) -> EnvFilter {
     EnvFilter::builder().with_default_directive(level.into()).with_env_var(VARIABLE).from_env_lossy()
 }
 
 impl BrokerLog {
-    /// What goes over `log.level`, if something does.
+    /// What takes precedence over `log.level`, if anything does.
     pub(super) fn decided_by(&self) -> Option<&'static str> {
-        self.wishes.decided_by()
+        self.options.decided_by()
     }
 
-    /// Takes over another level, unless the command line or the environment decides.
+    /// Applies another level, unless the command line or the environment takes precedence.
     pub(super) fn apply(&self, settings: &LogSettings) {
-        // Only a log that is gone cannot be changed; then there is nobody to tell.
-        let _ = self.handle.reload(self.wishes.broker_filter(settings));
+        // The change fails only if the log is gone.
+        let _ = self.handle.reload(self.options.broker_filter(settings));
     }
 
-    /// How many lines were dropped because nobody took them.
+    /// The number of lines that were dropped because the reader is too slow.
     pub(super) fn dropped(&self) -> Arc<AtomicU64> {
         self.lines.dropped()
     }

@@ -92,8 +92,8 @@ enum Command {
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let wishes = log::Wishes { verbose: cli.verbose, quiet: cli.quiet };
-    let result = log::check_variable().and_then(|()| run(cli, wishes));
+    let log_options = log::LogOptions { verbose: cli.verbose, quiet: cli.quiet };
+    let result = log::check_variable().and_then(|()| run(cli, log_options));
     match result {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(Failure::Usage(command, message)) => wrong_usage(command, message),
@@ -117,13 +117,13 @@ fn wrong_usage(name: &str, message: String) -> ! {
     command.error(ErrorKind::ArgumentConflict, message).exit()
 }
 
-fn run(cli: Cli, wishes: log::Wishes) -> Result<(), Failure> {
+fn run(cli: Cli, log_options: log::LogOptions) -> Result<(), Failure> {
     // The log of a broker is set up with its configuration.
     if !matches!(cli.command, Command::Serve(_)) {
-        wishes.start_client();
+        log_options.start_client();
     }
     match cli.command {
-        Command::Serve(args) => serve::run(&args, wishes),
+        Command::Serve(args) => serve::run(&args, log_options),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args, cli.quiet),
         Command::Top(args) => top::run(&args),

@@ -1,4 +1,4 @@
-//! `rbmq man`: the manual pages, from what `--help` is made of, with what a manual has besides.
+//! `rbmq man`: manual pages from the definitions of `--help`, with the other sections of a manual page.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use super::failure::Failure;
   rbmq man | man -l -
   rbmq man /usr/local/share/man/man1")]
 pub(super) struct Args {
-    /// Folder to write one page for each command to; without it the page of rbmq goes to standard output
+    /// Folder for one page per command; without it, the page of rbmq goes to standard output
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// Pages of commands that are not for people are left out.
+/// Writes the pages. Hidden commands have none.
 pub(super) fn run(args: &Args, command: Command) -> Result<(), Failure> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -74,7 +74,7 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The examples below a command's help, and its paragraphs; what is about exit statuses has a section of its own.
+/// The examples and the paragraphs below a command's help. Exit statuses have a section of their own.
 fn parts(help: &str) -> (Vec<&str>, Vec<&str>) {
     let (mut examples, mut notes) = (Vec::new(), Vec::new());
     for paragraph in help.split("\n\n") {
@@ -87,7 +87,7 @@ fn parts(help: &str) -> (Vec<&str>, Vec<&str>) {
     (examples, notes)
 }
 
-/// A section of words and what they mean.
+/// A section with words and their meanings.
 fn section(roff: &mut Roff, title: &str, entries: &[(&str, &str)]) {
     roff.control("SH", [title]);
     for (word, meaning) in entries {
@@ -98,51 +98,51 @@ fn section(roff: &mut Roff, title: &str, entries: &[(&str, &str)]) {
 fn statuses(command: &Command) -> Vec<(&'static str, &'static str)> {
     let name = command.get_name();
     let done = match name {
-        "serve" | "pub" | "sub" | "top" => "Done; also after SIGINT or SIGTERM, which end it in order.",
-        "check" => "Nothing is bad, also where there are warnings.",
-        _ => "Done.",
+        "serve" | "pub" | "sub" | "top" => "Success, also after SIGINT or SIGTERM.",
+        "check" => "No check is bad. There may be warnings.",
+        _ => "Success.",
     };
     let failed = match name {
-        "check" => "Something is bad, or could not be looked at.",
+        "check" => "A check is bad, or failed.",
         "pub" => {
-            "Failed, and one or two lines say why. Also where a signal ended it before everything was published."
+            "Failure, with a message. Also if a signal ended the command before everything was published."
         }
-        _ => "Failed, and one or two lines say whose fault it was and what to do.",
+        _ => "Failure, with a message about the cause and a remedy.",
     };
     let mut statuses = vec![("0", done), ("1", failed), ("2", "Wrong usage.")];
     if matches!(name, "sub" | "rbmq") {
         let lost =
-            "sub: done, but messages are missing: some were lost, or a publisher went without closing.";
+            "sub: messages are missing: some were lost, or a publisher ended without closing its topic.";
         statuses.push(("3", lost));
     }
     if matches!(name, "serve" | "pub" | "sub" | "top" | "rbmq") {
-        statuses.push(("130", "SIGINT came twice, and ended it at once."));
+        statuses.push(("130", "A second SIGINT ended the command at once."));
     }
     statuses
 }
 
 fn variables(command: &Command) -> Vec<(&'static str, &'static str)> {
-    // The page of all commands tells of what any of them has.
+    // The page of rbmq itself lists the variables of all commands.
     let all = command.get_name() == "rbmq";
     let has = |wanted: fn(&Arg) -> bool| all || command.get_arguments().any(wanted);
     let mut variables = Vec::new();
     if has(|arg| arg.get_id() == "broker") {
-        variables.push(("RBMQ_BROKER", "Address of the broker, where --broker does not say it."));
+        variables.push(("RBMQ_BROKER", "Address of the broker, without --broker."));
     }
     if has(|arg| arg.get_env().is_some_and(|name| name == "RBMQ_CONFIG")) {
-        variables.push(("RBMQ_CONFIG", "Configuration file of a broker, where --config does not say it."));
+        variables.push(("RBMQ_CONFIG", "Configuration file of a broker, without --config."));
     }
     variables.push((
         "RBMQ_LOG",
-        "What is told on standard error, over -v and -q: a level, or levels of parts as in info,rocketnet=debug.",
+        "Log level on standard error, with precedence over -v and -q: a level, or levels of parts as in info,rocketnet=debug.",
     ));
     if has(|arg| arg.get_id() == "config") {
         variables.push((
             "ROCKETBUFS_SECTION_FIELD",
-            "A setting of RocketBufs' sections, over the file, as in ROCKETBUFS_TCP_NODELAY=false.",
+            "A setting of RocketBufs, with precedence over the file, as in ROCKETBUFS_TCP_NODELAY=false.",
         ));
     }
-    variables.push(("NO_COLOR", "If it is set and not empty, nothing is coloured."));
+    variables.push(("NO_COLOR", "If it is set and not empty, output has no colours."));
     variables
 }
 
@@ -155,15 +155,15 @@ fn files(command: &Command) -> Vec<(&'static str, &'static str)> {
         ("/etc/default/rbmq", "Variables of a packaged broker's unit, as ROCKETBUFS_TCP_NODELAY=false.");
     const STATE: (&str, &str) = (
         "FILE.rbmq-state",
-        "Beside each file of sub --output: how much of it counts, and where in the topic that is.",
+        "Beside each file of sub --output: the length of the file that counts, and its positions in the topic.",
     );
     match command.get_name() {
         "rbmq" => vec![PACKAGED, DEFAULTS, STATE],
         "serve" => vec![PACKAGED, DEFAULTS],
         "config" => vec![PACKAGED],
-        "check" => vec![PACKAGED, ("/proc, /sys", "What the system tells of itself.")],
+        "check" => vec![PACKAGED, ("/proc, /sys", "The state of the system.")],
         "sub" => vec![STATE],
-        _ => vec![("none", "No file is read or written but those that arguments name.")],
+        _ => vec![("none", "Only files that arguments name are read or written.")],
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_falls_into_examples_and_notes() {
+    fn help_is_split_into_examples_and_notes() {
         let help = "Examples:\n  a\n  b | c\n\nA note.\nOf two lines.\n\nExit status: 0.";
         assert_eq!(parts(help), (vec!["a", "b | c"], vec!["A note.\nOf two lines."]));
         assert_eq!(parts(""), (vec![], vec![]));

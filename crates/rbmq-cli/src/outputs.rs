@@ -1,7 +1,7 @@
-//! The files that `sub --output` writes: one for each topic.
+//! The files of `sub --output`: one for each topic.
 //!
-//! A topic that was named has its file from the start. With a pattern the topics are known only when they come; those
-//! that an earlier run wrote are found by the state files in the directory, and go on.
+//! A topic that the arguments name has its file from the start. The topics of a pattern are known only when they appear. State
+//! files in the directory identify the topics of an earlier run, whose files are continued.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,23 +12,23 @@ use rocketbufs::{Epoch, Position};
 use super::failure::Failure;
 use super::files::{OutputFile, file_name};
 
-/// Most files that are open at once: a process may often have no more than 1,024.
+/// The most open files. Many processes may have no more than 1,024 descriptors.
 const MAX_OPEN: usize = 256;
 
-/// See the module.
+/// The output files.
 pub(super) struct Outputs {
     output: PathBuf,
-    /// Whether `output` is a directory, or the one file.
+    /// Whether `output` is a directory; otherwise it is the only file.
     directory: bool,
     files: HashMap<TopicName, OutputFile>,
-    /// Those that have something written and not recorded.
+    /// Topics with written bytes that are not recorded.
     pending: HashSet<TopicName>,
     open: HashSet<TopicName>,
     durable: bool,
 }
 
 impl Outputs {
-    /// `output` itself for one topic, files in it if it is a directory. `durable`: what is recorded is on the disk.
+    /// Writes to `output` itself for one topic, and to files in it if it is a directory. `durable`: syncs files before recording.
     pub(super) fn new(output: &Path, filters: &[TopicFilter], durable: bool) -> Result<Self, Failure> {
         let directory = output.is_dir();
         let several = filters.len() > 1 || filters.iter().any(TopicFilter::has_wildcards);
@@ -38,7 +38,7 @@ impl Outputs {
                 _ => format!("{} topics", filters.len()),
             };
             return Err(Failure::Failed(format!(
-                "{what} need a directory to write to, and {} is none; make it, or receive one topic",
+                "{what} need a directory to write to, and {} is not one; create it, or receive one topic",
                 output.display()
             )));
         }
@@ -55,7 +55,7 @@ impl Outputs {
         if self.directory { self.output.join(file_name(topic)) } else { self.output.clone() }
     }
 
-    /// Takes in the files of an earlier run.
+    /// Opens the files of an earlier run.
     fn find(&mut self, filters: &[TopicFilter]) -> Result<(), Failure> {
         let cannot = |path: &Path, e| Failure::Failed(format!("cannot read {}: {e}", path.display()));
         for entry in std::fs::read_dir(&self.output).map_err(|e| cannot(&self.output, e))? {
@@ -64,7 +64,7 @@ impl Outputs {
                 continue;
             }
             let Some(recorded) = OutputState::read(&path).map_err(|e| cannot(&path, e))? else { continue };
-            // A file that was renamed is somebody else's business.
+            // Renamed files are left alone.
             let Ok(topic) = recorded.topic.parse::<TopicName>() else { continue };
             if path == OutputState::path_of(&self.path(&topic))
                 && filters.iter().any(|filter| filter.matches(&topic))
@@ -75,7 +75,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Adds a topic's file, if it is not there.
+    /// Opens the file of a topic, unless it is known.
     fn add(&mut self, topic: &TopicName) -> Result<(), Failure> {
         if !self.files.contains_key(topic) {
             self.make_room()?;
@@ -85,7 +85,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Closes all files, if there are as many as may be open.
+    /// Closes all files if the limit is reached.
     fn make_room(&mut self) -> Result<(), Failure> {
         if self.open.len() < MAX_OPEN {
             return Ok(());
@@ -99,7 +99,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// A topic's file, ready to be written.
+    /// The file of a topic, ready for a write.
     fn file(&mut self, topic: &TopicName) -> Result<&mut OutputFile, Failure> {
         self.add(topic)?;
         if !self.open.contains(topic) {
@@ -112,21 +112,21 @@ impl Outputs {
         }
     }
 
-    /// Where the topics that a filter matches go on; none if none of them was written before.
+    /// The positions at which topics of the filter continue; none if no such topic was written before.
     pub(super) fn positions(&self, filter: &TopicFilter) -> Option<Vec<(Epoch, Position)>> {
         let files = self.files.iter().filter(|(topic, _)| filter.matches(topic));
         let positions: Vec<_> = files.filter_map(|(_, file)| file.positions()).flatten().collect();
         (!positions.is_empty()).then_some(positions)
     }
 
-    /// A log of a topic begins at a position: started again, it is received from there, even if nothing came before.
+    /// A log of a topic begins at a position. A later run resumes there, even if nothing was received.
     pub(super) fn begin(&mut self, topic: &TopicName, epoch: Epoch, start: Position) -> Result<(), Failure> {
         self.file(topic)?.begin(epoch, start);
         self.pending.insert(topic.clone());
         Ok(())
     }
 
-    /// Nothing more comes of a log of a topic.
+    /// A log of a topic has ended.
     pub(super) fn end(&mut self, topic: &TopicName, epoch: Epoch) {
         if let Some(file) = self.files.get_mut(topic) {
             file.end(epoch);
@@ -139,7 +139,7 @@ impl Outputs {
         self.file(topic)?.write(bytes)
     }
 
-    /// As [`OutputFile::reached`]; the position is that in front of the last `loose` bytes.
+    /// As [`OutputFile::reached`]. The position is the one before the last `loose` bytes.
     pub(super) fn reached(
         &mut self,
         topic: &TopicName,
@@ -157,7 +157,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Whether something is written and not recorded.
+    /// Whether written bytes are not recorded yet.
     pub(super) fn is_pending(&self) -> bool {
         !self.pending.is_empty()
     }

@@ -1,5 +1,5 @@
-//! What `serve` prints on standard output. It goes through [`Lines`], so that an output that fails, or that nobody reads,
-//! keeps nobody from serving, or from ending in order.
+//! Standard output of `serve`. Texts go through [`Lines`], so that an output that fails or has no reader neither delays the
+//! broker nor its end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -12,7 +12,7 @@ use tracing::warn;
 use super::failure::Failure;
 use super::lines::{self, Lines};
 
-/// Writes texts to standard output, as long as that takes them.
+/// Writes texts to standard output until a write fails.
 pub(super) struct Printer {
     lines: Lines,
     failed: Arc<AtomicBool>,
@@ -21,31 +21,30 @@ pub(super) struct Printer {
 impl Printer {
     pub(super) fn start() -> Result<Self, Failure> {
         let failed = Arc::new(AtomicBool::new(false));
-        // Not as the library has it, which would write what is left of a failure once more at the end.
+        // Not `std::io::Stdout`, which writes the rest of a failed write again at the end.
         let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
         let output = Output { file, failed: failed.clone() };
-        // What is left out is printed anew a while later, or not at all.
+        // Dropped tables need no report: the next one follows.
         let lines = Lines::start("rbmq-printer", output, lines::MAX_BYTES, |_| ())
             .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
         Ok(Self { lines, failed })
     }
 
-    /// Writes a text and a newline, unless too much waits already. False if nothing can be written any more.
-    pub(super) fn say(&self, text: &str) -> bool {
+    /// Writes a text and a newline, unless too much waits already. False if the output has failed.
+    pub(super) fn print(&self, text: &str) -> bool {
         self.lines.push(format!("{text}\n").into_bytes());
         !self.failed.load(Ordering::Relaxed)
     }
 
-    /// Waits until what was said is written, not for long.
+    /// Waits a short time until all texts are written.
     pub(super) fn finish(self) {
         if !self.lines.flush() {
-            warn!("nobody reads the standard output; what was to be printed there is left out");
+            warn!("standard output has no reader; the last lines are not printed");
         }
     }
 }
 
-/// Takes everything: its first failure is told once, and what comes behind that is left out. Nobody needs to be there to
-/// read.
+/// Accepts all bytes. The first failure is logged, and later bytes are discarded.
 struct Output {
     file: io::Result<File>,
     failed: Arc<AtomicBool>,
@@ -65,7 +64,7 @@ impl Write for Output {
         };
         self.failed.store(true, Ordering::Relaxed);
         if error.kind() != ErrorKind::BrokenPipe {
-            warn!("cannot write to standard output, nothing more is printed there: {error}");
+            warn!("cannot write to standard output, further output is discarded: {error}");
         }
         Ok(bytes.len())
     }

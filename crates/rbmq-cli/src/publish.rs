@@ -9,8 +9,8 @@ use rbmq::wire::RECORD_HEADER_BYTES;
 use rbmq::{Framing, PublishError, Publisher, PublisherWaitError, TopicName, TopicOptions, TopicWriter};
 use tracing::info;
 
-use super::absence::Absence;
-use super::confirm::{Confirm, Confirming, Telling};
+use super::absence::OfflineTimer;
+use super::confirm::{Confirm, ConfirmThread, Output};
 use super::failure::Failure;
 use super::input::{Input, Lines};
 use super::stop::Stop;
@@ -88,10 +88,10 @@ struct Totals {
 
 impl Args {
     /// Starts to wait for confirmations, if the arguments ask for them.
-    fn confirming(&self) -> Result<Option<Confirming>, Failure> {
-        let telling = Telling { each: self.confirm_each, json: self.json };
+    fn confirming(&self) -> Result<Option<ConfirmThread>, Failure> {
+        let output = Output { each: self.confirm_each, json: self.json };
         match self.confirm.level() {
-            Some(level) => Confirming::start(level, telling).map(Some),
+            Some(level) => ConfirmThread::start(level, output).map(Some),
             None => Ok(None),
         }
     }
@@ -236,7 +236,7 @@ struct Job {
     totals: Totals,
     rest: Rest,
     progress: Progress,
-    confirming: Option<Confirming>,
+    confirming: Option<ConfirmThread>,
 }
 
 impl Job {
@@ -329,7 +329,7 @@ impl Job {
             let wanted = args.wait_subscribers.max(args.min_subscribers);
             let present = self.writer.subscribers();
             return Some(format!(
-                "asked to end, nothing was published: {present} of {wanted} subscribers came"
+                "asked to end, nothing was published: the topic had {present} of {wanted} subscribers"
             ));
         }
         let (few, least) = (self.writer.subscribers(), args.min_subscribers);
@@ -357,28 +357,28 @@ impl Job {
     fn published(&self, position: u64) -> Result<(), Failure> {
         let Some(confirming) = &self.confirming else { return Ok(()) };
         let confirmation = self.writer.confirmation(position, confirming.level());
-        let look = || self.too_few.check(&self.writer);
-        confirming.push(confirmation, (self.totals.messages, self.totals.bytes), &self.stop, look)
+        let check = || self.too_few.check(&self.writer);
+        confirming.push(confirmation, (self.totals.messages, self.totals.bytes), &self.stop, check)
     }
 
-    /// Waits until everything is confirmed and the broker has it, and closes the topic; not longer than `timeout` for a
-    /// broker that is away. Returns where it ends, and what to say of confirmations.
+    /// Waits until everything is confirmed and accepted, and closes the topic. Fails after `timeout` if the broker is offline.
+    /// Returns the totals, the end of the topic, and the summary of the confirmations.
     fn finish(mut self, timeout: Duration) -> Result<(Totals, u64, Option<serde_json::Value>), Failure> {
-        let absence = Absence::new(timeout, self.confirming.as_ref().map(Confirming::level));
-        let look = || {
+        let offline = OfflineTimer::new(timeout, self.confirming.as_ref().map(ConfirmThread::level));
+        let check = || {
             self.too_few.check(&self.writer)?;
-            absence.look(&self.writer)
+            offline.check(&self.writer)
         };
         let confirming = self.confirming.take();
-        let confirmed = confirming.map(|all| all.finish(timeout, &self.stop, look)).transpose()?;
+        let confirmed = confirming.map(|all| all.finish(timeout, &self.stop, check)).transpose()?;
         let position = self.writer.position();
         loop {
             match self.writer.flush(Some(STEP)) {
                 Ok(()) => break,
-                // Asked to end: not longer than closing takes.
+                // After a request to end, only closing waits.
                 Err(PublisherWaitError::NotAccepted { .. }) if self.stop.asked() => break,
                 Err(error @ PublisherWaitError::NotAccepted { .. }) => {
-                    absence.check(&self.writer, error)?;
+                    offline.on_flush_error(&self.writer, error)?;
                     self.progress.show(&self.totals, false);
                 }
                 Err(error) => return Err(Failure::failed(error)),
@@ -390,7 +390,7 @@ impl Job {
     }
 }
 
-/// A line on standard error that says how far it is.
+/// A progress line on standard error.
 struct Progress {
     enabled: bool,
     shown: Instant,
@@ -411,7 +411,7 @@ impl Progress {
             bytes::show(rate)
         );
         let mut stderr = std::io::stderr();
-        // Nobody needs to be there to read it.
+        // A standard error without a reader is no failure.
         let _ = match (stderr.is_terminal() && !is_dumb(), last) {
             (true, false) => write!(stderr, "\r\x1b[K{line}"),
             (true, true) => writeln!(stderr, "\r\x1b[K{line}"),

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::bytes;
 use super::failure::Failure;
-use super::log::{BrokerLog, Wishes};
+use super::log::{BrokerLog, LogOptions};
 use super::printer::Printer;
 use super::reload;
 use super::source::{self, Source};
@@ -27,38 +27,38 @@ use super::top::table::{self, Before, Sort};
   rbmq config --default > rbmq.toml && rbmq serve --config rbmq.toml
   rbmq serve --listen 127.0.0.1:7511 --upstream '127.0.0.1:7411=sensors/#,news'
 
-SIGINT and SIGTERM end it in order: subscribers receive what is there (at most \
-broker.drain_timeout_ms). SIGHUP reads the configuration file again and tells what is in force now and what needs a \
+SIGINT and SIGTERM stop the broker in order: subscribers receive the remaining messages (within \
+broker.drain_timeout_ms). SIGHUP reloads the configuration file, and logs which changes are in force and which need a \
 restart.")]
 pub(super) struct Args {
     #[command(flatten)]
     pub(super) source: Source,
-    /// Print a table of topics every so often
+    /// Print a table of topics at this interval
     #[arg(long, value_name = "TIME", value_parser = times::parse_interval)]
     stats: Option<Duration>,
-    /// With --stats: print the tables as one JSON object each, in a line
+    /// With --stats: print each table as a JSON object in one line
     #[arg(long, requires = "stats")]
     json: bool,
 }
 
-pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     let config = args.source.load().map_err(Failure::failed)?;
-    let log = wishes.start_broker(&config.log)?;
+    let log = log_options.start_broker(&config.log)?;
     source::warn_of_unknown_variables();
     let stop = Stop::install()?.with_reload()?;
     let mut broker = Broker::start(config).map_err(Failure::failed)?;
-    // Whoever reads that it listens may count on all of it.
+    // The HTTP endpoint starts before the broker reports that it listens.
     let http = start_http(&broker, &log)?;
     let printer = Printer::start()?;
     let addr = broker.addr();
-    printer.say(&format!("rbmq: listening on {addr}"));
+    printer.print(&format!("rbmq: listening on {addr}"));
     if !is_loopback(&addr) {
         warn!(
-            "{addr} can be reached from other machines, and there is no authentication yet: whoever reaches it may publish and read everything"
+            "{addr} can be reached from other machines, and there is no authentication yet: everybody who can connect may publish and read everything"
         );
     }
     if let Some(http) = &http {
-        tell_http(http, &printer);
+        print_http(http, &printer);
     }
     supervisor::ready();
     let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
@@ -73,12 +73,12 @@ pub(super) fn run(args: &Args, wishes: Wishes) -> Result<(), Failure> {
         }
     }
     supervisor::stopping();
-    printer.say("rbmq: shutting down; subscribers receive what is there");
+    printer.print("rbmq: shutting down; subscribers receive the remaining messages");
     let left = broker.stop();
     if left > 0 {
         warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");
     }
-    // It answers until the end: whoever watches sees that the broker drains.
+    // The endpoint answers until the end, so that monitoring sees how the broker drains.
     drop(http);
     printer.finish();
     Ok(())
@@ -94,12 +94,12 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
     endpoint.map(Some).map_err(Failure::failed)
 }
 
-fn tell_http(endpoint: &Endpoint, printer: &Printer) {
+fn print_http(endpoint: &Endpoint, printer: &Printer) {
     let addr = endpoint.addr();
-    printer.say(&format!("rbmq: metrics on http://{addr}/metrics"));
+    printer.print(&format!("rbmq: metrics on http://{addr}/metrics"));
     if !addr.ip().is_loopback() {
         warn!(
-            "http://{addr} can be reached from other machines: whoever reaches it reads the names and rates of all topics"
+            "http://{addr} can be reached from other machines: everybody who can connect sees the names and rates of all topics"
         );
     }
 }
@@ -108,7 +108,7 @@ fn is_loopback(addr: &str) -> bool {
     addr.parse::<SocketAddr>().map(|a| a.ip()).is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// The table of topics that is printed every so often.
+/// The table of topics that is printed at an interval.
 struct Stats {
     interval: Duration,
     json: bool,
@@ -121,12 +121,12 @@ impl Stats {
         Self { interval, json, at: Instant::now(), before: Before::new() }
     }
 
-    /// How long until the next one.
+    /// The time until the next table.
     fn due(&self) -> Duration {
         self.interval.saturating_sub(self.at.elapsed())
     }
 
-    /// Prints it, if it is time. False if nothing can be printed any more.
+    /// Prints the table, if it is due. False if the output has failed.
     fn show(&mut self, broker: &Broker, printer: &Printer) -> bool {
         if !self.due().is_zero() {
             return true;
@@ -139,7 +139,7 @@ impl Stats {
             serde_json::json!({ "ring_memory_bytes": memory, "topics": topics }).to_string()
         } else {
             let lines = table::lines(topics.clone(), &self.before, elapsed, Sort::Name);
-            // What no terminal shows is cut nowhere.
+            // Only output to a terminal is cut.
             let width = if screen::is_terminal() { screen::width() } else { usize::MAX };
             let mut lines = table::table(&lines, width, usize::MAX);
             let memory = bytes::show(broker.memory_in_use() as f64);
@@ -147,6 +147,6 @@ impl Stats {
             lines.join("\n")
         };
         self.before = table::before(&topics);
-        printer.say(&text)
+        printer.print(&text)
     }
 }

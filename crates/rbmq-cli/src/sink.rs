@@ -1,4 +1,4 @@
-//! Where `sub` puts what it receives.
+//! The output of `sub`: standard output, or files.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use super::outputs::Outputs;
 use super::stdout::Stdout;
 use super::stop::Stop;
 
-/// Lines are gathered up to this before they are written, as long as more are there.
+/// Lines are gathered up to this size before a write, as long as more messages wait.
 const GATHERED_BYTES: usize = 64 << 10;
 
 /// How messages are written.
@@ -26,14 +26,14 @@ pub(super) struct Format {
     pub(super) print_topic: bool,
 }
 
-/// What was written of a batch.
+/// The written part of a batch.
 struct Written {
     count: u64,
-    /// Where one can go on.
+    /// The position at which a later run can resume.
     end: Position,
-    /// Bytes that were written and lie behind that: those of a run of a merged topic of which there is more.
+    /// Written bytes behind `end`: those of an incomplete run of a merged topic.
     loose: u64,
-    /// Of what the batch still has, so much was written, and so much of that lies behind `end`.
+    /// How many pieces of the rest of the batch were written, and how many of them lie behind `end`.
     pieces: usize,
     open: usize,
 }
@@ -42,9 +42,9 @@ struct Written {
 pub(super) struct Sink<'a> {
     to: To<'a>,
     format: Format,
-    /// Lines that are not written yet; those of files are of one batch.
+    /// Lines that are not written yet. Those for a file are of one batch.
     lines: Vec<u8>,
-    /// Whose lines those of standard output are, and up to where: given back when they are written.
+    /// The batches of the lines for standard output, and the positions up to which to consume them after the write.
     unwritten: Vec<(DeferredBatch, Position)>,
 }
 
@@ -64,8 +64,7 @@ impl<'a> Sink<'a> {
         })
     }
 
-    /// One file for each topic: `output` itself, or files in it if it is a directory. `durable`: what counts as written
-    /// is on the disk.
+    /// One file for each topic: `output` itself, or files in it if it is a directory. `durable`: syncs files before recording.
     pub(super) fn files(
         output: &Path,
         filters: &[TopicFilter],
@@ -80,7 +79,7 @@ impl<'a> Sink<'a> {
         })
     }
 
-    /// Where the topics that a filter matches go on, if they do.
+    /// The positions at which topics of the filter continue, if there are any.
     pub(super) fn positions(&self, filter: &TopicFilter) -> Option<Vec<(Epoch, Position)>> {
         match &self.to {
             To::Stdout(_) => None,
@@ -96,14 +95,14 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Nothing more comes of a log of a topic.
+    /// A log of a topic has ended.
     pub(super) fn end(&mut self, topic: &TopicName, epoch: Epoch) {
         if let To::Files(outputs) = &mut self.to {
             outputs.end(topic, epoch);
         }
     }
 
-    /// Writes a batch, at most `most` messages of it; returns how many. `pace` is told of every message's bytes.
+    /// Writes at most `most` messages of a batch, at the given pace. Returns the number of messages.
     pub(super) fn write(
         &mut self,
         mut batch: Batch<'_>,
@@ -111,8 +110,16 @@ impl<'a> Sink<'a> {
         pace: &mut Pace<'_>,
     ) -> Result<u64, Failure> {
         let written = match batch.framing() {
-            Framing::Raw => self.write_raw(&mut batch, pace)?,
-            Framing::Records | Framing::Merged => self.write_records(&mut batch, most, pace)?,
+            Framing::Raw => self.write_raw(&mut batch, pace),
+            Framing::Records | Framing::Merged => self.write_records(&mut batch, most, pace),
+        };
+        let written = match written {
+            Ok(written) => written,
+            Err(failure) => {
+                // Dropping the batch would consume it. What was not written stays with the broker.
+                drop(batch.defer());
+                return Err(failure);
+            }
         };
         if matches!(self.to, To::Files(_)) {
             self.put_lines(batch.topic())?;
@@ -144,7 +151,7 @@ impl<'a> Sink<'a> {
             pace.wait();
             written += n;
             if matches!(self.to, To::Stdout(_)) {
-                // As for records.
+                // The publisher need not wait for the rest of the batch.
                 batch.consume_part(batch.position() + n as u64);
                 written = 0;
             }
@@ -160,14 +167,14 @@ impl<'a> Sink<'a> {
     ) -> Result<Written, Failure> {
         let mut written = Written { count: 0, end: batch.position(), loose: 0, pieces: 0, open: 0 };
         while self.write_some(batch, most, pace, &mut written)? {
-            // Its reader may be slow: the publisher need not wait until it has all of the batch.
+            // The reader of the output may be slow. The publisher need not wait for the rest of the batch.
             batch.consume_part(written.end);
             written.pieces = written.open;
         }
         Ok(written)
     }
 
-    /// Goes on until something was written to where nothing else has to be recorded. False at the end.
+    /// Writes messages until lines have reached standard output. False at the end of the batch.
     fn write_some(
         &mut self,
         batch: &Batch<'_>,
@@ -179,7 +186,7 @@ impl<'a> Sink<'a> {
         while written.count < most {
             let piece = match pieces.next() {
                 Some(Ok(piece)) => piece,
-                // One publisher's fault, in a topic of many: the others go on.
+                // The fault of one publisher of a merged topic. The others continue.
                 Some(Err(error @ ReceiveError::Malformed { error: UnpackError::Publisher { .. }, .. })) => {
                     warn!("{error}");
                     (written.pieces, written.open) = (written.pieces + 1, written.open + 1);
@@ -215,12 +222,12 @@ impl<'a> Sink<'a> {
         Ok(false)
     }
 
-    /// The lines of standard output are gone: what was written is given back, what was not stays with the broker.
-    fn give_back(&mut self, written: bool) {
+    /// The lines for standard output were written, or lost. Only written messages are consumed.
+    fn consume_written(&mut self, written: bool) {
         self.unwritten
             .drain(..)
             .filter(|_| written)
-            .for_each(|(kept, position)| kept.consume_up_to(position));
+            .for_each(|(batch, position)| batch.consume_up_to(position));
     }
 
     /// Writes the lines that were gathered.
@@ -230,8 +237,8 @@ impl<'a> Sink<'a> {
         }
         let mut lines = std::mem::take(&mut self.lines);
         let put = self.put(topic, &lines);
-        self.give_back(put.is_ok());
-        // One huge message leaves its room to nobody.
+        self.consume_written(put.is_ok());
+        // The room of a huge message is not kept.
         lines.clear();
         lines.shrink_to(2 * GATHERED_BYTES);
         self.lines = lines;
@@ -245,7 +252,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Whether something is written that [`Sink::settle`] would push on.
+    /// Whether [`Sink::settle`] has something to flush or to record.
     pub(super) fn is_pending(&self) -> bool {
         match &self.to {
             To::Stdout(_) => !self.lines.is_empty(),
@@ -253,26 +260,26 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// There is nothing else to do now: pushes out and records what was written.
+    /// Flushes and records what was written, when no message waits.
     pub(super) fn settle(&mut self) -> Result<(), Failure> {
         match &mut self.to {
             To::Stdout(out) => {
                 let put = out.write(&self.lines);
                 self.lines.clear();
-                self.give_back(put.is_ok());
+                self.consume_written(put.is_ok());
                 put
             }
             To::Files(outputs) => outputs.record(),
         }
     }
 
-    /// Whether whoever read the output has gone away. Only a pipe or a socket can tell.
+    /// Whether the reader of standard output has closed it. Only pipes and sockets report that.
     pub(super) fn is_abandoned(&self) -> bool {
         matches!(&self.to, To::Stdout(out) if out.is_abandoned())
     }
 }
 
-/// A message as an object. What is no text is given byte by byte: JSON has no bytes.
+/// A message as a JSON object. A message that is not UTF-8 is an array of its bytes.
 #[derive(Serialize)]
 struct Object<'m> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -304,7 +311,7 @@ impl Format {
             let bytes = text.is_none().then_some(message);
             let (epoch, topic) = (batch.epoch(), batch.topic().as_str());
             let object = Object { bytes, epoch, position: at, publisher, text, topic };
-            // Numbers and texts into memory: nothing of it can fail.
+            // Writing numbers and strings to memory cannot fail.
             let _ = serde_json::to_writer(&mut *line, &object);
         } else {
             if self.print_topic {
@@ -317,11 +324,11 @@ impl Format {
     }
 }
 
-/// Holds a subscriber to a number of bytes per second.
+/// Limits the bytes per second.
 pub(super) struct Pace<'a> {
     rate: Option<f64>,
     stop: &'a Stop,
-    /// When what was spent is paid for.
+    /// When the written bytes are within the limit.
     due: Instant,
 }
 
@@ -330,7 +337,7 @@ impl<'a> Pace<'a> {
         Self { rate: bytes_per_second.map(|rate| rate.max(1) as f64), stop, due: Instant::now() }
     }
 
-    /// How many raw bytes to write at a time.
+    /// The number of raw bytes to write at a time.
     fn piece(&self) -> usize {
         match self.rate {
             None => usize::MAX,
@@ -338,7 +345,7 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// So many bytes were read; true if it is too early for more.
+    /// Counts bytes. True if it is too early for more.
     fn spend(&mut self, bytes: usize) -> bool {
         let Some(rate) = self.rate else { return false };
         let now = Instant::now();
@@ -346,7 +353,7 @@ impl<'a> Pace<'a> {
         self.due.saturating_duration_since(now) > Duration::from_millis(20)
     }
 
-    /// Waits until what was spent is paid for, or it was asked to end.
+    /// Waits until more bytes are within the limit, or the command is asked to end.
     fn wait(&self) {
         let ahead = self.due.saturating_duration_since(Instant::now());
         if self.rate.is_some() && ahead > Duration::from_millis(20) && !self.stop.asked() {

@@ -1,4 +1,4 @@
-//! Where a broker's configuration comes from on the command line: the same for all commands that need it.
+//! Options for a broker's configuration, shared by all commands that need it.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,18 @@ use tracing::warn;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Source {
-    /// Address to listen on [default: 127.0.0.1:7411, or broker.listen of the file]; there is no authentication yet, so
-    /// keep it on this machine unless the network is yours
+    /// Address to listen on [default: broker.listen of the file, or 127.0.0.1:7411]; there is no authentication yet, so do
+    /// not listen on an untrusted network
     #[arg(short, long, value_name = "ADDRESS")]
     pub(super) listen: Option<String>,
-    /// Receive topics of another broker and pass them on; may be given several times. ADDRESS, or ADDRESS=FILTER,FILTER
-    /// for some of its topics [default: those of broker.upstream in the file]
+    /// Receive topics of another broker and forward them; may be repeated. ADDRESS for all topics, or
+    /// ADDRESS=FILTER,FILTER [default: broker.upstream of the file]
     #[arg(short, long, value_name = "ADDRESS[=FILTERS]", value_parser = upstream)]
     pub(super) upstream: Vec<UpstreamSettings>,
     #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE", help = config_help())]
     pub(super) config: Option<PathBuf>,
-    /// Tell metrics and health over HTTP on this address, as 127.0.0.1:7412 [default: http.listen of the file, or none];
-    /// there is no authentication: whoever reaches it reads the names and rates of all topics
+    /// Serve metrics and health over HTTP on this address, as 127.0.0.1:7412 [default: http.listen of the file, or none];
+    /// there is no authentication: everybody who can connect sees the names and rates of all topics
     #[arg(long, value_name = "ADDRESS")]
     pub(super) http: Option<String>,
 }
@@ -31,15 +31,15 @@ fn config_help() -> String {
     format!("TOML file: {own}, and RocketBufs' {framework}")
 }
 
-/// Warns of variables that look like settings and are none.
+/// Warns of environment variables that look like settings and are not.
 pub(super) fn warn_of_unknown_variables() {
     for name in unknown_variables() {
-        warn!("the environment variable {name} is no setting, and is not looked at");
+        warn!("the environment variable {name} is not a setting and is ignored");
     }
 }
 
 impl Source {
-    /// The file, and over it what the command line says.
+    /// The configuration of the file, with the options of the command line.
     pub(super) fn load(&self) -> Result<BrokerConfig, BrokerConfigError> {
         let mut config = BrokerConfig::load(self.config.as_deref())?;
         if let Some(listen) = &self.listen {

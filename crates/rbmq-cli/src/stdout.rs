@@ -1,4 +1,4 @@
-//! Standard output as `sub` writes it: it waits for whoever reads, and can be asked to end while nobody does.
+//! Standard output of `sub`: waits for its reader, and can be asked to end while the reader takes nothing.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,18 +10,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::failure::Failure;
 use super::stop::Stop;
 
-/// What a pipe takes at once where it says that it takes something (PIPE_BUF of Linux). The descriptor itself waits: it may
-/// be others' too.
+/// The number of bytes that a writable pipe takes without blocking (PIPE_BUF of Linux). The descriptor stays blocking, since other
+/// processes may share it.
 const PIECE: usize = 4096;
 
-/// How long whoever reads may take for a piece once the command was asked to end.
+/// How long the reader may take for a piece after a request to end.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Standard output.
 pub(super) struct Stdout<'a> {
-    /// Not as the library has it, which looks for ends of lines.
+    /// Not `std::io::Stdout`, which searches for newlines.
     file: File,
-    /// A regular file takes everything, and its writes are best large.
+    /// Whether to poll before a write. A regular file takes everything, and large writes are best.
     waits: bool,
     stop: &'a Stop,
 }
@@ -33,7 +33,7 @@ impl<'a> Stdout<'a> {
         Self { file, waits, stop }
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if !self.waits {
             return self.file.write_all(bytes).map_err(|error| Failure::output(&error));
@@ -45,7 +45,7 @@ impl<'a> Stdout<'a> {
                 Ok(false) => {
                     let left = bytes.len() - written;
                     return Err(Failure::Failed(format!(
-                        "asked to end while nobody reads the output: {left} bytes that were received are not written"
+                        "asked to end while the output has no reader: {left} received bytes were not written"
                     )));
                 }
                 Err(error) => return Err(Failure::output(&error)),
@@ -55,7 +55,7 @@ impl<'a> Stdout<'a> {
         Ok(())
     }
 
-    /// Whether whoever read the output has gone away. Only a pipe or a socket can tell.
+    /// Whether the reader of the output has closed it. Only pipes and sockets report that.
     pub(super) fn is_abandoned(&self) -> bool {
         let mut polled = [PollFd::new(&self.file, PollFlags::empty())];
         let looked = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_read_from_a_pipe_or_a_socket_is_known_to_have_gone_away() {
+    fn a_closed_pipe_or_socket_is_detected() {
         let stop = Stop::install().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let (other, socket) = UnixStream::pair().unwrap();

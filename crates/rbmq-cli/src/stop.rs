@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM ask the command to end in order; a second SIGINT (somebody is impatient) ends it at once. SIGHUP
-//! asks a broker to read its configuration again, unless it says that the broker's terminal was closed.
+//! Signals. SIGINT and SIGTERM ask the command to end in order, and a second SIGINT ends it at once. SIGHUP asks a broker to
+//! reload its configuration, unless the signal means that the broker's terminal was closed.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,24 +15,24 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::failure::Failure;
 
-/// The exit status of a command that was told twice to end.
+/// The exit status after a second SIGINT.
 pub(super) const IMPATIENT: i32 = 128 + SIGINT;
 
-/// Tells whether the command was asked to end.
+/// Whether the command was asked to end or to reload.
 pub(super) struct Stop {
     asked: Arc<AtomicBool>,
-    /// Readable once something was asked.
+    /// Readable after a signal.
     wake: UnixStream,
-    /// The other end, for what is to wake it too.
+    /// The other end of the pair, for further signals.
     sender: UnixStream,
-    /// Ends the process when SIGINT comes a second time.
+    /// The handler that ends the process on a second SIGINT.
     second: SigId,
     reload: Option<Arc<AtomicBool>>,
-    /// SIGHUP of a process with a terminal may mean that the terminal was closed.
+    /// Whether the process has a terminal. Then SIGHUP may mean that the terminal was closed.
     terminal: bool,
 }
 
-/// What a broker was asked for.
+/// A request by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     /// To end.
@@ -42,7 +42,7 @@ pub(super) enum Asked {
 }
 
 impl Stop {
-    /// Takes over the signals.
+    /// Installs the handlers.
     pub(super) fn install() -> Result<Self, Failure> {
         Self::register().map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
     }
@@ -51,10 +51,10 @@ impl Stop {
         let asked = Arc::new(AtomicBool::new(false));
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
-        // A handler must not wait for room.
+        // A handler must not block.
         sender.set_nonblocking(true)?;
-        // Before the flag is registered: only a second signal finds it set. Not so SIGTERM, which supervisors may send
-        // both to a process and to its group.
+        // Registered before the handler that sets the flag, so that only a second signal finds it set. SIGTERM is different:
+        // supervisors may send it both to a process and to its group.
         let second = signal_hook::flag::register_conditional_shutdown(SIGINT, IMPATIENT, asked.clone())?;
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, asked.clone())?;
@@ -63,12 +63,12 @@ impl Stop {
         Ok(Self { asked, wake, sender, second, reload: None, terminal: false })
     }
 
-    /// From now on a second SIGINT is the business of whoever takes over the terminal, and must give it back.
-    pub(super) fn leave_second(&self) {
+    /// Removes the handler of the second SIGINT. A full-screen command handles it itself, to restore the terminal.
+    pub(super) fn remove_second(&self) {
         signal_hook::low_level::unregister(self.second);
     }
 
-    /// Takes over SIGHUP too.
+    /// Handles SIGHUP too.
     pub(super) fn with_reload(mut self) -> Result<Self, Failure> {
         self.register_reload().map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))?;
         Ok(self)
@@ -76,7 +76,7 @@ impl Stop {
 
     fn register_reload(&mut self) -> io::Result<()> {
         let flag = Arc::new(AtomicBool::new(false));
-        // Whoever started it with nohup wants it to outlive the terminal.
+        // A process that was started with nohup outlives its terminal.
         self.terminal = has_terminal() && !ignores_hangup();
         signal_hook::flag::register(SIGHUP, flag.clone())?;
         signal_hook::low_level::pipe::register(SIGHUP, self.sender.try_clone()?)?;
@@ -84,19 +84,19 @@ impl Stop {
         Ok(())
     }
 
-    /// Waits until something is asked, at most `timeout` (none: for ever). None if nothing was.
+    /// Waits for a request, at most `timeout` (none: no limit). None if there was none.
     pub(super) fn wait_asked(&self, timeout: Option<Duration>) -> Option<Asked> {
         let _ = wait_readable(&[self.wake.as_fd()], timeout);
         if self.asked() {
             return Some(Asked::End);
         }
-        // What was left by a reload would end every wait; the flags say what is true.
+        // Bytes of an earlier reload would end every wait. The flags have the requests.
         let _ = (&self.wake).read(&mut [0; 64]);
         let reload = self.reload.as_ref().is_some_and(|flag| flag.swap(false, Ordering::AcqRel));
         if reload && self.terminal && !has_terminal() {
             return Some(Asked::End);
         }
-        // The signal to end may have come between the two looks.
+        // A request to end may have come between the two checks.
         if self.asked() { Some(Asked::End) } else { reload.then_some(Asked::Reload) }
     }
 
@@ -105,14 +105,14 @@ impl Stop {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Waits until it is, at most `timeout` (none: for ever). True if it is.
+    /// Waits until the command is asked to end, at most `timeout` (none: no limit). True if it was asked.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> bool {
-        // Whatever ends the poll, the flag says what is true.
+        // The poll may end early. The flag has the request.
         let _ = wait_readable(&[self.wake.as_fd()], timeout);
         self.asked()
     }
 
-    /// Waits until one of these is readable, or it was asked to end, at most `timeout`. Says which of them are.
+    /// Waits until an input is readable or the command is asked to end, at most `timeout`. Returns which inputs are readable.
     pub(super) fn wait_any(&self, inputs: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<bool>> {
         let fds: Vec<BorrowedFd<'_>> = inputs.iter().copied().chain([self.wake.as_fd()]).collect();
         let mut readable = wait_readable(&fds, Some(timeout))?;
@@ -120,7 +120,7 @@ impl Stop {
         Ok(readable)
     }
 
-    /// Waits until `output` takes something; once it was asked to end at most `grace`. False if it takes nothing then.
+    /// Waits until `output` is writable; after a request to end, at most `grace`. False if it is not writable then.
     pub(super) fn wait_output(&self, output: BorrowedFd<'_>, grace: Duration) -> io::Result<bool> {
         let (taking, ending) = (PollFlags::OUT, PollFlags::IN);
         while !self.asked() {
@@ -131,7 +131,7 @@ impl Stop {
         Ok(wait_for(&[(output, taking)], Some(grace))?[0])
     }
 
-    /// Waits until `input` has something to read (or its end); false if the command was asked to end first.
+    /// Waits until `input` is readable or at its end. False if the command was asked to end first.
     pub(super) fn wait_input(&self, input: BorrowedFd<'_>) -> io::Result<bool> {
         while !self.asked() {
             if wait_readable(&[input, self.wake.as_fd()], None)?[0] {
@@ -144,7 +144,7 @@ impl Stop {
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        // What is left in the pair is of no use to anybody.
+        // Discards the rest of the pair.
         let _ = self.wake.read(&mut [0; 16]);
     }
 }
@@ -167,7 +167,7 @@ fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Resul
     wait_for(&fds, timeout)
 }
 
-/// Of which of the descriptors it is so what is waited for, at most `timeout`.
+/// Which of the descriptors are ready, waiting at most `timeout`.
 fn wait_for(fds: &[(BorrowedFd<'_>, PollFlags)], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> =
         fds.iter().map(|(fd, what)| PollFd::from_borrowed_fd(*fd, *what)).collect();

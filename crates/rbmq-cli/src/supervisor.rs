@@ -1,27 +1,27 @@
-//! What systemd is told, if it started the broker (`Type=notify`). Nobody else is told anything.
+//! Notifications of systemd, if it started the broker (`Type=notify`).
 
 use sd_notify::NotifyState;
 
-/// It serves.
+/// The broker is ready.
 pub(super) fn ready() {
-    tell(&[NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
 }
 
-/// It reads its configuration again; [`ready`] follows.
+/// The broker reloads its configuration. [`ready`] follows.
 pub(super) fn reloading() {
-    // The time tells this message from one of an earlier reload.
+    // The time distinguishes this message from that of an earlier reload.
     if let Ok(now) = NotifyState::monotonic_usec_now() {
-        tell(&[NotifyState::Reloading, now]);
+        notify(&[NotifyState::Reloading, now]);
     }
 }
 
-/// It ends: subscribers receive what is there.
+/// The broker is stopping: subscribers receive the remaining messages.
 pub(super) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("cannot tell the supervisor: {error}");
+        tracing::warn!("cannot notify the supervisor: {error}");
     }
 }

@@ -125,9 +125,9 @@ fn a_position_that_is_none_is_named() {
     let inside = broker.sub("t --from 3 --until-closed").finish();
     assert_eq!(inside.status.code(), Some(1));
     assert_eq!(inside.text(), "");
-    assert!(inside.stderr.contains("position 3 is not where a message begins"), "{}", inside.stderr);
+    assert!(inside.stderr.contains("position 3 is not the start of a message"), "{}", inside.stderr);
     let beyond = broker.sub("t --from 1000 --until-closed").finish().good();
-    assert!(beyond.stderr.contains("nothing comes from position 1000"), "{}", beyond.stderr);
+    assert!(beyond.stderr.contains("no message follows position 1000"), "{}", beyond.stderr);
 }
 
 #[test]

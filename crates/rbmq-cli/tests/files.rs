@@ -115,7 +115,7 @@ fn an_output_is_not_mixed_up() {
     assert_same(&out, b"1\n");
     std::fs::write(&out, "").unwrap();
     let changed = sub("one");
-    assert!(changed.stderr.contains("somebody changed it"), "{}", changed.stderr);
+    assert!(changed.stderr.contains("another program changed it"), "{}", changed.stderr);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn what_is_no_file_is_refused() {
     for path in [Path::new("/dev/null"), &pipe] {
         let outcome = broker.sub(&format!("x --output {}", path.display())).finish();
         assert_eq!(outcome.status.code(), Some(1));
-        let told = format!("{} is no regular file", path.display());
+        let told = format!("{} is not a regular file", path.display());
         assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
     }
 }

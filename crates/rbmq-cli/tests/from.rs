@@ -151,7 +151,10 @@ fn a_log_that_is_not_here_and_a_time_to_come_are_told() {
     (0..3).for_each(|_| broker.publish_all("x", b"1\n"));
     let sub = broker.sub("x --from ab:7 --until-closed").finish().good();
     assert_eq!(sub.text(), "1\n1\n1\n");
-    let expected = format!("no log of epoch {:032x} is here; others are read from their oldest byte\n", 0xab);
+    let expected = format!(
+        "the broker has no log with epoch {:032x}; other logs begin with their oldest message\n",
+        0xab
+    );
     assert_eq!(sub.stderr, format!("rbmq: --from: {expected}"));
     let json = broker.sub("x --from oldest --count 1 --json").finish().good().text();
     let (_, epoch) = json.split_once("\"epoch\":\"").unwrap();
@@ -168,7 +171,7 @@ fn many_publishers_of_a_topic_are_one_warning() {
     (0..5).for_each(|_| broker.publish_all("x", b"1\n"));
     // A record of one byte is five long.
     let told = broker.sub("x --from 5 --until-closed").finish().good().stderr;
-    assert_eq!(told.matches("nothing comes from position 5").count(), 1, "{told}");
+    assert_eq!(told.matches("no message follows position 5").count(), 1, "{told}");
     // It is not told at all by a process that came so slowly that a log may have ended meanwhile.
     let told = broker.sub("x --until-closed").finish().good().stderr;
     assert!(told.matches("was closed before you subscribed").count() <= 1, "{told}");
@@ -204,7 +207,10 @@ fn who_wants_the_oldest_is_told_what_is_not_kept() {
     assert!(first.len() < many.len() && many.ends_with(&first), "{} of {}", first.len(), many.len());
     let lost = (many.len() + 3 * 60_000) - (first.len() + 3 * first.lines().count());
     assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains(&format!("topic 's/long': begins at position {lost}: what was before")), "{told}");
+    assert!(
+        told.contains(&format!("topic 's/long': begins at position {lost}: the broker no longer")),
+        "{told}"
+    );
     assert_eq!(broker.sub("short --from oldest --until-closed").finish().good().stderr, "");
     // Of many the first few are named.
     let mut command = client("sub", &broker.addr, "s/# --from oldest");
@@ -217,7 +223,7 @@ fn who_wants_the_oldest_is_told_what_is_not_kept() {
     // In one line, or in two if the broker took its time.
     let more = |line: String| -> usize {
         let count = line.strip_prefix("rbmq: ").and_then(|line| {
-            line.strip_suffix(" more logs begin late: what was before is not kept any more")
+            line.strip_suffix(" more logs begin late: the broker no longer has their earlier messages")
         });
         count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{line}"))
     };

@@ -87,7 +87,7 @@ fn a_reload_tells_what_became_of_the_level_of_the_log() {
         broker.wait_log("reloaded");
         level("info");
         let log = broker.end();
-        let told = format!("not in force: log.level: \"info\" -> \"warn\": {who} goes over it");
+        let told = format!("not in force: log.level: \"info\" -> \"warn\": {who} takes precedence");
         assert!(log.contains(&told) && log.contains("0 changes in force"), "{log}");
     }
     let broker = Operated::start(&path, &[]);
@@ -137,7 +137,7 @@ fn a_broken_file_changes_nothing_and_says_why() {
     std::fs::remove_file(&path).unwrap();
     broker.signal("HUP");
     broker.wait_log("cannot read the configuration file");
-    assert_eq!(broker.log().matches("not reloaded, everything stays as it was").count(), 4);
+    assert_eq!(broker.log().matches("not reloaded, nothing changes").count(), 4);
     // It goes on as before.
     assert!(publish(&broker, "one").is_ok());
     broker.end();
@@ -161,7 +161,7 @@ fn a_pipe_in_the_place_of_the_file_stops_nothing() {
     let fifo = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, 0o600.into(), 0).unwrap();
     broker.signal("HUP");
-    broker.wait_log("not reloaded, everything stays as it was");
+    broker.wait_log("not reloaded, nothing changes");
     assert!(broker.log().contains("is a pipe"), "{}", broker.log());
     // Nobody writes to it, and nothing is started with it either.
     let (_, error) = output(1, rbmq(["serve", "--config", path.to_str().unwrap()]));
@@ -429,7 +429,7 @@ fn a_variable_that_is_no_setting_is_warned_of() {
     let path = config(dir.path(), "");
     let broker = Operated::start_in(&path, &[("ROCKETBUFS_FOO", "1")]);
     let log = broker.end();
-    assert!(log.contains("WARN the environment variable ROCKETBUFS_FOO is no setting"), "{log}");
+    assert!(log.contains("WARN the environment variable ROCKETBUFS_FOO is not a setting"), "{log}");
     let mut misspelt = rbmq(["config"]);
     misspelt.env("ROCKETBUFS_TPC_NODELAY", "false");
     assert!(output(1, misspelt).1.contains("did you mean 'ROCKETBUFS_TCP_NODELAY'?"));

@@ -223,8 +223,8 @@ fn sub_tells_what_was_refused_and_what_was_lowered() {
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("allowed: drop"), "{}", refused.stderr);
     for (args, told) in [
-        ("fast --policy drop --name n --hold 60", Some("kept for 2s while it is away, not for 60s")),
-        ("slow --name n --hold 3600", Some("kept for 600s while it is away, not for 3600s")),
+        ("fast --policy drop --name n --hold 60", Some("for 2s, not for 60s")),
+        ("slow --name n --hold 3600", Some("for 600s, not for 3600s")),
         ("slow --name m --hold 60", None),
     ] {
         let outcome = broker.sub(&format!("{args} --from oldest --until-closed")).finish().good();

@@ -1,6 +1,6 @@
-//! Connecting, as clients and brokers do it: the first attempt after 100 ms, then after twice as long each time, up to
-//! 5 s; each waits between half and all of that, so that those of a broker that restarts do not come back at the same
-//! moment.
+//! Connecting and reconnecting, for clients and brokers. The first attempt follows after 100 ms, and the pause doubles up to 5 s.
+//! Each pause is shortened by a random part of up to one half, so that the peers of a restarted broker do not all return at the
+//! same moment.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts to connect.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
-/// A random number, for a name.
+/// A random number that identifies a client or broker.
 ///
 /// # Errors
-/// The system has none.
+/// The system has no random numbers.
 pub fn random() -> Result<u128, getrandom::Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
     Ok(u128::from_le_bytes(bytes))
 }
 
-/// How long to wait before each attempt to connect again.
+/// The pauses between attempts to connect.
 pub struct Backoff(Duration);
 
 impl Default for Backoff {
-    /// Begins with the shortest.
+    /// Begins with the shortest pause.
     fn default() -> Self {
         Self(FIRST_DELAY)
     }
@@ -40,7 +40,10 @@ impl Backoff {
     }
 }
 
-/// Begins a connection, and waits until it is up.
+/// Starts a connection, calls `on_start`, and waits until the connection is up.
+///
+/// # Errors
+/// The connection could not be made, or not in time.
 pub fn start(ctx: &Context, addr: &str, hello: &[u8], on_start: &dyn Fn(&Conn)) -> Result<Conn, ConnError> {
     let conn = Conn::connect_start(ctx, addr, hello)?;
     on_start(&conn);

@@ -4,20 +4,20 @@ use rocketbufs::fields::{FieldError, Reader};
 
 use super::{DecodeError, Framing, TopicFilter, TopicName};
 
-/// Why the broker refused a buffer. The numbers are part of the protocol.
+/// The kind of a refusal. The numbers are part of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum RefuseCode {
-    /// The message or a name in it is not valid.
+    /// The message, or a name in it, is not valid.
     Invalid = 1,
-    /// A limit of the broker was reached.
+    /// A limit of the broker is reached.
     Limit = 2,
-    /// The size asked for is outside of what the broker allows.
+    /// The broker does not allow the requested size.
     Size = 3,
-    /// The id already belongs to another topic of this connection.
+    /// The id belongs to another topic of this connection.
     BidInUse = 4,
-    /// The broker could not do it; nobody's fault but its own.
+    /// The broker failed for a reason of its own.
     Internal = 5,
 }
 
@@ -30,31 +30,32 @@ impl RefuseCode {
     }
 }
 
-/// A buffer of a topic, as the broker tells it to subscribers.
+/// A buffer of a topic, as the broker announces it to subscribers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
     /// The broker's id of the buffer, to subscribe to.
     pub bid: u32,
-    /// The writer's epoch: a subscriber that knows a position of it goes on there.
+    /// The writer's epoch. A subscriber that knows a position of this log resumes there.
     pub epoch: u128,
-    /// How its bytes are to be read.
+    /// The framing of its bytes.
     pub framing: Framing,
-    /// Whether it appeared after the subscriber asked for the topic, or while it was away (HOLD), so that all of it is new to the subscriber.
+    /// Whether the buffer appeared after the request for its topic, or while the durable subscriber was offline (HOLD). All of it is
+    /// then new to the subscriber.
     pub fresh: bool,
-    /// Largest delivery, in bytes; a subscriber's ring has at least twice as many.
+    /// The largest delivery in bytes. The ring of a subscriber has room for at least two.
     pub max_delivery_bytes: u64,
     /// The topic.
     pub topic: TopicName,
 }
 
-/// What a subscription gets at most, whatever it asks for.
+/// The broker's limits for the options of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// The lag at which `drop` and `disconnect` act; 0: as asked for.
+    /// The largest lag at which `drop` and `disconnect` act; 0: no limit.
     pub max_lag_bytes: u64,
-    /// How long `block` may hold the publishers; 0: as asked for.
+    /// The longest time for which `block` may hold the publishers; 0: no limit.
     pub block_timeout_ms: u32,
-    /// How long a place is kept; `u32::MAX`: as asked for.
+    /// The longest time for which a place is kept; `u32::MAX`: no limit.
     pub max_hold_ms: u32,
 }
 
@@ -69,33 +70,33 @@ impl Default for Terms {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Control {
-    /// Publisher → broker: a buffer of a topic exists; take it.
+    /// Publisher → broker: creates a buffer of a topic.
     Create {
         /// The publisher's buffer.
         bid: u32,
-        /// How its bytes are to be read.
+        /// The framing of its bytes.
         framing: Framing,
-        /// Capacity of the publisher's ring; the broker's will be as large, within its limits.
+        /// Capacity of the publisher's ring. The broker's ring has the same size, within its limits.
         ring_bytes: u64,
         /// Largest delivery.
         max_delivery_bytes: u64,
-        /// While it has fewer subscribers nothing is confirmed as delivered, and the broker keeps what it took.
+        /// While the topic has fewer subscribers, nothing is confirmed as delivered, and the broker keeps its records.
         min_subscribers: u32,
         /// The topic.
         topic: TopicName,
     },
-    /// Broker → publisher: the buffer is taken; everything that is still kept in it will be read.
+    /// Broker → publisher: the broker takes the buffer, and reads everything that is still in it.
     Created {
         /// The publisher's buffer.
         bid: u32,
     },
-    /// Broker → publisher: the buffer is not taken.
+    /// Broker → publisher: the broker does not take the buffer.
     Refused {
         /// The publisher's buffer.
         bid: u32,
-        /// Why.
+        /// The kind of the reason.
         code: RefuseCode,
-        /// The same for people, with numbers.
+        /// The reason, for people.
         reason: String,
     },
     /// Broker → publisher: the broker has the buffer's whole log, up to its CLOSED.
@@ -105,27 +106,27 @@ pub enum Control {
         /// End of the log.
         end: u64,
     },
-    /// Broker → publisher: how many subscribers have a place in the buffer now.
+    /// Broker → publisher: the number of subscribers that have a place in the buffer.
     Subscribers {
         /// The publisher's buffer.
         bid: u32,
-        /// How many.
+        /// The number.
         count: u32,
     },
-    /// Subscriber → broker: tell of every buffer of the topics that these match, those that exist and those that will.
+    /// Subscriber → broker: requests all buffers, existing and later ones, of the topics that these filters match.
     Topics {
         /// Names, and names with wildcards.
         filters: Vec<TopicFilter>,
     },
-    /// Subscriber → broker, before it asks for topics: under its name it may come back within this time, and is then told
-    /// of what appeared meanwhile as fresh.
+    /// Subscriber → broker, before the first TOPICS: the subscriber may return under its name within this time. Buffers that
+    /// appeared meanwhile are then announced as fresh.
     Hold {
-        /// How long.
+        /// The time.
         hold_ms: u32,
     },
-    /// Broker → subscriber: a buffer of a wanted topic.
+    /// Broker → subscriber: announces a buffer of a requested topic.
     Topic(Topic),
-    /// Broker → broker: as `Topic`, and which brokers the buffer has passed.
+    /// Broker → broker: as `Topic`, with the brokers that the buffer has passed.
     TopicVia {
         /// The buffer.
         topic: Topic,
@@ -133,19 +134,19 @@ pub enum Control {
         /// [`Control::MAX_HOPS`].
         path: Vec<u128>,
     },
-    /// Broker → broker, against the data: how many subscribers have a place in the buffer behind the sender.
+    /// Broker → broker, against the direction of the data: the number of subscribers behind the sender.
     Downstream {
         /// The receiver's buffer.
         bid: u32,
-        /// How many.
+        /// The number.
         count: u32,
     },
-    /// Broker → subscriber: whether, if this buffer's publisher is told to be gone, its log goes on in another buffer,
-    /// which will be told.
+    /// Broker → subscriber: whether the log of this buffer continues in another buffer, which will be announced, if its publisher
+    /// is gone.
     Continues {
         /// The broker's buffer.
         bid: u32,
-        /// Whether it does; false may also follow when the publisher was told to be gone.
+        /// Whether it continues. False may also follow after the publisher is gone.
         yes: bool,
     },
     /// Broker → subscriber: a buffer was removed.
@@ -155,13 +156,13 @@ pub enum Control {
         /// Its topic.
         topic: TopicName,
     },
-    /// Broker → subscriber: what subscriptions of the buffers told from here on get at most.
+    /// Broker → subscriber: the limits for subscriptions of the buffers that are announced from now on.
     Terms(Terms),
-    /// Broker → subscriber: every buffer that was there for a TOPICS has been told; one for each, in order.
+    /// Broker → subscriber: all existing buffers of a TOPICS message have been announced. One for each TOPICS, in order.
     Told,
-    /// Broker → subscriber: a TOPICS was not accepted; in the place of TOLD.
+    /// Broker → subscriber: a TOPICS message was not accepted. Sent instead of TOLD.
     Rejected {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
 }
@@ -184,21 +185,21 @@ const CONTINUES: u8 = 0x22;
 
 const FRESH: u8 = 1;
 
-/// Type and number of filters.
+/// The size of the type and the number of filters.
 const TOPICS_HEADER_BYTES: usize = 3;
 const _: () = assert!(TOPICS_HEADER_BYTES + 1 + super::MAX_TOPIC_BYTES <= Control::SMALL_BYTES);
 
 impl Control {
-    /// Most bytes of a control message; a longer one is a fault of the peer.
+    /// The largest control message in bytes. A longer one is a fault of the peer.
     pub const MAX_BYTES: usize = 16 * 1024;
-    /// Most bytes of a message that every peer takes: less than the least that its `limits.max_control_bytes` may be.
+    /// The largest message in bytes that every peer accepts: below the smallest `limits.max_control_bytes`.
     pub const SMALL_BYTES: usize = 2047;
-    /// Most brokers that a buffer passes; further on it is not offered.
+    /// The most brokers that a buffer passes.
     pub const MAX_HOPS: usize = 16;
-    /// Most bytes of a text for people; longer ones are cut when encoded.
+    /// The longest text for people in bytes. Longer texts are cut when encoded.
     pub const MAX_TEXT_BYTES: usize = 1024;
 
-    /// The bytes of the message.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut b = Vec::with_capacity(64);
         match self {
@@ -267,10 +268,10 @@ impl Control {
         b
     }
 
-    /// Reads a message of a peer.
+    /// Decodes a message of a peer.
     ///
     /// # Errors
-    /// What the peer did wrong; its connection should be closed with it.
+    /// The bytes are not a valid message. Close the connection with the error as the reason.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() > Self::MAX_BYTES {
             return Err(FieldError::Long { extra: bytes.len() - Self::MAX_BYTES }.into());
@@ -313,7 +314,7 @@ impl Control {
         Ok(message)
     }
 
-    /// The bytes of a message that brokers tell of other brokers.
+    /// Encodes a message about chains of brokers.
     fn encode_chain(&self, b: &mut Vec<u8>) {
         match self {
             Self::TopicVia { topic, path } => {
@@ -361,7 +362,7 @@ impl Control {
         })
     }
 
-    /// TOPICS messages for any number of filters, each small enough for every peer ([`Control::SMALL_BYTES`]).
+    /// TOPICS messages for any number of filters. Each is small enough for every peer ([`Control::SMALL_BYTES`]).
     pub fn topics(filters: &[TopicFilter]) -> Vec<Self> {
         let mut messages = Vec::new();
         let (mut chunk, mut size) = (Vec::new(), TOPICS_HEADER_BYTES);
@@ -478,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn invalid_messages_are_refused() {
         assert!(matches!(
             Control::decode(&[0xee]),
             Err(DecodeError::Field(FieldError::Value { field: "type of message", .. }))

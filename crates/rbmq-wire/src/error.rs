@@ -1,35 +1,35 @@
-//! What can be wrong with bytes that a peer sent.
+//! Errors of decoding.
 
 use rocketbufs::fields::FieldError;
 
-/// What is wrong with the bytes of a peer: the fault of whoever sent them.
+/// Bytes of a peer cannot be decoded. The peer is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// A field is missing, or says what it cannot say.
+    /// A field is missing or has an invalid value.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// They do not begin with `RBMQ`: the peer speaks something else.
+    /// The hello does not begin with `RBMQ`. The peer is another program.
     #[error("the peer's hello is not RBMQ's; it is another program")]
     NotRbmq,
-    /// The version is not spoken here.
+    /// The peer has another version of the protocol.
     #[error("the peer speaks version {theirs} of RBMQ, this end speaks {ours}; update the older of the two")]
     Version {
-        /// What the peer said.
+        /// The version of the peer.
         theirs: u8,
-        /// What this build speaks.
+        /// The version of this program.
         ours: u8,
     },
-    /// A topic's name that no topic can have.
+    /// The name of a topic is not valid.
     #[error(transparent)]
     Topic(#[from] super::TopicError),
-    /// A filter that no filter can be.
+    /// A filter is not valid.
     #[error(transparent)]
     Filter(#[from] super::FilterError),
 }
 
 impl DecodeError {
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     pub(crate) fn value(field: &'static str, value: impl Into<u64>) -> Self {
         FieldError::value(field, value).into()
     }

@@ -1,14 +1,14 @@
-//! Topic filters: names with wildcards, by which topics are subscribed to and rules are given.
+//! Topic filters: names with wildcards, for subscriptions and rules.
 //!
 //! ```text
 //!   sensors/+/temp     sensors/kitchen/temp, sensors//temp      not sensors/kitchen/oven/temp
 //!   sensors/#          sensors, sensors/kitchen, sensors/kitchen/temp
-//!   #                  everything, but for what begins with '$'
+//!   #                  every topic that does not begin with '$'
 //! ```
 //!
-//! Levels are what stands between slashes; a level may be empty. `+` is any one level, `#` is the rest, none included,
-//! and only the last level. Names that begin with `$` are for a broker's own topics: a filter that begins with a
-//! wildcard does not match them.
+//! Slashes separate levels, which may be empty. `+` matches any one level. `#` matches all remaining levels, also none, and must
+//! be the last level. Names that begin with `$` are reserved for topics of the broker: a filter that begins with a wildcard does
+//! not match them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,39 +18,39 @@ use serde::{Deserialize, Serialize};
 
 use super::topic::{MAX_TOPIC_BYTES, TopicName};
 
-/// Why a text cannot be a topic filter.
+/// A text is not a valid topic filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
-    /// It is empty.
+    /// The text is empty.
     #[error("a topic or filter cannot be empty")]
     Empty,
-    /// It is too long.
+    /// The text is too long.
     #[error("a topic or filter has at most {MAX_TOPIC_BYTES} bytes, this one has {bytes}")]
     TooLong {
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: usize,
     },
-    /// It has a control character.
+    /// The text has a control character.
     #[error("a topic or filter cannot contain {character:?} (control characters)")]
     Character {
         /// The first such character.
         character: char,
     },
-    /// A wildcard shares its level with something else.
+    /// A wildcard is not a whole level.
     #[error("'{wildcard}' must be a whole level, as in 'a/{wildcard}': '{level}' is none")]
     PartOfLevel {
         /// The wildcard.
         wildcard: char,
-        /// The level that it is in.
+        /// The level that contains it.
         level: String,
     },
-    /// `#` is followed by something.
+    /// `#` is not the last level.
     #[error("'#' is the rest of a topic and must be the last level; '+' is any one level")]
     NotLast,
 }
 
-/// Which topics are meant: a name, or a name with wildcards. Cloning copies a pointer.
+/// Selects topics: a name, or a name with wildcards. Cloning copies a pointer.
 ///
 /// ```
 /// use rbmq_wire::{TopicFilter, TopicName};
@@ -65,33 +65,33 @@ pub enum FilterError {
 pub struct TopicFilter(Arc<str>);
 
 impl TopicFilter {
-    /// The filter of every topic that does not begin with `$`.
+    /// The filter that matches every topic that does not begin with `$`.
     pub fn all() -> Self {
         Self("#".into())
     }
 
-    /// The filter as it was written.
+    /// The text of the filter.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What stands between its slashes.
+    /// The levels of the filter.
     pub fn levels(&self) -> impl Iterator<Item = &str> {
         self.0.split('/')
     }
 
-    /// Whether it can match more than one topic.
+    /// Whether the filter has wildcards.
     pub fn has_wildcards(&self) -> bool {
         self.levels().any(|level| matches!(level, "+" | "#"))
     }
 
-    /// The only topic that it matches, if it has no wildcards.
+    /// The only topic that a filter without wildcards matches.
     pub fn as_topic(&self) -> Option<TopicName> {
-        // Without wildcards it is what a name may be.
+        // A filter without wildcards is a valid name.
         if self.has_wildcards() { None } else { self.0.parse().ok() }
     }
 
-    /// Whether a topic is meant.
+    /// Whether the filter matches a topic.
     pub fn matches(&self, topic: &TopicName) -> bool {
         if topic.as_str().starts_with('$') && self.0.starts_with(['+', '#']) {
             return false;
@@ -139,7 +139,7 @@ impl FromStr for TopicFilter {
 }
 
 impl From<&TopicName> for TopicFilter {
-    /// The filter of one topic: a name has no wildcards.
+    /// The filter that matches only this topic.
     fn from(topic: &TopicName) -> Self {
         Self(topic.as_str().into())
     }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_filter() {
+    fn invalid_filters_are_refused() {
         let error = |text: &str| text.parse::<TopicFilter>().unwrap_err();
         assert_eq!(error(""), FilterError::Empty);
         assert_eq!(error(&"x".repeat(256)), FilterError::TooLong { bytes: 256 });
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!("a/+".parse::<TopicFilter>().unwrap().as_topic(), None);
     }
 
-    /// The rules once more, as plainly as they can be said.
+    /// A plain model of the rules.
     fn model(filter: &[&str], topic: &[&str]) -> bool {
         match (filter, topic) {
             ([], []) => true,
@@ -256,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn what_has_no_wildcard_is_a_filter_exactly_if_it_is_a_name(text in "[a-c/$\u{1}]{0,6}") {
+        fn a_text_without_wildcards_is_a_filter_if_and_only_if_it_is_a_name(text in "[a-c/$\u{1}]{0,6}") {
             let filter = text.parse::<TopicFilter>();
             prop_assert_eq!(filter.is_ok(), text.parse::<TopicName>().is_ok());
         }

@@ -8,10 +8,10 @@ pub enum Framing {
     /// Deliveries hold whole records: `u32` length (little endian) and as many bytes.
     #[default]
     Records,
-    /// Deliveries hold bytes as they are: a stream without marks.
+    /// Deliveries hold plain bytes: a stream without boundaries.
     Raw,
-    /// Deliveries hold runs: the number of a publisher, a length, and whole records of that publisher. Only brokers
-    /// write them, for topics whose publishers share a ring.
+    /// Deliveries hold runs: the number of a publisher, a length, and whole records of that publisher. Only brokers write runs, for
+    /// topics whose publishers share a ring.
     Merged,
 }
 

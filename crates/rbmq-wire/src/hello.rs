@@ -1,4 +1,4 @@
-//! Who connects, and as what.
+//! The hello of a client: its role and identity.
 
 use rocketbufs::fields::Reader;
 
@@ -7,24 +7,24 @@ use super::DecodeError;
 const MAGIC: &[u8; 4] = b"RBMQ";
 const VERSION: u8 = 1;
 
-/// Most bytes of a client's name.
+/// The longest name of a client in bytes.
 pub const MAX_CLIENT_NAME_BYTES: usize = 255;
 
-/// What a client does.
+/// The role of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It sends: its end of the connection is an rOut.
+    /// The client sends: its end of the connection is an rOut.
     Publisher,
-    /// It receives: its end of the connection is an rIn.
+    /// The client receives: its end of the connection is an rIn.
     Subscriber,
-    /// It looks at the broker: its end of the connection is an rIn that gets only control messages.
+    /// The client observes the broker: its end of the connection is an rIn that gets only control messages.
     Observer,
-    /// It receives as a subscriber does, and passes on what it receives: another broker, whose identity its `client`
-    /// number is.
+    /// The client is another broker. It receives as a subscriber does and forwards the data. Its `client` number is the identity
+    /// of the broker.
     Broker,
 }
 
-/// First words of a client, in the application's part of the handshake.
+/// The first message of a client, in the application's part of the handshake.
 ///
 /// ```
 /// use rbmq_wire::{Hello, Role};
@@ -33,11 +33,11 @@ pub enum Role {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// What the client does.
+    /// The role of the client.
     pub role: Role,
-    /// Random number of this publisher or subscriber, the same on every reconnect.
+    /// The random number that identifies this client, also after a reconnect.
     pub client: u128,
-    /// What people call it; shown in logs and tables. At most 255 bytes, cut when encoded; may be empty.
+    /// The name for logs and tables. May be empty. Names of more than 255 bytes are cut when encoded.
     pub name: String,
 }
 
@@ -60,10 +60,10 @@ impl Hello {
         bytes
     }
 
-    /// Reads the bytes of a peer.
+    /// Decodes the bytes of a peer.
     ///
     /// # Errors
-    /// What the peer did wrong; its connection should be refused with it.
+    /// The bytes are not a valid hello. Refuse the connection with the error as the reason.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         if r.take(MAGIC.len()).ok() != Some(MAGIC) {

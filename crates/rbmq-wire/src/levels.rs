@@ -1,8 +1,8 @@
-//! A table by topics or by filters, in which what a filter matches, and what matches a topic, is found without a look
-//! at anything else.
+//! A table with topics or filters as keys. The topics that a filter matches, and the filters that match a topic, are found
+//! without visiting other entries.
 //!
-//! It is one ordered map. A key is a name with its slashes replaced by the smallest character there is, which no name
-//! has, so that everything below a level is one range of keys, behind that level and before its siblings:
+//! The table is one ordered map. In a key, the smallest character, which no name has, replaces each slash. Therefore all entries
+//! below a level are one range of keys, behind that level and before its siblings:
 //!
 //! ```text
 //!   a      a·b    a·b·c    a·d    a!    b·x            · is U+0000, which sorts before '!'
@@ -10,23 +10,23 @@
 //!          └── a/b/# ┘
 //! ```
 //!
-//! A filter is followed level by level: a name is one look, `+` is one look for each different level that is there, `#`
-//! is a range. A topic is followed in the same way through filters: at each level there are at most its own name, `+`
-//! and `#`. What is looked at is thereby what matches so far. A tree of nodes would do the same, but costs a node for
-//! each level, and a name of 255 bytes can have 128 of them.
+//! A search follows a filter level by level: a name costs one lookup, `+` one lookup for each different level, and `#` is a range.
+//! A topic is followed through filters in the same way: at each level its own name, `+` and `#` may match. The search visits only
+//! prefixes that match so far. A tree would do the same, but needs a node for each level, and a name of 255 bytes can have 128
+//! levels.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::{TopicFilter, TopicName};
 
-/// Stands between levels in a key.
+/// Separates the levels of a key.
 const BETWEEN: char = '\0';
 
-/// Sorts behind everything below a level, and before its next sibling.
+/// Sorts behind all entries below a level, and before its next sibling.
 const BEHIND: char = '\u{1}';
 
-/// See the module.
+/// The table. See the module.
 #[derive(Debug, Clone)]
 pub struct Levels<T>(BTreeMap<Box<str>, T>);
 
@@ -40,7 +40,7 @@ fn key(name: &str) -> Box<str> {
     name.replace('/', "\0").into()
 }
 
-/// How far a path was followed: the beginning of a key. The root is no level.
+/// The followed part of a path, a prefix of a key. The root is not a level.
 struct Path {
     text: String,
     depth: usize,
@@ -51,7 +51,7 @@ impl Path {
         Self { text: String::new(), depth: 0 }
     }
 
-    /// Goes down a level; returns what [`Path::pop`] needs to go up again.
+    /// Goes down a level. Returns the argument of [`Path::pop`] to go up again.
     fn push(&mut self, level: &str) -> usize {
         let before = self.text.len();
         if self.depth > 0 {
@@ -67,12 +67,12 @@ impl Path {
         self.depth -= 1;
     }
 
-    /// What the keys below begin with.
+    /// The prefix of the keys below.
     fn below(&self) -> String {
         if self.depth == 0 { String::new() } else { format!("{}{BETWEEN}", self.text) }
     }
 
-    /// The first key that is neither this one nor below it.
+    /// The smallest key behind this one and all keys below it.
     fn behind(&self) -> String {
         format!("{}{BEHIND}", self.text)
     }
@@ -84,27 +84,27 @@ impl<T> Levels<T> {
         self.0.get(&key(name))
     }
 
-    /// The same, to change it.
+    /// The value of a name, for changes.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut T> {
         self.0.get_mut(&key(name))
     }
 
-    /// Gives a name a value; returns the one that it had.
+    /// Sets the value of a name. Returns the former value.
     pub fn insert(&mut self, name: &str, value: T) -> Option<T> {
         self.0.insert(key(name), value)
     }
 
-    /// Takes a name out, and returns its value.
+    /// Removes a name, and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<T> {
         self.0.remove(&key(name))
     }
 
-    /// How many there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -114,14 +114,14 @@ impl<T> Levels<T> {
         self.0.values()
     }
 
-    /// The values in order, level by level, behind a name, which need not be there.
+    /// The values behind a name, in order, level by level. The name need not be in the table.
     pub fn after(&self, name: Option<&str>) -> impl Iterator<Item = &T> {
         let from = name.map(key);
         let from = from.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         self.0.range::<str, _>((from, Bound::Unbounded)).map(|(_, value)| value)
     }
 
-    /// The value of a name, made if there is none.
+    /// The value of a name, inserted if there is none.
     pub fn entry(&mut self, name: &str) -> &mut T
     where
         T: Default,
@@ -129,7 +129,7 @@ impl<T> Levels<T> {
         self.0.entry(key(name)).or_default()
     }
 
-    /// In a table by topics: visits those that a filter matches, each once.
+    /// In a table of topics: visits the values that a filter matches, each once.
     pub fn matched_by<'t>(&'t self, filter: &TopicFilter, visit: &mut impl FnMut(&'t T)) {
         let levels: Vec<&str> = filter.levels().collect();
         self.follow_filter(&mut Path::root(), &levels, visit);
@@ -139,7 +139,7 @@ impl<T> Levels<T> {
         match filter {
             [] => self.0.get(path.text.as_str()).into_iter().for_each(visit),
             ["#"] if path.depth == 0 => {
-                // Without what begins with '$', which is one range too.
+                // Without the names that begin with '$', which are one range.
                 self.range("", Some("$")).chain(self.range("%", None)).for_each(|(_, value)| visit(value));
             }
             ["#"] => {
@@ -172,20 +172,20 @@ impl<T> Levels<T> {
         self.0.range::<str, _>(range).map(|(key, value)| (&**key, value))
     }
 
-    /// The level that follows `below` in the first key at or behind `from`.
+    /// The level after `below` in the first key at or behind `from`.
     fn level_from(&self, from: &str, below: &str) -> Option<&str> {
         let (key, _) = self.range(from, None).next()?;
         key.strip_prefix(below)?.split(BETWEEN).next()
     }
 
-    /// Whether there is this key, or one below it.
+    /// Whether the table has this key or a key below it.
     fn is_there(&self, path: &Path) -> bool {
         let first = self.range(&path.text, None).next();
         let rest = first.and_then(|(key, _)| key.strip_prefix(path.text.as_str()));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(BETWEEN))
     }
 
-    /// In a table by filters: visits those that match a topic, each once, until `visit` says that it has enough.
+    /// In a table of filters: visits the values that match a topic, each once, until `visit` returns true. Returns whether it did.
     pub fn matching<'t>(&'t self, topic: &TopicName, visit: &mut impl FnMut(&'t T) -> bool) -> bool {
         let levels: Vec<&str> = topic.as_str().split('/').collect();
         let hidden = topic.as_str().starts_with('$');
@@ -222,7 +222,7 @@ impl<T> Levels<T> {
         false
     }
 
-    /// In a table by filters: whether any matches a topic.
+    /// In a table of filters: whether any filter matches a topic.
     pub fn any_matches(&self, topic: &TopicName) -> bool {
         self.matching(topic, &mut |_| true)
     }
@@ -244,7 +244,7 @@ mod tests {
         text.parse().ok()
     }
 
-    /// Names and filters of few different levels, some of which are beginnings of others, or sort near the separators.
+    /// Names and filters with few different levels, some of which are prefixes of others or sort near the separators.
     fn path(wildcards: bool) -> impl Strategy<Value = String> {
         let level = if wildcards { r"a|ab|\$|\$a|!|%||\+|\+|#" } else { r"a|ab|\$|\$a|!|%|" };
         proptest::collection::vec(level, 1..5).prop_map(|levels| levels.join("/"))

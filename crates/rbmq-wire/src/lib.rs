@@ -1,19 +1,18 @@
-//! RBMQ's own bytes on top of RocketBufs: the hello, the control messages and the records.
+//! RBMQ's encoding on top of RocketBufs: the hello, the control messages and the records.
 //!
 //! ```text
 //!  publisher                          broker                          subscriber
 //!     ── Hello(publisher) ─▶              ◀─ Hello(subscriber) ──
 //!     ── CREATE{bid, topic} ─▶            ◀─ TOPICS{names} ──
-//!     ◀─ CREATED | REFUSED ──             ── TOPIC{topic, bid, epoch} ─▶   (now, and whenever one appears)
+//!     ◀─ CREATED | REFUSED ──             ── TOPIC{topic, bid, epoch} ─▶   (existing and later ones)
 //!     ◀─ SUBSCRIBERS{bid, n} ──           ── TOPIC_GONE{bid} | REJECTED ─▶
 //!     ══ data of bid ══▶       spliced    ══ data of the broker's bid ══▶
 //!     ◀─ ENDED{bid, end} ──
 //! ```
 //!
 //! The hello travels in the application's part of RocketBufs' handshake, control messages as its application
-//! control messages (ordered with the data), records inside deliveries. Whatever comes from a peer is data: decoding
-//! accepts exactly what encoding makes, says what was wrong otherwise, and never panics. docs/RBMQ.md has the same
-//! byte for byte.
+//! control messages (ordered with the data), records inside deliveries. Decoding accepts exactly the bytes that encoding
+//! produces. For any other bytes it returns an error, and never panics. docs/RBMQ.md specifies the encoding.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Records: how several messages lie in one delivery.
+//! Records: the encoding of several messages in one delivery.
 
-/// Bytes before each record: its length, a little-endian `u32`.
+/// The size of the header of a record: its length as a little-endian `u32`.
 pub const RECORD_HEADER_BYTES: usize = 4;
 
-/// Why the bytes of a delivery are not whole records: the fault of the publisher that wrote them.
+/// The bytes of a delivery are not whole records. Their publisher is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "at byte {offset} of a delivery a record goes {missing} bytes past its end; its publisher does not \
@@ -11,22 +11,22 @@ pub const RECORD_HEADER_BYTES: usize = 4;
 )]
 #[non_exhaustive]
 pub struct RecordError {
-    /// Where the record begins.
+    /// The start of the record.
     pub offset: usize,
-    /// How many bytes are missing.
+    /// The number of missing bytes.
     pub missing: usize,
 }
 
 impl RecordError {
-    /// A record that begins there and goes so many bytes past the end.
+    /// A record at `offset` that exceeds the delivery by `missing` bytes.
     pub fn new(offset: usize, missing: usize) -> Self {
         Self { offset, missing }
     }
 }
 
-/// The records in the bytes of one or several deliveries, borrowed.
+/// The records in the bytes of whole deliveries, borrowed.
 ///
-/// The iterator ends at the end of the bytes, or at the first thing that is no record: [`Records::malformed`] tells.
+/// The iterator ends at the end of the bytes, or at the first malformed record: [`Records::malformed`] distinguishes them.
 ///
 /// ```
 /// use rbmq_wire::{Records, push_record};
@@ -46,17 +46,17 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Over the bytes of whole deliveries.
+    /// Iterates over the bytes of whole deliveries.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, total: bytes.len() }
     }
 
-    /// Bytes taken so far: the offset at which the next record begins.
+    /// The offset of the next record.
     pub fn offset(&self) -> usize {
         self.total - self.rest.len()
     }
 
-    /// What keeps the iterator from going on, if it is not the end of the bytes.
+    /// The malformed record that ends the iterator; none at the end of the bytes.
     pub fn malformed(&self) -> Option<RecordError> {
         if self.rest.is_empty() || self.clone().next().is_some() {
             return None;
@@ -85,13 +85,13 @@ impl<'a> Iterator for Records<'a> {
 
 impl std::iter::FusedIterator for Records<'_> {}
 
-/// The header of a record of `len` bytes; None if no record can be that long.
+/// The header of a record of `len` bytes; none if the length exceeds the largest record.
 #[inline]
 pub fn record_header(len: usize) -> Option<[u8; RECORD_HEADER_BYTES]> {
     u32::try_from(len).ok().map(u32::to_le_bytes)
 }
 
-/// Appends a record to a buffer of the caller's.
+/// Appends an encoded record to a buffer.
 ///
 /// # Panics
 /// If the record is 4 GiB or longer.
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_where_and_how_much_is_missing() {
+    fn errors_have_offset_and_missing_bytes() {
         let mut bytes = Vec::new();
         push_record(&mut bytes, b"abc");
         bytes.extend_from_slice(&[10, 0, 0, 0, 1, 2]);

@@ -1,19 +1,19 @@
-//! Runs: how the bytes of many publishers lie in one log, and how records are found in either kind of it.
+//! Runs: the encoding of many publishers' bytes in one merged log, and the records in merged and other logs.
 //!
 //! ```text
 //!  delivery of a merged topic:   │ number 3 │ 21 bytes │ what publisher 3 delivered │ number 9 │ … │
 //!                                 └────── header ──────┘└── its records, as they were ┘
 //! ```
 //!
-//! The broker writes the headers and looks at nothing between them. So a publisher that does not write records
-//! damages its own runs and nobody else's, and a header that does not fit is the broker's fault.
+//! The broker writes the headers and does not read the bytes between them. Therefore a publisher that writes malformed records
+//! damages only its own runs, and a malformed header is the broker's fault.
 
 use super::records::{RecordError, Records};
 
-/// Bytes before each run: the publisher's number and the run's length, little-endian `u32` each.
+/// The size of the header of a run: the publisher's number and the length of the run, each a little-endian `u32`.
 pub const RUN_HEADER_BYTES: usize = 8;
 
-/// Why the bytes of a delivery are not whole runs: the fault of the broker that wrote them.
+/// The bytes of a delivery are not whole runs. The broker is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "at byte {offset} of a merged delivery a run goes {missing} bytes past its end: a fault of the broker, or the \
@@ -21,23 +21,23 @@ pub const RUN_HEADER_BYTES: usize = 8;
 )]
 #[non_exhaustive]
 pub struct RunError {
-    /// Where the run begins.
+    /// The start of the run.
     pub offset: usize,
-    /// How many bytes are missing.
+    /// The number of missing bytes.
     pub missing: usize,
 }
 
-/// What one publisher delivered, as it lies in a merged log.
+/// Deliveries of one publisher in a merged log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run<'a> {
-    /// The number that the broker gave to the publisher in this log.
+    /// The number that the broker assigned to the publisher in this log.
     pub publisher: u32,
-    /// What it delivered: whole deliveries.
+    /// The bytes of whole deliveries.
     pub bytes: &'a [u8],
 }
 
-/// The runs in the bytes of whole deliveries of a merged log, borrowed. Ends at the end of the bytes, or at the first
-/// thing that is no run: [`Runs::malformed`] tells.
+/// The runs in the bytes of whole deliveries of a merged log, borrowed. The iterator ends at the end of the bytes, or at the
+/// first malformed run: [`Runs::malformed`] distinguishes them.
 ///
 /// ```
 /// use rbmq_wire::{Runs, run_header};
@@ -54,17 +54,17 @@ pub struct Runs<'a> {
 }
 
 impl<'a> Runs<'a> {
-    /// Over the bytes of whole deliveries.
+    /// Iterates over the bytes of whole deliveries.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, total: bytes.len() }
     }
 
-    /// Bytes taken so far: the offset at which the next run begins.
+    /// The offset of the next run.
     pub fn offset(&self) -> usize {
         self.total - self.rest.len()
     }
 
-    /// What keeps the iterator from going on, if it is not the end of the bytes.
+    /// The malformed run that ends the iterator; none at the end of the bytes.
     pub fn malformed(&self) -> Option<RunError> {
         if self.rest.is_empty() || self.clone().next().is_some() {
             return None;
@@ -96,7 +96,7 @@ fn header_fields(header: [u8; RUN_HEADER_BYTES]) -> (u32, usize) {
     (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]) as usize)
 }
 
-/// The header of a run of `len` bytes; None if no run can be that long.
+/// The header of a run of `len` bytes; none if the length exceeds the largest run.
 pub fn run_header(publisher: u32, len: usize) -> Option<[u8; RUN_HEADER_BYTES]> {
     let mut header = [0; RUN_HEADER_BYTES];
     header[..4].copy_from_slice(&publisher.to_le_bytes());
@@ -104,75 +104,74 @@ pub fn run_header(publisher: u32, len: usize) -> Option<[u8; RUN_HEADER_BYTES]> 
     Some(header)
 }
 
-/// What is wrong with received bytes, and by that whose fault it is.
+/// Received bytes are malformed. The variant says which peer is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnpackError {
-    /// The publisher of the log wrote no records; nothing more can be found in these bytes.
+    /// The publisher of the log wrote a malformed record. The rest of the bytes is skipped.
     #[error("{0}")]
     Record(RecordError),
-    /// One publisher of a merged topic wrote no records. The rest of its run is passed over, other runs are whole.
+    /// One publisher of a merged topic wrote a malformed record. The rest of its run is skipped; other runs are intact.
     #[error("publisher {publisher} of the merged topic: {error}; the rest of its run is passed over")]
     Publisher {
-        /// Its number.
+        /// The number of the publisher.
         publisher: u32,
-        /// What it wrote; the offset is that in all bytes.
+        /// The malformed record. Its offset counts from the start of all bytes.
         error: RecordError,
     },
-    /// The broker's fault: nothing more can be found in these bytes.
+    /// The broker wrote a malformed run. The rest of the bytes is skipped.
     #[error("{0}")]
     Run(RunError),
 }
 
-/// A record, and where it lies.
+/// A record and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The record.
     pub record: &'a [u8],
-    /// The number of its publisher, in a merged topic.
+    /// In a merged topic: the number of the publisher.
     pub publisher: Option<u32>,
-    /// The offset from which the bytes can be read again so that this record is among them: where it begins, or where
-    /// its run does.
+    /// The offset at which to begin so that this record is read again: its start, or the start of its run.
     pub from: usize,
-    /// The offset from which the bytes can be read without missing what follows: behind the record; in a merged topic
-    /// behind its run if it is the last in it, else the run's beginning.
+    /// The offset at which to resume behind this record: its end. In a merged topic: the end of the run for its last record, and
+    /// the start of the run for the others.
     pub to: usize,
 }
 
-/// The records in the bytes of whole deliveries, of one publisher or merged ones, borrowed.
+/// The records in the bytes of whole deliveries, of one publisher or of a merged log, borrowed.
 ///
-/// The iterator passes over what is no record; [`Unpack::checked`] tells it.
+/// The iterator skips malformed bytes; [`Unpack::checked`] reports them.
 #[derive(Debug, Clone)]
 pub struct Unpack<'a> {
     records: Records<'a>,
-    /// Where `records` begin in all bytes.
+    /// The offset of `records` in all bytes.
     base: usize,
-    /// The runs that follow; of an ordinary log there are none.
+    /// The remaining runs of a merged log.
     runs: Runs<'a>,
-    /// Where runs begin in all bytes.
+    /// The offset of `runs` in all bytes.
     runs_base: usize,
     publisher: Option<u32>,
 }
 
 impl<'a> Unpack<'a> {
-    /// Over the deliveries of one publisher.
+    /// Iterates over the deliveries of one publisher.
     pub fn records(bytes: &'a [u8]) -> Self {
         let runs = Runs::new(&[]);
         Self { records: Records::new(bytes), base: 0, runs, runs_base: bytes.len(), publisher: None }
     }
 
-    /// Over deliveries of a merged log.
+    /// Iterates over deliveries of a merged log.
     pub fn merged(bytes: &'a [u8]) -> Self {
         let (records, runs) = (Records::new(&[]), Runs::new(bytes));
         Self { records, base: 0, runs, runs_base: 0, publisher: None }
     }
 
-    /// The number of the publisher of the record that was returned last; none if the log is not merged.
+    /// In a merged log: the number of the publisher of the last returned record.
     pub fn publisher(&self) -> Option<u32> {
         self.publisher
     }
 
-    /// Record by record with where it lies, and what is no record in its place.
+    /// The records with their places, and errors in the place of malformed bytes.
     pub fn checked(mut self) -> impl Iterator<Item = Result<Piece<'a>, UnpackError>> {
         std::iter::from_fn(move || {
             loop {
@@ -198,7 +197,7 @@ impl<'a> Unpack<'a> {
         Piece { record, publisher: Some(publisher), from: begin, to }
     }
 
-    /// Goes on to the next run, if there is one.
+    /// Advances to the next run, if there is one.
     #[cold]
     fn next_run(&mut self) -> bool {
         let begin = self.runs_base + self.runs.offset();
@@ -208,7 +207,7 @@ impl<'a> Unpack<'a> {
         true
     }
 
-    /// What keeps the records, or else the runs, from going on; told once.
+    /// The malformed record or run that stops the iterator; returned once.
     #[cold]
     fn take_error(&mut self) -> Option<UnpackError> {
         if let Some(mut error) = self.records.malformed() {
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn says_where_and_how_much_is_missing() {
+    fn errors_have_offset_and_missing_bytes() {
         let bytes = [run(1, b"abc"), vec![2, 0, 0, 0, 9, 0, 0, 0, 1]].concat();
         let mut runs = Runs::new(&bytes);
         assert_eq!(runs.by_ref().count(), 1);
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn says_where_one_can_go_on() {
+    fn pieces_have_the_offsets_to_resume_at() {
         let bytes = [run(1, &records(&[b"a", b"b"])), run(2, &records(&[b"c"]))].concat();
         let places: Vec<_> =
             Unpack::merged(&bytes).checked().map(|p| p.map(|p| (p.from, p.to)).unwrap()).collect();
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_is_wrong_once_and_ends() {
+    fn an_error_is_returned_once() {
         let plain = [records(&[b"a"]), vec![1, 2]].concat();
         let found: Vec<_> = Unpack::records(&plain).checked().collect();
         assert_eq!(found[1..], [Err(UnpackError::Record(RecordError { offset: 5, missing: 2 }))]);

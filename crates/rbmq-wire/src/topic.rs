@@ -7,20 +7,20 @@ use std::sync::Arc;
 /// Most bytes of a topic's name.
 pub const MAX_TOPIC_BYTES: usize = 255;
 
-/// Why a text cannot be a topic's name.
+/// A text is not a valid topic name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicError {
-    /// It is empty.
+    /// The text is empty.
     #[error("a topic's name cannot be empty")]
     Empty,
-    /// It is too long.
+    /// The text is too long.
     #[error("a topic's name has at most {MAX_TOPIC_BYTES} bytes, this one has {bytes}")]
     TooLong {
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: usize,
     },
-    /// It has a character that names cannot have.
+    /// The text has a character that names may not have.
     #[error("a topic's name cannot contain {character:?} (control characters, '+' and '#' are reserved)")]
     Character {
         /// The first such character.
@@ -28,7 +28,7 @@ pub enum TopicError {
     },
 }
 
-/// The name of a topic: 1 to 255 bytes of UTF-8 without control characters, `+` or `#` (kept free for patterns).
+/// The name of a topic: 1 to 255 bytes of UTF-8 without control characters, `+` or `#` (the wildcards of filters).
 /// Cloning copies a pointer.
 ///
 /// ```
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_no_topic_can_be_called() {
+    fn invalid_names_are_refused() {
         assert_eq!("".parse::<TopicName>(), Err(TopicError::Empty));
         assert_eq!("x".repeat(256).parse::<TopicName>(), Err(TopicError::TooLong { bytes: 256 }));
         for bad in ["a\nb", "a+", "#", "\u{7f}"] {

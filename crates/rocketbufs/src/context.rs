@@ -125,7 +125,7 @@ impl Context {
     }
 
     /// Allows callbacks to run on any thread of the application that waits in [`RIn::recv`](crate::RIn::recv), or for room in
-    /// a buffer ([`Blocking::For`](crate::Blocking::For)), inside that call: such a thread then does a worker's work instead of
+    /// a buffer ([`OutBuffer::segment`](crate::OutBuffer::segment)), inside that call: such a thread then does a worker's work instead of
     /// waiting for it, which saves hand-overs between threads. Callbacks must not need what such a thread holds (a lock, say).
     /// Without callbacks it is always so; with callbacks, unless this was called, they run on worker threads only. One that is set while a thread
     /// waits so may run there once more: set callbacks first.

@@ -65,8 +65,7 @@ pub enum InEvent {
         /// Why.
         error: RefusedError,
     },
-    /// The sender waits until these are confirmed; told only where [`SubscribeOptions::relays`](crate::SubscribeOptions::relays)
-    /// is set.
+    /// The sender waits until these are confirmed; told only with [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed).
     Asked {
         /// The buffer.
         bid: Bid,
@@ -170,7 +169,7 @@ pub enum OutEvent {
         /// Why.
         reason: DownReason,
     },
-    /// What [`ROut::tell_progress`](crate::ROut::tell_progress) was asked for is so.
+    /// What [`OutBuffer::notify_progress`](crate::OutBuffer::notify_progress) was asked for holds.
     Progress {
         /// The buffer.
         bid: Bid,

@@ -1,4 +1,4 @@
-//! `rbmq top` and `rbmq topics`: what a broker does, and who is slow.
+//! `rbmq top` and `rbmq topics`: the topics of a broker, and slow subscribers.
 
 mod holding;
 mod keys;
@@ -23,11 +23,11 @@ use reading::{Reading, Scroll, Subject};
 use screen::Screen;
 use table::Sort;
 
-/// How long the broker may take for an answer: longer than it ever does, and short enough to wait for after Ctrl-C.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the broker may take for an answer: longer than it ever needs, and short enough to wait for after Ctrl-C.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Lines of a window that do not move: three of head, the table's own, the sum of the rest, and one that is seen again.
-const PAGE_LESS: usize = 6;
+/// Lines of a window that do not scroll: three of the heading, the head of the table, the sum of the rest, and one line of overlap.
+const FIXED_LINES: usize = 6;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -36,22 +36,23 @@ const PAGE_LESS: usize = 6;
   rbmq top sensors/kitchen
   rbmq top --once --json | jq '.topics[] | select(.max_lag_bytes > 0)'
 
-With a topic's name it draws the topic's rings: where its publisher writes, where each subscriber is, and who holds \
-whom. On a terminal ? tells the keys, q or Ctrl-C ends it; elsewhere it prints plain text every so often.")]
+With the name of a topic, the command draws the rings of the topic: the position of the publisher, the positions of the \
+subscribers, and which of them hold the publisher. On a terminal, ? lists the keys, and q or Ctrl-C ends the command. \
+Elsewhere, it prints plain text at each interval.")]
 pub(super) struct Args {
     /// Only these topics ('+' is any one level, '#' the rest); a name without wildcards draws that topic's rings
     #[arg(value_name = "FILTER")]
     filter: Option<TopicFilter>,
-    /// How often to look
+    /// The interval between two samples
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = times::parse_interval)]
     interval: Duration,
-    /// Look twice, an interval apart, and print once
+    /// Take two samples, an interval apart, and print once
     #[arg(long)]
     once: bool,
-    /// Print JSON, an object in a line for each look
+    /// Print one JSON object per sample and line
     #[arg(long)]
     json: bool,
-    /// What comes first: the highest rate, the largest lag, or by name
+    /// The order: the highest rate first, the largest lag first, or by name
     #[arg(long, value_enum, default_value_t = Sort::Rate)]
     sort: Sort,
     #[command(flatten)]
@@ -66,7 +67,7 @@ pub(super) struct ListArgs {
     /// Only these topics: '+' is any one level, '#' the rest
     #[arg(value_name = "FILTER")]
     filter: Option<TopicFilter>,
-    /// One JSON object per topic, in a line
+    /// Print one JSON object per topic and line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -79,10 +80,14 @@ fn connect(client: &ClientArgs) -> Result<Observer, Failure> {
 
 fn try_connect(client: &ClientArgs) -> Result<Result<Observer, ConnectError>, Failure> {
     let config = client.config()?;
-    Ok(Observer::builder().name("rbmq top").config(config).timeout(Some(PATIENCE)).connect(&client.broker))
+    Ok(Observer::builder()
+        .name("rbmq top")
+        .config(config)
+        .timeout(Some(ANSWER_TIMEOUT))
+        .connect(&client.broker))
 }
 
-/// Prints; whoever reads may stop.
+/// Prints a text to standard output.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
@@ -125,13 +130,13 @@ impl Top<'_> {
         let reading = self.subject.read(observer).map_err(Failure::failed)?;
         if let (true, Subject::Topic(topic)) = (reading.is_missing(), &self.subject) {
             return Err(Failure::Failed(format!(
-                "the broker has no topic '{topic}' now: nobody publishes it, and nothing of it is kept"
+                "the broker has no topic '{topic}': it has no publisher, and no messages of it are kept"
             )));
         }
         self.print(&reading, Some(first))
     }
 
-    /// Text or JSON for whoever reads standard output, until told to end.
+    /// Prints text or JSON to standard output until the command is asked to end.
     fn print_on(&self, stop: &Stop, mut observer: Observer, mut before: Reading) -> Result<(), Failure> {
         while !stop.wait(Some(self.args.interval)) {
             let reading = self.subject.read(&mut observer).map_err(Failure::failed)?;
@@ -147,11 +152,12 @@ impl Top<'_> {
         }
         let lines = reading.text(&self.subject, old, &self.broker, screen::width());
         print(&lines.join("\n"))?;
-        // Tables that follow each other are told apart.
+        // An empty line separates tables.
         if self.args.once { Ok(()) } else { print("") }
     }
 
-    /// The alternate screen, until told to end. While the broker is away it shows what was last, and tries again.
+    /// Shows the alternate screen until the command is asked to end. While the broker is offline, it shows the last state and
+    /// reconnects.
     fn live(&self, stop: &Stop, observer: Observer, first: Reading) -> Result<(), Failure> {
         let screen = Screen::open(stop).map_err(Failure::failed)?;
         let mut observer = Some(observer);
@@ -166,7 +172,7 @@ impl Top<'_> {
                 Ok(reading) => {
                     scene.before = Some(std::mem::replace(&mut scene.now, reading));
                     if scene.trouble.take().is_some() {
-                        // What passed meanwhile, perhaps at another broker process, says nothing of now.
+                        // Counters of another broker process would give wrong rates.
                         scene.before = None;
                     }
                 }
@@ -175,7 +181,7 @@ impl Top<'_> {
         }
     }
 
-    /// Reads again, over another connection if there is none.
+    /// Takes a sample. Connects first if there is no connection.
     fn look(&self, observer: &mut Option<Observer>) -> Result<Result<Reading, String>, Failure> {
         let mut open = match observer.take() {
             Some(open) => open,
@@ -190,7 +196,7 @@ impl Top<'_> {
                 Ok(Ok(reading))
             }
             Err(error) => {
-                // A broker that is only slow is asked again over the same connection.
+                // The connection to a slow broker is kept.
                 *observer = matches!(error, ObserveError::TimedOut { .. }).then_some(open);
                 Ok(Err(error.to_string()))
             }
@@ -210,7 +216,7 @@ impl Top<'_> {
         screen.draw(&lines).map_err(|error| Failure::output(&error))
     }
 
-    /// Waits for the next look; true if it is to end.
+    /// Waits for the next sample. True if the command is asked to end.
     fn wait(&self, stop: &Stop, screen: &Screen, scene: &mut Scene) -> Result<bool, Failure> {
         let deadline = std::time::Instant::now() + self.args.interval;
         loop {
@@ -232,19 +238,19 @@ impl Top<'_> {
     }
 }
 
-/// What is shown, and how much of it.
+/// The state of the screen.
 struct Scene {
     now: Reading,
     before: Option<Reading>,
-    /// Why there is nothing newer.
+    /// Why there is no newer sample.
     trouble: Option<String>,
     scroll: Scroll,
-    /// Whether the page about keys is shown instead.
+    /// Whether the list of keys is shown instead.
     help: bool,
 }
 
 impl Scene {
-    /// Does what a key says; true if that is to end.
+    /// Handles a key. True if the key ends the command.
     fn press(&mut self, key: Key) -> bool {
         if key == Key::Quit {
             return true;
@@ -253,8 +259,8 @@ impl Scene {
             self.help = !self.help;
             return false;
         }
-        // A line of the window before is seen again.
-        let page = screen::size().1.saturating_sub(PAGE_LESS).max(1);
+        // One line of the former page stays visible.
+        let page = screen::size().1.saturating_sub(FIXED_LINES).max(1);
         let Scroll { from, last } = self.scroll;
         let to = match key {
             Key::Lines(lines) => from.saturating_add_signed(lines),

@@ -51,7 +51,7 @@ impl Screen {
         signal_hook::low_level::pipe::register(SIGWINCH, sender)?;
         // In this order: there is no moment in which nobody hears it, and none in which the terminal is not given back.
         let mut signals = Signals::new([SIGINT])?;
-        stop.leave_second();
+        stop.remove_second();
         let keyboard = io::stdin().is_terminal().then(|| termios::tcgetattr(io::stdin())).transpose()?;
         if let Some(keyboard) = &keyboard {
             // Keys come one by one and leave no trace; Ctrl-C stays a signal.

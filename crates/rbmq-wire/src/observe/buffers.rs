@@ -1,4 +1,4 @@
-//! What an observer is told of a buffer, and of what keeps its publisher from going on.
+//! Rows for observers: buffers, and what holds their publishers.
 
 use rocketbufs::Epoch;
 use rocketbufs::fields::Reader;
@@ -7,71 +7,70 @@ use serde::{Serialize, Serializer};
 use super::fields::{Row, get_bits, get_name, optional, put_bits, put_name, put_u32s, put_u64s};
 use crate::{DecodeError, Framing};
 
-/// What keeps a buffer's publisher from going on, if it is no subscriber that is behind.
+/// What holds a buffer's publisher besides lagging subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Holds {
-    /// Fewer subscribers are there than its publisher wants at least (`min_subscribers`), or have what is kept for them.
+    /// The buffer has fewer subscribers than `min_subscribers`, or too few of them have the records that are kept for them.
     TooFewSubscribers = 1,
-    /// So many runs of a merged topic are not given back by every subscriber as its table has place for
-    /// (`broker.merge_table_entries`).
+    /// The table of a merged topic is full: too many runs are not consumed by every subscriber (`broker.merge_table_entries`).
     TableFull = 2,
 }
 
-/// How far a buffer's life has come.
+/// The stage of a buffer's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum BufferStage {
-    /// Asked for at the publisher, which has not answered.
+    /// The broker has requested the buffer, and the publisher has not answered.
     #[default]
     Opening = 0,
-    /// Its log may grow.
+    /// The log may grow.
     Live = 1,
-    /// Its publisher closed it; it is still readable.
+    /// The publisher closed the topic. The buffer is still readable.
     Closed = 2,
-    /// Its publisher was away for too long; what is complete is still readable.
+    /// The publisher was offline for too long. Complete deliveries are still readable.
     Gone = 3,
 }
 
-/// A buffer of a topic: one publisher's log, or the one of a merged topic.
+/// A buffer of a topic: the log of one publisher, or of a merged topic.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct BufferStats {
     /// The broker's id.
     pub bid: u32,
-    /// Random name of the log.
+    /// The random name of the log.
     #[serde(serialize_with = "as_epoch")]
     pub epoch: u128,
-    /// Its publisher's name; empty without one. Of a merged topic how many there are, and the names of the first.
+    /// The publisher's name; may be empty. For a merged topic: the number of publishers, and the first names.
     pub publisher: String,
-    /// Its publisher's address.
+    /// The publisher's address.
     pub address: String,
-    /// Its publisher is connected.
+    /// Whether the publisher is connected.
     pub connected: bool,
-    /// How its bytes are to be read.
+    /// The framing of its bytes.
     #[serde(serialize_with = "as_text")]
     pub framing: Framing,
-    /// How far its life has come.
+    /// The stage of its life.
     pub stage: BufferStage,
-    /// How long a buffer that ended is still readable.
+    /// How long an ended buffer is still readable.
     pub expires_ms: u64,
-    /// Where this ring's part of the log begins.
+    /// The first position of the log in this ring.
     pub start: u64,
-    /// First position that is still there.
+    /// The oldest position in the ring.
     pub tail: u64,
     /// End of the last complete delivery.
     pub boundary: u64,
-    /// End of what arrived.
+    /// The end of the received bytes.
     pub head: u64,
     /// How far the publisher may write.
     pub horizon: u64,
-    /// Bytes of the ring; 0 while it is opening.
+    /// The size of the ring; 0 while the buffer is opening.
     pub capacity_bytes: u64,
-    /// Bytes of history that are kept although nobody holds them.
+    /// The bytes of history that the ring keeps for later subscribers.
     pub retain_bytes: u64,
-    /// Bytes of the largest delivery.
+    /// The largest delivery in bytes.
     pub max_delivery_bytes: u64,
     /// Bytes that it received.
     pub received_bytes: u64,
@@ -81,27 +80,28 @@ pub struct BufferStats {
     pub dropped_bytes: u64,
     /// Subscriptions.
     pub subscribers: u32,
-    /// Places that are kept for named subscribers that are away.
+    /// Places of offline durable subscribers.
     pub absent: u32,
-    /// So many subscribers its publisher wants at least; 0: it is content with none.
+    /// The least number of subscribers that the publisher requires; 0: none.
     pub min_subscribers: u32,
-    /// Subscribers at the ends of all ways that count for that, those who are away and whose place is kept included.
+    /// The subscribers that count for `min_subscribers`, at the ends of all chains, including offline durable ones.
     pub receivers: u32,
-    /// Where that begins which `min_subscribers` do not have yet, and which is kept for them; none without a least.
+    /// The first position that fewer than `min_subscribers` have, and from which the ring keeps everything for them; none without
+    /// that requirement.
     pub kept_for_least: Option<u64>,
-    /// Of a merged topic: runs that not every subscriber has given back.
+    /// For a merged topic: the number of runs that not every subscriber has consumed.
     pub table_entries: u32,
-    /// At so many of them the publishers of a merged topic wait (`broker.merge_table_entries`); 0 of any other.
+    /// The number of runs at which the publishers of a merged topic wait (`broker.merge_table_entries`); 0 for other topics.
     pub max_table_entries: u32,
 }
 
 impl BufferStats {
-    /// Whether nothing more comes of it.
+    /// Whether the log has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.stage, BufferStage::Closed | BufferStage::Gone)
     }
 
-    /// What else than a subscriber that is behind keeps its publisher from going on, now or soon.
+    /// What holds its publisher besides lagging subscribers, now or soon.
     pub fn holds(&self) -> Option<Holds> {
         let history = self.head.saturating_sub(self.retain_bytes);
         let kept = self.kept_for_least.is_some_and(|at| at < history);

@@ -5,11 +5,11 @@
 //!     ── GET_SUMMARY{request} ─▶
 //!                              ◀─ SUMMARY{request, …} ──
 //!     ── GET_TOPICS{request, filter, after} ─▶
-//!                              ◀─ TOPICS_PAGE{request, rows, next} ──      again with after = next, until none is
+//!                              ◀─ TOPICS_PAGE{request, rows, next} ──      again with after = next, until there is none
 //! ```
 //!
-//! Lists come in pages of one message each, and a page says where to go on. So the broker keeps nothing of an observer
-//! between two messages, no answer is longer than a message, and none takes its thread for long.
+//! Lists come in pages of one message each, and a page has the position of the next one. Therefore the broker keeps no state of
+//! an observer between two messages, no answer is longer than a message, and no answer takes long.
 
 mod buffers;
 mod fields;
@@ -23,74 +23,74 @@ pub use rows::{BrokerSummary, Place, Slowest, SubscriptionStats, TopicStats};
 
 use super::{Control, DecodeError, TopicFilter, TopicName};
 
-/// A message between an observer and the broker. Every one carries the observer's number of the request.
+/// A message between an observer and the broker. Every message carries the observer's number of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Observe {
-    /// Observer → broker: the broker as a whole.
+    /// Observer → broker: requests the state of the broker as a whole.
     GetSummary {
-        /// Comes back in the answer.
+        /// The number of the request, which the answer repeats.
         request: u32,
     },
-    /// Observer → broker: the topics, by name.
+    /// Observer → broker: requests the topics, sorted by name.
     GetTopics {
-        /// Comes back in the answer.
+        /// The number of the request, which the answer repeats.
         request: u32,
-        /// Only those that it matches; none: all.
+        /// Only topics that match; none: all topics.
         filter: Option<TopicFilter>,
-        /// Only those behind this name.
+        /// Only topics behind this name.
         after: Option<TopicName>,
     },
-    /// Observer → broker: the buffers of a topic, by id.
+    /// Observer → broker: requests the buffers of a topic, sorted by id.
     GetBuffers {
-        /// Comes back in the answer.
+        /// The number of the request, which the answer repeats.
         request: u32,
         /// The topic.
         topic: TopicName,
-        /// Only those behind this id.
+        /// Only buffers behind this id.
         after: Option<u32>,
     },
-    /// Observer → broker: the subscriptions of a buffer, the slowest first.
+    /// Observer → broker: requests the subscriptions of a buffer, the slowest first.
     GetSubscriptions {
-        /// Comes back in the answer.
+        /// The number of the request, which the answer repeats.
         request: u32,
         /// The broker's id of the buffer.
         bid: u32,
-        /// Only those behind this place.
+        /// Only subscriptions behind this place.
         after: Option<Place>,
     },
     /// Broker → observer.
     Summary {
-        /// Of the request.
+        /// The number of the request.
         request: u32,
         /// The broker.
         summary: BrokerSummary,
     },
     /// Broker → observer.
     TopicsPage {
-        /// Of the request.
+        /// The number of the request.
         request: u32,
         /// By name.
         rows: Vec<TopicStats>,
-        /// Where to go on; none: that was all.
+        /// The position of the next page; none: this is the last page.
         next: Option<TopicName>,
     },
     /// Broker → observer. A topic that does not exist has no buffers.
     BuffersPage {
-        /// Of the request.
+        /// The number of the request.
         request: u32,
         /// By id.
         rows: Vec<BufferStats>,
-        /// Where to go on; none: that was all.
+        /// The position of the next page; none: this is the last page.
         next: Option<u32>,
     },
     /// Broker → observer. A buffer that does not exist has no subscriptions.
     SubscriptionsPage {
-        /// Of the request.
+        /// The number of the request.
         request: u32,
         /// The slowest first.
         rows: Vec<SubscriptionStats>,
-        /// Where to go on; none: that was all.
+        /// The position of the next page; none: this is the last page.
         next: Option<Place>,
     },
 }
@@ -104,18 +104,18 @@ const TOPICS_PAGE: u8 = 0x35;
 const BUFFERS_PAGE: u8 = 0x36;
 const SUBSCRIPTIONS_PAGE: u8 = 0x37;
 
-/// Bytes of a page that are not rows, at most: type, request, number of rows, and where to go on.
+/// The most bytes of a page besides rows: type, request, number of rows, and the position of the next page.
 const PAGE_HEADER_BYTES: usize = 1 + 4 + 2 + 1 + 20 + 256;
 
 impl Observe {
-    /// The bytes of the message.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut b = Vec::with_capacity(64);
         match self {
             Self::GetSummary { request } => put_head(&mut b, GET_SUMMARY, *request),
             Self::GetTopics { request, filter, after } => {
                 put_head(&mut b, GET_TOPICS, *request);
-                // No filter and no topic is empty.
+                // Filters and topics are never empty, so the empty string stands for none.
                 put_name(&mut b, filter.as_ref().map_or("", TopicFilter::as_str));
                 put_name(&mut b, after.as_ref().map_or("", TopicName::as_str));
             }
@@ -142,10 +142,10 @@ impl Observe {
         b
     }
 
-    /// Reads a message of a peer.
+    /// Decodes a message of a peer.
     ///
     /// # Errors
-    /// What the peer did wrong; its connection should be closed with it.
+    /// The bytes are not a valid message. Close the connection with the error as the reason.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() > Control::MAX_BYTES {
             return Err(FieldError::Long { extra: bytes.len() - Control::MAX_BYTES }.into());

@@ -1,4 +1,4 @@
-//! What an observer is told: rows of tables, field by field.
+//! Rows for observers: the broker, topics and subscriptions.
 
 use rocketbufs::Policy;
 use rocketbufs::fields::Reader;
@@ -8,26 +8,26 @@ use super::buffers::Holds;
 use super::fields::{Row, get_bits, get_name, get_policy, optional, put_bits, put_name, put_u32s, put_u64s};
 use crate::{DecodeError, TopicName};
 
-/// A broker as a whole.
+/// The state of a broker as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct BrokerSummary {
-    /// How long it has been running, in milliseconds.
+    /// The uptime in milliseconds.
     pub uptime_ms: u64,
-    /// Its version.
+    /// The version of the broker.
     pub version: String,
-    /// Publishers: connected, or away for less than the linger time.
+    /// Publishers that are connected, or offline for less than the linger time.
     pub publishers: u32,
     /// Subscribers that are connected.
     pub subscribers: u32,
-    /// Observers that are connected, whoever asked included.
+    /// Observers that are connected, including the one that asks.
     pub observers: u32,
     /// Topics that have a buffer.
     pub topics: u32,
     /// Buffers of all topics.
     pub buffers: u32,
-    /// Bytes of rings that exist (memory is backed on first use).
+    /// The size of all rings in bytes (memory is allocated on first use).
     pub ring_bytes: u64,
-    /// Bytes of rings that may exist (`buffers.max_ring_bytes`).
+    /// The limit for the size of all rings (`buffers.max_ring_bytes`).
     pub max_ring_bytes: u64,
     /// Bytes that publishers sent since the start.
     pub received_bytes: u64,
@@ -37,20 +37,20 @@ pub struct BrokerSummary {
     pub dropped_bytes: u64,
 }
 
-/// A topic as it is now.
+/// The state of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TopicStats {
     /// Its name.
     pub topic: TopicName,
-    /// Buffers whose publishers have not ended them.
+    /// Buffers that have not ended.
     pub publishers: u32,
     /// Buffers that have ended and are still readable.
     pub ended: u32,
     /// Subscriptions of all its buffers.
     pub subscribers: u32,
-    /// Places that are kept for named subscribers that are away.
+    /// Places of offline durable subscribers.
     pub absent: u32,
-    /// Other brokers by which its buffers go on if the way by which they come now is lost.
+    /// Alternative upstream brokers for its buffers.
     pub spare_ways: u32,
     /// Bytes of its rings.
     pub ring_bytes: u64,
@@ -58,22 +58,22 @@ pub struct TopicStats {
     pub boundary: Option<u64>,
     /// Sum of the positions of its buffers' heads.
     pub head_bytes: u64,
-    /// Bytes that its buffers received: two readings give a rate.
+    /// Bytes that its buffers received: two samples give a rate.
     pub received_bytes: u64,
-    /// Bytes that its subscribers got, of all that there were: two readings give a rate.
+    /// Bytes that all of its subscribers got, including former ones: two samples give a rate.
     pub delivered_bytes: u64,
     /// Bytes that its subscribers lost by their policies.
     pub dropped_bytes: u64,
-    /// How far its slowest subscriber is behind, in bytes.
+    /// The lag of its slowest subscriber in bytes.
     pub max_lag_bytes: u64,
-    /// The subscriber that is furthest behind, if any is.
+    /// The subscriber with the largest lag, if any lags.
     pub slowest: Option<Slowest>,
-    /// What else than a subscriber that is behind keeps publishers of it from going on.
+    /// What holds its publishers besides lagging subscribers.
     pub holds: Option<Holds>,
 }
 
 impl TopicStats {
-    /// A topic of which nothing is known yet.
+    /// A topic without buffers.
     pub fn new(topic: TopicName) -> Self {
         Self {
             topic,
@@ -95,65 +95,65 @@ impl TopicStats {
     }
 }
 
-/// The subscriber of a topic that is furthest behind.
+/// The subscriber of a topic with the largest lag.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Slowest {
-    /// Its name; without one, its address.
+    /// Its name, or its address if it has no name.
     pub name: String,
-    /// What happens when it is slow.
+    /// Its policy.
     pub policy: Policy,
-    /// Its connection is gone; its place is kept.
+    /// Whether it is offline and its place is kept.
     pub absent: bool,
-    /// It is what keeps the buffer's writer from going on, now or soon.
+    /// Whether it holds the buffer's writer, now or soon.
     pub holds: bool,
-    /// How long it has given nothing back.
+    /// How long it has consumed nothing.
     pub idle_ms: u64,
-    /// Bytes of the ring in which it is behind.
+    /// The size of the ring in which it lags.
     pub ring_bytes: u64,
 }
 
-/// A subscription of a buffer, or a place that is kept for one.
+/// A subscription of a buffer, or the place of an offline durable one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct SubscriptionStats {
-    /// Its connection at the broker; 0 of one that is away.
+    /// Its connection at the broker; 0 if it is offline.
     pub conn: u64,
     /// Its number on that connection.
     pub wire: u32,
-    /// The client's name; empty without one.
+    /// The client's name; may be empty.
     pub client: String,
-    /// The client's address; empty of one that is away.
+    /// The client's address; empty if it is offline.
     pub address: String,
-    /// Name under which its place is kept; empty without one.
+    /// The durable name; may be empty.
     pub name: String,
-    /// What happens when it is slow.
+    /// Its policy.
     pub policy: Policy,
-    /// Its connection is gone; its place is kept for `left_ms` more.
+    /// Whether it is offline. Its place is kept for another `left_ms`.
     pub absent: bool,
-    /// Where it began.
+    /// Its first position.
     pub start: u64,
-    /// Everything below was handed to the transport.
+    /// Everything below was given to the transport.
     pub sent: u64,
     /// Everything below is in its memory.
     pub landed: u64,
-    /// Everything below was given back by its application.
+    /// Its application has consumed everything below.
     pub consumed: u64,
-    /// What it holds of the ring begins here; none if it holds nothing.
+    /// The position from which it holds the ring; none if it holds nothing.
     pub holds: Option<u64>,
     /// Bytes that it lost by its policy.
     pub dropped_bytes: u64,
-    /// How long it has given nothing back.
+    /// How long it has consumed nothing.
     pub idle_ms: u64,
-    /// How long the place of one that is away is still kept.
+    /// How long the place of an offline subscription is still kept.
     pub left_ms: u64,
 }
 
 impl SubscriptionStats {
-    /// How far it is behind: what was written and is not in its memory.
+    /// Its lag: the bytes that were written and are not in its memory.
     pub fn lag_bytes(&self, head: u64) -> u64 {
         head.saturating_sub(self.landed)
     }
 
-    /// What people call it: its client's name, the name of its place, or its address.
+    /// The name for people: the client's name, the durable name, or the address.
     pub fn title(&self) -> &str {
         [&self.client, &self.name, &self.address].into_iter().find(|text| !text.is_empty()).map_or("", |t| t)
     }
@@ -164,17 +164,17 @@ impl SubscriptionStats {
     }
 }
 
-/// Where a page of subscriptions ended. They are listed by what landed, so one that moves on meanwhile may be listed
-/// twice and is never left out.
+/// The end of a page of subscriptions. Subscriptions are sorted by what landed: one that advances meanwhile may be listed twice,
+/// and is never left out.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Place {
-    /// What has landed.
+    /// The landed position.
     pub landed: u64,
     /// The connection.
     pub conn: u64,
-    /// The number on it.
+    /// The number on the connection.
     pub wire: u32,
-    /// The name, of one that is away.
+    /// The durable name of an offline subscription.
     pub name: String,
 }
 

@@ -17,7 +17,7 @@ use crate::lock::lock;
 use crate::state::{Buffer, Command};
 use crate::types::Position;
 
-/// What [`ROut::tell_progress`](crate::ROut::tell_progress) waits for.
+/// What [`OutBuffer::notify_progress`](crate::OutBuffer::notify_progress) waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {

@@ -349,6 +349,13 @@ impl<'p> World<'p> {
             self.kill_one(Kind::Publisher, "publishers killed");
             if !faults.publisher_restarts {
                 self.nodes[0].restart_at = None;
+            } else if faults.resubscribe > 200 {
+                // Subscribers come back with positions of a log that is no more.
+                for node in &mut self.nodes {
+                    if let Some(Process { app: App::Subscriber(subscriber), .. }) = &mut node.process {
+                        subscriber.leave(&mut self.env);
+                    }
+                }
             }
         }
     }
