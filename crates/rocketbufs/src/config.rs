@@ -29,76 +29,25 @@ mod origins;
 mod reference;
 mod settings;
 mod time;
+mod transport;
 
-use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 pub use error::{ConfigError, Origin, Relation, nearest};
 pub use file::{MAX_FILE_BYTES, read_file};
-pub use knob::{Knob, parse_bytes};
+pub use knob::{ENV_PREFIX, Knob, parse_bytes};
 use knob::{Range, Setting, Spec};
 use origins::{Lines, Origins};
 pub use reference::{example_toml, knobs, section_help};
 pub use settings::{BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings};
 pub use time::{TIME_UNITS, parse_time};
-
-/// What the names of environment variables begin with.
-pub const ENV_PREFIX: &str = "ROCKETBUFS_";
+pub use transport::TransportKind;
 
 /// The sections of a file, in the order in which they are written.
 pub const SECTIONS: [&str; 6] = ["tcp", "shm", "rdma", "buffers", "session", "limits"];
-
-/// What carries the bytes. Changing it changes no line of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum TransportKind {
-    /// TCP.
-    #[default]
-    Tcp,
-    /// Shared memory: peers on this machine.
-    Shm,
-    /// Shared memory where both ends are on one machine and may map each other's memory, TCP otherwise.
-    Auto,
-    /// RDMA for what connects; who listens takes peers of every kind.
-    Rdma,
-}
-
-impl TransportKind {
-    /// Its name in a configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Shm => "shm",
-            Self::Auto => "auto",
-            Self::Rdma => "rdma",
-        }
-    }
-}
-
-impl fmt::Display for TransportKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for TransportKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "tcp" => Ok(Self::Tcp),
-            "shm" => Ok(Self::Shm),
-            "auto" => Ok(Self::Auto),
-            "rdma" => Ok(Self::Rdma),
-            other => Err(format!("'{other}' is no transport of this build; there are: tcp, shm, auto, rdma")),
-        }
-    }
-}
 
 static TRANSPORT: Spec = Spec {
     name: "transport",
