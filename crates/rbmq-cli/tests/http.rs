@@ -95,7 +95,7 @@ fn rings_of_publishers_on_this_machine_are_counted_as_mapped() {
     assert_eq!(metrics(&http)["rbmq_mapped_rings"], 0.0);
     let mut command = client("pub", &broker.addr, "news --wait-subscribers 1");
     command.env("ROCKETBUFS_TRANSPORT", "auto");
-    let mut publisher = Process::start(piped(command));
+    let publisher = Process::start(piped(command));
     until("the ring of the publisher is mapped", || {
         let all = metrics(&http);
         all["rbmq_mapped_rings"] == 1.0 && all["rbmq_mapped_ring_bytes"] > 0.0
