@@ -14,7 +14,7 @@ use rocketnet::planted::ACTIVE;
 use sim::Failure;
 
 /// Every bug must be caught by one of so many seeds.
-const MOST_SEEDS: u64 = 4_000;
+const MOST_SEEDS: u64 = 2_000;
 /// So many seeds must pass without a bug, so that what catches one is the bug.
 const CLEAN_SEEDS: u64 = 300;
 /// Seeds run together, by as many threads as there are cores.

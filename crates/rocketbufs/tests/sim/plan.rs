@@ -154,13 +154,13 @@ impl Plan {
             _ => Flavour::Deadly,
         };
         let mut faults = faults(&mut rng, flavour);
-        let net = net(&mut rng);
+        let mut net = net(&mut rng);
         if net.mode == Mode::OneSided {
             // A receiver that leaves a live one-sided connection releases its rings at once, and with them bytes that the
             // sender knows as landed and that were not announced here.
             faults.resume_live = 0;
         }
-        let config = config(&mut rng, flavour, &faults);
+        let mut config = config(&mut rng, flavour, &faults);
         let mut buffers: Vec<_> = (0..rng.between(1, 3)).map(|i| buffer(&mut rng, flavour, i)).collect();
         // A generator of its own: the other draws of a seed stay as they are.
         let mut confirming = Rng::new(seed ^ 0xC0F1_24ED);
@@ -178,6 +178,16 @@ impl Plan {
         if flavour == Flavour::Deadly && restarting.percent(15) {
             (faults.kill_publisher, faults.publisher_restarts) = (300, true);
             faults.resubscribe = 1_500;
+        }
+        // As above. The publisher dies for good, most likely inside a delivery of many writes.
+        let mut dying = Rng::new(seed ^ 0xD1E5_1451);
+        if flavour == Flavour::Deadly && !faults.publisher_restarts && dying.percent(30) {
+            faults.kill_publisher = 300;
+            config.session.linger_ms = 20;
+            (net.max_write_bytes, net.window_bytes) = (512, 256);
+            for buffer in &mut buffers {
+                buffer.usual = buffer.max_delivery;
+            }
         }
         let mut nodes = nodes(&mut rng, flavour, &buffers);
         // As above.
