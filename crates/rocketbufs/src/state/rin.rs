@@ -315,8 +315,8 @@ impl RInShared {
         }
     }
 
-    /// Gives the callback what came before it was set: a connection may speak before the application that was given
-    /// it has set its callbacks. Called on the worker that owns the connection, so that the order stays.
+    /// Gives the callback the messages from before it was set: a connection may send before the application that
+    /// accepted it has set its callbacks. Called on the worker that owns the connection, which keeps the order.
     pub(crate) fn run_control_backlog(&self) {
         while self.control_cb.is_set() {
             let Some(message) = lock(&self.queue).take_control() else { return };

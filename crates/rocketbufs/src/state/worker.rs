@@ -189,32 +189,32 @@ pub(crate) trait Inline: Send {
     fn may_wait(&self, now: Nanos, sleeps: bool) -> Duration;
 }
 
-/// What came of sending from the application's thread.
+/// The result of sending from the application's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Everything that was pending left.
+    /// Everything that was pending has left.
     All,
     /// The worker must be woken: nothing was sent, or not everything.
     Not,
 }
 
-/// Who waits for what a worker does.
+/// The threads that wait for a worker.
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// The number of threads that wait. A hint: the token decides which thread works.
     pub(crate) count: AtomicU32,
     pub(crate) wants: AtomicBool,
-    /// What the only one receives from, if it would do the work.
+    /// The rIn of the only waiting thread, if that thread would do the work.
     pub(crate) who: Mutex<Weak<RInShared>>,
 }
 
 impl Waiters {
-    /// Whether the worker's own thread should hand over the token.
+    /// Returns whether the worker's own thread should hand over the token.
     pub(crate) fn want(&self) -> bool {
         self.wants.load(Ordering::Relaxed)
     }
 
-    /// The token is free: has the thread that wants it look again.
+    /// Wakes the thread that wants the token, once it is free.
     pub(crate) fn tell(&self) {
         self.wants.store(false, Ordering::Relaxed);
         let who = std::mem::take(&mut *lock(&self.who));

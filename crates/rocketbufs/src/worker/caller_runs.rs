@@ -9,9 +9,10 @@
 //! waiting thread can do this; with a second one the worker's own thread works for both. Callbacks run on the
 //! working thread, so this requires an application without callbacks, or one that allowed it
 //! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). It also requires a
-//! context that never had a subscription with another policy than `block`: between two calls nothing reads for some milliseconds, for any of the worker's connections. A writer that waits for much
-//! room does the same: it sends what it wrote, and reads the credit for which it waits. A writer of little
-//! does not: with many small deliveries, writing keeps one core busy and sending another.
+//! context that never had a subscription with another policy than `block`: between two calls nothing reads
+//! for some milliseconds, for any of the worker's connections. A writer that waits for much room does the
+//! same: it sends what it wrote, and reads the credit for which it waits. A writer of little does not: with
+//! many small deliveries, writing keeps one core busy and sending another.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
