@@ -3,7 +3,7 @@
 //! ```text
 //!    consumed     delivered      landed        sent          a log, positions growing to the right
 //!  ─────┼────────────┼─────────────┼────────────┼──────▶
-//!  ─────┼────────────┼─────────────┼────────────┼──────▶
+//!  given│  with every│  only in the│  in flight │
 //!  back │  last one  │  receiver's │            │
 //!       │  of a chain│  memory     │            │
 //! ```

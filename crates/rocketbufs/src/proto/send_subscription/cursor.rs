@@ -378,7 +378,7 @@ impl SendCursor {
         } else if self.sent == self.sent_boundary {
             self.sent
         } else {
-            // Otherwise the delivery will never be complete, and nothing of it counts.
+            // Without a later boundary the delivery will never be complete, and nothing of it counts.
             log.boundary_at_or_after(self.sent).unwrap_or(self.sent_boundary)
         }
     }
