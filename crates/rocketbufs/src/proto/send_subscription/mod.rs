@@ -25,7 +25,7 @@ use crate::types::{ConfirmLevel, Nanos, Policy, Position};
 pub use cursor::{End, SendConfig, SendCursor, Step};
 use follow::FollowState;
 
-/// One subscription of the peer, at its sender. See [the module](self).
+/// One subscription of the peer, at its sender.
 #[derive(Debug)]
 pub struct PeerSubscription {
     cursor: SendCursor,
