@@ -1,14 +1,15 @@
 //! The receivers that the positions of a CREDIT speak for.
 //!
 //! ```text
-//!   receivers                       ┌───── all five, from `since` on: the last of them lost what lies below
-//!       4                  ┌────────┘      a part: these four have everything from here on
-//!       3        ┌─────────┘               a part: these three have, and what the fourth came too late for
+//!   receivers                       ┌───── all five, from `covered_from` on: the last lost data below
+//!       4                  ┌────────┘      a part: these four have all data from here on
+//!       3        ┌─────────┘               a part: these three have data below it, which the fourth missed
 //!            ────┴─────────────────────▶   positions
 //! ```
 //!
 //! A receiver that repeatedly loses data remains one receiver; the parts tell how many others there are.
-//! Leaving a part out makes the count below `since` too small, never too large. So a few parts are enough.
+//! Leaving a part out makes the count below `covered_from` too small, never too large. So a few parts are
+//! enough.
 
 use super::codec::Writer;
 use crate::fields::{FieldError, Reader};
@@ -39,8 +40,8 @@ impl CoverageParts {
         self.0.into_iter().take_while(|part| part.receivers > 0)
     }
 
-    /// Selects parts from facts that are each true by itself. Facts that do not count fewer receivers than
-    /// `all` go. Of too many, those that concern nothing above `floor` go first, and then the last.
+    /// Selects the parts that say more than `all` and than each other, from facts that are each true by itself.
+    /// Of too many parts, those that concern nothing above `floor` go first, and then the last.
     fn of(facts: &mut [CoveragePart], all: CoveragePart, floor: Position) -> Self {
         facts.sort_unstable_by_key(|part| (part.covered_from, part.receivers));
         let mut len = 0;

@@ -80,7 +80,7 @@ pub(crate) struct ReceiveLog {
     pub(crate) credit: Inbound,
     /// The ring receiver while no connection has it.
     pub(crate) receiver: Option<RingReceiver>,
-    /// Report only released bytes as landed (`SubscribeOptions::confirm_consumed`).
+    /// Report only released bytes as landed (`ConfirmMode::OnConsume`).
     pub(crate) confirm_consumed: bool,
     /// Whether the sender holds unreleased bytes while the connection is gone: the subscription is durable.
     pub(crate) place_kept: bool,
@@ -88,7 +88,7 @@ pub(crate) struct ReceiveLog {
     pub(crate) max_view_bytes: u64,
     /// The share of a budget, for a subscription that has a ring only while there is data.
     pub(crate) allocation: Option<CreditAllocation>,
-    /// What the application reports of forwarded data (`SubscribeOptions::relays`).
+    /// What the application reports of forwarded data (`ConfirmMode::Relayed`).
     relayed: Option<Relayed>,
     hold: Option<Hold>,
     /// Holds data until enough receivers have it (`SubscribeOptions::min_receivers`).

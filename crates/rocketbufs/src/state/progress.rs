@@ -5,7 +5,7 @@
 //!   writer                              worker
 //!   append → Full (the ring says so)    a subscriber's positions move, the ring grants
 //!   what = Room, armed                  ── full ──
-//!   ── full ──                          armed? (lock) reached? → disarm, tell Progress
+//!   ── full ──                          armed? (lock) reached? → disarm, report Progress
 //!   (lock) reached already? → the same
 //! ```
 

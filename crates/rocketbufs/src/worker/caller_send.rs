@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   worker        look at everything (locked) ── sleep on the transport's descriptor (not locked) ── …
-//!   application              deliver: mark ── nobody in there? ── send (locked) ──▶ else wake the worker
+//!   application              deliver: mark ── core not in use? ── send (locked) ──▶ else wake the worker
 //! ```
 //!
 //! A lone delivery leaves without waking a thread, which on an idle machine takes longer than sending. A

@@ -26,7 +26,7 @@
 //!   application            worker
 //!   head moves             still = armed
 //!   ── light ──            ── heavy ──
-//!   still? → tell it       head as it was? → it rests
+//!   still? → notify        head unchanged? → rest
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};

@@ -14,8 +14,8 @@ use crate::types::{Nanos, WireId};
 
 /// The interval of checks of the connections while a subscription may hold others up.
 pub(super) const TICK: Nanos = 250_000_000;
-/// Deadline for reports to peers that follow: they see by themselves what there is, and whatever became of their doorbells,
-/// they are told no later than this.
+/// Deadline for reports to peers that follow: those peers see new data by themselves. The deadline covers
+/// lost doorbells.
 const UNREPORTED: Nanos = 10_000_000;
 
 /// A worker's transport, time and schedule, see [the module](self).

@@ -9,8 +9,8 @@
 //!
 //! A transfer ends at a known end of a delivery if one is within reach. Otherwise it is sent with MORE, so
 //! that a large delivery is forwarded while it still arrives. A receiver with a ring of twice the largest
-//! delivery therefore never waits for the end of a delivery for which it has no room: of any `2 ×
-//! max_delivery` bytes, at least one end of a delivery is told.
+//! delivery therefore never waits for the end of a delivery for which it has no room: of any
+//! `2 × max_delivery` bytes, at least one end of a delivery is told.
 
 use rocketring::Ring;
 

@@ -6,7 +6,7 @@
 //!     ─── ASK, landed = boundary ───────────────────▶  there are whole deliveries up to here
 //!     ◀── CREDIT, grant ────────────────────────────  a part of the budget became a ring
 //!     ─── data … ───────────────────────────────────▶
-//!     ◀── RECALL ───────────────────────────────────  others need it, or nothing came for long
+//!     ◀── RECALL ───────────────────────────────────  others need it, or nothing arrived for long
 //!     ─── RECALLED, at = sent ──────────────────────▶  the rest of the grant is void
 //! ```
 //!
