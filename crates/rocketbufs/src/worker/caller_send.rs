@@ -158,7 +158,7 @@ impl<T: Transport> Reactor<T> {
         let hears = self.io.shared.token.is_parked();
         match out.machine.cursor().pending_in_order(&log.ring) {
             Some((0, true)) if hears => May::Later,
-            // Data without further credit is sent however little it is, since a receiver with a small ring
+            // Data within the grant is sent however little it is, since a receiver with a small ring
             // gives no credit for less.
             Some((_, true)) if hears => May::Now,
             Some((_, true)) => May::Not,
