@@ -51,6 +51,12 @@ impl Watch {
         (self.ctx.memory_in_use(), self.ctx.config().buffers.max_ring_bytes)
     }
 
+    /// The number of rings of publishers on this machine that the broker maps, and the sum of their capacities in bytes.
+    pub fn mapped_rings(&self) -> (u64, u64) {
+        let (rings, bytes) = self.ctx.mapped();
+        (rings as u64, bytes)
+    }
+
     pub(crate) fn out(&self) -> &ROut {
         &self.out
     }

@@ -87,6 +87,25 @@ fn who_does_not_read_open_metrics_gets_the_form_before_it() {
 }
 
 #[test]
+fn rings_of_publishers_on_this_machine_are_counted_as_mapped() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("rbmq.toml");
+    std::fs::write(&config, "transport = \"auto\"\n").unwrap();
+    let (broker, http) = watched(&["--config", config.to_str().unwrap()]);
+    assert_eq!(metrics(&http)["rbmq_mapped_rings"], 0.0);
+    let mut command = client("pub", &broker.addr, "news --wait-subscribers 1");
+    command.env("ROCKETBUFS_TRANSPORT", "auto");
+    let publisher = Process::start(piped(command));
+    until("the ring of the publisher is mapped", || {
+        let all = metrics(&http);
+        all["rbmq_mapped_rings"] == 1.0 && all["rbmq_mapped_ring_bytes"] > 0.0
+    });
+    publisher.signal("INT");
+    publisher.finish();
+    broker.end();
+}
+
+#[test]
 fn the_sums_are_those_of_what_was_sent() {
     let (broker, http) = watched(&[]);
     const COUNT: usize = 200_000;

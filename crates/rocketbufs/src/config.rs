@@ -1,13 +1,14 @@
-//! Configuration: a file, over it the environment, over that arguments (paper 1, section 3.6; paper 3, section 2.1).
+//! Configuration from a file, the environment and arguments; each overrides the ones before (paper 1, section 3.6; paper 3,
+//! section 2.1).
 //!
 //! ```text
 //!   default ──▶ file (TOML) ──▶ ROCKETBUFS_TCP_NODELAY=… ──▶ Config::set("tcp.nodelay", …) ──▶ validate
 //! ```
 //!
-//! Which transport carries the bytes is one line, `transport = "tcp"`; the program does not change. Every knob is
-//! declared once, in `settings`: its documentation, default, range and cost are the field's, the file's, the error's
-//! and the reference's (docs/CONFIGURATION.md). An error names the knob, its value, where that came from (file and
-//! line, variable, argument) and what it must be.
+//! One line chooses the transport, `transport = "tcp"`; the program does not change. Every knob is declared once, in
+//! `settings`. The rustdoc, the example file, the errors and the reference (docs/CONFIGURATION.md) take documentation,
+//! default, range and cost from this declaration. An error names the knob, its value, the value's origin (file and line,
+//! variable, argument) and the permitted values.
 //!
 //! ```
 //! use rocketbufs::Config;
@@ -29,94 +30,44 @@ mod origins;
 mod reference;
 mod settings;
 mod time;
+mod transport;
 
-use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 pub use error::{ConfigError, Origin, Relation, nearest};
 pub use file::{MAX_FILE_BYTES, read_file};
-pub use knob::{Knob, parse_bytes};
+pub use knob::{ENV_PREFIX, Knob, parse_bytes};
 use knob::{Range, Setting, Spec};
 use origins::{Lines, Origins};
 pub use reference::{example_toml, knobs, section_help};
 pub use settings::{BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings};
 pub use time::{TIME_UNITS, parse_time};
-
-/// What the names of environment variables begin with.
-pub const ENV_PREFIX: &str = "ROCKETBUFS_";
+pub use transport::TransportKind;
 
 /// The sections of a file, in the order in which they are written.
 pub const SECTIONS: [&str; 6] = ["tcp", "shm", "rdma", "buffers", "session", "limits"];
-
-/// What carries the bytes. Changing it changes no line of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum TransportKind {
-    /// TCP.
-    #[default]
-    Tcp,
-    /// Shared memory: peers on this machine.
-    Shm,
-    /// Shared memory where both ends are on one machine and may map each other's memory, TCP otherwise.
-    Auto,
-    /// RDMA for what connects; who listens takes peers of every kind.
-    Rdma,
-}
-
-impl TransportKind {
-    /// Its name in a configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Shm => "shm",
-            Self::Auto => "auto",
-            Self::Rdma => "rdma",
-        }
-    }
-}
-
-impl fmt::Display for TransportKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for TransportKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "tcp" => Ok(Self::Tcp),
-            "shm" => Ok(Self::Shm),
-            "auto" => Ok(Self::Auto),
-            "rdma" => Ok(Self::Rdma),
-            other => Err(format!("'{other}' is no transport of this build; there are: tcp, shm, auto, rdma")),
-        }
-    }
-}
 
 static TRANSPORT: Spec = Spec {
     name: "transport",
     unit: "",
     range: Range::Choice(&["tcp", "shm", "auto", "rdma"]),
     cost: "see the transport's own section",
-    help: " What carries the bytes between processes. tcp: TCP. shm: shared memory, between processes of one machine and \
-           of one user; addresses are written as for TCP. auto: shared memory where both ends are on one machine and may \
-           map each other's memory, TCP otherwise; a connection says which, and why. An end with tcp and one with shm do \
-           not meet, each of them meets one with auto. rdma: who connects does so over RDMA and in no other way; who \
-           listens takes peers over RDMA and, under the same address, all that auto takes (docs/RDMA.md).\n",
+    help: " The transport between processes. tcp: TCP. shm: shared memory, between processes of one machine and of one \
+           user; addresses have the same form as for TCP. auto: shared memory where both ends are on one machine and may \
+           map each other's memory, and TCP otherwise; a connection reports which transport it uses, and why. An end with \
+           tcp and an end with shm cannot connect to each other; an end with auto connects to both. rdma: a connecting \
+           end uses RDMA only; a listening end accepts peers over RDMA and, under the same address, all peers that auto \
+           accepts (docs/RDMA.md).\n",
 };
 
-/// Everything that can be configured. The fields are public: a program may also just assign them, and
-/// [`Config::validate`] tells what is wrong. See [the module](self) for where values come from.
+/// All settings. The fields are public: a program may also assign them, and [`Config::validate`] then checks them. See
+/// [the module](self) for the sources of values.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Config {
-    /// What carries the bytes.
+    /// The transport between processes.
     pub transport: TransportKind,
     /// The TCP transport.
     pub tcp: TcpSettings,
@@ -130,7 +81,7 @@ pub struct Config {
     pub session: SessionSettings,
     /// Limits.
     pub limits: Limits,
-    /// Where the values came from, for errors. Not part of what is configured, and ignored when compared.
+    /// The origins of the values, for errors. Origins are not settings, and comparisons ignore them.
     #[serde(skip)]
     pub origins: Origins,
 }
@@ -150,7 +101,7 @@ impl PartialEq for Config {
 impl Eq for Config {}
 
 impl<'de> Deserialize<'de> for Config {
-    /// As [`Config::from_table`], where a name that is no setting is an error.
+    /// As [`Config::from_table`], but an unknown name is an error.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (config, rest) =
             Self::from_table(Table::deserialize(deserializer)?).map_err(serde::de::Error::custom)?;
@@ -162,21 +113,21 @@ impl<'de> Deserialize<'de> for Config {
 }
 
 impl Config {
-    /// Reads a TOML text. What it does not name keeps its default.
+    /// Reads a TOML text. A setting that the text does not name keeps its default.
     ///
     /// # Errors
-    /// What is wrong, with the line: not TOML, an unknown name, a value of the wrong type or out of range, or
-    /// settings that do not go together.
+    /// An error names the line. The text is not TOML, a name is unknown, a value has the wrong type or is out of range, or
+    /// settings contradict each other.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let config = Self::whole(text, None)?;
         config.validate()?;
         Ok(config)
     }
 
-    /// What a program starts with: the file, if there is one, and over it the process's environment.
+    /// Loads the configuration of a program: the file, if there is one, overridden by the process's environment.
     ///
     /// # Errors
-    /// What is wrong, with the file and line or the variable. Nothing is taken over in part.
+    /// As [`Config::from_toml`], and [`ConfigError::Read`]. An error names the file and line, or the variable.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let mut config = match path {
             None => Self::default(),
@@ -187,12 +138,12 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the text of a file that other parts of a program share: returns the configuration and the top-level
-    /// names that are not its own, untouched (RBMQ's `[broker]`). `path` is only named in errors. Settings that do
-    /// not go together are found by [`Config::validate`], once everything was applied.
+    /// Reads the text of a file that other parts of a program share. Returns the configuration, and the unchanged values
+    /// of all other top-level names (RBMQ's `[broker]`). Only errors use `path`. [`Config::validate`] finds settings that
+    /// contradict each other, after all sources are applied.
     ///
     /// # Errors
-    /// As [`Config::from_toml`], but for names at the top level that are not known here.
+    /// As [`Config::from_toml`], except that an unknown name at the top level is no error.
     ///
     /// ```
     /// use rocketbufs::Config;
@@ -209,13 +160,13 @@ impl Config {
     /// As [`Config::from_toml_shared`] for a file.
     ///
     /// # Errors
-    /// As there, and [`ConfigError::Read`].
+    /// As [`Config::from_toml_shared`], and [`ConfigError::Read`].
     pub fn load_shared(path: &Path) -> Result<(Self, Table), ConfigError> {
         Self::from_toml_shared(&read_file(path)?, Some(path))
     }
 
-    /// Takes its own sections out of a table; returns the configuration and what is left. Errors cannot name lines;
-    /// where there is a text, [`Config::from_toml_shared`] does.
+    /// Takes the sections of this library out of a table. Returns the configuration and the rest of the table. Errors
+    /// cannot name lines; [`Config::from_toml_shared`] names them where the text is available.
     ///
     /// # Errors
     /// As [`Config::from_toml_shared`].
@@ -254,13 +205,13 @@ impl Config {
         Ok((config, table))
     }
 
-    /// Applies the environment: `ROCKETBUFS_TRANSPORT`, and `ROCKETBUFS_<SECTION>_<FIELD>` for each setting. One that
-    /// begins with a section's name and is no setting is an error, so that a misspelt one is noticed; so is one that is
-    /// spelt almost like a setting. Other variables are not looked at ([`unknown_variables`] names them). An empty value
-    /// unsets an optional setting.
+    /// Applies the environment: `ROCKETBUFS_TRANSPORT`, and `ROCKETBUFS_<SECTION>_<FIELD>` for each setting. To detect
+    /// misspelt names, an unknown variable is an error if it begins with a section's name or its spelling is close to a
+    /// setting's. All other variables are ignored ([`unknown_variables`] lists them). An empty value unsets an optional
+    /// setting.
     ///
     /// # Errors
-    /// With the variable's name; what came before it was applied.
+    /// An error names the variable. The variables before it are applied.
     pub fn apply_env(
         &mut self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -275,7 +226,7 @@ impl Config {
             let Some(own) = variable.strip_prefix(ENV_PREFIX) else { continue };
             let begins = |section: &str| variable.starts_with(&format!("{}_", knob::variable(section)));
             let known: Vec<String> = names.iter().map(|n| knob::variable(n)).collect();
-            // What they all begin with says nothing about how near they are.
+            // The common prefix does not count in the distance between names.
             let nearest =
                 error::nearest(own, known.iter().filter_map(|known| known.strip_prefix(ENV_PREFIX)));
             if nearest.is_some() || SECTIONS.into_iter().any(begins) {
@@ -286,8 +237,8 @@ impl Config {
         Ok(())
     }
 
-    /// Sets one setting from a text, as an argument of a program: `set("tcp.nodelay", "false")`. Sizes and times
-    /// may have a unit (`64 MiB`, `10 s`); an empty text unsets an optional setting.
+    /// Sets one setting from a text, for example from a program's argument: `set("tcp.nodelay", "false")`. Sizes and
+    /// times may have a unit (`64 MiB`, `10 s`). An empty text unsets an optional setting.
     ///
     /// # Errors
     /// An unknown name, or a value of the wrong type or out of range; the configuration is then unchanged.
@@ -306,8 +257,8 @@ impl Config {
         self.with_setting(name, origin, |spec, setting| read_setting(spec, setting, value))
     }
 
-    /// Changes one setting, remembers where it came from, and takes the change back where it is refused. `change`
-    /// returns the value that it could not take, as text.
+    /// Changes one setting and remembers the origin of its value. A refused change is undone: `change` returns the refused
+    /// value as text.
     fn with_setting(
         &mut self,
         name: &str,
@@ -339,11 +290,11 @@ impl Config {
         }
     }
 
-    /// Checks every setting's range and what must hold between settings. To be called after the last change; a
-    /// context refuses a configuration that does not pass.
+    /// Checks the range of every setting and the relations between settings. Call this after the last change; a context
+    /// refuses an invalid configuration.
     ///
     /// # Errors
-    /// The first thing that is wrong, with where the value came from.
+    /// The first invalid value, with its origin.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut wrong = None;
         self.visit(&mut |spec, setting| {
@@ -378,7 +329,7 @@ impl Config {
         Ok(())
     }
 
-    /// Where the value of a setting came from.
+    /// The origin of a setting's value.
     ///
     /// ```
     /// use rocketbufs::{Config, config::Origin};
@@ -398,7 +349,7 @@ impl Config {
         }
     }
 
-    /// The whole configuration as TOML, unset settings left out. Reading it gives the same configuration.
+    /// The whole configuration as TOML, without unset settings. Reading this text gives the same configuration.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
         let mut section = "";
@@ -451,7 +402,7 @@ impl Config {
     }
 }
 
-/// Takes a value over if it has the type and lies in the range; otherwise returns it as text.
+/// Stores a value in a setting. Returns the value as text if its type is wrong or the value is out of range.
 fn read_setting(spec: &Spec, setting: &mut dyn Setting, value: &Value) -> Result<(), String> {
     if setting.read(value, spec) && setting.fits(&spec.range) { Ok(()) } else { Err(value.to_string()) }
 }
@@ -467,7 +418,8 @@ fn refuse_rest(rest: &Table, lines: &Lines) -> Result<(), ConfigError> {
     Err(ConfigError::Unknown { name: name.clone(), origin: lines.origin(name), nearest })
 }
 
-/// The variables of this process that begin as settings' do and are none, in order: for programs that warn of them.
+/// The environment variables of this process that begin with [`ENV_PREFIX`] and name no setting, sorted. Programs can warn
+/// about them.
 pub fn unknown_variables() -> Vec<String> {
     let names = Config::default().names();
     let is_setting = |variable: &str| names.iter().any(|name| knob::variable(name) == variable);
@@ -477,7 +429,7 @@ pub fn unknown_variables() -> Vec<String> {
     unknown
 }
 
-/// The process's environment, without what is not Unicode (no setting's value can be).
+/// The process's environment, without variables that are not Unicode. No value of a setting needs them.
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
 }

@@ -14,9 +14,9 @@ use crate::lock::lock;
 use crate::state::{ContextInner, Entropy, WorkerShared};
 use crate::worker::{Reactor, thread, transport_connections};
 
-/// Memory pool, configuration and worker threads; one in a process is enough. Cloning gives another handle; when the
-/// last handle (an [`ROut`](crate::ROut), [`RIn`](crate::RIn), [`Conn`](crate::Conn) or
-/// [`Listener`](crate::Listener) holds one too) is dropped, the threads stop.
+/// The memory pool, configuration and worker threads; one for each process is enough. A clone is another
+/// handle. The threads stop when the last handle is dropped; an [`ROut`](crate::ROut), [`RIn`](crate::RIn),
+/// [`Conn`](crate::Conn) or [`Listener`](crate::Listener) holds one too.
 ///
 /// ```
 /// use rocketbufs::{Config, Context};
@@ -29,7 +29,7 @@ pub struct Context {
     handle: Arc<Handle>,
 }
 
-/// Stops the threads when the last of the application's handles goes.
+/// Stops the threads when the application's last handle is dropped.
 struct Handle {
     inner: Arc<ContextInner>,
 }
@@ -41,10 +41,10 @@ impl Drop for Handle {
 }
 
 impl Context {
-    /// Makes the pool and starts the worker threads that the configuration asks for.
+    /// Creates the pool and starts the worker threads that the configuration asks for.
     ///
     /// # Errors
-    /// If the configuration is invalid or the system refuses threads or descriptors.
+    /// The configuration is invalid, or the system refuses threads or descriptors.
     pub fn new(config: Config) -> Result<Self, ContextError> {
         config.validate().map_err(ContextError::Config)?;
         let workers = match (config.transport, config.tcp.tcp_num_threads) {
@@ -85,8 +85,8 @@ impl Context {
         thread::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)
     }
 
-    /// A context without threads, whose workers the caller drives with [`Reactor::turn`]; time and randomness come from
-    /// outside.
+    /// Creates a context without threads. The caller drives its workers with [`Reactor::turn`], and supplies
+    /// time and randomness.
     #[doc(hidden)]
     pub fn manual<T: Transport>(
         config: Config,
@@ -104,36 +104,38 @@ impl Context {
         Ok((context, cores))
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     pub fn config(&self) -> &Config {
         &self.handle.inner.config
     }
 
-    /// Bytes of rings that exist now (their capacities; memory is backed on first use).
+    /// Returns the bytes of all present rings (their capacities; memory is backed on first use).
     pub fn memory_in_use(&self) -> u64 {
         self.handle.inner.pool.in_use_bytes()
     }
 
-    /// Rings of other processes that are mapped now, and the sum of their capacities in bytes (transport `shm`).
+    /// Returns the number of mapped rings of other processes, and the sum of their capacities in bytes
+    /// (transport `shm`).
     pub fn mapped(&self) -> (usize, u64) {
         self.handle.inner.maps.in_use()
     }
 
-    /// Random 128-bit name of this process's endpoint, told to every peer.
+    /// Returns the random 128-bit name of this process's endpoint, which every peer learns.
     pub fn instance(&self) -> u128 {
         self.handle.inner.instance
     }
 
-    /// Allows callbacks to run on any thread of the application that waits in [`RIn::recv`](crate::RIn::recv), or for room in
-    /// a buffer ([`OutBuffer::segment`](crate::OutBuffer::segment)), inside that call: such a thread then does a worker's work instead of
-    /// waiting for it, which saves hand-overs between threads. Callbacks must not need what such a thread holds (a lock, say).
-    /// Without callbacks it is always so; with callbacks, unless this was called, they run on worker threads only. One that is set while a thread
-    /// waits so may run there once more: set callbacks first.
+    /// Allows callbacks on application threads that wait in [`RIn::recv`](crate::RIn::recv), or for room in a
+    /// buffer ([`OutBuffer::segment`](crate::OutBuffer::segment)), inside that call. Such a thread does a
+    /// worker's work instead of waiting for it, which saves hand-overs between threads. Callbacks must not
+    /// need anything that such a thread holds, such as a lock. Without callbacks, waiting threads always do
+    /// this. With callbacks and without this call, callbacks run on worker threads only. A callback that is
+    /// set while such a thread waits may run there once more, so set callbacks first.
     pub fn allow_callbacks_in_calls(&self) {
         self.handle.inner.allow_callbacks_in_calls();
     }
 
-    /// Says goodbye to every peer, gives what is queued at most `grace` to leave, and stops the threads.
+    /// Sends BYE to every peer, gives queued data at most `grace` to leave, and stops the threads.
     pub fn shutdown(&self, grace: Duration) {
         self.handle.inner.stop(grace);
     }
@@ -142,17 +144,17 @@ impl Context {
         &self.handle.inner
     }
 
-    /// For a callback that makes handles: it must not keep the context alive.
+    /// Returns a reference for a callback that creates handles, and that must not keep the context alive.
     pub(crate) fn downgrade(&self) -> WeakContext {
         WeakContext(Arc::downgrade(&self.handle))
     }
 }
 
-/// A context as seen by a callback of its own: see [`Context::downgrade`].
+/// A context as its own callbacks hold it: see [`Context::downgrade`].
 pub(crate) struct WeakContext(Weak<Handle>);
 
 impl WeakContext {
-    /// The context, unless its last handle is gone.
+    /// Returns the context, unless its last handle is gone.
     pub(crate) fn upgrade(&self) -> Option<Context> {
         self.0.upgrade().map(|handle| Context { handle })
     }
@@ -161,7 +163,8 @@ impl WeakContext {
 fn system_entropy() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
-        // Before the system's generator is ready; unique enough for names that only must not repeat.
+        // The system's generator is not ready yet. This value is unique enough for names that only must not
+        // repeat.
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         bytes =
             (time.map_or(0, |t| t.as_nanos()) ^ u128::from(std::process::id()).rotate_left(64)).to_le_bytes();
@@ -219,7 +222,7 @@ fn rdma_config(config: &Config) -> RdmaConfig {
         retries,
         ..
     } = config.rdma.clone();
-    // The ranges of both were checked, and end below what a byte holds.
+    // The ranges of both values were checked, and fit into a byte.
     let byte = |n: u32| n.min(u32::from(u8::MAX)) as u8;
     let max_control_bytes = config.limits.max_control_bytes as usize;
     let defaults = RdmaConfig::default();

@@ -1,4 +1,4 @@
-//! What the two ends tell their applications.
+//! The events that both ends report to their applications.
 
 use crate::error::{DownReason, RefusedError};
 use crate::proto::End;
@@ -6,89 +6,90 @@ use crate::state::{Ending, Item, SubscriberProgress};
 use crate::types::{Bid, Epoch, Policy, Position};
 use crate::view::InView;
 
-/// What [`RIn::recv`](crate::RIn::recv) returns, in order within a buffer.
+/// The data and events of [`RIn::recv`](crate::RIn::recv), in order within a buffer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InEvent {
     /// One or several whole deliveries.
     Data(InView),
-    /// A subscription was answered; its data begins at `start`.
+    /// A subscription was accepted; its data begins at `start`.
     Subscribed {
         /// The buffer.
         bid: Bid,
         /// The writer's log.
         epoch: Epoch,
-        /// First position that will come.
+        /// The first position that is sent.
         start: Position,
     },
-    /// A place was asked for (a name and a hold), and the sender can keep none while this end is away: as many are
-    /// taken as may be, or it keeps none of this buffer. Told each time that the subscription is answered so; the data
-    /// comes all the same.
+    /// A durable slot was asked for (a name and a hold time), and the sender has none: all are taken, or the
+    /// buffer allows none. The position is not held while this end is offline; the data arrives all the same.
+    /// Reported each time that the subscription is accepted this way.
     NoPlace {
         /// The buffer.
         bid: Bid,
     },
-    /// The log goes on at `to`; what lies between is gone.
+    /// The log continues at `to`; the range before it is lost.
     Lost {
         /// The buffer.
         bid: Bid,
-        /// First position that is missing.
+        /// The first missing position.
         from: Position,
-        /// First position that is there again.
+        /// The first position after the hole.
         to: Position,
     },
-    /// The buffer was destroyed by its writer; this was all of it.
+    /// The writer destroyed the buffer; the log is complete.
     Closed {
         /// The buffer.
         bid: Bid,
         /// The end of its log.
         end: Position,
     },
-    /// The writer is gone for good; this was all that is complete.
+    /// The writer does not return; every complete delivery was received.
     Gone {
         /// The buffer.
         bid: Bid,
         /// The end of the last complete delivery.
         end: Position,
     },
-    /// The writer was restarted: its log is another one. Subscribe again to receive it.
+    /// The writer was restarted and has another log. Subscribe again to receive it.
     Restarted {
         /// The buffer.
         bid: Bid,
-        /// The new log.
+        /// The epoch of the new log.
         epoch: Epoch,
     },
-    /// The subscription was refused, or ended by the sender.
+    /// The sender refused or ended the subscription.
     Refused {
         /// The buffer.
         bid: Bid,
-        /// Why.
+        /// The reason.
         error: RefusedError,
     },
-    /// The sender waits until these are confirmed; told only with [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed).
+    /// The sender waits for these confirmations. Reported only with
+    /// [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed).
     Asked {
         /// The buffer.
         bid: Bid,
-        /// Everything below is to be delivered; 0: nothing.
+        /// Everything below must be delivered; 0: nothing.
         delivered: Position,
-        /// Everything below is to be consumed; 0: nothing.
+        /// Everything below must be consumed; 0: nothing.
         consumed: Position,
     },
-    /// A control message of the application at the other end. Only by [`RIn::recv`](crate::RIn::recv), while no
+    /// A control message of the peer's application. Only from [`RIn::recv`](crate::RIn::recv), while no
     /// [`RIn::set_control_msg_cb`](crate::RIn::set_control_msg_cb) is set.
     Control {
         /// The message.
         message: Vec<u8>,
     },
-    /// The connection is down; [`RIn::resume`](crate::RIn::resume) goes on over another one.
+    /// The connection is down; [`RIn::resume`](crate::RIn::resume) continues over another one.
     ConnDown {
-        /// Why, and which end brought it down.
+        /// The reason, and which end closed the connection.
         reason: DownReason,
     },
 }
 
 impl InEvent {
-    /// The buffer that it is of, if it is of one.
+    /// Returns the buffer of an event that belongs to one.
     pub(crate) fn bid(&self) -> Option<Bid> {
         match self {
             Self::Data(view) => Some(view.bid()),
@@ -105,100 +106,103 @@ impl InEvent {
     }
 }
 
-/// What happens to an rOut.
+/// The events of an rOut.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum OutEvent {
-    /// Somebody subscribed.
+    /// A peer subscribed.
     Subscribed {
-        /// By which connection.
+        /// The connection.
         conn: u64,
         /// The buffer.
         bid: Bid,
         /// The subscription's name, if it has one.
         name: Vec<u8>,
-        /// First position that it gets.
+        /// The first position that is sent.
         start: Position,
-        /// Whether it goes on with this log, or begins with it: then what lies below `start` is not confirmed by it.
+        /// Whether the subscription continues with this log. Otherwise it begins here, and confirms nothing
+        /// below `start`.
         resumed: bool,
     },
     /// A subscription ended.
     Unsubscribed {
-        /// By which connection.
+        /// The connection.
         conn: u64,
         /// The buffer.
         bid: Bid,
         /// The subscription's name, if it has one.
         name: Vec<u8>,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A subscriber was too slow for its policy, or lapped: it will not get this range.
+    /// A subscriber was too slow for its policy, or was lapped, and does not get this range.
     Dropped {
-        /// By which connection.
+        /// The connection.
         conn: u64,
         /// The buffer.
         bid: Bid,
-        /// First position that is lost.
+        /// The first lost position.
         from: Position,
-        /// One past the last.
+        /// One past the last lost position.
         to: Position,
         /// The policy.
         policy: Policy,
     },
-    /// A subscriber was disconnected for being slow, by its policy or for making no progress while others waited.
+    /// A slow subscriber was disconnected, by its policy or for making no progress while others waited.
     TooSlow {
-        /// Its connection, which is closed.
+        /// The connection, which is closed.
         conn: u64,
         /// The buffer.
         bid: Bid,
         /// The policy.
         policy: Policy,
-        /// How far it was behind.
+        /// The lag in bytes.
         lag_bytes: u64,
     },
-    /// A place that was kept for a named subscription is given up, as nobody came back for it in time: it counts no more.
+    /// The hold time of a durable subscription is over before it resumed: its position is released, and it
+    /// counts no more.
     PlaceOver {
         /// The buffer.
         bid: Bid,
     },
     /// A connection is down.
     ConnDown {
-        /// Which.
+        /// The connection.
         conn: u64,
-        /// Why.
+        /// The reason.
         reason: DownReason,
     },
-    /// What [`OutBuffer::notify_progress`](crate::OutBuffer::notify_progress) was asked for holds.
+    /// The condition of [`OutBuffer::notify_progress`](crate::OutBuffer::notify_progress) has become true.
     Progress {
         /// The buffer.
         bid: Bid,
     },
-    /// A delivery that was given a context has landed with every subscriber that was there. Only by
-    /// [`ROut::recv_event`](crate::ROut::recv_event), where no [`ROut::set_data_out_cb`](crate::ROut::set_data_out_cb) is set.
+    /// A delivery with a context has landed at every subscriber that was present. Only from
+    /// [`ROut::recv_event`](crate::ROut::recv_event), while no
+    /// [`ROut::set_data_out_cb`](crate::ROut::set_data_out_cb) is set.
     DataOut {
         /// The buffer.
         bid: Bid,
-        /// What [`ROut::deliver`](crate::ROut::deliver) was given.
+        /// The context that [`ROut::deliver`](crate::ROut::deliver) was given.
         context: u64,
     },
-    /// A subscriber has told how far it is. Only by [`ROut::recv_event`](crate::ROut::recv_event), where no
-    /// [`ROut::set_subscriber_progress_cb`](crate::ROut::set_subscriber_progress_cb) is set.
+    /// A subscriber has reported its positions. Only from [`ROut::recv_event`](crate::ROut::recv_event),
+    /// while no [`ROut::set_subscriber_progress_cb`](crate::ROut::set_subscriber_progress_cb) is set.
     SubscriberProgress(Box<SubscriberProgress>),
-    /// A control message of the application at another end. Only by [`ROut::recv_event`](crate::ROut::recv_event), where no
-    /// [`ROut::set_control_msg_cb`](crate::ROut::set_control_msg_cb) is set.
+    /// A control message of a peer's application. Only from [`ROut::recv_event`](crate::ROut::recv_event),
+    /// while no [`ROut::set_control_msg_cb`](crate::ROut::set_control_msg_cb) is set.
     Control {
-        /// By which connection.
+        /// The connection.
         conn: u64,
         /// The message.
         message: Vec<u8>,
     },
-    /// So many events before the next one were dropped, as nobody took them.
+    /// So many events before the next one were dropped, since the application did not receive them in time.
     Missed {
-        /// How many.
+        /// The number of dropped events.
         events: u64,
     },
-    /// A spliced buffer's log has ended (closed or gone) and every subscriber present has all of it.
+    /// The log of a spliced buffer has ended (closed or gone), and every present subscriber has all of it.
     Ended {
         /// The buffer.
         bid: Bid,
@@ -206,7 +210,7 @@ pub enum OutEvent {
 }
 
 impl OutEvent {
-    /// The connection that it is about, while that may still be up.
+    /// Returns the connection of an event whose connection may still be up.
     pub(crate) fn conn(&self) -> Option<u64> {
         match self {
             Self::Subscribed { conn, .. }
@@ -218,7 +222,7 @@ impl OutEvent {
     }
 }
 
-/// The event that tells an item which is not data.
+/// Converts an item that is not data to its event.
 pub(crate) fn event_of(bid: Bid, item: Item) -> InEvent {
     match item {
         Item::Lost(from, to) => InEvent::Lost { bid, from, to },
@@ -226,20 +230,20 @@ pub(crate) fn event_of(bid: Bid, item: Item) -> InEvent {
         Item::Ending(Ending::End(End::Gone(end))) => InEvent::Gone { bid, end },
         Item::Ending(Ending::Restarted(epoch)) => InEvent::Restarted { bid, epoch },
         Item::Ending(Ending::Refused(error)) => InEvent::Refused { bid, error },
-        // Data never comes here: both callers take it out first.
+        // Data is never passed here: both callers handle it first.
         Item::Data(from, to) | Item::Payload { from, to, .. } => InEvent::Lost { bid, from, to },
     }
 }
 
-/// What happens to a connection: [`ConnEvent::Up`] at most once, then [`ConnEvent::Down`] once.
+/// The events of a connection: [`ConnEvent::Up`] at most once, then [`ConnEvent::Down`] once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnEvent {
     /// Both ends have accepted the connection.
     Up,
-    /// The connection is down for good.
+    /// The connection is down and does not come back.
     Down {
-        /// Why, and which end brought it down.
+        /// The reason, and which end closed the connection.
         reason: DownReason,
     },
 }

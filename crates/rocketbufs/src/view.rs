@@ -1,5 +1,5 @@
-//! Received data, shown where it lies. The one place of this crate with `unsafe`: a plain slice of a ring's bytes is
-//! given out only while something keeps them from being overwritten, which the types here see to.
+//! Views of received data in place. The only file of this crate with `unsafe`: a plain slice of a ring's
+//! bytes is given out only while the types here prevent the bytes from being overwritten.
 
 #![allow(unsafe_code)]
 
@@ -11,10 +11,11 @@ use rocketring::{Lapped, Ring, View};
 use crate::state::InboundShared;
 use crate::types::{Bid, Epoch, Position};
 
-/// A piece of a buffer as a callback sees it (paper 1, Listing 1). It ends with the callback.
+/// A range of a buffer that a callback receives (paper 1, Listing 1). It is valid until the callback returns.
 pub struct BufSeg<'a> {
     view: &'a InView,
-    /// None for an overwritable buffer, and in memory that others write: bytes that may change at any time.
+    /// `None` for an overwritable buffer, and in memory that other processes write: those bytes may change at
+    /// any time.
     slice: Option<[IoSlice<'a>; 1]>,
 }
 
@@ -23,28 +24,29 @@ impl<'a> BufSeg<'a> {
         Self { view, slice: view.as_slice().map(|bytes| [IoSlice::new(bytes)]) }
     }
 
-    /// The pieces of memory, one or two. Rings are mapped twice, so it is one here; none if the buffer is
-    /// overwritable, or in memory that others write (transport `shm`, without `shm.trust_writers`; transport `rdma`).
+    /// Returns the pieces of memory. A ring is mapped twice, so there is one piece. There are none if the
+    /// buffer is overwritable, or in memory that other processes write (transport `shm` without
+    /// `shm.trust_writers`; transport `rdma`).
     pub fn vecs(&self) -> &[IoSlice<'a>] {
         self.slice.as_ref().map_or(&[], |slice| slice.as_slice())
     }
 
-    /// How many pieces there are.
+    /// Returns the number of pieces.
     pub fn vec_count(&self) -> usize {
         self.vecs().len()
     }
 
-    /// All bytes; none if the buffer is overwritable, or in memory that others write (transport `shm`, without
-    /// `shm.trust_writers`; transport `rdma`): then use [`BufSeg::copy_to`], or subscribe with
-    /// [`own_memory`](crate::SubscribeOptions::own_memory).
+    /// Returns all bytes. `None` if the buffer is overwritable, or in memory that other processes write
+    /// (transport `shm` without `shm.trust_writers`; transport `rdma`): use [`BufSeg::copy_to`] there, or
+    /// subscribe with [`own_memory`](crate::SubscribeOptions::own_memory).
     pub fn as_slice(&self) -> Option<&[u8]> {
         self.slice.as_ref().map(|[slice]| &**slice)
     }
 
-    /// All bytes, also in memory that others write.
+    /// Returns all bytes, also in memory that other processes write.
     ///
     /// # Safety
-    /// As [`InView::trusting`].
+    /// See [`InView::trusting`].
     pub unsafe fn trusting(&self) -> Option<&[u8]> {
         // SAFETY: by the caller's promise.
         unsafe { self.view.trusting() }
@@ -53,62 +55,64 @@ impl<'a> BufSeg<'a> {
     /// Copies bytes from `offset` on.
     ///
     /// # Errors
-    /// [`Lapped`]: the writer of an overwritable buffer was faster; what was copied is worthless.
+    /// [`Lapped`]: the writer of an overwritable buffer was faster, and the copied bytes are invalid.
     pub fn copy_to(&self, offset: usize, dst: &mut [u8]) -> Result<(), Lapped> {
         self.view.copy_to(offset, dst)
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.view.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Position of the first byte in the writer's log.
+    /// Returns the position of the first byte in the writer's log.
     pub fn position(&self) -> Position {
         self.view.position()
     }
 
-    /// One past the position of the last byte.
+    /// Returns one past the position of the last byte.
     pub fn end(&self) -> Position {
         self.view.end()
     }
 
-    /// The writer's log.
+    /// Returns the epoch of the writer's log.
     pub fn epoch(&self) -> Epoch {
         self.view.epoch()
     }
 }
 
-/// Received data, borrowed from the ring: while it lives, its bytes are not overwritten. Dropping it gives nothing
-/// back; [`InView::consume`] does.
+/// Received data, borrowed from the ring: its bytes are not overwritten while the view lives. Dropping a view
+/// releases nothing; [`InView::consume`] does.
 pub struct InView {
     view: View,
     inbound: Arc<InboundShared>,
     epoch: Epoch,
     kept: Kept,
-    /// What is given back with it: for an overwritable buffer also the marker behind the payload.
+    /// The end of the bytes that are released with the view: for an overwritable buffer they include the
+    /// marker after the payload.
     end: Position,
 }
 
-/// What keeps the bytes of a view from being overwritten.
+/// What protects the bytes of a view from being overwritten.
 #[derive(Clone, Copy)]
 enum Kept {
-    /// Nothing can: it is of an overwritable buffer.
+    /// Nothing: the buffer is overwritable.
     No,
-    /// Its start is pinned.
+    /// The view's start is pinned.
     PinGuard(Position),
-    /// The reader that hands it out has given nothing of it back.
+    /// The reader that hands the view out has not released any of it.
     ByReader,
 }
 
 impl InView {
-    /// A view of which the caller made sure that its bytes stay: `pin`, its start, is pinned in `inbound` (or, where a
-    /// splice makes others hold, it lives only while the thread that grants the writer more is busy with it).
+    /// Creates a view whose bytes the caller protects: its start `pin` is pinned in `inbound`. (In a spliced
+    /// subscription, where others hold the ring, the view lives only while the thread that grants the writer
+    /// more is busy with it.)
     pub(crate) fn new(
         view: View,
         inbound: Arc<InboundShared>,
@@ -120,95 +124,98 @@ impl InView {
         Self { view, inbound, epoch, kept, end }
     }
 
-    /// A view of nothing yet, of whoever reads `inbound` alone, gives back only what it has shown, and shows nothing else.
+    /// Creates an empty view for the exclusive reader of `inbound`. Such a reader releases only bytes that
+    /// the view has shown, and shows nothing else.
     pub(crate) fn of_reader(view: View, inbound: Arc<InboundShared>, epoch: Epoch) -> Self {
         let end = view.to();
         Self { view, inbound, epoch, kept: Kept::ByReader, end }
     }
 
-    /// Of a reader: goes on to what comes next, up to `to`.
+    /// For a reader: moves on to the next bytes, up to `to`.
     #[inline]
     pub(crate) fn go_on(&mut self, to: Position) {
         self.view.move_to(self.end, to);
         self.end = to;
     }
 
-    /// What it shows a part of.
+    /// Returns the ring of the view.
     pub(crate) fn ring(&self) -> &Ring {
         self.view.ring()
     }
 
-    /// The buffer.
+    /// Returns the buffer's id.
     pub fn bid(&self) -> Bid {
         self.inbound.bid
     }
 
-    /// The writer's log.
+    /// Returns the epoch of the writer's log.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Position of the first byte.
+    /// Returns the position of the first byte.
     pub fn position(&self) -> Position {
         self.view.from()
     }
 
-    /// One past the position of the last byte.
+    /// Returns one past the position of the last byte.
     pub fn end(&self) -> Position {
         self.view.to()
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.view.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes where they lie; none if the buffer is overwritable, or in memory that others write: another process of this
-    /// machine (transport `shm`) whose word is not taken for it (`shm.trust_writers`), or a peer over RDMA. Then use
-    /// [`InView::copy_to`], or subscribe with [`own_memory`](crate::SubscribeOptions::own_memory).
+    /// Returns the bytes in place. `None` if the buffer is overwritable, or in memory that others write:
+    /// another process of this machine (transport `shm`) without `shm.trust_writers`, or a peer over RDMA.
+    /// Use [`InView::copy_to`] there, or subscribe with [`own_memory`](crate::SubscribeOptions::own_memory).
     pub fn as_slice(&self) -> Option<&[u8]> {
         let trusted = self.inbound.inner.config.shm.trust_writers;
         let kept = !matches!(self.kept, Kept::No) && is_kept(self.view.ring(), trusted);
-        // SAFETY: the pin (or what the reader has not given back) keeps the ring's hold at or below the first byte for as long as `self` lives, and a
-        // private flow-controlled ring is written only above the horizon that the hold allows; it stays private, see
-        // `is_kept`. Of one that another process of this machine writes, whoever set `trust_writers` promised the same.
+        // SAFETY: the pin (or the unreleased position of the reader) keeps the ring's hold at or below the
+        // first byte for as long as `self` lives. A private flow-controlled ring is written only above the
+        // horizon that the hold allows, and it stays private, see `is_kept`. For a ring that another process
+        // of this machine writes, the application that set `trust_writers` promised the same.
         kept.then(|| unsafe { self.view.as_slice() })
     }
 
-    /// The bytes where they lie, also in memory that others write; none if the buffer is overwritable.
+    /// Returns the bytes in place, also in memory that others write. `None` if the buffer is overwritable.
     ///
     /// # Safety
-    /// Who writes the memory keeps its word: it overwrites nothing that is held. That is so if it is this
-    /// library with an honest program, and if the subscription's policy is `block`. Over shared memory a broker in between
-    /// changes nothing: the memory is the publisher's. Over RDMA it is whoever this end is connected to.
+    /// The writer of the memory must not overwrite held bytes. This library in an honest program does not if
+    /// the subscription's policy is `block`. Over shared memory the writer is the publisher, also with a
+    /// relay in between. Over RDMA the writer is the peer of this connection.
     pub unsafe fn trusting(&self) -> Option<&[u8]> {
         let kept = !matches!(self.kept, Kept::No);
-        // SAFETY: the range is held, as in `as_slice`, and whoever else could write it does not, by the caller's promise.
+        // SAFETY: the range is held, as in `as_slice`, and by the caller's promise no other writer overwrites
+        // it.
         kept.then(|| unsafe { self.view.as_slice() })
     }
 
     /// Copies bytes from `offset` on.
     ///
     /// # Errors
-    /// [`Lapped`]: the writer of an overwritable buffer was faster; what was copied is worthless.
+    /// [`Lapped`]: the writer of an overwritable buffer was faster, and the copied bytes are invalid.
     pub fn copy_to(&self, offset: usize, dst: &mut [u8]) -> Result<(), Lapped> {
         self.view.copy_to(offset, dst)
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     ///
     /// # Errors
-    /// As [`InView::copy_to`].
+    /// See [`InView::copy_to`].
     pub fn to_vec(&self) -> Result<Vec<u8>, Lapped> {
         self.view.to_vec()
     }
 
-    /// Gives back what this view shows below `position`, which it shows no longer.
+    /// Releases the bytes of this view below `position`. The view no longer shows them.
     pub fn consume_part(&mut self, position: Position) {
         let position = position.clamp(self.position(), self.end());
         match &mut self.kept {
@@ -218,14 +225,14 @@ impl InView {
         self.view.move_to(position, self.view.to());
     }
 
-    /// Gives back everything up to the end of this view: the writer may use the space again.
+    /// Releases everything up to the end of this view, so that the writer may use the space again.
     pub fn consume(self) {
         let end = self.end;
         self.consume_up_to(end);
     }
 
-    /// Gives back everything below `position`, of what this view shows: not what lies behind it, which a named subscription
-    /// that goes on later gets again.
+    /// Releases everything below `position` within this view. Bytes after it are not released: a durable
+    /// subscription that resumes gets them again.
     pub fn consume_up_to(mut self, position: Position) {
         let end = position.clamp(self.position(), self.end);
         match std::mem::replace(&mut self.kept, Kept::No) {
@@ -235,8 +242,8 @@ impl InView {
     }
 }
 
-/// Whether bytes of this ring that are held stay as they are, from here on. `trusted`: the word of this machine's other
-/// processes is taken for it. It is not a word of peers that write by themselves, from wherever they are.
+/// Returns whether held bytes of this ring do not change from here on. `trusted`: writers in other processes
+/// of this machine are trusted. That does not cover peers that write the memory remotely.
 fn is_kept(ring: &Ring, trusted: bool) -> bool {
     if ring.is_peer_written() { trusted && !ring.is_exposed() } else { ring.ensure_plain() }
 }

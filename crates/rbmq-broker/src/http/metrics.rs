@@ -54,6 +54,7 @@ pub(super) struct Scrape {
     buffer_count: u64,
     traffic: Traffic,
     ring_bytes: (u64, u64),
+    mapped_rings: (u64, u64),
     draining: bool,
     /// Connections to the broker's address that ended before a valid hello, by reason.
     foreign: Vec<(&'static str, u64)>,
@@ -92,6 +93,7 @@ impl Scrape {
             buffer_count,
             traffic: last.all,
             ring_bytes: watch.ring_bytes(),
+            mapped_rings: watch.mapped_rings(),
             draining: watch.is_draining(),
             foreign: watch.foreign_connections().counts().collect(),
             http,
@@ -225,6 +227,13 @@ impl Scrape {
         to.gauge("rbmq_buffers", "Buffers of all topics", self.buffer_count)?;
         let (in_use, most) = self.ring_bytes;
         to.gauge("rbmq_ring_bytes", "Sum of the sizes of all rings", in_use)?;
+        let (mapped_rings, mapped_bytes) = self.mapped_rings;
+        to.gauge(
+            "rbmq_mapped_rings",
+            "Rings of publishers on this machine that the broker maps",
+            mapped_rings,
+        )?;
+        to.gauge("rbmq_mapped_ring_bytes", "Sum of the sizes of the mapped rings", mapped_bytes)?;
         let limits = self.census.limits.iter().copied().chain([("buffers.max_ring_bytes", most)]);
         to.family(("rbmq_limit", "Configured limits", GAUGE), "setting", limits)?;
         let help = "Bytes received from publishers";

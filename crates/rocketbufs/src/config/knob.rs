@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use toml::Value;
 
-use super::TransportKind;
 use super::time::parse_time;
+use super::transport::TransportKind;
+
+/// The prefix of the names of environment variables.
+pub const ENV_PREFIX: &str = "ROCKETBUFS_";
 
 /// A knob's description, from which the reference (docs/CONFIGURATION.md) and the commented example file are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +43,7 @@ impl Knob {
 
 /// The environment variable of a knob.
 pub(super) fn variable(name: &str) -> String {
-    format!("{}{}", super::ENV_PREFIX, name.replace('.', "_").to_ascii_uppercase())
+    format!("{}{}", ENV_PREFIX, name.replace('.', "_").to_ascii_uppercase())
 }
 
 /// The part of a knob's description that is fixed when the program is built.

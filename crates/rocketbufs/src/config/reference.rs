@@ -1,4 +1,4 @@
-//! The knobs as a table and as a commented file, made from their declarations.
+//! The knobs as a table and as a commented file, generated from their declarations.
 
 use super::knob::{Knob, Setting, Spec};
 use super::settings::{BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings};
@@ -26,7 +26,7 @@ pub fn knobs() -> Vec<Knob> {
     knobs
 }
 
-/// What a section is about; none if there is no such section.
+/// The description of a section; `None` if the section does not exist.
 pub fn section_help(section: &str) -> Option<&'static str> {
     Some(match section {
         "tcp" => TcpSettings::ABOUT.trim(),
@@ -39,11 +39,11 @@ pub fn section_help(section: &str) -> Option<&'static str> {
     })
 }
 
-/// A configuration file with every knob at its default, commented out, and what it does.
+/// A configuration file with every knob at its default, commented out, and its help text.
 pub fn example_toml() -> String {
     let mut text = String::from(
-        "# Every setting of RocketBufs with its default. Take the # away before what you change.\n\
-         # Over the file go environment variables: ROCKETBUFS_TCP_NODELAY=false sets nodelay of [tcp].\n\n",
+        "# Every setting of RocketBufs with its default. To change a setting, remove the # before its line.\n\
+         # Environment variables override the file: ROCKETBUFS_TCP_NODELAY=false sets nodelay of [tcp].\n\n",
     );
     let mut section = "";
     for knob in knobs() {

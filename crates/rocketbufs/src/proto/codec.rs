@@ -1,11 +1,11 @@
-//! Writing of little-endian fields, and reading of those that only the protocol has.
+//! Encoding of little-endian fields, and decoding of those that only the protocol has.
 
 use rocketnet::wire::{CONTROL_WIRE, MORE_BIT};
 
 use crate::fields::{FieldError, Reader};
 use crate::types::WireId;
 
-/// Writes fields.
+/// An encoder of fields.
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
@@ -38,19 +38,19 @@ impl Writer {
         self
     }
 
-    /// A byte string of at most 255 bytes (callers check), with one octet of length.
+    /// Writes a byte string of at most 255 bytes (callers check), with one octet of length.
     pub(crate) fn bytes8(&mut self, bytes: &[u8]) -> &mut Self {
         debug_assert!(bytes.len() <= 255);
         self.u8(bytes.len() as u8).raw(bytes)
     }
 
-    /// A byte string of at most 65,535 bytes (callers check), with two octets of length.
+    /// Writes a byte string of at most 65,535 bytes (callers check), with two octets of length.
     pub(crate) fn bytes16(&mut self, bytes: &[u8]) -> &mut Self {
         debug_assert!(bytes.len() <= usize::from(u16::MAX));
         self.u16(bytes.len() as u16).raw(bytes)
     }
 
-    /// A text, cut at a character's end to at most `max` bytes.
+    /// Writes a text, cut at a character boundary to at most `max` bytes.
     pub(crate) fn text(&mut self, text: &str, max: usize) -> &mut Self {
         self.bytes16(&text.as_bytes()[..text.floor_char_boundary(max)])
     }
@@ -60,7 +60,7 @@ impl Writer {
     }
 }
 
-/// A wire id: 31 bits, and not that of control messages.
+/// Reads a wire id: 31 bits, and not the id of control messages.
 pub(crate) fn wire(r: &mut Reader<'_>) -> Result<WireId, FieldError> {
     let wire = r.u32()?;
     if wire & MORE_BIT != 0 || wire == CONTROL_WIRE {

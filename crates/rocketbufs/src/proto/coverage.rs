@@ -1,46 +1,47 @@
-//! For whom the positions of a CREDIT speak.
+//! The receivers that the positions of a CREDIT speak for.
 //!
 //! ```text
-//!   receivers                       ┌───── all five, from `since` on: the last of them lost what lies below
-//!       4                  ┌────────┘      a part: these four have everything from here on
-//!       3        ┌─────────┘               a part: these three have, and what the fourth came too late for
+//!   receivers                       ┌───── all five, from `covered_from` on: the last lost data below
+//!       4                  ┌────────┘      a part: these four have all data from here on
+//!       3        ┌─────────┘               a part: these three have data below it, which the fourth missed
 //!            ────┴─────────────────────▶   positions
 //! ```
 //!
-//! Who loses something again and again is one receiver all the same: the parts tell how many others there are. A part
-//! that is left out makes those below `since` fewer than they are, and never more. So a few are enough.
+//! A receiver that repeatedly loses data remains one receiver; the parts tell how many others there are.
+//! Leaving a part out makes the count below `covered_from` too small, never too large. So a few parts are
+//! enough.
 
 use super::codec::Writer;
 use crate::fields::{FieldError, Reader};
 use crate::types::Position;
 
-/// Most parts of a [`Coverage`].
+/// The most parts of a [`Coverage`].
 pub const MAX_COVERAGE_PARTS: usize = 4;
 
-/// The parts of two counts, and where all of the receivers of each begin.
+/// The parts of two coverages, and the position from which all receivers of each are covered.
 const MAX_PARTS_OF_TWO: usize = 2 * (MAX_COVERAGE_PARTS + 1);
 
-/// Receivers that have everything that is confirmed from a position on, at least so many.
+/// A lower bound: so many receivers have everything that is confirmed from a position on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CoveragePart {
     /// The position.
     pub covered_from: Position,
-    /// How many.
+    /// The number of receivers.
     pub receivers: u32,
 }
 
-/// Some of a count's parts, by position: each is more receivers than the one before.
+/// Some parts of a coverage, ordered by position. Each has more receivers than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CoverageParts([CoveragePart; MAX_COVERAGE_PARTS]);
 
 impl CoverageParts {
-    /// The one that begins first comes first.
+    /// Iterates over the parts, the lowest position first.
     pub fn iter(&self) -> impl Iterator<Item = CoveragePart> + use<> {
         self.0.into_iter().take_while(|part| part.receivers > 0)
     }
 
-    /// What is less than `all` of facts that are each true by itself. Of too many those go that say nothing of what lies
-    /// above `floor`, and then the last.
+    /// Selects the parts that say more than `all` and than each other, from facts that are each true by itself.
+    /// Of too many parts, those that concern nothing above `floor` go first, and then the last.
     fn of(facts: &mut [CoveragePart], all: CoveragePart, floor: Position) -> Self {
         facts.sort_unstable_by_key(|part| (part.covered_from, part.receivers));
         let mut len = 0;
@@ -59,7 +60,7 @@ impl CoverageParts {
             facts[len - 1] = part;
         }
         while len > MAX_COVERAGE_PARTS {
-            // Those who come first in what is to be confirmed are needed first.
+            // The first positions to be confirmed are needed first.
             if facts[1].covered_from <= floor {
                 facts.copy_within(1..len, 0);
             }
@@ -71,19 +72,19 @@ impl CoverageParts {
     }
 }
 
-/// For whom the positions of a CREDIT speak. `left` and `lost` only grow.
+/// The receivers that the positions of a CREDIT speak for. `left` and `lost` only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Coverage {
-    /// Receivers at the ends of chains that the minima are taken over. 1 at an application's own end.
+    /// The last receivers of chains that the minima are taken over. 1 at an application's own end.
     pub receivers: u32,
     /// Such receivers that have gone and count no more.
     pub left: u32,
     /// How often such a receiver was told that it lost a range, which then counts no more.
     pub lost: u32,
-    /// All of these receivers have what is confirmed from here on. Some of them came later than what lies below, or lost
-    /// it: for that the positions speak for fewer.
+    /// All of these receivers have what is confirmed from here on. Some of them joined later or lost data
+    /// below, where the positions speak for fewer receivers.
     pub covered_from: Position,
-    /// How many of them are known to have what is confirmed from an earlier position on.
+    /// How many of them are known to have what is confirmed from earlier positions on.
     pub parts: CoverageParts,
 }
 
@@ -97,29 +98,29 @@ impl Coverage {
         parts: CoverageParts([CoveragePart { covered_from: 0, receivers: 0 }; MAX_COVERAGE_PARTS]),
     };
 
-    /// How many receivers at least have everything that is confirmed from a position on.
+    /// Returns a lower bound of the receivers that have everything that is confirmed from a position on.
     pub fn receivers_at(&self, position: Position) -> u32 {
         let begun = self.each().filter(|part| part.covered_from <= position);
         begun.map(|part| part.receivers).max().unwrap_or(0)
     }
 
-    /// From where on more of them have.
+    /// Returns the next position beyond `position` from which more receivers are covered.
     pub fn next_after(&self, position: Position) -> Option<Position> {
         self.each().map(|part| part.covered_from).find(|covered_from| *covered_from > position)
     }
 
-    /// The same with those of these parts that say something of these receivers: each has to be true by itself.
+    /// Returns the coverage with the useful ones of these parts. Each part must be true by itself.
     #[must_use]
     pub fn with_parts<const N: usize>(self, mut parts: [CoveragePart; N]) -> Self {
         Self { parts: CoverageParts::of(&mut parts, self.all(), 0), ..self }
     }
 
-    /// Both together.
+    /// Returns the sum of two coverages.
     pub fn and(self, other: Self) -> Self {
         self.and_above(other, 0)
     }
 
-    /// Both together, where nobody asks for what lies below `floor`.
+    /// Returns the sum of two coverages, if positions below `floor` concern no reader.
     pub(crate) fn and_above(self, other: Self, floor: Position) -> Self {
         let mut both = Self {
             receivers: self.receivers.saturating_add(other.receivers),
@@ -143,11 +144,11 @@ impl Coverage {
         both
     }
 
-    /// The same when none of these receivers gets what lies below `to`.
+    /// Returns the coverage if none of these receivers gets data below `to`.
     #[must_use]
     pub fn behind(self, to: Position) -> Self {
         if self.receivers == 0 {
-            // Whoever comes says what it has.
+            // A receiver that joins later reports its own coverage.
             return self;
         }
         let (mut facts, mut len) = ([CoveragePart::default(); MAX_COVERAGE_PARTS], 0);
@@ -159,14 +160,14 @@ impl Coverage {
         Self { parts: CoverageParts::of(&mut facts[..len], behind.all(), 0), ..behind }
     }
 
-    /// Whether somebody has joined since `before` was told: then there may be less that all of them have than was told
-    /// of those who were there, or of nobody.
+    /// Returns whether a receiver has joined since `before` was told. All receivers together may then have
+    /// less than was told of the earlier ones.
     pub fn joined(self, before: Self) -> bool {
         let all = |coverage: Self| coverage.receivers.saturating_add(coverage.left);
         all(self) > all(before)
     }
 
-    /// The same when all of these receivers have gone.
+    /// Returns the coverage after all of these receivers have gone.
     pub fn gone(self) -> Self {
         let left = self.left.saturating_add(self.receivers);
         Self { left, lost: self.lost, ..Self::default() }
@@ -198,7 +199,7 @@ pub(super) fn decode_coverage(r: &mut Reader<'_>) -> Result<Coverage, FieldError
         *part = CoveragePart { covered_from: r.u64()?, receivers: r.u32()? };
     }
     let coverage = coverage.with_parts(parts);
-    // Each says more than the one before, and less than all: nothing of it goes.
+    // Each part says more than the one before and less than the whole, so all of them stay.
     match coverage.parts.iter().eq(parts.into_iter().take(number)) {
         true => Ok(coverage),
         false => Err(FieldError::value("parts", number as u64)),
@@ -212,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// A receiver of which everything from a position on is there, or several that hand on to others; some of it was
+    /// A receiver that has everything from a position on, or several behind a relay, with a range that was
     /// skipped on the way to them.
     #[derive(Debug, Clone)]
     enum Tree {
@@ -252,7 +253,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against each receiver's own position: never more than have it.
+        /// Compared with each receiver's own position: never more than have the data.
         #[test]
         fn no_more_are_counted_than_have_it(tree in tree(60), floor in 0_u64..60) {
             let (coverage, ends) = (tree.count(floor), tree.ends(0));
@@ -264,7 +265,7 @@ mod tests {
             prop_assert_eq!(coverage.receivers_at(coverage.covered_from), coverage.receivers);
         }
 
-        /// Of few positions all are told.
+        /// Few positions are all told.
         #[test]
         fn few_positions_are_told_exactly(tree in tree(MAX_COVERAGE_PARTS as Position + 1)) {
             let (coverage, ends) = (tree.count(0), tree.ends(0));
@@ -287,7 +288,7 @@ mod tests {
             coverage.parts.iter().map(|part| (part.covered_from, part.receivers)).collect::<Vec<_>>()
         };
         assert_eq!(parts(0), [(0, 1), (10, 2), (500, 3), (900, 4)]);
-        // Of what is confirmed already nobody asks.
+        // Positions that are confirmed already concern no reader.
         assert_eq!(parts(500), [(500, 3), (900, 4), (950, 5), (990, 6)]);
     }
 }

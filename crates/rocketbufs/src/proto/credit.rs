@@ -1,38 +1,38 @@
-//! What a CREDIT says, and what is asked for.
+//! The positions of a CREDIT, and those that the sender asks for.
 //!
 //! ```text
 //!    consumed     delivered      landed        sent          a log, positions growing to the right
 //!  ─────┼────────────┼─────────────┼────────────┼──────▶
-//!  given│  with every│  only in the│  under way │
+//!  given│  with every│  only in the│  in flight │
 //!  back │  last one  │  receiver's │            │
 //!       │  of a chain│  memory     │            │
 //! ```
 //!
-//! The three are minima over everybody below: a receiver that hands on what it gets (a splice) tells what all of its
-//! own receivers have told. So they are true through any chain, and one CREDIT costs the same however long it is.
+//! The three are minima over all receivers downstream: a relay (a splice) reports what all of its own
+//! receivers have reported. So they are true through any chain, and one CREDIT costs the same at any length.
 
 use super::coverage::Coverage;
 use crate::types::{ConfirmLevel, Position};
 
-/// For whom a subscription speaks, as its sender knows it.
+/// The receivers that a subscription speaks for, as its sender knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PeerCoverage {
-    /// As the receiver told last.
+    /// The coverage that the receiver reported last.
     pub told: Coverage,
     /// How often the sender skipped a range.
     pub skips: u32,
-    /// Where the last one ended.
+    /// The end of the last skipped range.
     pub skipped_to: Position,
 }
 
 impl PeerCoverage {
-    /// Both together.
+    /// Returns the reported coverage, reduced by the skipped ranges.
     pub fn count(&self) -> Coverage {
         let coverage = self.told.behind(self.skipped_to);
         Coverage { lost: coverage.lost.saturating_add(self.skips), ..coverage }
     }
 
-    /// The receiver does not get what lies below `to`.
+    /// Records that the receiver does not get data below `to`.
     pub fn skip(&mut self, to: Position) {
         self.skips = self.skips.saturating_add(1);
         self.skipped_to = self.skipped_to.max(to);
@@ -44,23 +44,23 @@ impl PeerCoverage {
 pub struct Credit {
     /// Everything below is in this end's memory.
     pub landed: Position,
-    /// Everything below is in the memory of every receiver at the end of a chain.
+    /// Everything below is in the memory of every last receiver of a chain.
     pub delivered: Position,
-    /// Everything below was given back by every such receiver.
+    /// Everything below was released by every such receiver.
     pub consumed: Position,
     /// The sender may write up to here.
     pub grant: Position,
-    /// For whom `delivered` and `consumed` speak.
+    /// The receivers that `delivered` and `consumed` speak for.
     pub coverage: Coverage,
 }
 
 impl Credit {
-    /// What is confirmed, by [`ConfirmLevel`].
+    /// Returns the confirmed positions, by [`ConfirmLevel`].
     pub fn levels(&self) -> [Position; 3] {
         [self.landed, self.delivered, self.consumed]
     }
 
-    /// The part of it that speaks of what lies below `to`.
+    /// Returns the credit with its positions limited to `to`.
     #[must_use]
     pub fn up_to(self, to: Position) -> Self {
         let [landed, delivered, consumed] = self.levels().map(|position| position.min(to));
@@ -68,8 +68,9 @@ impl Credit {
     }
 }
 
-/// Positions that somebody waits for and that were not reached: the smallest and the largest. Those between are asked
-/// for again when the smallest was reached: that bounds what is kept, and nobody waits longer than a way there and back.
+/// The smallest and the largest waited-for position that was not reached. Positions between them are asked
+/// for again once the smallest is reached. That bounds the state, and no call waits longer than one round
+/// trip more.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asked {
     first: Position,
@@ -77,7 +78,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Somebody waits for `position`; everything up to `reached` needs no waiting.
+    /// Adds a position to wait for. Everything up to `reached` needs no waiting.
     pub fn add(&mut self, position: Position, reached: Position) {
         if position <= reached {
             return;
@@ -88,25 +89,25 @@ impl Asked {
         };
     }
 
-    /// The smallest that is waited for beyond what was reached.
+    /// Returns the smallest waited-for position beyond `reached`.
     pub fn next(&self, reached: Position) -> Option<Position> {
         [self.first, self.last].into_iter().find(|position| *position > reached)
     }
 
-    /// The largest that was ever waited for.
+    /// Returns the largest position that was ever waited for.
     pub fn last(&self) -> Position {
         self.last
     }
 }
 
-/// Positions asked for, by [`ConfirmLevel`].
+/// The positions asked for, by [`ConfirmLevel`].
 pub type AskedLevels = [Asked; ConfirmLevel::ALL.len()];
 
-/// Why a CREDIT is nonsense: the fault of the receiver that sent it.
+/// Why a CREDIT is invalid, which is the fault of its receiver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreditError {
-    /// It claims to have what was never sent.
+    /// The receiver claims data that was never sent.
     #[error("credit says that {landed} landed, but only {sent} was sent")]
     LandedAheadOfSent {
         /// Claimed.
@@ -114,7 +115,7 @@ pub enum CreditError {
         /// Sent.
         sent: Position,
     },
-    /// It claims to have handed on what did not land.
+    /// The receiver claims delivery of data that did not land.
     #[error("credit says that {delivered} was delivered, but only {landed} landed")]
     DeliveredAheadOfLanded {
         /// Claimed.
@@ -122,7 +123,7 @@ pub enum CreditError {
         /// Landed.
         landed: Position,
     },
-    /// It claims to have consumed what was not delivered.
+    /// The receiver claims consumption of data that was not delivered.
     #[error("credit says that {consumed} was consumed, but only {delivered} was delivered")]
     ConsumedAheadOfDelivered {
         /// Claimed.
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against the plain set of all that was asked for.
+        /// Compared with the plain set of all requests.
         #[test]
         fn the_smallest_and_the_largest_are_kept(
             steps in proptest::collection::vec((any::<bool>(), 0_u64..50), 0..40),
@@ -153,7 +154,7 @@ mod tests {
                     reached = reached.max(value);
                 }
                 let beyond: Vec<u64> = all.range(reached + 1..).copied().collect();
-                // What lay between may be forgotten, the largest never.
+                // Positions between may be forgotten, the largest never.
                 prop_assert_eq!(asked.next(reached).is_some(), !beyond.is_empty());
                 if let Some(next) = asked.next(reached) {
                     prop_assert!(beyond.contains(&next));

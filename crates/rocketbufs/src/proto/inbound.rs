@@ -1,9 +1,9 @@
-//! One subscription at the receiver: when credit is due.
+//! One subscription at the receiver: when CREDIT is due.
 //!
-//! A CREDIT tells absolute positions: what landed, how far it is confirmed, how far the sender may write. It goes out
-//! when one of them moved by a quarter of the window since it was last told, or when the sender asked because somebody
-//! waits, or when receivers came or went. The window is the smaller of the two rings, so that a sender with the smaller
-//! ring is not left without.
+//! A CREDIT has absolute positions: what landed, how far it is confirmed, and how far the sender may write. A
+//! CREDIT is due when one of them has moved by a quarter of the window since the last CREDIT, when a position
+//! that the sender asked for is reached, or when receivers joined or left. The window is the smaller of the
+//! two rings, so that a sender with the smaller ring does not run out of credit.
 
 use super::coverage::Coverage;
 use super::credit::{Asked, AskedLevels, Credit};
@@ -19,41 +19,42 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// A subscription that begins at `start`; `window` is the smaller of what the two rings hold in flight.
+    /// Creates a subscription that begins at `start`. `window`: the smaller of the two rings' capacities for
+    /// bytes in flight.
     pub fn new(start: Position, window: u64) -> Self {
         let coverage = Coverage::default();
         let told = Credit { landed: start, delivered: start, consumed: start, grant: start, coverage };
         Self { quarter: (window / 4).max(1), told, asked: AskedLevels::default() }
     }
 
-    /// What was told last.
+    /// Returns the last CREDIT.
     pub fn told(&self) -> Credit {
         self.told
     }
 
-    /// The step, in bytes, at which a position is told again.
+    /// Returns the step, in bytes, after which a position is reported again.
     pub fn quarter(&self) -> u64 {
         self.quarter
     }
 
-    /// What was granted and not used is void: RECALLED says so, or the connection is gone.
+    /// Withdraws the unused grant, after RECALLED or a lost connection.
     pub fn take_back(&mut self, grant: Position) {
         self.told.grant = grant;
     }
 
-    /// The sender asked: tell as soon as one of these is reached.
+    /// Handles ASK: CREDIT is due as soon as one of these positions is reached.
     pub fn on_ask(&mut self, wanted: [Position; 3]) {
         for ((asked, wanted), told) in self.asked.iter_mut().zip(wanted).zip(self.told.levels()) {
             asked.add(wanted, told);
         }
     }
 
-    /// Whether the sender waits for something that it was not told yet.
+    /// Returns whether the sender waits for a position that was not reported yet.
     pub fn is_asked(&self) -> bool {
         self.asked.iter().zip(self.told.levels()).any(|(asked, told)| asked.next(told).is_some())
     }
 
-    /// Whether a CREDIT is due, with the positions as they are now. If so it counts as told.
+    /// Returns the CREDIT for the present positions if it is due, and records it as sent.
     pub fn credit(&mut self, now: Credit) -> Option<Credit> {
         if !self.is_due(&now) {
             return None;
@@ -61,7 +62,7 @@ impl Inbound {
         self.tell(now)
     }
 
-    /// Whether a CREDIT is due, with the positions as they are now.
+    /// Returns whether a CREDIT is due for the present positions.
     pub fn is_due(&self, now: &Credit) -> bool {
         let (levels, told) = (now.levels(), self.told.levels());
         let reached = |n: usize| self.asked[n].next(told[n]).is_some_and(|asked| levels[n] >= asked);
@@ -74,13 +75,13 @@ impl Inbound {
             || now.coverage != self.told.coverage
     }
 
-    /// Whether more was delivered or consumed than was told, wanted or not.
+    /// Returns whether more was delivered or consumed than was reported, asked for or not.
     pub fn confirms_more(&self, now: &Credit) -> bool {
         now.delivered > self.told.delivered || now.consumed > self.told.consumed
     }
 
-    /// Whether a CREDIT could be due where no position is above `head`, the grant is not above `grant`, and the count is
-    /// this. Costs less than to find out the positions.
+    /// Returns whether a CREDIT could be due if no position is above `head`, the grant is not above `grant`,
+    /// and the coverage is this. Cheaper than computing the positions.
     pub fn may_be_due(&self, head: Position, grant: Position, coverage: Coverage) -> bool {
         let told = self.told;
         let reached = |(asked, told): (&Asked, Position)| asked.next(told).is_some();
@@ -91,7 +92,8 @@ impl Inbound {
             || coverage != told.coverage
     }
 
-    /// Tells whatever changed, due or not (after SUBSCRIBED and on resume, so that the sender knows its first grant).
+    /// Returns a CREDIT for any change, due or not (after SUBSCRIBED and at a resume, so that the sender
+    /// learns its first grant).
     pub fn tell(&mut self, now: Credit) -> Option<Credit> {
         let joined = now.coverage.joined(self.told.coverage);
         let level = |now: Position, told: Position| if joined { now } else { now.max(told) };

@@ -1,8 +1,8 @@
 //! The control messages of a connection, byte for byte (docs/PROTOCOL.md).
 //!
-//! Every message is one octet of type and its fields in order, integers little endian, byte strings preceded by
-//! their length. Decoding accepts exactly what encoding makes: a message that is too short, too long, or has a value
-//! out of range is an error of the peer, told with what was wrong.
+//! A message is one octet of type and its fields in order. Integers are little endian; a byte string follows
+//! its length. Decoding accepts exactly what encoding produces: a message that is too short, too long, or has
+//! a value out of range is an error of the peer, reported with the fault.
 
 use super::codec::{Writer, wire};
 use super::coverage::{decode_coverage, encode_coverage};
@@ -10,34 +10,34 @@ use super::credit::Credit;
 use crate::fields::{FieldError, Reader};
 use crate::types::{Bid, Epoch, Policy, Position, WireId};
 
-/// First four bytes of every connection's first message, so that a stray client is told apart at once.
+/// The first four bytes of every connection's first message, which tell a foreign client apart at once.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RKTB");
-/// The newest version this build speaks.
+/// The newest version that this build speaks.
 pub const VERSION: u16 = 1;
-/// The oldest version this build speaks.
+/// The oldest version that this build speaks.
 pub const MIN_VERSION: u16 = 1;
-/// Most bytes of an application's hello.
+/// The most bytes of an application's hello.
 pub const MAX_HELLO_BYTES: usize = 1024;
-/// Most bytes of a subscription's name.
+/// The most bytes of a subscription's name.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Most bytes of a text that explains (BYE, REFUSED); longer ones are cut when encoded.
+/// The most bytes of an explaining text (BYE, REFUSED). Longer ones are cut when encoded.
 pub const MAX_TEXT_BYTES: usize = 512;
 
-/// What each end says first. `HELLO` comes from the end that connected, `WELCOME` answers it.
+/// The first message of each end. `HELLO` comes from the end that connected, `WELCOME` answers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Oldest version spoken (in WELCOME: the version chosen).
+    /// The oldest version spoken (in WELCOME: the version chosen).
     pub min_version: u16,
-    /// Newest version spoken (in WELCOME: the version chosen).
+    /// The newest version spoken (in WELCOME: the version chosen).
     pub max_version: u16,
-    /// Bit set of optional features; unknown bits are ignored. None are defined in version 1.
+    /// A bit set of optional features; unknown bits are ignored. Version 1 defines none.
     pub capabilities: u32,
-    /// Random name of this process's endpoint.
+    /// The random name of this process's endpoint.
     pub instance: u128,
-    /// How often this end sends something, in milliseconds; silent for three times that, it is taken for dead.
-    /// 0: never, and it must not be taken for dead.
+    /// The interval at which this end sends something, in milliseconds. After a silence of three times that,
+    /// the peer takes this end for dead. 0: never, and this end must not be taken for dead.
     pub heartbeat_ms: u32,
-    /// Largest control message this end takes, in bytes.
+    /// The largest control message that this end accepts, in bytes.
     pub max_control_bytes: u32,
     /// The application's own bytes (role, name, later credentials), at most [`MAX_HELLO_BYTES`].
     pub hello: Vec<u8>,
@@ -49,63 +49,66 @@ pub enum Start {
     /// At the end of the last complete delivery.
     #[default]
     Newest,
-    /// At the oldest delivery that is still kept.
+    /// At the oldest delivery that is still retained.
     Oldest,
-    /// At the last complete delivery that the sender knows the begin of and still has; else as [`Start::Newest`].
+    /// At the last complete delivery whose start the sender knows and still has; otherwise as
+    /// [`Start::Newest`].
     Last,
-    /// So many milliseconds ago, by the sender's clock: at a delivery's begin, nothing delivered since then is missing. As
-    /// [`Start::Oldest`] if the sender does not know that moment any more.
+    /// So many milliseconds ago, by the sender's clock: at the start of a delivery, with nothing missing that
+    /// was delivered since then. As [`Start::Oldest`] if the sender no longer knows that time.
     Ago(u64),
-    /// With the first byte that the log ever had at the sender: what of it is gone is told as lost.
+    /// With the first byte that the log ever had at the sender. Bytes that are gone are reported as LOST.
     First,
-    /// At a position of a log: where an earlier subscription of the same log stopped.
+    /// At a position of a log, where an earlier subscription of the same log stopped.
     Position(Epoch, Position),
 }
 
 /// A request for a buffer's data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscribe {
-    /// The id that the receiver gives to this subscription on this connection.
+    /// The id that the receiver chooses for this subscription on this connection.
     pub wire: WireId,
     /// The buffer.
     pub bid: Bid,
-    /// Capacity of the receiver's ring, in bytes.
+    /// The capacity of the receiver's ring, in bytes.
     pub capacity: u64,
     /// What happens when the receiver is slow.
     pub policy: Policy,
-    /// The receiver wants the bytes in memory of its own: the sender's ring is not to be offered (transport `shm`).
+    /// Whether the receiver wants the bytes in its own memory: the sender's ring is not to be offered
+    /// (transport `shm`).
     pub own_memory: bool,
     /// Where to begin.
     pub start: Start,
     /// For `drop` and `disconnect`: the lag, in bytes, at which they act. 0: the sender's default.
     pub max_lag: u64,
-    /// For `block`: milliseconds without progress while others wait, until the sender disconnects. 0: ever;
-    /// `u32::MAX`: the sender's default.
+    /// For `block`: milliseconds without progress while others wait, after which the sender disconnects. 0:
+    /// never; `u32::MAX`: the sender's default.
     pub block_timeout_ms: u32,
-    /// How long the sender keeps a named subscription's place after its connection is gone, in milliseconds.
+    /// How long the sender holds a durable subscription's position after its connection is gone, in
+    /// milliseconds.
     pub hold_ms: u32,
-    /// Names the subscription, so that it can be resumed; empty: none.
+    /// The name of a durable subscription; empty: none.
     pub name: Vec<u8>,
 }
 
-/// The answer to [`Subscribe`]: data will come from `start`.
+/// The answer to [`Subscribe`]: data comes from `start` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subscribed {
     /// The subscription.
     pub wire: WireId,
     /// The log.
     pub epoch: Epoch,
-    /// The first position that will come.
+    /// The first position that is sent.
     pub start: Position,
     /// Whether the receiver's credit holds the writer (false: overwritable, deliveries carry markers).
     pub flow_control: bool,
-    /// Whether the log that was asked for is another one: the writer was restarted.
+    /// Whether the requested log is another one now: the writer was restarted.
     pub restarted: bool,
-    /// Whether a place was asked for (a name and a hold) and none is kept while the subscription is away.
+    /// Whether a durable slot was asked for (a name and a hold time) and none was free.
     pub placeless: bool,
-    /// Capacity of the sender's ring, in bytes.
+    /// The capacity of the sender's ring, in bytes.
     pub capacity: u64,
-    /// Largest delivery of this buffer, in bytes.
+    /// The largest delivery of this buffer, in bytes.
     pub max_delivery: u64,
 }
 
@@ -116,15 +119,16 @@ pub struct Subscribed {
 pub enum RefuseCode {
     /// There is no such buffer.
     NoSuchBuffer = 1,
-    /// The receiver's ring is smaller than twice the largest delivery (`a`: its capacity, `b`: what is needed).
+    /// The receiver's ring is smaller than twice the largest delivery (`a`: its capacity, `b`: the capacity
+    /// that is needed).
     RingTooSmall = 2,
-    /// The policy cannot be had for this buffer.
+    /// The buffer does not support the policy.
     PolicyNotAllowed = 3,
     /// More subscriptions than configured (`a`: open, `b`: the limit).
     TooMany = 4,
     /// The wire id is in use or out of range on this connection.
     BadWireId = 5,
-    /// The end of the connection that was asked sends nothing (it is no rOut).
+    /// The end of the connection that was asked sends nothing: it is not an rOut.
     NotAnOut = 6,
     /// The receiver lagged too far under `disconnect`, or made no progress under `block` (`a`: lag in bytes).
     TooSlow = 7,
@@ -190,81 +194,81 @@ impl CloseCode {
 pub enum Message {
     /// First message of the end that connected.
     Hello(Hello),
-    /// Its answer, sent when the application accepted the connection.
+    /// The answer to HELLO, sent when the application has accepted the connection.
     Welcome(Hello),
     /// The last message of a connection, with the reason.
     Bye {
-        /// Why.
+        /// The reason.
         code: CloseCode,
-        /// The same for people.
+        /// The reason as text.
         text: String,
     },
-    /// Asks for a sign of life.
+    /// Asks the peer for PONG.
     Ping(u64),
-    /// The answer, with the same number.
+    /// The answer to PING, with the same number.
     Pong(u64),
     /// The application's own control message.
     App(Vec<u8>),
     /// Receiver to sender: subscribe.
     Subscribe(Subscribe),
-    /// Sender to receiver: subscribed.
+    /// Sender to receiver: the subscription is accepted.
     Subscribed(Subscribed),
-    /// Sender to receiver: not subscribed, or no longer.
+    /// Sender to receiver: the subscription is refused, or ended.
     Refused {
         /// The subscription.
         wire: WireId,
-        /// Why.
+        /// The reason.
         code: RefuseCode,
         /// A number that belongs to the code.
         a: u64,
-        /// Another.
+        /// Another number.
         b: u64,
     },
-    /// Receiver to sender: no more.
+    /// Receiver to sender: end the subscription.
     Unsubscribe(WireId),
-    /// Sender to receiver: nothing more will come for this id; it may be used again.
+    /// Sender to receiver: nothing more is sent for this id, which may be used again.
     Unsubscribed(WireId),
-    /// Receiver to sender: what arrived, how far it went on, what was given back, how far to write.
+    /// Receiver to sender: the positions that landed, were confirmed and released, and the grant.
     Credit {
         /// The subscription.
         wire: WireId,
-        /// How far it is.
+        /// The positions.
         credit: Credit,
     },
-    /// Sender to receiver: send a CREDIT as soon as one of these is reached; somebody waits for it. With a `landed` beyond
-    /// the grant: there is data up to there, and credit is wanted for it.
+    /// Sender to receiver: send a CREDIT as soon as one of these positions is reached. With a `landed` beyond
+    /// the grant: there is data up to there, for which credit is wanted.
     Ask {
         /// The subscription.
         wire: WireId,
-        /// Wanted, by [`ConfirmLevel`](crate::ConfirmLevel); 0 where nobody waits.
+        /// The wanted positions, by [`ConfirmLevel`](crate::ConfirmLevel); 0: none.
         wanted: [Position; 3],
     },
-    /// Receiver to sender: what was granted and not used is wanted back.
+    /// Receiver to sender: return the unused grant.
     Recall(WireId),
-    /// Sender to receiver: the grant ends at `at`, and nothing comes beyond it before the next one.
+    /// Sender to receiver: the grant ends at `at`. Nothing is sent beyond it before the next grant.
     Recalled {
         /// The subscription.
         wire: WireId,
         /// The end of the grant.
         at: Position,
     },
-    /// Sender to receiver: the log goes on at `to`; what lies between is gone.
+    /// Sender to receiver: the log continues at `to`; the range before it is lost.
     Lost {
         /// The subscription.
         wire: WireId,
-        /// End of the last delivery that was sent whole.
+        /// The end of the last delivery that was sent whole.
         from: Position,
-        /// Where the next begins.
+        /// The start of the next delivery.
         to: Position,
     },
-    /// Sender to receiver, after all data: the buffer was destroyed; the log ends here.
+    /// Sender to receiver, after all data: the buffer was destroyed, and the log ends here.
     Closed {
         /// The subscription.
         wire: WireId,
         /// The end of the log.
         end: Position,
     },
-    /// Sender to receiver, after all complete deliveries: the writer is gone for good.
+    /// Sender to receiver, after all complete deliveries: the writer does not return.
     Gone {
         /// The subscription.
         wire: WireId,
@@ -293,7 +297,7 @@ const RECALL: u8 = 0x1A;
 const RECALLED: u8 = 0x1B;
 
 impl Message {
-    /// The bytes of the message, without the transport's header.
+    /// Encodes the message, without the transport's header.
     ///
     /// ```
     /// use rocketbufs::proto::Message;
@@ -357,10 +361,10 @@ impl Message {
         w.finish()
     }
 
-    /// Reads a message.
+    /// Decodes a message.
     ///
     /// # Errors
-    /// What the peer did wrong; the connection should be closed with it.
+    /// Returns the fault of the peer. The connection should be closed with it.
     pub fn decode(bytes: &[u8]) -> Result<Self, FieldError> {
         let mut r = Reader::new(bytes);
         let message = match r.u8()? {
@@ -434,7 +438,7 @@ fn decode_credit(r: &mut Reader<'_>) -> Result<Credit, FieldError> {
     })
 }
 
-/// In the octet of the policy: the receiver wants memory of its own.
+/// A bit in the octet of the policy: the receiver wants its own memory.
 const OWN_MEMORY: u8 = 0x80;
 
 fn encode_subscribe(w: &mut Writer, s: &Subscribe) {

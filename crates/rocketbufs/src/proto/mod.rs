@@ -1,7 +1,8 @@
-//! The protocol, without I/O: messages and the machines that decide what to send.
+//! The protocol without I/O: messages, and the state machines that decide what to send.
 //!
-//! Nothing here touches a socket, a clock or a random source. [`Message`] is the wire; [`PeerSubscription`] is one
-//! subscription at the sender, [`Inbound`] decides at the receiver when credit is due, [`Session`] whether the peer is alive. The same machines run on real transports and in the simulator.
+//! This layer touches no socket, clock or random source. [`Message`] is the wire format. [`PeerSubscription`]
+//! is one subscription at the sender, [`Inbound`] decides at the receiver when credit is due, and [`Session`]
+//! decides whether the peer is alive. The same machines run on real transports and in the simulator.
 
 mod codec;
 mod coverage;

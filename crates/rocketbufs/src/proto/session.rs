@@ -1,9 +1,9 @@
-//! One connection: versions, and whether the peer is alive.
+//! The session of one connection: versions, and whether the peer is alive.
 
 use super::message::{Hello, MIN_VERSION, VERSION};
 use crate::types::Nanos;
 
-/// The version that both ends speak, or none.
+/// Returns the version that both ends speak, if there is one.
 ///
 /// ```
 /// use rocketbufs::proto::choose_version;
@@ -15,49 +15,50 @@ pub fn choose_version(ours: (u16, u16), theirs: (u16, u16)) -> Option<u16> {
     (low <= high && theirs.0 <= theirs.1).then_some(high)
 }
 
-/// What a session must know.
+/// The times of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionConfig {
-    /// How often this end says something; 0: only when it has something to say.
+    /// The interval at which this end sends something; 0: only when it has something to send.
     pub heartbeat: Nanos,
-    /// How long the other end has for its first message.
+    /// The time for the peer's first message.
     pub handshake_timeout: Nanos,
-    /// How long the other end may be silent whatever it announced; after a third of it this end asks. 0: for ever.
+    /// The longest silence of the peer, whatever heartbeat it announced. After a third of it this end sends
+    /// PING. 0: no limit.
     pub max_silence: Nanos,
 }
 
-/// What a look at the clock says.
+/// What to do at a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tick {
     /// Nothing to do.
     Quiet,
-    /// Send a PING: nothing was sent for a heartbeat, or nothing was heard for so long that the peer is asked.
+    /// Send a PING: nothing was sent for a heartbeat, or the peer was silent for a third of `max_silence`.
     Ping,
-    /// The peer did not say its first message in time.
+    /// The peer's first message did not arrive in time.
     HandshakeTimeout,
     /// The peer was silent for three of its heartbeats.
     Dead,
-    /// The peer was silent for `max_silence`, and did not answer the PING that asked whether it is there.
+    /// The peer was silent for `max_silence`, and did not answer PING.
     Silent,
 }
 
-/// The life of one connection, as seen from one end.
+/// The state of one connection, as seen from one end.
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
     opened: Nanos,
     heard: Nanos,
     spoke: Nanos,
-    /// When the peer was asked whether it is there; it counts if nothing was heard since.
+    /// When PING was sent to a silent peer. Void once anything arrives.
     asked: Nanos,
-    /// When the clock was looked at last.
+    /// The time of the last tick.
     looked: Nanos,
     greeted: bool,
     peer_heartbeat: Nanos,
 }
 
 impl Session {
-    /// A connection that came up at `now`.
+    /// Creates the session of a connection that came up at `now`.
     pub fn new(config: SessionConfig, now: Nanos) -> Self {
         Self {
             config,
@@ -71,7 +72,7 @@ impl Session {
         }
     }
 
-    /// The peer's HELLO or WELCOME arrived. None if it speaks no version that this end speaks.
+    /// Handles the peer's HELLO or WELCOME. Returns `None` if the ends have no version in common.
     pub fn on_hello(&mut self, hello: &Hello, now: Nanos) -> Option<u16> {
         let version = choose_version((MIN_VERSION, VERSION), (hello.min_version, hello.max_version))?;
         self.greeted = true;
@@ -80,22 +81,22 @@ impl Session {
         Some(version)
     }
 
-    /// Anything arrived.
+    /// Records that something arrived.
     pub fn heard(&mut self, now: Nanos) {
         self.heard = now;
     }
 
-    /// Anything was sent.
+    /// Records that something was sent.
     pub fn spoke(&mut self, now: Nanos) {
         self.spoke = now;
     }
 
-    /// Whether the first message of the peer was seen.
+    /// Returns whether the peer's first message has arrived.
     pub fn greeted(&self) -> bool {
         self.greeted
     }
 
-    /// A look at the clock. A connection that is paused (nobody reads it) is not called dead.
+    /// Checks the time-outs. A paused connection, which is not read, is never dead.
     pub fn tick(&mut self, now: Nanos, paused: bool) -> Tick {
         let since_look = now.saturating_sub(std::mem::replace(&mut self.looked, now));
         if !self.greeted {
@@ -117,14 +118,14 @@ impl Session {
         Tick::Quiet
     }
 
-    /// What a peer that says nothing is asked, and when it is believed to be gone.
+    /// Returns PING for a silent peer, or `Silent` when its time is over.
     fn silence(&mut self, now: Nanos, since_look: Nanos) -> Option<Tick> {
         let patience = self.config.max_silence;
         let third = patience / 3;
         if patience == 0 || now.saturating_sub(self.heard) < third {
             return None;
         }
-        // An end that was stopped itself may not have read the answer yet: it asks again.
+        // An end that was itself stopped may not have read the answer yet, and asks again.
         let asked = self.asked > self.heard && since_look < third;
         if !asked {
             (self.asked, self.spoke) = (now, now);
@@ -161,7 +162,7 @@ mod tests {
         session
     }
 
-    /// What looks every 10 ms from `from` to `to` say that is not quiet, with their times.
+    /// Returns the ticks every 10 ms from `from` to `to` that are not `Quiet`, with their times.
     fn looks(session: &mut Session, from: Nanos, to: Nanos, paused: bool) -> Vec<(Nanos, Tick)> {
         let at = (from..=to).step_by(10);
         let looks = at.map(|ms| (ms, session.tick(ms * MS, paused)));
@@ -205,7 +206,7 @@ mod tests {
         let mut session = session(0, 0);
         assert_eq!(looks(&mut session, 10, 5_000, true), []);
         assert_eq!(looks(&mut session, 5_010, 5_290, false), [(5_100, Tick::Ping)]);
-        // Nor is it when this end stops reading after it asked.
+        // The same holds when this end stops reading after it asked.
         assert_eq!(looks(&mut session, 5_290, 9_000, true), []);
         assert_eq!(looks(&mut session, 9_010, 9_300, false), [(9_100, Tick::Ping), (9_300, Tick::Silent)]);
     }

@@ -1,15 +1,15 @@
-//! What followed rings have, taken by the thread that waits for it, without the worker.
+//! Polling followed rings on the thread that waits for data, without the worker.
 //!
 //! ```text
-//!   recv       look at the rings' head pages ── news: land it, hand it out
-//!                │ nothing for a moment, or it is time: a turn of the worker, on this thread (`crate::worker`, `drive`)
+//!   recv       poll the rings' head pages ── news: land it, hand it out
+//!                │ no news for a moment, or a turn is due: the worker's turn, on this thread
 //!                └──────────◀──────────────┘
 //! ```
 //!
-//! A turn of the worker looks at everything that a worker has to do, which takes longer than a message between two cores. So
-//! where a worker spins (`shm.busy_poll_us`), threads in `recv` look at the rings themselves between two turns. The right to
-//! do so is the worker's to give, for a moment after each turn ([`Looks`]): whoever has the token then is a thread that comes
-//! back, and no writer needs to ring.
+//! A turn of the worker checks everything that the worker owns, which takes longer than a message between two
+//! cores. While a worker busy-polls (`shm.busy_poll_us`), threads in `recv` therefore poll the rings
+//! themselves between two turns. The worker gives this permission for a moment after each turn ([`Looks`]):
+//! the thread with the token returns to it soon, and no writer needs to ring.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::state::{Followed, InboundShared, MOST_RINGS, Sights, TAKEN, WorkerSha
 use crate::view::InView;
 
 impl RIn {
-    /// Whether it is better to look than to do the worker's work.
+    /// Returns whether this thread should poll instead of doing the worker's work.
     pub(super) fn may_look(&self, sights: &Sights) -> bool {
         let inner = &self.shared.inner;
-        // What callbacks are told of is not taken past them.
+        // With callbacks, data must not be taken past them.
         !sights.is_empty() && !inner.has_callbacks() && inner.workers[sights.worker()].may_be_looked_past()
     }
 
-    /// Looks at rings until there is something, or the worker's turn is due.
+    /// Polls rings until one has news, or until the worker's turn is due.
     pub(super) fn look(&self, sights: &Sights) -> Option<InEvent> {
         let worker = &*self.shared.inner.workers[sights.worker()];
         let now = || self.shared.inner.now();

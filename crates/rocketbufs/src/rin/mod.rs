@@ -24,14 +24,14 @@ pub use receive::RIn;
 pub use subscription::{Subscription, SubscriptionInfo};
 
 impl RIn {
-    /// Receives from the other end of this connection. Give it the connection before or after it is up.
+    /// Creates the receiving end of this connection, which may already be up or not.
     pub fn new(conn: &Conn) -> Self {
         let shared = Arc::new(RInShared::new(&conn.shared));
         conn.attach(Role::In(shared.clone()));
         Self { shared, context: conn.context.clone() }
     }
 
-    /// Goes on over another connection: every subscription continues where it stopped, or is told what it lost.
+    /// Resumes over another connection: every subscription continues where it stopped, or reports its loss.
     pub fn resume(&self, conn: &Conn) {
         let old = std::mem::replace(&mut *lock(&self.shared.conn), conn.shared.clone());
         if old.id != conn.shared.id {
@@ -44,23 +44,25 @@ impl RIn {
         conn.attach(Role::In(self.shared.clone()));
     }
 
-    /// As [`RIn::resume`], where the peer is another process than before and has other ids for its buffers. A subscription
-    /// continues when [`Subscription::continue_as`] has named its id there; until then it is as if it had no connection.
+    /// Like [`RIn::resume`], for a peer that is another process than before and has other ids for its
+    /// buffers. A subscription continues once [`Subscription::continue_as`] has set its id there; until then
+    /// it has no connection.
     pub fn resume_elsewhere(&self, conn: &Conn) {
         self.shared.all_inbounds().iter().for_each(|inbound| inbound.remote_id.forget());
         self.resume(conn);
     }
 
-    /// The connection it receives from now.
+    /// Returns the present connection.
     pub fn conn(&self) -> Conn {
         Conn { shared: self.shared.conn(), context: self.context.clone() }
     }
 
-    /// Subscribes to a buffer, from now on, into a ring of `size_bytes`, and returns a handle of the subscription. Returns at
-    /// once; the answer is an event.
+    /// Subscribes to a buffer, from now on, into a ring of `size_bytes`, and returns a handle of the
+    /// subscription. Returns at once; the sender's answer is an event.
     ///
     /// # Errors
-    /// Subscribed already, or a limit. What the sender says comes as [`InEvent::Refused`].
+    /// The buffer is subscribed to already, or a limit is reached. A refusal by the sender is reported as
+    /// [`InEvent::Refused`].
     pub fn subscribe(&self, bid: Bid, size_bytes: u64) -> Result<Subscription, SubscribeError> {
         self.subscribe_with(bid, SubscribeOptions::new().size_bytes(size_bytes))
     }
@@ -77,7 +79,7 @@ impl RIn {
         self.begin(self.new_inbound(bid, options)?)
     }
 
-    /// A subscription that nobody knows of yet.
+    /// Creates a subscription that is not registered yet.
     pub(crate) fn new_inbound(
         &self,
         bid: Bid,
@@ -96,7 +98,7 @@ impl RIn {
         Ok(Arc::new(InboundShared::new(bid, slot, &self.shared, inner, options)))
     }
 
-    /// Adds a subscription, and asks the sender for it.
+    /// Registers a subscription, and asks the sender for it.
     pub(crate) fn begin(&self, inbound: Arc<InboundShared>) -> Result<Subscription, SubscribeError> {
         let mut map = self.shared.inbounds.write().unwrap_or_else(|p| p.into_inner());
         if map.get(&inbound.bid).is_some_and(|known| !known.is_over()) {
@@ -116,53 +118,55 @@ impl RIn {
     pub fn unsubscribe(&self, bid: Bid) {
         match self.subscription(bid) {
             Some(subscription) => subscription.unsubscribe(),
-            // One that is over has made place, and its end may not have been received.
+            // A subscription that is over is already removed, but its end may not have been received.
             None => self.shared.untell(bid),
         }
     }
 
-    /// The subscription of this buffer.
+    /// Returns the subscription of this buffer.
     pub fn subscription(&self, bid: Bid) -> Option<Subscription> {
         self.shared.inbound(bid).map(|inbound| Subscription::new(self, inbound))
     }
 
-    /// The subscriptions, in the order of their ids.
+    /// Returns the subscriptions, ordered by id.
     pub fn subscriptions(&self) -> Vec<Subscription> {
         let all = self.shared.all_inbounds().into_iter();
         all.map(|inbound| Subscription::new(self, inbound)).collect()
     }
 
-    /// Calls `callback` on a worker thread whenever new complete deliveries are there: one or several, never part of
-    /// one. Set it before subscribing. Data stays until it is given back with [`RIn::data_consumed`]; the segment's
-    /// bytes stay as they are until the callback returns.
+    /// Calls `callback` on a worker thread whenever new complete deliveries arrive: one or several, never
+    /// part of one. Set it before subscribing. Data stays until [`RIn::data_consumed`] releases it; the
+    /// segment's bytes do not change until the callback returns.
     pub fn set_data_in_cb(&self, callback: impl FnMut(Bid, &BufSeg<'_>) + Send + 'static) {
         self.shared.inner.set_callback(&self.shared.data_cb, Box::new(callback));
     }
 
-    /// Removes the callback of [`RIn::set_data_in_cb`]: what comes next waits for [`RIn::recv`]. What the callback uses can be
-    /// freed when this has returned: no call runs then, unless this is called inside the callback.
+    /// Removes the callback of [`RIn::set_data_in_cb`]. Later data waits for [`RIn::recv`]. When this call
+    /// has returned, no call of the callback runs, so everything that the callback uses can be freed. The
+    /// exception is a call of this function inside the callback itself.
     pub fn unset_data_in_cb(&self) {
         self.shared.inner.unset_callback(&self.shared.data_cb);
         self.shared.all_inbounds().iter().for_each(|inbound| self.shared.enqueue(inbound));
     }
 
-    /// Calls `callback` on a worker thread for every event that is not data, also for those that came before it was set
-    /// and were not received. Behind a data callback the newest 256 of them wait, and of holes in a buffer's data, where there
-    /// are more, only from where to where.
+    /// Calls `callback` on a worker thread for every event that is not data, including unreceived events from
+    /// before it was set. With a data callback the newest 256 such events wait; further holes in a buffer's
+    /// data are merged into one range.
     pub fn set_event_cb(&self, callback: impl FnMut(InEvent) + Send + 'static) {
         self.shared.inner.set_callback(&self.shared.event_cb, Box::new(callback));
         self.shared.conn().send(Command::Backlog(self.shared.clone()));
     }
 
-    /// Removes the callback of [`RIn::set_event_cb`], as [`RIn::unset_data_in_cb`] does: events wait for [`RIn::recv`].
+    /// Removes the callback of [`RIn::set_event_cb`], as [`RIn::unset_data_in_cb`] does. Later events wait
+    /// for [`RIn::recv`].
     pub fn unset_event_cb(&self) {
         self.shared.inner.unset_callback(&self.shared.event_cb);
     }
 
-    /// Calls `callback` on a worker thread for every control message of the application at the other end, also for
-    /// those that came before it was set and were not read.
+    /// Calls `callback` on a worker thread for every control message of the peer's application, including
+    /// unread messages from before it was set.
     pub fn set_control_msg_cb(&self, mut callback: impl FnMut(&RIn, &[u8]) + Send + 'static) {
-        // The callback is a part of what it is called with, and must not keep that alive.
+        // The rIn owns the callback, so the callback must not keep the rIn alive.
         let (shared, context) = (Arc::downgrade(&self.shared), self.context.downgrade());
         let callback = move |message: &[u8]| {
             if let (Some(shared), Some(context)) = (shared.upgrade(), context.upgrade()) {
@@ -173,7 +177,8 @@ impl RIn {
         self.shared.conn().send(Command::Backlog(self.shared.clone()));
     }
 
-    /// Removes the callback of [`RIn::set_control_msg_cb`], as [`RIn::unset_data_in_cb`] does: messages wait for [`RIn::recv`].
+    /// Removes the callback of [`RIn::set_control_msg_cb`], as [`RIn::unset_data_in_cb`] does. Later messages
+    /// wait for [`RIn::recv`].
     pub fn unset_control_msg_cb(&self) {
         self.shared.inner.unset_callback(&self.shared.control_cb);
     }
@@ -182,28 +187,31 @@ impl RIn {
         self.subscription(bid).ok_or(RecvError::NotSubscribed(bid))
     }
 
-    /// Gives back the oldest `size_bytes` of a buffer: the writer may use their space again (paper 1, section 3.3).
+    /// Releases the oldest `size_bytes` of a buffer, so that the writer may use their space again (paper 1,
+    /// section 3.3).
     ///
     /// # Errors
-    /// More than was received, or no such subscription.
+    /// More bytes than were received, or no such subscription.
     pub fn data_consumed(&self, bid: Bid, size_bytes: u64) -> Result<(), RecvError> {
         self.subscribed(bid)?.consume(size_bytes)
     }
 
-    /// Everything of a buffer that was received and not given back; see [`Subscription::buf_ref`].
+    /// Returns a view of all received bytes of a buffer that were not released; see
+    /// [`Subscription::buf_ref`].
     ///
     /// # Errors
-    /// There is no such subscription, or as [`Subscription::buf_ref`].
+    /// There is no such subscription, or see [`Subscription::buf_ref`].
     pub fn get_buf_ref(&self, bid: Bid) -> Result<InView, RecvError> {
         self.subscribed(bid)?.buf_ref()
     }
 
-    /// The synchronous way: the next data or event of any subscription, waiting at most `timeout` (`None`: no limit; zero: only
-    /// looks); none if nothing came in time. Control messages come here while no [`RIn::set_control_msg_cb`] is set. Not
-    /// together with a data callback.
+    /// Returns the next data or event of any subscription, and waits for it at most `timeout` (`None`: no
+    /// limit; zero: does not wait). Returns `None` if nothing arrived in time. Control messages are returned
+    /// here while no [`RIn::set_control_msg_cb`] is set. Not to be combined with a data callback.
     ///
     /// # Errors
-    /// From a callback, which must not wait, with a time-out other than zero; while there is an [`InReader`].
+    /// The call is made inside a callback, which must not wait, with a time-out other than zero; or there is
+    /// an [`InReader`].
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<InEvent>, RecvError> {
         if self.has_reader() {
             return Err(RecvError::ReaderTaken);
@@ -211,28 +219,30 @@ impl RIn {
         self.receive(timeout)
     }
 
-    /// The exclusive reader of this rIn, without a lock for each delivery. Meanwhile [`RIn::recv`] fails.
+    /// Returns the exclusive reader of this rIn, which takes no lock for each delivery. While it exists
+    /// [`RIn::recv`] fails.
     ///
     /// # Errors
-    /// There is one already.
+    /// There is an exclusive reader already.
     pub fn reader(&self) -> Result<InReader, RecvError> {
         InReader::new(self)
     }
 
-    /// A descriptor that is readable while [`RIn::recv`] would return something: for the application's own event
-    /// loop, which must only poll it. It lives as long as the rIn's last handle.
+    /// Returns a descriptor that is readable while [`RIn::recv`] would return something, for the
+    /// application's own event loop, which must only poll it. The descriptor lives as long as the rIn's last
+    /// handle.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process has no free descriptor.
     pub fn pollable(&self) -> std::io::Result<BorrowedFd<'_>> {
         let queue = lock(&self.shared.queue);
         self.shared.readable.descriptor(!queue.is_empty())
     }
 
-    /// Sends one of the application's own control messages to the other end, in order with the data.
+    /// Sends an application control message to the peer, in order with the data.
     ///
     /// # Errors
-    /// Too large, too many waiting, or down.
+    /// The message is too large, too many messages wait, or the connection is down.
     pub fn send_control(&self, message: &[u8]) -> Result<(), ControlError> {
         self.shared.conn().send_control(message)
     }

@@ -1,11 +1,11 @@
-//! The exclusive reader of an rIn: what followed rings bring is handed out by reference and given back without a queue, a
-//! lock of a subscription, or a count of references for each delivery.
+//! The exclusive reader of an rIn: data of followed rings is handed out by reference and released without a
+//! queue, a subscription's lock, or a reference count for each delivery.
 //!
 //! ```text
-//!   recv    rings that it reads alone ── news: land it, hand it out, note how far it is
-//!             │ nothing for a moment, it is time for a turn of the worker, or there is none that it reads alone
+//!   recv    rings that it reads alone ── news: land it, hand it out, move the cursor
+//!             │ no news for a moment, a turn of the worker is due, or there is no ring that it reads alone
 //!             ▼
-//!           gives them back, receives as `RIn::recv` does, and takes again those that can be read so
+//!           gives the rings back, receives like `RIn::recv`, and takes the readable rings again
 //! ```
 
 use std::sync::Arc;
@@ -22,25 +22,25 @@ use crate::state::{InboundShared, Readable, Sights, TAKEN, WorkerShared};
 use crate::types::{Bid, Position};
 use crate::view::{BufSeg, InView};
 
-/// What [`InReader::recv`] did.
+/// The result of [`InReader::recv`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InRead {
     /// Data was handed out.
     Data,
-    /// Something else happened, which comes behind everything that was handed out before.
+    /// Another event, which follows all data that was handed out before.
     Event(InEvent),
-    /// Nothing came in the time given.
+    /// Nothing arrived in time.
     TimedOut,
 }
 
-/// Receives everything of one rIn, alone: the counterpart of an [`OutWriter`](crate::OutWriter). Taken with
+/// The exclusive receiver of one rIn: the counterpart of an [`OutWriter`](crate::OutWriter). Created with
 /// [`RIn::reader`]; dropping it gives the rIn back.
 ///
-/// Over shared memory with `shm.busy_poll_us` a delivery costs less than with [`RIn::recv`]: a round trip of two processes takes
-/// three quarters of the time. Elsewhere it does what that does. What it handed out counts as given back when the call
-/// returns. The sender is told after a sixteenth of the window, as soon as it waits for it, and at the latest when the ring
-/// rests.
+/// Over shared memory with `shm.busy_poll_us` a delivery costs less than with [`RIn::recv`]: a round trip
+/// between two processes takes three quarters of the time. Elsewhere the reader does what [`RIn::recv`] does.
+/// Data that was handed out counts as released when the call returns. The sender learns of it after a
+/// sixteenth of the window, as soon as the sender waits for it, and at the latest when the ring rests.
 ///
 /// ```
 /// use std::time::Duration;
@@ -70,32 +70,32 @@ pub enum InRead {
 /// ```
 pub struct InReader {
     rin: RIn,
-    /// Those of the rIn, when they were looked up.
+    /// The rIn's polled rings, when they were last looked up.
     sights: Sights,
     rings: Vec<Sight>,
 }
 
-/// A subscription that is followed.
+/// A subscription whose ring is followed.
 struct Sight {
     inbound: Arc<InboundShared>,
     reader: Arc<LazyCursor>,
-    /// While it is read alone.
+    /// Set while the subscription is read alone.
     reads: Option<Reads>,
 }
 
 struct Reads {
     view: InView,
-    /// How far it told that it is.
+    /// The last position that was reported to the subscription.
     told: Position,
     step: u64,
 }
 
-/// What a look at a ring found.
+/// The result of one poll of a ring.
 enum Look {
     Nothing,
     /// So many bytes were handed out.
     Bytes(usize),
-    /// Something that is not to be handed out so.
+    /// Anything that this reader does not hand out by reference.
     Other,
 }
 
@@ -107,14 +107,15 @@ impl InReader {
         Ok(Self { rin: rin.clone(), sights: Sights::default(), rings: Vec::new() })
     }
 
-    /// Hands what comes next from any buffer to `each`: one or several whole deliveries, which are given back when it returns.
-    /// Waits for that at most `timeout` (none: for ever). To spin, give it time, and `shm.busy_poll_us`: with a timeout of zero
-    /// it takes what is there, and somebody else has to bring it.
+    /// Hands the next data of any buffer to `each`: one or several whole deliveries, which are released when
+    /// `each` returns. Waits at most `timeout` (`None`: no limit). To busy-poll, use a time-out together with
+    /// `shm.busy_poll_us`: with a time-out of zero the call only takes what has arrived, and another thread
+    /// has to make it arrive.
     ///
-    /// If `each` panics, what it was shown is not given back; a reader that goes on has it behind itself.
+    /// If `each` panics, its data is not released; a reader that continues is past that data.
     ///
     /// # Errors
-    /// From a callback, which must not wait, with a timeout other than zero.
+    /// The call is made inside a callback, which must not wait, with a time-out other than zero.
     #[inline]
     pub fn recv(
         &mut self,
@@ -127,7 +128,7 @@ impl InReader {
         self.receive(timeout, &mut each)
     }
 
-    /// Looks at the rings that it reads alone, until one has something or it is time for the worker's turn.
+    /// Polls the rings that this reader reads alone, until one has news or the worker's turn is due.
     #[inline]
     fn look(&mut self, waits: bool, each: &mut impl FnMut(Bid, &BufSeg<'_>)) -> bool {
         if self.rings.is_empty() || !self.rin.may_look(&self.sights) {
@@ -163,7 +164,7 @@ impl InReader {
         }
     }
 
-    /// As [`RIn::recv`].
+    /// Receives like [`RIn::recv`].
     fn receive(
         &mut self,
         timeout: Option<Duration>,
@@ -182,7 +183,7 @@ impl InReader {
         }
     }
 
-    /// Reads alone what can be read so.
+    /// Takes every ring that can be read alone.
     fn begin_reading(&mut self) {
         let sights = lock(&self.rin.shared.queue).sights.clone();
         if !sights.are(&self.sights) {
@@ -192,12 +193,12 @@ impl InReader {
         self.rings.iter_mut().for_each(Sight::begin_reading);
     }
 
-    /// Others may look: nothing of it is behind this reader.
+    /// Gives the rings back. Other readers continue after this reader's data.
     fn end_reading(&mut self) {
         for sight in &mut self.rings {
             if let Some(Reads { view, .. }) = sight.reads.take() {
                 sight.inbound.end_reading(&sight.reader, view.end());
-                // What came meanwhile.
+                // Data may have arrived meanwhile.
                 self.rin.shared.enqueue(&sight.inbound);
             }
         }

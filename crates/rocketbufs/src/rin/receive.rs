@@ -12,13 +12,14 @@ use crate::state::{InboundShared, Item, Queue, RInShared, may_wait, view_of};
 use crate::view::InView;
 use crate::worker::Waiting;
 
-/// Receives buffers from one [`ROut`](crate::ROut). Cloning gives another handle.
+/// The receiving end for buffers of one [`ROut`](crate::ROut). A clone is another handle.
 ///
-/// Data is taken by callback ([`RIn::set_data_in_cb`]) or synchronously ([`RIn::recv`]); either way it is seen where
-/// it landed, and its space is used again when it was given back ([`RIn::data_consumed`], [`InView::consume`]).
+/// Data is received by callback ([`RIn::set_data_in_cb`]) or synchronously ([`RIn::recv`]). Either way the
+/// application reads the bytes where they landed, and their space is used again once they are released
+/// ([`RIn::data_consumed`], [`InView::consume`]).
 ///
-/// The connection keeps what it receives into: dropping the last handle ends no subscription. [`RIn::unsubscribe`] does,
-/// and closing the connection.
+/// The connection keeps its subscriptions alive: dropping the last handle ends none of them.
+/// [`RIn::unsubscribe`] does, and so does closing the connection.
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,8 +91,8 @@ impl RIn {
         }
     }
 
-    /// Waits for news in the queue, at most so long, or does the worker's work until there may be news. With `looks` it returns
-    /// when it is better to look at the rings.
+    /// Waits for news in the queue at most for the given time, or does the worker's work until there may be
+    /// news. With `looks` the call returns when it is better to poll the rings.
     pub(super) fn wait<'a>(
         &'a self,
         mut queue: MutexGuard<'a, Queue>,
@@ -100,7 +101,7 @@ impl RIn {
         looks: bool,
     ) -> MutexGuard<'a, Queue> {
         let shared = &self.shared;
-        // Anew each time: it may go on over a connection of another worker.
+        // Looked up each time, since the rIn may resume over a connection of another worker.
         let waiting = shared.worker_to_drive().map(|worker| Waiting::new(&shared.inner, worker));
         if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone()) {
             queue.driven |= waiting.bit();
@@ -126,11 +127,11 @@ impl RIn {
     }
 
     pub(super) fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<InEvent> {
-        // Cleared before looking: what comes from here on queues it again. Both sides take the lock of its state between the flag
-        // and the data, so that one of them sees the other.
+        // Cleared before the look: later news queues the subscription again. Both sides take the state's lock
+        // between the flag and the data, so that one of them sees the other.
         inbound.queued.store(false, Ordering::Relaxed);
         let item = inbound.next_item(true)?;
-        // Buffers take turns: one with more goes to the end of the queue.
+        // Buffers take turns: a buffer with more data goes to the end of the queue.
         self.shared.enqueue(inbound);
         let (from, to, pin, end) = match item {
             Item::Data(from, to) => (from, to, Some(from), to),
@@ -145,7 +146,8 @@ impl RIn {
     }
 }
 
-/// When a call gives up. The clock is read when that is first asked: what is there already costs no look at it.
+/// The end of a call's time. The clock is first read when the time is first asked for, so data that is
+/// already there costs no read of the clock.
 pub(super) struct Deadline {
     timeout: Option<Duration>,
     at: Option<Instant>,
@@ -156,7 +158,7 @@ impl Deadline {
         Self { timeout, at: None }
     }
 
-    /// How long it may still take.
+    /// Returns the remaining time.
     pub(super) fn left(&mut self) -> Duration {
         const EVER: Duration = Duration::from_secs(3600);
         let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) else {

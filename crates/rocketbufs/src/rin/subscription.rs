@@ -12,11 +12,12 @@ use crate::state::{Command, InboundShared, Queue, may_wait};
 use crate::types::{Bid, Epoch, Position};
 use crate::view::InView;
 
-/// A subscription of an [`RIn`]. [`RIn::subscribe`] and [`RIn::subscription`] give one. Cloning gives another handle of the
-/// same subscription; no call looks the subscription up.
+/// A subscription of an [`RIn`]. [`RIn::subscribe`] and [`RIn::subscription`] return one. A clone is another
+/// handle of the same subscription; no call looks the subscription up.
 ///
-/// Dropping a handle ends nothing: the subscription lives until [`Subscription::unsubscribe`], until its log has ended, or
-/// until its rIn is gone. A handle keeps its rIn alive. After the end, calls fail with [`RecvError::NotSubscribed`].
+/// Dropping a handle ends nothing: the subscription lives until [`Subscription::unsubscribe`], until its log
+/// has ended, or until its rIn is gone. A handle keeps its rIn alive. After the end, calls fail with
+/// [`RecvError::NotSubscribed`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,7 +47,7 @@ pub struct Subscription {
     inbound: Arc<InboundShared>,
 }
 
-/// A subscription, as [`Subscription::info`] shows it.
+/// The state of a subscription, from [`Subscription::info`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubscriptionInfo {
@@ -54,11 +55,11 @@ pub struct SubscriptionInfo {
     pub epoch: Epoch,
     /// The end of the complete data received so far.
     pub boundary: Position,
-    /// Bytes of the ring into which data is received.
+    /// The bytes of the ring into which data is received.
     pub capacity_bytes: u64,
-    /// Bytes that were copied to where they are received: none where the ring is the sender's memory (transport `shm`) or an
-    /// adapter writes there (`rdma`), else all since the log began here, with its holes. What an application copies out
-    /// of a view is not counted.
+    /// Bytes that were copied into the ring: none if the ring is the sender's memory (transport `shm`) or an
+    /// adapter writes it (`rdma`), otherwise all bytes since the log began here, including its holes. Bytes
+    /// that an application copies out of a view do not count.
     pub copied_bytes: u64,
 }
 
@@ -67,12 +68,12 @@ impl Subscription {
         Self { rin: rin.clone(), inbound }
     }
 
-    /// The id of the buffer.
+    /// Returns the id of the buffer.
     pub fn bid(&self) -> Bid {
         self.inbound.bid
     }
 
-    /// The subscription, while the application has not left it.
+    /// Returns the subscription, unless the application has unsubscribed.
     fn live(&self) -> Result<&Arc<InboundShared>, RecvError> {
         match lock(&self.inbound.state).done {
             true => Err(RecvError::NotSubscribed(self.inbound.bid)),
@@ -80,7 +81,8 @@ impl Subscription {
         }
     }
 
-    /// Events of a buffer are those of its current subscription: not of an earlier one, which is over.
+    /// Checks that this is the buffer's current subscription: the events of a buffer belong to the current
+    /// one, not to one that is over.
     fn is_current(&self) -> Result<(), RecvError> {
         let current = self.rin.shared.inbound(self.inbound.bid);
         match current.is_none_or(|current| Arc::ptr_eq(&current, &self.inbound)) {
@@ -89,12 +91,14 @@ impl Subscription {
         }
     }
 
-    /// The next data or event of this subscription, waiting at most `timeout` (`None`: no limit); none if nothing came in
-    /// time. Other subscriptions of the rIn, the events of its connection and control messages wait for their own
-    /// [`Subscription::recv`] or for [`RIn::recv`]. Not together with a data callback.
+    /// Returns the next data or event of this subscription, and waits for it at most `timeout` (`None`: no
+    /// limit). Returns `None` if nothing arrived in time. Data of other subscriptions, events of the
+    /// connection and control messages wait for their own [`Subscription::recv`] or for [`RIn::recv`]. Not to
+    /// be combined with a data callback.
     ///
     /// # Errors
-    /// [`RecvError::NotSubscribed`] after the subscription has ended and its end was received. Otherwise as [`RIn::recv`].
+    /// [`RecvError::NotSubscribed`] after the end of the subscription was received. Otherwise see
+    /// [`RIn::recv`].
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<InEvent>, RecvError> {
         if self.rin.has_reader() {
             return Err(RecvError::ReaderTaken);
@@ -135,18 +139,19 @@ impl Subscription {
         }
     }
 
-    /// Gives back the oldest `size_bytes`: the writer may use their space again.
+    /// Releases the oldest `size_bytes`, so that the writer may use their space again.
     ///
     /// # Errors
-    /// More than was received, or the subscription has ended.
+    /// More bytes than were received, or the subscription has ended.
     pub fn consume(&self, size_bytes: u64) -> Result<(), RecvError> {
         self.live()?.consume(size_bytes)
     }
 
-    /// Everything that was received and not given back, whole deliveries.
+    /// Returns a view of all received bytes that were not released, in whole deliveries.
     ///
     /// # Errors
-    /// The subscription was not answered yet, has ended, or is spliced (its data is its subscribers').
+    /// The subscription is not accepted yet, has ended, or is spliced, so that its data belongs to its
+    /// subscribers.
     pub fn buf_ref(&self) -> Result<InView, RecvError> {
         let inbound = self.live()?;
         let (view, epoch, pin) = inbound.buf_ref().ok_or(RecvError::NotSubscribed(inbound.bid))?;
@@ -154,15 +159,16 @@ impl Subscription {
         Ok(InView::new(view, inbound.clone(), epoch, Some(pin), end))
     }
 
-    /// The log, and the end of the complete data received so far: what [`Start::Position`](crate::Start::Position) takes to
-    /// continue elsewhere. None before the subscription was answered.
+    /// Returns the log and the end of the complete data received so far, with which
+    /// [`Start::Position`](crate::Start::Position) continues elsewhere. `None` before the subscription is
+    /// accepted.
     pub fn position(&self) -> Option<(Epoch, Position)> {
         let state = lock(&self.inbound.state);
         let log = &state.log.as_ref()?.log;
         Some((log.epoch, log.ring.boundary()))
     }
 
-    /// The state of the subscription. None before it was answered.
+    /// Returns the state of the subscription. `None` before it is accepted.
     pub fn info(&self) -> Option<SubscriptionInfo> {
         let state = lock(&self.inbound.state);
         let log = &state.log.as_ref()?.log;
@@ -176,12 +182,12 @@ impl Subscription {
         })
     }
 
-    /// Reports how far received and forwarded data is confirmed, in positions of the buffer, and for which receivers: for
-    /// subscriptions with [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed). The sender is told when it asked, or by
-    /// the quarter window. Never more than was given back.
+    /// Reports how far received and forwarded data is confirmed, in positions of the buffer, and for which
+    /// receivers. For subscriptions with [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed). The sender
+    /// learns of it when it asked, or after a quarter of the window. At most the released data is confirmed.
     ///
     /// # Errors
-    /// The subscription was not answered yet, has ended, or does not relay.
+    /// The subscription is not accepted yet, has ended, or does not relay.
     pub fn confirm(
         &self,
         delivered: Position,
@@ -193,22 +199,22 @@ impl Subscription {
         relays.then_some(()).ok_or(RecvError::NotSubscribed(inbound.bid))
     }
 
-    /// After [`RIn::resume_elsewhere`]: the id of the buffer at the new peer. The subscription continues where it stopped, or
-    /// is told what it lost. A spliced subscription that cannot continue in its memory, as that is another process's,
-    /// ends with `Gone`.
+    /// Sets the id of the buffer at the new peer, after [`RIn::resume_elsewhere`]. The subscription continues
+    /// where it stopped, or reports its loss. A spliced subscription whose ring is another process's memory
+    /// cannot continue, and ends with `Gone`.
     pub fn continue_as(&self, remote_id: Bid) {
         self.inbound.remote_id.is(remote_id);
         let conn = self.rin.shared.conn();
         conn.send(Command::Subscribe { conn: conn.id, inbound: self.inbound.clone() });
     }
 
-    /// Ends the subscription. What was received and not read is gone, and so are events that were not received: what
-    /// [`RIn::recv`] returns from now on is of the buffer's next subscription. A buffer spliced from it ends with `Gone`. A
-    /// second call changes nothing.
+    /// Ends the subscription. Unread data and unreceived events are dropped: [`RIn::recv`] returns only those
+    /// of the buffer's next subscription from now on. A buffer spliced from this subscription ends with
+    /// `Gone`. A second call changes nothing.
     pub fn unsubscribe(&self) {
         let (shared, is_current) = (&self.rin.shared, self.is_current().is_ok());
         shared.forget(&self.inbound);
-        // From here on nothing of the subscription is told.
+        // From here on no event of the subscription is reported.
         let mut state = lock(&self.inbound.state);
         let left_before = std::mem::replace(&mut state.done, true);
         if let Some(in_log) = &state.log {
@@ -219,7 +225,8 @@ impl Subscription {
             return;
         }
         if is_current {
-            // Also of one that is over: it has made place, and its end may not have been received.
+            // Also for a subscription that is over: it is already removed, but its end may not have been
+            // received.
             shared.untell(self.inbound.bid);
         }
         let conn = shared.conn();

@@ -1,19 +1,19 @@
 //! One budget of bytes for the rings of many subscriptions.
 //!
-//! A subscription with a ring of its own grants all of it at once, so ten thousand of them have promised ten thousand
-//! rings. With a [`Budget`] a subscription has a ring only while there is data for it:
+//! A subscription with a ring of its own grants all of the ring at once, so ten thousand of them have
+//! promised ten thousand rings. With a [`Budget`] a subscription has a ring only while there is data for it:
 //!
 //! ```text
-//!            the sender has data (ASK)          everything was given back
+//!            the sender has data (ASK)          all data was released
 //!   no ring ──────────────────────────▶ a ring ──────────────────────────▶ no ring
 //!      ▲   its share of the budget, or           and others wait, or nothing
-//!      │   it waits in line for one              came for a while
+//!      │   a turn in the queue for one           arrived for a while
 //! ```
 //!
-//! As long as half of the budget is free a ring is as large as without a budget and grants all of itself, so a few
-//! busy subscriptions are as fast as without. Beyond that credit is given for what the sender has, in whole deliveries:
-//! what was granted comes for certain and can be given back, so nobody who has something waits for anybody. What was
-//! granted and is not used is called back (RECALL).
+//! While half of the budget is free, a ring is as large as without a budget and grants all of itself, so a
+//! few busy subscriptions are as fast as without. Beyond that, credit is granted only for data that the
+//! sender has, in whole deliveries. Such data is certain to arrive and can be released, so no subscription
+//! with data waits for another forever. An unused grant is recalled (RECALL).
 
 mod ledger;
 
@@ -26,17 +26,17 @@ use ledger::{Key, Ledger};
 
 pub(crate) use ledger::{Need, Share};
 
-/// The smallest ring.
+/// Returns the bytes of the smallest ring.
 pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Bytes that the rings of many subscriptions may take together: see [`SubscribeOptions::budget`]. Cloning gives another
-/// handle to the same budget.
+/// Bytes that the rings of many subscriptions may take together: see [`SubscribeOptions::budget`]. A clone is
+/// another handle to the same budget.
 ///
-/// A sender that asks for credit and sends nothing keeps the shares of its subscriptions from others for as long as its
-/// connection lives, as one does that stops inside a delivery. So senders of which one is not to suffer by another's
-/// doing have a budget each.
+/// A sender that asks for credit and sends nothing blocks its subscriptions' shares while its connection
+/// lives, and so does one that stops inside a delivery. Senders that must not affect each other therefore
+/// need a budget each.
 ///
 /// ```
 /// use rocketbufs::{Budget, SubscribeOptions};
@@ -52,14 +52,14 @@ pub struct Budget(Arc<Shared>);
 
 /// A subscription that shares a budget.
 pub(crate) trait Member: Send + Sync {
-    /// There may be room for the subscription now, or others want its share: has its worker look. Returns the calls that
-    /// follow if it has no worker.
+    /// Asks the subscription's worker to look: there may be room for the subscription, or others want its
+    /// share. Returns the calls that follow if it has no worker.
     fn call(&self) -> Option<Calls>;
 }
 
 struct Shared {
     bytes: u64,
-    /// Whether anybody waits, to be looked at without the lock. Written under it.
+    /// Lock-free mirror of whether any subscription waits. Written under the lock.
     short: AtomicBool,
     state: Mutex<State>,
 }
@@ -71,23 +71,24 @@ struct State {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// Creates a budget of so many bytes.
     pub fn new(bytes: u64) -> Self {
         let state = State { ledger: Ledger::new(bytes, page_bytes()), members: HashMap::new(), next: 0 };
         Self(Arc::new(Shared { bytes, short: AtomicBool::new(false), state: Mutex::new(state) }))
     }
 
-    /// The budget, in bytes.
+    /// Returns the budget in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// Bytes of the rings that there are now, each counted as a 4096th of the budget at least: never more than the budget.
+    /// Returns the bytes of the present rings, each counted as at least a 4096th of the budget. Never more
+    /// than the budget.
     pub fn in_use_bytes(&self) -> u64 {
         lock(&self.0.state).ledger.used()
     }
 
-    /// How many subscriptions have data to come and wait until others have given back what they received.
+    /// Returns the number of subscriptions that have data to come and wait for others to release theirs.
     pub fn waiting(&self) -> usize {
         lock(&self.0.state).ledger.waiting()
     }
@@ -100,7 +101,7 @@ impl Budget {
         Membership { budget: self.clone(), key }
     }
 
-    /// Changes the ledger, and finds whom that concerns.
+    /// Changes the ledger, and collects the subscriptions that the change concerns.
     fn change<R>(&self, change: impl FnOnce(&mut Ledger) -> R) -> (R, Calls) {
         let mut state = lock(&self.0.state);
         let State { ledger, members, .. } = &mut *state;
@@ -109,7 +110,8 @@ impl Budget {
         while let Some(key) = ledger.next_to_call() {
             calls.extend(members.get(&key).and_then(Weak::upgrade));
         }
-        // Release pairs with the Acquire in `is_short`, which is only a hint: who then acts takes the lock.
+        // Release pairs with the Acquire in `is_short`. The flag is only a hint: a caller that acts on it
+        // takes the lock.
         self.0.short.store(ledger.waiting() > 0, Ordering::Release);
         (result, Calls(calls))
     }
@@ -121,8 +123,8 @@ impl std::fmt::Debug for Budget {
     }
 }
 
-/// Subscriptions whose worker is to look at them: there is room for them, or others want theirs. To be run without any
-/// subscription's lock.
+/// Subscriptions whose workers must look at them: there is room for them, or others want their share. Run
+/// without any subscription's lock.
 #[must_use = "those who wait would wait for ever"]
 #[derive(Default)]
 pub(crate) struct Calls(Vec<Arc<dyn Member>>);
@@ -150,19 +152,20 @@ impl Calls {
     }
 }
 
-/// One subscription's part in a budget. Dropping it gives its share back.
+/// One subscription's membership of a budget. Dropping it returns the share.
 pub(crate) struct Membership {
     budget: Budget,
     key: Key,
 }
 
 impl Membership {
-    /// Whether anybody waits.
+    /// Returns whether any subscription waits.
     pub(crate) fn is_short(&self) -> bool {
         self.budget.0.short.load(Ordering::Acquire)
     }
 
-    /// Whether credit may be given for what the sender does not have yet, in a ring that is there.
+    /// Returns whether credit may be granted for data that the sender does not have yet, in a ring that
+    /// exists.
     pub(crate) fn is_plenty(&self) -> bool {
         !self.is_short() && lock(&self.budget.0.state).ledger.is_plenty(0)
     }

@@ -1,4 +1,4 @@
-//! One buffer of an rOut: its log, its subscribers, who waits for them.
+//! One buffer of an rOut: its log, its subscribers, and the calls that wait for subscribers.
 
 mod ending;
 mod places;
@@ -23,7 +23,7 @@ use crate::state::{
 use crate::times::Times;
 use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
 
-/// A ring and the name of the log that it holds the end of.
+/// A ring and the epoch of the log whose end it holds.
 #[derive(Clone)]
 pub(crate) struct Log {
     pub(crate) ring: Ring,
@@ -33,92 +33,96 @@ pub(crate) struct Log {
 /// A buffer, shared by the application's handles and the workers that send it.
 pub(crate) struct Buffer {
     pub(crate) bid: Bid,
-    /// Under this number workers are told that it has news.
+    /// The number under which workers are notified of news of this buffer.
     pub(crate) slot: u32,
     pub(crate) out: Weak<ROutShared>,
     pub(crate) inner: Arc<ContextInner>,
-    /// For a spliced buffer known only when the upstream subscription was answered.
+    /// For a spliced buffer, set when the upstream subscription is accepted.
     pub(crate) log: OnceLock<Log>,
     /// The local writer, unless it was taken by an [`OutWriter`](crate::OutWriter) or the buffer is spliced.
     pub(crate) writer: Mutex<Option<Writer>>,
-    /// What it is spliced from.
+    /// The subscription that the buffer is spliced from.
     pub(crate) source: Option<Weak<InboundShared>>,
-    /// Subscriptions that came before the log was known.
+    /// Subscriptions that arrived before the log was known.
     pub(crate) parked: Mutex<Vec<Parked>>,
     /// Bit n: worker n has subscribers of this buffer.
     watch: AtomicU64,
     places: Mutex<SubscriberTable>,
-    /// All subscribers follow, and will be told: deliveries up to here say nothing to workers meanwhile. 0: all do.
+    /// All subscribers follow the memory and are woken there, so deliveries up to this position do not notify
+    /// workers. 0: every delivery does.
     suppress_notify: AtomicU64,
-    /// Subscribers hold the ring until what they got is delivered, not only until it landed with them.
+    /// Subscribers hold data until it is delivered, not only until it landed.
     pub(crate) keep_until_delivered: bool,
-    /// What landed with all subscriptions there ever were, and what they lost: sums that never fall.
+    /// Bytes that landed at all present and past subscriptions, and bytes that they lost: sums that never
+    /// fall.
     pub(crate) landed_bytes: AtomicU64,
-    /// Somebody looks, and would know who has everything below.
+    /// A reader of progress asks for confirmations of everything below.
     pub(crate) looked_at: AtomicU64,
     pub(crate) dropped_bytes: AtomicU64,
     end: Mutex<Option<End>>,
-    /// Whether there is one, for those who look at every delivery.
+    /// Lock-free mirror of `end.is_some()`.
     has_end: AtomicBool,
-    /// Contexts of deliveries that wait until they landed everywhere.
+    /// Contexts of deliveries that have not landed everywhere.
     pub(crate) contexts: Contexts,
     ended_told: AtomicBool,
-    /// What it is spliced from is told of the end, which comes before the buffer's is told.
+    /// The end is being reported to the subscription's own application, which happens before the buffer
+    /// reports its end.
     ends_above: AtomicBool,
     pub(crate) waits: Waits,
-    /// Calls that wait until subscribers have moved on.
+    /// Calls that wait for subscribers to progress.
     pub(crate) progressed: EventCount,
-    /// Who is to be told without waiting.
+    /// Asynchronous watchers of progress.
     pub(crate) watched: ProgressWatch,
-    /// When its log was how long.
+    /// The time at which the log had a certain length.
     pub(crate) times: Times,
-    /// What subscriptions may ask for.
+    /// The limits of what subscriptions may ask for.
     pub(crate) terms: Mutex<SubscriptionLimits>,
-    /// Of a buffer that the application writes: whether it moves, and where it rests.
+    /// For a buffer that the application writes: whether it moves, and where it rests.
     pub(crate) rest: Rest,
 }
 
-/// What a subscription shows to others than its worker.
+/// The part of a subscription's state that other threads than its worker see.
 pub(crate) struct SubscriptionStatus {
     pub(crate) conn: u64,
     pub(crate) worker: usize,
     pub(crate) wire: WireId,
     pub(crate) name: Vec<u8>,
     pub(crate) policy: Policy,
-    /// Its cursor in the ring, if it holds.
+    /// The cursor in the ring, if the subscription holds.
     pub(crate) hold: Mutex<Option<Hold>>,
     pub(crate) sent: AtomicU64,
     pub(crate) landed: AtomicU64,
     pub(crate) delivered: AtomicU64,
     pub(crate) consumed: AtomicU64,
-    /// Of one with a name: where it can begin again, if it comes back without what it has.
+    /// For a durable subscription: where it can resume if it comes back without its received data.
     pub(crate) whole: AtomicU64,
-    /// For whom `delivered` and `consumed` speak; they change under its lock, as they may go back where it grows.
+    /// The receivers that `delivered` and `consumed` speak for. The lock orders changes of all three, since
+    /// the positions may go back when the coverage grows.
     pub(crate) tally: Mutex<PeerCoverage>,
     pub(crate) dropped: AtomicU64,
-    /// Whether a place is taken for it; changed under the lock of the buffer's places.
+    /// Whether the subscription takes a durable slot; changed under the lock of the buffer's `places`.
     pub(crate) placed: AtomicBool,
-    /// Where it began.
+    /// The first position of the subscription.
     pub(crate) start: Position,
-    /// When it last gave anything back.
+    /// The time of the last release.
     pub(crate) progress: AtomicU64,
-    /// The receiver has heard the log's end.
+    /// The receiver has received the log's end.
     pub(crate) heard_end: AtomicBool,
 }
 
 impl SubscriptionStatus {
-    /// Shows that a range was handed over.
+    /// Publishes that a range was handed to the transport.
     pub(crate) fn show_sent(&self, from: Position, to: Position, now: Nanos) {
         self.sent.store(to, Ordering::Release);
         if self.landed.load(Ordering::Relaxed) >= from {
-            // It had everything: whoever looks counts its time from here.
+            // The subscription had everything, so its time without progress starts here.
             self.progress.store(now, Ordering::Release);
         }
     }
 
-    /// Shows where the subscription is, and lets go of what it no longer holds.
+    /// Publishes the subscription's positions, and releases what it no longer holds.
     pub(crate) fn publish(&self, outbound: &SendCursor, buffer: &Buffer) {
-        // Only the worker that owns the subscription writes here.
+        // Only the worker that owns the subscription writes these values.
         let before = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let (landed, dropped) = (outbound.landed(), outbound.dropped_bytes());
         buffer.landed_bytes.fetch_add(landed.saturating_sub(before(&self.landed)), Ordering::Relaxed);
@@ -136,7 +140,7 @@ impl SubscriptionStatus {
         self.dropped.store(dropped, Ordering::Release);
         let ring = buffer.log().map(|log| &log.ring);
         if let Some(whole) = ring.filter(|_| !self.name.is_empty()).and_then(|ring| outbound.whole(ring)) {
-            // It can be known better before than later, as only some ends of deliveries are remembered.
+            // An earlier call may know a later position, as only some ends of deliveries are remembered.
             self.whole.fetch_max(whole, Ordering::Release);
         }
         let at = ring.map_or(outbound.holds_at(), |ring| outbound.holds_whole(ring));
@@ -145,18 +149,18 @@ impl SubscriptionStatus {
         }
     }
 
-    /// What it has confirmed, by level.
+    /// Returns the confirmed positions by level.
     pub(crate) fn levels(&self) -> [Position; 3] {
         [&self.landed, &self.delivered, &self.consumed].map(|at| at.load(Ordering::Acquire))
     }
 
-    /// The same, and for whom that speaks: of one moment.
+    /// Returns a consistent pair of the confirmed positions and the receivers that they speak for.
     fn confirms(&self) -> ([Position; 3], PeerCoverage) {
         let tally = lock(&self.tally);
         (self.levels(), *tally)
     }
 
-    /// For whom that speaks.
+    /// Returns the receivers that the confirmed positions speak for.
     pub(crate) fn count(&self) -> Coverage {
         lock(&self.tally).count()
     }
@@ -205,10 +209,10 @@ impl Buffer {
         self.log.get()
     }
 
-    /// A subscription counts from here on. One of the same name, live or kept, is what it goes on with: that counts no
-    /// more from the same moment; `anew` says that it does not go on with what that one had. If it `wants` a place that is
-    /// that one's, or another if there is one. Returns the place that was kept, and what was held: to be dropped when the
-    /// new one holds.
+    /// Adds a subscription. Atomically replaces any live or durable subscription with this name. `anew`: the
+    /// new subscription does not continue from the old one's data. A subscription that `wants` a durable slot
+    /// gets the old one's, or another if one is free. Returns the old durable cursor and hold, to be dropped
+    /// once the new subscription holds.
     pub(crate) fn add_sub(
         &self,
         sub: Arc<SubscriptionStatus>,
@@ -238,18 +242,20 @@ impl Buffer {
         drop(places);
         self.suppress_notify.store(0, Ordering::Relaxed);
         self.watch.fetch_or(bit, Ordering::Relaxed);
-        // Meets the one in `notify_or_send`: either the worker sees what was delivered, or whoever delivers sees the worker.
-        // Also where `resume_notify` has just ended `suppress_notify`: whoever delivers may not have heard that yet.
+        // Pairs with the barrier in `notify_or_send`: either the worker sees the delivery, or the delivering
+        // thread sees the worker. The same holds if `resume_notify` has just ended `suppress_notify`, which
+        // the delivering thread may not have seen.
         barrier::heavy();
-        // What it is spliced from may have something to tell upstream.
+        // The upstream subscription may have something to report.
         if let Some(source) = self.upstream() {
             source.on_downstream_progress(self);
         }
         (held, hold)
     }
 
-    /// Forgets a subscription: its place is kept, if it has one or one is free by now, or counts for nothing any more.
-    /// Whether it is kept; none if another one of its name has it already.
+    /// Removes a subscription. If it leaves a durable cursor and has a durable slot, or a slot is free, its
+    /// position is held; otherwise it counts for nothing any more. Returns whether the position is held;
+    /// `None` if another subscription of its name has replaced it.
     pub(crate) fn remove_sub(
         self: &Arc<Self>,
         (conn, wire): (u64, WireId),
@@ -284,18 +290,18 @@ impl Buffer {
             self.watch.fetch_and(!(1 << gone.worker), Ordering::Relaxed);
         }
         drop(places);
-        // Releases what it held, unless the place was handed to a held subscription.
+        // Releases what the subscription held, unless the hold was handed to a durable cursor.
         drop(lock(&gone.hold).take());
         self.on_progress();
         Some(keeps)
     }
 
-    /// Whether the buffer was removed from its rOut.
+    /// Returns whether the buffer was removed from its rOut.
     pub(crate) fn is_removed(&self) -> bool {
         lock(&self.places).over
     }
 
-    /// The buffer was removed: no place is kept in it any more. Returns how many were.
+    /// Drops every durable cursor of a removed buffer. Returns their number.
     pub(crate) fn keep_no_more(self: &Arc<Self>) -> usize {
         lock(&self.places).over = true;
         self.drop_held(|_| false).0
@@ -309,7 +315,7 @@ impl Buffer {
         lock(&self.places).subs.len()
     }
 
-    /// What is known of a subscription of this name.
+    /// Returns what is known of a subscription of this name.
     pub(crate) fn known(&self, name: &[u8]) -> Option<Known> {
         let places = lock(&self.places);
         if let Some(held) = places.held.get(name) {
@@ -323,7 +329,8 @@ impl Buffer {
         Some(Known { levels, tally, holds, whole, live: Some((sub.conn, sub.worker)) })
     }
 
-    /// Everything below has landed with every subscriber present; with none, everything written.
+    /// Returns the position below which everything landed at every present subscriber; without one, the end
+    /// of the written bytes.
     pub(crate) fn min_landed(&self) -> Position {
         let head = self.log().map_or(0, |log| log.ring.head());
         let places = lock(&self.places);
@@ -332,12 +339,13 @@ impl Buffer {
         places.subs.iter().map(landed).min().unwrap_or(head).min(held).min(head)
     }
 
-    /// Shows every place that counts, and returns for whom all of them speak.
+    /// Calls `show` with the positions of everyone that counts. Returns the receivers that they speak for
+    /// together.
     pub(crate) fn each_place(&self, mut show: impl FnMut([Position; 3])) -> Coverage {
         let places = lock(&self.places);
         let held = places.waited_for().map(|held| held.levels[2]);
         let least = places.subs.iter().map(|sub| sub.consumed.load(Ordering::Relaxed)).chain(held).min();
-        // Nobody upstream is a ring further behind, and asks for what lies below.
+        // No upstream receiver is more than one ring behind, or asks for anything below.
         let floor = least.unwrap_or(0).saturating_sub(self.log().map_or(0, |log| log.ring.capacity()));
         let mut count = places.past;
         for held in places.waited_for() {
@@ -352,17 +360,18 @@ impl Buffer {
         count
     }
 
-    /// Those who count no more.
+    /// Returns the coverage of subscriptions that count no more.
     pub(crate) fn past_count(&self) -> Coverage {
         lock(&self.places).past
     }
 
-    /// The places that are kept, as they are now.
+    /// Calls `of` with every durable cursor.
     pub(crate) fn each_held<R>(&self, of: impl Fn(&[u8], &DurableCursor) -> R) -> Vec<R> {
         lock(&self.places).held.iter().map(|(name, held)| of(name, held)).collect()
     }
 
-    /// Gives up places that are not to be kept; returns how many, and when the next of the others ends.
+    /// Drops the durable cursors that `keep` does not want. Returns their number, and when the next of the
+    /// others expires.
     pub(crate) fn drop_held(
         self: &Arc<Self>,
         keep: impl Fn(&DurableCursor) -> bool,
@@ -381,37 +390,37 @@ impl Buffer {
         });
         places.past = places.past.and(past);
         drop(places);
-        // Released outside the lock: that may wake a writer.
+        // Released outside the lock, since that may wake a writer.
         let count = gone.len();
         drop(gone);
         if count > 0 {
             self.on_progress();
-            // A writer may be among those who work.
+            // A worker may be among the waiting writers.
             self.notify();
         }
         (count, next)
     }
 
-    /// Whether nobody subscribes and no place is kept.
+    /// Returns whether there are no subscriptions and no durable cursors.
     pub(crate) fn is_abandoned(&self) -> bool {
         let places = lock(&self.places);
         places.subs.is_empty() && places.held.is_empty()
     }
 
-    /// A subscriber moved on, came or went: whoever waits looks again.
+    /// Wakes everything that waits for progress, after a subscriber progressed, came or went.
     pub(crate) fn on_progress(self: &Arc<Self>) {
-        // One for all that look after this.
+        // One barrier for all the checks below.
         let moved = barrier::full();
         self.progressed.notify_all(moved);
         self.tell_progress(moved);
         self.let_go(moved);
-        // What it is spliced from may have something to tell upstream.
+        // The upstream subscription may have something to report.
         if let Some(source) = self.upstream() {
             source.on_downstream_progress(self);
         }
     }
 
-    /// What it is spliced from, as long as that is there.
+    /// Returns the subscription that the buffer is spliced from, while it exists.
     pub(crate) fn upstream(&self) -> Option<Arc<InboundShared>> {
         self.source.as_ref().and_then(Weak::upgrade)
     }
@@ -424,14 +433,14 @@ impl Drop for Buffer {
     }
 }
 
-/// Sums of bytes that never fall: two readings give a rate.
+/// Sums of bytes that never fall. The difference of two readings gives a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// Written.
+    /// Written bytes.
     pub received_bytes: u64,
-    /// In the memory of subscribers, of all that there ever were.
+    /// Bytes that landed at all present and past subscribers.
     pub delivered_bytes: u64,
-    /// Lost by subscribers that were too slow for their policy.
+    /// Bytes that subscribers lost because they were too slow for their policy.
     pub dropped_bytes: u64,
 }
 
@@ -444,16 +453,17 @@ impl Traffic {
 }
 
 impl Buffer {
-    /// What went through it so far.
+    /// Returns the buffer's traffic so far.
     pub(crate) fn traffic(&self) -> Traffic {
         let dropped_bytes = self.dropped_bytes.load(Ordering::Relaxed);
-        // A subscriber's position passes over what it lost, and does so later than the loss is counted.
+        // A subscriber's position moves past lost bytes later than the loss is counted.
         let delivered_bytes = self.landed_bytes.load(Ordering::Relaxed).saturating_sub(dropped_bytes);
         let received = self.log().map_or(0, |log| log.ring.head().saturating_sub(log.ring.start()));
         Traffic { received_bytes: received, delivered_bytes, dropped_bytes }
     }
 
-    /// The least number of receivers of what it is spliced from, and where that begins which they do not have.
+    /// Returns the least number of receivers of the upstream subscription, and the first position that they
+    /// do not have.
     pub(crate) fn least(&self) -> (u32, Option<Position>) {
         let Some(source) = self.upstream().filter(|source| source.min_receivers.is_any()) else {
             return (0, None);

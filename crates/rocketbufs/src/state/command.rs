@@ -1,4 +1,4 @@
-//! What a worker is asked to do.
+//! The commands that a worker executes.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use crate::error::{DownReason, ListenError};
 use crate::proto::{CloseCode, Subscribe};
 use crate::types::Nanos;
 
-/// What an application's thread leaves with a worker.
+/// A command of an application thread to a worker.
 pub(crate) enum Command {
     Listen {
         listener: Weak<ListenerShared>,
@@ -53,23 +53,23 @@ pub(crate) enum Command {
         conn: u64,
         inbound: Arc<InboundShared>,
     },
-    /// Control messages and events that came before there was a callback for them.
+    /// Control messages and events that arrived before their callback was set.
     Backlog(Arc<RInShared>),
-    /// The same for an rOut: control messages that came over connections of this worker.
+    /// The same for an rOut: control messages of connections of this worker.
     OutBacklog(Arc<ROutShared>),
-    /// A subscription that waited until its buffer's log was known.
+    /// A subscription that was parked until its buffer's log was known.
     Unpark(Parked),
-    /// Others follow the ring of a subscription, or no longer do.
+    /// The readers that follow the ring of a subscription have changed.
     PassWatchers(Arc<InboundShared>),
-    /// Contexts of deliveries that nobody is there to receive.
+    /// Contexts of deliveries without a subscription.
     DataOut(Arc<Buffer>),
-    /// A spliced buffer whose log had ended before.
+    /// A spliced buffer whose log has already ended.
     Reap(Arc<Buffer>),
-    /// A buffer's subscribers have moved on as far as its writer wanted.
+    /// A buffer's subscribers have progressed as far as its writer wanted.
     Progress(Arc<Buffer>),
-    /// A buffer that rested does not rest any more.
+    /// A buffer at rest has become active.
     Activated(Activated),
-    /// Something ends at this time.
+    /// A deadline at this time.
     LookAt(Nanos),
     Shutdown {
         grace: Duration,
@@ -77,7 +77,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The worker has ended: tells whoever waits for an answer (a listener hears it as its sender goes).
+    /// Handles a command after the worker has ended: answers the calls that wait. (A listener learns it when
+    /// its sender is dropped.)
     pub(crate) fn refuse(self) {
         match self {
             Self::Connect { conn, .. } | Self::Adopt { conn, .. } => {
@@ -89,14 +90,14 @@ impl Command {
     }
 }
 
-/// What a connection is for.
+/// The end that a connection serves.
 #[derive(Clone)]
 pub(crate) enum Role {
     In(Arc<RInShared>),
     Out(Arc<ROutShared>),
 }
 
-/// A subscription that waits for its buffer's log.
+/// A subscription that waits until its buffer's log is known.
 pub(crate) struct Parked {
     pub(crate) conn: u64,
     pub(crate) subscribe: Subscribe,

@@ -1,9 +1,10 @@
-//! How far a buffer is confirmed, and who waits for that.
+//! How far a buffer is confirmed, and the calls that wait for confirmations.
 //!
-//! Everybody who waits (a blocked call, a context that is to come back, somebody upstream who asked) leaves the position
-//! waited for here. Subscribers that have been sent it are asked for the smallest that they have not confirmed; their
-//! answer is a CREDIT, which may confirm much more, and then they are asked for the next. So there is at most one
-//! question under way at a time, however many wait, and nobody waits for the quarter window that credit goes out by.
+//! Every waiting party (a blocked call, a context to be returned, an upstream sender that asked) registers
+//! its position here. Subscribers that have been sent this far are asked for the smallest position that they
+//! have not confirmed. Their answer is a CREDIT, which may confirm much more; then they are asked for the
+//! next position. So at most one question is in flight, however many calls wait, and no call waits for the
+//! quarter window after which CREDIT is due.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,64 +18,67 @@ use crate::proto::{AskedLevels, Coverage};
 use crate::state::{Buffer, Command};
 use crate::types::{Bid, ConfirmLevel, Position};
 
-/// How far a buffer is confirmed by everybody that counts now.
+/// How far a buffer is confirmed by everyone that counts now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Confirmed {
-    /// Everything below is in the memory of every subscriber; without any, everything written.
+    /// Everything below is in the memory of every subscriber; without subscribers, everything written.
     pub landed: Position,
-    /// Everything below is in the memory of every receiver at the end of a chain.
+    /// Everything below is in the memory of every last receiver of a chain.
     pub delivered: Position,
-    /// Everything below was given back by every such receiver.
+    /// Everything below was released by every such receiver.
     pub consumed: Position,
-    /// For how many receivers that speaks, and how many have gone or lost something since the buffer was made.
+    /// The receivers that the positions speak for, and how many have gone or lost something since the buffer
+    /// was created.
     pub coverage: Coverage,
-    /// Subscriptions that are here, and places that are kept for those that are away.
+    /// Connected subscriptions, and durable ones that are offline.
     pub subscriptions: usize,
 }
 
 impl Confirmed {
-    /// The position of a level.
+    /// Returns the position of a level.
     pub fn at(&self, level: ConfirmLevel) -> Position {
         [self.landed, self.delivered, self.consumed][level as usize]
     }
 }
 
-/// What one subscriber has confirmed, as [`ROut::set_subscriber_progress_cb`](crate::ROut::set_subscriber_progress_cb) tells it.
+/// The positions that one subscriber has confirmed, for
+/// [`ROut::set_subscriber_progress_cb`](crate::ROut::set_subscriber_progress_cb).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubscriberProgress {
     /// The buffer.
     pub bid: Bid,
-    /// By which connection.
+    /// The subscriber's connection.
     pub conn: u64,
     /// Everything below is in the subscriber's memory.
     pub landed: Position,
-    /// Everything below is in the memory of every receiver behind it.
+    /// Everything below is in the memory of every receiver downstream of it.
     pub delivered: Position,
-    /// Everything below was given back by every such receiver.
+    /// Everything below was released by every such receiver.
     pub consumed: Position,
-    /// For how many receivers the subscriber speaks, and how many of the whole buffer have gone or lost something.
+    /// The receivers that the subscriber speaks for, and how many of the whole buffer have gone or lost
+    /// something.
     pub coverage: Coverage,
 }
 
-/// Who waits for what.
+/// The positions that calls and upstream senders wait for.
 #[derive(Default)]
 pub(crate) struct Waits {
-    /// Somebody has ever waited: those who never do pay nothing. Set before a buffer's workers are marked, whose barrier orders
-    /// it: a worker that looks for a mark sees it.
+    /// Whether anything ever waited: applications that never wait pay nothing. Set before a buffer's workers
+    /// are marked; that barrier orders it, so a worker that finds the mark sees it.
     any: AtomicBool,
     list: Mutex<WaitList>,
 }
 
 #[derive(Default)]
 struct WaitList {
-    /// Calls that wait, by level: each is a thread.
+    /// Waiting calls by level. Each is a thread.
     calls: [BTreeMap<Position, usize>; ConfirmLevel::ALL.len()],
     asked: AskedLevels,
 }
 
 impl Waits {
-    /// Positions asked for from elsewhere, by level; 0: none.
+    /// Registers positions that others asked for, by level; 0: none.
     fn ask(&self, wanted: [Position; 3], confirmed: [Position; 3]) {
         let mut list = lock(&self.list);
         for ((asked, wanted), confirmed) in list.asked.iter_mut().zip(wanted).zip(confirmed) {
@@ -98,7 +102,7 @@ impl Waits {
         }
     }
 
-    /// The smallest position waited for beyond what is known, by level.
+    /// Returns the smallest waited-for position beyond `known`, by level.
     fn next(&self, known: [Position; 3]) -> [Option<Position>; 3] {
         let list = lock(&self.list);
         let next = |n: usize| {
@@ -109,11 +113,13 @@ impl Waits {
     }
 }
 
-/// Contexts of deliveries, by where those end, in the order in which they were made. The writer adds them, workers take them.
+/// Contexts of deliveries with their ends, in the order of the calls. The writer adds them, workers take
+/// them.
 #[derive(Default)]
 pub(crate) struct Contexts {
     list: Mutex<VecDeque<(Position, u64)>>,
-    /// How many there are. Written under the lock; the writer, which alone adds some, never reads a number that is too small.
+    /// The length of the list. Written under the lock. Only the writer adds contexts, so the writer never
+    /// reads a value that is too small.
     count: AtomicUsize,
 }
 
@@ -122,19 +128,19 @@ impl Contexts {
         lock(&self.list)
     }
 
-    /// The list was changed, whose lock the caller has.
+    /// Updates the count of a list whose lock the caller has.
     fn counts(&self, list: &VecDeque<(Position, u64)>) {
         self.count.store(list.len(), Ordering::Relaxed);
     }
 
-    /// How many there are, without the lock.
+    /// Returns the number of contexts without the lock.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 }
 
 impl Buffer {
-    /// How far it is confirmed by everybody that counts now.
+    /// Returns how far the buffer is confirmed by everyone that counts now.
     pub(crate) fn confirmed(&self) -> Confirmed {
         let head = self.log().map_or(0, |log| log.ring.head());
         let (mut levels, mut subscriptions) = ([head; 3], 0);
@@ -144,7 +150,7 @@ impl Buffer {
             }
             subscriptions += 1;
         });
-        // Each is read by itself: a later one may have moved on meanwhile.
+        // Each level is loaded by itself, so a later one may already be further.
         let landed = levels[0];
         let delivered = if planted::is(planted::DELIVERED_EARLY) { landed } else { levels[1].min(landed) };
         let consumed = levels[2].min(delivered);
@@ -152,16 +158,16 @@ impl Buffer {
         self.upstream().map_or(confirmed, |source| source.min_receivers.settle(confirmed))
     }
 
-    /// Somebody upstream, or the application, asks to be told as soon as these are reached. Whoever has been sent them
-    /// is asked.
+    /// Registers positions that an upstream sender or the application wants to learn of at once. Subscribers
+    /// that have been sent this far are asked.
     pub(crate) fn want(&self, wanted: [Position; 3]) {
         let Confirmed { landed, delivered, consumed, .. } = self.confirmed();
         self.waits.ask(wanted, [landed, delivered, consumed]);
         self.notify();
     }
 
-    /// The smallest positions waited for beyond what a subscriber has confirmed, and the level at which somebody waits
-    /// for everything: a writer without room.
+    /// Returns the smallest waited-for positions beyond those that a subscriber has confirmed, and the level
+    /// at which a writer without room waits for everything.
     pub(crate) fn wanted(&self, known: [Position; 3]) -> ([Option<Position>; 3], Option<ConfirmLevel>) {
         let writer_waits = self.log().is_some_and(|log| log.ring.writer_waits());
         let all = writer_waits.then_some(if self.keep_until_delivered {
@@ -182,12 +188,12 @@ impl Buffer {
         (next, all)
     }
 
-    /// Whether anybody ever waited.
+    /// Returns whether anything ever waited.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waits.any.load(Ordering::Relaxed)
     }
 
-    /// Remembers the context of a delivery; `data_out_cb` gets it when everything below `end` has landed.
+    /// Stores the context of a delivery. `data_out_cb` receives it when everything below `end` has landed.
     pub(crate) fn push_context(self: &Arc<Self>, end: Position, context: u64) {
         let mut contexts = self.contexts.lock();
         contexts.push_back((end, context));
@@ -196,7 +202,7 @@ impl Buffer {
         self.waits.any.store(true, Ordering::Relaxed);
     }
 
-    /// The delivery that ends there is not part of the log after all.
+    /// Drops the context of a delivery that is not part of the log after all.
     #[cold]
     pub(crate) fn drop_context(&self, end: Position) {
         let mut contexts = self.contexts.lock();
@@ -204,8 +210,9 @@ impl Buffer {
         self.contexts.counts(&contexts);
     }
 
-    /// With nobody there a delivery counts as landed as soon as it is visible, which it may have become with a later
-    /// one; the callback still runs on a worker. By the writer.
+    /// Confirms visible deliveries of a buffer without subscriptions, called by the writer. Such a delivery
+    /// counts as landed once it is visible, possibly together with a later one. The callback still runs on a
+    /// worker.
     pub(crate) fn confirm_visible(self: &Arc<Self>) {
         if self.contexts.count() > 0 {
             self.confirm_first();
@@ -219,8 +226,8 @@ impl Buffer {
         }
     }
 
-    /// Where the first delivery beyond `known` ends whose context waits. Deliveries made out of order may be passed over:
-    /// those are looked for again when what was found has come back.
+    /// Returns the end of the first delivery beyond `known` with a context. Out-of-order deliveries may be
+    /// skipped; the next search, after this context was returned, finds them.
     pub(crate) fn next_context(&self, known: Position) -> Option<Position> {
         let contexts = self.contexts.lock();
         let first = contexts.front().filter(|(end, _)| *end > known);
@@ -228,7 +235,7 @@ impl Buffer {
         first.or_else(next).map(|(end, _)| *end).filter(|end| *end > known)
     }
 
-    /// Contexts whose deliveries landed everywhere.
+    /// Takes the contexts of deliveries that landed everywhere.
     pub(crate) fn take_landed_contexts(&self) -> Vec<u64> {
         let mut contexts = self.contexts.lock();
         if contexts.is_empty() {
@@ -239,13 +246,13 @@ impl Buffer {
         let landed = contexts.drain(..ready).map(|(_, context)| context).collect();
         self.contexts.counts(&contexts);
         if ready > 0 && !contexts.is_empty() {
-            // Subscribers are asked for the next.
+            // Subscribers are asked for the next position.
             self.notify();
         }
         landed
     }
 
-    /// Waits until `done`, which a position at a level is to bring about; whether it is within `timeout`.
+    /// Waits until `done`, which a position at a level brings about. Returns false on time-out.
     pub(crate) fn wait_until(
         &self,
         (level, position): (ConfirmLevel, Position),
@@ -260,7 +267,7 @@ impl Buffer {
     }
 }
 
-/// Shows a subscriber's positions to whoever wants to hear.
+/// Reports a subscriber's positions to the application's callback.
 pub(crate) fn tell_subscriber_progress(
     buffer: &Arc<Buffer>,
     conn: u64,

@@ -1,4 +1,4 @@
-//! What the handles of a connection share with its worker.
+//! The state that the handles of a connection share with its worker.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,10 +12,10 @@ use crate::events::ConnEvent;
 use crate::lock::lock;
 use crate::proto::{CloseCode, Hello};
 
-/// The most events of one connection.
+/// The most queued events of one connection.
 const CONN_EVENTS: usize = 2;
 
-/// What a connection's handles share with its worker.
+/// The state that a connection's handles share with its worker.
 pub(crate) struct ConnShared {
     pub(crate) id: u64,
     pub(crate) worker: usize,
@@ -24,7 +24,7 @@ pub(crate) struct ConnShared {
     pub(crate) changed: Condvar,
     pub(crate) events: EventQueue<ConnEvent>,
     pub(crate) queued_control: AtomicUsize,
-    /// The largest control message that both ends take.
+    /// The largest control message that both ends accept.
     max_control: AtomicU32,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct ConnState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Phase {
     Connecting,
-    /// Its hello was read; the application has not taken it yet.
+    /// HELLO was read; the application has not accepted the connection yet.
     Offered,
     Up,
     Down(DownReason),
@@ -65,7 +65,7 @@ impl ConnShared {
         self.inner.workers[self.worker].send(command);
     }
 
-    /// Has the worker close the connection in order.
+    /// Asks the worker to close the connection with BYE.
     pub(crate) fn close(&self, code: CloseCode, why: &str) {
         self.send(Command::Close { conn: self.id, code, why: why.to_owned() });
     }
@@ -85,7 +85,7 @@ impl ConnShared {
         lock(&self.state).peer_addr.clone()
     }
 
-    /// The peer's first message was read.
+    /// Records the peer's first message.
     pub(crate) fn greeted(&self, hello: Hello, phase: Phase, carrier: Carrier) {
         self.max_control.fetch_min(hello.max_control_bytes, Ordering::AcqRel);
         let mut state = lock(&self.state);
@@ -123,12 +123,12 @@ impl ConnShared {
         self.queued_control.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    /// The largest control message of the application's that both ends take: one octet says that it is one.
+    /// Returns the largest application control message that both ends accept, less the octet of its type.
     pub(crate) fn max_control_bytes(&self) -> usize {
         (self.max_control.load(Ordering::Acquire) as usize).saturating_sub(1)
     }
 
-    /// Leaves an application's control message with the worker, within limits.
+    /// Queues an application's control message for the worker, within limits.
     pub(crate) fn send_control(self: &Arc<Self>, message: &[u8]) -> Result<(), ControlError> {
         let max = self.max_control_bytes();
         if message.len() > max {
@@ -137,7 +137,7 @@ impl ConnShared {
         if matches!(self.phase(), Phase::Down(_)) {
             return Err(ControlError::Down);
         }
-        // Sixteen of the largest may wait; each counts a little more than its bytes, so that empty ones are bounded.
+        // Sixteen of the largest may wait. Each counts a little more than its bytes, which bounds empty ones.
         let cost = message.len() + 64;
         let queued = self.queued_control.fetch_add(cost, Ordering::AcqRel);
         if queued + cost > 16 * (max + 64) {

@@ -1,4 +1,4 @@
-//! What the handles of a context share with its workers.
+//! The state that the handles of a context share with its workers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -14,14 +14,14 @@ use crate::error::ContextError;
 use crate::lock::lock;
 use crate::types::Nanos;
 
-/// Where a context gets random numbers from: the system, or a seed in the simulator.
+/// The source of a context's random numbers: the system, or a seed in the simulator.
 pub(crate) type Entropy = Box<dyn FnMut() -> u128 + Send>;
 
-/// What the workers share with the handles.
+/// The state that the workers share with the handles.
 pub(crate) struct ContextInner {
     pub(crate) config: Config,
     pub(crate) pool: Pool,
-    /// What of other processes' memory is mapped.
+    /// The mapped memory of other processes.
     pub(crate) maps: PeerMapper,
     pub(crate) instance: u128,
     pub(crate) workers: Vec<Arc<WorkerShared>>,
@@ -31,16 +31,16 @@ pub(crate) struct ContextInner {
     next_conn: AtomicU64,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     stopping: AtomicBool,
-    /// How many callbacks are set.
+    /// The number of callbacks that are set.
     callbacks: AtomicUsize,
     callbacks_in_calls: AtomicBool,
-    /// There was a subscription that loses something if what comes for it is not read at once.
+    /// Whether there was a subscription that loses data if arrivals are not read at once.
     keeps_up: AtomicBool,
-    /// Where the workers' time begins.
+    /// The origin of the workers' time.
     pub(crate) started: Instant,
 }
 
-/// Numbers of things that can be pending on a worker (buffers and inbound subscriptions).
+/// The numbers of buffers and inbound subscriptions that can be pending on a worker.
 #[derive(Default)]
 struct Slots {
     free: Vec<u32>,
@@ -84,7 +84,7 @@ impl ContextInner {
         }))
     }
 
-    /// A ring that others may subscribe to: where they may be on this machine, in memory that they can map.
+    /// Creates a ring for subscribers, in memory that other processes can map if they may be on this machine.
     pub(crate) fn ring_for_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
         match self.config.transport {
             TransportKind::Tcp => self.pool.ring(config),
@@ -92,15 +92,14 @@ impl ContextInner {
         }
     }
 
-    /// The workers' time, where there are threads: for what is shown to people.
+    /// Returns the workers' time where there are threads, for display.
     pub(crate) fn now(&self) -> Nanos {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// Sets a callback of the application: its threads that do a worker's work stop doing that, unless callbacks may run
-    /// there.
+    /// Sets a callback. Application threads stop doing a worker's work, unless callbacks may run there.
     pub(crate) fn set_callback<F: ?Sized>(&self, place: &Callback<F>, callback: Box<F>) {
-        // Counted first: no thread of the application runs the callback by mistake.
+        // Counted first, so that no application thread runs the callback by mistake.
         self.callbacks.fetch_add(1, Ordering::Relaxed);
         self.look_who_drives();
         if place.set(callback) {
@@ -108,38 +107,39 @@ impl ContextInner {
         }
     }
 
-    /// Removes a callback of the application, and waits for a call that runs on another thread.
+    /// Removes a callback, and waits for a call of it on another thread.
     pub(crate) fn unset_callback<F: ?Sized>(&self, place: &Callback<F>) {
         if place.unset() {
             self.callbacks.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// There is a subscription with another policy than `block`: whoever does a worker's work and then has its own to do
-    /// reads nothing meanwhile, for none of the worker's connections, which costs such a subscription.
+    /// Records a subscription with another policy than `block`. A thread that does a worker's work and then
+    /// its own reads nothing meanwhile for any of the worker's connections, which such a subscription pays
+    /// with lost data.
     pub(crate) fn note_keeps_up(&self) {
         self.keeps_up.store(true, Ordering::Relaxed);
         self.look_who_drives();
     }
 
-    /// What [`ContextInner::may_drive`] says has changed, before this: whoever works and may not any more sees it.
+    /// Wakes the threads that must stop doing a worker's work after [`ContextInner::may_drive`] has changed.
     fn look_who_drives(&self) {
         if !self.may_drive() {
             self.workers.iter().for_each(|worker| worker.token.wake());
         }
     }
 
-    /// Callbacks may run on a thread of the application that does a worker's work.
+    /// Allows callbacks on an application thread that does a worker's work.
     pub(crate) fn allow_callbacks_in_calls(&self) {
         self.callbacks_in_calls.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a callback is set.
+    /// Returns whether any callback is set.
     pub(crate) fn has_callbacks(&self) -> bool {
         self.callbacks.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a thread that waits may do a worker's work, callbacks included.
+    /// Returns whether a waiting thread may do a worker's work, callbacks included.
     pub(crate) fn may_drive(&self) -> bool {
         let callbacks = !self.has_callbacks() || self.callbacks_in_calls.load(Ordering::Relaxed);
         callbacks && !self.keeps_up.load(Ordering::Relaxed)
@@ -149,18 +149,18 @@ impl ContextInner {
         (lock(&self.entropy))()
     }
 
-    /// A new connection's number and the worker that will own it: workers take turns.
+    /// Returns a new connection's number and the worker that will own it, in round-robin order.
     pub(crate) fn place_conn(&self) -> (u64, usize) {
         let id = self.next_conn.fetch_add(1, Ordering::Relaxed);
         (id, self.worker_of(id))
     }
 
-    /// The worker that owns a connection.
+    /// Returns the worker that owns a connection.
     pub(crate) fn worker_of(&self, conn: u64) -> usize {
         (conn as usize) % self.workers.len()
     }
 
-    /// A number under which something can be pending; none if `max_buffers` are in use.
+    /// Takes a number for something that can be pending; `None` if `max_buffers` are in use.
     pub(crate) fn take_slot(&self) -> Option<u32> {
         let mut slots = lock(&self.slots);
         slots.free.pop().or_else(|| {
@@ -183,12 +183,12 @@ impl ContextInner {
         for worker in &self.workers {
             worker.send(Command::Shutdown { grace });
         }
-        // A callback that drops the last handle runs on a worker, which cannot wait for itself.
+        // A callback that drops the last handle runs on a worker, which cannot join itself.
         if is_worker() {
             return;
         }
         for thread in lock(&self.threads).drain(..) {
-            // A worker that panicked has already told why.
+            // A worker that panicked has already reported the reason.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,8 @@
-//! How many places named subscriptions take, over all buffers of an rOut.
+//! The durable slots that named subscriptions take, over all buffers of an rOut.
 //!
-//! A subscription with a name and a hold takes its place when it begins, not when it goes: whoever cannot have one is told
-//! so while that can still be mended. Who goes on under a name takes over the place of that name.
+//! A subscription with a name and a hold time takes its slot when it begins, not when it goes. A subscription
+//! without a slot is told so while the application can still react. A subscription that resumes takes over
+//! the slot of its name.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +12,14 @@ use rocketnet::LogLimiter;
 
 use crate::lock::lock;
 
-/// See the module.
+/// The durable slots of an rOut, see the module.
 pub(crate) struct DurableSlots {
     max: usize,
-    /// Of subscriptions that are there, and of those that are away.
+    /// Slots of connected and of offline subscriptions.
     taken: AtomicUsize,
-    /// Of those that are away.
+    /// Slots of offline subscriptions.
     away: AtomicUsize,
-    /// Tells of those that got none.
+    /// Limits the log lines about subscriptions without a slot.
     full: Mutex<LogLimiter>,
 }
 
@@ -27,7 +28,7 @@ impl DurableSlots {
         Self { max, taken: AtomicUsize::new(0), away: AtomicUsize::new(0), full: Mutex::default() }
     }
 
-    /// Takes a place, if there is one.
+    /// Takes a slot, if one is free.
     pub(crate) fn take(&self) -> bool {
         let more = |taken: usize| (taken < self.max).then_some(taken + 1);
         self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
@@ -37,28 +38,28 @@ impl DurableSlots {
         self.taken.fetch_sub(places, Ordering::AcqRel);
     }
 
-    /// Who has a place leaves, and it is kept.
+    /// Counts a subscription with a slot as offline.
     pub(crate) fn leaves(&self) {
         self.away.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// So many places are not kept any more: somebody is back in them.
+    /// Counts so many offline subscriptions as back.
     pub(crate) fn are_back(&self, places: usize) {
         self.away.fetch_sub(places, Ordering::AcqRel);
     }
 
-    /// So many places were kept for long enough.
+    /// Frees the slots of so many subscriptions whose hold time is over.
     pub(crate) fn expired(&self, places: usize) {
         self.are_back(places);
         self.give_back(places);
     }
 
-    /// Whether a place is kept for anybody.
+    /// Returns whether any subscription with a slot is offline.
     pub(crate) fn any_away(&self) -> bool {
         self.away.load(Ordering::Acquire) > 0
     }
 
-    /// Tells that a subscription got none.
+    /// Logs that a subscription got no slot.
     pub(crate) fn tell_full(&self, name: &str) {
         if let Some(more) = lock(&self.full).allow(Instant::now()) {
             let limit = self.max;

@@ -1,4 +1,4 @@
-//! One subscription of an rIn: its log, what the application has read and given back.
+//! One subscription of an rIn: its log, and what the application has read and released.
 //!
 //! ```text
 //!      consumed     pins        read      boundary   head
@@ -7,8 +7,9 @@
 //!   back  │   that are alive     │ handed out│ a del. │
 //! ```
 //!
-//! The application's hold in the ring is at the smallest of `consumed` and every view that is alive. In a
-//! spliced subscription that is what the application was not told yet; the rest is held by the subscribers downstream.
+//! The application's hold in the ring is at the smallest of `consumed` and every live view. In a spliced
+//! subscription the application holds only what was not reported to it yet; the subscribers downstream hold
+//! the rest.
 
 mod allocation;
 mod reading;
@@ -36,19 +37,19 @@ pub(crate) use watchers::Watchers;
 
 pub(crate) struct InboundShared {
     pub(crate) bid: Bid,
-    /// The same buffer at the other end.
+    /// The id of the buffer at the peer.
     pub(crate) remote_id: RemoteId,
     pub(crate) slot: u32,
     pub(crate) rin: Weak<RInShared>,
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) options: SubscribeOptions,
     pub(crate) state: Mutex<InState>,
-    /// Whether it waits in its rIn's queue of those with something to receive.
+    /// Whether the subscription is in its rIn's queue of subscriptions with something to receive.
     pub(crate) queued: AtomicBool,
     pub(crate) rest: Rest,
-    /// Who follows it downstream.
+    /// The downstream readers of the ring.
     pub(crate) watchers: Mutex<Watchers>,
-    /// For how many receivers at least it is confirmed where it is spliced.
+    /// The least number of receivers that a spliced subscription waits for before it confirms.
     pub(crate) min_receivers: MinReceivers,
     spliced: Mutex<Option<Weak<Buffer>>>,
     is_spliced: AtomicBool,
@@ -57,50 +58,52 @@ pub(crate) struct InboundShared {
 #[derive(Default)]
 pub(crate) struct InState {
     pub(crate) log: Option<ReceiveLog>,
-    /// The connection and the id under which data comes now; none while suspended.
+    /// The connection and the wire id under which data arrives; `None` while suspended.
     pub(crate) wire: Option<(u64, WireId)>,
-    /// When the writer counts as gone, while no connection brings its data. Each lost connection sets a new deadline; one
-    /// that another worker still waits for is void then.
+    /// The deadline after which the writer counts as gone, while no connection brings its data. Each lost
+    /// connection sets a new deadline, which makes one that another worker still waits for void.
     pub(crate) gone_at: Option<Nanos>,
     pub(crate) ending: Option<Ending>,
     pub(crate) ending_told: bool,
-    /// The connection over which it goes on once the old one has given its landing end back.
+    /// The connection over which the subscription resumes once the old one has returned the ring receiver.
     pub(crate) resume_on: Option<u64>,
-    /// Unsubscribed by the application, or over.
+    /// The application has unsubscribed, or the subscription is over.
     pub(crate) done: bool,
-    /// The application's threads may land what is followed (`crate::rin`). Not without a connection.
+    /// Whether application threads may land data from mapped memory (`crate::rin`). Always false without a
+    /// connection.
     pub(crate) looked_at: bool,
 }
 
-/// The log of a subscription that was answered.
+/// The log of an accepted subscription.
 pub(crate) struct ReceiveLog {
     pub(crate) log: Log,
     pub(crate) credit: Inbound,
-    /// The landing end while no connection has it.
+    /// The ring receiver while no connection has it.
     pub(crate) receiver: Option<RingReceiver>,
-    /// Tell as landed only what was given back (`SubscribeOptions::confirm_consumed`).
+    /// Report only released bytes as landed (`ConfirmMode::OnConsume`).
     pub(crate) confirm_consumed: bool,
-    /// The sender keeps what is not given back when the connection is gone: the subscription has a name and a time.
+    /// Whether the sender holds unreleased bytes while the connection is gone: the subscription is durable.
     pub(crate) place_kept: bool,
-    /// The most that one view shows (`SubscribeOptions::max_view_bytes`).
+    /// The most bytes of one view (`SubscribeOptions::max_view_bytes`).
     pub(crate) max_view_bytes: u64,
-    /// Where it has no ring of its own, but a share of a budget while there is data for it.
+    /// The share of a budget, for a subscription that has a ring only while there is data.
     pub(crate) allocation: Option<CreditAllocation>,
-    /// What the application says of what it handed on (`SubscribeOptions::relays`).
+    /// What the application reports of forwarded data (`ConfirmMode::Relayed`).
     relayed: Option<Relayed>,
     hold: Option<Hold>,
-    /// What is kept until enough receivers have it (`SubscribeOptions::min_receivers`).
+    /// Holds data until enough receivers have it (`SubscribeOptions::min_receivers`).
     pub(crate) kept: Option<Hold>,
-    /// It has everything from here on.
+    /// The subscription has every byte from here on.
     pub(crate) covered_from: Position,
     consumed: Position,
     read: Position,
     pins: Vec<Position>,
-    /// Who reads it alone now, and how far that gave it back: `consumed` and `read` follow when somebody looks.
+    /// The cursor of the reader that reads the subscription alone. `consumed` and `read` catch up with it on
+    /// demand.
     reader: Option<Arc<LazyCursor>>,
 }
 
-/// How far what an application handed on is confirmed.
+/// Up to where forwarded data is confirmed.
 #[derive(Debug, Clone, Copy)]
 struct Relayed {
     delivered: Position,
@@ -108,28 +111,28 @@ struct Relayed {
     coverage: Coverage,
 }
 
-/// How a subscription ends, told after all of its data.
+/// How a subscription ends. The end is reported after all data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
     End(End),
-    /// The writer was restarted: its log is another one.
+    /// The writer was restarted and has another log.
     Restarted(Epoch),
     Refused(RefusedError),
 }
 
-/// What a thread of the application's landed itself.
+/// Data that an application thread landed itself.
 pub(crate) enum Followed {
     Data {
         view: View,
         epoch: Epoch,
-        /// It is not all that there is.
+        /// Whether there is more.
         more: bool,
     },
     Other(Item),
 }
 
 impl Followed {
-    /// How many bytes it brings.
+    /// Returns the number of bytes in it.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Data { view, .. } => view.len(),
@@ -138,7 +141,7 @@ impl Followed {
     }
 }
 
-/// The next thing that a subscription has to tell, in order.
+/// The next thing that a subscription reports, in order.
 pub(crate) enum Item {
     /// A range of whole deliveries.
     Data(Position, Position),
@@ -188,11 +191,12 @@ impl InboundShared {
         lock(&self.spliced).as_ref().and_then(Weak::upgrade)
     }
 
-    /// From now on the buffer's subscribers hold the ring. The application holds only what was not told yet: ranges
-    /// go out before they are complete, so the subscribers alone could let more than a ring arrive between two calls.
+    /// Hands the ring over to the subscribers of `buffer`. The application holds only what was not reported
+    /// yet: ranges are forwarded before they are complete, so without this hold the subscribers alone could
+    /// let more than one ring of data arrive between two calls.
     pub(crate) fn splice_to(&self, buffer: &Arc<Buffer>) -> bool {
         let mut spliced = lock(&self.spliced);
-        // The subscribers of a buffer that was destroyed may still read it.
+        // Subscribers of a destroyed buffer may still read the ring.
         if spliced.as_ref().and_then(Weak::upgrade).is_some_and(|old| !old.is_removed()) {
             return false;
         }
@@ -200,7 +204,8 @@ impl InboundShared {
         self.is_spliced.store(true, Ordering::Release);
         drop(spliced);
         let mut state = lock(&self.state);
-        // Left meanwhile: who left it may have looked for its buffer before there was one, and nobody else ends that.
+        // The subscription may have been left meanwhile. The leaving thread may have looked for the buffer
+        // before the splice stored it, and no other thread would end the buffer.
         if state.done || state.log.as_ref().is_some_and(ReceiveLog::is_read_alone) {
             drop(state);
             self.is_spliced.store(false, Ordering::Release);
@@ -217,7 +222,8 @@ impl InboundShared {
         drop(state);
         match wire {
             Some((conn, _)) => self.inner.workers[self.inner.worker_of(conn)].mark(self.slot),
-            // The connection may have gone while this was nobody else's, and then its writer is away from now on.
+            // The connection may have gone while the subscription was not spliced; the writer's absence
+            // starts now.
             None => self.resume(self.rin.upgrade().map(|rin| rin.conn().id)),
         }
         if buffer.log().is_some() {
@@ -229,7 +235,7 @@ impl InboundShared {
             Some(Ending::Restarted(_) | Ending::Refused(_)) => buffer.set_end(End::Gone(boundary)),
         }
         if buffer.ended() {
-            // Without a subscriber no other event tells the end.
+            // Without a subscriber no other event reports the end.
             self.inner.workers[0].send(Command::Reap(buffer.clone()));
         }
         true
@@ -239,12 +245,12 @@ impl InboundShared {
         self.spliced_to().is_some_and(|spliced| std::ptr::eq(&raw const *spliced, buffer))
     }
 
-    /// A subscriber downstream moved on: perhaps there is credit to give upstream.
+    /// Handles progress of a downstream subscriber, which may allow credit upstream.
     pub(crate) fn on_downstream_progress(&self, buffer: &Buffer) {
         let state = lock(&self.state);
         let Some(in_log) = &state.log else { return };
         if buffer.ended() && !self.is_spliced_to(buffer) {
-            // The last subscribers of a destroyed buffer hold the ring, and confirm nothing any more.
+            // The last subscribers of a destroyed buffer hold the ring, but confirm nothing any more.
             if let Some((conn, _)) = state.wire {
                 self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
             }
@@ -261,11 +267,13 @@ impl InboundShared {
         }
     }
 
-    /// The next thing to tell; moves `read` past it. Data stays until it is given back.
+    /// Returns the next thing to report and moves `read` past it. Data stays in the ring until it is
+    /// released.
     pub(crate) fn next_item(&self, pin: bool) -> Option<Item> {
         let mut state = lock(&self.state);
         if state.done {
-            // What was not read when it was unsubscribed is gone; the next subscription has the buffer's name now.
+            // Unread data of an unsubscribed subscription is dropped; the next subscription owns the buffer's
+            // name.
             return None;
         }
         let (spliced, wire, ending) = (self.is_spliced(), state.wire, state.ending.is_some());
@@ -275,7 +283,8 @@ impl InboundShared {
             }
             let consumed = in_log.consumed;
             if let Some(item) = in_log.next_item(pin, spliced) {
-                // Reading a hole, or what is copied out anyway, gives it back. A spliced one is told by the worker.
+                // Reading a hole releases it, and so does reading a payload that is copied out anyway. The
+                // worker reports progress of a spliced subscription.
                 let gave = in_log.consumed != consumed && !spliced;
                 let calls = if gave { in_log.look_drained() } else { Calls::default() };
                 let due = gave && (ending || in_log.credit_due());
@@ -302,7 +311,8 @@ impl InboundShared {
         Some(Item::Ending(ending))
     }
 
-    /// Lands what its ring has, and takes the next thing to tell. With nothing: the ring, to look at.
+    /// Lands what the ring has and takes the next thing to report. Without either, returns the ring to wait
+    /// on.
     #[inline]
     pub(crate) fn follow(&self) -> (Option<Followed>, Option<Ring>) {
         let mut state = lock(&self.state);
@@ -331,7 +341,7 @@ impl InboundShared {
         (taken, None)
     }
 
-    /// Whether [`InboundShared::next_item`] would tell something.
+    /// Returns whether [`InboundShared::next_item`] would return something.
     pub(crate) fn has_item(&self) -> bool {
         let mut state = lock(&self.state);
         if state.done {
@@ -347,12 +357,12 @@ impl InboundShared {
         state.ending.is_some() && !state.ending_told
     }
 
-    /// Whether the application has heard its end: the same buffer can be subscribed to again.
+    /// Returns whether the application has received the end. The same buffer can be subscribed to again then.
     pub(crate) fn is_over(&self) -> bool {
         lock(&self.state).ending_told
     }
 
-    /// Whether it is over and everything of it was given back.
+    /// Returns whether the subscription is over and all of its data was released.
     pub(crate) fn is_finished(&self) -> bool {
         let mut state = lock(&self.state);
         if let Some(in_log) = &mut state.log {
@@ -368,7 +378,7 @@ impl InboundShared {
         state.ending_told && given_back
     }
 
-    /// Gives back `size` bytes, oldest first (`data_consumed`).
+    /// Releases `size` bytes, oldest first (`data_consumed`).
     pub(crate) fn consume(&self, size: u64) -> Result<(), RecvError> {
         self.update(|in_log| {
             let boundary = in_log.reached();
@@ -392,24 +402,25 @@ impl InboundShared {
         .unwrap_or(Err(RecvError::NotSubscribed(self.bid)))
     }
 
-    /// The sender waits until these are confirmed: so do those who have to confirm them.
+    /// Passes on that the sender waits for these confirmations.
     pub(crate) fn want_confirmed(self: &Arc<Self>, [_, delivered, consumed]: [Position; 3]) {
         if delivered.max(consumed) == 0 {
             return;
         }
         if let Some(buffer) = self.spliced_to() {
-            // What is to be delivered must have landed with those that hand it on, which they tell with it.
+            // Delivery requires that the data has landed at the relays downstream, which report that in the
+            // same message.
             buffer.want([0, delivered, consumed]);
         } else if let (ConfirmMode::Relayed, Some(rin)) = (self.options.confirm, self.rin.upgrade()) {
             rin.tell_of(self, InEvent::Asked { bid: self.bid, delivered, consumed });
         }
     }
 
-    /// What was handed on is confirmed so far. False if the subscription is none that relays.
+    /// Records how far forwarded data is confirmed. Returns false if the subscription does not relay.
     pub(crate) fn confirm(&self, delivered: Position, consumed: Position, coverage: Coverage) -> bool {
         let confirm = |in_log: &mut ReceiveLog| {
             let told = in_log.relayed.as_mut()?;
-            // Positions never go back; the count is that of the positions told with it.
+            // Positions never go back. The coverage belongs to the positions that came with it.
             told.delivered = told.delivered.max(delivered);
             told.consumed = told.consumed.max(consumed);
             told.coverage = coverage;
@@ -418,7 +429,7 @@ impl InboundShared {
         self.update(confirm).flatten().is_some()
     }
 
-    /// A view is no more.
+    /// Removes the pin of a dropped view.
     #[inline]
     pub(crate) fn unpin(&self, at: Position, consume_to: Option<Position>) {
         self.update(|in_log| {
@@ -451,7 +462,7 @@ impl InboundShared {
         Some(result)
     }
 
-    /// Has the worker send the credit that is due.
+    /// Asks the worker to send the credit that is due.
     #[inline]
     fn tell_worker(&self, due: bool, wire: Option<(u64, WireId)>) {
         if let (true, Some((conn, _))) = (due, wire) {
@@ -459,12 +470,13 @@ impl InboundShared {
         }
     }
 
-    /// Everything received and not given back, pinned.
+    /// Returns a pinned view of all received bytes that were not released.
     pub(crate) fn buf_ref(&self) -> Option<(View, Epoch, Position)> {
         let mut state = lock(&self.state);
         let in_log = state.log.as_mut()?;
         in_log.catch_up();
-        // Nothing is kept in place for the application where it holds for itself only what was not told yet.
+        // In a spliced subscription the application's hold covers only what was not reported yet, so nothing
+        // stays in place for it.
         in_log.hold.as_ref().filter(|_| !self.is_spliced())?;
         let ring = &in_log.log.ring;
         let (mut from, mut to) = (in_log.consumed, ring.boundary());
@@ -482,7 +494,7 @@ impl InboundShared {
 }
 
 impl InState {
-    /// No connection brings anything any more.
+    /// Marks the subscription as suspended: no connection brings data.
     pub(crate) fn disconnect(&mut self) {
         self.wire = None;
         self.looked_at = false;
@@ -491,7 +503,8 @@ impl InState {
         }
     }
 
-    /// The connection over which it goes on now, if it only waited for its application.
+    /// Returns the connection over which the subscription resumes, if it only waited for the application to
+    /// release data.
     fn resumes(&mut self) -> Option<u64> {
         if self.resume_on.is_none() || self.wire.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! What a listener shares with its worker.
+//! The state that a listener shares with its worker.
 
 use std::sync::Arc;
 
@@ -12,31 +12,32 @@ use crate::proto::CloseCode;
 type ConnCallback = dyn FnMut(Arc<ConnShared>) + Send;
 type ForeignCallback = dyn FnMut(&ForeignConnection) + Send;
 
-/// A connection that ended before the application could have it, and why. See
+/// A connection that ended before the application could accept it. See
 /// [`Listener::set_foreign_conn_cb`](crate::Listener::set_foreign_conn_cb).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignConnection {
-    /// Where it came from.
+    /// The peer's address.
     pub peer: String,
-    /// Why it ended.
+    /// Why the connection ended.
     pub reason: ForeignReason,
-    /// The same for people.
+    /// The reason as text.
     pub why: String,
 }
 
-/// Why a connection ended before it was taken.
+/// Why a connection ended before it was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForeignReason {
-    /// What it sent is not this protocol.
+    /// The peer's bytes are not this protocol.
     Protocol,
-    /// It speaks no version that this end speaks.
+    /// The peer speaks no version that this end speaks.
     Version,
-    /// It said nothing within `session.handshake_timeout_ms`.
+    /// The peer sent nothing within `session.handshake_timeout_ms`.
     Silent,
-    /// It went before it had said anything whole: a probe, or a network that failed.
+    /// The peer closed before its first complete message: a probe, or a failed network.
     Left,
-    /// There was no place for it: `limits.max_connections`, descriptors, or too many that wait to be taken.
+    /// There was no room: `limits.max_connections`, descriptors, or too many connections that wait to be
+    /// accepted.
     Limit,
 }
 
@@ -44,7 +45,7 @@ impl ForeignReason {
     /// Every reason.
     pub const ALL: [Self; 5] = [Self::Protocol, Self::Version, Self::Silent, Self::Left, Self::Limit];
 
-    /// One word, for logs and metrics.
+    /// Returns one word for logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Protocol => "protocol",
@@ -84,17 +85,17 @@ pub(crate) struct ListenerShared {
 }
 
 impl ListenerShared {
-    /// `backlog`: how many connections may wait to be accepted.
+    /// Creates a listener. `backlog`: the number of connections that may wait to be accepted.
     pub(crate) fn new(id: u64, backlog: usize) -> Self {
         let waiting = EventQueue::new(backlog);
         Self { id, callback: Callback::default(), strangers: Callback::default(), waiting }
     }
 
-    /// A connection whose hello was read: calls the callback, or queues the connection for
+    /// Offers a connection whose HELLO was read: calls the callback, or queues the connection for
     /// [`Listener::accept`](crate::Listener::accept). Returns the connection if the queue is full.
     pub(crate) fn offer(&self, conn: Arc<ConnShared>) -> Option<Arc<ConnShared>> {
         let Err(conn) = self.call(conn) else { return None };
-        // A callback that was set since has taken the connections that waited, or takes them after this.
+        // A callback that was set meanwhile has taken the queued connections, or takes them after this.
         match self.waiting.push_unless(conn, || self.callback.is_set()) {
             Ok(()) => None,
             Err(NotQueued::Refused(conn)) => self.offer(conn),
@@ -102,10 +103,10 @@ impl ListenerShared {
         }
     }
 
-    /// A connection ended before it was offered.
+    /// Reports a connection that ended before it was offered.
     pub(crate) fn turned_away(&self, peer: &str, reason: ForeignReason, why: &str) {
         let stranger = ForeignConnection { peer: peer.to_owned(), reason, why: why.to_owned() };
-        // Nobody asked to hear of it, or the callback panicked, which was told.
+        // Either there is no callback, or the callback panicked, which was reported.
         let _ = self.strangers.run(stranger, |callback, stranger| callback(&stranger));
     }
 

@@ -1,7 +1,7 @@
-//! The right to look at the rings that a worker follows, which the worker gives to threads of the application.
+//! The permission to poll the rings that a worker follows, which the worker gives to application threads.
 //!
-//! Where a worker spins (`shm.busy_poll_us`), threads that receive look at the rings themselves between two turns of the
-//! worker (`crate::rin`).
+//! While a worker busy-polls (`shm.busy_poll_us`), receiving threads poll the rings themselves between two
+//! turns of the worker (`crate::rin`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -10,48 +10,49 @@ use super::{InboundShared, RInShared, WorkerShared};
 use crate::lock::lock;
 use crate::types::Nanos;
 
-/// Looks between two glances at the clock, and how many of them a delivery counts for.
+/// Polls between two reads of the clock, and the polls that one delivery counts for.
 const LOOKS: u32 = 512;
 pub(crate) const TAKEN: u32 = 32;
-/// The worker's next turn is due so long after the last.
+/// The time between two turns of the worker.
 const TURN_PERIOD: Nanos = 50_000;
-/// So many bytes at a time are few, and so long a reader waits for more at most: longer where a long wait brings many, so
-/// that a writer is not held up by being looked at, and what comes one by one does not wait. A stream of 64 bytes is a third
-/// to three quarters faster than where 4 KiB were many, and 128 pauses the most.
+/// The bytes that count as few, and the most pauses that a reader makes to let more arrive. The pauses are
+/// longer where a long wait brings many bytes, so that polling does not hold a writer up, and single
+/// deliveries do not wait. A stream of 64 bytes is a third to three quarters faster than with 4 KiB and 128
+/// pauses as the limits.
 const FEW_BYTES: usize = 16 << 10;
 const MOST_PAUSES: u32 = 32;
 const STREAM_BYTES: usize = 512;
 const MOST_PAUSES_OF_STREAMS: u32 = 512;
-/// What brings less for each pause is no stream that is worth a long wait.
+/// A stream that brings fewer bytes for each pause is not worth a long wait.
 const STREAM_BYTES_PER_PAUSE: usize = STREAM_BYTES / MOST_PAUSES as usize;
-/// More rings of one rIn are the worker's alone to look at.
+/// With more rings, only the worker polls an rIn's rings.
 pub(crate) const MOST_RINGS: usize = 8;
 
-/// How long others may look at rings that a worker follows.
+/// How long application threads may poll the rings that a worker follows.
 #[derive(Default)]
 pub(crate) struct Looks {
     left: AtomicU32,
     /// In the worker's time.
     until: AtomicU64,
-    /// Something came since the worker asked last.
+    /// Whether anything was taken since the worker last asked.
     took: AtomicBool,
-    /// How long a reader waits before it looks again, since there was a little each time it did.
+    /// The pauses of a reader before its next poll, since earlier polls brought little.
     pauses: AtomicU32,
 }
 
 impl Looks {
-    /// After a turn at `now`: whether others may look until the next.
+    /// Sets, after a turn at `now`, whether application threads may poll until the next.
     pub(crate) fn allow(&self, now: Nanos, allow: bool) {
         self.until.store(if allow { now + TURN_PERIOD } else { 0 }, Ordering::Relaxed);
         self.left.store(if allow { LOOKS } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Whether somebody took anything since the last time.
+    /// Returns whether anything was taken since the last call.
     pub(crate) fn take_took(&self) -> bool {
         self.took.load(Ordering::Relaxed) && self.took.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether there may be so many more looks. Several threads may count at the same time, and lose some.
+    /// Returns whether so many more polls are allowed. Concurrent threads may lose some counts.
     pub(crate) fn spend(&self, looks: u32, now: impl FnOnce() -> Nanos) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left >= looks {
@@ -66,8 +67,9 @@ impl Looks {
         again
     }
 
-    /// A reader that is as fast as its writer would take a few bytes each time, and each look takes the line that the writer
-    /// is to write next from its cache: it lets more come. `found`: bytes that were there at the first look.
+    /// Adapts the pauses of a reader. A reader as fast as its writer would take a few bytes each time, and
+    /// each poll takes the cache line that the writer writes next; pauses let more arrive. `found`: the bytes
+    /// at the first poll.
     pub(crate) fn pace(&self, found: Option<usize>) {
         let pauses = self.pauses.load(Ordering::Relaxed);
         let next = match found {
@@ -88,7 +90,7 @@ impl Looks {
         self.pauses.load(Ordering::Relaxed)
     }
 
-    /// Somebody took something.
+    /// Records that data was taken.
     pub(crate) fn took(&self) {
         self.took.store(true, Ordering::Relaxed);
     }
@@ -99,14 +101,14 @@ impl Looks {
 }
 
 impl WorkerShared {
-    /// Whether an application's thread may look at what the worker follows: it does the worker's work otherwise, while the
-    /// worker's own thread is parked, and there is none.
+    /// Returns whether an application thread may poll in the worker's place. The worker's own thread is then
+    /// parked, and there is no other work that the application thread would have to do.
     pub(crate) fn may_be_looked_past(&self) -> bool {
         self.looks.are_allowed() && self.token.is_parked() && !self.has_work()
     }
 }
 
-/// What of an rIn is looked at so.
+/// The rings of an rIn that application threads poll.
 #[derive(Clone, Default)]
 pub(crate) struct Sights {
     worker: usize,
@@ -126,7 +128,7 @@ impl Sights {
         self.worker
     }
 
-    /// Whether they are the same, and not only alike.
+    /// Returns whether both are the same set, not only equal.
     pub(crate) fn are(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inbounds, &other.inbounds)
     }
@@ -137,7 +139,7 @@ impl Sights {
 }
 
 impl RInShared {
-    /// The ring of this subscription is one that a worker follows.
+    /// Adds a subscription whose ring a worker follows.
     pub(crate) fn look_at(&self, inbound: &Arc<InboundShared>, worker: usize) {
         let mut queue = lock(&self.queue);
         let mut inbounds = queue.sights.without(inbound);
@@ -147,7 +149,7 @@ impl RInShared {
         queue.sights = Sights { worker, inbounds: inbounds.into() };
     }
 
-    /// It is this rIn's no more.
+    /// Removes a subscription.
     pub(crate) fn look_away(&self, inbound: &Arc<InboundShared>) {
         let mut queue = lock(&self.queue);
         if !queue.sights.is_empty() {
@@ -160,7 +162,7 @@ impl RInShared {
 mod tests {
     use super::*;
 
-    /// The pauses after so many looks that each found so many bytes.
+    /// Returns the pauses after so many polls that each found so many bytes.
     fn pauses_after(found: impl IntoIterator<Item = Option<usize>>) -> u32 {
         let looks = Looks::default();
         found.into_iter().for_each(|found| looks.pace(found));

@@ -1,9 +1,9 @@
-//! The least number of receivers for whom a log that is handed on may be confirmed.
+//! The least number of receivers for which a forwarded log may be confirmed.
 //!
 //! ```text
 //!      reached                head            fewer receivers than the least:
-//!  ───────┼────────────────────┼──▶           nothing more is confirmed than was, and the ring keeps all from there on,
-//!         └ kept for those who come ┘         so that whoever comes, or comes back, finds it; its writer waits for room
+//!  ───────┼────────────────────┼──▶           nothing more is confirmed, and the ring holds the rest,
+//!         └ held for new receivers ─┘         so that a joining or resuming receiver finds it
 //! ```
 
 use std::sync::Mutex;
@@ -12,11 +12,11 @@ use crate::lock::lock;
 use crate::state::Confirmed;
 use crate::types::Position;
 
-/// See [the module](self).
+/// The least number of receivers of a subscription, see [the module](self).
 #[derive(Debug, Default)]
 pub(crate) struct MinReceivers {
     receivers: u32,
-    /// How far the log was delivered and consumed while there were enough.
+    /// How far the log was delivered and consumed while there were enough receivers.
     reached: Mutex<[Position; 2]>,
 }
 
@@ -25,17 +25,17 @@ impl MinReceivers {
         Self { receivers, reached: Mutex::default() }
     }
 
-    /// The least number; 0: there is none.
+    /// Returns the least number; 0: there is none.
     pub(crate) fn receivers(&self) -> u32 {
         self.receivers
     }
 
-    /// Whether there is a least.
+    /// Returns whether there is a least number.
     pub(crate) fn is_any(&self) -> bool {
         self.receivers > 0
     }
 
-    /// What may be said of a log that is confirmed so far.
+    /// Limits the confirmed positions of a log to what may be reported.
     pub(crate) fn settle(&self, mut confirmed: Confirmed) -> Confirmed {
         if !self.is_any() {
             return confirmed;

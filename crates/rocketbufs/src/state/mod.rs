@@ -1,4 +1,4 @@
-//! What the application's handles and the workers share.
+//! The state that the application's handles and the workers share.
 //!
 //! ```text
 //!   Context   Conn   Listener   ROut                 RIn              handles of the application
@@ -10,7 +10,7 @@
 //!   WorkerShared ◀── commands, marks, wake-ups ── all of the above
 //! ```
 //!
-//! Nothing here does I/O, and nothing here knows a handle: callbacks of the application are closures over what is here.
+//! This layer does no I/O and knows no handle: callbacks of the application are closures over its state.
 
 mod budget;
 mod buffer;

@@ -1,10 +1,11 @@
-//! Telling the application once that a buffer's subscribers have moved on far enough: for a writer that must not wait.
+//! Notifies the application once when a buffer's subscribers have progressed far enough, for a writer that
+//! must not wait.
 //!
 //! ```text
 //!   writer                              worker
 //!   append → Full (the ring says so)    a subscriber's positions move, the ring grants
 //!   what = Room, armed                  ── full ──
-//!   ── full ──                          armed? (lock) reached? → disarm, tell Progress
+//!   ── full ──                          armed? (lock) reached? → disarm, report Progress
 //!   (lock) reached already? → the same
 //! ```
 
@@ -17,26 +18,27 @@ use crate::lock::lock;
 use crate::state::{Buffer, Command};
 use crate::types::Position;
 
-/// What [`OutBuffer::notify_progress`](crate::OutBuffer::notify_progress) waits for.
+/// The condition that [`OutBuffer::notify_progress`](crate::OutBuffer::notify_progress) waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// Room for what was refused last with [`SegmentError::Full`](crate::SegmentError::Full).
+    /// Room for the segment that [`SegmentError::Full`](crate::SegmentError::Full) refused last.
     Room,
-    /// Every subscriber present has given back everything below this position.
+    /// Every present subscriber has released everything below this position.
     Consumed(Position),
 }
 
-/// Whether somebody is to be told, and of what.
+/// The condition that the application waits for, if any.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressWatch {
-    /// Whether there is something, for those who only look. Written under the lock.
+    /// Lock-free mirror of `what.is_some()`. Written under the lock.
     armed: NotifyFlag,
     what: Mutex<Option<Progress>>,
 }
 
 impl Buffer {
-    /// Tells [`OutEvent::Progress`](crate::OutEvent::Progress) once `what` is so, now or later. The last word counts.
+    /// Reports [`OutEvent::Progress`](crate::OutEvent::Progress) once `what` is true, now or later. A later
+    /// call replaces an earlier one.
     pub(crate) fn watch_progress(self: &Arc<Self>, what: Progress) {
         let mut watched = lock(&self.watched.what);
         *watched = Some(what);
@@ -49,12 +51,13 @@ impl Buffer {
         self.tell_progress(armed);
     }
 
-    /// Somebody moved on: tells whoever waits for that, on a worker.
+    /// Handles progress of a subscriber: reports a condition that has become true, on a worker.
     pub(crate) fn tell_progress(self: &Arc<Self>, after: Full) {
         if !self.watched.armed.is_armed(after) {
             return;
         }
-        // DurableCursor until it is disarmed: what is asked for meanwhile is neither taken for this nor forgotten with it.
+        // The lock is held until the flag is disarmed: a concurrent request is neither taken for this one nor
+        // lost with it.
         let mut watched = lock(&self.watched.what);
         let Some(what) = *watched else { return };
         let reached = self.ended()

@@ -1,4 +1,4 @@
-//! What a subscription or a buffer remembers of whether its ring moves (`crate::worker`, `idle`).
+//! A subscription's or buffer's record of whether its ring moves (`crate::worker`, `idle`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,16 +9,16 @@ use rocketring::{Armed, NotifyFlag, Ring};
 use super::{Buffer, Command};
 use crate::types::Position;
 
-/// SubscriberTable of [`Rest::place`] besides those of rings at rest, which are greater.
+/// Values of [`Rest::place`] for rings that do not rest. Those of rings at rest are greater.
 pub(crate) const NOWHERE: u64 = 0;
 pub(crate) const MOVING: u64 = 1;
 
-/// What a subscription or a buffer remembers for its worker.
+/// The record of a subscription or buffer for its worker.
 pub(crate) struct Rest {
     pub(crate) place: AtomicU64,
-    /// There is more to give back when what is held has moved.
+    /// Whether there is more memory to release once a hold moves.
     pub(crate) owed: NotifyFlag,
-    /// Of a buffer: its worker is to be told when it moves.
+    /// For a buffer: whether its worker must learn when the buffer moves.
     still: NotifyFlag<Light>,
 }
 
@@ -29,23 +29,24 @@ impl Default for Rest {
 }
 
 impl Rest {
-    /// Whether its worker looks at it now and then.
+    /// Returns whether the worker checks the ring now and then.
     pub(crate) fn is_moving(&self) -> bool {
         self.place.load(Ordering::Relaxed) == MOVING
     }
 
-    /// Whether the worker wants to hear that a hold moved, if it does not for other reasons. The barrier is the hold's, which makes
-    /// one whenever it moves.
+    /// Returns whether the worker must learn of a moved hold, if it does not for other reasons. The hold's
+    /// own barrier, one for each move, orders this load.
     pub(crate) fn is_owed(&self) -> bool {
         self.owed.peek()
     }
 
-    /// Of a ring whose memory does not go back: nobody is told that it moves.
+    /// Stops notifications for a ring whose memory does not go back.
     pub(crate) fn never(&self) {
         self.still.disarm();
     }
 
-    /// The ring's head was still at `head`. Whether it rests; if not its worker goes on to look at it.
+    /// Puts the ring to rest if its head is still at `head`. Returns false if it moved; the worker then
+    /// continues to check it.
     pub(crate) fn begin(&self, ring: &Ring, head: Position) -> bool {
         self.still.arm();
         ring.head() == head || self.still.disarm() != Armed::Yes
@@ -54,16 +55,16 @@ impl Rest {
 
 /// Why a buffer does not rest any more.
 pub(crate) enum Activated {
-    /// The application writes it.
+    /// The application writes the buffer.
     Written(Arc<Buffer>),
-    /// A hold moved, and there is more memory to give back then.
+    /// A hold moved, so that more memory can be released.
     LetGo(Arc<Buffer>),
-    /// It is gone that rested at this place.
+    /// The buffer that rested at this place is gone.
     Gone(u64),
 }
 
 impl Buffer {
-    /// The application has delivered.
+    /// Handles a delivery of the application.
     #[inline]
     pub(crate) fn mark_active(self: &Arc<Self>, delivered: Light) {
         if self.rest.still.take(delivered) {
@@ -71,14 +72,14 @@ impl Buffer {
         }
     }
 
-    /// A hold moved.
+    /// Handles a moved hold.
     pub(crate) fn let_go(self: &Arc<Self>, moved: Full) {
         if self.rest.owed.take(moved) {
             self.notify_activated(Activated::LetGo(self.clone()));
         }
     }
 
-    /// It is gone, and with it what it kept.
+    /// Ends the rest of a buffer that is gone.
     pub(crate) fn end_rest(&self) {
         let place = self.rest.place.load(Ordering::Acquire);
         if place > MOVING {

@@ -1,4 +1,4 @@
-//! What the handles of an rIn share with the worker of its connection.
+//! The state that the handles of an rIn share with the worker of its connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,10 @@ use crate::proto::CloseCode;
 use crate::types::{Bid, Epoch, Position};
 use crate::view::{BufSeg, InView};
 
-/// Notices that wait from which on holes are merged.
+/// The number of waiting notices beyond which holes are merged.
 const MAX_HOLES_WAITING: usize = 1024;
-/// Notices that wait for the event callback of an application that gets its data by callback: it may never set one.
+/// The most notices that wait for the event callback of an application that gets its data by callback: such
+/// an application may never set one.
 const MAX_WAITING_FOR_CALLBACK: usize = 256;
 
 type DataCallback = dyn FnMut(Bid, &BufSeg<'_>) + Send;
@@ -30,14 +31,14 @@ pub(crate) struct RInShared {
     pub(crate) control_cb: Callback<ControlCallback>,
     pub(crate) event_cb: Callback<EventCallback>,
     pub(crate) queue: Mutex<Queue>,
-    /// One [`InReader`](crate::InReader) receives for all.
+    /// Whether one [`InReader`](crate::InReader) receives for all.
     pub(crate) has_reader: AtomicBool,
     pub(crate) arrived: Condvar,
-    /// Readable while something waits in the queue.
+    /// Readable while the queue is not empty.
     pub(crate) readable: Readable,
 }
 
-/// What waits for [`RIn::recv`](crate::RIn::recv).
+/// The queue of [`RIn::recv`](crate::RIn::recv).
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) notices: VecDeque<InEvent>,
@@ -47,17 +48,17 @@ pub(crate) struct Queue {
     pub(crate) waiting: usize,
     /// Bit n: a thread that would otherwise wait here does the work of worker n.
     pub(crate) driven: u64,
-    /// Subscriptions whose rings are looked at by whoever waits here.
+    /// Subscriptions whose rings a waiting thread polls.
     pub(crate) sights: Sights,
 }
 
 impl Queue {
-    /// Whether nothing waits, control messages included.
+    /// Returns whether the queue is empty, control messages included.
     pub(crate) fn is_empty(&self) -> bool {
         self.notices.is_empty() && self.ready.is_empty() && self.control.is_empty()
     }
 
-    /// The next event that is not data of a subscription.
+    /// Returns the next event that is not data of a subscription.
     pub(crate) fn next_notice(&mut self) -> Option<InEvent> {
         self.notices.pop_front().or_else(|| Some(InEvent::Control { message: self.take_control()? }))
     }
@@ -90,12 +91,12 @@ impl RInShared {
     pub(crate) fn all_inbounds(&self) -> Vec<Arc<InboundShared>> {
         let map = self.inbounds.read().unwrap_or_else(|p| p.into_inner());
         let mut all: Vec<_> = map.values().cloned().collect();
-        // In order of ids, so that a simulated run is the same every time.
+        // Ordered by id, so that a simulated run is reproducible.
         all.sort_by_key(|inbound| inbound.bid);
         all
     }
 
-    /// A subscription that is over makes place for another of the same buffer.
+    /// Removes a subscription that is over, so that the same buffer can be subscribed to again.
     pub(crate) fn forget(&self, inbound: &Arc<InboundShared>) {
         self.make_place(inbound);
         self.look_away(inbound);
@@ -108,13 +109,13 @@ impl RInShared {
         }
     }
 
-    /// Something happened to a subscription that its application should know of: runs the callbacks, or queues it.
+    /// Handles news of a subscription for its application: runs the callbacks, or queues the subscription.
     /// Called on the worker that owns the connection.
     pub(crate) fn on_news(self: &Arc<Self>, inbound: &Arc<InboundShared>) {
         if self.data_cb.is_set() {
             self.run_callbacks(inbound);
         } else if inbound.is_spliced() {
-            // Its data is the subscribers'; the application hears only of its end.
+            // The data is for the subscribers; the application receives only the end.
             while let Some(item) = inbound.next_item(false) {
                 if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
                     self.tell_item(inbound, item);
@@ -154,7 +155,7 @@ impl RInShared {
         self.tell_of(inbound, event_of(inbound.bid, item));
     }
 
-    /// A subscription of which nothing is left to hear or to give back makes place.
+    /// Removes a subscription of which nothing is left to report or to release.
     pub(crate) fn forget_if_over(&self, inbound: &Arc<InboundShared>) {
         if inbound.is_finished() {
             self.forget(inbound);
@@ -170,7 +171,7 @@ impl RInShared {
         self.signal(&queue);
     }
 
-    /// Tells an event: by callback, or in the queue of [`RIn::recv`].
+    /// Reports an event by callback, or in the queue of [`RIn::recv`].
     pub(crate) fn tell(&self, event: InEvent) {
         self.run_event_backlog();
         let event = match self.event_cb.run(event, |callback, event| callback(event)) {
@@ -187,14 +188,14 @@ impl RInShared {
         let may_be_deaf = self.data_cb.is_set();
         queue.push_notice(notice, if may_be_deaf { MAX_WAITING_FOR_CALLBACK } else { MAX_HOLES_WAITING });
         while may_be_deaf && queue.notices.len() > MAX_WAITING_FOR_CALLBACK {
-            // The newest say most: how it is now.
+            // The newest notices say most about the present state.
             queue.notices.pop_front();
         }
         self.signal(queue);
     }
 
-    /// The same for an event of a subscription, unless that was left meanwhile. One that is over has made place when its
-    /// application hears so.
+    /// Reports an event of a subscription, unless the application has unsubscribed. A subscription that is
+    /// over is removed before its application learns of the end.
     pub(crate) fn tell_of(&self, inbound: &Arc<InboundShared>, event: InEvent) {
         self.run_event_backlog();
         let is_left = || lock(&inbound.state).done;
@@ -212,8 +213,8 @@ impl RInShared {
             }
             Err(event) => event,
         };
-        // Under the lock under which `RIn::unsubscribe` takes back what waits: either that finds this event, or this sees
-        // that the subscription was left.
+        // Under the lock under which `RIn::unsubscribe` removes waiting events: either that call finds this
+        // event, or this thread sees that the application has unsubscribed.
         let mut queue = lock(&self.queue);
         if is_left() {
             return;
@@ -226,14 +227,16 @@ impl RInShared {
         self.forget_if_over(inbound);
     }
 
-    /// Takes back what waits of a buffer's subscription: its next one must not be taken for it.
+    /// Removes waiting events of a buffer's subscription, so that they are not taken for those of its next
+    /// one.
     pub(crate) fn untell(&self, bid: Bid) {
         let mut queue = lock(&self.queue);
         queue.notices.retain(|notice| notice.bid() != Some(bid));
         self.settle(&queue);
     }
 
-    /// After a callback that panicked nobody knows what its application saw: its connection ends, others go on.
+    /// Closes the connection after a panicked callback, since its effects on the application are unknown.
+    /// Other connections continue.
     fn panicked(&self, ran: Ran) -> bool {
         if ran == Ran::Panicked {
             let (conn, code) = (self.conn(), CloseCode::Normal);
@@ -246,7 +249,8 @@ impl RInShared {
         if queue.waiting > 0 {
             self.arrived.notify_all();
         }
-        // It may sleep there, while this comes from another worker. Costs a fence where it comes from that one.
+        // The thread may sleep there while this news comes from another worker. If it comes from the same
+        // worker, the wake-up costs a fence.
         let mut driven = queue.driven;
         while driven != 0 {
             self.inner.workers[driven.trailing_zeros() as usize].token.wake();
@@ -255,14 +259,14 @@ impl RInShared {
         self.readable.raise();
     }
 
-    /// Wakes those who wait, though nothing came.
+    /// Wakes waiting threads without news.
     pub(crate) fn look_again(&self) {
         let queue = lock(&self.queue);
         self.arrived.notify_all();
         drop(queue);
     }
 
-    /// The worker of the connection, if a thread that waits may do its work.
+    /// Returns the worker of the connection, if a waiting thread may do its work.
     pub(crate) fn worker_to_drive(&self) -> Option<&WorkerShared> {
         if !self.inner.may_drive() {
             return None;
@@ -276,7 +280,8 @@ impl RInShared {
         }
     }
 
-    /// An application's control message: to the callback, or queued for [`RIn::recv`](crate::RIn::recv). False if too many wait.
+    /// Gives an application's control message to the callback, or queues it for
+    /// [`RIn::recv`](crate::RIn::recv). Returns false if too many wait.
     pub(crate) fn on_control(&self, message: Vec<u8>) -> bool {
         self.run_control_backlog();
         let told = self.control_cb.run(message, |callback, message| callback(&message));
@@ -300,7 +305,7 @@ impl RInShared {
 }
 
 impl RInShared {
-    /// Gives the event callback what came before it was set, in order. Called on a worker.
+    /// Gives the event callback the events from before it was set, in order. Called on a worker.
     pub(crate) fn run_event_backlog(&self) {
         while self.event_cb.is_set() {
             let Some(event) = lock(&self.queue).notices.pop_front() else { return };
@@ -310,8 +315,8 @@ impl RInShared {
         }
     }
 
-    /// Gives the callback what came before it was set: a connection may speak before the application that was given
-    /// it has set its callbacks. Called on the worker that owns the connection, so that the order stays.
+    /// Gives the callback the messages from before it was set: a connection may send before the application that
+    /// accepted it has set its callbacks. Called on the worker that owns the connection, which keeps the order.
     pub(crate) fn run_control_backlog(&self) {
         while self.control_cb.is_set() {
             let Some(message) = lock(&self.queue).take_control() else { return };
@@ -324,8 +329,8 @@ impl RInShared {
 }
 
 impl Queue {
-    /// Holes are merged with the last one of their buffer where too many wait for somebody who does not listen: a
-    /// sender that tells of one after the other costs no memory.
+    /// Queues a notice. A hole is merged with the last one of its buffer if too many notices wait for an
+    /// application that does not read them, so a sender of many holes costs no memory.
     fn push_notice(&mut self, notice: InEvent, most: usize) {
         if self.notices.len() >= most
             && let InEvent::Lost { bid, to, .. } = &notice
@@ -347,7 +352,7 @@ impl Queue {
     }
 }
 
-/// A range of a subscription's ring, and the log that it belongs to.
+/// Creates the view of a range of a subscription's ring, and returns it with the log's epoch.
 pub(crate) fn view_of(
     inbound: &InboundShared,
     from: Position,

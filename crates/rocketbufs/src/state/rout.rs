@@ -1,4 +1,4 @@
-//! What the handles of an rOut share with the workers.
+//! The state that the handles of an rOut share with the workers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,34 +24,34 @@ pub(crate) struct ROutShared {
     pub(crate) buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
     pub(crate) conns: Mutex<HashSet<u64>>,
     pub(crate) kept: DurableSlots,
-    /// What the buffers that are gone had received, delivered and dropped.
+    /// The received, delivered and dropped bytes of destroyed buffers.
     pub(crate) past: Mutex<Traffic>,
     pub(crate) data_out_cb: Callback<DataOutCallback>,
     pub(crate) control_cb: Callback<ControlCallback>,
     pub(crate) event_cb: Callback<EventCallback>,
     pub(crate) progress_cb: Callback<ProgressCallback>,
-    /// Events that no callback takes.
+    /// Events without a callback.
     pub(crate) events: EventQueue<OutEvent>,
-    /// Events that had to make room in it for newer ones.
+    /// The number of events that made room for newer ones.
     missed: AtomicU64,
-    /// The application reads the queue: what it did not ask for by a callback comes there too.
+    /// The application reads the queue, so events that no callback takes go there too.
     reads_events: AtomicBool,
     control_backlog: Mutex<ControlBacklog>,
 }
 
-/// A control message, and the connection that it came over.
+/// A control message and its connection.
 type ControlMessage = (Arc<ConnShared>, Vec<u8>);
 
-/// Control messages that came before the application took them.
+/// Control messages that arrived before the application takes them.
 #[derive(Default)]
 struct ControlBacklog {
-    /// One queue for each worker, so that each connection's messages stay in order.
+    /// One queue for each worker, which keeps the order of each connection's messages.
     queues: Vec<VecDeque<ControlMessage>>,
-    /// What the messages count in the limit.
+    /// The sum of the messages' costs in the limit.
     cost: usize,
 }
 
-/// What a waiting control message costs beside its bytes.
+/// The cost of a waiting control message besides its bytes.
 const MESSAGE_COST: usize = 64;
 
 /// The most events that wait for [`ROut::recv_event`](crate::ROut::recv_event).
@@ -90,7 +90,7 @@ impl ROutShared {
         Ok(())
     }
 
-    /// Tells an event, on a worker thread.
+    /// Reports an event on a worker thread.
     pub(crate) fn tell(&self, event: OutEvent) {
         self.run_event_backlog();
         if let Err(event) = self.call(event) {
@@ -98,7 +98,7 @@ impl ROutShared {
         }
     }
 
-    /// Gives an event to the callback; gives it back if there is none.
+    /// Gives an event to the callback. Returns it if there is none.
     fn call(&self, event: OutEvent) -> Result<(), OutEvent> {
         let conn = event.conn();
         let ran = self.event_cb.run(event, |callback, event| callback(event))?;
@@ -110,14 +110,15 @@ impl ROutShared {
         Ok(())
     }
 
-    /// An event for [`ROut::recv_event`](crate::ROut::recv_event). The newest say most: how it is now.
+    /// Queues an event for [`ROut::recv_event`](crate::ROut::recv_event). When the queue is full the oldest
+    /// goes, since the newest say most about the present state.
     pub(crate) fn queue_event(&self, event: OutEvent) {
         if self.events.push_newest(event) {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether the application reads the queue of events.
+    /// Returns whether the application reads the queue of events.
     pub(crate) fn reads_events(&self) -> bool {
         self.reads_events.load(Ordering::Relaxed)
     }
@@ -130,7 +131,7 @@ impl ROutShared {
         self.events.recv(timeout)
     }
 
-    /// Gives the event callback what came before it was set, in order.
+    /// Gives the event callback the events from before it was set, in order.
     pub(crate) fn run_event_backlog(&self) {
         while self.event_cb.is_set() {
             let Some(event) = self.take_event(Some(Duration::ZERO)) else { return };
@@ -140,8 +141,8 @@ impl ROutShared {
         }
     }
 
-    /// A control message: for the callback, for [`ROut::recv_event`](crate::ROut::recv_event), or for the first of the two
-    /// that the application turns to. Called on the connection's worker.
+    /// Handles a control message: for the callback, for [`ROut::recv_event`](crate::ROut::recv_event), or for
+    /// whichever of both the application uses first. Called on the connection's worker.
     pub(crate) fn on_control(&self, conn: &Arc<ConnShared>, message: &[u8]) {
         self.run_control_backlog(self.inner.worker_of(conn.id));
         if !self.call_control(conn, message) {
@@ -149,7 +150,7 @@ impl ROutShared {
         }
     }
 
-    /// Gives a control message to the callback. False if there is none.
+    /// Gives a control message to the callback. Returns false if there is none.
     fn call_control(&self, conn: &Arc<ConnShared>, message: &[u8]) -> bool {
         let ran = self.control_cb.run(message, |callback, message| callback(conn, message));
         if let Ok(Ran::Panicked) = ran {
@@ -158,7 +159,8 @@ impl ROutShared {
         ran.is_ok()
     }
 
-    /// Keeps a control message that no callback takes. Beyond the limit it is dropped: the application may never listen.
+    /// Keeps a control message that no callback takes. Beyond the limit it is dropped, since the application
+    /// may never read it.
     fn keep_control(
         &self,
         conn: &Arc<ConnShared>,
@@ -167,7 +169,7 @@ impl ROutShared {
     ) {
         let mut backlog = lock(&self.control_backlog);
         if self.reads_events() {
-            // Under the lock: behind what `read_events` moves.
+            // Under the lock, so that the message follows those that `read_events` moves.
             return self.queue_event(OutEvent::Control { conn: conn.id, message: message.to_vec() });
         }
         let cost = backlog.cost + message.len() + MESSAGE_COST;
@@ -185,8 +187,8 @@ impl ROutShared {
         Some(taken)
     }
 
-    /// Gives the callback the control messages that came before it was set. On the worker of their connections, so that
-    /// their order stays.
+    /// Gives the callback the control messages from before it was set. Called on the worker of their
+    /// connections, which keeps their order.
     pub(crate) fn run_control_backlog(&self, worker: usize) {
         while self.control_cb.is_set() {
             let Some((conn, message)) = self.take_control(worker) else { return };
@@ -196,7 +198,7 @@ impl ROutShared {
         }
     }
 
-    /// The application reads the queue of events from now on: control messages that wait come there.
+    /// Routes events to the queue from now on, including waiting control messages.
     pub(crate) fn read_events(&self) {
         if self.reads_events() {
             return;
@@ -211,7 +213,7 @@ impl ROutShared {
         }
     }
 
-    /// Tells the contexts of deliveries that have landed everywhere. On a worker thread.
+    /// Reports the contexts of deliveries that have landed everywhere. Called on a worker thread.
     pub(crate) fn run_data_out(&self, buffer: &Buffer) {
         let contexts = buffer.take_landed_contexts();
         if contexts.is_empty() {
@@ -231,10 +233,10 @@ impl ROutShared {
         self.tell(OutEvent::ConnDown { conn, reason });
     }
 
-    /// A destroyed buffer goes when nobody needs it any more.
+    /// Removes a destroyed buffer when nothing needs it any more.
     pub(crate) fn reap(&self, buffer: &Arc<Buffer>) {
         if buffer.source.is_some() {
-            // The id of a destroyed buffer may be another one's by now, which goes on.
+            // The id of the destroyed buffer may belong to a new buffer by now, which continues.
             let replaced = || self.buffer(buffer.bid).is_some_and(|known| !Arc::ptr_eq(&known, buffer));
             if buffer.tell_ended() && !replaced() {
                 self.tell(OutEvent::Ended { bid: buffer.bid });

@@ -1,8 +1,8 @@
-//! Connections that come: whose they are, and what becomes of one that is one too many.
+//! Incoming connections: which listener they belong to, and the refusal of connections beyond the limit.
 //!
-//! It is told so before it is closed, as everybody who is refused: it takes one of a few places beyond the limit, until it
-//! has gone or `session.close_linger_ms` have passed. With those taken too it is closed without a word, as there must be an
-//! end to what a flood takes.
+//! A refused connection gets BYE before it is closed, like every refused peer. Meanwhile it takes one of a
+//! few slots beyond the limit, until it has gone or `session.close_linger_ms` have passed. When those slots
+//! are taken too, further connections are closed without BYE, which bounds the cost of a flood.
 
 use std::sync::{Arc, Weak};
 
@@ -16,16 +16,16 @@ use crate::error::DownReason;
 use crate::proto::CloseCode;
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase};
 
-/// SubscriberTable of a worker for connections that are only told that there is none for them.
+/// A worker's slots for connections that are only refused.
 const PLACES_TO_REFUSE: usize = 16;
 
-/// How many connections a worker's transport takes, those included that are refused.
+/// Returns the number of connections that a worker's transport takes, including refused ones.
 pub(crate) fn transport_connections(config: &Config) -> usize {
     config.limits.max_connections.saturating_add(PLACES_TO_REFUSE).min(MAX_SLOTS)
 }
 
 impl<T: Transport> Reactor<T> {
-    /// A peer connected: a worker's turn to own it.
+    /// Handles a new connection that this worker is to own.
     pub(super) fn on_incoming(&mut self, accepted: Accepted) {
         let listener = self.listeners.iter().find(|(_, addr, _)| *addr == accepted.local);
         let Some((.., listener)) = listener else { return };
@@ -63,8 +63,8 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Why there is no place for a connection that comes, if there is none. Those that are closing have said all that they
-    /// will, and those that were refused are among them.
+    /// Returns why there is no slot for a new connection, if there is none. Closing connections, which
+    /// include refused ones, do not count.
     fn one_too_many(&self) -> Option<String> {
         let max = self.io.inner.config.limits.max_connections;
         if self.links.len() < max {

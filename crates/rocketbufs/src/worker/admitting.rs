@@ -1,4 +1,4 @@
-//! Subscriptions of others to our buffers: who is admitted, and where it begins.
+//! Admitting subscriptions of peers, and choosing their first position.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -53,13 +53,13 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn unpark(&mut self, parked: Parked) {
         let Some(&conn) = self.by_number.get(&parked.conn) else { return };
         let Some(link) = self.links.get_mut(&conn) else { return };
-        // Otherwise it was given up while it waited.
+        // Otherwise the subscription was dropped while it was parked.
         if link.parked.remove(&parked.subscribe.wire).is_some() {
             self.on_subscribe(conn, parked.subscribe);
         }
     }
 
-    /// Keeps a subscription until its buffer's log is known, or will never be.
+    /// Parks a subscription until its buffer's log is known, or until it is clear that it never will be.
     fn park(&mut self, conn: ConnId, buffer: &Arc<Buffer>, parked: Parked) -> Result<(), Refusal> {
         if buffer.ended() {
             return Err((RefuseCode::NoSuchBuffer, 0, 0));
@@ -67,14 +67,14 @@ impl<T: Transport> Reactor<T> {
         let Some(link) = self.links.get_mut(&conn) else { return Ok(()) };
         link.parked.insert(parked.subscribe.wire, Arc::downgrade(buffer));
         lock(&buffer.parked).push(parked);
-        // The log may have become known, or have ended, between looking and parking.
+        // The log may have become known, or have ended, since the check above.
         if buffer.log().is_some() || buffer.ended() {
             buffer.unpark();
         }
         Ok(())
     }
 
-    /// Subscriptions that go before their log is known.
+    /// Drops parked subscriptions of a connection.
     pub(super) fn drop_parked(&mut self, conn: ConnId, wire: Option<WireId>) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let number = link.line.shared.id;
@@ -141,12 +141,14 @@ impl<T: Transport> Reactor<T> {
         Ok(())
     }
 
-    /// Whether a peer may map the ring. It may keep half of it for as long as it likes, and the writer goes on in the other.
+    /// Returns whether a peer may map the ring. The peer may hold half of it for any time, and the writer
+    /// continues in the other half.
     fn may_map(&self, conn: ConnId, ring: &Ring) -> bool {
         2 * ring.max_delivery() <= ring.capacity() && self.io.transport.carrier(conn).name == "shm"
     }
 
-    /// The machine of a subscription. Offers the ring, ahead of the answer: with it the receiver makes its own.
+    /// Creates the state machine of a subscription. Offers the ring ahead of SUBSCRIBED, so that the receiver
+    /// can create its ring over the same memory.
     fn cursor(
         &mut self,
         (conn, wire): (ConnId, WireId),
@@ -193,7 +195,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Adds a subscription. Whether it asks for a place and has none.
+    /// Adds a subscription. Returns whether it asked for a durable slot and got none.
     fn add_out(
         &mut self,
         conn: ConnId,
@@ -229,12 +231,12 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-/// A subscription's name, for people.
+/// Returns a subscription's name as printable text.
 fn shown(name: &[u8]) -> String {
     printable(&String::from_utf8_lossy(name))
 }
 
-/// What others see of a subscription that begins.
+/// Creates the shared status of a new subscription.
 fn shared_of(
     (conn, worker): (u64, usize),
     subscribe: &Subscribe,
@@ -265,30 +267,30 @@ fn shared_of(
 /// How a subscription begins.
 struct Begin {
     start: Position,
-    /// What it is known to have confirmed, by level: below `start` if it received more than it may lose (its place was
-    /// kept there).
+    /// The positions that the subscription has confirmed, by level. They are below `start` if the peer
+    /// received more than it can be trusted to keep; its position was held there.
     levels: [Position; 3],
-    /// Whether its log is another one than it asked for.
+    /// Whether the log is not the one that the peer asked for.
     restarted: bool,
-    /// The place that it holds.
+    /// The subscription's hold in the ring.
     hold: Option<Hold>,
-    /// Where a delivery begins with which it can go on; 0: not known.
+    /// The start of a delivery at which the subscription can resume; 0 if not known.
     whole: Position,
 }
 
-/// What decides where a subscription begins, beside what it asks for.
+/// What decides where a subscription begins, besides its SUBSCRIBE.
 struct Place<'a> {
-    /// What is known of it under its name.
+    /// What is known of a durable subscription with this name.
     known: Option<&'a Known>,
-    /// Where it begins if it asked for a moment, if that is known.
+    /// The first position of a subscription that asked for a time, if it is known.
     past: Option<Position>,
-    /// The buffer keeps what was not delivered.
+    /// The buffer holds data until it is delivered.
     keeps: bool,
     /// The receiver may map the ring.
     maps: bool,
 }
 
-/// Whether positions of this epoch are positions of the log.
+/// Returns whether positions of this epoch are positions of the log.
 fn has_epoch(log: &Log, epoch: Epoch) -> bool {
     epoch == log.epoch || planted::is(planted::EPOCH_IGNORED)
 }
@@ -296,10 +298,11 @@ fn has_epoch(log: &Log, epoch: Epoch) -> bool {
 fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
     let (ring, &Place { known, past, keeps, maps }) = (&log.ring, place);
     let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
-    // The tail may move between looking and holding; it moves on only when the writer does.
+    // The tail may move between the check and the hold. It moves only when the writer does.
     for _ in 0..64 {
-        // Where a whole delivery begins was noted while it was known. In a full ring the index may not know that place.
-        // Where somebody joined behind it, it may have less since.
+        // The start of a complete delivery was noted while it was known; in a full ring the index may no
+        // longer contain it. If a receiver has joined downstream, the confirmed position may be below it
+        // since.
         let begins_whole = known.filter(|known| known.whole <= known.levels[usize::from(keeps)]);
         let whole = begins_whole.map(|known| known.whole).filter(|at| *at >= ring.tail());
         let kept = whole.filter(|_| keeps);
@@ -311,10 +314,11 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             (Start::Position(epoch, at), _) if has_epoch(log, epoch) => (at, false),
             (Start::Position(..), _) => (oldest(), true),
             (_, Some(known)) => {
-                // Who hands on what it receives may have lost with its process what landed there and went no further. A
-                // buffer that keeps that has it again.
+                // A relay that restarted may have lost data that landed there and was not forwarded. A buffer
+                // that holds data until it is delivered sends it again.
                 let had = known.levels[usize::from(keeps)];
-                // Not every end of a delivery is known: one too early repeats a little, one too late would lose it.
+                // Not every end of a delivery is known. A position that is too early repeats some data; one
+                // that is too late would lose data.
                 let gone = || if had < ring.tail() { had } else { oldest() };
                 let begins = ring.boundary_at_or_before(had).max(whole.filter(|at| *at <= had));
                 (begins.unwrap_or_else(gone), false)
@@ -330,13 +334,14 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
         if !holds {
             return Ok(Begin { start, levels: [start; 3], restarted, hold: None, whole });
         }
-        // Resuming below the tail: hold what is left; the first step tells what is lost.
+        // The subscription resumes below the tail: hold the rest. The first step reports the loss.
         let at = if start < ring.tail() { oldest() } else { start };
-        // What landed with somebody who gave nothing back yet stays where it was kept, until a CREDIT says more.
+        // Data that landed but was not released stays at the held position until a CREDIT says more.
         let known = known.filter(|_| !restarted);
         let levels = match (known, subscribe.start) {
             (Some(known), _) => known.levels.map(|level| level.min(start)),
-            // It goes on elsewhere with what it has: how far that is confirmed its first CREDIT will say.
+            // The subscription resumes elsewhere with its data. Its first CREDIT reports the confirmed
+            // positions.
             (None, Start::Position(..)) if !restarted => [start, 0, 0],
             (None, _) => [start; 3],
         };
@@ -345,8 +350,8 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             _ => levels[0],
         };
         let at = if kept >= ring.tail() { at.min(kept) } else { at };
-        // Who goes on in memory that it maps still needs of it what it has not given back. How much that is, its first
-        // CREDIT says: until then all of the ring stays.
+        // A receiver that maps this ring may still read unconsumed bytes. Its first CREDIT reports how many;
+        // until then the whole ring is held.
         let at = if maps && goes_on { at.min(ring.tail()) } else { at };
         if let Ok(hold) = ring.hold(at) {
             return Ok(Begin { start, levels, restarted, hold: Some(hold), whole });

@@ -1,4 +1,5 @@
-//! Asking for subscriptions, and what is made of the answer: a ring, in memory of one's own or mapped from the sender.
+//! Subscribing at a peer, and the ring that an accepted subscription gets: in memory of this process or
+//! mapped from the sender.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::state::{Command, CreditAllocation, Ending, InboundShared, Log, Receiv
 use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Reactor<T> {
-    /// Sends SUBSCRIBE: anew, or from where the subscription stopped.
+    /// Sends SUBSCRIBE, either for the first time or to resume.
     pub(super) fn subscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
         let early = || Command::Subscribe { conn: number, inbound: inbound.clone() };
         if self.too_early(number, early) {
@@ -35,15 +36,17 @@ impl<T: Transport> Reactor<T> {
         if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {
             return;
         }
-        // Memory that is the sender's, or will be, is not gone on with: what came before is given back first, and part
-        // of a delivery comes again.
+        // A log in the sender's memory, or one that moves there, does not resume in the same ring. The
+        // application first releases its data, and an incomplete delivery is sent again.
         let moves = !inbound.is_spliced()
             && !inbound.options.own_memory
             && state.log.as_ref().is_some_and(|in_log| on_this_machine || in_log.ring().is_peer_written());
         let waits = moves && !state.log.as_mut().is_some_and(ReceiveLog::is_given_back);
         if state.wire.is_some() || waits {
-            // The old connection still has the landing end, and is closing; or the application has not given back all.
-            // Several workers say so in any order. One that the rIn has left by now is closed, and the newest says so itself.
+            // Either the old connection is closing and still has the ring receiver, or the application has
+            // not released all data. Several workers may set `resume_on` in any order; only the rIn's current
+            // connection counts. A connection that the rIn has left is closed, and the current one sets
+            // `resume_on` itself.
             if rin.as_ref().is_none_or(|rin| rin.conn().id == number) {
                 state.resume_on = Some(number);
             }
@@ -112,15 +115,16 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// The sender's ring came, ahead of the answer that it belongs to.
+    /// Stores the sender's ring, which arrives ahead of its SUBSCRIBED.
     pub(super) fn on_offered(&mut self, conn: ConnId, wire: WireId, offered: Offered) {
         if let Some(in_sub) = self.in_sub(conn, wire).filter(|in_sub| !in_sub.answered) {
             in_sub.offered = Some(offered);
         }
     }
 
-    /// Left before it was answered, or because of the answer. Without flow control data comes until the peer has read UNSUBSCRIBE: it is
-    /// thrown away, or lands in a ring that nobody reads. (With flow control nothing comes before the first CREDIT.)
+    /// Receives data for a subscription that left before or because of SUBSCRIBED. Without flow control, data
+    /// arrives until the peer has read UNSUBSCRIBE; the transport discards it, or it lands in a ring without
+    /// a reader. With flow control nothing arrives before the first CREDIT.
     fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed) {
         if self.io.transport.discard(conn, subscribed.wire) {
             return;
@@ -137,7 +141,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// The first answer: a ring for the log.
+    /// Handles the first SUBSCRIBED: creates the ring of the log.
     fn begin_log(
         &mut self,
         conn: ConnId,
@@ -171,7 +175,8 @@ impl<T: Transport> Reactor<T> {
             }
             self.let_look(inbound);
         }
-        // A splice may have been made while the ring was: it looks at the state before this.
+        // A concurrent splice reads the state before the log is stored there, so the splice is looked up
+        // again.
         if let Some(buffer) = inbound.spliced_to() {
             log.ring.set_relayed();
             let _ = buffer.log.set(log);
@@ -180,8 +185,8 @@ impl<T: Transport> Reactor<T> {
         self.tell_credit(conn, wire, inbound);
     }
 
-    /// A ring for the log, or its part in a budget and none until there is data; without either the subscription is
-    /// refused.
+    /// Creates the ring of a log, or its share of a budget, which has no ring until there is data. Refuses
+    /// the subscription if neither is possible.
     fn ring_for(
         &mut self,
         conn: ConnId,
@@ -189,7 +194,7 @@ impl<T: Transport> Reactor<T> {
         subscribed: &Subscribed,
         offered: Option<Offered>,
     ) -> Option<(Ring, Option<CreditAllocation>)> {
-        // What lies in the sender's memory takes none here.
+        // A ring in the sender's memory takes nothing from the budget.
         let allocation = if subscribed.start == Position::MAX {
             Err(RefusedError::NoPositions { start: subscribed.start })
         } else if offered.is_none() {
@@ -207,7 +212,7 @@ impl<T: Transport> Reactor<T> {
             Err(error) => {
                 self.refuse(conn, subscribed.wire, inbound, error);
                 if !subscribed.flow_control {
-                    // It comes until the peer has read UNSUBSCRIBE.
+                    // Without flow control, data arrives until the peer has read UNSUBSCRIBE.
                     self.io.transport.discard(conn, subscribed.wire);
                 }
                 None
@@ -231,12 +236,12 @@ impl<T: Transport> Reactor<T> {
         let max_delivery = subscribed.max_delivery.min(capacity / 2);
         let retain = match options.retain_bytes {
             retain if !inbound.is_spliced() => Some(retain.unwrap_or(0)),
-            // At least one delivery, so that whoever joins finds the start of one.
+            // At least one delivery is retained, so that a new subscriber finds the start of one.
             retain => {
                 retain.or(self.io.inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery))
             }
         };
-        // What was asked for is a part of one's own ring; of the sender's there may be less.
+        // The option was chosen for a ring of this process; the sender's ring may be smaller.
         let retain = retain.map(|retain| if offered.is_some() { retain.min(capacity / 2) } else { retain });
         let config = RingConfig {
             capacity_bytes: capacity,
@@ -247,7 +252,8 @@ impl<T: Transport> Reactor<T> {
         };
         let made = match offered {
             Some(ring) => ring.ring(config),
-            // Who keeps history keeps it for others, and may not have come as far as splicing it to them.
+            // Retained history is for other subscribers, even if the application has not spliced the
+            // subscription yet.
             None if inbound.is_spliced() || options.retain_bytes.is_some() => {
                 self.io.inner.ring_for_others(config)
             }
@@ -268,7 +274,7 @@ impl<T: Transport> Reactor<T> {
         offered: Option<Offered>,
     ) {
         let wire = subscribed.wire;
-        // Not locked while its application is told.
+        // The state is not locked while the application is notified.
         let left = lock(&inbound.state).done;
         if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
             rin.tell_of(inbound, InEvent::NoPlace { bid: inbound.bid });
@@ -284,13 +290,14 @@ impl<T: Transport> Reactor<T> {
         let receiver = in_log.receiver.take_if(|_| goes_on);
         drop(state);
         if !goes_on {
-            // Whoever is subscribed to it here reads the memory that it had, as it was.
+            // Subscribers in this process read the old ring, unchanged.
             self.end_inbound(inbound, Ending::End(End::Gone(boundary)));
             self.leave(conn, wire);
             return;
         }
         let Some(receiver) = receiver else {
-            // Another connection still has the landing end: the application resumed over two at once.
+            // Another connection still has the ring receiver: the application resumed over two connections at
+            // once.
             self.leave(conn, wire);
             return;
         };
@@ -298,11 +305,11 @@ impl<T: Transport> Reactor<T> {
         self.follow(conn, wire, inbound);
         self.let_look(inbound);
         self.tell_credit(conn, wire, inbound);
-        // What was asked of its ring meanwhile, and what came before it was spliced meanwhile.
+        // Handles confirmations that were asked for, and data that arrived, before the resume or the splice.
         self.news_of(inbound);
     }
 
-    /// The log goes on in other memory; of what it had nothing is needed any more.
+    /// Moves the log to another ring. Nothing in the old ring is needed any more.
     fn move_log(
         &mut self,
         conn: ConnId,
@@ -320,7 +327,7 @@ impl<T: Transport> Reactor<T> {
             left = std::mem::replace(&mut in_log.allocation, allocation);
         }
         drop(state);
-        // What it had of the budget goes to others, whose locks that takes.
+        // Dropped outside the lock: returning budget takes the locks of other subscriptions.
         drop(left);
         self.io.transport.bind(conn, subscribed.wire, receiver);
         self.follow(conn, subscribed.wire, inbound);
@@ -329,7 +336,7 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-/// The log of a subscription that was answered, as its options want it.
+/// Creates the log of an accepted subscription according to its options.
 fn new_log(
     (inbound, subscribed): (&InboundShared, &Subscribed),
     log: &Log,
@@ -351,14 +358,14 @@ fn new_log(
     in_log
 }
 
-/// The smaller of what the two rings hold in flight.
+/// Returns the smaller of the two rings' capacities for bytes in flight.
 fn window(ring: &Ring, allocation: Option<&CreditAllocation>, subscribed: &Subscribed) -> u64 {
     let room = allocation.map_or(ring.capacity() - ring.retain(), CreditAllocation::full);
     room.min((subscribed.capacity / 2).max(1))
 }
 
-/// Whether data that comes now, from `start` on, comes into this ring's memory, and what is held of it is still there. The
-/// sender may have written over what it did not keep while the connection was lost.
+/// Returns whether data from `start` on lands in this ring's memory, and whether the bytes held in it are
+/// intact. While the connection was lost, the sender may have overwritten bytes that it did not hold.
 fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
     let Some(Offered { ring: offered, behind }) = offered else { return !ring.is_peer_written() };
     let same = offered.as_ref().is_ok_and(|offered| offered.is(ring));

@@ -1,17 +1,18 @@
-//! A thread of the application's that would only wait for a worker does the worker's work.
+//! An application thread that would only wait for a worker does the worker's work.
 //!
 //! ```text
-//!   recv                  nothing there ─▶ take the token: poll, read, … until there is ─▶ leave it
-//!   worker's own thread   parked, looks now and then whether somebody still comes; else it works itself
+//!   recv                  nothing received ─▶ take the token: poll, read, … until there is ─▶ leave it
+//!   worker's own thread   parked, checks now and then for returning callers; without them it works itself
 //! ```
 //!
-//! What arrives is then read by the thread that wants it, into that core's cache, and nobody is woken. Only one thread that
-//! waits can do it; with a second one the worker's own thread works for both. Callbacks run on whoever works, so it is
-//! done only where the application has none, or allowed it
-//! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). Nor is it done in a context that has
-//! had a subscription that is dropped or cut off at a lag: between two calls nobody reads for a few milliseconds, for none
-//! of a worker's connections. A writer that waits for room for much does the same: it sends what it wrote itself, and reads the
-//! credit that lets it go on. For little it does not: writing many small deliveries is work for one core, sending for another.
+//! The thread that wants the data then reads it, into its own core's cache, and no thread is woken. Only one
+//! waiting thread can do this; with a second one the worker's own thread works for both. Callbacks run on the
+//! working thread, so this requires an application without callbacks, or one that allowed it
+//! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). It also requires a
+//! context that never had a subscription with another policy than `block`: between two calls nothing reads
+//! for some milliseconds, for any of the worker's connections. A writer that waits for much room does the
+//! same: it sends what it wrote, and reads the credit for which it waits. A writer of little does not: with
+//! many small deliveries, writing keeps one core busy and sending another.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
@@ -25,24 +26,26 @@ use crate::state::{
 };
 use crate::types::Nanos;
 
-/// How long the worker's own thread leaves the token alone that nobody sits in.
+/// How long the worker's own thread leaves an unused token alone.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(4);
 
-/// Who writes less at a time is busy with that, while the worker's own thread sends on another core.
+/// A writer of smaller deliveries is busy with writing while the worker's own thread sends on another core.
 const LARGE_BYTES: u64 = 16 << 10;
 
-/// How long a writer waits for room before its subscribers are asked how far they are.
+/// How long a writer waits for room before it asks its subscribers for their positions.
 const UNASKED: Duration = Duration::from_millis(1);
 
-/// Turns that a thread does after it has what it waited for, as long as something is left to do.
+/// Turns that a thread runs after its condition holds, while work is left.
 const TURNS_MORE: u32 = 2;
 
 impl Buffer {
-    /// Waits until the writer has room up to `until`, or for `limit`. Where one worker sends the buffer, and there is much to
-    /// write, this thread does its work meanwhile: what gives room is read by who needs it.
+    /// Waits until the writer has room up to `until`, or for `limit`. If a single worker sends the buffer and
+    /// there is much to write, this thread does the worker's work meanwhile: the thread that needs the credit
+    /// reads it.
     pub(crate) fn wait_for_room(&self, ring: &Ring, until: Position, limit: Duration) {
         let large = until.saturating_sub(ring.head()) >= LARGE_BYTES;
-        // As long as it waits: who does the worker's work leaves it to the own thread then.
+        // A waiting thread is registered, so that the thread that does the worker's work returns the token to
+        // the worker.
         let waiting = self.only_worker().filter(|_| large && self.inner.may_drive());
         let waiting = waiting.map(|worker| Waiting::new(&self.inner, worker));
         if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone())
@@ -55,11 +58,11 @@ impl Buffer {
     }
 }
 
-/// A thread that waits for a worker, as long as this lives.
+/// The registration of a thread that waits for a worker.
 pub(crate) struct Waiting<'a> {
     context: &'a ContextInner,
     worker: &'a WorkerShared,
-    /// Nobody else waits for it: this thread may do the work.
+    /// No other thread waits for the worker, so this thread may do its work.
     alone: bool,
 }
 
@@ -69,18 +72,18 @@ impl<'a> Waiting<'a> {
         Self { context, worker, alone }
     }
 
-    /// Whether this thread may do the work.
+    /// Returns whether this thread may do the worker's work.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
     }
 
-    /// The worker's bit: there are 64 at most.
+    /// Returns the worker's bit. There are at most 64 workers.
     pub(crate) fn bit(&self) -> u64 {
         1 << self.worker.index
     }
 
-    /// Does the worker's work on this thread until `done` or for `limit`, for one who is alone. False if somebody else
-    /// does it.
+    /// Does the worker's work on this thread until `done` or for `limit`. The thread must be alone. Returns
+    /// false if another thread does the work.
     pub(crate) fn drive(&self, limit: Duration, done: &dyn Fn() -> bool) -> bool {
         debug_assert!(self.alone, "with another thread that waits the worker's own does the work");
         let Some((core, borrow)) = self.worker.borrowed() else { return false };
@@ -92,8 +95,8 @@ impl<'a> Waiting<'a> {
         token.next.is_some()
     }
 
-    /// As [`Waiting::drive`], for a writer. What a subscriber tells by itself comes first, as a rule; who asks makes it tell
-    /// less at a time.
+    /// Like [`Waiting::drive`], for a writer. Subscribers usually report in time by themselves; a request
+    /// makes them report smaller steps.
     fn drive_for_room(&self, buffer: &Buffer, (ring, until): (&Ring, Position), limit: Duration) -> bool {
         let is_only = || buffer.only_worker().is_some_and(|only| only.index == self.worker.index);
         let done = || buffer.ended() || !is_only() || ring.request(until) >= until;
@@ -107,8 +110,8 @@ impl<'a> Waiting<'a> {
         self.drive(limit - UNASKED, &done)
     }
 
-    /// When the worker has something to do because of time alone. None if there is nothing to do here any more: the worker
-    /// has ended, or has more to do than this thread waits for, or its work must not be done here any more.
+    /// Returns when the worker next has work because of time alone. `None` ends this thread's part: the
+    /// worker has ended, has more to do than this thread waits for, or must not run here any more.
     fn turns(
         &self,
         (core, borrow): (&Mutex<dyn Inline>, &Borrow),
@@ -122,7 +125,8 @@ impl<'a> Waiting<'a> {
         while self.context.may_drive() {
             let mut locked = lock(core);
             let now = nanos_since(borrow.started);
-            // Where the kernel alone has news, sleeping is how to ask it: it ends at once if there are any.
+            // If only the kernel has news, sleeping is the way to ask it: the sleep ends at once if there are
+            // any.
             let asks_asleep = std::mem::take(&mut first) && locked.hears_all_asleep();
             if !asks_asleep && !as_worker(|| locked.turn_now(now)) {
                 return None;
@@ -132,7 +136,7 @@ impl<'a> Waiting<'a> {
                 continue;
             }
             let wait = locked.may_wait(now, !(done() && self.comes_back_soon()));
-            // Before the core is let go: whoever borrows it from here on and leaves something to do wakes us.
+            // Prepared before the core is released: a thread that borrows it and leaves work wakes this one.
             waker.prepare();
             drop(locked);
             let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
@@ -151,13 +155,14 @@ impl<'a> Waiting<'a> {
         None
     }
 
-    /// Nobody sleeps where followed rings would wake him: this thread looks at them without end when it is back, and the
-    /// worker's own, which is parked, after a while if it is not.
+    /// Returns whether followed rings need not wake a thread: this thread polls them without pause when it
+    /// returns, and the worker's own parked thread does so after a while if it does not.
     fn comes_back_soon(&self) -> bool {
         self.context.config.shm.busy_poll_us > 0 && self.worker.token.is_parked()
     }
 
-    /// This thread sleeps now until it is told: also when the worker's own thread lets go of the token.
+    /// Registers a thread that sleeps until it is notified, also when the worker's own thread releases the
+    /// token.
     pub(crate) fn want(&self, rin: &Arc<RInShared>) {
         if self.context.may_drive() && self.worker.borrowed().is_some() {
             *lock(&self.worker.waiters.who) = Arc::downgrade(rin);
@@ -176,20 +181,21 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The token, as long as this thread has it. It is left in any case: a panic in here ends the application's call, and the
-/// worker's own thread goes on.
+/// The token while this thread has it. Dropping always leaves it: a panic ends the application's call, and
+/// the worker's own thread continues.
 struct Taken<'a> {
     worker: &'a WorkerShared,
-    /// When the worker's own thread is to do something, if nothing happens before; none: now.
+    /// When the worker's own thread must act at the latest; `None`: now.
     next: Option<Nanos>,
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let worker = self.worker;
-        // A thread that comes later is found by the own thread, which looks every few milliseconds.
+        // The worker's own thread looks every few milliseconds, and so finds a thread that comes later.
         let others = || worker.waiters.count.load(Ordering::Relaxed) > 1;
-        // It may have gone to sleep before there was that to do. If it has just woken it looks by itself.
+        // The own thread may have gone to sleep before there was this deadline. A thread that has just woken
+        // looks by itself.
         let oversleeps = |next| next < worker.asleep_until.load(Ordering::Relaxed);
         worker.token.leave(|| self.next.is_none_or(oversleeps) || worker.has_work() || others());
     }
@@ -234,7 +240,7 @@ mod tests {
         }
     }
 
-    /// A worker without a thread, whose own one is asleep.
+    /// Creates a worker without a thread, as if its own thread were asleep.
     fn worker(fake: Fake) -> (WorkerShared, Arc<Mutex<dyn Inline>>) {
         let core: Arc<Mutex<dyn Inline>> = Arc::new(Mutex::new(fake));
         let worker = WorkerShared::new(0, 1).unwrap();
@@ -249,7 +255,7 @@ mod tests {
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
     }
 
-    /// The own thread sleeps for an hour, and what was done here gave it something to do sooner.
+    /// The own thread sleeps for an hour, and work on this thread creates an earlier deadline.
     #[test]
     fn the_own_thread_does_not_oversleep_what_is_new() {
         const HOUR: Duration = Duration::from_secs(3600);

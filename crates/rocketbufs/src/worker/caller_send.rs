@@ -1,17 +1,18 @@
-//! Sending from the application's own thread, and what that needs: a core that can be borrowed while its worker sleeps,
-//! which also serves a thread that does all of the worker's work (`crate::worker`, `drive`).
+//! Sending from the application's own thread. A worker's core can be borrowed while the worker sleeps, which
+//! also serves a thread that does all of the worker's work (`caller_runs`).
 //!
 //! ```text
 //!   worker        look at everything (locked) ── sleep on the transport's descriptor (not locked) ── …
-//!   application              deliver: mark ── nobody in there? ── send (locked) ──▶ else wake the worker
+//!   application              deliver: mark ── core not in use? ── send (locked) ──▶ else wake the worker
 //! ```
 //!
-//! A lone delivery leaves without waking a thread, which on an idle machine takes longer than sending it. A stream must
-//! not become a system call for each delivery: a thread sends itself only if nothing is queued, and either there were
-//! pauses of `tcp.inline_idle_us` between the connection's last sends and little is pending, or so much is pending that it
-//! is worth a system call; otherwise the worker does, and what is delivered meanwhile is its next batch. Where the worker
-//! finds that deliveries come one by one, each about that long after the last, shorter pauses will do ([`Pauses`]). Sending
-//! does nothing that could end in a callback: none runs inside a call that delivers.
+//! A lone delivery leaves without waking a thread, which on an idle machine takes longer than sending. A
+//! stream must not cost a system call for each delivery. A thread therefore sends only if nothing is queued,
+//! and either there were pauses of `tcp.inline_idle_us` between the connection's last sends and little is
+//! pending, or enough is pending to be worth a system call. Otherwise the worker sends, and further
+//! deliveries join its next batch. If the worker finds that deliveries come one by one, each about that long
+//! after the last, shorter pauses suffice ([`Pauses`]). Sending does nothing that could run a callback, so no
+//! callback runs inside a delivering call.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -26,13 +27,13 @@ use crate::lock::lock;
 use crate::state::{Inline, Sent, WorkerShared, after};
 use crate::types::{Nanos, WireId};
 
-/// More than this is a batch: a thread that has so much to say says more soon, and the worker sends it meanwhile.
+/// More than this is a batch. A thread that writes so much soon writes more, and the worker sends meanwhile.
 const SMALL_PAYLOAD_BYTES: u64 = 16 << 10;
-/// From here on a system call costs little beside what it moves, and it moves it out of the cache of the thread that
-/// wrote it: another core would have to fetch it.
+/// From this size on a system call is cheap compared to moving the bytes. The calling thread moves them out
+/// of its own cache, from which another core would have to fetch them.
 const BATCH_BYTES: u64 = 48 << 10;
 
-/// Looks at followed rings between two turns that ask the kernel too.
+/// Polls of followed rings between two turns that also ask the kernel.
 const LOOKS_PER_TURN: u32 = 64;
 
 impl<T: Transport + Send> Inline for Reactor<T> {
@@ -50,9 +51,9 @@ impl<T: Transport + Send> Inline for Reactor<T> {
             }
             May::Now => {}
         }
-        // The clock was read before the lock was had; it never goes back.
+        // The clock was read before the lock was taken. The worker's time never goes back.
         self.io.now = self.io.now.max(now);
-        // From here on a delivery marks the buffer again, and what was marked before is seen by the look at its head.
+        // A later delivery marks the buffer again. An earlier one is seen when the head is loaded.
         self.io.shared.pending.clear(slot);
         if let Some(turn) = self.out(conn, wire) {
             turn.out.machine.queue();
@@ -62,11 +63,12 @@ impl<T: Transport + Send> Inline for Reactor<T> {
         let left = self.io.transport.flush(conn);
         let idle = self.inline_idle();
         let Some(link) = self.links.get_mut(&conn) else { return Sent::Not };
-        // Its end: who delivers the next at once makes a stream, however long a system call takes here.
+        // The end of the send counts: a thread that delivers again at once writes a stream, however long the
+        // system call took.
         link.line.pauses.end((now, clock()), idle);
         if !left || !link.line.ready.is_empty() {
-            // What the kernel did not take it tells the worker; the rest is the worker's next turn. Marked again, so that
-            // whoever looks whether there is work sees it.
+            // The transport reports what the kernel did not take. The rest belongs to the worker's next turn.
+            // The mark makes it visible to checks for work.
             self.make_dirty(conn);
             self.io.shared.pending.mark(slot);
             return Sent::Not;
@@ -111,18 +113,19 @@ impl<T: Transport + Send> Inline for Reactor<T> {
 }
 
 impl<T: Transport> Reactor<T> {
-    /// Whether others may look until the next turn. Where nothing is followed only a turn hears of what comes.
+    /// Returns whether other threads may poll until the next turn. Without followed rings only a turn finds
+    /// what arrived.
     pub(super) fn has_something_to_look_at(&self, now: Nanos) -> bool {
         self.is_busy(now) && self.io.transport.has_new_data().is_some()
     }
 
-    /// Whether something came less than `shm.busy_poll_us` ago.
+    /// Returns whether anything arrived less than `shm.busy_poll_us` ago.
     fn is_busy(&self, now: Nanos) -> bool {
         let budget = Nanos::from(self.io.inner.config.shm.busy_poll_us) * 1_000;
         now.saturating_sub(self.io.busy_at) < budget
     }
 
-    /// The one subscription of a buffer, where it has no other news.
+    /// Returns the only subscription of a buffer, if the slot has no other news.
     pub(super) fn only_out(&self, slot: u32) -> Option<(ConnId, WireId)> {
         let used = self.slots.get(&slot)?;
         match &used.outs[..] {
@@ -145,17 +148,18 @@ impl<T: Transport> Reactor<T> {
             && link.line.app.is_empty();
         let lone = link.line.pauses.pay(now, self.inline_idle());
         let promises = self.io.transport.promises_to(conn);
-        // The whole queue is free: nothing waits in it.
+        // The whole queue is free, so nothing is queued.
         let empty = promises.ordered && self.io.transport.room(conn) == promises.max_write_bytes;
         let plain = !out.machine.is_queued() && out.machine.lag_action(&log.ring).is_none();
         if !(quiet && empty && plain && !out.buffer.ended()) {
             return May::Not;
         }
-        // Whoever delivers does all of the worker's work now and then, and hears of credit.
+        // The delivering thread also does the worker's work now and then, and so receives credit.
         let hears = self.io.shared.token.is_parked();
         match out.machine.cursor().pending_in_order(&log.ring) {
             Some((0, true)) if hears => May::Later,
-            // What else may go goes, as little as that is: a receiver with a small ring gives no credit for less.
+            // Data within the grant is sent however little it is, since a receiver with a small ring
+            // gives no credit for less.
             Some((_, true)) if hears => May::Now,
             Some((_, true)) => May::Not,
             Some((BATCH_BYTES.., _)) => May::Now,
@@ -168,14 +172,14 @@ impl<T: Transport> Reactor<T> {
 /// Whether a thread that has delivered sends.
 enum May {
     Now,
-    /// Nothing may go before there is credit, with which the rest goes.
+    /// Nothing may leave before there is credit. The rest leaves with it.
     Later,
-    /// It is the worker's.
+    /// The worker sends.
     Not,
 }
 
-/// A worker's life where its core can be borrowed: as [`Reactor::run_once`], but asleep it does not hold the core.
-/// False once it is over.
+/// Runs a worker whose core can be borrowed. Like [`Reactor::run_once`], but the worker does not hold the
+/// core while it sleeps. Returns false once the worker is done.
 pub(crate) fn run_shared<T: Transport + Send>(
     core: &Mutex<Reactor<T>>,
     shared: &WorkerShared,
@@ -186,7 +190,7 @@ pub(crate) fn run_shared<T: Transport + Send>(
     let now = clock();
     let wait = if core_now.busy_polls(now) { Duration::ZERO } else { core_now.may_wait(now, true) };
     if !wait.is_zero() {
-        // Who does its work meanwhile calls it if something is to be done before.
+        // A thread that does the worker's work wakes the worker if there is an earlier deadline.
         shared.asleep_until.store(after(now, wait), Ordering::Relaxed);
         shared.token.sleep(core_now, || shared.has_work(), || sleeps_on.wait(wait));
         shared.asleep_until.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Readers that follow rings which they map, and are woken by who writes them.
+//! Readers that follow rings which they map, and which the rings' writers wake.
 //!
 //! ```text
 //!   publisher            broker                     subscriber
@@ -7,8 +7,9 @@
 //!    └──────── rings, past the broker ─────────────▶ awake
 //! ```
 //!
-//! A broker hands a reader's doorbell on to where the ring is written, as it hands the ring on to the reader. What it tells the
-//! reader itself is late then, and says nothing new; the reader's credit may speak of what the broker has not seen yet.
+//! A relay passes a reader's doorbell on to the ring's writer, as it passes the ring on to the reader. The
+//! relay's own report to the reader comes late then and holds no news. The reader's credit may speak of data
+//! that the relay has not seen yet.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,12 +25,12 @@ use crate::state::InboundShared;
 use crate::types::{Nanos, Policy, WireId};
 
 impl<T: Transport> Reactor<T> {
-    /// Follows the sender's ring where that is mapped, and asks for readers behind this end to be woken there too.
+    /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.
     pub(super) fn follow(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
         if let Some(in_log) = &lock(&inbound.state).log {
             in_log.ring().resume_following();
         }
-        // A sender that drops takes back what it has published.
+        // A sender that drops takes published data back.
         if inbound.options.policy == Policy::Block {
             lock(&inbound.watchers).lazily = false;
             let follows = self.io.transport.follow(conn, wire, false);
@@ -38,8 +39,8 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// From here on the application's threads look at a ring that is followed, if they may; it has heard that it is
-    /// subscribed.
+    /// Lets application threads poll a followed ring, if they may. The application has received the event
+    /// that it is subscribed.
     pub(super) fn let_look(&self, inbound: &Arc<InboundShared>) {
         let looked_at = lock(&inbound.state).looked_at;
         if let Some(rin) = inbound.rin.upgrade().filter(|_| looked_at) {
@@ -47,7 +48,8 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// The peer, or a reader behind it, follows the ring of one of its subscriptions.
+    /// Handles a doorbell of the peer, or of a reader downstream, for the ring of one of the peer's
+    /// subscriptions.
     pub(super) fn on_watched(
         &mut self,
         conn: ConnId,
@@ -66,13 +68,13 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Says upstream who is to be woken there, and who no longer is.
+    /// Reports upstream which readers to wake, and which no longer.
     pub(super) fn pass_watchers(&mut self, inbound: &InboundShared) {
-        // Before the look: what changes from here on asks anew.
+        // Before the look: a later change asks again.
         lock(&inbound.watchers).answer();
         let Some((conn_number, wire)) = lock(&inbound.state).wire else { return };
         let Some(&conn) = self.by_number.get(&conn_number) else { return };
-        // While all subscribers are woken past this end, it need not be for each of them.
+        // While the writer wakes all subscribers directly, it need not wake this end for each delivery.
         let subscribers = inbound.spliced_to().map_or(0, |buffer| buffer.sub_count());
         let mut watchers = lock(&inbound.watchers);
         for number in watchers.take_gone(conn_number) {
@@ -90,7 +92,7 @@ impl<T: Transport> Reactor<T> {
         self.make_dirty(conn);
     }
 
-    /// Peers that follow are told now what they were not.
+    /// Sends deferred reports to peers that follow.
     pub(super) fn report_all(&mut self) {
         self.io.report_at = Nanos::MAX;
         for (conn, wire) in std::mem::take(&mut self.io.unreported) {
@@ -100,7 +102,8 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// A buffer whose subscribers all follow has nothing to do here until they are told: deliveries need not mark it.
+    /// Suppresses marks for a buffer whose subscribers all follow: no delivery needs this worker until the
+    /// next report.
     pub(super) fn suppress_notify(&mut self, slot: u32) {
         let Some(used) = self.slots.get(&slot) else { return };
         let out = |(conn, wire): &(ConnId, WireId)| self.links.get(conn).and_then(|link| link.outs.get(wire));
@@ -112,8 +115,8 @@ impl<T: Transport> Reactor<T> {
         first.buffer.suppress_notify(least, used.outs.len());
     }
 
-    /// The one subscription of a buffer follows, and need not be told now of what the calling thread delivered. None if it
-    /// is not so; true if the worker must be woken, which sleeps longer than it may be left untold.
+    /// Defers the report of the calling thread's delivery if the buffer's only subscription follows. Returns
+    /// `None` if it does not; true if the worker must be woken because it sleeps past the report's deadline.
     pub(super) fn leave_untold(&mut self, slot: u32, now: Nanos) -> Option<bool> {
         let (conn, wire) = self.only_out(slot)?;
         let link = self.links.get(&conn).filter(|link| link.line.phase == LinkPhase::Up)?;

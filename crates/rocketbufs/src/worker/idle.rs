@@ -1,10 +1,11 @@
-//! Rings at rest give their memory back.
+//! Rings at rest release their memory.
 //!
-//! A ring that received data, or that the application wrote, is *moving*; it is looked at every half of
-//! `buffers.idle_trim_ms`, and when its head stood still for that time it *rests*: what nobody holds goes back to the
-//! system, but for the history that joins and resumes may want. All rings at rest share `buffers.idle_retain_bytes` for
-//! that history. When it is used up, those that have rested longest keep only their last delivery; but not a buffer of the
-//! application's that nobody subscribes to, since what it keeps may be nowhere else.
+//! A ring that receives data, or that the application writes, is *moving*. A moving ring is checked every
+//! half of `buffers.idle_trim_ms`. When its head stood still for the whole time, the ring *rests*: bytes
+//! without a hold go back to the system, except for the history that joins and resumes may want. All rings at
+//! rest share `buffers.idle_retain_bytes` for that history. When the budget is used up, the rings that rested
+//! longest keep only their last delivery. An application's buffer without subscriptions is exempt, since its
+//! bytes may exist nowhere else.
 //!
 //! ```text
 //!   news ──▶ moving (a queue by the time of the next look) ──▶ resting (by when they came to rest) ──▶ reduced
@@ -12,19 +13,20 @@
 //!              └───────────────────────── news ─────────────────────┴─────────────────────────────────────┘
 //! ```
 //!
-//! A ring that comes to rest also tells its sender what landed, due or not: the sender's end holds its own ring there.
+//! A ring that comes to rest also sends CREDIT, due or not, since the sender's ring holds data until then.
 //!
-//! The cost is of rings that move, not of those that exist: nothing wakes up for a ring that rests. What a slow reader
-//! still holds is looked at again when the reader moved on (`Rest::owed`).
+//! The cost is proportional to the moving rings, not to all rings: a ring at rest causes no wake-ups. Bytes
+//! that a slow reader still holds are checked again when that reader progresses (`Rest::owed`).
 //!
-//! A ring that is received into is its connection's worker's. A buffer that the application writes has a worker for this by
-//! its number, which is told when it begins to move: whoever writes sees by a load that this is known (`Rest::still`).
+//! The worker of a connection owns the rings that the connection fills. A buffer that the application writes
+//! is assigned to a worker by its number, and that worker learns when it begins to move. The writer sees by
+//! one load that the worker already knows (`Rest::still`).
 //!
 //! ```text
 //!   application            worker
 //!   head moves             still = armed
 //!   ── light ──            ── heavy ──
-//!   still? → tell it       head as it was? → it rests
+//!   still? → notify        head unchanged? → rest
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -38,14 +40,16 @@ use crate::lock::lock;
 use crate::state::{Activated, Buffer, InboundShared, MOVING, NOWHERE, Rest};
 use crate::types::{Nanos, Position};
 
-/// Rings trimmed and rings looked at in one turn of the worker: a system call or two each, and some nanoseconds.
+/// Rings that are trimmed and rings that are checked in one turn. A trim costs one or two system calls, a
+/// check some nanoseconds.
 pub(super) const TRIMS_PER_TURN: usize = 8;
 pub(super) const LOOKS_PER_TURN: usize = 256;
 
-/// The most workers. Each has places of its own: a subscription may go on over a connection of another worker.
+/// The most workers. Each has places of its own, since a subscription may resume over a connection of another
+/// worker.
 const PLACES_APART: u64 = 64;
 
-/// Whose ring it is: a subscription's, or a buffer's that the application writes.
+/// The owner of a ring: a subscription, or a buffer that the application writes.
 #[derive(Clone)]
 pub(super) enum Owner {
     In(Arc<InboundShared>),
@@ -73,8 +77,8 @@ impl Owner {
         }
     }
 
-    /// The ring, if it can be trimmed: readers of one without flow control hold nothing, and would lose what they have not
-    /// read.
+    /// Returns the ring if it can be trimmed. Readers of a ring without flow control hold nothing, and would
+    /// lose unread data.
     pub(super) fn ring(&self) -> Option<Ring> {
         let ring = match self {
             Self::In(inbound) => lock(&inbound.state).log.as_ref()?.ring().clone(),
@@ -83,7 +87,7 @@ impl Owner {
         ring.flow_control().then_some(ring)
     }
 
-    /// What it keeps may be nowhere else.
+    /// Returns whether the ring's bytes may exist nowhere else.
     pub(super) fn has_the_only_copy(&self) -> bool {
         matches!(self, Self::Out(buffer) if buffer.is_abandoned())
     }
@@ -101,30 +105,30 @@ impl WeakOwner {
 pub(super) struct Moving {
     pub(super) owner: WeakOwner,
     head: Position,
-    /// When the head was seen to have moved last.
+    /// When the head was last seen to have moved.
     since: Nanos,
     look_at: Nanos,
 }
 
 struct Resting {
     owner: WeakOwner,
-    /// What of its memory counts in the budget.
+    /// The bytes that count in the budget.
     bytes: u64,
 }
 
-/// A worker's rings, as far as they moved or rest.
+/// The moving and resting rings of a worker.
 pub(super) struct Idle {
-    /// 0: nothing is given back.
+    /// The time after which a ring rests; 0: rings are never trimmed.
     after: Nanos,
     budget: u64,
     moving: VecDeque<Moving>,
-    /// Those at rest in which a hold moved, to be looked at sooner.
+    /// Rings at rest in which a hold moved, to be checked sooner.
     let_go: VecDeque<Moving>,
     resting: BTreeMap<u64, Resting>,
-    /// The sum of `bytes` of those at rest.
+    /// The sum of `bytes` of all rings at rest.
     history: u64,
     next_place: u64,
-    /// Those at lower places have only their last delivery left.
+    /// Rings at lower places have only their last delivery left.
     reduced: u64,
 }
 
@@ -133,7 +137,7 @@ impl Idle {
         let buffers = &config.buffers;
         Self {
             after: Nanos::from(buffers.idle_trim_ms) * 1_000_000,
-            // Connections are spread over the workers, and with them what there is to give back.
+            // Connections are spread over the workers, and so is the memory to release.
             budget: buffers.idle_retain_bytes / workers.max(1) as u64,
             moving: VecDeque::new(),
             let_go: VecDeque::new(),
@@ -144,7 +148,7 @@ impl Idle {
         }
     }
 
-    /// When there is something to look at.
+    /// Returns when there is something to check.
     pub(super) fn due(&self) -> Nanos {
         if self.history > self.budget && self.resting.range(self.reduced..).next().is_some() {
             return 0;
@@ -153,7 +157,7 @@ impl Idle {
         next(&self.moving).min(next(&self.let_go))
     }
 
-    /// Data came, a hold moved, or the landing end changed its place.
+    /// Handles arrived data, a moved hold, or a moved ring receiver.
     #[inline]
     pub(super) fn stirred(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
         if !inbound.rest.is_moving() && self.after > 0 {
@@ -169,7 +173,7 @@ impl Idle {
         }
     }
 
-    /// The application wrote.
+    /// Handles a write by the application.
     pub(super) fn buffer_stirred(&mut self, buffer: Arc<Buffer>, now: Nanos) {
         if buffer.rest.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
             self.move_from(&Owner::Out(buffer), now);
@@ -188,7 +192,7 @@ impl Idle {
         owner.rest().place.store(MOVING, Ordering::Relaxed);
     }
 
-    /// A hold moved in a ring at rest that waits for that: it is looked at soon, but not for every step of many.
+    /// Checks a resting ring soon in which a hold moved, but not for each of many steps.
     pub(super) fn look_soon(&mut self, owner: &Owner, now: Nanos) {
         self.begin_to_move(owner);
         let look_at = now + self.after / 16;
@@ -196,30 +200,30 @@ impl Idle {
         self.let_go.push_back(Moving { owner: owner.downgrade(), head: Position::MAX, since, look_at });
     }
 
-    /// Something about the subscription is to be done: perhaps a hold moved.
+    /// Handles a pending subscription, in whose ring a hold may have moved.
     pub(super) fn on_pending(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
         if inbound.rest.owed.disarm() == Armed::Yes && self.after > 0 {
             self.look_soon(&Owner::In(inbound.clone()), now);
         }
-        // What came may have come past the worker.
+        // Data may have arrived past the worker.
         if !inbound.rest.is_moving() && lock(&inbound.state).looked_at {
             self.stirred(inbound, now);
         }
     }
 
-    /// A hold moved in a buffer that waited for that, unless it moves itself by now.
+    /// Handles a moved hold in a buffer that waited for that, unless the buffer is moving by now.
     fn on_let_go(&mut self, buffer: Arc<Buffer>, now: Nanos) {
         if buffer.rest.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
             self.look_soon(&Owner::Out(buffer), now);
         }
     }
 
-    /// The ring is none of those at rest any more.
+    /// Removes the ring from those at rest.
     pub(super) fn forget(&mut self, rest: &Rest) {
         self.gone(rest.place.swap(NOWHERE, Ordering::Relaxed));
     }
 
-    /// What rested at this place is gone.
+    /// Removes the ring at this place.
     pub(super) fn gone(&mut self, place: u64) {
         if let Some(resting) = self.resting.remove(&place) {
             self.history -= resting.bytes;
@@ -231,10 +235,10 @@ impl Idle {
         self.let_go.pop_front_if(is_due).or_else(|| self.moving.pop_front_if(is_due))
     }
 
-    /// Keeps the ring among those that move if it does. False: it rests.
+    /// Keeps a ring that moved among the moving ones. Returns false if it rests.
     pub(super) fn still_moves(&mut self, mut moving: Moving, head: Position, now: Nanos) -> bool {
         if moving.head != head {
-            // The first look only learns the head; the ring moved when it was stirred.
+            // The first check only learns the head; the ring moved when it was marked active.
             if moving.head != Position::MAX {
                 moving.since = now;
             }
@@ -252,12 +256,13 @@ impl Idle {
         let place = self.next_place;
         self.next_place += PLACES_APART;
         self.history += bytes;
-        // Pairs with the Acquire of a buffer that goes, if that is not ordered by its last handle.
+        // Pairs with the Acquire when the buffer goes, if the drop of its last handle does not order that.
         owner.rest().place.store(place, Ordering::Release);
         self.resting.insert(place, Resting { owner: owner.downgrade(), bytes });
     }
 
-    /// The ring that has rested longest and has more than its last delivery, if there is too much history.
+    /// Returns the ring that has rested longest and has more than its last delivery, if there is too much
+    /// history.
     pub(super) fn next_to_reduce(&mut self) -> Option<(u64, WeakOwner)> {
         if self.history <= self.budget {
             return None;

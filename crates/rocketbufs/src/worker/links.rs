@@ -1,4 +1,4 @@
-//! Connections, from the first byte to the last.
+//! The life of a connection, from the handshake to its end.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::SyncSender;
@@ -16,7 +16,8 @@ use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Session, SessionConfi
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
 use crate::types::Nanos;
 
-/// Bytes of the application's control messages between two flushes: after each it is known whether the peer reads.
+/// Bytes of the application's control messages between two flushes. Each flush shows whether the peer still
+/// reads.
 const APP_BYTES_PER_FLUSH: usize = 64 << 10;
 
 impl<T: Transport> Reactor<T> {
@@ -30,7 +31,7 @@ impl<T: Transport> Reactor<T> {
         if let (Ok(local), Some(shared)) = (&result, listener.upgrade()) {
             self.listeners.push((shared.id, local.clone(), listener));
         }
-        // The caller may have given up waiting for the answer.
+        // The caller may have timed out.
         let _ = reply.send(result);
     }
 
@@ -95,7 +96,7 @@ impl<T: Transport> Reactor<T> {
             unheard: Vec::new(),
         };
         self.links.insert(conn, link);
-        // A worker without connections looks at the clock as good as never.
+        // A worker without connections practically never looks at the clock.
         self.io.next_tick =
             self.io.next_tick.min(self.io.now + self.io.interval(false).min(config.handshake_timeout));
     }
@@ -194,16 +195,16 @@ impl<T: Transport> Reactor<T> {
         link.line.phase = LinkPhase::Up;
         link.line.shared.greeted(hello, Phase::Up, carrier);
         if link.role.is_none() {
-            // Nobody could answer what comes now.
+            // Without a role there is no recipient for incoming messages.
             self.io.transport.pause(conn, true);
         }
         self.on_up(conn);
     }
 
-    /// The application gave the connection a role; it can be read.
+    /// Gives the connection its role, and starts or resumes reading.
     pub(super) fn attach(&mut self, number: u64, role: Role) {
         let Some(&conn) = self.by_number.get(&number) else {
-            // It went down before: the application hears that from the role it gave.
+            // The connection went down first. The application learns the reason through the role.
             let known = match &role {
                 Role::In(rin) => rin.conn().down_reason(),
                 Role::Out(_) => None,
@@ -255,7 +256,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Keeps a command until the connection is up. True if it was kept.
+    /// Keeps a command until the connection is up. Returns whether it was kept.
     pub(super) fn too_early(&mut self, number: u64, command: impl FnOnce() -> Command) -> bool {
         let Some(link) = self.by_number.get(&number).and_then(|conn| self.links.get_mut(conn)) else {
             return false;
@@ -281,8 +282,8 @@ impl<T: Transport> Reactor<T> {
         self.send_waiting_app(conn);
     }
 
-    /// Passes on the application's control messages, as long as the peer reads: they must not use up the reserve that
-    /// the protocol's own messages have. True if none waits.
+    /// Sends queued control messages of the application while the peer reads. They must not use up the
+    /// reserve for the protocol's own messages. Returns whether the queue is empty.
     pub(super) fn send_waiting_app(&mut self, conn: ConnId) -> bool {
         loop {
             let room = self.io.transport.room(conn) > 0;
@@ -349,7 +350,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Says goodbye: what is queued leaves first, within `close_linger_ms`.
+    /// Sends BYE and closes the connection. Queued messages leave first, within `close_linger_ms`.
     pub(super) fn close(&mut self, conn: ConnId, code: CloseCode, why: &str) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if link.line.phase == LinkPhase::Closing {
@@ -369,7 +370,7 @@ impl<T: Transport> Reactor<T> {
         self.io.transport.close(conn, why, if unheard { Duration::ZERO } else { linger });
     }
 
-    /// What the application said before it closed goes first, as far as there is place.
+    /// Sends the application's queued control messages ahead of BYE, as far as there is room.
     fn send_last_app(&mut self, conn: ConnId) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut bytes = 0;
@@ -382,7 +383,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// A connection that has not said a valid hello ends: its listener hears why, once.
+    /// Reports, once, to the listener why a connection ended before a valid HELLO.
     fn tell_stranger(&mut self, conn: ConnId, reason: Option<ForeignReason>, why: &str) {
         let Some(link) = self.links.get_mut(&conn).filter(|link| link.line.phase == LinkPhase::Fresh) else {
             return;
@@ -393,7 +394,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// The transport says that a connection is gone.
+    /// Handles the end of a connection that the transport reports.
     pub(super) fn on_down(&mut self, conn: ConnId, down: &Down) {
         let why = down.to_string();
         self.tell_stranger(conn, ForeignReason::of_down(down), &why);
@@ -407,7 +408,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Ends what a connection carried, once; the application is told.
+    /// Suspends or drops everything that a connection carried, once, and notifies the application.
     fn take_down(&mut self, conn: ConnId, reason: DownReason) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if link.line.phase == LinkPhase::Closing {
@@ -441,7 +442,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// A look at the clock for one connection.
+    /// Checks the timeouts of one connection.
     pub(super) fn tick_link(&mut self, conn: ConnId) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if link.line.phase == LinkPhase::Closing {
@@ -459,14 +460,14 @@ impl<T: Transport> Reactor<T> {
             link.line.phase == LinkPhase::Offered || link.role.is_none() && link.line.phase == LinkPhase::Up;
         match link.line.session.tick(self.io.now, paused) {
             Tick::Quiet => {}
-            // The first word of this end is WELCOME.
+            // The first message of this end must be WELCOME.
             Tick::Ping if link.line.phase == LinkPhase::Offered => {}
             Tick::Ping => self.send(conn, &Message::Ping(self.io.now)),
             Tick::HandshakeTimeout => {
                 self.close(conn, CloseCode::Timeout, "no answer within the handshake time")
             }
             Tick::Dead => {
-                // Nobody is there to say goodbye to.
+                // The peer is gone, so BYE has no recipient.
                 let why = "the peer was silent for three heartbeats";
                 self.take_down(conn, DownReason::Local { code: CloseCode::Timeout, text: why.to_owned() });
                 self.io.transport.close(conn, why, Duration::ZERO);
@@ -481,10 +482,11 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-/// Whether the application dropped every handle of a connection to which it gave no role. If so nobody can give it one
-/// any more, unless that is among the worker's commands.
+/// Returns whether the application dropped every handle of a connection without a role. No thread can give
+/// the connection a role then, except by a command that the worker has already received.
 fn is_abandoned(link: &mut Link) -> bool {
     let known = !matches!(link.line.phase, LinkPhase::Fresh | LinkPhase::Closing);
-    // `get_mut` acquires what the last other handle released: what was sent through it is seen.
+    // `get_mut` acquires what the last other handle released, so commands that were sent through that handle
+    // are visible.
     known && link.role.is_none() && Arc::get_mut(&mut link.line.shared).is_some()
 }

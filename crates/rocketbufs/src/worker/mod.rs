@@ -8,21 +8,21 @@
 //!
 //! * `reactor`: one turn of a worker, and what it owns;
 //! * `peer`: one subscription of a peer, and the execution of its machine's effects;
-//! * `io`: what executing an effect takes besides the connection: transport, time, and who has something to send;
-//! * `accepting`, `links`: connections, from the first byte to the last;
-//! * `admitting`: subscriptions of peers, until they are answered;
-//! * `sending`: the same, from then on;
-//! * `asking`: subscriptions to peers, until they are answered;
-//! * `receiving`: the same, from then on;
+//! * `io`: what executing an effect needs besides the connection: transport, time, and the schedule;
+//! * `accepting`, `links`: connections, from the handshake to their end;
+//! * `admitting`: subscriptions of peers, until they are accepted or refused;
+//! * `sending`: accepted subscriptions of peers;
+//! * `asking`: subscriptions at peers, until they are accepted or refused;
+//! * `receiving`: accepted subscriptions at peers;
 //! * `ticks`: what happens because time passed.
 //!
 //! Optimisations, each with its own state:
 //!
 //! * `caller_send`, `pauses`: sending on the application's thread;
 //! * `caller_runs`: an application thread that waits does the worker's work;
-//! * `following`: readers that map a ring, and are woken by its writer;
-//! * `on_demand`: credit on demand, where subscriptions share a budget;
-//! * `idle`, `trimming`: memory that rings at rest give back.
+//! * `following`: readers that map a ring, and that its writer wakes;
+//! * `on_demand`: credit on demand, for subscriptions that share a budget;
+//! * `idle`, `trimming`: memory that rings at rest release.
 
 mod accepting;
 mod admitting;

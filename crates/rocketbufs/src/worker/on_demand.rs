@@ -13,8 +13,8 @@ use crate::state::{AllocationStep, CreditAllocation, Ending, InboundShared, Memb
 use crate::types::{Position, WireId};
 
 impl<T: Transport> Reactor<T> {
-    /// The part in its budget of a subscription that has one and was answered; none without, or without flow control,
-    /// where nothing is granted.
+    /// Returns the credit allocation of an accepted subscription that has a budget. `None` without a budget,
+    /// or without flow control, where nothing is granted.
     pub(super) fn allocation(
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
@@ -28,7 +28,7 @@ impl<T: Transport> Reactor<T> {
         if least > bytes {
             return Err(RefusedError::Budget { budget: bytes, max_delivery, least });
         }
-        // The largest ring that the budget has room for.
+        // The largest ring for which the budget has room.
         let most = 1 << bytes.ilog2();
         let full = inbound.options.capacity_bytes().next_power_of_two().clamp(least, most);
         Ok(Some(CreditAllocation::new(
@@ -39,7 +39,7 @@ impl<T: Transport> Reactor<T> {
         )))
     }
 
-    /// The subscription cannot go on for a reason of this end's.
+    /// Refuses a subscription that cannot continue for a reason of this end.
     pub(super) fn refuse(
         &mut self,
         conn: ConnId,
@@ -51,12 +51,12 @@ impl<T: Transport> Reactor<T> {
         self.leave(conn, wire);
     }
 
-    /// Where a subscription of a budget stands: its ring comes, goes, or is called back.
+    /// Updates a subscription of a budget: takes, frees or recalls its ring.
     pub(super) fn lend(&mut self, inbound: &Arc<InboundShared>) {
         if inbound.options.budget.is_none() {
             return;
         }
-        // A ring that goes may be followed by another one.
+        // A freed ring may be followed by another one.
         for _ in 0..2 {
             let mut state = lock(&inbound.state);
             let Some((number, wire)) = state.wire else { return };
@@ -74,7 +74,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// True if there may be another step.
+    /// Executes one step. Returns whether there may be another.
     fn take_allocation_step(
         &mut self,
         conn: ConnId,
@@ -105,7 +105,7 @@ impl<T: Transport> Reactor<T> {
                 calls.run();
                 if let Some(share) = share {
                     self.swap_ring(conn, wire, inbound, Some(share));
-                    // Also if nothing comes it comes to rest.
+                    // The ring comes to rest even if nothing arrives.
                     self.idle.stirred(inbound, self.io.now);
                 }
             }
@@ -113,7 +113,7 @@ impl<T: Transport> Reactor<T> {
         false
     }
 
-    /// Nothing came for a while: what is not needed goes back to the budget.
+    /// Returns an unneeded ring to the budget when nothing arrived for a while.
     pub(super) fn rest_allocation(&mut self, inbound: &Arc<InboundShared>) {
         let state = lock(&inbound.state);
         let (Some((number, wire)), Some(in_log)) = (state.wire, &state.log) else { return };
@@ -148,7 +148,7 @@ impl<T: Transport> Reactor<T> {
         self.give_credit(&inbound);
     }
 
-    /// The subscription has another ring from here on: one of its share, or one without memory.
+    /// Replaces the subscription's ring, by one of its share or by one without memory.
     fn swap_ring(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>, share: Option<Share>) {
         let mut state = lock(&inbound.state);
         let Some(in_log) = &mut state.log else { return };

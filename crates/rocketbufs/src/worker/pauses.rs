@@ -1,36 +1,38 @@
-//! When a thread that delivers may send by itself: after a pause, and not for each delivery of a stream.
+//! When a delivering thread may send by itself: after a pause, and not for each delivery of a stream.
 
 use crate::types::Nanos;
 
-/// Sends in a row that pauses before them may pay for: who is late sends some at once.
+/// The most sends in a row that earlier pauses pay for: a thread that is late makes some sends at once.
 const INLINE_IN_A_ROW: u64 = 4;
-/// The same where small deliveries come one by one, and what part of a pause each of their sends costs: sending takes longer
-/// than they are apart, so that who sends them is late and pauses little.
+/// The same limit while small deliveries come one by one, and the part of a pause that each of their sends
+/// costs. Sending takes longer than the time between such deliveries, so the sending thread is late and
+/// pauses little.
 const EVEN_IN_A_ROW: u64 = 32;
 const EVEN_SHARE: u64 = 8;
-/// They do if so many of at most so many bytes, over so many pauses, were that many times as fast as one for each pause, or
-/// slower. Less would be what a stream looks like that has just waited for its receiver.
+/// Small deliveries come one by one if at least so many of at most so many bytes arrived over so many pauses,
+/// at up to so many times the rate of one for each pause. A shorter observation would also match a stream
+/// that has just waited for its receiver.
 const EVEN_DELIVERIES: u64 = 8;
 const EVEN_PAUSES: u64 = 1_000;
 const EVEN_BYTES: u64 = 512;
 const EVEN_FASTER: u64 = 2;
 
-/// Pauses between sends on a connection, as far as no send has used them up: each takes one of
+/// The pauses between sends on a connection that no send has used up. Each send uses one of
 /// [`inline_idle_us`](crate::config::Tcp), or a part of it while small deliveries come one by one.
 ///
-/// Whether they do is seen while the worker sends: a thread that sends itself is as slow as its sends.
+/// Only the worker's sends tell whether they do, since a thread that sends by itself is as slow as its sends.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     left: Nanos,
     /// When the last send ended.
     ended: Nanos,
-    /// Deliveries come one by one.
+    /// Whether small deliveries come one by one.
     even: bool,
-    /// Bytes that were written since the last send.
+    /// Bytes written since the last send.
     written: u64,
-    /// Bytes of the last send from a thread that delivered: about one delivery.
+    /// Bytes of the last send by a delivering thread: about one delivery.
     lone: u64,
-    /// How much the worker sent, and how long it came for.
+    /// The bytes that the worker sent, and the time over which they arrived.
     seen: (u64, Nanos),
 }
 
@@ -39,24 +41,24 @@ impl Pauses {
         if self.even { idle / EVEN_SHARE } else { idle }
     }
 
-    /// What a send may use that begins now.
+    /// Returns the pause that a send at `now` may use.
     fn until(&self, now: Nanos, idle: Nanos) -> Nanos {
         let in_a_row = if self.even { EVEN_IN_A_ROW } else { INLINE_IN_A_ROW };
         let all = self.left.saturating_add(now.saturating_sub(self.ended));
         all.min(self.price(idle) * in_a_row)
     }
 
-    /// Whether there was pause enough for a send that begins now.
+    /// Returns whether there was enough pause for a send at `now`.
     pub(super) fn pay(&self, now: Nanos, idle: Nanos) -> bool {
         self.until(now, idle) >= self.price(idle)
     }
 
-    /// So much was given to the transport.
+    /// Records bytes that were given to the transport.
     pub(super) fn wrote(&mut self, bytes: u64) {
         self.written += bytes;
     }
 
-    /// A send by a thread that delivered is over.
+    /// Ends a send by a delivering thread.
     pub(super) fn end(&mut self, (began, ended): (Nanos, Nanos), idle: Nanos) {
         self.left = self.until(began, idle).saturating_sub(self.price(idle));
         self.ended = ended;
@@ -64,7 +66,7 @@ impl Pauses {
         self.even &= self.lone <= EVEN_BYTES;
     }
 
-    /// A send by the worker is over, in a turn that began then.
+    /// Ends a send by the worker, in a turn that began at `now`.
     pub(super) fn end_of_worker(&mut self, now: Nanos, idle: Nanos) {
         self.left = self.until(now, idle).saturating_sub(self.price(idle));
         let since = now.saturating_sub(std::mem::replace(&mut self.ended, now));
@@ -72,7 +74,7 @@ impl Pauses {
         if written == 0 || !(1..=EVEN_BYTES).contains(&self.lone) {
             return;
         }
-        // A pause before a burst does not make it one by one.
+        // One pause before a burst does not make deliveries come one by one.
         let (bytes, time) = (self.seen.0 + written, self.seen.1 + since.min(idle * EVEN_DELIVERIES));
         self.seen = (bytes, time);
         if bytes >= EVEN_DELIVERIES * self.lone && time >= EVEN_PAUSES * idle {
@@ -92,7 +94,7 @@ mod tests {
     const SEND: Nanos = 6_000;
     const BYTES: u64 = 38;
 
-    /// A thread that delivers, and a worker that sends what it does not so long after the first of it.
+    /// A delivering thread, and a worker that sends the rest some time after its first byte.
     struct Both {
         pauses: Pauses,
         now: Nanos,
@@ -106,7 +108,7 @@ mod tests {
             Self { pauses: Pauses::default(), now: 1_000_000, pending: 0, due: 0, sent: 0 }
         }
 
-        /// So many deliveries, each so long after the call before returned.
+        /// Delivers so many times, each so long after the previous call returned.
         fn deliver(&mut self, deliveries: u64, after: Nanos) -> u64 {
             const WAKE_UP: Nanos = 15_000;
             let before = self.sent;
@@ -128,7 +130,7 @@ mod tests {
             self.sent - before
         }
 
-        /// So many deliveries at a rate; who delivers is late by what sending took.
+        /// Delivers so many times at a rate. The time of sending delays the next delivery.
         fn at_rate(&mut self, deliveries: u64, period: Nanos) -> u64 {
             let (began, before) = (self.now, self.sent);
             for n in 0..deliveries {
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_not_a_system_call_for_each_delivery() {
-        // 50 us of pauses, however long the sends between take.
+        // 50 us of pauses, however long the sends between them take.
         let most = INLINE_IN_A_ROW + 1_000 * 50 / IDLE;
         assert!(Both::rested().deliver(1_000, 50) <= most);
     }

@@ -1,7 +1,8 @@
 //! One subscription of a peer, and the execution of its effects.
 //!
-//! The machine ([`PeerSubscription`]) decides; a [`Turn`] has what executing that takes: the connection, the transport and the
-//! buffer, found with one look-up. What would end the subscription or its connection is left to the reactor ([`Verdict`]).
+//! The machine ([`PeerSubscription`]) decides. A [`Turn`] has what executing the decisions needs: the
+//! connection, the transport and the buffer, found with one look-up. Effects that end the subscription or its
+//! connection are left to the reactor ([`Verdict`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,19 +17,20 @@ use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, S
 use crate::state::{Buffer, SubscriptionStatus, tell_subscriber_progress};
 use crate::types::{Position, WireId};
 
-/// The PING that follows an end has this bit and the wire id; others have the time, which does not reach it.
+/// The PING after an end has this bit and the wire id. Other PINGs carry the time, which does not reach this
+/// bit.
 const END_HEARD: u64 = 1 << 63;
 
-/// A subscription of the peer to one of our buffers.
+/// A subscription of the peer to a buffer of this process.
 pub(super) struct OutSub {
     pub(super) buffer: Arc<Buffer>,
     pub(super) machine: PeerSubscription,
-    /// What others see of it.
+    /// The state that other threads see.
     pub(super) status: Arc<SubscriptionStatus>,
     pub(super) hold_ms: u32,
 }
 
-/// See [the module](self).
+/// A subscription with everything that executing its effects needs, see [the module](self).
 pub(super) struct Turn<'a, T: Transport> {
     pub(super) io: &'a mut Io<T>,
     pub(super) line: &'a mut Line,
@@ -36,10 +38,10 @@ pub(super) struct Turn<'a, T: Transport> {
     pub(super) out: &'a mut OutSub,
 }
 
-/// What the reactor is to do after the effects of a subscription were executed.
+/// What the reactor does after the effects of a subscription were executed.
 #[must_use]
 pub(super) enum Verdict {
-    /// Nothing: the subscription goes on.
+    /// Nothing: the subscription continues.
     GoesOn,
     /// The subscription is too slow: end it and its connection.
     TooSlow { lag: u64, rule: &'static str },
@@ -47,7 +49,7 @@ pub(super) enum Verdict {
     Broken(String),
 }
 
-/// The number of the connection or of the subscription after a PONG that answers the PING behind an end.
+/// Returns the wire id from a PONG that answers the PING after an end.
 pub(super) fn wire_of_pong(token: u64) -> Option<WireId> {
     (token & END_HEARD != 0).then_some((token & !END_HEARD) as WireId)
 }
@@ -57,24 +59,25 @@ impl OutSub {
         self.buffer.log().map(|log| &log.ring)
     }
 
-    /// Whether the receiver is to be asked or told at once, even if it sees everything by itself.
+    /// Returns whether the receiver needs messages at once, even if it sees all data by itself.
     fn is_waited_for(&self) -> bool {
         self.buffer.ended() || self.buffer.is_waited_for()
     }
 
-    /// Whether the receiver sees everything by itself, and nobody waits for it.
+    /// Returns whether the receiver sees all data by itself and no call waits for it.
     pub(super) fn can_wait(&self) -> bool {
         self.ring().is_some_and(|ring| self.machine.sees_all(ring)) && !self.is_waited_for()
     }
 
-    /// Up to where deliveries need not be reported now: the receiver follows, and has news that it was not told already.
+    /// Returns the position up to which deliveries need no report now: the receiver follows, and an earlier
+    /// report is already deferred.
     pub(super) fn unreported_to(&self) -> Option<Position> {
         self.ring().filter(|_| self.machine.is_unreported()).and_then(|ring| self.machine.follows_to(ring))
     }
 }
 
 impl<T: Transport> Turn<'_, T> {
-    /// The buffer has news: looks at the policy, and gives the subscription a turn.
+    /// Handles news of the buffer: applies the policy, and gives the subscription a turn.
     pub(super) fn on_news(&mut self) -> Verdict {
         let Some(ring) = self.out.ring() else { return Verdict::GoesOn };
         self.out.buffer.times.note(self.io.now, ring);
@@ -94,7 +97,7 @@ impl<T: Transport> Turn<'_, T> {
         Verdict::GoesOn
     }
 
-    /// Gives the subscription a turn, or reports later what its receiver sees by itself.
+    /// Gives the subscription a turn, or defers the report of data that its receiver sees by itself.
     pub(super) fn enqueue(&mut self) {
         if self.line.phase != LinkPhase::Up {
             return;
@@ -110,22 +113,22 @@ impl<T: Transport> Turn<'_, T> {
         self.io.stirred();
     }
 
-    /// The subscription's place among those of its connection that have something to send.
+    /// Queues the subscription among those of its connection that have something to send.
     fn queue(&mut self) {
         self.line.ready.push_back(self.wire);
         self.io.mark_dirty(self.line);
     }
 
-    /// The receiver sees by itself what there is: it is told by a deadline.
+    /// Defers the report to a receiver that sees the data by itself.
     pub(super) fn report_later(&mut self) {
         if self.out.machine.defer_report() {
             self.io.report_later(self.line.id, self.wire);
         }
     }
 
-    /// The receiver is told now what it was not.
+    /// Sends the deferred report.
     pub(super) fn report(&mut self) {
-        // From here on a delivery marks the buffer again, or is seen by the look at its head.
+        // A later delivery marks the buffer again, or the load of the head below sees it.
         self.out.buffer.resume_notify();
         let head = self.out.ring().map_or(0, Ring::head);
         if self.out.machine.report(head) {
@@ -133,7 +136,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// `drop`: what is half sent is copied; from here on the subscription holds nothing of the ring below.
+    /// Executes `drop`: copies data that is partly sent. The subscription holds nothing below any more.
     fn skip(&mut self) {
         if !planted::is(planted::NOT_DETACHED) {
             self.io.transport.detach(self.line.id, self.wire);
@@ -165,7 +168,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// The subscription's turn to send, at most `room` bytes. Whether anything was sent.
+    /// Takes the subscription's turn to send at most `room` bytes. Returns whether anything was sent.
     pub(super) fn take(&mut self, room: u64, ordered: bool) -> Result<bool, Verdict> {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         machine.dequeue();
@@ -210,12 +213,12 @@ impl<T: Transport> Turn<'_, T> {
                 self.line.pauses.wrote(to - from);
                 self.line.session.spoke(self.io.now);
                 if self.out.buffer.is_waited_for() {
-                    // Whoever waits must not wait until there is nothing more to send.
+                    // A waiting call must not depend on there being nothing more to send.
                     self.ask();
                 }
             }
             Err(NotWritten::Overwritten) => self.out.machine.on_overwritten(),
-            // `room` said that there is place: the transport broke its word.
+            // `room` promised space, so the transport broke its contract.
             Err(NotWritten::QueueFull) => {
                 return Err(Verdict::Broken("the transport took no write where it had room".to_owned()));
             }
@@ -230,12 +233,12 @@ impl<T: Transport> Turn<'_, T> {
             End::Gone(end) => Message::Gone { wire, end },
         };
         self.io.send(self.line, &message);
-        // The answer proves that the end was heard: whoever drains waits for it.
+        // PONG proves that the peer has received the end. Draining waits for that.
         self.io.send(self.line, &Message::Ping(END_HEARD | u64::from(wire)));
         self.ask();
     }
 
-    /// The PING that followed an end was answered: the receiver has heard that end.
+    /// Handles the PONG after an end: the receiver has received the end.
     pub(super) fn on_end_heard(&mut self) {
         if self.out.machine.cursor().ended() {
             self.out.status.heard_end.store(true, Ordering::Release);
@@ -243,7 +246,8 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Asks the receiver how far it is, if somebody waits for that, and for credit, if it gives that on demand.
+    /// Asks the receiver for confirmations that a call waits for, and for credit if the receiver gives it on
+    /// demand.
     fn ask(&mut self) {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         let wanted = buffer.wanted(machine.cursor().levels());
@@ -256,7 +260,7 @@ impl<T: Transport> Turn<'_, T> {
     pub(super) fn on_recall(&mut self) {
         let at = self.out.machine.on_recall();
         self.io.send(self.line, &Message::Recalled { wire: self.wire, at });
-        // Perhaps there is data for which to ask anew.
+        // There may be data for which to ask again.
         self.enqueue();
     }
 
@@ -278,7 +282,7 @@ impl<T: Transport> Turn<'_, T> {
         self.moved_on();
     }
 
-    /// The positions moved: releases what the subscription held, and looks whether more can be sent.
+    /// Handles moved positions: releases the hold, and checks whether more can be sent.
     fn moved_on(&mut self) {
         self.publish();
         let (levels, coverage) = (self.out.machine.cursor().levels(), self.out.status.count());
@@ -296,7 +300,8 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// The peer, or a reader behind it, follows the ring: its doorbell rings when there is new data.
+    /// Adds the doorbell of the peer, or of a reader downstream, that follows the ring. It rings when there
+    /// is new data.
     pub(super) fn watch(&mut self, number: u32, doorbell: Option<Arc<PeerDoorbell>>) {
         if !self.out.machine.may_be_watched() {
             return;
@@ -310,7 +315,7 @@ impl<T: Transport> Turn<'_, T> {
             }
             None => self.out.buffer.unwatch(key),
         }
-        // Not when a delivery looks: it may take some milliseconds.
+        // Prepared here and not in the first delivery, since it may take some milliseconds.
         rocketring::barrier::prepare();
         self.out.machine.watch(number);
     }

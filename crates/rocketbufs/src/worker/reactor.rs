@@ -1,8 +1,9 @@
 //! One worker: what happens when something arrives, is written, or time passes.
 //!
-//! A [`Reactor`] owns a transport and its connections. It is driven by [`Reactor::turn`]: take what the transport reports, the
-//! commands of the application's threads and the news of buffers; then give every connection with something to send
-//! its turns; then flush. It never waits for a lock that is held across I/O and touches no clock.
+//! A [`Reactor`] owns a transport and its connections. [`Reactor::turn`] drives it: handle the transport's
+//! events, the application's commands and the news of buffers; then give every connection with something to
+//! send its turns; then flush. The reactor never waits for a lock that is held across I/O, and reads no
+//! clock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -21,7 +22,7 @@ use super::idle::Idle;
 use super::io::{Io, Line};
 use super::peer::{OutSub, Turn};
 
-/// One worker's state. Public only for the simulator, which drives it by hand.
+/// The state of one worker. Public only for the simulator, which drives it by hand.
 #[doc(hidden)]
 pub struct Reactor<T: Transport> {
     pub(super) io: Io<T>,
@@ -29,8 +30,8 @@ pub struct Reactor<T: Transport> {
     pub(super) by_number: FxHashMap<u64, ConnId>,
     pub(super) listeners: Vec<(u64, String, Weak<ListenerShared>)>,
     pub(super) slots: FxHashMap<u32, SlotUse>,
-    /// Subscriptions without a connection, and when their writers count as gone. Weak: another worker may go on with one,
-    /// and let go of it.
+    /// Subscriptions without a connection, and when their writers count as gone. The references are weak,
+    /// since another worker may resume a subscription and drop it.
     pub(super) suspended: Vec<(Weak<InboundShared>, Nanos)>,
     pub(super) idle: Idle,
     pub(super) events: Vec<Event>,
@@ -38,44 +39,45 @@ pub struct Reactor<T: Transport> {
     pub(super) stopped: bool,
 }
 
-/// What is done when a slot is pending.
+/// The users of a slot, which are updated when the slot is pending.
 #[derive(Default)]
 pub(super) struct SlotUse {
     pub(super) outs: Vec<(ConnId, WireId)>,
     pub(super) inbound: Option<Arc<InboundShared>>,
 }
 
-/// One connection. What its peer chose the ids of has a hash that it cannot aim at.
+/// One connection. Maps with keys that the peer chooses use a hash that the peer cannot predict.
 pub(super) struct Link {
     pub(super) line: Line,
     pub(super) role: Option<Role>,
-    /// The hello to send when it is up (the end that connects), or the listener it came from.
+    /// The HELLO to send when the connection is up (connecting end), or the listener that accepted it.
     pub(super) hello: Vec<u8>,
     pub(super) listener: Option<Weak<ListenerShared>>,
-    /// Chosen of those that both ends speak.
+    /// The protocol version that was chosen from those of both ends.
     pub(super) version: u16,
     pub(super) outs: HashMap<WireId, OutSub>,
-    /// Subscriptions of the peer that wait for their buffer's log.
+    /// Parked subscriptions of the peer, which wait for their buffer's log.
     pub(super) parked: HashMap<WireId, Weak<Buffer>>,
     pub(super) ins: FxHashMap<WireId, InSub>,
     pub(super) next_wire: WireId,
-    /// What waits until the connection is up.
+    /// Commands that wait until the connection is up.
     pub(super) early: Vec<Command>,
-    /// What came together with WELCOME, before the application gave the connection a role. One read of the transport.
+    /// Messages that arrived together with WELCOME, before the application gave the connection a role. At
+    /// most one read of the transport.
     pub(super) unheard: Vec<Message>,
 }
 
-/// A subscription of ours.
+/// A subscription of this process at the peer.
 pub(super) struct InSub {
     pub(super) inbound: Arc<InboundShared>,
     pub(super) answered: bool,
-    /// Where it went on, if it was not begun over this connection.
+    /// The position at which the subscription resumed, if it did not begin over this connection.
     pub(super) resumed_at: Option<Position>,
-    /// It goes on in other memory than it had.
+    /// Whether the log moves to another ring.
     pub(super) moves: bool,
-    /// The sender's ring, to be mapped, if it came before the answer.
+    /// The sender's ring to be mapped, if it arrived before SUBSCRIBED.
     pub(super) offered: Option<Offered>,
-    /// UNSUBSCRIBE was sent; what still comes lands in a ring that nobody reads.
+    /// Whether UNSUBSCRIBE was sent. Data that still arrives lands in a ring without a reader.
     pub(super) leaving: bool,
 }
 
@@ -96,12 +98,12 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// The transport, for the simulator's faults.
+    /// Returns the transport, for the simulator's faults.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.io.transport
     }
 
-    /// A turn that waits until there is something to do. False when the worker is done.
+    /// Takes one turn that waits for work. Returns false when the worker is done.
     pub(crate) fn run_once(&mut self, clock: &dyn Fn() -> Nanos) -> bool {
         let timeout = if self.io.dirty.is_empty() {
             self.io.shared.token.waker().prepare();
@@ -118,7 +120,7 @@ impl<T: Transport> Reactor<T> {
         !self.stopped
     }
 
-    /// One turn that waits for nothing, at time `now`. True if anything happened or is left to do.
+    /// Takes one turn at time `now` without waiting. Returns whether anything happened or is left to do.
     pub fn turn(&mut self, now: Nanos) -> bool {
         let mut events = std::mem::take(&mut self.events);
         self.io.transport.poll(Some(Duration::ZERO), &mut events);
@@ -133,7 +135,7 @@ impl<T: Transport> Reactor<T> {
         busy
     }
 
-    /// When time alone gives it something to do.
+    /// Returns when time alone next causes work.
     pub fn next_tick(&self) -> Nanos {
         self.io.next_tick.min(self.idle.due()).min(self.io.report_at)
     }
@@ -167,7 +169,7 @@ impl<T: Transport> Reactor<T> {
                 self.heard(conn);
                 self.on_arrived(conn, wire);
             }
-            // Its ring was looked at: that says nothing about whether the peer is there.
+            // A look at the mapped ring says nothing about whether the peer is alive.
             Event::Followed(conn, wire) => self.on_followed(conn, wire),
             Event::Watched(conn, wire, number, doorbell) => {
                 self.heard(conn);
@@ -227,7 +229,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Buffers and subscriptions that others said have news.
+    /// Handles the news of buffers and subscriptions that other threads marked.
     pub(super) fn take_news(&mut self) {
         let shared = self.io.shared.clone();
         shared.pending.drain(|slot| self.on_slot(slot));
@@ -238,7 +240,7 @@ impl<T: Transport> Reactor<T> {
         if let Some(inbound) = used.inbound.clone() {
             self.idle.on_pending(&inbound, self.io.now);
             if let (true, Some(rin)) = (inbound.is_spliced(), inbound.rin.upgrade()) {
-                // What came before it was spliced is held for an application that is not told of it any more.
+                // Data from before the splice is held for an application that is no longer told of it.
                 rin.on_news(&inbound);
             }
             self.give_credit(&inbound);
@@ -256,21 +258,21 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Queues a control message and has the connection flushed at the end of the turn.
+    /// Queues a control message, and has the connection flushed at the end of the turn.
     pub(super) fn send(&mut self, conn: ConnId, message: &Message) {
         if let Some(link) = self.links.get_mut(&conn) {
             self.io.send(&mut link.line, message);
         }
     }
 
-    /// Gives a connection its turn to send at the end of this turn.
+    /// Gives a connection its turn to send at the end of this worker's turn.
     pub(super) fn make_dirty(&mut self, conn: ConnId) {
         if let Some(link) = self.links.get_mut(&conn) {
             self.io.mark_dirty(&mut link.line);
         }
     }
 
-    /// A subscription of the peer, with everything that executing its effects takes.
+    /// Returns a subscription of the peer, with everything that executing its effects needs.
     pub(super) fn out(&mut self, conn: ConnId, wire: WireId) -> Option<Turn<'_, T>> {
         let Link { line, outs, .. } = self.links.get_mut(&conn)?;
         Some(Turn { io: &mut self.io, line, wire, out: outs.get_mut(&wire)? })
@@ -292,7 +294,7 @@ impl<T: Transport> Reactor<T> {
 
 impl<T: Transport> Drop for Reactor<T> {
     fn drop(&mut self) {
-        // What the connections hold says goodbye to the worker when it is dropped, which must not keep it.
+        // Dropped connections notify the worker's shared state, and must not keep it alive.
         self.links.clear();
         self.suspended.clear();
         self.slots.clear();

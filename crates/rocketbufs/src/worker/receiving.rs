@@ -1,4 +1,4 @@
-//! Our subscriptions from their answer on: receiving, credit, and what ends them.
+//! Receiving subscriptions after SUBSCRIBED: arriving data, credit, and the end.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::state::{Command, Ending, InboundShared, ReceiveLog};
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Reactor<T> {
-    /// CREDIT, due or not.
+    /// Sends CREDIT, whether it is due or not.
     pub(super) fn tell_credit(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
         let downstream = inbound.spliced_to();
         let mut state = lock(&inbound.state);
@@ -27,7 +27,8 @@ impl<T: Transport> Reactor<T> {
         self.send(conn, &Message::Credit { wire, credit });
     }
 
-    /// CREDIT, due or not, if others have more of it than was told.
+    /// Sends CREDIT, whether it is due or not, if the downstream receivers confirm more than the last one
+    /// did.
     pub(super) fn tell_on(&mut self, inbound: &Arc<InboundShared>) {
         let downstream = inbound.spliced_to();
         let state = lock(&inbound.state);
@@ -43,7 +44,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// The same, unless the sender has another log by now, or less of this one.
+    /// Sends CREDIT unless the sender has switched to another log or has lost part of this one.
     pub(super) fn tell_last_credit(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
         let same_log = matches!(lock(&inbound.state).ending, None | Some(Ending::End(End::Closed(_))));
         if same_log {
@@ -51,7 +52,8 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// How far the application came: who asked for that, or keeps its place, does not learn it any more otherwise.
+    /// Reports the final positions of every subscription. A peer that asked for confirmations, or that holds
+    /// the position of a durable subscription, has no other way to learn them.
     pub(super) fn tell_last_credits(&mut self, conn: ConnId) {
         let Some(link) = self.links.get(&conn) else { return };
         let ins = link.ins.iter().filter(|(_, in_sub)| in_sub.answered && !in_sub.leaving);
@@ -61,7 +63,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Something landed.
+    /// Handles data that landed.
     pub(super) fn on_arrived(&mut self, conn: ConnId, wire: WireId) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };
         if in_sub.leaving {
@@ -74,7 +76,8 @@ impl<T: Transport> Reactor<T> {
         self.news_of(&inbound);
     }
 
-    /// What this end has seen by itself: also of a log whose end it has heard of since.
+    /// Handles data that this end found in mapped memory. The data stays valid after the log's end arrived,
+    /// so an ended subscription is not an error.
     pub(super) fn on_followed(&mut self, conn: ConnId, wire: WireId) {
         let inbound = self.in_sub(conn, wire).map(|in_sub| &in_sub.inbound);
         if inbound.is_some_and(|inbound| lock(&inbound.state).ending.is_none()) {
@@ -82,7 +85,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Nothing may come after CLOSED or GONE: closes the connection of a peer that goes on.
+    /// Closes the connection of a peer that sends more of a log after CLOSED or GONE.
     fn is_after_end(&mut self, conn: ConnId, inbound: &InboundShared) -> bool {
         let ended = lock(&inbound.state).ending.is_some();
         if ended {
@@ -91,7 +94,7 @@ impl<T: Transport> Reactor<T> {
         ended
     }
 
-    /// Tells whoever is interested: subscribers downstream, the application, the sender.
+    /// Reports progress to the subscribers downstream, the application, and the sender.
     pub(super) fn news_of(&mut self, inbound: &Arc<InboundShared>) {
         self.idle.stirred(inbound, self.io.now);
         if let Some(buffer) = inbound.spliced_to() {
@@ -106,7 +109,7 @@ impl<T: Transport> Reactor<T> {
         self.give_credit(inbound);
     }
 
-    /// CREDIT if it is due; a subscription whose end was told and given back is over.
+    /// Sends CREDIT if it is due, and leaves a subscription whose log has ended and is consumed.
     pub(super) fn give_credit(&mut self, inbound: &Arc<InboundShared>) {
         self.lend(inbound);
         let downstream = inbound.spliced_to();
@@ -114,7 +117,8 @@ impl<T: Transport> Reactor<T> {
         let Some((number, wire)) = state.wire else { return };
         let Some(&conn) = self.by_number.get(&number) else { return };
         if !self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered) {
-            // Resuming: the sender's log may be another one by now. The answer is followed by a CREDIT anyway.
+            // A resuming subscription waits for SUBSCRIBED: the sender may have another log by now. CREDIT
+            // follows that answer in any case.
             return;
         }
         let ending = state.ending.clone();
@@ -124,7 +128,7 @@ impl<T: Transport> Reactor<T> {
         }
         in_log.catch_up();
         if let Some(buffer) = &downstream {
-            // A receiver that goes on may have had what lands only now.
+            // A downstream receiver that resumed may already have the bytes that land only now.
             in_log.keep_for(buffer);
         }
         let now = in_log.credit_now(downstream.as_deref());
@@ -141,7 +145,7 @@ impl<T: Transport> Reactor<T> {
             rin.forget_if_over(inbound);
         }
         if finished {
-            // The application may still have the end to hear; the id is no longer needed.
+            // The application may not have received the end yet. The wire id is no longer needed.
             self.leave(conn, wire);
         }
     }
@@ -175,7 +179,7 @@ impl<T: Transport> Reactor<T> {
         let mut state = lock(&inbound.state);
         match &mut state.log {
             Some(in_log) if skipped => in_log.covered_from = to,
-            // Who follows a ring past a relay may have what the relay lost.
+            // A reader of the writer's own ring, past a relay, may have bytes that the relay lost.
             Some(in_log) if in_log.ring().is_peer_written() && in_log.ring().boundary() >= to => {}
             _ => {
                 drop(state);
@@ -202,9 +206,9 @@ impl<T: Transport> Reactor<T> {
         });
         let end = match has {
             Some((boundary, ..)) if boundary == end.position() => end,
-            // Who follows has seen what the relay had not, or never has.
+            // A reader of the writer's own ring may have more than the relay ever received.
             Some((boundary, _, true)) if boundary > end.position() => End::Gone(boundary),
-            // A relay that was restarted ends with less than came here from the one before, or inside a delivery. It knows no
+            // A restarted relay ends below what its predecessor forwarded, or inside a delivery. It knows no
             // delivery that began before the resume.
             Some((boundary, ..)) if resumed_at.is_some_and(|at| boundary.max(end.position()) <= at) => {
                 End::Gone(boundary)
@@ -221,7 +225,7 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn on_refused(&mut self, conn: ConnId, wire: WireId, code: RefuseCode, a: u64, b: u64) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if link.ins.get(&wire).is_some_and(|in_sub| in_sub.leaving) {
-            // It crossed UNSUBSCRIBE, whose answer still comes and frees the id.
+            // REFUSED crossed UNSUBSCRIBE. UNSUBSCRIBED still arrives and frees the wire id.
             return;
         }
         let Some(in_sub) = link.ins.remove(&wire) else { return };
@@ -232,7 +236,7 @@ impl<T: Transport> Reactor<T> {
         self.end_inbound(&in_sub.inbound, Ending::Refused(error));
     }
 
-    /// How a subscription ends; told in order after its data, downstream too.
+    /// Ends a subscription. The application and the subscribers downstream learn of the end after the data.
     pub(super) fn end_inbound(&mut self, inbound: &Arc<InboundShared>, ending: Ending) {
         let mut state = lock(&inbound.state);
         if state.ending.is_some() {
@@ -241,7 +245,8 @@ impl<T: Transport> Reactor<T> {
         state.ending = Some(ending.clone());
         let boundary = state.log.as_ref().map_or(0, |l| l.ring().stop_following());
         drop(state);
-        // The end stands before anybody hears of it: who removes the buffer then does not end it otherwise.
+        // The end is set before any notification: an application that removes the buffer in response cannot
+        // end it otherwise.
         let tell = || {
             if let Some(rin) = inbound.rin.upgrade() {
                 rin.on_news(inbound);
@@ -274,7 +279,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Sends UNSUBSCRIBE; the id stays bound until the peer has acknowledged it.
+    /// Sends UNSUBSCRIBE. The wire id stays bound until UNSUBSCRIBED arrives.
     pub(super) fn leave(&mut self, conn: ConnId, wire: WireId) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };
         if in_sub.leaving {
@@ -304,7 +309,8 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// The connection is down: subscriptions keep their rings and can go on over another.
+    /// Suspends the subscriptions of a connection that is down. Their rings stay and can resume over another
+    /// connection.
     pub(super) fn suspend_ins(&mut self, conn: ConnId) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut ins: Vec<_> = link.ins.drain().collect();
@@ -335,8 +341,9 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// No connection carries this subscription, and none is about to. If others have its buffer from here, its writer is
-    /// away from now on: also one that went before it could be asked, or before the buffer was handed on.
+    /// Starts the linger time of a spliced subscription that no connection carries and none is about to
+    /// carry. This includes a subscription that lost its connection before SUBSCRIBE was sent or before the
+    /// splice.
     pub(super) fn begin_linger(&mut self, inbound: Arc<InboundShared>) {
         let mut state = lock(&inbound.state);
         let goes_on = state.wire.is_some() || state.resume_on.is_some();
@@ -353,7 +360,7 @@ impl<T: Transport> Reactor<T> {
         self.io.next_tick = self.io.next_tick.min(gone_at);
     }
 
-    /// Writers that were away for `linger` are gone for good, as far as their subscribers are concerned.
+    /// Ends the spliced subscriptions whose writer was away for `linger`: their subscribers get GONE.
     pub(super) fn tick_suspended(&mut self) -> Option<Nanos> {
         let now = self.io.now;
         let (over, wait): (Vec<_>, Vec<_>) =

@@ -1,4 +1,4 @@
-//! Subscriptions of peers from their answer on: turns, credit, and what ends them.
+//! Accepted subscriptions of peers: turns, credit, and the end.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,12 @@ use crate::proto::{CloseCode, Credit, Message, RefuseCode, SendCursor};
 use crate::state::{Command, DurableCursor, Leaving, SubscriptionStatus};
 use crate::types::{Nanos, Position, WireId};
 
-/// Writes given to a connection before it is flushed, and flushes of one connection before others have their turn.
+/// Writes to a connection between two flushes, and flushes of one connection before others have their turn.
 const WRITES_PER_FLUSH: usize = 256;
 const FLUSHES_PER_TURN: usize = 4;
 
 impl<T: Transport> Reactor<T> {
-    /// A buffer has news for this subscription.
+    /// Handles news of the buffer for this subscription.
     pub(super) fn wake_out(&mut self, conn: ConnId, wire: WireId) {
         if let Some(mut turn) = self.out(conn, wire) {
             let verdict = turn.on_news();
@@ -50,7 +50,7 @@ impl<T: Transport> Reactor<T> {
     fn pump(&mut self, conn: ConnId) {
         let idle = self.inline_idle();
         for _ in 0..FLUSHES_PER_TURN {
-            // Data follows what was said before it.
+            // Data follows the control messages that were queued before it.
             let wrote = self.send_waiting_app(conn) && self.write_some(conn);
             let all_left = self.io.transport.flush(conn);
             if let Some(link) = self.links.get_mut(&conn) {
@@ -70,7 +70,8 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Subscriptions take turns, one transfer each, until the queue is full. True if anything was written.
+    /// Sends one transfer of each subscription in turn, until the queue is full. Returns whether anything was
+    /// written.
     pub(super) fn write_some(&mut self, conn: ConnId) -> bool {
         let Some(Link { line, outs, .. }) = self.links.get_mut(&conn) else { return false };
         let ordered = self.io.transport.promises_to(conn).ordered;
@@ -93,7 +94,7 @@ impl<T: Transport> Reactor<T> {
         wrote
     }
 
-    /// A PONG: if it answers the PING that followed an end, the end was heard.
+    /// Handles PONG. If it answers the PING after an end, the peer has received the end.
     pub(super) fn on_pong(&mut self, conn: ConnId, token: u64) {
         if let Some(mut turn) = wire_of_pong(token).and_then(|wire| self.out(conn, wire)) {
             turn.on_end_heard();
@@ -108,7 +109,7 @@ impl<T: Transport> Reactor<T> {
     }
 
     pub(super) fn on_credit(&mut self, conn: ConnId, wire: WireId, credit: &Credit) {
-        // Credit for a subscription that just ended may still be under way.
+        // Credit for a subscription that just ended may still be in flight.
         let Some(mut turn) = self.out(conn, wire) else { return };
         // Forward earlier confirmations before counting departed downstream receivers.
         if credit.coverage.left > turn.out.machine.cursor().tally().told.left
@@ -129,18 +130,19 @@ impl<T: Transport> Reactor<T> {
     }
 
     pub(super) fn on_unsubscribe(&mut self, conn: ConnId, wire: WireId) {
-        // What is queued is copied: the stream stays whole, and the ring is free.
+        // Queued data is copied: the stream stays intact, and the ring is free.
         self.io.transport.detach(conn, wire);
         self.drop_out(conn, wire, "unsubscribed", false);
         self.drop_parked(conn, Some(wire));
         self.send(conn, &Message::Unsubscribed(wire));
     }
 
-    /// The connection is down: named subscriptions keep their place for a while, the others end.
+    /// Handles a lost connection: positions of durable subscriptions are held for a while, other
+    /// subscriptions end.
     pub(super) fn drop_outs(&mut self, conn: ConnId, why: &str) {
         let Some(link) = self.links.get(&conn) else { return };
         let mut wires: Vec<_> = link.outs.keys().copied().collect();
-        // The newest first: each is found at the end of its buffer's list.
+        // Newest first, so that each is found at the end of its buffer's list.
         wires.sort_unstable_by_key(|wire| std::cmp::Reverse(*wire));
         for wire in wires {
             self.io.transport.detach(conn, wire);
@@ -149,7 +151,7 @@ impl<T: Transport> Reactor<T> {
     }
 
     fn drop_out(&mut self, conn: ConnId, wire: WireId, why: &str, hold: bool) {
-        // What it said last counts with it, and is told on before it is one that left.
+        // The subscription's last confirmations are forwarded before it counts as departed.
         let buffer =
             self.links.get(&conn).and_then(|link| link.outs.get(&wire)).map(|out| out.buffer.clone());
         if let Some(source) = buffer.and_then(|buffer| buffer.upstream()) {
@@ -161,7 +163,7 @@ impl<T: Transport> Reactor<T> {
         let OutSub { buffer, machine, status, hold_ms } = out;
         machine.watchers().iter().for_each(|reader| buffer.unwatch((number, wire, *reader)));
         if let Some(used) = self.slots.get_mut(&buffer.slot) {
-            // From the end: a connection that goes with many takes them off there.
+            // From the end, where a connection that goes with many subscriptions removes them.
             if let Some(at) = used.outs.iter().rposition(|at| *at == (conn, wire)) {
                 used.outs.remove(at);
             }
@@ -189,7 +191,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Has somebody look when a place that is kept has been kept long enough: the first worker looks after all of them.
+    /// Schedules the expiry of a durable cursor. The first worker handles all of them.
     fn look_at_held(&mut self, until: Nanos) {
         match self.io.shared.index {
             0 => self.io.next_tick = self.io.next_tick.min(until),
@@ -197,9 +199,9 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// The slowest subscription of a buffer that somebody waits for: has it stalled?
-    /// `slowest` remembers for the length of a tick who is the slowest of each buffer: finding that costs a look at all.
-    /// True if there is somebody who holds others.
+    /// Checks whether the slowest subscription of a buffer has stalled while others wait for it. `slowest`
+    /// caches each buffer's slowest position for one tick, since finding it visits all subscriptions. Returns
+    /// whether any subscription holds others up.
     pub(super) fn tick_outs(&mut self, conn: ConnId, slowest: &mut HashMap<u32, Option<Position>>) -> bool {
         let now = self.io.now;
         let Some(link) = self.links.get_mut(&conn) else { return false };
@@ -217,7 +219,7 @@ impl<T: Transport> Reactor<T> {
         holds
     }
 
-    /// Ends a subscription that was too slow, and its connection. No place is kept for it.
+    /// Ends a subscription that was too slow, and its connection. Its position is not held.
     fn disconnect_slow(&mut self, conn: ConnId, wire: WireId, lag: u64, rule: &str) {
         let why = format!("too slow: {lag} bytes behind ({rule})");
         self.tell_too_slow(conn, wire, lag);
@@ -237,11 +239,11 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-/// Whether this subscription is what keeps the writer from going on.
+/// Returns whether this subscription blocks the writer.
 fn holds_others(ring: &Ring, out: &OutSub, slowest: &mut HashMap<u32, Option<Position>>) -> bool {
     let Some(at) = out.machine.cursor().holds_at() else { return false };
     let head = ring.head();
-    // A remote writer is out of credit when less than an eighth is left; a local one says that it waits.
+    // A remote writer is out of credit when less than an eighth is left. A local writer shows that it waits.
     let exhausted = ring.horizon().saturating_sub(head) < ring.capacity() / 8;
     if at >= head || !(ring.writer_waits() || (out.buffer.source.is_some() && exhausted)) {
         return false;
@@ -250,7 +252,7 @@ fn holds_others(ring: &Ring, out: &OutSub, slowest: &mut HashMap<u32, Option<Pos
     slowest.is_none_or(|slowest| slowest >= at)
 }
 
-/// The place to keep for a named subscription that goes.
+/// Returns the durable cursor of a named subscription that goes.
 fn place_of((cursor, sub): (&SendCursor, &SubscriptionStatus), until: Nanos) -> Leaving {
     if planted::is(planted::PLACE_NOT_HELD)
         && let Some(hold) = &*lock(&sub.hold)

@@ -1,4 +1,4 @@
-//! The threads that own connections.
+//! The worker threads.
 
 use std::io;
 use std::sync::{Arc, Mutex, Weak};
@@ -11,8 +11,8 @@ use crate::state::{Inline, WorkerShared, become_worker, nanos_since};
 use crate::worker::Reactor;
 use crate::worker::caller_send::run_shared;
 
-/// Starts a worker thread, pinned to a core if asked (`tcp_thread_pinning`). With `inline` its core can be borrowed
-/// while it sleeps.
+/// Starts a worker thread, pinned to a core if `tcp_thread_pinning` is set. With `inline` its core can be
+/// borrowed while it sleeps.
 pub(crate) fn spawn<T: Transport + Send + 'static>(
     mut core: Reactor<T>,
     shared: &Arc<WorkerShared>,

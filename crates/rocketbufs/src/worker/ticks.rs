@@ -1,5 +1,5 @@
-//! What happens because time passed. One look at everything a few times in a heartbeat, and never while there is
-//! nothing to look at.
+//! What happens because time passed. A tick checks everything a few times in each heartbeat, and never while
+//! there is nothing to check.
 
 use std::collections::HashMap;
 use std::sync::Weak;
@@ -11,7 +11,7 @@ use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::types::Nanos;
 
-/// As good as never: the worker sleeps until something happens.
+/// Practically never: the worker sleeps until there is an event.
 const IDLE: Nanos = 3_600_000_000_000;
 
 impl<T: Transport> Reactor<T> {
@@ -25,7 +25,7 @@ impl<T: Transport> Reactor<T> {
             self.tick_link(conn);
             hurry |= looks && self.tick_outs(conn, &mut slowest);
         }
-        // Where somebody holds others, time passes without news.
+        // Without news, only time shows how long a subscription holds others up.
         self.io.stirring |= hurry;
         let mut next = self.io.now + self.interval(hurry);
         if let Some(at) = self.tick_suspended() {
@@ -41,17 +41,17 @@ impl<T: Transport> Reactor<T> {
             next = next.min(at);
         }
         self.io.next_tick = next;
-        // What the tick queued leaves now.
+        // Everything that the tick queued leaves now.
         self.take_news();
         self.pump_all();
     }
 
-    /// When connections are looked at next.
+    /// Returns the time until the next check of the connections.
     fn interval(&self, hurry: bool) -> Nanos {
         if self.links.is_empty() { IDLE } else { self.io.interval(hurry) }
     }
 
-    /// SubscriberTable of named subscriptions that nobody came back for. Returns when the next one ends.
+    /// Drops durable cursors that have expired. Returns when the next one expires.
     fn tick_held(&mut self) -> Option<Nanos> {
         let now = self.io.now;
         let mut next: Option<Nanos> = None;

@@ -1,4 +1,4 @@
-//! Gives the memory of rings at rest back, as [`idle`](super::idle) says when.
+//! Releases the memory of rings at rest, when [`idle`](super::idle) says so.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::lock::lock;
 use crate::state::InboundShared;
 use crate::types::Position;
 
-/// A last delivery up to this size stays, whatever the budget.
+/// A last delivery up to this size stays in memory, whatever the budget.
 const LAST_DELIVERY_BYTES: u64 = 64 << 10;
 
 impl<T: Transport> Reactor<T> {
-    /// Looks at the rings whose time it is. What is left is for the next turn.
+    /// Checks the rings that are due. The rest is left for the next turn.
     pub(super) fn sweep(&mut self) {
         let mut trims = 0;
         for _ in 0..LOOKS_PER_TURN {
@@ -53,7 +53,7 @@ impl<T: Transport> Reactor<T> {
 
     fn come_to_rest(&mut self, owner: &Owner, ring: &Ring, head: Position) {
         self.idle.forget(owner.rest());
-        // What is received for the application alone has no history: nobody joins it.
+        // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
             Owner::In(inbound) => {
                 self.tell_rest(inbound);
@@ -66,7 +66,7 @@ impl<T: Transport> Reactor<T> {
             Owner::Out(_) => true,
         };
         if ring.descriptor().is_some() {
-            // Other processes see its memory, which does not go back in parts.
+            // Other processes map the memory, which cannot go back in parts.
             return;
         }
         let left = self.trim(owner, ring, if has_history { ring.retain() } else { 0 });
@@ -75,7 +75,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// The ring came to rest: CREDIT, if anything moved since the last.
+    /// Sends CREDIT for a ring that comes to rest, if anything moved since the last one.
     fn tell_rest(&mut self, inbound: &Arc<InboundShared>) {
         let downstream = inbound.spliced_to();
         let mut state = lock(&inbound.state);
@@ -91,7 +91,8 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// A log has ended that subscribers downstream still read: its ring can give memory back.
+    /// Keeps the ring receiver of an ended log that subscribers downstream still read, so that the ring can
+    /// release memory.
     pub(super) fn keep_receiver(
         &mut self,
         inbound: Option<Arc<InboundShared>>,
@@ -109,7 +110,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Returns how many bytes of memory the ring still has; none if it is not this end's to give back.
+    /// Returns how many bytes of memory the ring still has; `None` if this end cannot release them.
     fn trim(&mut self, owner: &Owner, ring: &Ring, keep: u64) -> Option<u64> {
         let Trimmed { left, held, .. } = match owner {
             Owner::In(inbound) => self.trim_receiver(inbound, keep)?,
@@ -117,7 +118,8 @@ impl<T: Transport> Reactor<T> {
         };
         if held {
             let slowest = ring.slowest_hold();
-            // Meets the one of a hold that advances: either it is seen here, or it sees what is owed.
+            // Pairs with a hold that advances: either the advance is seen here, or the advancing thread sees
+            // `owed`.
             owner.rest().owed.arm();
             if ring.slowest_hold() != slowest && owner.rest().owed.disarm() == Armed::Yes {
                 self.idle.look_soon(owner, self.io.now);
@@ -138,8 +140,8 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-/// What lies between the begin of the last complete delivery and the end of the log's last one; 0 if that is too much to
-/// keep in every ring.
+/// Returns the bytes from the start of the last complete delivery to the end of the log's last one; 0 if that
+/// is too much to keep in every ring.
 fn last_delivery(ring: &Ring) -> u64 {
     let bytes = ring.last_delivery().map_or(0, |start| ring.boundary() - start);
     if bytes <= LAST_DELIVERY_BYTES { bytes } else { 0 }

@@ -154,13 +154,13 @@ impl Plan {
             _ => Flavour::Deadly,
         };
         let mut faults = faults(&mut rng, flavour);
-        let net = net(&mut rng);
+        let mut net = net(&mut rng);
         if net.mode == Mode::OneSided {
             // A receiver that leaves a live one-sided connection releases its rings at once, and with them bytes that the
             // sender knows as landed and that were not announced here.
             faults.resume_live = 0;
         }
-        let config = config(&mut rng, flavour, &faults);
+        let mut config = config(&mut rng, flavour, &faults);
         let mut buffers: Vec<_> = (0..rng.between(1, 3)).map(|i| buffer(&mut rng, flavour, i)).collect();
         // A generator of its own: the other draws of a seed stay as they are.
         let mut confirming = Rng::new(seed ^ 0xC0F1_24ED);
@@ -173,11 +173,8 @@ impl Plan {
         for buffer in &mut buffers {
             buffer.ends_early = ending.percent(15);
         }
-        // As above. The publisher restarts under subscribers that resume by position.
-        let mut restarting = Rng::new(seed ^ 0x2E57_A27D);
-        if flavour == Flavour::Deadly && restarting.percent(15) {
-            (faults.kill_publisher, faults.publisher_restarts) = (300, true);
-            faults.resubscribe = 1_500;
+        if flavour == Flavour::Deadly {
+            deaths(seed, &mut faults, &mut net, &mut config, &mut buffers);
         }
         let mut nodes = nodes(&mut rng, flavour, &buffers);
         // As above.
@@ -220,6 +217,32 @@ impl Plan {
 
     pub fn depth(&self) -> usize {
         self.nodes.iter().map(|node| node.depth).max().unwrap_or(0)
+    }
+}
+
+/// Deaths of the publisher, from generators of their own: the other draws of a seed stay as they are.
+fn deaths(
+    seed: u64,
+    faults: &mut Faults,
+    net: &mut SimConfig,
+    config: &mut Config,
+    buffers: &mut [BufferPlan],
+) {
+    // The publisher restarts under subscribers that resume by position.
+    let mut restarting = Rng::new(seed ^ 0x2E57_A27D);
+    if restarting.percent(15) {
+        (faults.kill_publisher, faults.publisher_restarts) = (300, true);
+        faults.resubscribe = 1_500;
+    }
+    // The publisher dies for good, most likely inside a delivery of many writes.
+    let mut dying = Rng::new(seed ^ 0xD1E5_1451);
+    if !faults.publisher_restarts && dying.percent(30) {
+        faults.kill_publisher = 300;
+        config.session.linger_ms = 20;
+        (net.max_write_bytes, net.window_bytes) = (512, 256);
+        for buffer in buffers {
+            buffer.usual = buffer.max_delivery;
+        }
     }
 }
 

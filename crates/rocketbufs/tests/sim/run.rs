@@ -240,8 +240,10 @@ impl World<'_> {
         for (at, node) in self.nodes.iter().enumerate() {
             let Some(App::Subscriber(subscriber)) = node.process.as_ref().map(|p| &p.app) else { continue };
             let open = subscriber.subs.iter().find(|sub| {
-                let excuse = self.env.excuses[at][sub.plan.buffer];
-                sub.state != State::Over || !(sub.closed || excuse.gone || excuse.refused)
+                // A subscriber that left a destroyed buffer finds no such buffer when it comes back.
+                let missing = self.env.may_be_missing(at, sub.plan.buffer);
+                sub.state != State::Over
+                    || !(sub.closed || self.env.excuses[at][sub.plan.buffer].gone || missing)
             });
             if let Some(sub) = open {
                 let name = &self.plan.nodes[at].name;

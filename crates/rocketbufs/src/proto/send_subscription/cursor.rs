@@ -1,4 +1,4 @@
-//! The positions of one subscription at its sender, and the range that goes next.
+//! The positions of one subscription at its sender, and the next range to send.
 //!
 //! ```text
 //!        landed        sent        grant              a log, positions growing to the right
@@ -7,10 +7,10 @@
 //!   has it │            │ up to head │
 //! ```
 //!
-//! A transfer ends at a known end of a delivery wherever one lies within reach; otherwise it is sent with MORE, so
-//! that bytes are forwarded while a large delivery still arrives. That is what keeps a receiver with a ring of twice
-//! the largest delivery from ever waiting for the end of a delivery that it has no room for: of any `2 × max_delivery`
-//! bytes, at least one end of a delivery is told.
+//! A transfer ends at a known end of a delivery if one is within reach. Otherwise it is sent with MORE, so
+//! that a large delivery is forwarded while it still arrives. A receiver with a ring of twice the largest
+//! delivery therefore never waits for the end of a delivery for which it has no room: of any
+//! `2 × max_delivery` bytes, at least one end of a delivery is told.
 
 use rocketring::Ring;
 
@@ -22,14 +22,14 @@ use crate::types::{ConfirmLevel, Nanos, Policy, Position};
 /// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The buffer was destroyed: everything up to here is the whole log.
+    /// The buffer was destroyed: the log is complete up to here.
     Closed(Position),
-    /// The writer is gone: everything complete up to here was sent.
+    /// The writer does not return: every complete delivery up to here was sent.
     Gone(Position),
 }
 
 impl End {
-    /// The same end, elsewhere.
+    /// Returns the same kind of end at another position.
     fn moved(self, at: Position) -> Self {
         match self {
             Self::Closed(_) => Self::Closed(at),
@@ -37,7 +37,7 @@ impl End {
         }
     }
 
-    /// Where the log ends.
+    /// Returns the end of the log.
     pub fn position(self) -> Position {
         match self {
             Self::Closed(p) | Self::Gone(p) => p,
@@ -45,45 +45,45 @@ impl End {
     }
 }
 
-/// What a subscription asked for.
+/// The options of a subscription.
 #[derive(Debug, Clone, Copy)]
 pub struct SendConfig {
     /// What happens when the receiver is slow.
     pub policy: Policy,
-    /// Lag in bytes at which `drop` and `disconnect` act.
+    /// The lag in bytes at which `drop` and `disconnect` act.
     pub max_lag: u64,
-    /// Nanoseconds without progress after which `block` disconnects; 0: never.
+    /// The nanoseconds without progress after which `block` disconnects; 0: never.
     pub block_timeout: Nanos,
     /// Whether credit limits what is sent.
     pub flow_control: bool,
-    /// Most bytes of one transfer.
+    /// The most bytes of one transfer.
     pub max_transfer: u64,
-    /// Holds the log until it is delivered, not only until it landed.
+    /// Whether the subscription holds the log until it is delivered, not only until it landed.
     pub keep_until_delivered: bool,
-    /// The receiver reads where the sender wrote, in a ring of this capacity: what landed there is still needed here.
+    /// The receiver maps the sender's ring, of this capacity, so landed bytes are still needed here.
     pub maps: Option<u64>,
 }
 
-/// What to do next for a subscription.
+/// The next step of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Write this range; `more`: it does not end at a delivery's end.
+    /// Write this range. `more`: it does not end at the end of a delivery.
     Write {
-        /// First position.
+        /// The first position.
         from: Position,
-        /// One past the last.
+        /// One past the last position.
         to: Position,
         /// The MORE bit.
         more: bool,
     },
-    /// Tell that the log goes on at `to`.
+    /// Report that the log continues at `to`.
     Lost {
-        /// End of the last delivery sent whole.
+        /// The end of the last delivery that was sent whole.
         from: Position,
-        /// Where the next begins.
+        /// The start of the next delivery.
         to: Position,
     },
-    /// Tell that the log has ended; nothing follows.
+    /// Report the end of the log; nothing follows.
     End(End),
     /// Nothing to do until the log, the grant or the policy moves.
     Idle,
@@ -93,17 +93,17 @@ pub enum Step {
 #[derive(Debug)]
 pub struct SendCursor {
     pub(super) config: SendConfig,
-    /// Where the subscription began.
+    /// The first position of the subscription.
     start: Position,
-    /// Everything below was given to the transport (or skipped).
+    /// Everything below was given to the transport, or was skipped.
     sent: Position,
-    /// End of the last transfer without MORE: what the receiver knows as whole deliveries.
+    /// The end of the last transfer without MORE: the receiver knows whole deliveries up to here.
     sent_boundary: Position,
-    /// What was sent ends inside a delivery, or may (where a receiver resumes).
+    /// Whether the sent data ends inside a delivery, or may do so (at a resume).
     inside: bool,
-    /// The three as they were before the last range.
+    /// The three values above before the last range.
     before: (Position, Position, bool),
-    /// A CREDIT came.
+    /// Whether a CREDIT has arrived.
     credited: bool,
     grant: Position,
     pub(super) landed: Position,
@@ -117,12 +117,13 @@ pub struct SendCursor {
     pub(super) ended: bool,
     last_progress: Nanos,
     dropped_bytes: u64,
-    /// `drop`, `disconnect`: how far it was behind when it came, or the least that it was since.
+    /// `drop`, `disconnect`: the lag at the beginning, or the least lag since.
     catching_up: u64,
 }
 
 impl SendCursor {
-    /// A subscription whose next byte is at `start`, where (unless it resumes) a delivery begins.
+    /// Creates a subscription whose next byte is at `start`, which is the start of a delivery unless the
+    /// subscription resumes.
     pub fn new(config: SendConfig, start: Position, now: Nanos) -> Self {
         Self {
             config,
@@ -132,13 +133,14 @@ impl SendCursor {
             inside: true,
             before: (start, start, true),
             credited: false,
-            // Without credit the receiver's ring has no say; with it, nothing goes before the first CREDIT.
+            // Without flow control the receiver's ring sets no limit; with it, nothing is sent before the
+            // first CREDIT.
             grant: if config.flow_control { start } else { Position::MAX },
             landed: start,
             map_floor: start,
             delivered: start,
             consumed: start,
-            // Until its first CREDIT says for whom it speaks: before it nothing new is confirmed by it.
+            // The first CREDIT reports the coverage. Before it the subscription confirms nothing new.
             tally: PeerCoverage::default(),
             asked: AskedLevels::default(),
             on_demand: OnDemandCredit::default(),
@@ -149,31 +151,34 @@ impl SendCursor {
         }
     }
 
-    /// It begins behind the log's end, and gets as much more lag as that: with `disconnect` it would be cut off again each
-    /// time it comes, before it has caught up, and with `drop` it would lose at once what it came for.
+    /// Allows as much more lag as the subscription has when it begins. Otherwise `disconnect` would end it
+    /// each time before it has caught up, and `drop` would lose at once the data that it came for.
     pub fn begin_behind(&mut self, log: &Ring) {
         self.catching_up = self.behind(log);
     }
 
-    /// It has told how far it is: what it has caught up with is not given a second time.
+    /// Reduces that allowance after a CREDIT: lag that was caught up is not allowed a second time.
     pub fn catch_up(&mut self, log: &Ring) {
         self.catching_up = self.catching_up.min(self.behind(log));
     }
 
-    /// How far it is behind, in bytes. By what it holds: a receiver that stops reading blocks others by that, not by `sent`.
+    /// Returns the lag in bytes, by what the subscription holds: a receiver that stops reading blocks others
+    /// by its hold, not by `sent`.
     pub fn behind(&self, log: &Ring) -> u64 {
-        // Before its first CREDIT it holds more than it may need.
-        // Nor does it hold what was written over while it was away.
+        // Before its first CREDIT the subscription holds more than it may need. It does not hold what was
+        // overwritten while it was offline.
         let needed = if self.credited { self.needed() } else { self.landed.max(log.tail()) };
         log.head().saturating_sub(needed)
     }
 
-    /// The receiver maps the ring and may have begun before: until its first CREDIT it needs everything from here on.
+    /// Holds everything from `at` until the first CREDIT: the receiver maps the ring and may have begun
+    /// before.
     pub fn keep_from(&mut self, at: Position) {
         self.map_floor = self.map_floor.min(at);
     }
 
-    /// The receiver comes back, and this much of what lies below the start is known to be confirmed, by [`ConfirmLevel`].
+    /// Resumes a subscription with the positions below its start that are known to be confirmed, by
+    /// [`ConfirmLevel`].
     pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], tally: PeerCoverage) {
         self.landed = self.landed.min(landed);
         self.map_floor = self.map_floor.min(landed);
@@ -192,83 +197,87 @@ impl SendCursor {
         self.landed
     }
 
-    /// Everything below is in the memory of all receivers at the ends of chains behind this one.
+    /// Everything below is in the memory of every last receiver of the chains behind this subscription.
     pub fn delivered(&self) -> Position {
         self.delivered
     }
 
-    /// Everything below was given back by the receiver's application.
+    /// Everything below was released by the receiver's application.
     pub fn consumed(&self) -> Position {
         self.consumed
     }
 
-    /// How far it is confirmed, by [`ConfirmLevel`].
+    /// Returns the confirmed positions, by [`ConfirmLevel`].
     pub fn levels(&self) -> [Position; 3] {
         [self.landed, self.delivered, self.consumed]
     }
 
-    /// For whom that speaks.
+    /// Returns the receivers that the confirmed positions speak for.
     pub fn tally(&self) -> PeerCoverage {
         self.tally
     }
 
-    /// The receiver follows the ring, and has what lies below `at` without having been sent it. It knows of the boundary.
+    /// Records that the receiver follows the ring: it has everything below `at` without a transfer, and knows
+    /// the boundary.
     pub fn followed_to(&mut self, at: Position, boundary: Position) {
         if at > self.sent {
             (self.sent, self.sent_boundary, self.inside) = (at, boundary, boundary < at);
         }
     }
 
-    /// How far the receiver allows to write.
+    /// The position up to which the receiver allows to write.
     pub fn grant(&self) -> Position {
         self.grant
     }
 
-    /// Up to where to ask for credit (ASK, as `landed`): the receiver gives credit on demand, and there are whole
-    /// deliveries beyond its grant that it was not asked for.
+    /// Returns the position up to which to ask for credit (ASK, as `landed`): the receiver grants on demand,
+    /// and there are whole deliveries beyond its grant for which it was not asked.
     pub fn ask_for_more(&mut self, log: &Ring) -> Option<Position> {
         if self.ended { None } else { self.on_demand.next_request(log.boundary(), self.sent, self.grant) }
     }
 
-    /// RECALL: what is left of the grant goes back, but for what was asked for: that is here and comes. Returns where the
-    /// grant ends now.
+    /// Handles RECALL: withdraws the rest of the grant, except for data that was asked for, since it exists
+    /// and will be sent. Returns the end of the remaining grant.
     pub fn on_recall(&mut self) -> Position {
         self.grant = self.on_demand.recall(self.grant, self.sent);
         self.grant
     }
 
-    /// The end of a delivery at which a transfer that could reach `reach` is to end, if one is known.
+    /// Returns the end of a delivery at which a transfer that could reach `reach` ends, if one is known.
     fn end_to_tell(&self, log: &Ring, reach: Position) -> Option<Position> {
         let from = self.sent;
         let asked = self.on_demand.end_within(from, reach);
         if self.inside {
-            // The first known end is told: passing over it for a later one would make the distance between told ends
-            // grow with every hop of a chain, until a ring of twice the largest delivery holds none.
+            // The first known end is told. Passing over it for a later one would make the distance between
+            // told ends grow with every hop of a chain, until a ring of twice the largest delivery holds
+            // none.
             let first = log.boundary_at_or_after(from.saturating_add(1)).filter(|end| *end <= reach);
             return first.into_iter().chain(asked).min();
         }
         log.boundary_at_or_before(reach).filter(|end| *end > from).max(asked)
     }
 
-    /// Bytes that were skipped and told as lost.
+    /// Returns the bytes that were skipped and reported as lost.
     pub fn dropped_bytes(&self) -> u64 {
         self.dropped_bytes
     }
 
-    /// What it asked for.
+    /// Returns the options.
     pub fn config(&self) -> &SendConfig {
         &self.config
     }
 
-    /// Whether its end was told.
+    /// Returns whether the end was reported.
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether it lags so far that its policy must act (`drop`: [`SendCursor::drop_to_boundary`]; `disconnect`).
+    /// Returns whether the lag is so large that the policy must act (`drop`:
+    /// [`SendCursor::drop_to_boundary`]; `disconnect`).
     pub fn too_far_behind(&self, log: &Ring) -> bool {
         match self.config.policy {
-            // Further behind it is never let be: a writer of large deliveries would have no room for the next.
+            // This is the limit in any case: beyond it a writer of large deliveries would have no room for
+            // the next.
             Policy::Drop | Policy::Disconnect => {
                 let (behind, most) = (self.behind(log), self.catching_up.saturating_add(self.config.max_lag));
                 behind >= most.min(log.capacity() - log.max_delivery()) && behind > self.catching_up
@@ -277,12 +286,13 @@ impl SendCursor {
         }
     }
 
-    /// `drop`: skips to the end of the last complete delivery. The caller first detaches what the transport still
-    /// reads from the ring. None if there is nothing to skip.
+    /// `drop`: skips to the end of the last complete delivery. The caller first detaches what the transport
+    /// still reads from the ring. Returns `None` if there is nothing to skip.
     pub fn drop_to_boundary(&mut self, log: &Ring) -> Option<Step> {
         let to = log.boundary();
         let step = (to > self.sent).then(|| self.skip(self.sent_boundary, to));
-        // What was handed over counts as landed from here on: it left, or was copied. Nobody waits for one that drops.
+        // Data that was handed over counts as landed from here on, since it has left or was copied. No writer
+        // waits for a subscription that drops.
         self.landed = self.landed.max(self.sent);
         self.map_floor = self.landed;
         self.delivered = self.landed;
@@ -296,12 +306,12 @@ impl SendCursor {
         self.sent = to;
         self.sent_boundary = to;
         self.inside = false;
-        // `landed` stays: what was handed to the transport before may still be read where it lies.
+        // `landed` stays: the transport may still read in place what it was given before.
         Step::Lost { from, to }
     }
 
-    /// How much of what is pending may be sent, and whether more comes with the receiver's next credit; none if something is
-    /// missing or else is to be told or asked first.
+    /// Returns how many pending bytes may be sent, and whether the receiver's next credit brings more. `None`
+    /// if data is missing, or if a report or a question must come first.
     pub fn pending_in_order(&self, log: &Ring) -> Option<(u64, bool)> {
         let (head, tail) = (log.head(), log.tail());
         let limit = head.min(self.grant);
@@ -310,16 +320,16 @@ impl SendCursor {
         (plain && !(rest && self.on_demand.is_active())).then(|| (limit.saturating_sub(self.sent), rest))
     }
 
-    /// What to send next, at most `room` bytes if it is a write. The state moves on as if it was done; the caller
-    /// must do it.
+    /// Returns the next step, with at most `room` bytes if it is a write. The state changes as if the step
+    /// was done; the caller must do it.
     pub fn next(&mut self, log: &Ring, end: Option<End>, room: u64) -> Step {
         if self.ended {
             return Step::Idle;
         }
         let tail = log.tail();
         if self.sent < tail {
-            // Where a writer's open claims fill the ring nothing in it is stable: everything complete is lost, and the
-            // log goes on with the next delivery.
+            // If a writer's open claims fill the ring, nothing in it is stable. All complete data is lost,
+            // and the log continues with the next delivery.
             let to = log.boundary_at_or_after(tail).unwrap_or_else(|| log.boundary());
             if to > self.sent {
                 return self.skip(self.sent_boundary, to);
@@ -344,7 +354,7 @@ impl SendCursor {
             let at = self.end_here(log, end);
             limit = limit.min(at);
             if self.sent == at && self.sent_boundary < at {
-                // The receiver was told that this is the middle of a delivery, since its end was not known.
+                // The receiver was told that this is the middle of a delivery, since the end was not known.
                 self.sent_boundary = at;
                 return Step::Write { from: at, to: at, more: false };
             }
@@ -360,26 +370,27 @@ impl SendCursor {
         self.write(log, limit, room)
     }
 
-    /// Where the log ends for this receiver: what was sent before the end was known is part of what it has, up to the
-    /// end of a delivery.
+    /// Returns the end of the log for this receiver. Data that was sent before the end was known belongs to
+    /// it, up to the end of a delivery.
     fn end_here(&self, log: &Ring, end: End) -> Position {
         if self.sent <= end.position() {
             end.position()
         } else if self.sent == self.sent_boundary {
             self.sent
         } else {
-            // None: a delivery that will never be complete, of which nothing counts.
+            // Without a later boundary the delivery will never be complete, and nothing of it counts.
             log.boundary_at_or_after(self.sent).unwrap_or(self.sent_boundary)
         }
     }
 
-    /// Whether a delivery ends where the receiver has come back to, which it cannot know: what it had of it came with
-    /// MORE. A transfer of no bytes tells it, once the first CREDIT has shown that it goes on with this log.
+    /// Returns whether a delivery ends at the position of the resume, which the receiver cannot know: its
+    /// data came with MORE. An empty transfer tells it, once the first CREDIT has shown that the receiver
+    /// continues with this log.
     fn ends_untold(&self, log: &Ring) -> bool {
         self.inside && self.credited && log.boundary_at_or_before(self.sent) == Some(self.sent)
     }
 
-    /// The range that was to be sent last was overwritten before it could be: it was not sent, and is told as lost next.
+    /// Takes the last step back: the range was overwritten before it was sent, and is reported as lost next.
     pub fn take_back(&mut self) {
         (self.sent, self.sent_boundary, self.inside) = self.before;
     }
@@ -398,11 +409,12 @@ impl SendCursor {
         Step::Write { from, to, more }
     }
 
-    /// Takes a CREDIT. Absolute positions and maxima: an old or repeated one does no harm. Only where somebody has joined
-    /// behind the receiver that has less than was told before it counts as it is: what is confirmed is so by all.
+    /// Handles CREDIT. Positions are absolute maxima, so an old or repeated CREDIT does no harm. If a
+    /// receiver with less data has joined downstream, the reported positions count as they are, since a
+    /// confirmation speaks for all receivers.
     ///
     /// # Errors
-    /// If it claims what cannot be: the connection should be closed.
+    /// The CREDIT claims what cannot be. The connection should be closed.
     pub fn on_credit(&mut self, credit: &Credit, now: Nanos) -> Result<(), CreditError> {
         let Credit { landed, delivered, consumed, grant, coverage } = *credit;
         if landed > self.sent {
@@ -424,14 +436,14 @@ impl SendCursor {
         for (asked, level, told) in [(1, &mut self.delivered, delivered), (2, &mut self.consumed, consumed)] {
             if joined && told < *level {
                 *level = told;
-                // What was asked for beyond was answered for others.
+                // Earlier answers beyond this position spoke for other receivers.
                 self.asked[asked] = Asked::default();
             }
             *level = told.max(*level);
         }
         self.grant = self.grant.max(grant);
         if let Some(capacity) = self.config.maps {
-            // Both rings have one capacity, so what is granted is that much above what is still needed.
+            // Both rings have the same capacity, so the grant is that much above what is still needed.
             self.map_floor = self.map_floor.max(self.grant.saturating_sub(capacity).min(self.landed));
         }
         self.tally.told = coverage;
@@ -441,7 +453,7 @@ impl SendCursor {
         Ok(())
     }
 
-    /// A transport that reports it: everything up to `landed` is in the peer's memory.
+    /// Handles the transport's report that everything up to `landed` is in the peer's memory.
     pub fn on_landed(&mut self, landed: Position, now: Nanos) {
         let landed = landed.min(self.sent);
         if landed > self.landed && !self.on_demand.is_active() {
@@ -450,16 +462,16 @@ impl SendCursor {
         }
     }
 
-    /// Whether to ask the receiver for a CREDIT, because somebody waits, and what. `wanted` is the smallest position
-    /// waited for at each [`ConfirmLevel`], beyond what is confirmed; `all`: somebody waits for everything that was sent, at
-    /// that level. Where it was asked for already it is not asked for again.
+    /// Returns the positions to ask the receiver to confirm, if any call waits. `wanted`: the smallest
+    /// waited-for position beyond what is confirmed, at each [`ConfirmLevel`]. `all`: a call waits for
+    /// everything that was sent, at that level. A position that was asked for is not asked for again.
     pub fn ask(&mut self, wanted: [Option<Position>; 3], all: Option<ConfirmLevel>) -> Option<[Position; 3]> {
         let (levels, sent) = (self.levels(), self.sent);
         let also = all.and(self.level_of_room());
         let mut ask = [0; 3];
         for (n, known) in levels.into_iter().enumerate() {
             let asked = &mut self.asked[n];
-            // What was not sent yet is asked for when it was.
+            // Data that was not sent yet is asked for once it is sent.
             let first = wanted[n].filter(|at| *at > known && *at <= sent);
             let first = first.filter(|at| asked.next(known).is_none_or(|next| *at < next));
             let of_all = [all, also].into_iter().flatten().any(|level| level as usize == n);
@@ -472,25 +484,25 @@ impl SendCursor {
         (ask != [0; 3]).then_some(ask)
     }
 
-    /// Called when others begin to wait for this one: time without progress counts from here at the earliest.
+    /// Starts to count time without progress, when others begin to wait for this subscription.
     pub fn begin_waiting(&mut self, now: Nanos) {
         self.last_progress = now;
     }
 
-    /// Whether it made no progress for its timeout (`block`; `disconnect` while it catches up). Call it only while others
-    /// wait for it.
+    /// Returns whether there was no progress for the time-out (`block`; `disconnect` while it catches up).
+    /// Call it only while others wait for this subscription.
     pub fn stalled(&self, now: Nanos) -> bool {
         matches!(self.config.policy, Policy::Block | Policy::Disconnect)
             && self.config.block_timeout > 0
             && now.saturating_sub(self.last_progress) >= self.config.block_timeout
     }
 
-    /// When it last gave anything back, or others began to wait for it.
+    /// Returns when the receiver last released data, or when others began to wait.
     pub fn last_progress(&self) -> Nanos {
         self.last_progress
     }
 
-    /// Where the subscription began.
+    /// Returns the first position of the subscription.
     pub fn start(&self) -> Position {
         self.start
     }

@@ -1,24 +1,24 @@
-//! What a sender knows of a peer that follows the ring of its subscription: a reader that maps the ring sees by itself
-//! what there is.
+//! The sender's state of a peer that follows the ring of its subscription: a reader that maps the ring sees
+//! new data by itself.
 
 use crate::proto::credit::Credit;
 
-/// The number of the peer's own doorbell; other numbers are those of readers behind the peer.
+/// The number of the peer's own doorbell. Other numbers belong to readers downstream of the peer.
 const OWN_DOORBELL: u32 = 0;
 
-/// See [the module](self).
+/// A peer that follows, see [the module](self).
 #[derive(Debug, Default)]
 pub(super) struct FollowState {
     /// Readers whose doorbells ring when there is new data, by their numbers on this connection.
     watchers: Vec<u32>,
     /// A CREDIT that speaks of data that this end has not seen yet.
     early: Option<Credit>,
-    /// There may be news that the peer was not told.
+    /// Whether there may be news that was not reported to the peer.
     unreported: bool,
 }
 
 impl FollowState {
-    /// Whether the peer itself is woken when there is new data.
+    /// Returns whether the peer itself is woken when there is new data.
     pub(super) fn is_active(&self) -> bool {
         self.watchers.contains(&OWN_DOORBELL)
     }
@@ -33,13 +33,13 @@ impl FollowState {
         }
     }
 
-    /// Whether there was such a reader.
+    /// Returns whether there was such a reader.
     pub(super) fn remove(&mut self, number: u32) -> bool {
         let at = self.watchers.iter().position(|known| *known == number);
         at.map(|at| self.watchers.swap_remove(at)).is_some()
     }
 
-    /// Keeps a CREDIT until what it speaks of is seen here.
+    /// Keeps a CREDIT until this end sees the data that it speaks of.
     pub(super) fn defer(&mut self, credit: Option<Credit>) {
         self.early = credit;
     }
@@ -48,7 +48,7 @@ impl FollowState {
         self.early.take()
     }
 
-    /// There is news that the peer was not told. Whether this is the first since it was told last.
+    /// Records unreported news. Returns whether it is the first since the last report.
     pub(super) fn begin_unreported(&mut self) -> bool {
         !std::mem::replace(&mut self.unreported, true)
     }

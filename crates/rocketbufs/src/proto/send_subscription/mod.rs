@@ -1,4 +1,4 @@
-//! One subscription of the peer, at its sender: a machine without I/O.
+//! One subscription of the peer, at its sender: a state machine without I/O.
 //!
 //! ```text
 //!   events                      machine                        effects, which the reactor executes
@@ -9,8 +9,8 @@
 //!   time               ──▶ └──────────────────┘ ──▶ lag in bytes  of a subscription that stalled
 //! ```
 //!
-//! [`SendCursor`] has the positions, `OnDemandCredit` the part of a receiver that gives credit on demand, `retention` what the
-//! subscription holds in the log, and `FollowState` what there is to know of a peer that maps the ring.
+//! [`SendCursor`] has the positions, `OnDemandCredit` the part for a receiver that grants on demand,
+//! `retention` the subscription's hold in the log, and `FollowState` the part for a peer that maps the ring.
 
 mod cursor;
 mod follow;
@@ -25,56 +25,56 @@ use crate::types::{ConfirmLevel, Nanos, Policy, Position};
 pub use cursor::{End, SendConfig, SendCursor, Step};
 use follow::FollowState;
 
-/// One subscription of the peer, at its sender. See [the module](self).
+/// One subscription of the peer, at its sender.
 #[derive(Debug)]
 pub struct PeerSubscription {
     cursor: SendCursor,
     follow: FollowState,
-    /// It waits for its turn.
+    /// Whether it waits for its turn.
     queued: bool,
-    /// On a transport that does not promise order: a range is in flight.
+    /// On a transport without a promise of order: whether a range is in flight.
     in_flight: bool,
-    /// It keeps the writer, or others, from going on.
+    /// Whether it holds up the writer or others.
     holds_others: bool,
 }
 
-/// What the policy of a subscription demands because it lags.
+/// The action that a subscription's policy demands because of its lag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LagAction {
-    /// Detach what the transport still reads, then [`PeerSubscription::skip`].
+    /// Detach what the transport still reads, then call [`PeerSubscription::skip`].
     Skip,
     /// Close the connection.
     Disconnect {
-        /// How far the subscription is behind, in bytes.
+        /// The lag in bytes.
         lag: u64,
     },
 }
 
-/// What becomes of a subscription whose buffer has news.
+/// How a subscription reacts to news of its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueue {
-    /// It takes its place in the queue of its connection.
+    /// It joins the queue of its connection.
     Queue,
     /// It waits for its turn already.
     Queued,
-    /// Its receiver sees the news by itself: report them later.
+    /// Its receiver sees the news by itself: report it later.
     Later,
-    /// The same, and it was to be reported later already.
+    /// Like `Later`, but a report was already deferred.
     Unreported,
 }
 
 impl PeerSubscription {
-    /// A subscription that begins.
+    /// Creates a new subscription.
     pub fn new(cursor: SendCursor) -> Self {
         Self { cursor, follow: FollowState::default(), queued: false, in_flight: false, holds_others: false }
     }
 
-    /// Its positions.
+    /// Returns the positions.
     pub fn cursor(&self) -> &SendCursor {
         &self.cursor
     }
 
-    /// Whether its policy must act on its lag now.
+    /// Returns the action that the policy demands because of the lag, if any.
     pub fn lag_action(&self, log: &Ring) -> Option<LagAction> {
         if !self.cursor.too_far_behind(log) {
             return None;
@@ -85,7 +85,7 @@ impl PeerSubscription {
         })
     }
 
-    /// Skips to the last boundary. Returns the range that is lost, if any.
+    /// Skips to the last boundary. Returns the lost range, if any.
     pub fn skip(&mut self, log: &Ring) -> Option<(Position, Position)> {
         match self.cursor.drop_to_boundary(log) {
             Some(Step::Lost { from, to }) => Some((from, to)),
@@ -93,7 +93,8 @@ impl PeerSubscription {
         }
     }
 
-    /// The buffer has news. `waited_for`: somebody waits for the receiver to tell how far it is, or the log has ended.
+    /// Handles news of the buffer. `waited_for`: a call waits for the receiver's positions, or the log has
+    /// ended.
     pub fn enqueue(&mut self, log: &Ring, waited_for: bool) -> Enqueue {
         if self.sees_all(log) && !waited_for {
             return if self.defer_report() { Enqueue::Later } else { Enqueue::Unreported };
@@ -101,18 +102,18 @@ impl PeerSubscription {
         if self.queue() { Enqueue::Queue } else { Enqueue::Queued }
     }
 
-    /// It waits for its turn from here on. False if it did already.
+    /// Queues the subscription for its turn. Returns false if it was queued already.
     pub fn queue(&mut self) -> bool {
         !std::mem::replace(&mut self.queued, true)
     }
 
-    /// Whether it waits for its turn.
+    /// Returns whether it waits for its turn.
     pub fn is_queued(&self) -> bool {
         self.queued
     }
 
-    /// Its turn: what to send, at most `room` bytes. `ordered`: the transport keeps the order of writes. None if what is in
-    /// flight has to land first.
+    /// Takes a turn: returns what to send, at most `room` bytes. `ordered`: the transport keeps the order of
+    /// writes. Returns `None` if data in flight has to land first.
     pub fn take_turn(
         &mut self,
         log: &Ring,
@@ -123,23 +124,23 @@ impl PeerSubscription {
         (!waits).then(|| self.cursor.next(log, end(), room))
     }
 
-    /// It does not wait for its turn any more.
+    /// Removes it from the queue.
     pub fn dequeue(&mut self) {
         self.queued = false;
     }
 
-    /// The transport took the range of [`Step::Write`].
+    /// Records that the transport took the range of [`Step::Write`].
     pub fn on_written(&mut self) {
         self.in_flight = true;
     }
 
-    /// The range of [`Step::Write`] was overwritten before the transport could take it.
+    /// Records that the range of [`Step::Write`] was overwritten before the transport could take it.
     pub fn on_overwritten(&mut self) {
         self.cursor.take_back();
     }
 
-    /// A CREDIT. `spliced`: what the buffer has comes from elsewhere, and a receiver that follows may have seen more of it
-    /// than this end.
+    /// Handles CREDIT. `spliced`: the buffer's data comes from upstream, and a receiver that follows may have
+    /// seen more of it than this end.
     ///
     /// # Errors
     /// The receiver claims what cannot be: close the connection.
@@ -155,9 +156,10 @@ impl PeerSubscription {
         Ok(())
     }
 
-    /// A peer that follows can speak of data that it was not sent, and that this end has not seen yet: returns as much of its
-    /// CREDIT as is known to be true. The rest waits for that data. Nothing known waits with it: this end returns credit by it,
-    /// and may not be sent what the rest waits for before it does.
+    /// Returns the part of a CREDIT that is known to be true. A peer that follows can report data that it was
+    /// not sent and that this end has not seen yet; that part waits for the data. The known part must not
+    /// wait with it: this end's own credit depends on it, and without that credit the missing data may not be
+    /// sent here.
     fn known_part(&mut self, credit: &Credit, log: Option<&Ring>, spliced: bool) -> Credit {
         self.follow.defer(None);
         let Some(log) = log.filter(|_| credit.landed > self.cursor.sent() && self.follow.is_active()) else {
@@ -171,18 +173,18 @@ impl PeerSubscription {
             return *credit;
         }
         self.follow.defer(Some(*credit));
-        // The boundary first: a delivery that ends here meanwhile is reported once more.
+        // The boundary is loaded first: a delivery that ends meanwhile is reported once more.
         let boundary = log.boundary();
         self.cursor.followed_to(log.head(), boundary);
         credit.up_to(self.cursor.sent())
     }
 
-    /// A CREDIT that waited for what the buffer has now, perhaps.
+    /// Returns the deferred CREDIT, which the buffer's present data may confirm.
     pub fn take_deferred_credit(&mut self) -> Option<Credit> {
         self.follow.take_deferred()
     }
 
-    /// The transport reports that everything up to `landed` is in the receiver's memory.
+    /// Handles the transport's report that everything up to `landed` is in the receiver's memory.
     pub fn on_landed(&mut self, landed: Position, log: Option<&Ring>, now: Nanos) {
         self.in_flight = landed < self.cursor.sent();
         self.cursor.on_landed(landed, now);
@@ -195,25 +197,28 @@ impl PeerSubscription {
         }
     }
 
-    /// RECALL. Returns where the grant ends now.
+    /// Handles RECALL. Returns the end of the remaining grant.
     pub fn on_recall(&mut self) -> Position {
         self.cursor.on_recall()
     }
 
-    /// What to ask the receiver: to confirm what somebody waits for (see [`SendCursor::ask`]), and for more credit.
+    /// Returns what to ask the receiver: for confirmations that a call waits for (see [`SendCursor::ask`]),
+    /// and for more credit.
     pub fn questions(
         &mut self,
         (wanted, all): ([Option<Position>; 3], Option<ConfirmLevel>),
         log: Option<&Ring>,
     ) -> [Option<[Position; 3]>; 2] {
-        // A buffer's end is reported, and whoever destroyed the buffer waits until all receivers have it.
+        // A buffer's end is reported, and the call that destroyed the buffer waits until all receivers have
+        // it.
         let all = all.or(self.cursor.ended().then_some(ConfirmLevel::Landed));
         let confirm = self.cursor.ask(wanted, all);
         let more = log.and_then(|log| self.cursor.ask_for_more(log));
         [confirm, more.map(|to| [to, 0, 0])]
     }
 
-    /// A look at the clock. `holds_others`: others wait for this one. Returns how far it is behind, in bytes, if it stalled.
+    /// Checks the time-out. `holds_others`: others wait for this subscription. Returns the lag in bytes if it
+    /// has stalled.
     pub fn tick(&mut self, holds_others: bool, log: &Ring, now: Nanos) -> Option<u64> {
         if holds_others && !self.holds_others {
             self.cursor.begin_waiting(now);
@@ -222,50 +227,53 @@ impl PeerSubscription {
         (holds_others && self.cursor.stalled(now)).then(|| self.cursor.behind(log))
     }
 
-    /// Whether a reader may have its doorbell rung: the peer maps the ring, and takes nothing back of what was published.
+    /// Returns whether readers' doorbells may ring: the peer maps the ring, and published data is never taken
+    /// back.
     pub fn may_be_watched(&self) -> bool {
         let config = self.cursor.config();
         config.maps.is_some() && config.policy == Policy::Block
     }
 
-    /// A reader's doorbell rings from here on.
+    /// Adds a reader's doorbell.
     pub fn watch(&mut self, number: u32) {
         self.follow.add(number);
     }
 
-    /// A reader's doorbell rings no more. Whether it did.
+    /// Removes a reader's doorbell. Returns whether it was there.
     pub fn unwatch(&mut self, number: u32) -> bool {
         self.follow.remove(number)
     }
 
-    /// Readers whose doorbells ring.
+    /// Returns the readers whose doorbells ring.
     pub fn watchers(&self) -> &[u32] {
         self.follow.watchers()
     }
 
-    /// How far the receiver sees by itself what there is: not beyond its grant, and no more at a time than a receiver that
-    /// relays may take without being told where deliveries end ([`Ring::set_relayed`]). None if it does not.
+    /// Returns the position up to which the receiver sees data by itself: at most its grant, and at most what
+    /// a relaying receiver may take without being told the ends of deliveries ([`Ring::set_relayed`]). `None`
+    /// if it does not follow.
     pub fn follows_to(&self, log: &Ring) -> Option<Position> {
         let step = self.cursor.sent().saturating_add(log.max_delivery());
         self.follow.is_active().then(|| step.min(self.cursor.grant()))
     }
 
-    /// Whether the receiver sees everything by itself, and the writer waits for nothing.
+    /// Returns whether the receiver sees all data by itself and no writer waits.
     pub fn sees_all(&self, log: &Ring) -> bool {
         self.follows_to(log).is_some_and(|to| log.head() <= to && !log.writer_waits())
     }
 
-    /// There is news that the receiver is told later. False if it was to be told later already.
+    /// Defers a report of news. Returns false if one was deferred already.
     pub fn defer_report(&mut self) -> bool {
         self.follow.begin_unreported()
     }
 
-    /// Whether there is news that the receiver was not told.
+    /// Returns whether a report is deferred.
     pub fn is_unreported(&self) -> bool {
         self.follow.is_unreported()
     }
 
-    /// The receiver is told the news now. True if there is something to send, and it is to be queued.
+    /// Ends the deferral. Returns whether there is something to send, for which the subscription is now
+    /// queued.
     pub fn report(&mut self, head: Position) -> bool {
         self.follow.end_unreported();
         head > self.cursor.sent() && self.queue()

@@ -1,4 +1,4 @@
-//! Credit on demand: a receiver that has one budget for many subscriptions gives none before there is data for it.
+//! Credit on demand: a receiver with one budget for many subscriptions grants nothing before there is data.
 //!
 //! ```text
 //!   sender                                        receiver
@@ -6,38 +6,40 @@
 //!     ─── ASK, landed = boundary ───────────────────▶  there are whole deliveries up to here
 //!     ◀── CREDIT, grant ────────────────────────────  a part of the budget became a ring
 //!     ─── data … ───────────────────────────────────▶
-//!     ◀── RECALL ───────────────────────────────────  others need it, or nothing came for long
-//!     ─── RECALLED, at = sent ──────────────────────▶  of the grant nothing is left
+//!     ◀── RECALL ───────────────────────────────────  others need it, or nothing arrived for long
+//!     ─── RECALLED, at = sent ──────────────────────▶  the rest of the grant is void
 //! ```
 //!
-//! Asked for are whole deliveries, never parts: what was granted then comes without anybody else's doing, so a receiver
-//! that gives each subscription what it asked for cannot be left with beginnings whose rest has no room. When the
-//! connection is lost such a receiver drops the begin of a delivery that it has, and so tells as landed whole ones only.
+//! Whole deliveries are asked for, never parts. Granted data then arrives without any further condition, so a
+//! receiver that grants each subscription what it asked for is never left with starts of deliveries whose
+//! rest has no room. When the connection is lost such a receiver drops an incomplete delivery, and so reports
+//! only whole ones as landed.
 
 use crate::types::Position;
 
-/// What a sender remembers of a receiver that gives credit on demand.
+/// The sender's state of a receiver that grants on demand.
 #[derive(Debug, Default)]
 pub(super) struct OnDemandCredit {
-    /// The first CREDIT granted nothing, or a grant was recalled.
+    /// Whether the first CREDIT granted nothing, or a grant was recalled.
     active: bool,
-    /// The largest position asked for since.
+    /// The largest position that was asked for since.
     asked: Position,
 }
 
 impl OnDemandCredit {
-    /// The first CREDIT came.
+    /// Handles the first CREDIT.
     pub(super) fn begin(&mut self, grants_nothing: bool) {
         self.active = grants_nothing;
     }
 
-    /// Whether only the receiver says what landed: a receiver that grants on demand counts whole deliveries.
+    /// Returns whether only the receiver reports what landed: a receiver that grants on demand counts whole
+    /// deliveries.
     pub(super) fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Up to where to ask for credit, with whole deliveries up to `boundary`; none if nothing was to be asked, or the
-    /// receiver was asked already.
+    /// Returns the position up to which to ask for credit, with whole deliveries up to `boundary`. `None` if
+    /// there is nothing to ask for, or the receiver was asked already.
     pub(super) fn next_request(
         &mut self,
         boundary: Position,
@@ -52,16 +54,17 @@ impl OnDemandCredit {
         Some(boundary)
     }
 
-    /// The end of a delivery that was asked for, if it lies in `(from, reach]`. The log may have forgotten that end, and the
-    /// receiver may have room for no later one.
+    /// Returns the end of a delivery that was asked for, if it is in `(from, reach]`. The log may have
+    /// forgotten that end, and the receiver may have no room for a later one.
     pub(super) fn end_within(&self, from: Position, reach: Position) -> Option<Position> {
         (from < self.asked && self.asked <= reach).then_some(self.asked)
     }
 
-    /// RECALL: takes back what is left of `grant`, except what was asked for. Returns the grant that remains.
+    /// Handles RECALL: withdraws the rest of `grant`, except for data that was asked for. Returns the
+    /// remaining grant.
     pub(super) fn recall(&mut self, grant: Position, sent: Position) -> Position {
         let grant = grant.min(sent.max(self.asked));
-        // Positions asked for beyond the grant are asked for again.
+        // Positions beyond the grant are asked for again.
         let asked = if self.asked > grant { 0 } else { self.asked };
         *self = Self { active: true, asked };
         grant

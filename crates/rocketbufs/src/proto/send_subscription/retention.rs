@@ -1,4 +1,4 @@
-//! What a subscription holds in the log, and why that never stops a writer for good.
+//! What a subscription holds in the log, and why the hold never stops a writer for good.
 //!
 //! ```text
 //!        needed          whole   delivered             head         a log, positions growing to the right
@@ -7,10 +7,12 @@
 //!          │ peer that maps│ one     │ last receiver     │
 //! ```
 //!
-//! What was not delivered is kept whole, from where a delivery begins: part of one is of no use to whoever gets it again.
-//! What lies further back a peer keeps of its own accord, where it maps the ring: its history, which is at most half of the
-//! ring. That is never rounded down to where a delivery begins. It would be rounded for as long as nothing is written, and
-//! with the largest delivery before that place the writer had no room for another one, ever. The other two move without
+//! Undelivered data is held from the start of a delivery, since part of one is of no use to a receiver that
+//! gets it again. A peer that maps the ring also holds its own history further back, at most half of the
+//! ring. The history is never rounded down to the start of a delivery: the rounding would last while nothing
+//! is written, and with the largest delivery before that position the writer would never have room for
+//! another one. The other two positions move without the writer: when everything has been delivered, `whole`
+//! is the head.
 //! the writer: when everything has been delivered, `whole` is the head.
 
 use rocketring::Ring;
@@ -19,37 +21,40 @@ use super::cursor::SendCursor;
 use crate::types::{ConfirmLevel, Policy, Position};
 
 impl SendCursor {
-    /// The place that this subscription holds in the log, or none if it does not hold.
+    /// Returns the position that this subscription holds in the log, if it holds one.
     pub fn holds_at(&self) -> Option<Position> {
         match self.config.policy {
             Policy::Overwrite => None,
             _ if self.config.keep_until_delivered => Some(self.delivered.min(self.needed())),
-            // What was given to the transport is copied when the place is given up, so `landed` counts for all.
+            // Data that was given to the transport is copied when the hold is given up, so `landed` counts
+            // for all.
             Policy::Block | Policy::Drop | Policy::Disconnect => Some(self.needed()),
         }
     }
 
-    /// As [`SendCursor::holds_at`], with what is kept to be sent again kept whole. None also if it is not known where.
+    /// Like [`SendCursor::holds_at`], but data that may be sent again is held from the start of a delivery.
+    /// `None` also if that start is not known.
     pub fn holds_whole(&self, log: &Ring) -> Option<Position> {
         let at = self.holds_at()?;
         if self.config.keep_until_delivered { Some(self.whole(log)?.min(at)) } else { Some(at) }
     }
 
-    /// Where the last delivery ends, of those known, that the receiver will not be sent again if it comes back without what
-    /// it has.
+    /// Returns the last known end of a delivery that the receiver will not be sent again if it resumes
+    /// without its data.
     pub fn whole(&self, log: &Ring) -> Option<Position> {
         log.boundary_at_or_before(if self.config.keep_until_delivered { self.delivered } else { self.landed })
     }
 
-    /// What else to ask of one that maps the ring when the writer waits, although all that was sent has landed. What it
-    /// needs of it depends on those who map it behind it, and each of them may leave a part of a quarter untold. When all of
-    /// them have given everything back, and said so, what each says that it needs is what it needs.
+    /// Returns the level to ask a receiver that maps the ring for besides `landed`, when the writer waits
+    /// although all sent data has landed. The receiver's need depends on readers that map the ring
+    /// downstream. Each hop may defer up to a quarter of its window of credit, so ask for `consumed` too:
+    /// once every reader has released everything and reported so, each reported need is exact.
     pub(super) fn level_of_room(&self) -> Option<ConfirmLevel> {
         (self.config.maps.is_some() && self.map_floor < self.landed && !self.ended)
             .then_some(ConfirmLevel::Consumed)
     }
 
-    /// The receiver has its own copy of everything below, or needs it no more.
+    /// Returns the position below which the receiver has its own copy, or needs nothing.
     pub(super) fn needed(&self) -> Position {
         if self.config.maps.is_some() { self.map_floor } else { self.landed }
     }

@@ -1,32 +1,33 @@
-//! Who has which part of a budget, who waits for one, and who could give one back.
+//! The shares of a budget: the members that have one, wait for one, or could return one.
 //!
 //! ```text
 //!              take                    drained                   called
-//!   nothing ──────────▶ busy ◀───────────────────▶ idle ────────────────▶ called ──▶ given back, or busy again
+//!   nothing ──────────▶ busy ◀───────────────────▶ idle ────────────────▶ called ──▶ returned, or busy again
 //!      │                                busy
 //!      └── no room: waiting, first come, first served
 //! ```
 //!
-//! Nobody who waits has anything, and whoever has something can finish with it: so there is no deadlock as long as each
-//! takes at once what it needs for a whole delivery. Idle shares are called back one by one, the longest idle first, and
-//! only as many as the first who waits needs. Who was called and finds that nobody waits any more does nothing: as soon as
-//! nobody waits all who were called are idle again, as if they had not been.
+//! A waiting member has no share, and a member with a share can finish with it. So there is no deadlock as
+//! long as each member takes at once what a whole delivery needs. Idle shares are recalled one by one, the
+//! longest idle first, and only as many as the first waiting member needs. A recalled member that finds no
+//! waiting member does nothing: as soon as no member waits, all recalled members are idle again, as if they
+//! had not been recalled.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// A subscription.
+/// The key of a member, which is a subscription.
 pub(super) type Key = u64;
 
-/// Shares that there are at most at a time: each is a ring, and a ring is two of the process's mappings.
+/// The most shares at a time: each is a ring, and a ring is two of the process's mappings.
 const MAX_SHARES: u64 = 4096;
 /// What a subscription needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Need {
-    /// What the sender has for it now, in whole deliveries.
+    /// The bytes of whole deliveries that the sender has for it now.
     pub(crate) bytes: u64,
-    /// A ring that takes a whole delivery, however the deliveries come.
+    /// The bytes of a ring that takes any whole delivery.
     pub(crate) least: u64,
-    /// A ring as it would have without a budget.
+    /// The bytes of the ring that it would have without a budget.
     pub(crate) full: u64,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct Need {
 pub(crate) struct Share {
     /// A power of two.
     pub(crate) bytes: u64,
-    /// There is plenty: credit may be given for what the sender does not have yet.
+    /// Whether credit may be granted for data that the sender does not have yet, as there is plenty.
     pub(crate) ahead: bool,
 }
 
@@ -49,32 +50,32 @@ enum Place {
 
 #[derive(Debug, Clone, Copy)]
 struct Member {
-    /// What its share counts, or, while it waits, would count.
+    /// The cost of its share, or, while it waits, of the share that it needs.
     bytes: u64,
     place: Place,
 }
 
-/// See [the module](self).
+/// The accounts of a budget, see [the module](self).
 #[derive(Debug)]
 pub(super) struct Ledger {
     bytes: u64,
-    /// What a share counts at least, in bytes.
+    /// The least cost of a share, in bytes.
     unit: u64,
     used: u64,
-    /// Of what is used, what was called back and has not come.
+    /// The part of `used` that was recalled and has not come back.
     called_bytes: u64,
     members: HashMap<Key, Member>,
     waiting: VecDeque<Key>,
-    /// Whether the first who waits was told that there is room.
+    /// Whether the first waiting member was told that there is room.
     told: bool,
-    /// By when they became so, as their places say.
+    /// In the order in which members became idle, as their places say.
     idle: BTreeMap<u64, Key>,
     called: BTreeMap<u64, Key>,
     next_idle: u64,
 }
 
 impl Ledger {
-    /// `page`: the smallest ring, in bytes.
+    /// Creates a ledger. `page`: the bytes of the smallest ring.
     pub(super) fn new(bytes: u64, page: u64) -> Self {
         Self {
             bytes,
@@ -98,17 +99,18 @@ impl Ledger {
         self.waiting.len()
     }
 
-    /// What a share of so many bytes counts: a smaller ring takes as many mappings.
+    /// Returns the cost of a share of so many bytes. A smaller ring takes as many mappings, so there is a
+    /// minimum.
     fn cost(&self, bytes: u64) -> u64 {
         bytes.max(self.unit)
     }
 
-    /// Whether so many bytes more leave half of the budget for what is there and complete.
+    /// Returns whether half of the budget stays free after so many bytes more.
     pub(super) fn is_plenty(&self, bytes: u64) -> bool {
         self.waiting.is_empty() && self.used + bytes <= self.bytes / 2
     }
 
-    /// A share for one that has none; none if it must wait.
+    /// Takes a share for a member without one; `None` if it must wait.
     pub(super) fn take(&mut self, key: Key, need: Need) -> Option<Share> {
         let most = need.full.max(need.least);
         let small =
@@ -135,7 +137,7 @@ impl Ledger {
         Some(share)
     }
 
-    /// It needs its share no more, or does not wait any more.
+    /// Returns a member's share, or ends its wait.
     pub(super) fn leave(&mut self, key: Key) {
         let Some(member) = self.members.remove(&key) else { return };
         match member.place {
@@ -157,7 +159,7 @@ impl Ledger {
         self.called_bytes -= bytes;
     }
 
-    /// If nobody waits any more, calls that were not answered never will be.
+    /// Cancels unanswered recalls once no member waits.
     fn call_off(&mut self) {
         if self.waiting.is_empty() {
             self.called_bytes = 0;
@@ -170,7 +172,7 @@ impl Ledger {
         }
     }
 
-    /// Nothing is in its ring now: it can be called back.
+    /// Records that a member's ring is empty, so that its share can be recalled.
     pub(super) fn idle(&mut self, key: Key) {
         if let Some(member) = self.members.get_mut(&key)
             && member.place == Place::Busy
@@ -181,7 +183,7 @@ impl Ledger {
         }
     }
 
-    /// It was called back, and cannot give its share back now.
+    /// Records that a recalled member cannot return its share now.
     pub(super) fn busy(&mut self, key: Key) {
         let Some(&Member { bytes, place }) = self.members.get(&key) else { return };
         match place {
@@ -192,7 +194,8 @@ impl Ledger {
         self.members.insert(key, Member { bytes, place: Place::Busy });
     }
 
-    /// Whom to call: the next one that is to give its share back, or the first who waits, if there is room for it now.
+    /// Returns the next member to call: one whose share is recalled, or the first waiting one if there is
+    /// room for it now.
     pub(super) fn next_to_call(&mut self) -> Option<Key> {
         let first = *self.waiting.front()?;
         let (need, free) = (self.members.get(&first)?.bytes, self.bytes - self.used);
@@ -222,12 +225,12 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        /// Data for it, if it has no share and does not wait.
+        /// Data for a member that has no share and does not wait.
         Want(Key, u64),
         Drained(Key),
         Refilled(Key),
         Gone(Key),
-        /// It answers a call: gives its share back, or (refilled meanwhile) does not.
+        /// A recalled member answers: it returns its share, or (refilled meanwhile) does not.
         Answer(usize, bool),
     }
 
@@ -246,7 +249,7 @@ mod tests {
         Need { bytes, least: 8 << 10, full: 16 << 10 }
     }
 
-    /// What a plain list knows: who has how much, in which state, and who came when.
+    /// A plain list of the members' shares and states, and the order of arrival.
     #[derive(Default)]
     struct Model {
         shares: BTreeMap<Key, u64>,
@@ -270,7 +273,7 @@ mod tests {
         fn took(&mut self, key: Key, bytes: u64, share: Option<Share>) -> Result<(), TestCaseError> {
             let Some(share) = share else {
                 match self.queue.iter_mut().find(|(other, _)| *other == key) {
-                    // Its sender has more by now.
+                    // The sender has more by now.
                     Some((_, before)) => *before = bytes,
                     None => self.queue.push((key, bytes)),
                 }
@@ -301,14 +304,15 @@ mod tests {
         }
         prop_assert_eq!((ledger.used(), ledger.waiting()), (model.used(), model.queue.len()));
         prop_assert!(model.used() <= BYTES);
-        // Nobody waits while there is room, or while somebody could make some and was not called.
+        // No member waits while there is room, or while another could make room and was not called.
         if !model.queue.is_empty() {
             let called: u64 = model.called.iter().map(|key| model.shares[key]).sum();
             let needed = ledger.members[&model.queue[0].0].bytes;
             prop_assert!(BYTES - model.used() < needed);
             prop_assert!(BYTES - model.used() + called >= needed || model.drained.is_empty());
         } else {
-            // Whoever was called looks, finds that nobody waits any more, and keeps what it has. It may be called again.
+            // A recalled member finds that no member waits any more and keeps its share. It may be recalled
+            // again.
             model.drained.splice(0..0, model.called.drain(..));
         }
         Ok(())
@@ -360,7 +364,7 @@ mod tests {
                 }
                 settle(&mut ledger, &mut model)?;
             }
-            // Everybody who has something gives it back in the end: then everybody who waits gets something.
+            // Every share is returned in the end; then every waiting member gets one.
             while !model.queue.is_empty() {
                 let Some(key) = model.shares.keys().next().copied() else { panic!("they wait for nobody") };
                 ledger.leave(key);

@@ -1,4 +1,4 @@
-//! The end of a buffer's log: who says it, and who has heard it.
+//! The end of a buffer's log, and which subscribers have received it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,21 +13,21 @@ impl Buffer {
         *lock(&self.end)
     }
 
-    /// The log ends here. The first word counts.
+    /// Ends the log. The first end that is set stays.
     pub(crate) fn set_end(self: &Arc<Self>, end: End) {
         lock(&self.end).get_or_insert(end);
         self.has_end.store(true, Ordering::Release);
         self.tell_end();
     }
 
-    /// The log ends with what is visible of it, while somebody may go on writing: an end that was said before counts.
-    /// Returns where it ends.
+    /// Ends the log at its visible end while a writer may continue. An end that was set before stays. Returns
+    /// the end.
     pub(crate) fn close(self: &Arc<Self>) -> Position {
-        // Who hears that there is an end waits for this lock to hear where.
+        // A thread that sees `has_end` waits for this lock to learn the position.
         let mut said = lock(&self.end);
         self.has_end.store(true, Ordering::Release);
-        // Pairs with the light barrier in `Buffer::notify_or_send`: either what was delivered is seen here, or who delivered
-        // it sees that the log has ended.
+        // Pairs with the light barrier in `Buffer::notify_or_send`: either the delivery is seen here, or the
+        // delivering thread sees that the log has ended.
         rocketring::barrier::heavy();
         let boundary = self.log().map_or(0, |log| log.ring.boundary());
         let end = said.get_or_insert(End::Closed(boundary)).position();
@@ -36,7 +36,8 @@ impl Buffer {
         end
     }
 
-    /// Whether a delivery that ends at `at` is part of the log. After a light barrier since it became visible.
+    /// Returns whether a delivery that ends at `at` is part of the log. The caller has passed a light barrier
+    /// since the delivery became visible.
     #[inline]
     pub(crate) fn has_in_log(&self, at: Position) -> bool {
         !self.ended() || self.ends_behind(at)
@@ -63,27 +64,28 @@ impl Buffer {
         self.has_end.load(Ordering::Acquire)
     }
 
-    /// Whether this is the first to hear that it has drained.
+    /// Returns whether this call is the first to see that the buffer has drained.
     pub(crate) fn tell_ended(&self) -> bool {
-        // In this order: the locks of `drained` order the look at the flag and `end_with`. Acquire pairs with the Release there.
+        // The order matters: the locks in `drained` order the load of the flag and `end_with`. Acquire pairs
+        // with the Release there.
         let tells = self.drained() && !self.ends_above.load(Ordering::Acquire);
         tells && !self.ended_told.swap(true, Ordering::AcqRel)
     }
 
-    /// The log ends with the subscription that it is spliced from: no worker tells so until `above` has told who has that
-    /// one, which then makes place for another.
+    /// Ends the log together with its upstream subscription. Runs `above` before any worker reports the
+    /// buffer's end.
     pub(crate) fn end_with(self: &Arc<Self>, end: End, above: impl FnOnce()) {
         self.ends_above.store(true, Ordering::Relaxed);
         self.set_end(end);
         above();
-        // Whoever tells the end after this sees what `above` did.
+        // A thread that reports the end after this sees what `above` did.
         self.ends_above.store(false, Ordering::Release);
         if let Some(out) = self.out.upgrade() {
             out.reap(self);
         }
     }
 
-    /// Whether the log has ended and every subscriber present has all of it.
+    /// Returns whether the log has ended and every present subscriber has all of it.
     pub(crate) fn drained(&self) -> bool {
         self.end().is_some_and(|end| {
             let places = lock(&self.places);
@@ -92,7 +94,8 @@ impl Buffer {
         })
     }
 
-    /// Whether the log has ended and every subscriber present has all of it and has heard so.
+    /// Returns whether the log has ended, and every present subscriber has all of it and has received the
+    /// end.
     pub(crate) fn everybody_heard_the_end(&self) -> bool {
         self.drained() && lock(&self.places).subs.iter().all(|sub| sub.heard_end.load(Ordering::Acquire))
     }

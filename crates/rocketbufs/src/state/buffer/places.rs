@@ -1,4 +1,4 @@
-//! The places of a buffer's subscriptions: of those that are there, and of those that are away under a name.
+//! The subscriptions of a buffer: connected ones, and the cursors of durable ones that are offline.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,63 +9,64 @@ use super::SubscriptionStatus;
 use crate::proto::{Coverage, PeerCoverage};
 use crate::types::{Nanos, Policy, Position};
 
-/// Everybody who counts for what is confirmed. Under one lock: who changes from one to the other is never missing and
-/// never there twice.
+/// Everything that counts for confirmations. With one lock, a subscription that goes offline or comes back is
+/// never missing and never counted twice.
 #[derive(Default)]
 pub(super) struct SubscriberTable {
     pub(super) subs: Vec<Arc<SubscriptionStatus>>,
-    /// Kept for named subscriptions whose connection is gone. Those that block count as subscribers: nobody is told that
-    /// everybody has what they do not have.
+    /// Cursors of durable subscriptions whose connection is gone. Those with the policy `block` count as
+    /// subscribers, so that no byte is confirmed that they do not have.
     pub(super) held: HashMap<Vec<u8>, DurableCursor>,
-    /// Those who count no more.
+    /// The coverage of subscriptions that count no more.
     pub(super) past: Coverage,
-    /// The buffer was removed: nobody can come back to it.
+    /// The buffer was removed, so no durable subscription can resume.
     pub(super) over: bool,
 }
 
 impl SubscriberTable {
-    /// Those away who count.
+    /// Returns the offline subscriptions that count.
     pub(super) fn waited_for(&self) -> impl Iterator<Item = &DurableCursor> {
         self.held.values().filter(|held| held.counts())
     }
 }
 
-/// A place in a ring, kept until somebody of that name comes back.
+/// A position in a ring that is held until a subscription with the cursor's name comes back.
 pub(crate) struct DurableCursor {
     pub(crate) hold: Option<Hold>,
     pub(crate) policy: Policy,
-    /// What it had confirmed, by level, and for whom that spoke.
+    /// The confirmed positions by level, and the receivers that they speak for.
     pub(crate) levels: [Position; 3],
     pub(crate) tally: PeerCoverage,
-    /// Where a delivery begins with which it can go on.
+    /// The start of a delivery at which the subscription can resume.
     pub(crate) whole: Position,
     pub(crate) until: Nanos,
 }
 
 impl DurableCursor {
-    /// Whether it holds the ring, and counts for what is confirmed. Who does not block has said that nobody waits for it:
-    /// what is written over while it is away is lost to it, and it is told when it is back.
+    /// Returns whether the cursor holds the ring and counts for confirmations. Without the policy `block` no
+    /// writer waits for the subscription: it loses what is overwritten while it is offline, and gets LOST when
+    /// it comes back.
     pub(super) fn counts(&self) -> bool {
         self.policy == Policy::Block
     }
 }
 
-/// What is to become of the place of a subscription that goes.
+/// What becomes of the position of a subscription that goes.
 pub(crate) enum Leaving {
-    /// It counts no more.
+    /// The subscription counts no more.
     Gone,
-    /// It is kept under its name.
+    /// The position is held under the subscription's name.
     Kept(DurableCursor),
 }
 
-/// What is known of a subscription that comes back under its name.
+/// What is known of a durable subscription that comes back.
 pub(crate) struct Known {
     pub(crate) levels: [Position; 3],
     pub(crate) tally: PeerCoverage,
-    /// Where it holds the ring.
+    /// The position of its hold in the ring.
     pub(crate) holds: Option<Position>,
-    /// Where a delivery begins with which it can go on, if that is still there.
+    /// The start of a delivery at which the subscription can resume, if it is still in the ring.
     pub(crate) whole: Position,
-    /// The connection and worker that still have it; none: its place was kept.
+    /// The connection and the worker that still have it; `None` if the position was held.
     pub(crate) live: Option<(u64, usize)>,
 }

@@ -1,4 +1,4 @@
-//! Who is told that a buffer has news: the workers that send it.
+//! Notifying the workers that send a buffer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,17 +12,18 @@ use crate::state::{Command, WorkerShared};
 use crate::types::Position;
 
 impl Buffer {
-    /// Tells every worker that sends this buffer that there is news. Cheap while they have not looked yet.
+    /// Notifies every worker that sends this buffer. Cheap while an earlier notification is unread.
     #[inline]
     pub(crate) fn notify(&self) {
         self.tell_workers(barrier::full(), WorkerShared::mark_fenced);
     }
 
-    /// As [`Buffer::notify`], for the thread of an application that has delivered: it may send by itself.
+    /// Like [`Buffer::notify`], for an application thread that has delivered and may send by itself.
     #[inline]
     pub(crate) fn notify_or_send(self: &Arc<Self>) {
-        // One for all that is read from here on, as each costs as much as a small delivery. Either this sees what another
-        // wrote (who ends `suppress_notify`, joins in `watch` or drains what is marked), or that one sees the new head.
+        // One barrier for all loads below, as each barrier costs as much as a small delivery. Either this
+        // thread sees what another thread wrote (the end of `suppress_notify`, a new bit in `watch`, a
+        // drained mark), or that thread sees the new head.
         let delivered = barrier::light();
         let suppress_notify = self.suppress_notify.load(Ordering::Relaxed);
         if suppress_notify == 0 || self.log().is_none_or(|log| log.ring.head() > suppress_notify) {
@@ -31,24 +32,24 @@ impl Buffer {
         self.mark_active(delivered);
     }
 
-    /// Deliveries up to here need not be told to workers from now on, if there are no more subscribers than the caller
-    /// knows of.
+    /// Suppresses notifications for deliveries up to `to`, if there are no more subscribers than `known`.
     pub(crate) fn suppress_notify(&self, to: Position, known: usize) {
-        // Under the lock: another one comes before this and counts, or after it and ends it.
+        // Under the lock, a new subscription either comes first and counts, or comes later and ends the
+        // suppression.
         let places = lock(&self.places);
         if places.subs.len() == known {
             self.suppress_notify.store(to, Ordering::Relaxed);
         }
     }
 
-    /// They must be again; the caller looks at the head after this.
+    /// Ends the suppression of notifications. The caller looks at the head after this.
     pub(crate) fn resume_notify(&self) {
         if self.suppress_notify.swap(0, Ordering::Relaxed) > 0 {
             barrier::heavy();
         }
     }
 
-    /// The worker that sends it, where it is one.
+    /// Returns the worker that sends the buffer, if there is exactly one.
     pub(crate) fn only_worker(&self) -> Option<&WorkerShared> {
         let watching = self.watch.load(Ordering::Relaxed);
         watching.is_power_of_two().then(|| &*self.inner.workers[watching.trailing_zeros() as usize])
@@ -69,7 +70,7 @@ impl Buffer {
 }
 
 impl Buffer {
-    /// The log is known now: whoever waited for it is answered, each by the worker of its connection.
+    /// Answers the parked subscriptions once the log is known, each on the worker of its connection.
     pub(crate) fn unpark(&self) {
         for parked in std::mem::take(&mut *lock(&self.parked)) {
             let worker = self.inner.worker_of(parked.conn);

@@ -1,4 +1,4 @@
-//! Readers that follow the memory of a buffer's log, and are woken by whoever writes it.
+//! Readers that follow the memory of a buffer's log. The writer of the memory wakes them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::lock::lock;
 use crate::state::{Command, InboundShared};
 
 impl Buffer {
-    /// Has a reader woken by whoever writes the memory of this buffer's log. False if there are too many.
+    /// Registers a reader's doorbell with the writer of this log's memory. Returns false if there are too
+    /// many.
     pub(crate) fn watch(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
         let Some(log) = self.log() else { return false };
         if !log.ring.is_peer_written() {
@@ -23,7 +24,7 @@ impl Buffer {
         true
     }
 
-    /// It is woken no more.
+    /// Removes a reader's doorbell.
     pub(crate) fn unwatch(&self, key: WatchKey) {
         let Some(log) = self.log() else { return };
         if !log.ring.is_peer_written() {
@@ -35,7 +36,7 @@ impl Buffer {
         }
     }
 
-    /// The subscribers are others than before: perhaps the writer wakes this end again, or no longer.
+    /// Handles a change of subscribers, after which the writer may have to wake this end, or no longer.
     pub(crate) fn tell_who_follows(&self) {
         if let Some(inbound) =
             self.upstream().filter(|_| self.log().is_some_and(|log| log.ring.is_peer_written()))
@@ -45,10 +46,10 @@ impl Buffer {
     }
 }
 
-/// Has the worker of a subscription's connection pass on who watches.
+/// Asks the worker of a subscription's connection to pass the watchers on.
 fn tell_worker(inbound: &Arc<InboundShared>) {
     let wire = lock(&inbound.state).wire;
-    // Without a connection: when it goes on over another.
+    // Without a connection, the watchers are passed on at the resume.
     if let Some((conn, _)) = wire
         && lock(&inbound.watchers).ask()
     {

@@ -1,10 +1,10 @@
-//! A subscription that has a ring only while there is data for it: its share of a budget.
+//! A subscription that has a ring only while there is data: its share of a budget.
 //!
 //! ```text
-//!   granted          what the sender was told, as far as it may write
-//!   wanted           the sender has whole deliveries up to here, it said
-//!   drained          nothing that came is still in memory: all of it was given back
-//!   quiet            drained, and nothing more was granted: the ring can go
+//!   granted          the position up to which the sender was told it may write
+//!   wanted           the position up to which the sender said it has whole deliveries
+//!   drained          no received byte is in memory: all were released
+//!   quiet            drained, and nothing beyond was granted: the ring can go
 //! ```
 
 use rocketring::{Ring, RingReceiver};
@@ -15,40 +15,41 @@ use crate::proto::Credit;
 use crate::state::{Calls, Member, Membership, Need, Share};
 use crate::types::Position;
 
-/// See [the module](self).
+/// Credit on demand, see [the module](self).
 pub(crate) struct CreditAllocation {
     member: Membership,
-    /// What it takes at least to receive a whole delivery, and the ring it would have by itself, in bytes.
+    /// The least bytes that a whole delivery needs, and the capacity of the ring that the subscription would
+    /// have without a budget.
     least: u64,
     full: u64,
-    /// The capacity of its ring; 0: it has none.
+    /// The capacity of the ring in bytes; 0 without a ring.
     share: u64,
-    /// All of the ring is granted, not only what the sender has.
+    /// Whether the whole ring is granted, not only what the sender has.
     ahead: bool,
-    /// How far may be granted, if not all of the ring is.
+    /// The position up to which the sender may write.
     offer: Position,
     wanted: Position,
     waiting: bool,
-    /// The budget knows that the ring is drained; it may be called back.
+    /// Whether the budget knows that the ring is drained and may recall it.
     idle: bool,
-    /// RECALL is under way: nothing is granted before its answer.
+    /// A RECALL is in flight. Nothing is granted before its answer.
     recalling: bool,
 }
 
-/// What is to be done for a subscription's ring.
+/// What the worker has to do about a subscription's ring.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AllocationStep {
     Nothing,
-    /// RECALL what was granted.
+    /// Send RECALL for the grant.
     Recall,
-    /// The ring goes.
+    /// Free the ring.
     Release,
-    /// A ring is needed.
+    /// Take a ring from the budget.
     Take(Need),
 }
 
 impl CreditAllocation {
-    /// A subscription that begins at `start`, with no ring.
+    /// Creates the allocation of a subscription that begins at `start`, without a ring.
     pub(crate) fn new(member: Membership, start: Position, least: u64, full: u64) -> Self {
         Self {
             member,
@@ -64,17 +65,18 @@ impl CreditAllocation {
         }
     }
 
-    /// The largest delivery, or up to twice that, in bytes.
+    /// Returns a bound of the largest delivery, at most twice its size, in bytes.
     pub(crate) fn max_delivery(&self) -> u64 {
         self.least / 2
     }
 
-    /// How far the sender may write; less than it was told before counts for nothing.
+    /// Returns the position up to which the sender may write. A smaller value than the last granted one has
+    /// no effect.
     pub(super) fn grant(&self) -> Position {
         self.offer
     }
 
-    /// The ring that the subscription would have by itself, in bytes.
+    /// Returns the bytes of the ring that the subscription would have without a budget.
     pub(crate) fn full(&self) -> u64 {
         self.full
     }
@@ -85,7 +87,7 @@ impl CreditAllocation {
         (share, calls)
     }
 
-    /// It wants nothing, or gets nothing any more.
+    /// Leaves the budget's queue: the subscription needs nothing, or gets nothing any more.
     pub(crate) fn leave_line(&mut self) -> Calls {
         if std::mem::take(&mut self.waiting) { self.member.give_back() } else { Calls::default() }
     }
@@ -100,19 +102,19 @@ impl ReceiveLog {
         self.pins.is_empty() && self.consumed >= self.log.ring.head()
     }
 
-    /// Whether the sender wants more than it may.
+    /// Returns whether the sender has more data than it may send.
     fn wants_more(&self, allocation: &CreditAllocation) -> bool {
         allocation.wanted > self.granted().max(self.log.ring.head())
     }
 
-    /// Up to where is to be granted, if that is further than before and worth a message.
+    /// Returns the next position to grant, if it is further than before and worth a message.
     fn next_offer(&self, allocation: &CreditAllocation) -> Option<Position> {
         if allocation.share == 0 || allocation.recalling {
             return None;
         }
         let (granted, reach) = (self.granted(), self.log.ring.grant());
         let wants = self.wants_more(allocation);
-        // The begin of a delivery is there: the rest must come, or nothing of it can be given back.
+        // The ring has the start of a delivery. Its rest must arrive before any of it can be released.
         let partial = self.log.ring.head() > self.log.ring.boundary();
         let short = allocation.member.is_short();
         let to = if allocation.ahead && !short {
@@ -128,7 +130,7 @@ impl ReceiveLog {
         (to > granted && (stuck || to >= granted + allocation.share / 4)).then_some(to)
     }
 
-    /// Whether the worker has something to do about the ring, as the application gave something back.
+    /// Returns whether the worker has something to do about the ring after the application released data.
     pub(super) fn allocation_due(&self) -> bool {
         let Some(allocation) = &self.allocation else { return false };
         let drained = self.is_drained();
@@ -142,8 +144,9 @@ impl ReceiveLog {
         }
     }
 
-    /// The application gave something back: if that was all, the budget hears that the ring can be called back. Without a
-    /// connection it goes at once: nobody could bring more, or be called.
+    /// Handles a release by the application. If nothing is left, the budget learns that the ring can be
+    /// recalled. Without a connection the ring is freed at once, since no data can arrive and there is no
+    /// peer for a RECALL.
     pub(super) fn look_drained(&mut self) -> Calls {
         let has_ring = self.allocation.as_ref().is_some_and(|allocation| allocation.share > 0);
         if !has_ring || !self.is_drained() {
@@ -161,14 +164,14 @@ impl ReceiveLog {
         }
     }
 
-    /// The ring goes, where the landing end is here.
+    /// Frees the ring. The ring receiver must be here.
     fn free_ring(&mut self) -> Calls {
         let (receiver, calls) = self.swap_ring(Ring::unbacked(self.log.ring.head()), None);
         self.receiver = receiver;
         calls
     }
 
-    /// What to do now, and whom that concerns. What may be granted is in the next CREDIT.
+    /// Returns what to do now, and the calls to make afterwards. The next CREDIT carries what may be granted.
     pub(crate) fn allocation_step(&mut self) -> (AllocationStep, Calls) {
         let nothing = || (AllocationStep::Nothing, Calls::default());
         let (drained, head) = (self.is_drained(), self.log.ring.head());
@@ -182,7 +185,7 @@ impl ReceiveLog {
             if !wants {
                 return (AllocationStep::Nothing, allocation.leave_line());
             }
-            // A hole that was not told yet lies in the ring that is there.
+            // An unreported hole is in the present ring.
             let need =
                 Need { bytes: allocation.wanted - head, least: allocation.least, full: allocation.full };
             return (
@@ -205,14 +208,14 @@ impl ReceiveLog {
         let Some(allocation) = &mut self.allocation else { return nothing() };
         match offer {
             Some(to) => allocation.offer = to,
-            // What the sender has does not fit.
+            // The sender's data does not fit into the ring.
             None if wants && drained && !allocation.ahead => return (release, calls),
             None => {}
         }
         (AllocationStep::Nothing, calls)
     }
 
-    /// Nothing came for a while.
+    /// Returns what to do when nothing arrived for a while.
     pub(crate) fn allocation_at_rest(&self) -> AllocationStep {
         match &self.allocation {
             Some(allocation) if allocation.share > 0 && self.is_drained() && !allocation.recalling => {
@@ -222,8 +225,8 @@ impl ReceiveLog {
         }
     }
 
-    /// How the ring goes in which nothing is. What was granted because the sender asked for it is on its way, and RECALL
-    /// would change nothing.
+    /// Returns how to free a drained ring. Data that the sender asked to send is already in flight, so RECALL
+    /// would change nothing there.
     fn release(&self, allocation: &CreditAllocation) -> AllocationStep {
         let granted = self.granted();
         if granted <= self.log.ring.head() {
@@ -241,7 +244,7 @@ impl ReceiveLog {
         }
     }
 
-    /// The sender asked for confirmations, or for credit.
+    /// Handles ASK, for confirmations or for credit.
     pub(crate) fn on_ask(&mut self, mut wanted: [Position; 3]) {
         let granted = self.granted();
         if let Some(allocation) = self.allocation.as_mut().filter(|_| wanted[0] > granted) {
@@ -251,7 +254,7 @@ impl ReceiveLog {
         self.credit.on_ask(wanted);
     }
 
-    /// CREDIT, if one is due, with the positions as they are now.
+    /// Returns the CREDIT to send, if one is due, for the present positions.
     pub(crate) fn next_credit(&mut self, now: Credit) -> Option<Credit> {
         let granted = self.granted();
         let offers = self
@@ -262,7 +265,7 @@ impl ReceiveLog {
         Some(self.as_told(credit))
     }
 
-    /// A CREDIT as it is sent: while a grant is called back none is told.
+    /// Adapts a CREDIT before it is sent: no grant while a RECALL is in flight.
     pub(crate) fn as_told(&self, credit: Credit) -> Credit {
         match &self.allocation {
             Some(allocation) if allocation.recalling => Credit { grant: credit.landed, ..credit },
@@ -270,7 +273,8 @@ impl ReceiveLog {
         }
     }
 
-    /// RECALLED: the grant ends at `at`. False if that is no answer to a RECALL, or more than was granted.
+    /// Handles RECALLED: the grant ends at `at`. Returns false without a RECALL in flight, or if `at` is
+    /// beyond the grant.
     pub(crate) fn recalled(&mut self, at: Position) -> bool {
         let granted = self.granted();
         let Some(allocation) =
@@ -279,13 +283,13 @@ impl ReceiveLog {
             return false;
         };
         allocation.recalling = false;
-        // Whatever it wants beyond that it asks for anew.
+        // The sender asks again for whatever it has beyond that.
         (allocation.offer, allocation.wanted) = (at, at);
         self.credit.take_back(at);
         true
     }
 
-    /// The ring of its share, from here on, or none; returns the ring receiver that is to be bound.
+    /// Replaces the ring, by one of the given share or by an empty one. Returns the ring receiver to bind.
     pub(crate) fn swap_ring(&mut self, ring: Ring, share: Option<Share>) -> (Option<RingReceiver>, Calls) {
         let head = ring.head();
         let Some(allocation) = &mut self.allocation else { return (None, Calls::default()) };
@@ -305,10 +309,10 @@ impl ReceiveLog {
         (receiver, calls)
     }
 
-    /// The connection is gone: nothing is granted any more, and the landing end is here.
+    /// Handles a lost connection: the grant is void, and the ring receiver is here.
     pub(crate) fn suspend_allocation(&mut self) -> Calls {
-        // Over another connection the sender may not know any more where the delivery ends whose begin is here, and a
-        // ring that was made for it may have no room for a later end.
+        // After a resume over another connection the sender may no longer know where the incomplete delivery
+        // ends. A new ring for a later end might be too small.
         if let (Some(_), Some(receiver)) = (&self.allocation, &mut self.receiver) {
             receiver.drop_partial();
         }
@@ -331,7 +335,8 @@ impl ReceiveLog {
 }
 
 impl InboundShared {
-    /// No connection brings anything any more: others need not wait behind it.
+    /// Marks the subscription as suspended and leaves the budget's queue, so that other subscriptions do not
+    /// wait behind it.
     pub(crate) fn detach(&self) {
         let mut state = lock(&self.state);
         state.disconnect();

@@ -1,10 +1,10 @@
-//! A subscription that one [`InReader`](crate::InReader) reads for a while: it takes what its ring brings, and gives that back,
-//! without this lock.
+//! A subscription that one [`InReader`](crate::InReader) reads for a while. The reader takes and releases
+//! what the ring brings without the subscription's lock.
 //!
 //! ```text
-//!   begin_reading   all that came was read and given back, the ring is followed ─▶ only the reader goes on
-//!   reader          look, hand out, move its position …                            no lock, nothing told
-//!   catch_up        `consumed` and `read` are where the reader is                  whenever somebody looks
+//!   begin_reading   all data was read and released, the ring is followed ─▶ only the reader continues
+//!   reader          look, hand out, move its position …                         no lock, nothing reported
+//!   catch_up        `consumed` and `read` become the reader's position          on demand
 //!   end_reading     as it was before
 //! ```
 
@@ -16,19 +16,19 @@ use super::{InboundShared, ReceiveLog};
 use crate::lock::lock;
 use crate::types::{Epoch, Position};
 
-/// What a reader goes on with by itself.
+/// What a reader needs to read on by itself.
 pub(crate) struct Readable {
     pub(crate) ring: Ring,
     pub(crate) epoch: Epoch,
-    /// Everything below was read and given back.
+    /// Everything below was read and released.
     pub(crate) at: Position,
-    /// After so many bytes it tells how far it is, asked or not.
+    /// The bytes after which the reader reports its position without being asked.
     pub(crate) step: u64,
 }
 
 impl InboundShared {
-    /// From here on what comes is this reader's alone. None where it is not followed, or where something came already, or was
-    /// not given back.
+    /// Gives all further data to this reader. Returns `None` if the ring is not followed, or if received data
+    /// was not released yet.
     pub(crate) fn begin_reading(&self, reader: &Arc<LazyCursor>) -> Option<Readable> {
         let mut state = lock(&self.state);
         if !state.looked_at || state.done || state.ending.is_some() || self.is_spliced() {
@@ -53,7 +53,7 @@ impl InboundShared {
         Some(Readable { ring, epoch, at, step })
     }
 
-    /// The reader tells how far it is.
+    /// Takes over the reader's position.
     pub(crate) fn tell_read(&self, reader: &LazyCursor) {
         self.update(|in_log| {
             if !in_log.credit.is_asked() {
@@ -62,7 +62,8 @@ impl InboundShared {
         });
     }
 
-    /// It reads no more, and was shown everything up to `read`. Nothing if the log is another one by now.
+    /// Ends reading. The reader was shown everything up to `read`. Does nothing if the subscription has
+    /// another log by now.
     pub(crate) fn end_reading(&self, reader: &Arc<LazyCursor>, read: Position) {
         self.update(|in_log| {
             if in_log.reader.take_if(|known| Arc::ptr_eq(known, reader)).is_some() {
@@ -73,12 +74,12 @@ impl InboundShared {
 }
 
 impl ReceiveLog {
-    /// Whether a reader takes what comes.
+    /// Returns whether a reader takes the data.
     pub(crate) fn is_read_alone(&self) -> bool {
         self.reader.is_some()
     }
 
-    /// Takes over how far the reader is, if there is one. True if others may read on.
+    /// Takes over the reader's position, if there is a reader. Returns whether others may read on.
     pub(crate) fn catch_up(&mut self) -> bool {
         let Some(reader) = &self.reader else { return true };
         let at = reader.position();
@@ -89,7 +90,8 @@ impl ReceiveLog {
         false
     }
 
-    /// The reader tells when it moves, as somebody waits for that. Where it is now counts already.
+    /// Asks the reader to report when it moves, since the peer waits for that. The present position counts
+    /// already.
     pub(crate) fn ask_reader(&mut self) {
         if let Some(reader) = &self.reader {
             reader.request();
@@ -97,7 +99,7 @@ impl ReceiveLog {
         self.catch_up();
     }
 
-    /// How far anything may be given back.
+    /// Returns the position up to which data may be released.
     pub(super) fn reached(&self) -> Position {
         self.reader.as_ref().map_or(self.log.ring.boundary(), |reader| reader.position())
     }

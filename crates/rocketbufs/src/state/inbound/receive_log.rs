@@ -1,4 +1,4 @@
-//! The log of a subscription: what comes next of it, what was given back, and what to tell upstream.
+//! The log of a subscription: the next item, released data, and the positions to report upstream.
 
 use rocketring::{Hold, Ring, RingReceiver, verify};
 
@@ -9,12 +9,12 @@ use crate::state::{Buffer, Log};
 use crate::types::Position;
 
 impl InboundShared {
-    /// Gives back everything below `to`.
+    /// Releases everything below `to`.
     pub(crate) fn consume_to(&self, to: Position) {
         self.update(|in_log| in_log.give_back(to.min(in_log.reached())));
     }
 
-    /// A view begins further on.
+    /// Moves the start of a view forward.
     pub(crate) fn unpin_part(&self, at: Position, to: Position) {
         self.update(|in_log| {
             if let Some(pin) = in_log.pins.iter_mut().find(|pin| **pin == at) {
@@ -26,13 +26,14 @@ impl InboundShared {
 }
 
 impl ReceiveLog {
-    /// Whether the application needs nothing of what came whole. If it does, a reader tells when it gives something back.
+    /// Returns whether the application has released every complete delivery. If not, a reader reports its
+    /// next release.
     pub(crate) fn is_given_back(&mut self) -> bool {
         self.ask_reader();
         self.pins.is_empty() && self.consumed >= self.log.ring.boundary()
     }
 
-    /// The log goes on at `start`, in another ring.
+    /// Continues the log at `start` in another ring.
     pub(crate) fn move_to(&mut self, ring: Ring, start: Position, credit: Inbound) {
         self.hold = if ring.flow_control() { ring.hold(start).ok() } else { None };
         self.log.ring = ring;
@@ -73,12 +74,12 @@ impl ReceiveLog {
         }
     }
 
-    /// Everything below `to` was given back. It counts as read: what is handed out must still be held.
+    /// Releases everything below `to`. Released data counts as read, since only held data may be handed out.
     pub(super) fn give_back(&mut self, to: Position) {
         let to = self.reader.as_ref().map_or(to, |reader| to.min(reader.position()));
         self.consumed = self.consumed.max(to);
         self.read = self.read.max(to);
-        // A hole that was told is given back with the last of what lies before it.
+        // A reported hole is released with the last bytes before it.
         while self.consumed < self.read
             && let Some(gap) = self.log.ring.gap_after(self.consumed)
             && gap.from <= self.consumed
@@ -94,7 +95,7 @@ impl ReceiveLog {
         }
     }
 
-    /// Lets go of what enough receivers have.
+    /// Moves the hold past data that enough receivers have.
     pub(crate) fn keep_for(&self, buffer: &Buffer) {
         // Part of a delivery is of no use to another receiver.
         let whole = |kept: &Hold| {
@@ -105,12 +106,13 @@ impl ReceiveLog {
         self.kept.as_ref().and_then(whole);
     }
 
-    /// The positions to tell upstream, as they are now.
+    /// Returns the present positions to report upstream.
     pub(crate) fn credit_now(&self, downstream: Option<&Buffer>) -> Credit {
         let ring = &self.log.ring;
-        // Where rings come and go, the begin of a delivery is dropped with the connection.
+        // A ring on demand drops an incomplete delivery with the connection.
         let landed = if self.allocation.is_some() { ring.boundary() } else { ring.head() };
-        // What lies in the sender's memory is this end's as long as the sender keeps it, with or without a connection.
+        // Bytes in the sender's memory count as landed only if the sender holds them with or without a
+        // connection.
         let lent = ring.is_peer_written() && ring.flow_control() && !self.place_kept;
         let landed = if lent { ring.slowest_hold().map_or(landed, |at| at.min(landed)) } else { landed };
         let early = if planted::is(planted::LANDED_EARLY) { self.credit.quarter().min(64) } else { 0 };
@@ -122,7 +124,7 @@ impl ReceiveLog {
         };
         let Some(buffer) = downstream else {
             if self.kept.is_some() {
-                // It is not spliced yet: nobody is behind it.
+                // The subscription is not spliced yet, so there is no receiver downstream.
                 return Credit { landed, grant, ..Credit::default() };
             }
             let consumed = self.consumed.min(landed);
@@ -169,7 +171,7 @@ impl ReceiveLog {
             return Some(lost);
         }
         if spliced && self.consumed < self.read {
-            // Its application heard of it before it was spliced, and gives none of it back any more.
+            // The application was told of this data before the splice, and does not release it any more.
             self.give_back(self.read);
             self.move_hold();
         }
@@ -201,7 +203,7 @@ impl ReceiveLog {
         Some(Item::Data(from, limit))
     }
 
-    /// Where the next view ends, at most at `limit`, where a delivery ends.
+    /// Returns where the next view ends: at the end of a delivery, at most at `limit`.
     fn step_to(&self, limit: Position) -> Position {
         if self.max_view_bytes == 0 || limit - self.read <= self.max_view_bytes {
             return limit;
@@ -212,8 +214,8 @@ impl ReceiveLog {
         step.map_or(limit, |at| at.min(limit))
     }
 
-    /// In memory that the sender writes, what is held for all others can be lost to one that was too slow, or that was
-    /// disconnected: up to where its deliveries are whole again.
+    /// In memory that the sender writes, a subscriber that was too slow or was disconnected can lose data
+    /// that is held for all others. Returns the lost range, up to the next complete delivery.
     fn overwritten(&mut self, boundary: Position) -> Option<Item> {
         let (ring, from) = (&self.log.ring, self.read);
         if !ring.is_peer_written() || from >= boundary || ring.is_stable(from) {
@@ -226,7 +228,7 @@ impl ReceiveLog {
         Some(Item::Lost(from, to))
     }
 
-    /// The next delivery of an overwritable buffer whose markers verify.
+    /// Returns the next delivery of an overwritable buffer whose markers verify.
     fn next_payload(&mut self, ring: &Ring) -> Option<Item> {
         let boundary = ring.boundary();
         if let Some(gap) = ring.gap_after(self.read)
@@ -242,7 +244,7 @@ impl ReceiveLog {
         let from = self.read;
         if ring.is_stable(from) {
             let end = ring.gap_after(from).map_or(boundary, |gap| gap.from.min(boundary));
-            // What was overwritten while it was looked at, or is damaged, is not handed out.
+            // A damaged delivery, or one that was overwritten during the check, is not handed out.
             if let Ok(payload) = verify(&ring.view(from, end)) {
                 let start = from + payload.offset as u64;
                 let next = from + payload.total as u64;
@@ -250,7 +252,7 @@ impl ReceiveLog {
                 return Some(Item::Payload { from: start, to: start + payload.len as u64, next });
             }
         }
-        // Lapped, or torn: on to the oldest delivery that is still whole.
+        // The delivery was overwritten or is torn: continue with the oldest complete delivery.
         let next = ring.boundary_at_or_after(ring.tail().max(from + 1)).unwrap_or(boundary).max(from + 1);
         self.skip_to(next);
         Some(Item::Lost(from, next))

@@ -1,4 +1,4 @@
-//! Where a subscription goes on when its connection is made again: which buffer it is at the other end.
+//! The peer's buffer id with which a subscription resumes after a reconnect.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -6,10 +6,10 @@ use super::InboundShared;
 use crate::state::Command;
 use crate::types::Bid;
 
-/// The id that the other end has for a subscription's buffer.
+/// The peer's id of a subscription's buffer.
 pub(crate) struct RemoteId {
     bid: AtomicU32,
-    /// The other end is another process than the one that had this id, and nobody has said which one it has.
+    /// The peer is another process than the one that assigned the id, and its id for the buffer is not known.
     unknown: AtomicBool,
 }
 
@@ -18,18 +18,18 @@ impl RemoteId {
         Self { bid: AtomicU32::new(bid), unknown: AtomicBool::new(false) }
     }
 
-    /// The id; none while it is not known.
+    /// Returns the id, if it is known.
     pub(crate) fn bid(&self) -> Option<Bid> {
-        // Acquire pairs with the release of `is`: the id is the one that was said.
+        // Acquire pairs with the release in `is`: the id is the one that was set there.
         (!self.unknown.load(Ordering::Acquire)).then(|| self.bid.load(Ordering::Relaxed))
     }
 
-    /// From now on the id is not known.
+    /// Marks the id as unknown.
     pub(crate) fn forget(&self) {
         self.unknown.store(true, Ordering::Release);
     }
 
-    /// From now on this is the id.
+    /// Sets the id.
     pub(crate) fn is(&self, bid: Bid) {
         self.bid.store(bid, Ordering::Relaxed);
         self.unknown.store(false, Ordering::Release);
@@ -37,7 +37,7 @@ impl RemoteId {
 }
 
 impl InboundShared {
-    /// The subscription goes on over this connection: everything that it waited for was given back.
+    /// Resumes the subscription over this connection. Everything that the resume waited for was released.
     #[inline]
     pub(super) fn resume(&self, conn: Option<u64>) {
         if let Some(conn) = conn {

@@ -1,20 +1,20 @@
-//! Who follows the ring of a spliced subscription, downstream, and is to be woken by its writer.
+//! Downstream readers of a spliced subscription's ring, which the ring's writer wakes.
 
 use std::sync::Arc;
 
 use rocketring::{MAX_WATCHERS, PeerDoorbell, WatchKey};
 
-/// Over which connection a doorbell was passed on, and as which number.
+/// The connection over which a doorbell was passed on, and the doorbell's number there.
 pub(crate) type Passed = Option<(u64, u32)>;
 
 #[derive(Default)]
 pub(crate) struct Watchers {
     all: Vec<Watcher>,
-    /// Passed on, and no longer wanted.
+    /// Doorbells that were passed on and are no longer wanted.
     gone: Vec<(u64, u32)>,
-    /// Whether this end said that it need not be woken.
+    /// Whether this end reported that it need not be woken.
     pub(crate) lazily: bool,
-    /// The worker was asked to look at this, and has not done so since.
+    /// Whether the worker was asked to look at the watchers and has not done so yet.
     asked: bool,
 }
 
@@ -25,17 +25,17 @@ struct Watcher {
 }
 
 impl Watchers {
-    /// Something changed: whether the worker is to be asked to look, which it has not been already.
+    /// Records a change. Returns whether the worker must be asked to look, which it was not already.
     pub(crate) fn ask(&mut self) -> bool {
         !std::mem::replace(&mut self.asked, true)
     }
 
-    /// The worker looks after this.
+    /// Records that the worker looks after this call.
     pub(crate) fn answer(&mut self) {
         self.asked = false;
     }
 
-    /// False if there are too many.
+    /// Adds a watcher. Returns false if there are too many.
     pub(crate) fn add(&mut self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
         self.remove(key);
         let place = self.all.len() < MAX_WATCHERS;
@@ -48,24 +48,24 @@ impl Watchers {
     pub(crate) fn remove(&mut self, key: WatchKey) {
         let Some(at) = self.all.iter().position(|watcher| watcher.key == key) else { return };
         let Some(passed) = self.all.swap_remove(at).passed else { return };
-        // One reader may follow the ring under two ids, with one doorbell.
+        // One reader may follow the ring under two ids with one doorbell.
         if !self.all.iter().any(|watcher| watcher.passed == Some(passed)) {
             self.gone.push(passed);
         }
     }
 
-    /// How many of this end's own subscribers are woken past it.
+    /// Returns how many of this end's own subscribers the writer wakes directly.
     pub(crate) fn passed(&self) -> usize {
         self.all.iter().filter(|watcher| watcher.key.2 == 0 && watcher.passed.is_some()).count()
     }
 
-    /// The numbers under which this connection knows readers that are gone.
+    /// Takes the numbers under which this connection knows readers that are gone.
     pub(crate) fn take_gone(&mut self, conn: u64) -> Vec<u32> {
         let gone = std::mem::take(&mut self.gone);
         gone.into_iter().filter(|(of, _)| *of == conn).map(|(_, number)| number).collect()
     }
 
-    /// Those of which this connection does not know.
+    /// Returns the watchers that this connection does not know.
     pub(crate) fn not_passed(
         &mut self,
         conn: u64,
@@ -86,7 +86,7 @@ mod tests {
         Arc::new(rocketring::PeerMapper::new(1, 1 << 20).doorbell(page, pipe).unwrap())
     }
 
-    /// Passes everything on to a connection, each doorbell under the number at its place.
+    /// Passes all watchers on to a connection. A doorbell's number is its index.
     fn pass(watchers: &mut Watchers, conn: u64, doorbells: &[Arc<PeerDoorbell>]) -> Vec<u32> {
         let mut told = Vec::new();
         for (doorbell, passed) in watchers.not_passed(conn) {
