@@ -316,7 +316,7 @@ mod tests {
     /// Replaces a lost message, so that the test need not wait: the answerer sends it back.
     const LOST: &[u8] = &[];
 
-    /// What an end does with a lost message.
+    /// The reaction of an end to a lost message.
     #[derive(Clone, Copy)]
     enum OnLoss {
         /// The answerer.

@@ -1,4 +1,4 @@
-//! What the benches share: every part is used by at least two of them.
+//! Parts that at least two benches share.
 //!
 //! * [`stats`]: medians and intervals of a few repetitions;
 //! * [`plot`]: SVG from rows;

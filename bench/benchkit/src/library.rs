@@ -1,5 +1,5 @@
-//! One publish call per message and one received item per message, by way of a client library: the loops that every
-//! library runs alike.
+//! The loops of a client library: one publish call per message, one received item per message. Every library runs
+//! the same loops.
 //!
 //! ```text
 //!   publish ── numbered messages ──▶ server ──▶ subscribe     number and content of every message are checked
@@ -54,7 +54,7 @@ const QUIET: Duration = Duration::from_secs(2);
 /// How often a subscriber looks whether the measurement is over.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What a worker does.
+/// The role of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// Publishes as fast as the library lets it, or at a rate
@@ -79,10 +79,10 @@ impl Role {
     }
 }
 
-/// What a worker is told.
+/// The command line of a worker.
 #[derive(Debug, Clone, Args)]
 pub struct End {
-    /// What the worker does
+    /// Role of the worker
     #[arg(value_enum)]
     pub role: Role,
     /// Address of the server

@@ -43,7 +43,7 @@ pub struct Field {
     lossy: bool,
 }
 
-/// What the filter has dropped.
+/// Packets that the filter dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Packets of any kind.
@@ -105,7 +105,7 @@ impl Field {
         (at(NEAR), at(FAR))
     }
 
-    /// What the filter has dropped so far.
+    /// The packets that the filter dropped so far.
     ///
     /// # Errors
     /// The filter does not answer.

@@ -36,7 +36,7 @@ pub(crate) struct CreditAllocation {
     recalling: bool,
 }
 
-/// What the worker has to do about a subscription's ring.
+/// The next step of the worker for the ring of a subscription.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AllocationStep {
     Nothing,
