@@ -8,8 +8,8 @@ use super::connection::random;
 use super::deadline::Deadline;
 use super::error::{ConnectError, ObserveError};
 use crate::wire::{
-    BrokerSummary, BufferStats, Hello, Observe, Place, Role, SubscriptionStats, TopicFilter, TopicName,
-    TopicStats,
+    BrokerSummary, BufferStats, Hello, Observe, Role, SubscriptionSortKey, SubscriptionStats, TopicFilter,
+    TopicName, TopicStats,
 };
 
 /// How long a call waits for an answer by default.
@@ -220,7 +220,7 @@ impl Observer {
 
     fn subscriptions(&mut self, bid: Bid) -> Result<Vec<SubscriptionStats>, ObserveError> {
         let mut all: Vec<SubscriptionStats> = Vec::new();
-        let mut after: Option<Place> = None;
+        let mut after: Option<SubscriptionSortKey> = None;
         loop {
             match self.ask(|request| Observe::GetSubscriptions { request, bid, after: after.take() })? {
                 Observe::SubscriptionsPage { rows, next, .. } => {
@@ -236,8 +236,8 @@ impl Observer {
         // A subscription that moved between two pages is listed twice. The later row counts.
         all.reverse();
         let mut seen = std::collections::HashSet::new();
-        all.retain(|row| seen.insert((row.conn, row.wire, row.absent.then(|| row.name.clone()))));
-        all.sort_by_cached_key(SubscriptionStats::place);
+        all.retain(|row| seen.insert((row.conn, row.wire, row.offline.then(|| row.name.clone()))));
+        all.sort_by_cached_key(SubscriptionStats::sort_key);
         Ok(all)
     }
 

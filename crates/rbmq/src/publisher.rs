@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
+use rocketbufs::error::BufferError;
 use rocketbufs::fields::printable;
-use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, OutEvent, ROut};
+use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, OutEvent, ROut};
 use tracing::debug;
 
 use super::confirm::{Confirmations, send_requests};

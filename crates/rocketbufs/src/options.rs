@@ -21,10 +21,10 @@ pub enum ConfirmMode {
     /// any moment and starts again finds everything it did not give back. Confirmations of landed data come later.
     OnConsume,
     /// As [`ConfirmMode::OnConsume`], for an application that forwards what it receives: [`Subscription::confirm`] reports
-    /// what the receivers behind it have, and [`InEvent::Asked`] tells what the sender waits for.
+    /// what the receivers behind it have, and [`InEvent::ConfirmRequested`] tells what the sender waits for.
     ///
     /// [`Subscription::confirm`]: crate::Subscription::confirm
-    /// [`InEvent::Asked`]: crate::InEvent::Asked
+    /// [`InEvent::ConfirmRequested`]: crate::InEvent::ConfirmRequested
     Relayed,
 }
 
@@ -97,7 +97,7 @@ impl SubscribeOptions {
 
     /// The budget that provides the ring while there is data for the subscription; see [`Budget`]. `size_bytes` is then the
     /// largest ring that the subscription takes. A budget that cannot hold two of the buffer's largest deliveries is refused
-    /// ([`RefusedError::Budget`](crate::RefusedError::Budget)). Data that the application has not given back counts; an
+    /// ([`RefusedError::Budget`](crate::error::RefusedError::Budget)). Data that the application has not given back counts; an
     /// application that keeps the whole budget receives nothing more. Such a subscription cannot be spliced. No effect on
     /// a buffer without flow control, or where the sender's memory is mapped (transport `shm`).
     #[must_use]
