@@ -101,28 +101,6 @@ impl Default for ObserverBuilder {
 }
 
 impl ObserverBuilder {
-    /// The name in the broker's log.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.name);
-        self
-    }
-
-    /// The framework's configuration.
-    #[must_use]
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// How long a call waits for an answer; none: no limit. Default: 10 s. A list takes several answers, and at most thirty times
-    /// as long.
-    #[must_use]
-    pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
     /// Connects to a broker. Waits until it accepts, at most `session.connect_timeout_ms` of the configuration.
     ///
     /// # Errors
@@ -140,6 +118,16 @@ impl ObserverBuilder {
         let call = Call { bytes: 0, deadline: Deadline::after(None) };
         Ok(Observer { conn, rin, _ctx: ctx, requests: 0, timeout: self.timeout, call })
     }
+}
+
+option_setters::setters! { ObserverBuilder:
+    /// The name in the broker's log.
+    name(name: &str) = name.to_owned();
+    /// The framework's configuration.
+    config(config: Config);
+    /// How long a call waits for an answer; none: no limit. Default: 10 s. A list takes several answers, and at most thirty times
+    /// as long.
+    timeout(timeout: Option<Duration>);
 }
 
 impl Observer {
