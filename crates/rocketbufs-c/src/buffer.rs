@@ -91,7 +91,7 @@ pub extern "C" fn rb_buffer_set_limits(buffer: *const rb_buffer, allowed: *const
 /// How far a buffer is confirmed.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct rb_confirmed {
+pub struct rb_confirmed_positions {
     /// Everything below is in the memory of every subscriber.
     pub landed: u64,
     /// Everything below is in the memory of every last receiver of a chain.
@@ -106,13 +106,16 @@ pub struct rb_confirmed {
 
 /// How far the buffer is confirmed, and for which receivers. Any thread.
 #[unsafe(no_mangle)]
-pub extern "C" fn rb_buffer_confirmed(buffer: *const rb_buffer, confirmed: *mut rb_confirmed) -> rb_status {
+pub extern "C" fn rb_buffer_confirmed(
+    buffer: *const rb_buffer,
+    confirmed: *mut rb_confirmed_positions,
+) -> rb_status {
     call(|| {
         place(confirmed, "the place for the positions")?;
         let now = shared::<OutBuffer>(buffer)?.confirmed();
         let (landed, delivered, consumed) = (now.landed, now.delivered, now.consumed);
         let (coverage, subscriptions) = (now.coverage.into(), now.subscriptions);
-        put(confirmed, rb_confirmed { landed, delivered, consumed, coverage, subscriptions });
+        put(confirmed, rb_confirmed_positions { landed, delivered, consumed, coverage, subscriptions });
         Ok(())
     })
 }
@@ -250,15 +253,15 @@ pub const RB_MAX_NAME_BYTES: usize = 255;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rb_subscriber_info {
-    /// Its connection; 0 if it is away.
+    /// Its connection; 0 if it is offline.
     pub conn: u64,
-    /// Whether it is away: its place is kept for `left_ns`.
-    pub away: bool,
+    /// Whether it is offline: its place is kept for `expires_in_ns`.
+    pub offline: bool,
     /// `RB_POLICY_…`.
     pub policy: u32,
-    /// Where it began; 0 if it is away.
+    /// Where it began; 0 if it is offline.
     pub start: u64,
-    /// Everything below was given to the transport; 0 if it is away.
+    /// Everything below was given to the transport; 0 if it is offline.
     pub sent: u64,
     /// Everything below is in its memory.
     pub landed: u64,
@@ -266,18 +269,18 @@ pub struct rb_subscriber_info {
     pub delivered: u64,
     /// Everything below was released by its application.
     pub consumed: u64,
-    /// Bytes of the log that it was not yet sent; 0 if it is away.
+    /// Bytes of the log that it was not yet sent; 0 if it is offline.
     pub lag_bytes: u64,
-    /// Bytes that it lost by its policy; 0 if it is away.
+    /// Bytes that it lost by its policy; 0 if it is offline.
     pub dropped_bytes: u64,
-    /// Whether it holds the writer, at `holds_at`.
-    pub holds: bool,
+    /// Whether it holds the writer, at `retains_from`.
+    pub retains: bool,
     /// Where it holds the writer.
-    pub holds_at: u64,
-    /// How long it has released nothing, in nanoseconds; 0 if it is away.
+    pub retains_from: u64,
+    /// How long it has released nothing, in nanoseconds; 0 if it is offline.
     pub idle_ns: i64,
-    /// How long its place is still kept, in nanoseconds, if it is away.
-    pub left_ns: i64,
+    /// How long its place is still kept, in nanoseconds, if it is offline.
+    pub expires_in_ns: i64,
     /// The bytes of its name.
     pub name_len: usize,
     /// Its name, with a zero behind it.
@@ -295,7 +298,7 @@ fn present(info: &rocketbufs::inspect::SubscriberInfo) -> rb_subscriber_info {
     let (name_len, name) = name(&info.name);
     rb_subscriber_info {
         conn: info.conn,
-        away: false,
+        offline: false,
         policy: info.policy as u32,
         start: info.start,
         sent: info.sent,
@@ -304,20 +307,20 @@ fn present(info: &rocketbufs::inspect::SubscriberInfo) -> rb_subscriber_info {
         consumed: info.consumed,
         lag_bytes: info.lag_bytes,
         dropped_bytes: info.dropped_bytes,
-        holds: info.holds.is_some(),
-        holds_at: info.holds.unwrap_or(0),
+        retains: info.retains_from.is_some(),
+        retains_from: info.retains_from.unwrap_or(0),
         idle_ns: nanos(info.idle),
-        left_ns: 0,
+        expires_in_ns: 0,
         name_len,
         name,
     }
 }
 
-fn away(info: &rocketbufs::inspect::DurableCursorInfo) -> rb_subscriber_info {
+fn offline(info: &rocketbufs::inspect::DurableCursorInfo) -> rb_subscriber_info {
     let (name_len, name) = name(&info.name);
     rb_subscriber_info {
         conn: 0,
-        away: true,
+        offline: true,
         policy: info.policy as u32,
         start: 0,
         sent: 0,
@@ -326,16 +329,16 @@ fn away(info: &rocketbufs::inspect::DurableCursorInfo) -> rb_subscriber_info {
         consumed: info.consumed,
         lag_bytes: 0,
         dropped_bytes: 0,
-        holds: info.holds.is_some(),
-        holds_at: info.holds.unwrap_or(0),
+        retains: info.retains_from.is_some(),
+        retains_from: info.retains_from.unwrap_or(0),
         idle_ns: 0,
-        left_ns: nanos(info.left),
+        expires_in_ns: nanos(info.expires_in),
         name_len,
         name,
     }
 }
 
-/// The subscriptions of the buffer, and the places that are kept for durable ones that are away: at most `capacity` of them
+/// The subscriptions of the buffer, and the places that are kept for durable ones that are offline: at most `capacity` of them
 /// into `infos`, and `*count` gets how many there are. `infos` may be NULL if `capacity` is 0. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buffer_subscribers(
@@ -347,7 +350,7 @@ pub extern "C" fn rb_buffer_subscribers(
     call(|| {
         let buffer = shared::<OutBuffer>(buffer)?;
         let mut all: Vec<_> = buffer.subscribers().iter().map(present).collect();
-        all.extend(buffer.durable_cursors().iter().map(away));
+        all.extend(buffer.durable_cursors().iter().map(offline));
         let infos = array_mut(infos, capacity, "the place for the subscriptions")?;
         infos.iter_mut().zip(&all).for_each(|(info, one)| *info = *one);
         put(count, all.len());
@@ -483,11 +486,7 @@ pub extern "C" fn rb_writer_deliver(
 /// The end of what was written, and how many bytes could be appended now without waiting. Either place may be NULL. One thread
 /// uses a writer at a time.
 #[unsafe(no_mangle)]
-pub extern "C" fn rb_writer_info(
-    writer: *mut rb_writer,
-    head: *mut u64,
-    free_bytes: *mut u64,
-) -> rb_status {
+pub extern "C" fn rb_writer_info(writer: *mut rb_writer, head: *mut u64, free_bytes: *mut u64) -> rb_status {
     call(|| {
         let writer = exclusive::<OutWriter>(writer)?;
         put(head, writer.head());
@@ -510,7 +509,9 @@ pub extern "C" fn rb_writer_note_time(writer: *mut rb_writer) -> rb_status {
 /// thread uses the writer.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_writer_free(writer: *mut rb_writer) -> rb_status {
-    call(|| -> Outcome { if writer.is_null() { Ok(()) } else { take::<OutWriter>(writer).map(drop) } })
+    call(|| -> Outcome {
+        if writer.is_null() { Ok(()) } else { take::<OutWriter>(writer).map(drop) }
+    })
 }
 
 /// An outcome of waiting, for calls that say more with it.

@@ -316,9 +316,8 @@ pub type rb_conn_fn = Option<extern "C" fn(ctx: *mut c_void, conn: *mut rb_conn)
 
 /// A callback for connections that ended before they could be offered: `peer` is their address, `reason` a word (`protocol`,
 /// `version`, `silent`, `left`, `limit`), `why` a text for people. All three are valid until the callback returns.
-pub type rb_foreign_conn_fn = Option<
-    extern "C" fn(ctx: *mut c_void, peer: *const c_char, reason: *const c_char, why: *const c_char),
->;
+pub type rb_foreign_conn_fn =
+    Option<extern "C" fn(ctx: *mut c_void, peer: *const c_char, reason: *const c_char, why: *const c_char)>;
 
 /// The function of a callback, which must not be NULL.
 pub(crate) fn function<F>(function: Option<F>) -> Result<F, Failure> {
@@ -452,5 +451,7 @@ pub extern "C" fn rb_listener_unset_foreign_conn_cb(listener: *const rb_listener
 /// A callback may still run when this has returned: remove it first if its `ctx` is to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_listener_free(listener: *mut rb_listener) -> rb_status {
-    call(|| -> Outcome { if listener.is_null() { Ok(()) } else { free_shared::<Listener>(listener) } })
+    call(|| -> Outcome {
+        if listener.is_null() { Ok(()) } else { free_shared::<Listener>(listener) }
+    })
 }

@@ -1,9 +1,11 @@
 //! The status code of each error of the Rust crates.
 
-use rocketbufs::{
-    BufferError, ConfigError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError,
-    RefusedError, SegmentError, SubscribeError, WaitError,
+use rocketbufs::config::ConfigError;
+use rocketbufs::error::{
+    BufferError, ConnError, ContextError, ControlError, DeliverError, ListenError, RecvError, RefusedError,
+    SubscribeError,
 };
+use rocketbufs::{SegmentError, WaitError};
 
 use crate::status::rb_status::*;
 use crate::status::{Failure, rb_status};
@@ -23,7 +25,6 @@ macro_rules! failures {
         })*
     };
 }
-pub(crate) use failures;
 
 fn of_context(error: &ContextError) -> rb_status {
     match error {

@@ -4,9 +4,7 @@ use rocketbufs::{
     Budget, Config, Conn, Context, InReader, Listener, OutBuffer, OutWriter, RIn, ROut, Subscription,
 };
 
-use crate::segment::OpenSegment;
 use crate::table::kinds;
-use crate::view::View;
 
 /// The settings of a context. One thread uses it at a time.
 pub struct rb_config(());
@@ -22,14 +20,10 @@ pub struct rb_rout(());
 pub struct rb_buffer(());
 /// The right to write into a buffer alone. One thread uses it at a time.
 pub struct rb_writer(());
-/// A free piece of a buffer, between `rb_buffer_segment` and `rb_buffer_deliver`. One thread uses it at a time.
-pub struct rb_segment(());
 /// The receiving end. Any number of threads may use it.
 pub struct rb_rin(());
 /// A subscription of an rIn. Any number of threads may use it.
 pub struct rb_subscription(());
-/// Received bytes that are held in place. One thread uses it at a time.
-pub struct rb_view(());
 /// The right to read an rIn alone. One thread uses it at a time.
 pub struct rb_reader(());
 /// Bytes that the rings of many subscriptions share. Any number of threads may use it.
@@ -43,10 +37,8 @@ kinds! {
     rb_rout => ROut, 5, "rOut";
     rb_buffer => OutBuffer, 6, "buffer";
     rb_writer => OutWriter, 7, "writer";
-    rb_segment => OpenSegment, 8, "segment";
     rb_rin => RIn, 9, "rIn";
     rb_subscription => Subscription, 10, "subscription";
-    rb_view => View, 11, "view";
     rb_reader => InReader, 12, "reader";
     rb_budget => Budget, 13, "budget";
 }

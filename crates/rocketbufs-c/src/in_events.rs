@@ -20,7 +20,7 @@ pub enum rb_in_kind {
     /// A subscription was accepted: `bid`, `epoch`, `from` (the first position that is sent).
     RB_IN_SUBSCRIBED = 2,
     /// The sender has no place for a durable subscription, whose data arrives all the same: `bid`.
-    RB_IN_NO_PLACE = 3,
+    RB_IN_NOT_DURABLE = 3,
     /// A range is lost: `bid`, `from`, `to`.
     RB_IN_LOST = 4,
     /// The writer destroyed the buffer; the log is complete: `bid`, `to` (its end).
@@ -32,7 +32,7 @@ pub enum rb_in_kind {
     /// The sender refused or ended the subscription: `bid`, `status` (`RB_ERR_…`), `text`.
     RB_IN_REFUSED = 8,
     /// The sender waits for confirmations: `bid`, `from` (delivered), `to` (consumed). Only with `RB_CONFIRM_RELAYED`.
-    RB_IN_ASKED = 9,
+    RB_IN_CONFIRM_REQUESTED = 9,
     /// A control message of the peer: `message`, `message_len`. Only while there is no callback for it.
     RB_IN_CONTROL = 10,
     /// The connection is down: `down`. `rb_rin_resume` continues over another one.
@@ -81,11 +81,7 @@ const fn empty(kind: rb_in_kind, bid: u32) -> rb_in_event {
         text: std::ptr::null(),
         message: std::ptr::null(),
         message_len: 0,
-        down: rb_down {
-            by: crate::conn::rb_down_by::RB_DOWN_BY_LOCAL,
-            code: -1,
-            text: std::ptr::null(),
-        },
+        down: rb_down { by: crate::conn::rb_down_by::RB_DOWN_BY_LOCAL, code: -1, text: std::ptr::null() },
     }
 }
 
@@ -100,7 +96,7 @@ pub(crate) fn in_event(event: InEvent, kept: &mut Kept) -> Result<rb_in_event, F
         InEvent::Subscribed { bid, epoch, start } => {
             rb_in_event { epoch: epoch.0.into(), from: start, ..empty(RB_IN_SUBSCRIBED, bid) }
         }
-        InEvent::NoPlace { bid } => empty(RB_IN_NO_PLACE, bid),
+        InEvent::NotDurable { bid } => empty(RB_IN_NOT_DURABLE, bid),
         InEvent::Lost { bid, from, to } => rb_in_event { from, to, ..empty(RB_IN_LOST, bid) },
         InEvent::Closed { bid, end } => rb_in_event { to: end, ..empty(RB_IN_CLOSED, bid) },
         InEvent::Gone { bid, end } => rb_in_event { to: end, ..empty(RB_IN_GONE, bid) },
@@ -111,8 +107,8 @@ pub(crate) fn in_event(event: InEvent, kept: &mut Kept) -> Result<rb_in_event, F
             let (status, text) = (of_refusal(&error) as i32, kept.text(&error.to_string()));
             rb_in_event { status, text, ..empty(RB_IN_REFUSED, bid) }
         }
-        InEvent::Asked { bid, delivered, consumed } => {
-            rb_in_event { from: delivered, to: consumed, ..empty(RB_IN_ASKED, bid) }
+        InEvent::ConfirmRequested { bid, delivered, consumed } => {
+            rb_in_event { from: delivered, to: consumed, ..empty(RB_IN_CONFIRM_REQUESTED, bid) }
         }
         InEvent::Control { message } => {
             let (message, message_len) = kept.message(message);

@@ -13,19 +13,19 @@
 // Pointers of C are read and written in `raw`, by the contract that stands there.
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
-mod buffer;
-mod conn;
-mod context;
+pub mod buffer;
+pub mod conn;
+pub mod context;
 mod failures;
-mod handles;
-mod in_events;
+pub mod handles;
+pub mod in_events;
 mod kept;
-mod options;
-mod out_events;
-mod raw;
-mod rin;
-mod rout;
-mod segment;
-mod status;
+pub mod options;
+pub mod out_events;
+pub mod raw;
+pub mod rin;
+pub mod rout;
+pub mod segment;
+pub mod status;
 mod table;
-mod view;
+pub mod view;

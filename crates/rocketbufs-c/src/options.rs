@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 
 use rocketbufs::{
-    BlockTimeout, BufferOptions, ConfirmLevel, ConfirmMode, Epoch, Policy, PolicySet, Start, SubscribeOptions,
-    SubscriptionLimits,
+    BlockTimeout, BufferOptions, ConfirmMode, Epoch, Policy, PolicySet, ProgressLevel, Start,
+    SubscribeOptions, SubscriptionLimits,
 };
 
 use crate::handles::rb_budget;
@@ -163,8 +163,8 @@ pub(crate) fn policy(value: u32) -> Result<Policy, Failure> {
     all.into_iter().find(|policy| *policy as u32 == value).ok_or_else(|| unknown("policy", value))
 }
 
-pub(crate) fn level(value: u32) -> Result<ConfirmLevel, Failure> {
-    ConfirmLevel::ALL.into_iter().find(|level| *level as u32 == value).ok_or_else(|| unknown("level", value))
+pub(crate) fn level(value: u32) -> Result<ProgressLevel, Failure> {
+    ProgressLevel::ALL.into_iter().find(|level| *level as u32 == value).ok_or_else(|| unknown("level", value))
 }
 
 fn block_timeout(nanos: i64) -> BlockTimeout {

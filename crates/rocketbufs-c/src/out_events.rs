@@ -21,7 +21,7 @@ pub enum rb_out_kind {
     /// A slow subscriber was disconnected: `conn`, `bid`, `policy`, `count` (its lag in bytes).
     RB_OUT_TOO_SLOW = 4,
     /// The hold time of a durable subscription is over: `bid`.
-    RB_OUT_PLACE_OVER = 5,
+    RB_OUT_DURABLE_EXPIRED = 5,
     /// A connection is down: `conn`, `down`.
     RB_OUT_CONN_DOWN = 6,
     /// The condition of `rb_buffer_notify_…` has become true: `bid`.
@@ -168,7 +168,7 @@ pub(crate) fn out_event(event: OutEvent, kept: &mut Kept) -> rb_out_event {
         OutEvent::TooSlow { conn, bid, policy, lag_bytes } => {
             rb_out_event { conn, bid, policy: policy as u32, count: lag_bytes, ..empty(RB_OUT_TOO_SLOW) }
         }
-        OutEvent::PlaceOver { bid } => rb_out_event { bid, ..empty(RB_OUT_PLACE_OVER) },
+        OutEvent::DurableExpired { bid } => rb_out_event { bid, ..empty(RB_OUT_DURABLE_EXPIRED) },
         OutEvent::ConnDown { conn, reason } => {
             rb_out_event { conn, down: rb_down::of(&reason, kept), ..empty(RB_OUT_CONN_DOWN) }
         }

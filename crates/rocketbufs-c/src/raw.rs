@@ -12,17 +12,6 @@ use libc::iovec;
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_NULL};
 use crate::status::{Failure, Outcome};
 
-/// No limit, as a time-out.
-pub const RB_NO_LIMIT: i64 = -1;
-/// A call that does not wait, as a time-out.
-pub const RB_NO_WAIT: i64 = 0;
-/// Nanoseconds of a microsecond, a millisecond and a second, for time-outs: `5 * RB_MS`.
-pub const RB_US: i64 = 1_000;
-/// See `RB_US`.
-pub const RB_MS: i64 = 1_000_000;
-/// See `RB_US`.
-pub const RB_S: i64 = 1_000_000_000;
-
 /// A time-out: below 0 is no limit, 0 does not wait, and otherwise nanoseconds.
 #[inline]
 pub(crate) fn timeout(nanos: i64) -> Option<Duration> {
@@ -283,7 +272,7 @@ mod tests {
         assert_eq!((to.map(|c| c as u8), len), (*b"hel\0", 5));
         copy_out(b"hello", std::ptr::null_mut(), 0, &raw mut len).unwrap();
         assert!(copy_out(b"hello", std::ptr::null_mut(), 4, &raw mut len).is_err());
-        assert_eq!(timeout(RB_NO_LIMIT), None);
-        assert_eq!(timeout(3 * RB_MS), Some(Duration::from_millis(3)));
+        assert_eq!(timeout(-1), None);
+        assert_eq!(timeout(3_000_000), Some(Duration::from_millis(3)));
     }
 }

@@ -136,7 +136,8 @@ pub extern "C" fn rb_rin_subscription(
 ) -> rb_status {
     call(|| {
         place(out, "the place for the subscription")?;
-        let none = || Failure::of(RB_ERR_NOT_SUBSCRIBED, format!("this rIn has no subscription of buffer {bid}"));
+        let none =
+            || Failure::of(RB_ERR_NOT_SUBSCRIBED, format!("this rIn has no subscription of buffer {bid}"));
         give(out, shared::<RIn>(rin)?.subscription(bid).ok_or_else(none)?)
     })
 }
@@ -295,11 +296,7 @@ pub extern "C" fn rb_rin_fd(rin: *const rb_rin) -> c_int {
 
 /// Sends a control message of the application to the peer, in order with the data; see `rb_conn_send_control`. Any thread.
 #[unsafe(no_mangle)]
-pub extern "C" fn rb_rin_send_control(
-    rin: *const rb_rin,
-    message: *const c_void,
-    len: usize,
-) -> rb_status {
+pub extern "C" fn rb_rin_send_control(rin: *const rb_rin, message: *const c_void, len: usize) -> rb_status {
     call(|| Ok(shared::<RIn>(rin)?.send_control(bytes(message, len, "the message")?)?))
 }
 

@@ -4,14 +4,19 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
 use libc::iovec;
-use rocketbufs::{BufSeg, DeliverError, OutSegment, Position};
+use rocketbufs::error::DeliverError;
+use rocketbufs::{BufSeg, OutSegment, Position};
 
 use crate::failures::of_deliver;
-use crate::handles::rb_segment;
 use crate::raw::{bytes_mut, get, place, put};
 use crate::status::rb_status::RB_ERR_ARGUMENT;
 use crate::status::{Failure, Outcome, call, rb_status};
-use crate::table::{insert_placed, take};
+use crate::table::{insert_placed, kinds, take};
+
+/// A free piece of a buffer, between `rb_buffer_segment` and `rb_buffer_deliver`. One thread uses it at a time.
+pub struct rb_segment(());
+
+kinds! { rb_segment => OpenSegment, 8, "segment"; }
 
 /// A piece of a buffer's memory (paper 1, Listing 1, `buf_seg`).
 ///
@@ -139,7 +144,10 @@ pub extern "C" fn rb_buf_seg_copy(
         let seg = get(seg, "the segment")?;
         place(to, "the place for the bytes")?;
         if seg.reserved.is_null() || RECEIVED.get() != seg.reserved {
-            return Err(Failure::new(RB_ERR_ARGUMENT, "the segment is not that of the callback that runs here"));
+            return Err(Failure::new(
+                RB_ERR_ARGUMENT,
+                "the segment is not that of the callback that runs here",
+            ));
         }
         if offset.checked_add(len).is_none_or(|end| end > seg.len) {
             return Err(Failure::new(RB_ERR_ARGUMENT, "the segment has fewer bytes"));

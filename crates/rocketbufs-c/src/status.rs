@@ -178,6 +178,7 @@ impl Failure {
         Self { status, text: None }
     }
 
+    #[cfg(test)]
     pub(crate) fn status(&self) -> rb_status {
         self.status
     }

@@ -102,7 +102,7 @@ fn place(slot: u32) -> (usize, usize) {
 }
 
 fn tag_of(kind: u32, generation: u32) -> u32 {
-    kind << 24 | generation % GENERATIONS
+    (kind << 24) | (generation % GENERATIONS)
 }
 
 impl<T> Table<T> {
@@ -383,7 +383,7 @@ mod tests {
 
     use super::*;
 
-    struct Number(u64, Arc<()>);
+    struct Number(u64, #[expect(dead_code, reason = "counts objects")] Arc<()>);
     struct Other;
     struct Opaque;
     struct OtherOpaque;

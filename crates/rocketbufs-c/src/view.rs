@@ -5,11 +5,15 @@ use std::ffi::c_void;
 use libc::iovec;
 use rocketbufs::InView;
 
-use crate::handles::rb_view;
 use crate::raw::{bytes_mut, place, put, rb_id128};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_LAPPED};
 use crate::status::{Failure, Outcome, call, rb_status};
-use crate::table::{exclusive, insert, take};
+use crate::table::{exclusive, insert, kinds, take};
+
+/// Received bytes that are held in place. One thread uses it at a time.
+pub struct rb_view(());
+
+kinds! { rb_view => View, 11, "view"; }
 
 /// Received bytes that are held.
 pub(crate) struct View(pub(crate) InView);
@@ -84,12 +88,7 @@ pub extern "C" fn rb_view_data(view: *mut rb_view, data: *mut rb_data) -> rb_sta
 /// Fails with `RB_ERR_LAPPED` if the writer of a buffer without flow control was faster: the copy is not valid then. With
 /// `RB_ERR_ARGUMENT` if there are fewer bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn rb_view_copy(
-    view: *mut rb_view,
-    offset: usize,
-    to: *mut c_void,
-    len: usize,
-) -> rb_status {
+pub extern "C" fn rb_view_copy(view: *mut rb_view, offset: usize, to: *mut c_void, len: usize) -> rb_status {
     call(|| {
         let view = exclusive::<View>(view)?;
         if offset.checked_add(len).is_none_or(|end| end > view.0.len()) {
@@ -151,5 +150,7 @@ pub extern "C" fn rb_view_consume_up_to(view: *mut rb_view, position: u64) -> rb
 /// Frees a view without releasing its bytes: consuming a later view of the buffer releases them too. NULL does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_free(view: *mut rb_view) -> rb_status {
-    call(|| -> Outcome { if view.is_null() { Ok(()) } else { take::<View>(view).map(drop) } })
+    call(|| -> Outcome {
+        if view.is_null() { Ok(()) } else { take::<View>(view).map(drop) }
+    })
 }
