@@ -48,7 +48,9 @@ impl RIn {
     /// buffers. A subscription continues once [`Subscription::continue_as`] has set its id there; until then
     /// it has no connection.
     pub fn resume_elsewhere(&self, conn: &Conn) {
-        self.shared.all_inbounds().iter().for_each(|inbound| inbound.remote_id.forget());
+        for inbound in self.shared.all_inbounds() {
+            lock(&inbound.state).sub.set_remote_id(None);
+        }
         self.resume(conn);
     }
 

@@ -75,7 +75,7 @@ impl Subscription {
 
     /// Returns the subscription, unless the application has unsubscribed.
     fn live(&self) -> Result<&Arc<InboundShared>, RecvError> {
-        match lock(&self.inbound.state).done {
+        match lock(&self.inbound.state).sub.is_left() {
             true => Err(RecvError::NotSubscribed(self.inbound.bid)),
             false => Ok(&self.inbound),
         }
@@ -164,14 +164,14 @@ impl Subscription {
     /// accepted.
     pub fn position(&self) -> Option<(Epoch, Position)> {
         let state = lock(&self.inbound.state);
-        let log = &state.log.as_ref()?.log;
+        let log = &state.memory.as_ref()?.log;
         Some((log.epoch, log.ring.boundary()))
     }
 
     /// Returns the state of the subscription. `None` before it is accepted.
     pub fn info(&self) -> Option<SubscriptionInfo> {
         let state = lock(&self.inbound.state);
-        let log = &state.log.as_ref()?.log;
+        let log = &state.memory.as_ref()?.log;
         let ring = &log.ring;
         let copies = !ring.is_peer_written() && !ring.is_exposed();
         Some(SubscriptionInfo {
@@ -203,7 +203,7 @@ impl Subscription {
     /// where it stopped, or reports its loss. A spliced subscription whose ring is another process's memory
     /// cannot continue, and ends with `Gone`.
     pub fn continue_as(&self, remote_id: Bid) {
-        self.inbound.remote_id.is(remote_id);
+        lock(&self.inbound.state).sub.set_remote_id(Some(remote_id));
         let conn = self.rin.shared.conn();
         conn.send(Command::Subscribe { conn: conn.id, inbound: self.inbound.clone() });
     }
@@ -216,9 +216,9 @@ impl Subscription {
         shared.forget(&self.inbound);
         // From here on no event of the subscription is reported.
         let mut state = lock(&self.inbound.state);
-        let left_before = std::mem::replace(&mut state.done, true);
-        if let Some(in_log) = &state.log {
-            in_log.ring().stop_following();
+        let left_before = state.sub.leave();
+        if let Some(ring) = state.ring() {
+            ring.stop_following();
         }
         drop(state);
         if left_before {

@@ -468,7 +468,7 @@ impl Buffer {
         let Some(source) = self.upstream().filter(|source| source.min_receivers.is_any()) else {
             return (0, None);
         };
-        let kept = lock(&source.state).log.as_ref().and_then(|in_log| held_at(in_log.kept.as_ref()));
+        let kept = lock(&source.state).memory.as_ref().and_then(|memory| held_at(memory.kept.as_ref()));
         (source.min_receivers.receivers(), kept)
     }
 }
