@@ -15,7 +15,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Bid, BufferError, OutBuffer, OutEvent, RetentionHold};
+use rocketbufs::error::BufferError;
+use rocketbufs::{Bid, OutBuffer, OutEvent, RetentionHold};
 use tracing::info;
 
 use super::effects::{Effect, Effects};

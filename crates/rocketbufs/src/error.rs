@@ -1,4 +1,7 @@
-//! What can go wrong, one enum for each operation. `Full` and time-outs are outcomes that an application expects.
+//! Errors, one enum for each operation. `Full` and `TimedOut` are outcomes that an application expects.
+//!
+//! The crate's root re-exports those that programs match on while they run: [`SegmentError`], [`WaitError`] and [`DownReason`].
+//! Errors of configuration are in [`config`](crate::config).
 
 use crate::config::ConfigError;
 use crate::out_segment::OutSegment;

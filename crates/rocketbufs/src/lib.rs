@@ -33,7 +33,7 @@ mod callback;
 pub mod config;
 mod conn;
 mod context;
-mod error;
+pub mod error;
 pub mod event_queue;
 mod events;
 pub mod fields;
@@ -63,13 +63,10 @@ pub mod coverage {
     pub use crate::proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
 }
 
-pub use config::{Config, ConfigError};
+pub use config::Config;
 pub use conn::Conn;
 pub use context::Context;
-pub use error::{
-    BufferError, ConnError, ContextError, ControlError, DeliverError, DownReason, ListenError, RecvError,
-    RefusedError, SegmentError, SubscribeError, WaitError,
-};
+pub use error::{DownReason, SegmentError, WaitError};
 pub use events::{ConnEvent, InEvent, OutEvent};
 pub use handover::RetentionHold;
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
@@ -82,6 +79,6 @@ pub use rin::{InRead, InReader, RIn, Subscription};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
-pub use state::{Budget, Confirmed, ForeignConnection, ForeignReason, Progress, SubscriberProgress};
-pub use types::{Bid, ConfirmLevel, Epoch, Nanos, Policy, Position};
+pub use state::{Budget, ConfirmedPositions, ForeignConnection, ForeignReason, Progress, SubscriberProgress};
+pub use types::{Bid, Epoch, Nanos, Policy, Position, ProgressLevel};
 pub use view::{BufSeg, InView};

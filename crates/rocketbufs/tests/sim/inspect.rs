@@ -2,7 +2,7 @@
 
 use rocketbufs::coverage::Coverage;
 use rocketbufs::inspect::{BufferInfo, SubscriberInfo};
-use rocketbufs::{Confirmed, Policy, ROut};
+use rocketbufs::{ConfirmedPositions, Policy, ROut};
 
 use rocketnet::sim::Mode;
 
@@ -72,7 +72,7 @@ impl World<'_> {
         self.env.check("consumed, landed, sent, head", ordered && (ahead || sub.sent <= info.head), told);
         // After a hole the horizon may lie further ahead of a hold than the capacity.
         let holes = node > 0 && self.env.excuses[node][buffer].lost;
-        if let Some(at) = sub.holds
+        if let Some(at) = sub.retains_from
             && self.plan.buffers[buffer].flow_control
             && !holes
         {
@@ -249,7 +249,7 @@ impl World<'_> {
             found.push((source.plan.bid, confirmed, ends));
         }
         for (bid, confirmed, ends) in found {
-            let Confirmed { coverage, delivered, .. } = confirmed;
+            let ConfirmedPositions { coverage, delivered, .. } = confirmed;
             let all = coverage.parts.iter().map(|part| part.covered_from).chain([coverage.covered_from]);
             let has = |since: u64, end: u64| end <= since || end > delivered;
             let most = |since: u64| ends.iter().filter(|end| has(since, **end)).count();
