@@ -16,10 +16,9 @@ use crate::events::InEvent;
 use crate::lock::lock;
 use crate::options::{ConfirmMode, SubscribeOptions};
 use crate::proto::{Coverage, Downstream, Item, ReceiveLog, ReceiveSubscription};
-use crate::state::{Buffer, Calls, Command, ContextInner, Log, MinReceivers, RInShared, Rest};
+use crate::state::{Buffer, Calls, Command, ContextInner, Log, Member, MinReceivers, RInShared, Rest};
 use crate::types::{Bid, Epoch, Position, WireId};
 
-use memory::downstream_of;
 pub(crate) use memory::{InState, ReceiveMemory};
 pub(crate) use reading::Readable;
 pub(crate) use watchers::Watchers;
@@ -61,6 +60,12 @@ impl Followed {
             Self::Other(_) => 0,
         }
     }
+}
+
+/// Returns what the receivers of a buffer have.
+fn downstream_of(buffer: &Buffer) -> Downstream {
+    let confirmed = buffer.confirmed();
+    Downstream { delivered: confirmed.delivered, consumed: confirmed.consumed, coverage: confirmed.coverage }
 }
 
 impl InboundShared {
@@ -382,5 +387,21 @@ impl InboundShared {
         }
         let (from, to) = log.pin_unreleased(memory.ring());
         Some((memory.ring().view(from, to), memory.log.epoch, from))
+    }
+
+    /// Marks the subscription as suspended and leaves the budget's queue.
+    pub(crate) fn detach(&self) {
+        let calls = lock(&self.state).detach();
+        calls.run();
+    }
+}
+
+impl Member for InboundShared {
+    fn call(&self) -> Option<Calls> {
+        let mut state = lock(&self.state);
+        let Some((conn, _)) = state.sub.wire() else { return state.on_call() };
+        drop(state);
+        self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
+        None
     }
 }

@@ -13,9 +13,9 @@
 
 use rocketring::{Ring, verify};
 
-use super::Ending;
 use super::allocation::{CreditAllocation, Drained, RingPositions, Share, Suspension};
 use super::credit_report::CreditReport;
+use super::item::Item;
 use crate::planted;
 use crate::proto::coverage::Coverage;
 use crate::proto::credit::Credit;
@@ -47,26 +47,6 @@ pub struct Downstream {
     pub consumed: Position,
     /// The receivers that the positions speak for.
     pub coverage: Coverage,
-}
-
-/// The next thing that a subscription reports, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
-    /// A range of whole deliveries.
-    Data(Position, Position),
-    /// One delivery of an overwritable buffer: its payload.
-    Payload {
-        /// The first position of the payload.
-        from: Position,
-        /// One past the last position of the payload.
-        to: Position,
-        /// The start of the next delivery.
-        next: Position,
-    },
-    /// A range that the subscription does not get.
-    Lost(Position, Position),
-    /// The end, after all data.
-    Ending(Ending),
 }
 
 /// More was released than was received.

@@ -16,43 +16,24 @@
 mod allocation;
 mod attachment;
 mod credit_report;
+mod item;
 mod log;
 #[cfg(test)]
 mod tests;
 
 use rocketring::Ring;
 
+use super::End;
 use super::credit::Credit;
-use super::{End, RefusedError};
-use crate::types::{Bid, Epoch, Nanos, Position, WireId};
+use crate::types::{Bid, Nanos, Position, WireId};
 
 pub use allocation::{
     AllocationStep, BudgetNote, CreditAllocation, Drained, Need, RingPositions, Share, Suspension,
 };
 pub use attachment::{Answer, Attachment, LogEnd, ReceiveError};
 pub use credit_report::CreditReport;
-pub use log::{Downstream, Item, ReceiveConfig, ReceiveLog, TooMuch};
-
-/// How a subscription ends. The end is reported after all data.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
-    /// The log ends.
-    End(End),
-    /// The writer was restarted and has another log.
-    Restarted(Epoch),
-    /// The sender or this end refused the subscription.
-    Refused(RefusedError),
-}
-
-impl Ending {
-    /// Returns the end for the subscribers of a splice, whose data ends at `boundary`.
-    pub fn downstream(&self, boundary: Position) -> End {
-        match self {
-            Self::End(end) => *end,
-            Self::Restarted(_) | Self::Refused(_) => End::Gone(boundary),
-        }
-    }
-}
+pub use item::{Ending, Item};
+pub use log::{Downstream, ReceiveConfig, ReceiveLog, TooMuch};
 
 /// One subscription of this end, see [the module](self).
 #[derive(Debug)]

@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use rocketring::{Hold, LazyCursor, Ring, RingReceiver};
 
-use super::InboundShared;
-use crate::lock::lock;
 use crate::proto::{
     AllocationStep, BudgetNote, Credit, CreditAllocation, Downstream, Drained, Need, ReceiveLog,
     ReceiveSubscription, Share,
 };
-use crate::state::{Buffer, Calls, Log, Member, Membership};
+use crate::state::{Calls, Log, Membership};
 use crate::types::Position;
 
 /// What the lock of a subscription protects.
@@ -34,12 +32,6 @@ pub(crate) struct ReceiveMemory {
     pub(super) reader: Option<Arc<LazyCursor>>,
     /// The membership of a budget, for a subscription that has a ring only while there is data.
     member: Option<Membership>,
-}
-
-/// Returns what the receivers of a buffer have.
-pub(super) fn downstream_of(buffer: &Buffer) -> Downstream {
-    let confirmed = buffer.confirmed();
-    Downstream { delivered: confirmed.delivered, consumed: confirmed.consumed, coverage: confirmed.coverage }
 }
 
 impl ReceiveMemory {
@@ -293,32 +285,19 @@ impl InState {
             None => (None, Calls::default()),
         }
     }
-}
 
-impl InboundShared {
     /// Marks the subscription as suspended and leaves the budget's queue, so that other subscriptions do not
     /// wait behind it.
-    pub(crate) fn detach(&self) {
-        let mut state = lock(&self.state);
-        state.disconnect();
-        let calls = state
-            .parts()
-            .map(|(log, memory)| memory.note(log.allocation_mut().and_then(CreditAllocation::leave_queue)));
-        drop(state);
-        calls.unwrap_or_default().run();
+    pub(super) fn detach(&mut self) -> Calls {
+        self.disconnect();
+        let Some((log, memory)) = self.parts() else { return Calls::default() };
+        memory.note(log.allocation_mut().and_then(CreditAllocation::leave_queue))
     }
-}
 
-impl Member for InboundShared {
-    fn call(&self) -> Option<Calls> {
-        let mut state = lock(&self.state);
-        if let Some((conn, _)) = state.sub.wire() {
-            drop(state);
-            self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
-            return None;
-        }
-        let (log, memory) = state.parts()?;
-        // Without a connection the ring is freed once it is drained, so it is never idle.
+    /// Handles a call of the budget while no connection brings data.
+    pub(super) fn on_call(&mut self) -> Option<Calls> {
+        let (log, memory) = self.parts()?;
+        // Without a connection the ring goes as soon as it is drained, so it is never idle.
         let _ = log.allocation_mut()?.become_busy();
         Some(memory.note(Some(BudgetNote::Busy)))
     }
