@@ -6,7 +6,8 @@
 use crate::config::ConfigError;
 use crate::limits::PolicySet;
 use crate::out_segment::OutSegment;
-use crate::proto::{CloseCode, RefuseCode};
+use crate::proto::CloseCode;
+pub use crate::proto::RefuseCode;
 use crate::types::{Bid, Position};
 
 /// A context could not be made.
