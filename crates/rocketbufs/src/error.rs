@@ -8,7 +8,7 @@ use crate::out_segment::OutSegment;
 use crate::proto::CloseCode;
 use crate::types::{Bid, Position};
 
-pub use crate::proto::RefusedError;
+pub use crate::proto::{RefuseCode, RefusedError};
 
 /// A context could not be made.
 #[derive(Debug, thiserror::Error)]

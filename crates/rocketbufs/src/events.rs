@@ -67,6 +67,7 @@ pub enum InEvent {
     },
     /// The sender waits for these confirmations. Reported only with
     /// [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed).
+    #[doc(hidden)]
     ConfirmRequested {
         /// The buffer.
         bid: Bid,

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 
-use rocketbufs::coverage::Coverage;
+use rocketbufs::Coverage;
 use rocketbufs::{
     Bid, InEvent, InView, OutBuffer, OutEvent, OutWriter, Position, Progress, ProgressLevel, RIn,
     SegmentError,

@@ -1,6 +1,6 @@
 //! Invariants that hold at every moment, seen from outside: rings, positions, confirmations, memory.
 
-use rocketbufs::coverage::Coverage;
+use rocketbufs::Coverage;
 use rocketbufs::inspect::{BufferInfo, SubscriberInfo};
 use rocketbufs::{ConfirmedPositions, Policy, ROut};
 
@@ -187,13 +187,8 @@ impl World<'_> {
         let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
         let mut found = Vec::new();
         for (buffer, source) in publisher.sources.iter().enumerate() {
-            let Some(confirmed) = publisher.out.buffer(source.plan.bid).map(|buffer| buffer.confirmed())
-            else {
-                continue;
-            };
-            let Some(info) = publisher.out.buffer(source.plan.bid).and_then(|buffer| buffer.info()) else {
-                continue;
-            };
+            let Some(handle) = publisher.out.buffer(source.plan.bid) else { continue };
+            let (confirmed, Some(info)) = (handle.confirmed(), handle.info()) else { continue };
             let nodes = self.plan.nodes.iter();
             let ends = nodes.filter(|node| node.kind == Kind::Subscriber && node.has(buffer)).count();
             let Coverage { covered_from, parts, .. } = confirmed.coverage;
@@ -230,10 +225,8 @@ impl World<'_> {
         let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
         let mut found = Vec::new();
         for (buffer, source) in publisher.sources.iter().enumerate() {
-            let Some(confirmed) = publisher.out.buffer(source.plan.bid).map(|buffer| buffer.confirmed())
-            else {
-                continue;
-            };
+            let Some(handle) = publisher.out.buffer(source.plan.bid) else { continue };
+            let confirmed = handle.confirmed();
             if !self.plan.buffers[buffer].flow_control {
                 // What is overwritten in a receiver's own memory had been delivered.
                 continue;
