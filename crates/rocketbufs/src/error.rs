@@ -296,6 +296,18 @@ pub enum DeliverError {
     TooManyContexts(usize),
 }
 
+impl DeliverError {
+    /// The segment, where it can be delivered otherwise.
+    pub fn into_segment(self) -> Option<OutSegment> {
+        match self {
+            Self::ShortDeliver(segment) | Self::TooLong { segment, .. } | Self::Foreign(segment) => {
+                Some(segment)
+            }
+            Self::Closed | Self::TooManyContexts(_) => None,
+        }
+    }
+}
+
 /// Waiting for subscribers ended without what was waited for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
