@@ -75,7 +75,7 @@ pub use handover::RetentionHold;
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
-pub use out_buffer::{OutBuffer, OutWriter};
+pub use out_buffer::{OutBuffer, OutWriter, Room};
 pub use out_segment::OutSegment;
 pub use proto::{CloseCode, Start};
 pub use rin::{InRead, InReader, RIn, Subscription};
