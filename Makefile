@@ -1,7 +1,7 @@
 # The entry points of the project. `make help` lists the targets; the work is done by scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build deb run test bench bench-cmq fuzz deny coverage doc clean
+.PHONY: help setup build install deb run test bench bench-cmq fuzz deny coverage doc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -11,6 +11,9 @@ setup: ## install what a build needs (only what is missing) and fetch the crates
 
 build: setup ## build the rbmq command, optimised
 	cargo build --release --locked -p rbmq-cli
+
+install: setup ## install the C and C++ library (PREFIX=/usr/local, DESTDIR=, LIBDIR=PREFIX/lib)
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" LIBDIR="$(LIBDIR)" scripts/c-install
 
 deb: setup ## build the Debian package, with unit, manual pages and completions
 	@scripts/deb

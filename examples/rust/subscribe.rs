@@ -6,7 +6,8 @@ use std::error::Error;
 use std::io::{Write, stdout};
 use std::time::Duration;
 
-use rocketbufs::{Bid, Config, Conn, Context, InEvent, RIn, RefusedError, Start, SubscribeOptions};
+use rocketbufs::error::RefusedError;
+use rocketbufs::{Bid, Config, Conn, Context, InEvent, RIn, Start, SubscribeOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);

@@ -72,23 +72,6 @@ pub enum Delivery {
     },
 }
 
-/// Chainable setters for the public fields of a struct of options.
-macro_rules! setters {
-    ($options:ident { $($field:ident: $type:ty),* $(,)? }) => {
-        impl $options {
-            $(
-                #[doc = concat!("Sets [`", stringify!($options), "::", stringify!($field), "`](field@Self::", stringify!($field), ").")]
-                #[must_use]
-                pub fn $field(mut self, $field: $type) -> $options {
-                    self.$field = $field;
-                    self
-                }
-            )*
-        }
-    };
-}
-pub(crate) use setters;
-
 /// The settings of a queue.
 ///
 /// [`Config::default`] is the fastest preset, [`Config::paper`] has the paper's values, and [`Config::immediate`] sends each
@@ -221,7 +204,7 @@ impl Default for Config {
     }
 }
 
-setters!(Config {
+option_setters::setters! { fields of Config:
     qthresh: usize,
     qmessages: Option<usize>,
     timeout: Duration,
@@ -246,7 +229,7 @@ setters!(Config {
     receive_buffer: Option<usize>,
     send_buffer: Option<usize>,
     reuse_address: bool,
-});
+}
 
 impl Config {
     /// The paper's settings: batches of 512 bytes or 200 ms, and the system's default receive buffer.

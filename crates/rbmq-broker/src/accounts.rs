@@ -95,7 +95,7 @@ pub(crate) struct Census {
     pub(crate) others_past: Traffic,
     pub(crate) totals: Totals,
     pub(crate) publishers: usize,
-    pub(crate) publishers_away: usize,
+    pub(crate) publishers_offline: usize,
     pub(crate) subscribers: usize,
     pub(crate) limits: [(&'static str, u64); 2],
 }

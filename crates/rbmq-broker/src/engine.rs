@@ -380,7 +380,7 @@ impl Engine {
             others_past,
             totals: tables.accounts.totals,
             publishers: sessions.connected,
-            publishers_away: sessions.disconnected,
+            publishers_offline: sessions.disconnected,
             subscribers: self.subscribers.len(),
             limits: [
                 ("broker.max_topics", tables.settings.max_topics as u64),

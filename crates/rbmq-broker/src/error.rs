@@ -1,6 +1,6 @@
 //! Why a broker cannot start.
 
-use rocketbufs::{ContextError, ListenError};
+use rocketbufs::error::{ContextError, ListenError};
 
 /// Why a broker cannot start.
 #[derive(Debug, thiserror::Error)]

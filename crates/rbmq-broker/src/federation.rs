@@ -127,7 +127,7 @@ impl Federation {
         match Control::decode(message) {
             Ok(Control::TopicVia { topic, path }) => self.consider(tables, Offer { key, topic, path }, fx),
             // A broker doesn't wait for the end of the first offers.
-            Ok(Control::Told) => {}
+            Ok(Control::TopicsDone) => {}
             Ok(Control::TopicGone { bid, .. }) => {
                 self.routes.withdraw(|offer| offer.key == key && offer.topic.bid == bid);
             }

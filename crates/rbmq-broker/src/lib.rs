@@ -49,7 +49,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use rbmq_wire::{FilterError, Slowest, TopicFilter, TopicName, TopicStats};
+pub use rbmq_wire::{FilterError, SlowestSubscriber, TopicFilter, TopicName, TopicStats};
 use rocketbufs::{Context, Listener, OutBuffer, ROut};
 
 pub use config::{

@@ -1,7 +1,7 @@
 //! The limits on topics, rings and filters, and the refusals with their reasons. It does no I/O.
 
 use rbmq_wire::{RUN_HEADER_BYTES, RefuseCode};
-use rocketbufs::{BufferError, RefusedError, SubscribeError};
+use rocketbufs::error::{BufferError, RefusedError, SubscribeError};
 
 use super::config::BrokerSettings;
 use super::rules::{Rule, rounded};

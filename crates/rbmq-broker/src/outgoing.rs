@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rbmq_wire::Control;
-use rocketbufs::{Conn, ControlError};
+use rocketbufs::Conn;
+use rocketbufs::error::ControlError;
 
 /// The time after which a full queue is tried again.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(5);

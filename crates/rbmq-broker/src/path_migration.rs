@@ -15,7 +15,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rocketbufs::{Bid, BufferError, OutBuffer, OutEvent, RetentionHold};
+use rocketbufs::error::BufferError;
+use rocketbufs::relay::RetentionHold;
+use rocketbufs::{Bid, OutBuffer, OutEvent};
 use tracing::info;
 
 use super::effects::{Effect, Effects};

@@ -147,7 +147,7 @@ pub(super) fn on_event(
             tables.accounts.lost_by_publisher(lost);
             return warn!("buffer {bid} of a publisher lost {lost} bytes ({from} to {to})");
         }
-        InEvent::NoPlace { bid } => {
+        InEvent::NotDurable { bid } => {
             if let Some(more) = tables.accounts.no_slot_log.allow(Instant::now()) {
                 warn!(
                     more,

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{
-    BrokerSummary, BufferStage, BufferStats, Holds, Observe, Page, Place, Slowest, SubscriptionStats,
-    TopicFilter, TopicName, TopicStats,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, Observe, Page, SlowestSubscriber,
+    SubscriptionSortKey, SubscriptionStats, TopicFilter, TopicName, TopicStats,
 };
 use rocketbufs::inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
 use rocketbufs::{Bid, Conn, OutBuffer, Policy};
@@ -28,8 +28,8 @@ const MERGED_NAMES: usize = 8;
 /// The subscription with the largest lag so far.
 struct SlowestCursor {
     lag: u64,
-    /// The subscription holds more than the history.
-    holds: bool,
+    /// The ring retains more for the subscription than the history.
+    blocks_publisher: bool,
     policy: Policy,
     idle: Duration,
     ring_bytes: u64,
@@ -73,8 +73,8 @@ impl Report<'_> {
             stats.dropped_bytes = stats.dropped_bytes.wrapping_add(info.traffic.dropped_bytes);
             let of = self.tables.topics.get(*bid).and_then(|buffer| Some((buffer.epoch?, buffer.session)));
             let alternatives = of.map_or(0, |(epoch, from)| self.federation.alternatives(epoch, *bid, from));
-            stats.spare_ways = stats.spare_ways.saturating_add(alternatives as u32);
-            stats.holds = stats.holds.or_else(|| self.what_holds(*bid, &info));
+            stats.alternate_paths = stats.alternate_paths.saturating_add(alternatives as u32);
+            stats.blocked_by = stats.blocked_by.or_else(|| self.blocked_by(*bid, &info));
             visits += self.visit_cursors(*bid, &info, &mut stats, &mut slowest);
         }
         stats.max_lag_bytes = slowest.as_ref().map_or(0, |slowest: &SlowestCursor| slowest.lag);
@@ -94,31 +94,31 @@ impl Report<'_> {
         let ring_bytes = info.capacity_bytes;
         let lag = |landed: u64| info.head.saturating_sub(landed);
         let Some(buffer) = self.tables.out.buffer(bid) else { return 0 };
-        let (present, kept) = (buffer.subscribers(), buffer.durable_cursors());
-        let visits = present.len() + kept.len();
+        let (present, offline) = (buffer.subscribers(), buffer.durable_cursors());
+        let visits = present.len() + offline.len();
         stats.subscribers = stats.subscribers.saturating_add(present.len() as u32);
-        stats.absent = stats.absent.saturating_add(kept.len() as u32);
+        stats.offline = stats.offline.saturating_add(offline.len() as u32);
         let present = present.into_iter().map(|sub| SlowestCursor {
             lag: lag(sub.landed),
-            holds: sub.holds.is_some_and(|at| at < history),
+            blocks_publisher: sub.retains_from.is_some_and(|at| at < history),
             policy: sub.policy,
             idle: sub.idle,
             ring_bytes,
             conn: Some(sub.conn),
             name: sub.name,
         });
-        let kept = kept.into_iter().map(|place| SlowestCursor {
-            lag: lag(place.landed),
-            holds: place.holds.is_some_and(|at| at < history),
-            policy: place.policy,
+        let offline = offline.into_iter().map(|cursor| SlowestCursor {
+            lag: lag(cursor.landed),
+            blocks_publisher: cursor.retains_from.is_some_and(|at| at < history),
+            policy: cursor.policy,
             idle: Duration::ZERO,
             ring_bytes,
             conn: None,
-            name: place.name,
+            name: cursor.name,
         });
         // The subscribers' answers are in the next report.
         buffer.refresh_subscribers();
-        let furthest = present.chain(kept).filter(|one| one.lag > 0).max_by_key(|one| one.lag);
+        let furthest = present.chain(offline).filter(|one| one.lag > 0).max_by_key(|one| one.lag);
         if let Some(furthest) = furthest
             && slowest.as_ref().is_none_or(|slowest| furthest.lag > slowest.lag)
         {
@@ -127,18 +127,18 @@ impl Report<'_> {
         visits
     }
 
-    fn slowest(&self, cursor: SlowestCursor) -> Slowest {
+    fn slowest(&self, cursor: SlowestCursor) -> SlowestSubscriber {
         let subscriber = cursor.conn.and_then(|conn| self.subscribers.get(conn));
         let name = match subscriber {
             Some(subscriber) if !subscriber.name.is_empty() => subscriber.name.clone(),
             Some(subscriber) if cursor.name.is_empty() => subscriber.conn.peer_addr(),
             _ => String::from_utf8_lossy(&cursor.name).into_owned(),
         };
-        Slowest {
+        SlowestSubscriber {
             name,
             policy: cursor.policy,
-            absent: cursor.conn.is_none(),
-            holds: cursor.holds,
+            offline: cursor.conn.is_none(),
+            blocks_publisher: cursor.blocks_publisher,
             idle_ms: u64::try_from(cursor.idle.as_millis()).unwrap_or(u64::MAX),
             ring_bytes: cursor.ring_bytes,
         }
@@ -259,9 +259,9 @@ impl Report<'_> {
             connected: merged.is_some_and(|n| n > 0) || session.is_some_and(|s| s.conn.is_up()),
             framing: buffer.framing,
             stage,
-            expires_ms: millis(expires),
+            expires_in_ms: millis(expires),
             max_delivery_bytes: buffer.max_delivery_bytes,
-            absent: count(self.tables.out.buffer(bid).map_or(0, |buffer| buffer.durable_cursors().len())),
+            offline: count(self.tables.out.buffer(bid).map_or(0, |buffer| buffer.durable_cursors().len())),
             ..BufferStats::default()
         };
         if let Some(info) = self.tables.info(bid) {
@@ -273,17 +273,18 @@ impl Report<'_> {
             stats.delivered_bytes = info.traffic.delivered_bytes;
             stats.dropped_bytes = info.traffic.dropped_bytes;
             stats.subscribers = count(info.subscribers);
-            self.note_holds(bid, &info, &mut stats);
+            self.note_block_reasons(bid, &info, &mut stats);
         }
         stats
     }
 
-    /// Everything besides slow subscribers that can stop the publisher.
-    fn note_holds(&self, bid: Bid, info: &BufferInfo, stats: &mut BufferStats) {
+    /// Fills in everything that can block the publisher, except for slow subscribers.
+    fn note_block_reasons(&self, bid: Bid, info: &BufferInfo, stats: &mut BufferStats) {
         (stats.head, stats.retain_bytes) = (info.head, info.retain_bytes);
-        (stats.min_subscribers, stats.kept_for_least) = (info.min_receivers, info.kept_for_least);
-        stats.receivers =
-            self.tables.out.buffer(bid).map_or(0, |buffer| buffer.confirmed().coverage.receivers);
+        if let Some(buffer) = self.tables.out.buffer(bid) {
+            (stats.min_subscribers, stats.retained_from) = buffer.min_receivers();
+            stats.receivers = buffer.confirmed().coverage.receivers;
+        }
         if let Some(load) = self.merged.index().table_load(bid) {
             (stats.table_entries, stats.max_table_entries) = (count(load.entries), count(load.limit));
         }
@@ -301,38 +302,39 @@ impl Report<'_> {
         format!("{publishers} merged: {}{more}", names.join(", "))
     }
 
-    /// What stops the publisher of a buffer, besides slow subscribers.
-    fn what_holds(&self, bid: Bid, info: &BufferInfo) -> Option<Holds> {
-        if info.ended || info.min_receivers == 0 && self.merged.active(bid).is_none() {
+    /// The reason why the publisher of a buffer waits, if it is not a slow subscriber.
+    fn blocked_by(&self, bid: Bid, info: &BufferInfo) -> Option<BlockReason> {
+        let min_receivers = || self.tables.out.buffer(bid).map_or(0, |buffer| buffer.min_receivers().0);
+        if info.ended || self.merged.active(bid).is_none() && min_receivers() == 0 {
             return None;
         }
         let mut stats = BufferStats::default();
-        self.note_holds(bid, info, &mut stats);
-        stats.holds()
+        self.note_block_reasons(bid, info, &mut stats);
+        stats.blocked_by()
     }
 
-    /// The subscriptions after `after`, in the order of [`Place`]: the slowest first.
+    /// The subscriptions after `after`, in the order of [`SubscriptionSortKey`]: the slowest first.
     fn subscriptions_page(
         &self,
         max_bytes: usize,
         bid: Bid,
-        after: Option<&Place>,
-    ) -> (Vec<SubscriptionStats>, Option<Place>) {
+        after: Option<&SubscriptionSortKey>,
+    ) -> (Vec<SubscriptionStats>, Option<SubscriptionSortKey>) {
         // The subscribers' answers are in the next report.
         let buffer = self.tables.out.buffer(bid);
         buffer.iter().for_each(OutBuffer::refresh_subscribers);
         let present =
             buffer.iter().flat_map(OutBuffer::subscribers).map(|info| self.subscription_stats(info));
-        let absent = buffer.iter().flat_map(OutBuffer::durable_cursors).map(absent_stats);
-        let mut rows: Vec<_> = present.chain(absent).map(|row| (row.place(), row)).collect();
-        rows.retain(|(place, _)| after.is_none_or(|after| place > after));
+        let offline = buffer.iter().flat_map(OutBuffer::durable_cursors).map(offline_stats);
+        let mut rows: Vec<_> = present.chain(offline).map(|row| (row.sort_key(), row)).collect();
+        rows.retain(|(key, _)| after.is_none_or(|after| key > after));
         rows.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let (mut page, mut last) = (Page::new(max_bytes), None);
-        for (place, row) in rows {
+        for (key, row) in rows {
             if !page.add(row) {
                 return (page.rows, last);
             }
-            last = Some(place);
+            last = Some(key);
         }
         (page.rows, None)
     }
@@ -346,29 +348,29 @@ impl Report<'_> {
             address: subscriber.map_or_else(String::new, |w| w.conn.peer_addr()),
             name: name(&info.name),
             policy: info.policy,
-            absent: false,
+            offline: false,
             start: info.start,
             sent: info.sent,
             landed: info.landed,
             consumed: info.consumed,
-            holds: info.holds,
+            retains_from: info.retains_from,
             dropped_bytes: info.dropped_bytes,
             idle_ms: millis(info.idle),
-            left_ms: 0,
+            expires_in_ms: 0,
         }
     }
 }
 
-fn absent_stats(place: DurableCursorInfo) -> SubscriptionStats {
+fn offline_stats(cursor: DurableCursorInfo) -> SubscriptionStats {
     SubscriptionStats {
-        name: name(&place.name),
-        policy: place.policy,
-        absent: true,
-        sent: place.landed,
-        landed: place.landed,
-        consumed: place.consumed,
-        holds: place.holds,
-        left_ms: millis(place.left),
+        name: name(&cursor.name),
+        policy: cursor.policy,
+        offline: true,
+        sent: cursor.landed,
+        landed: cursor.landed,
+        consumed: cursor.consumed,
+        retains_from: cursor.retains_from,
+        expires_in_ms: millis(cursor.expires_in),
         ..SubscriptionStats::default()
     }
 }

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use rbmq_wire::{Terms, TopicFilter, TopicName};
+use rbmq_wire::{SubscribeLimits, TopicFilter, TopicName};
 use rocketbufs::{BlockTimeout, Policy, SubscriptionLimits};
 use serde::{Deserialize, Serialize};
 
@@ -109,9 +109,9 @@ impl Rule {
             .max_hold(self.max_hold_ms.map(millis))
     }
 
-    /// The same limits for a TERMS message. `max_hold_ms` limits the hold of all topics.
-    pub(super) fn reported_terms(&self, max_hold_ms: u32) -> Terms {
-        Terms {
+    /// The same limits for a LIMITS message. `max_hold_ms` limits the hold of all topics.
+    pub(super) fn announced_limits(&self, max_hold_ms: u32) -> SubscribeLimits {
+        SubscribeLimits {
             max_lag_bytes: self.max_lag_bytes.unwrap_or(0),
             block_timeout_ms: self.block_timeout_ms.unwrap_or(0),
             max_hold_ms: self.max_hold_ms.map_or(max_hold_ms, |most| most.min(max_hold_ms)),

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use rbmq_wire::{Control, Terms, Topic, TopicFilter, TopicName};
+use rbmq_wire::{Control, SubscribeLimits, Topic, TopicFilter, TopicName};
 use rocketbufs::inspect::SubscriberInfo;
 use rocketbufs::{Bid, Conn};
 use tracing::info;
@@ -37,7 +37,7 @@ pub(super) struct Subscriber {
     not_subscribed: BTreeSet<Bid>,
     waiting: VecDeque<Announcement>,
     /// The limits on its subscriptions that were last sent.
-    terms: Terms,
+    limits: SubscribeLimits,
 }
 
 /// An announcement to a subscriber.
@@ -61,7 +61,7 @@ impl Announcement {
                 let yes = topics.get(*bid)?.continues;
                 return Some(Control::Continues { bid: *bid, yes });
             }
-            Self::Complete => return Some(Control::Told),
+            Self::Complete => return Some(Control::TopicsDone),
             Self::Removed(bid, topic) => {
                 return Some(Control::TopicGone { bid: *bid, topic: topic.clone() });
             }
@@ -84,7 +84,7 @@ impl Announcement {
 }
 
 impl Subscriber {
-    fn announce(&mut self, announcement: Announcement, topics: &Topics, limits: &TermsOfTopics<'_>) {
+    fn announce(&mut self, announcement: Announcement, topics: &Topics, limits: &TopicLimits<'_>) {
         match announcement {
             Announcement::Exists { bid, fresh: true } if !self.hold.is_zero() => {
                 self.not_subscribed.insert(bid);
@@ -105,15 +105,15 @@ impl Subscriber {
     }
 
     /// Sends waiting announcements while there is room. Returns whether some are left.
-    fn send_waiting(&mut self, topics: &Topics, limits: &TermsOfTopics<'_>) -> bool {
+    fn send_waiting(&mut self, topics: &Topics, limits: &TopicLimits<'_>) -> bool {
         while let Some(announcement) = self.waiting.front() {
             let message = announcement.message(topics, self.hop);
             if let Some(Control::Topic(topic)) = &message {
-                let terms = limits.of(&topic.topic);
-                if terms != self.terms && !try_send(&self.conn, &Control::Terms(terms)) {
+                let announced = limits.of(&topic.topic);
+                if announced != self.limits && !try_send(&self.conn, &Control::Limits(announced)) {
                     return true;
                 }
-                self.terms = terms;
+                self.limits = announced;
             }
             if message.is_some_and(|message| !try_send(&self.conn, &message)) {
                 return true;
@@ -125,18 +125,18 @@ impl Subscriber {
 }
 
 /// The limits on subscriptions that subscribers learn, by topic.
-struct TermsOfTopics<'a> {
+struct TopicLimits<'a> {
     rules: &'a Rules,
     max_hold_ms: u32,
 }
 
-impl<'a> TermsOfTopics<'a> {
+impl<'a> TopicLimits<'a> {
     fn new(tables: &'a Tables) -> Self {
         Self { rules: &tables.settings.topics, max_hold_ms: tables.max_hold_ms() }
     }
 
-    fn of(&self, topic: &TopicName) -> Terms {
-        self.rules.of(topic).reported_terms(self.max_hold_ms)
+    fn of(&self, topic: &TopicName) -> SubscribeLimits {
+        self.rules.of(topic).announced_limits(self.max_hold_ms)
     }
 }
 
@@ -173,7 +173,7 @@ impl Subscribers {
             hold: Duration::ZERO,
             not_subscribed: BTreeSet::new(),
             waiting: VecDeque::new(),
-            terms: Terms::default(),
+            limits: SubscribeLimits::default(),
         };
         self.by_conn.insert(conn.id(), subscriber);
         tables.out.add_conn(&conn);
@@ -294,7 +294,7 @@ impl Subscribers {
     }
 
     fn announce(&mut self, tables: &Tables, conn: u64, announcement: Announcement) {
-        let (topics, limits) = (&tables.topics, TermsOfTopics::new(tables));
+        let (topics, limits) = (&tables.topics, TopicLimits::new(tables));
         let Some(subscriber) = self.by_conn.get_mut(&conn) else { return };
         let continues = match announcement {
             Announcement::Exists { bid, .. } => {
@@ -318,7 +318,7 @@ impl Subscribers {
 
     /// Sends waiting announcements for which there is room.
     pub(super) fn send_waiting(&mut self, tables: &Tables) {
-        let limits = TermsOfTopics::new(tables);
+        let limits = TopicLimits::new(tables);
         let by_conn = &mut self.by_conn;
         self.waiting.retain(|conn| {
             by_conn.get_mut(conn).is_some_and(|one| one.send_waiting(&tables.topics, &limits))

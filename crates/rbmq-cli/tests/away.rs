@@ -193,7 +193,7 @@ fn asked(raw: &mut Raw, filter: &str) -> Vec<(String, bool)> {
     loop {
         match hear(raw) {
             Control::Topic(topic) => told.push((topic.topic.to_string(), topic.fresh)),
-            Control::Told => return told,
+            Control::TopicsDone => return told,
             _ => {}
         }
     }

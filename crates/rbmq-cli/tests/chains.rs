@@ -46,7 +46,7 @@ fn subscriber(at: &Broker, name: &str) -> Subscriber {
 
 /// Waits until a broker knows another way to the only log of its only topic.
 fn has_spare_way(at: &Broker) {
-    until("another way", || at.topics().iter().any(|topic| topic.spare_ways == 1));
+    until("another way", || at.topics().iter().any(|topic| topic.alternate_paths == 1));
 }
 
 fn publish(topic: &mut TopicWriter, numbers: std::ops::Range<u32>) {

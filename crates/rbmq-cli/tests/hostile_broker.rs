@@ -88,7 +88,7 @@ fn a_flood_of_refusals_is_told_as_what_it_is() {
     let reason = || Control::Rejected { reason: "no\x1b[2J\r\nrbmq: done".into() };
     let broker = Impostor::start(move |conn, _| {
         flood(conn, (0..3000).map(|_| reason()));
-        flood(conn, std::iter::once(Control::Told));
+        flood(conn, std::iter::once(Control::TopicsDone));
     });
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
@@ -120,7 +120,7 @@ fn topics_that_are_not_there_or_larger_than_memory_are_left_alone() {
                 .into_iter(),
         );
         flood(conn, (0..200).map(|bid| Control::TopicGone { bid, topic: "t".parse().unwrap() }));
-        flood(conn, std::iter::once(Control::Told));
+        flood(conn, std::iter::once(Control::TopicsDone));
     });
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();

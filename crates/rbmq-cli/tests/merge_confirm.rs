@@ -12,7 +12,7 @@ use common::{LONG, until};
 use rbmq::wire::{Control, Framing, Hello, Role, push_record};
 use rbmq::{ConfirmLevel, Observer, Publisher, SlowPolicy, Subscriber, SubscriberBuilder, TopicOptions};
 use rbmq_broker::Ingest;
-use rocketbufs::{Config, ConfirmLevel as Confirm, Conn, Context, OutBuffer, Position, ROut, WaitError};
+use rocketbufs::{Config, Conn, Context, OutBuffer, Position, ProgressLevel as Confirm, ROut, WaitError};
 
 /// A publisher made of the framework alone, which sees how far it is confirmed.
 struct Bare {

@@ -8,7 +8,7 @@ use common::inside::{broker_with, rule};
 use common::{LONG, until};
 use rbmq::wire::{Control, Hello, Observe, Role};
 use rbmq::{
-    BufferStage, Framing, Holds, Observer, Publisher, SlowPolicy, StartFrom, Subscriber, TopicDetail,
+    BlockReason, BufferStage, Framing, Observer, Publisher, SlowPolicy, StartFrom, Subscriber, TopicDetail,
     TopicFilter, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, Ingest};
@@ -52,7 +52,7 @@ fn sees_who_is_slow_and_whom_that_holds() {
     until("the slow one holds the writer", || {
         let _ = writer.publish_timeout(&[7; 1000], Some(Duration::ZERO));
         let all = observer.topics(None).unwrap();
-        let holds = all[0].slowest.as_ref().is_some_and(|slowest| slowest.holds);
+        let holds = all[0].slowest.as_ref().is_some_and(|slowest| slowest.blocks_publisher);
         seen = holds.then(|| all[0].clone());
         holds
     });
@@ -69,15 +69,15 @@ fn sees_who_is_slow_and_whom_that_holds() {
     assert!(stats.tail <= stats.boundary && stats.boundary <= stats.head && stats.head <= stats.horizon);
     assert_eq!((stats.capacity_bytes, stats.retain_bytes), (64 << 10, 32 << 10));
     assert_eq!(
-        (sub.client.as_str(), sub.policy, sub.absent, sub.consumed),
+        (sub.client.as_str(), sub.policy, sub.offline, sub.consumed),
         ("slow", Policy::Block, false, 0)
     );
-    assert!(sub.sent >= sub.landed && sub.holds == Some(sub.landed));
+    assert!(sub.sent >= sub.landed && sub.retains_from == Some(sub.landed));
     assert_eq!(sub.lag_bytes(stats.head), stats.head - sub.landed);
     // Once it reads, all of it comes.
     until("nothing is held", || {
         while slow.recv(Some(Duration::ZERO)).unwrap().is_some() {}
-        observer.topics(None).unwrap()[0].slowest.as_ref().is_none_or(|s| !s.holds)
+        observer.topics(None).unwrap()[0].slowest.as_ref().is_none_or(|s| !s.blocks_publisher)
     });
 }
 
@@ -118,15 +118,15 @@ fn sees_places_of_those_who_are_away() {
     named.close_timeout(Some(LONG));
     writer.publish(b"unseen").unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
-    until("it is away", || observer.topics(None).unwrap()[0].absent == 1);
+    until("it is away", || observer.topics(None).unwrap()[0].offline == 1);
     until("it is behind", || observer.topics(None).unwrap()[0].max_lag_bytes == 10);
     let slowest = observer.topics(None).unwrap()[0].slowest.clone().unwrap();
-    assert_eq!((slowest.name.as_str(), slowest.absent), ("attic", true));
+    assert_eq!((slowest.name.as_str(), slowest.offline), ("attic", true));
     let topic = detail(&mut observer, "t");
-    assert_eq!(topic.buffers[0].buffer.absent, 1);
+    assert_eq!(topic.buffers[0].buffer.offline, 1);
     let sub = &topic.buffers[0].subscriptions[0];
-    assert!(sub.absent && sub.left_ms > 0 && sub.left_ms <= LONG.as_millis() as u64);
-    assert_eq!((sub.name.as_str(), sub.landed, sub.holds), ("attic", 0, Some(0)));
+    assert!(sub.offline && sub.expires_in_ms > 0 && sub.expires_in_ms <= LONG.as_millis() as u64);
+    assert_eq!((sub.name.as_str(), sub.landed, sub.retains_from), ("attic", 0, Some(0)));
 }
 
 #[test]
@@ -305,22 +305,22 @@ fn a_full_merge_table_is_what_holds_its_publishers() {
     reader.subscribe("t").unwrap();
     writer.wait_subscribers(1, Some(LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
-    assert_eq!(observer.topics(None).unwrap()[0].holds, None);
+    assert_eq!(observer.topics(None).unwrap()[0].blocked_by, None);
     // Everything comes into its memory, and nothing of it is given back.
     until("the table is full", || {
         let _ = writer.publish_timeout(b"x", Some(Duration::ZERO));
         let _ = writer.flush(Some(Duration::from_millis(1)));
-        observer.topics(None).unwrap()[0].holds == Some(Holds::TableFull)
+        observer.topics(None).unwrap()[0].blocked_by == Some(BlockReason::MergeTableFull)
     });
     let stats = detail(&mut observer, "t").buffers[0].buffer.clone();
     assert_eq!((stats.table_entries, stats.max_table_entries), (8, 8));
-    assert_eq!((stats.holds(), stats.min_subscribers), (Some(Holds::TableFull), 0));
+    assert_eq!((stats.blocked_by(), stats.min_subscribers), (Some(BlockReason::MergeTableFull), 0));
     // With everything given back the table is empty, whether or not anything more comes.
     until("the table is empty", || {
         while reader.recv(Some(Duration::ZERO)).unwrap().is_some() {}
         detail(&mut observer, "t").buffers[0].buffer.table_entries == 0
     });
-    assert_eq!(observer.topics(None).unwrap()[0].holds, None);
+    assert_eq!(observer.topics(None).unwrap()[0].blocked_by, None);
 }
 
 #[test]
@@ -341,12 +341,12 @@ fn a_least_number_of_subscribers_is_what_holds_a_publisher() {
     writer.wait_subscribers(2, Some(LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     until("both count", || detail(&mut observer, "t").buffers[0].buffer.receivers == 2);
-    assert_eq!(observer.topics(None).unwrap()[0].holds, None);
+    assert_eq!(observer.topics(None).unwrap()[0].blocked_by, None);
     let at = writer.publish(b"for two").unwrap();
     drop(first);
     until("one counts", || detail(&mut observer, "t").buffers[0].buffer.receivers == 1);
     let stats = detail(&mut observer, "t").buffers[0].buffer.clone();
-    assert_eq!((stats.min_subscribers, stats.holds()), (2, Some(Holds::TooFewSubscribers)));
-    assert!(stats.kept_for_least.is_some_and(|kept| kept <= at), "{stats:?}");
-    assert_eq!(observer.topics(None).unwrap()[0].holds, Some(Holds::TooFewSubscribers));
+    assert_eq!((stats.min_subscribers, stats.blocked_by()), (2, Some(BlockReason::TooFewSubscribers)));
+    assert!(stats.retained_from.is_some_and(|kept| kept <= at), "{stats:?}");
+    assert_eq!(observer.topics(None).unwrap()[0].blocked_by, Some(BlockReason::TooFewSubscribers));
 }

@@ -71,7 +71,7 @@ fn once_as_json_and_as_text() {
 fn a_name_draws_the_ring() {
     let (broker, _writer, _slow) = slow("sensors/kitchen");
     let text = top(&broker, "--once sensors/kitchen").good().text();
-    for part in ["from camera at", " ring [", " dash          [", "dash holds the publisher at", "T tail"] {
+    for part in ["from camera at", " ring [", " dash          [", "dash blocks the publisher at", "T tail"] {
         assert!(text.contains(part), "'{part}' is not in:\n{text}");
     }
     let json: Value =

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use rocketbufs::{Conn, ConnError, Context};
+use rocketbufs::error::ConnError;
+use rocketbufs::{Conn, Context};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts to connect.

@@ -50,7 +50,7 @@ pub struct Topic {
 
 /// The broker's limits for the options of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct SubscribeLimits {
     /// The largest lag at which `drop` and `disconnect` act; 0: no limit.
     pub max_lag_bytes: u64,
     /// The longest time for which `block` may hold the publishers; 0: no limit.
@@ -59,7 +59,7 @@ pub struct Terms {
     pub max_hold_ms: u32,
 }
 
-impl Default for Terms {
+impl Default for SubscribeLimits {
     fn default() -> Self {
         Self { max_lag_bytes: 0, block_timeout_ms: 0, max_hold_ms: u32::MAX }
     }
@@ -157,10 +157,10 @@ pub enum Control {
         topic: TopicName,
     },
     /// Broker → subscriber: the limits for subscriptions of the buffers that are announced from now on.
-    Terms(Terms),
+    Limits(SubscribeLimits),
     /// Broker → subscriber: all existing buffers of a TOPICS message have been announced. One for each TOPICS, in order.
-    Told,
-    /// Broker → subscriber: a TOPICS message was not accepted. Sent instead of TOLD.
+    TopicsDone,
+    /// Broker → subscriber: a TOPICS message was not accepted. Sent instead of TOPICS_DONE.
     Rejected {
         /// The reason, for people.
         reason: String,
@@ -176,8 +176,8 @@ const TOPICS: u8 = 0x10;
 const TOPIC: u8 = 0x11;
 const TOPIC_GONE: u8 = 0x12;
 const REJECTED: u8 = 0x13;
-const TOLD: u8 = 0x14;
-const TERMS: u8 = 0x15;
+const TOPICS_DONE: u8 = 0x14;
+const LIMITS: u8 = 0x15;
 const HOLD: u8 = 0x16;
 const TOPIC_VIA: u8 = 0x20;
 const DOWNSTREAM: u8 = 0x21;
@@ -253,12 +253,12 @@ impl Control {
                 b.extend_from_slice(&bid.to_le_bytes());
                 put_topic(&mut b, topic);
             }
-            Self::Told => b.push(TOLD),
-            Self::Terms(terms) => {
-                b.push(TERMS);
-                b.extend_from_slice(&terms.max_lag_bytes.to_le_bytes());
-                b.extend_from_slice(&terms.block_timeout_ms.to_le_bytes());
-                b.extend_from_slice(&terms.max_hold_ms.to_le_bytes());
+            Self::TopicsDone => b.push(TOPICS_DONE),
+            Self::Limits(limits) => {
+                b.push(LIMITS);
+                b.extend_from_slice(&limits.max_lag_bytes.to_le_bytes());
+                b.extend_from_slice(&limits.block_timeout_ms.to_le_bytes());
+                b.extend_from_slice(&limits.max_hold_ms.to_le_bytes());
             }
             Self::Rejected { reason } => {
                 b.push(REJECTED);
@@ -301,8 +301,8 @@ impl Control {
             HOLD => Self::Hold { hold_ms: r.u32()? },
             TOPIC => Self::Topic(get_buffer(&mut r)?),
             TOPIC_GONE => Self::TopicGone { bid: r.u32()?, topic: get_topic(&mut r)? },
-            TOLD => Self::Told,
-            TERMS => Self::Terms(Terms {
+            TOPICS_DONE => Self::TopicsDone,
+            LIMITS => Self::Limits(SubscribeLimits {
                 max_lag_bytes: r.u64()?,
                 block_timeout_ms: r.u32()?,
                 max_hold_ms: r.u32()?,

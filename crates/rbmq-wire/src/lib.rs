@@ -29,15 +29,15 @@ mod runs;
 pub mod sync;
 mod topic;
 
-pub use control::{Control, RefuseCode, Terms, Topic};
+pub use control::{Control, RefuseCode, SubscribeLimits, Topic};
 pub use error::DecodeError;
 pub use filter::{FilterError, TopicFilter};
 pub use framing::Framing;
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
 pub use levels::Levels;
 pub use observe::{
-    BrokerSummary, BufferStage, BufferStats, Holds, Observe, Page, Place, Slowest, SubscriptionStats,
-    TopicStats,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, Observe, Page, SlowestSubscriber,
+    SubscriptionSortKey, SubscriptionStats, TopicStats,
 };
 pub use records::{RECORD_HEADER_BYTES, RecordError, Records, push_record, record_header};
 pub use runs::{Piece, RUN_HEADER_BYTES, Run, RunError, Runs, Unpack, UnpackError, run_header};

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use rbmq_wire::{
-    BrokerSummary, BufferStage, BufferStats, Framing, Holds, Slowest, SubscriptionStats, TopicName,
-    TopicStats,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, Framing, SlowestSubscriber, SubscriptionStats,
+    TopicName, TopicStats,
 };
-use rbmq_wire::{Observe, Place};
+use rbmq_wire::{Observe, SubscriptionSortKey};
 use rocketbufs::Policy;
 
 fn topic() -> impl Strategy<Value = TopicName> {
@@ -21,23 +21,30 @@ fn stage() -> impl Strategy<Value = BufferStage> {
     prop_oneof![Just(Opening), Just(Live), Just(Closed), Just(Gone)]
 }
 
-fn slowest() -> impl Strategy<Value = Slowest> {
+fn slowest() -> impl Strategy<Value = SlowestSubscriber> {
     (".{0,40}", policy(), any::<[bool; 2]>(), any::<[u64; 2]>()).prop_map(|(name, policy, flags, n)| {
-        Slowest { name, policy, absent: flags[0], holds: flags[1], idle_ms: n[0], ring_bytes: n[1] }
+        SlowestSubscriber {
+            name,
+            policy,
+            offline: flags[0],
+            blocks_publisher: flags[1],
+            idle_ms: n[0],
+            ring_bytes: n[1],
+        }
     })
 }
 
 fn topic_row() -> impl Strategy<Value = TopicStats> {
-    let holds = prop_oneof![Just(Holds::TooFewSubscribers), Just(Holds::TableFull)];
-    let rest = (any::<Option<u64>>(), proptest::option::of(slowest()), proptest::option::of(holds));
+    let blocked_by = prop_oneof![Just(BlockReason::TooFewSubscribers), Just(BlockReason::MergeTableFull)];
+    let rest = (any::<Option<u64>>(), proptest::option::of(slowest()), proptest::option::of(blocked_by));
     (topic(), any::<[u32; 5]>(), any::<[u64; 6]>(), rest).prop_map(
-        |(topic, c, n, (boundary, slowest, holds))| TopicStats {
+        |(topic, c, n, (boundary, slowest, blocked_by))| TopicStats {
             topic,
             publishers: c[0],
             ended: c[1],
             subscribers: c[2],
-            absent: c[3],
-            spare_ways: c[4],
+            offline: c[3],
+            alternate_paths: c[4],
             ring_bytes: n[0],
             boundary,
             head_bytes: n[1],
@@ -46,7 +53,7 @@ fn topic_row() -> impl Strategy<Value = TopicStats> {
             dropped_bytes: n[4],
             max_lag_bytes: n[5],
             slowest,
-            holds,
+            blocked_by,
         },
     )
 }
@@ -55,7 +62,7 @@ fn buffer_row() -> impl Strategy<Value = BufferStats> {
     let who = (".{0,40}", "[0-9.:]{0,20}", any::<bool>(), any::<bool>(), stage());
     let counts = (any::<[u32; 7]>(), any::<Option<u64>>());
     (counts, any::<u128>(), who, any::<[u64; 12]>()).prop_map(
-        |((c, kept_for_least), epoch, (publisher, address, connected, raw, stage), n)| BufferStats {
+        |((c, retained_from), epoch, (publisher, address, connected, raw, stage), n)| BufferStats {
             bid: c[0],
             epoch,
             publisher,
@@ -63,7 +70,7 @@ fn buffer_row() -> impl Strategy<Value = BufferStats> {
             connected,
             framing: if raw { Framing::Raw } else { Framing::Records },
             stage,
-            expires_ms: n[0],
+            expires_in_ms: n[0],
             start: n[1],
             tail: n[2],
             boundary: n[3],
@@ -76,10 +83,10 @@ fn buffer_row() -> impl Strategy<Value = BufferStats> {
             delivered_bytes: n[10],
             dropped_bytes: n[11],
             subscribers: c[1],
-            absent: c[2],
+            offline: c[2],
             min_subscribers: c[3],
             receivers: c[4],
-            kept_for_least,
+            retained_from,
             table_entries: c[5],
             max_table_entries: c[6],
         },
@@ -89,8 +96,9 @@ fn buffer_row() -> impl Strategy<Value = BufferStats> {
 fn subscription_row() -> impl Strategy<Value = SubscriptionStats> {
     let texts = [".{0,40}", "[0-9.:]{0,20}", ".{0,40}"];
     (any::<u32>(), texts, policy(), any::<bool>(), any::<Option<u64>>(), any::<[u64; 8]>()).prop_map(
-        |(wire, texts, policy, absent, holds, n)| {
-            let mut row = SubscriptionStats { wire, policy, absent, holds, ..SubscriptionStats::default() };
+        |(wire, texts, policy, offline, retains_from, n)| {
+            let mut row =
+                SubscriptionStats { wire, policy, offline, retains_from, ..SubscriptionStats::default() };
             [row.client, row.address, row.name] = texts;
             [
                 row.conn,
@@ -100,7 +108,7 @@ fn subscription_row() -> impl Strategy<Value = SubscriptionStats> {
                 row.consumed,
                 row.dropped_bytes,
                 row.idle_ms,
-                row.left_ms,
+                row.expires_in_ms,
             ] = n;
             row
         },
@@ -124,8 +132,8 @@ fn summary() -> impl Strategy<Value = BrokerSummary> {
     })
 }
 
-fn place() -> impl Strategy<Value = Place> {
-    (any::<[u64; 2]>(), any::<u32>(), ".{0,40}").prop_map(|(n, wire, name)| Place {
+fn sort_key() -> impl Strategy<Value = SubscriptionSortKey> {
+    (any::<[u64; 2]>(), any::<u32>(), ".{0,40}").prop_map(|(n, wire, name)| SubscriptionSortKey {
         landed: n[0],
         conn: n[1],
         wire,
@@ -154,7 +162,7 @@ fn message() -> impl Strategy<Value = Observe> {
             topic,
             after
         }),
-        (request, any::<u32>(), of(place())).prop_map(|(request, bid, after)| Observe::GetSubscriptions {
+        (request, any::<u32>(), of(sort_key())).prop_map(|(request, bid, after)| Observe::GetSubscriptions {
             request,
             bid,
             after
@@ -167,7 +175,7 @@ fn message() -> impl Strategy<Value = Observe> {
         }),
         (request, rows(buffer_row()), any::<Option<u32>>())
             .prop_map(|(request, rows, next)| Observe::BuffersPage { request, rows, next }),
-        (request, rows(subscription_row()), of(place()))
+        (request, rows(subscription_row()), of(sort_key()))
             .prop_map(|(request, rows, next)| Observe::SubscriptionsPage { request, rows, next }),
     ]
 }

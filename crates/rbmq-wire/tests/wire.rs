@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rbmq_wire::{
-    Control, Framing, Hello, Records, RefuseCode, Role, Terms, Topic, Unpack, UnpackError, push_record,
-    run_header,
+    Control, Framing, Hello, Records, RefuseCode, Role, SubscribeLimits, Topic, Unpack, UnpackError,
+    push_record, run_header,
 };
 use rbmq_wire::{TopicFilter, TopicName};
 
@@ -73,11 +73,11 @@ fn control() -> impl Strategy<Value = Control> {
         (any::<u32>(), any::<bool>()).prop_map(|(bid, yes)| Control::Continues { bid, yes }),
         (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
         ".{0,80}".prop_map(|reason| Control::Rejected { reason }),
-        Just(Control::Told),
+        Just(Control::TopicsDone),
         any::<u32>().prop_map(|hold_ms| Control::Hold { hold_ms }),
         (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
             |(max_lag_bytes, block_timeout_ms, max_hold_ms)| {
-                Control::Terms(Terms { max_lag_bytes, block_timeout_ms, max_hold_ms })
+                Control::Limits(SubscribeLimits { max_lag_bytes, block_timeout_ms, max_hold_ms })
             }
         ),
     ]

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::options::{SlowPolicy, SubscriberOptions};
-use crate::wire::{Terms, TopicName};
+use crate::wire::{SubscribeLimits, TopicName};
 
 /// The limits that were reported, and the reports that wait for the application.
 #[derive(Debug, Default)]
@@ -28,7 +28,12 @@ const MAX_REPORTED: usize = 64;
 
 impl ClampedOptions {
     /// Compares the options of a subscription to this topic with the limits of the broker.
-    pub(super) fn compare(&mut self, options: &SubscriberOptions, limits: Terms, topic: &TopicName) {
+    pub(super) fn compare(
+        &mut self,
+        options: &SubscriberOptions,
+        limits: SubscribeLimits,
+        topic: &TopicName,
+    ) {
         let (asked, most) = (options.hold, Duration::from_millis(limits.max_hold_ms.into()));
         if limits.max_hold_ms != u32::MAX && asked > most {
             let why = format!(
@@ -56,7 +61,7 @@ impl ClampedOptions {
             let asked = asked.map_or_else(|| "without a limit".into(), |asked| format!("for {asked:?}"));
             let most = Duration::from_millis(most.into());
             let why = format!(
-                "a subscriber without progress holds the publishers for {most:?}, not {asked} (block_timeout_ms)"
+                "a subscriber without progress blocks the publishers for {most:?}, not {asked} (block_timeout_ms)"
             );
             self.report(ClampedOption::BlockTimeout, limits.block_timeout_ms.into(), topic, &why);
         }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rbmq_wire::connect::{self, Backoff, start};
 pub(super) use rbmq_wire::sync::{lock, wait_while};
-use rocketbufs::{Config, Conn, Context, ContextError, ControlError};
+use rocketbufs::error::{ContextError, ControlError};
+use rocketbufs::{Config, Conn, Context};
 use tracing::{debug, info, warn};
 
 use super::deadline::Deadline;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rocketbufs::{BufferError, ConnError, ContextError};
+use rocketbufs::error::{BufferError, ConnError, ContextError};
 
 use super::level::ConfirmLevel;
 use crate::wire::{DecodeError, FilterError, Framing, RefuseCode, TopicError, TopicName, UnpackError};
@@ -349,7 +349,7 @@ pub enum ReceiveError {
     TakenOver(String),
     /// A call that waits was made from a callback.
     #[error(transparent)]
-    Framework(#[from] rocketbufs::RecvError),
+    Framework(#[from] rocketbufs::error::RecvError),
 }
 
 impl ReceiveError {

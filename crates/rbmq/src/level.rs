@@ -22,11 +22,11 @@ impl ConfirmLevel {
     pub const ALL: [Self; 3] = [Self::Accepted, Self::Delivered, Self::Consumed];
 
     /// The framework's name for this level.
-    pub(super) fn framework(self) -> rocketbufs::ConfirmLevel {
+    pub(super) fn framework(self) -> rocketbufs::ProgressLevel {
         match self {
-            Self::Accepted => rocketbufs::ConfirmLevel::Landed,
-            Self::Delivered => rocketbufs::ConfirmLevel::Delivered,
-            Self::Consumed => rocketbufs::ConfirmLevel::Consumed,
+            Self::Accepted => rocketbufs::ProgressLevel::Landed,
+            Self::Delivered => rocketbufs::ProgressLevel::Delivered,
+            Self::Consumed => rocketbufs::ProgressLevel::Consumed,
         }
     }
 }

@@ -97,11 +97,11 @@ mod writer;
 /// RBMQ's encoding on top of RocketBufs: the hello, the control messages and the records ([`rbmq_wire`]).
 pub mod wire {
     pub use rbmq_wire::{
-        BrokerSummary, BufferStage, BufferStats, Control, DecodeError, FilterError, Framing, Hello, Holds,
-        MAX_CLIENT_NAME_BYTES, MAX_TOPIC_BYTES, Observe, Piece, Place, RECORD_HEADER_BYTES, RUN_HEADER_BYTES,
-        RecordError, Records, RefuseCode, Role, Run, RunError, Runs, Slowest, SubscriptionStats, Terms,
-        Topic, TopicError, TopicFilter, TopicName, TopicStats, Unpack, UnpackError, push_record,
-        record_header, run_header,
+        BlockReason, BrokerSummary, BufferStage, BufferStats, Control, DecodeError, FilterError, Framing,
+        Hello, MAX_CLIENT_NAME_BYTES, MAX_TOPIC_BYTES, Observe, Piece, RECORD_HEADER_BYTES, RUN_HEADER_BYTES,
+        RecordError, Records, RefuseCode, Role, Run, RunError, Runs, SlowestSubscriber, SubscribeLimits,
+        SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter, TopicName, TopicStats,
+        Unpack, UnpackError, push_record, record_header, run_header,
     };
 }
 
@@ -119,7 +119,7 @@ pub use output_state::OutputState;
 pub use publisher::{Publisher, PublisherBuilder, TopicOptions};
 pub use subscriber::{Messages, Subscriber};
 pub use wire::{
-    BrokerSummary, BufferStage, BufferStats, FilterError, Framing, Holds, RefuseCode, Slowest,
-    SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, FilterError, Framing, RefuseCode,
+    SlowestSubscriber, SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,
 };
 pub use writer::{TopicWriter, WriteBatch};

@@ -8,8 +8,8 @@ use super::connection::random;
 use super::deadline::Deadline;
 use super::error::{ConnectError, ObserveError};
 use crate::wire::{
-    BrokerSummary, BufferStats, Hello, Observe, Place, Role, SubscriptionStats, TopicFilter, TopicName,
-    TopicStats,
+    BrokerSummary, BufferStats, Hello, Observe, Role, SubscriptionSortKey, SubscriptionStats, TopicFilter,
+    TopicName, TopicStats,
 };
 
 /// How long a call waits for an answer by default.
@@ -101,28 +101,6 @@ impl Default for ObserverBuilder {
 }
 
 impl ObserverBuilder {
-    /// The name in the broker's log.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.name);
-        self
-    }
-
-    /// The framework's configuration.
-    #[must_use]
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// How long a call waits for an answer; none: no limit. Default: 10 s. A list takes several answers, and at most thirty times
-    /// as long.
-    #[must_use]
-    pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
     /// Connects to a broker. Waits until it accepts, at most `session.connect_timeout_ms` of the configuration.
     ///
     /// # Errors
@@ -140,6 +118,16 @@ impl ObserverBuilder {
         let call = Call { bytes: 0, deadline: Deadline::after(None) };
         Ok(Observer { conn, rin, _ctx: ctx, requests: 0, timeout: self.timeout, call })
     }
+}
+
+option_setters::setters! { ObserverBuilder:
+    /// The name in the broker's log.
+    name(name: &str) = name.to_owned();
+    /// The framework's configuration.
+    config(config: Config);
+    /// How long a call waits for an answer; none: no limit. Default: 10 s. A list takes several answers, and at most thirty times
+    /// as long.
+    timeout(timeout: Option<Duration>);
 }
 
 impl Observer {
@@ -220,7 +208,7 @@ impl Observer {
 
     fn subscriptions(&mut self, bid: Bid) -> Result<Vec<SubscriptionStats>, ObserveError> {
         let mut all: Vec<SubscriptionStats> = Vec::new();
-        let mut after: Option<Place> = None;
+        let mut after: Option<SubscriptionSortKey> = None;
         loop {
             match self.ask(|request| Observe::GetSubscriptions { request, bid, after: after.take() })? {
                 Observe::SubscriptionsPage { rows, next, .. } => {
@@ -236,8 +224,8 @@ impl Observer {
         // A subscription that moved between two pages is listed twice. The later row counts.
         all.reverse();
         let mut seen = std::collections::HashSet::new();
-        all.retain(|row| seen.insert((row.conn, row.wire, row.absent.then(|| row.name.clone()))));
-        all.sort_by_cached_key(SubscriptionStats::place);
+        all.retain(|row| seen.insert((row.conn, row.wire, row.offline.then(|| row.name.clone()))));
+        all.sort_by_cached_key(SubscriptionStats::sort_key);
         Ok(all)
     }
 

@@ -98,13 +98,6 @@ pub struct SubscriberBuilder {
 }
 
 impl SubscriberBuilder {
-    /// The name in the broker's log and in `rbmq top`.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.options.name);
-        self
-    }
-
     /// Makes the subscriber durable: the broker keeps its place in every buffer for the time `hold` while it is offline, under
     /// a name of 1 to 255 bytes. Another process that connects with the name resumes there. Messages that the first process
     /// had not consumed come again, and perhaps a few before them. If a subscriber with the name is connected, the new
@@ -115,71 +108,36 @@ impl SubscriberBuilder {
         self.options.hold = hold;
         self
     }
+}
 
+option_setters::setters! { SubscriberBuilder:
+    /// The name in the broker's log and in `rbmq top`.
+    name in options (name: &str) = name.to_owned();
     /// With true, the broker keeps everything that the application has not consumed: a batch counts as consumed when it is
     /// dropped, or by [`DeferredBatch::consume`](crate::DeferredBatch::consume). A process that is killed and started again
     /// misses nothing, given a durable name and its last position. By default, the broker keeps only what has not reached this
     /// process. Durable subscribers always have this set.
-    #[must_use]
-    pub fn confirm_consumed(mut self, confirm: bool) -> Self {
-        self.options.confirm_consumed = confirm;
-        self
-    }
-
+    confirm_consumed in options (confirm: bool);
     /// With true, calls that wait for messages return none as soon as every topic has ended
     /// ([`Subscriber::ended`](crate::Subscriber::ended)), the iterator ends then, and the death of a publisher that did not
     /// close its topic is an error. By default, they wait for the next publisher of the topic, whether the last one closed the
     /// topic or died. [`Subscriber::next_event`](crate::Subscriber::next_event) reports ends in both cases.
-    #[must_use]
-    pub fn until_ended(mut self, until_ended: bool) -> Self {
-        self.options.until_ended = until_ended;
-        self
-    }
-
+    until_ended in options (until_ended: bool);
     /// What the broker does when this subscriber is slow. Default: [`SlowPolicy::Block`].
-    #[must_use]
-    pub fn slow(mut self, policy: SlowPolicy) -> Self {
-        self.options.slow = policy;
-        self
-    }
-
+    slow in options (policy: SlowPolicy);
     /// The capacity of the ring of each buffer in this process, in bytes. Default: `buffers.size_bytes` (1 MiB). The ring is
     /// larger where the deliveries of a buffer need it.
-    #[must_use]
-    pub fn ring_bytes(mut self, bytes: u64) -> Self {
-        self.ring_bytes = Some(bytes);
-        self
-    }
-
+    ring_bytes(bytes: u64) = Some(bytes);
     /// The largest batch in bytes, unless a single delivery is larger. Topics take turns: with small batches, a slow
     /// application with many topics returns space to each publisher sooner. Default: a quarter of the ring.
-    #[must_use]
-    pub fn batch_bytes(mut self, bytes: u64) -> Self {
-        self.batch_bytes = Some(bytes);
-        self
-    }
-
+    batch_bytes(bytes: u64) = Some(bytes);
     /// The memory in bytes for the rings of all topics that only patterns (`sensors/+`, `#`) match. Default: 64 MiB. Such a
     /// topic has a ring, of up to [`SubscriberBuilder::ring_bytes`], only while it has data. A topic that was subscribed by its
     /// name before a pattern matched it has a ring of its own. While received messages that are not consumed fill the budget,
     /// the other topics wait. Topics whose deliveries need a larger ring than the budget are refused.
-    #[must_use]
-    pub fn budget_bytes(mut self, bytes: u64) -> Self {
-        self.budget_bytes = Some(bytes);
-        self
-    }
-
+    budget_bytes(bytes: u64) = Some(bytes);
     /// The framework's configuration, for a context of this subscriber's own.
-    #[must_use]
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
+    config(config: Config);
     /// Shares the memory and the threads of an existing context. The configuration of that context applies.
-    #[must_use]
-    pub fn context(mut self, context: &Context) -> Self {
-        self.context = Some(context.clone());
-        self
-    }
+    context(context: &Context) = Some(context.clone());
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
+use rocketbufs::error::BufferError;
 use rocketbufs::fields::printable;
-use rocketbufs::{Bid, BufferError, BufferOptions, Config, Conn, Context, OutEvent, ROut};
+use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, OutEvent, ROut};
 use tracing::debug;
 
 use super::confirm::{Confirmations, send_requests};
@@ -57,47 +58,22 @@ impl Default for TopicOptions {
     }
 }
 
-impl TopicOptions {
+option_setters::setters! { TopicOptions:
     /// Capacity of the topic's ring, in this process and at the broker, in bytes; rounded up to a power of two. Default:
     /// `buffers.size_bytes` of the configuration (1 MiB).
-    #[must_use]
-    pub fn ring_bytes(mut self, bytes: u64) -> Self {
-        self.ring_bytes = Some(bytes);
-        self
-    }
-
+    ring_bytes(bytes: u64) = Some(bytes);
     /// The largest delivery in bytes, including 4 bytes of header for each record. The ring has room for at least two such
     /// deliveries, whatever [`TopicOptions::ring_bytes`] says. Default: a quarter of the ring. Large messages are fastest in a
     /// ring of a few of them, which stays in the processor's cache.
-    #[must_use]
-    pub fn max_delivery_bytes(mut self, bytes: u64) -> Self {
-        self.max_delivery_bytes = Some(bytes);
-        self
-    }
-
+    max_delivery_bytes(bytes: u64) = Some(bytes);
     /// Whether records (the default) or plain bytes are published.
-    #[must_use]
-    pub fn framing(mut self, framing: Framing) -> Self {
-        self.framing = framing;
-        self
-    }
-
+    framing(framing: Framing);
     /// How long opening waits for the broker to take the topic; none: no limit. Default: 10 s.
-    #[must_use]
-    pub fn open_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.open_timeout = timeout;
-        self
-    }
-
+    open_timeout(timeout: Option<Duration>);
     /// With true, keeps published records in this process until they are delivered, and not only until the broker has them. Then
     /// a broker that dies loses nothing. The ring holds everything that is on its way to the subscribers: slow subscribers need
     /// a larger one.
-    #[must_use]
-    pub fn keep_until_delivered(mut self, keep: bool) -> Self {
-        self.keep_until_delivered = keep;
-        self
-    }
-
+    keep_until_delivered(keep: bool);
     /// The least number of subscribers, at the ends of all chains of brokers. Default: 0, no requirement. While fewer are
     /// connected, publishing waits, and fails with
     /// [`PublishError::TooFewSubscribers`](crate::PublishError::TooFewSubscribers) after its time-out. While fewer have a place
@@ -105,43 +81,12 @@ impl TopicOptions {
     /// for subscribers that return. A restarted broker does so too with [`TopicOptions::keep_until_delivered`]. If some
     /// subscribers leave for good and their successors begin later, confirmations fail with
     /// [`ConfirmError::TooFew`](crate::ConfirmError::TooFew). Topics that the broker merges refuse this option.
-    #[must_use]
-    pub fn min_subscribers(mut self, count: u32) -> Self {
-        self.min_subscribers = count;
-        self
-    }
-
+    min_subscribers(count: u32);
     /// The most confirmations that wait at a time. Each costs about 200 bytes. Default: 65,536.
-    #[must_use]
-    pub fn max_confirmations(mut self, count: usize) -> Self {
-        self.max_confirmations = count;
-        self
-    }
+    max_confirmations(count: usize);
 }
 
 impl PublisherBuilder {
-    /// The name in the broker's log and in `rbmq top`.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.name);
-        self
-    }
-
-    /// The framework's configuration, for a context of this publisher's own.
-    #[must_use]
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Shares the memory and the threads of an existing context. Records that the broker has not accepted are then kept for
-    /// `limits.max_hold_ms` of that context while the broker is away. A context of the publisher's own keeps them for ever.
-    #[must_use]
-    pub fn context(mut self, context: &Context) -> Self {
-        self.context = Some(context.clone());
-        self
-    }
-
     /// Connects to a broker. Waits until it accepts, at most `session.connect_timeout_ms` of the configuration.
     ///
     /// # Errors
@@ -167,6 +112,16 @@ impl PublisherBuilder {
         shared.reconnect()?;
         Ok(Publisher { shared: Arc::new(shared), context, next_bid: AtomicU32::new(0) })
     }
+}
+
+option_setters::setters! { PublisherBuilder:
+    /// The name in the broker's log and in `rbmq top`.
+    name(name: &str) = name.to_owned();
+    /// The framework's configuration, for a context of this publisher's own.
+    config(config: Config);
+    /// Shares the memory and the threads of an existing context. Records that the broker has not accepted are then kept for
+    /// `limits.max_hold_ms` of that context while the broker is away. A context of the publisher's own keeps them for ever.
+    context(context: &Context) = Some(context.clone());
 }
 
 impl PublisherShared {

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rocketbufs::{Bid, Budget, Conn, Context, Epoch, InEvent, InView, Position, RIn, RefusedError};
+use rocketbufs::error::RefusedError;
+use rocketbufs::{Bid, Budget, Conn, Context, Epoch, InEvent, InView, Position, RIn};
 use rustix::event::epoll;
 use tracing::debug;
 
@@ -433,7 +434,7 @@ impl Subscriber {
                 self.covered_from.insert(epoch, covered_from);
                 Some(Notice::Joined { topic, epoch, start })
             }
-            InEvent::NoPlace { bid } => state.on_no_place(bid),
+            InEvent::NotDurable { bid } => state.on_no_place(bid),
             InEvent::Lost { bid, from, to } => {
                 let buffer = state.buffers.get(bid)?.clone();
                 drop(state);
@@ -579,7 +580,7 @@ fn left_at(covered_from: &mut HashMap<Epoch, Position>, epoch: Epoch, position: 
 }
 
 fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> {
-    use rocketbufs::proto::RefuseCode::NoSuchBuffer;
+    use rocketbufs::error::RefuseCode::NoSuchBuffer;
     let buffer = state.buffers.remove(bid)?;
     if matches!(error, RefusedError::Peer { code: NoSuchBuffer, .. }) {
         // The broker removed the buffer while the request was on its way. There is nothing to receive.

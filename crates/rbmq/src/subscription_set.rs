@@ -15,12 +15,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::SystemTime;
 
+use rocketbufs::error::{ControlError, SubscribeError};
 use rocketbufs::event_queue::Readable;
 use rocketbufs::fields::printable;
-use rocketbufs::{
-    Bid, BlockTimeout, ConfirmMode, Conn, ControlError, Epoch, Position, RIn, Start, SubscribeError,
-    SubscribeOptions,
-};
+use rocketbufs::{Bid, BlockTimeout, ConfirmMode, Conn, Epoch, Position, RIn, Start, SubscribeOptions};
 use tracing::debug;
 
 use super::buffers::{Buffer, Buffers, Stage};
@@ -30,7 +28,7 @@ use super::event::Notice;
 use super::filters::{Answered, Filters};
 use super::options::{SlowPolicy, StartFrom, SubscriberOptions};
 use super::resume_positions::ResumePositions;
-use crate::wire::{Control, Framing, Terms, Topic, TopicFilter, TopicName};
+use crate::wire::{Control, Framing, SubscribeLimits, Topic, TopicFilter, TopicName};
 
 /// Refusals are queued for the application up to this number of notices.
 const MAX_NOTICES: usize = 1024;
@@ -59,7 +57,7 @@ pub(super) struct State {
     /// The number of TOPICS messages that the broker has not answered, and the connection they were sent over.
     unanswered: (u64, usize),
     /// The limits of the buffers that the broker announces now, and the reports about them.
-    limits: Terms,
+    limits: SubscribeLimits,
     pub(super) clamped: ClampedOptions,
     /// Buffers with which logs continue when their present buffers have ended.
     successors: HashMap<Epoch, Topic>,
@@ -282,8 +280,8 @@ impl SubscriptionSet {
         match Control::decode(message) {
             Ok(Control::Topic(topic)) => self.on_topic(rin, &topic),
             Ok(Control::TopicGone { bid, .. }) => self.on_topic_gone(bid),
-            Ok(Control::Terms(limits)) => lock(&self.state).limits = limits,
-            Ok(Control::Told) => self.on_answered(&rin.conn()),
+            Ok(Control::Limits(limits)) => lock(&self.state).limits = limits,
+            Ok(Control::TopicsDone) => self.on_answered(&rin.conn()),
             Ok(Control::Continues { bid, yes: true }) => {
                 let mut state = lock(&self.state);
                 if state.buffers.get(bid).is_some() {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use rocketbufs::{Bid, Conn, ControlError, ROut};
+use rocketbufs::error::ControlError;
+use rocketbufs::{Bid, Conn, ROut};
 use tracing::debug;
 
 use super::confirm::Confirmations;

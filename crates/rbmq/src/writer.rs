@@ -220,7 +220,8 @@ impl TopicWriter {
             }
             let over = deadline.has_passed();
             let buffer = self.writer.buffer();
-            let landed = buffer.wait(rocketbufs::ConfirmLevel::Landed, end, Some(deadline.left_within(STEP)));
+            let landed =
+                buffer.wait(rocketbufs::ProgressLevel::Landed, end, Some(deadline.left_within(STEP)));
             // The framework counts only connected subscribers. While the broker is away, there is none, and nothing is missing.
             let broker = buffer.subscribers().into_iter().next();
             let accepted = broker.as_ref().map_or(0, |broker| broker.landed);

@@ -22,7 +22,7 @@ use crate::worker::{Reactor, thread, transport_connections};
 /// use rocketbufs::{Config, Context};
 /// let ctx = Context::new(Config::default())?;
 /// assert_eq!(ctx.memory_in_use(), 0);
-/// # Ok::<(), rocketbufs::ContextError>(())
+/// # Ok::<(), rocketbufs::error::ContextError>(())
 /// ```
 #[derive(Clone)]
 pub struct Context {

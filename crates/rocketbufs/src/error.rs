@@ -1,9 +1,13 @@
-//! What can go wrong, one enum for each operation. `Full` and time-outs are outcomes that an application expects.
+//! Errors, one enum for each operation. `Full` and `TimedOut` are outcomes that an application expects.
+//!
+//! The crate's root re-exports those that programs match on while they run: [`SegmentError`], [`WaitError`] and [`DownReason`].
+//! Errors of configuration are in [`config`](crate::config).
 
 use crate::config::ConfigError;
 use crate::limits::PolicySet;
 use crate::out_segment::OutSegment;
-use crate::proto::{CloseCode, RefuseCode};
+use crate::proto::CloseCode;
+pub use crate::proto::RefuseCode;
 use crate::types::{Bid, Position};
 
 /// A context could not be made.

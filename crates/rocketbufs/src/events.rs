@@ -24,7 +24,7 @@ pub enum InEvent {
     /// A durable slot was asked for (a name and a hold time), and the sender has none: all are taken, or the
     /// buffer allows none. The position is not held while this end is offline; the data arrives all the same.
     /// Reported each time that the subscription is accepted this way.
-    NoPlace {
+    NotDurable {
         /// The buffer.
         bid: Bid,
     },
@@ -67,7 +67,8 @@ pub enum InEvent {
     },
     /// The sender waits for these confirmations. Reported only with
     /// [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed).
-    Asked {
+    #[doc(hidden)]
+    ConfirmRequested {
         /// The buffer.
         bid: Bid,
         /// Everything below must be delivered; 0: nothing.
@@ -94,13 +95,13 @@ impl InEvent {
         match self {
             Self::Data(view) => Some(view.bid()),
             Self::Subscribed { bid, .. }
-            | Self::NoPlace { bid }
+            | Self::NotDurable { bid }
             | Self::Lost { bid, .. }
             | Self::Closed { bid, .. }
             | Self::Gone { bid, .. }
             | Self::Restarted { bid, .. }
             | Self::Refused { bid, .. }
-            | Self::Asked { bid, .. } => Some(*bid),
+            | Self::ConfirmRequested { bid, .. } => Some(*bid),
             Self::ConnDown { .. } | Self::Control { .. } => None,
         }
     }
@@ -161,7 +162,7 @@ pub enum OutEvent {
     },
     /// The hold time of a durable subscription is over before it resumed: its position is released, and it
     /// counts no more.
-    PlaceOver {
+    DurableExpired {
         /// The buffer.
         bid: Bid,
     },

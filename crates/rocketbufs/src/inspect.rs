@@ -39,13 +39,13 @@ pub struct SubscriberInfo {
     pub lag_bytes: u64,
     /// Bytes that it lost by its policy.
     pub dropped_bytes: u64,
-    /// Whether it holds the writer, and where.
-    pub holds: Option<Position>,
+    /// The ring retains everything from this position on for it; none if the ring retains nothing for it.
+    pub retains_from: Option<Position>,
     /// How long it has given nothing back. Says that it is slow only where it has not everything.
     pub idle: Duration,
 }
 
-/// A place that is kept for a named subscription whose connection is gone, as [`OutBuffer::durable_cursors`] shows it.
+/// A durable subscription whose connection is gone, as [`OutBuffer::durable_cursors`] shows it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DurableCursorInfo {
@@ -59,10 +59,10 @@ pub struct DurableCursorInfo {
     pub delivered: Position,
     /// Everything below was given back by its application.
     pub consumed: Position,
-    /// Whether it holds the writer, and where.
-    pub holds: Option<Position>,
-    /// How long the place is still kept.
-    pub left: Duration,
+    /// The ring retains everything from this position on for it; none if the ring retains nothing for it.
+    pub retains_from: Option<Position>,
+    /// How long the position is still kept.
+    pub expires_in: Duration,
 }
 
 /// A buffer, as [`OutBuffer::info`] shows it.
@@ -89,11 +89,6 @@ pub struct BufferInfo {
     pub max_delivery_bytes: u64,
     /// How many subscriptions there are.
     pub subscribers: usize,
-    /// For how many receivers at least it is confirmed ([`SubscribeOptions::min_receivers`](crate::SubscribeOptions)); 0:
-    /// there is no least, or it is not spliced.
-    pub min_receivers: u32,
-    /// Where that begins which so many receivers do not have yet, and which is kept for them. None without a least.
-    pub kept_for_least: Option<Position>,
     /// Whether the log has ended.
     pub ended: bool,
     /// What went through it so far.
@@ -132,13 +127,13 @@ impl OutBuffer {
             consumed: load(&sub.consumed),
             lag_bytes: head.saturating_sub(load(&sub.sent)),
             dropped_bytes: load(&sub.dropped),
-            holds: held_at(lock(&sub.hold).as_ref()),
+            retains_from: held_at(lock(&sub.hold).as_ref()),
             idle: duration(now.saturating_sub(load(&sub.progress))),
         };
         buffer.subs().iter().map(info).collect()
     }
 
-    /// The places that are kept for durable subscriptions of the buffer whose connections are gone.
+    /// The durable subscriptions of the buffer whose connections are gone.
     pub fn durable_cursors(&self) -> Vec<DurableCursorInfo> {
         let now = self.buffer.inner.now();
         self.buffer.each_held(|name, held: &DurableCursor| DurableCursorInfo {
@@ -147,8 +142,8 @@ impl OutBuffer {
             landed: held.levels[0],
             delivered: held.levels[1],
             consumed: held.levels[2],
-            holds: held_at(held.hold.as_ref()),
-            left: duration(held.until.saturating_sub(now)),
+            retains_from: held_at(held.hold.as_ref()),
+            expires_in: duration(held.until.saturating_sub(now)),
         })
     }
 
@@ -165,7 +160,6 @@ impl OutBuffer {
         let buffer = &self.buffer;
         let log = buffer.log()?;
         let ring = &log.ring;
-        let (min_receivers, kept_for_least) = buffer.least();
         Some(BufferInfo {
             epoch: log.epoch,
             start: ring.start(),
@@ -177,8 +171,6 @@ impl OutBuffer {
             retain_bytes: ring.retain(),
             max_delivery_bytes: ring.max_delivery(),
             subscribers: buffer.sub_count(),
-            min_receivers,
-            kept_for_least,
             ended: buffer.ended(),
             traffic: buffer.traffic(),
         })

@@ -33,11 +33,10 @@ mod callback;
 pub mod config;
 mod conn;
 mod context;
-mod error;
+pub mod error;
 pub mod event_queue;
 mod events;
 pub mod fields;
-mod handover;
 pub mod inspect;
 mod limits;
 mod listener;
@@ -47,7 +46,10 @@ mod out_buffer;
 mod out_segment;
 #[doc(hidden)]
 pub mod planted;
+#[doc(hidden)]
 pub mod proto;
+#[doc(hidden)]
+pub mod relay;
 mod rin;
 mod rout;
 mod segment;
@@ -58,30 +60,22 @@ mod view;
 #[doc(hidden)]
 pub mod worker;
 
-/// For which receivers confirmed positions speak.
-pub mod coverage {
-    pub use crate::proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
-}
-
-pub use config::{Config, ConfigError};
+pub use config::Config;
 pub use conn::Conn;
 pub use context::Context;
-pub use error::{
-    BufferError, ConnError, ContextError, ControlError, DeliverError, DownReason, ListenError, RecvError,
-    RefusedError, SegmentError, SubscribeError, WaitError,
-};
+pub use error::{DownReason, SegmentError, WaitError};
 pub use events::{ConnEvent, InEvent, OutEvent};
-pub use handover::RetentionHold;
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
 pub use out_buffer::{OutBuffer, OutWriter, Room};
 pub use out_segment::OutSegment;
-pub use proto::{CloseCode, Start};
+#[doc(inline)]
+pub use proto::{CloseCode, Coverage, Start};
 pub use rin::{InRead, InReader, RIn, Subscription};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;
 pub use rout::ROut;
-pub use state::{Budget, Confirmed, ForeignConnection, ForeignReason, Progress, SubscriberProgress};
-pub use types::{Bid, ConfirmLevel, Epoch, Nanos, Policy, Position};
+pub use state::{Budget, ConfirmedPositions, ForeignConnection, ForeignReason, Progress, SubscriberProgress};
+pub use types::{Bid, Epoch, Nanos, Policy, Position, ProgressLevel};
 pub use view::{BufSeg, InView};

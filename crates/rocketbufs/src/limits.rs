@@ -125,37 +125,6 @@ impl SubscriptionLimits {
         Self::default()
     }
 
-    /// The allowed policies. Another policy is refused, and the receiver is told which policies are allowed. Default: all.
-    #[must_use]
-    pub fn policies(mut self, policies: PolicySet) -> Self {
-        self.policies = policies;
-        self
-    }
-
-    /// The largest lag in bytes at which `drop` and `disconnect` act, and the lag at which they act where the receiver named
-    /// none. A larger lag is lowered to this. `None`: no limit.
-    #[must_use]
-    pub fn max_lag_bytes(mut self, bytes: Option<u64>) -> Self {
-        self.max_lag_bytes = bytes;
-        self
-    }
-
-    /// The longest that `block` may hold the writer without progress, and how long it may where the receiver named no
-    /// time. A longer time is lowered to this. [`BlockTimeout::Never`]: no limit, where the receiver named no time.
-    #[must_use]
-    pub fn block_timeout(mut self, timeout: BlockTimeout) -> Self {
-        self.block_timeout = timeout;
-        self
-    }
-
-    /// The longest time for which the place of a durable subscription is kept. A longer time is lowered to this. `None`: no
-    /// limit but `limits.max_hold_ms`.
-    #[must_use]
-    pub fn max_hold(mut self, hold: Option<Duration>) -> Self {
-        self.max_hold = hold;
-        self
-    }
-
     /// The lag in force; `asked` is 0 if nothing was asked for, `default` applies then without a limit.
     pub(crate) fn lag(&self, asked: u64, default: u64) -> u64 {
         match (asked, self.max_lag_bytes) {
@@ -179,6 +148,20 @@ impl SubscriptionLimits {
     pub(crate) fn hold_ms(&self, asked: u32) -> u32 {
         asked.min(self.max_hold.map_or(u32::MAX, millis))
     }
+}
+
+option_setters::setters! { SubscriptionLimits:
+    /// The allowed policies. Another policy is refused, and the receiver is told which policies are allowed. Default: all.
+    policies(policies: PolicySet);
+    /// The largest lag in bytes at which `drop` and `disconnect` act, and the lag at which they act where the receiver named
+    /// none. A larger lag is lowered to this. `None`: no limit.
+    max_lag_bytes(bytes: Option<u64>);
+    /// The longest that `block` may hold the writer without progress, and how long it may where the receiver named no
+    /// time. A longer time is lowered to this. [`BlockTimeout::Never`]: no limit, where the receiver named no time.
+    block_timeout(timeout: BlockTimeout);
+    /// The longest time for which the place of a durable subscription is kept. A longer time is lowered to this. `None`: no
+    /// limit but `limits.max_hold_ms`.
+    max_hold(hold: Option<Duration>);
 }
 
 #[cfg(test)]

@@ -21,10 +21,11 @@ pub enum ConfirmMode {
     /// any moment and starts again finds everything it did not give back. Confirmations of landed data come later.
     OnConsume,
     /// As [`ConfirmMode::OnConsume`], for an application that forwards what it receives: [`Subscription::confirm`] reports
-    /// what the receivers behind it have, and [`InEvent::Asked`] tells what the sender waits for.
+    /// what the receivers behind it have, and [`InEvent::ConfirmRequested`] tells what the sender waits for.
     ///
     /// [`Subscription::confirm`]: crate::Subscription::confirm
-    /// [`InEvent::Asked`]: crate::InEvent::Asked
+    /// [`InEvent::ConfirmRequested`]: crate::InEvent::ConfirmRequested
+    #[doc(hidden)]
     Relayed,
 }
 
@@ -63,97 +64,10 @@ pub struct SubscribeOptions {
     pub(crate) min_receivers: u32,
 }
 
-/// Memory of the receiving end.
 impl SubscribeOptions {
     /// The default options.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Capacity of the receiving ring in bytes, rounded up to a power of two. At least twice the buffer's largest delivery.
-    /// Default: `buffers.size_bytes`.
-    #[must_use]
-    pub fn size_bytes(mut self, bytes: u64) -> Self {
-        self.size_bytes = Some(bytes);
-        self
-    }
-
-    /// Receives into a ring of this process that no other process writes, even where the sender's ring could be mapped
-    /// (transport `shm`) or the sender could write by itself (transport `rdma`). The bytes are copied once, and views give
-    /// plain slices of them. Default: false.
-    #[must_use]
-    pub fn own_memory(mut self, own: bool) -> Self {
-        self.own_memory = own;
-        self
-    }
-
-    /// The most bytes that one view shows where more than one delivery has landed; `None`: all of them. An application that
-    /// works long on each view, and reads several buffers in turn, holds each writer for less time with small views.
-    #[must_use]
-    pub fn max_view_bytes(mut self, bytes: Option<u64>) -> Self {
-        self.max_view_bytes = bytes;
-        self
-    }
-
-    /// The budget that provides the ring while there is data for the subscription; see [`Budget`]. `size_bytes` is then the
-    /// largest ring that the subscription takes. A budget that cannot hold two of the buffer's largest deliveries is refused
-    /// ([`RefusedError::Budget`](crate::RefusedError::Budget)). Data that the application has not given back counts; an
-    /// application that keeps the whole budget receives nothing more. Such a subscription cannot be spliced. No effect on
-    /// a buffer without flow control, or where the sender's memory is mapped (transport `shm`).
-    #[must_use]
-    pub fn budget(mut self, budget: Option<Budget>) -> Self {
-        self.budget = budget;
-        self
-    }
-}
-
-/// Where a subscription begins.
-impl SubscribeOptions {
-    /// Where to begin. Default: [`Start::Newest`].
-    #[must_use]
-    pub fn start(mut self, start: Start) -> Self {
-        self.start = start;
-        self
-    }
-
-    /// With [`Start::Position`]: an earlier subscription of this end received everything from this position up to the start,
-    /// and this subscription confirms it too. `None`: nothing below the start was received.
-    #[must_use]
-    pub fn covered_from(mut self, position: Option<Position>) -> Self {
-        self.covered_from = position;
-        self
-    }
-
-    /// The id of the buffer at the sender; `None`: the same id as here. For applications that receive from several
-    /// processes in turn; see [`RIn::resume_elsewhere`](crate::RIn::resume_elsewhere).
-    #[must_use]
-    pub fn remote_id(mut self, bid: Option<Bid>) -> Self {
-        self.remote_id = bid;
-        self
-    }
-}
-
-/// What happens while the receiver is slow, or away.
-impl SubscribeOptions {
-    /// What happens while this end is slow. Default: [`Policy::Block`].
-    #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
-        self
-    }
-
-    /// The lag in bytes at which [`Policy::Drop`] and [`Policy::Disconnect`] act; `None`: the sender's default.
-    #[must_use]
-    pub fn max_lag_bytes(mut self, bytes: Option<u64>) -> Self {
-        self.max_lag_bytes = bytes;
-        self
-    }
-
-    /// How long [`Policy::Block`] may hold the writer without progress while others wait. Default: the sender's.
-    #[must_use]
-    pub fn block_timeout(mut self, timeout: BlockTimeout) -> Self {
-        self.block_timeout = timeout;
-        self
     }
 
     /// Names the subscription, and asks the sender to keep its place for `hold` after the connection is gone. A
@@ -167,46 +81,7 @@ impl SubscribeOptions {
         (self.name, self.hold) = (name.into(), hold);
         self
     }
-}
 
-/// Confirmations, and splices.
-impl SubscribeOptions {
-    /// When data counts as landed. No effect on a spliced subscription, whose subscribers confirm.
-    #[must_use]
-    pub fn confirm(mut self, mode: ConfirmMode) -> Self {
-        self.confirm = mode;
-        self
-    }
-
-    /// History that a spliced buffer keeps for subscribers that join, in bytes. `None`: half the ring if spliced, else
-    /// nothing. A value also places the ring in memory that other processes can map, where the splice comes only after
-    /// the sender has answered.
-    #[must_use]
-    pub fn retain_bytes(mut self, bytes: Option<u64>) -> Self {
-        self.retain_bytes = bytes;
-        self
-    }
-
-    /// How long a spliced subscription waits for its writer's connection to come back before the writer is gone; `None`:
-    /// `session.linger_ms`.
-    #[must_use]
-    pub fn linger(mut self, linger: Option<Duration>) -> Self {
-        self.linger = linger;
-        self
-    }
-
-    /// The number of receivers that a spliced subscription needs to confirm data: receivers at the ends of all chains, with
-    /// those that are away, block and have a place. While fewer are there, nothing more is confirmed as delivered or
-    /// consumed, the ring keeps all of it for receivers that come, and the writer waits for room. With flow control
-    /// only. Default: 0.
-    #[must_use]
-    pub fn min_receivers(mut self, receivers: u32) -> Self {
-        self.min_receivers = receivers;
-        self
-    }
-}
-
-impl SubscribeOptions {
     /// Whether the sender keeps what was not given back when the connection is gone.
     pub(crate) fn keeps_place(&self) -> bool {
         self.policy == Policy::Block && !self.name.is_empty() && !self.hold.is_zero()
@@ -216,6 +91,59 @@ impl SubscribeOptions {
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.size_bytes.unwrap_or_default()
     }
+}
+
+option_setters::setters! {
+    /// Memory of the receiving end.
+    SubscribeOptions:
+    /// Capacity of the receiving ring in bytes, rounded up to a power of two. At least twice the buffer's largest delivery.
+    /// Default: `buffers.size_bytes`.
+    size_bytes(bytes: u64) = Some(bytes);
+    /// Receives into a ring of this process that no other process writes, even where the sender's ring could be mapped
+    /// (transport `shm`) or the sender could write by itself (transport `rdma`). The bytes are copied once, and views give
+    /// plain slices of them. Default: false.
+    own_memory(own: bool);
+    /// The most bytes that one view shows where more than one delivery has landed; `None`: all of them. An application that
+    /// works long on each view, and reads several buffers in turn, holds each writer for less time with small views.
+    max_view_bytes(bytes: Option<u64>);
+    /// The budget that provides the ring while there is data for the subscription; see [`Budget`]. `size_bytes` is then the
+    /// largest ring that the subscription takes. A budget that cannot hold two of the buffer's largest deliveries is refused
+    /// ([`RefusedError::Budget`](crate::error::RefusedError::Budget)). Data that the application has not given back counts; an
+    /// application that keeps the whole budget receives nothing more. Such a subscription cannot be spliced. No effect on
+    /// a buffer without flow control, or where the sender's memory is mapped (transport `shm`).
+    budget(budget: Option<Budget>);
+}
+
+option_setters::setters! {
+    /// Where a subscription begins.
+    SubscribeOptions:
+    /// Where to begin. Default: [`Start::Newest`].
+    start(start: Start);
+}
+
+option_setters::setters! {
+    /// What happens while the receiver is slow.
+    SubscribeOptions:
+    /// What happens while this end is slow. Default: [`Policy::Block`].
+    policy(policy: Policy);
+    /// The lag in bytes at which [`Policy::Drop`] and [`Policy::Disconnect`] act; `None`: the sender's default.
+    max_lag_bytes(bytes: Option<u64>);
+    /// How long [`Policy::Block`] may hold the writer without progress while others wait. Default: the sender's.
+    block_timeout(timeout: BlockTimeout);
+}
+
+option_setters::setters! {
+    /// Confirmations, and splices.
+    SubscribeOptions:
+    /// When data counts as landed. No effect on a spliced subscription, whose subscribers confirm.
+    confirm(mode: ConfirmMode);
+    /// History that a spliced buffer keeps for subscribers that join, in bytes. `None`: half the ring if spliced, else
+    /// nothing. A value also places the ring in memory that other processes can map, where the splice comes only after
+    /// the sender has answered.
+    retain_bytes(bytes: Option<u64>);
+    /// How long a spliced subscription waits for its writer's connection to come back before the writer is gone; `None`:
+    /// `session.linger_ms`.
+    linger(linger: Option<Duration>);
 }
 
 /// Options of a buffer. The default is what [`ROut::create_buffer`](crate::ROut::create_buffer) does with the configured
@@ -255,49 +183,22 @@ impl BufferOptions {
     pub fn new() -> Self {
         Self::default()
     }
+}
 
+option_setters::setters! { BufferOptions:
     /// Capacity of the ring in bytes, rounded up to a power of two. Default: `buffers.size_bytes`.
-    #[must_use]
-    pub fn size_bytes(mut self, bytes: u64) -> Self {
-        self.size_bytes = Some(bytes);
-        self
-    }
-
+    size_bytes(bytes: u64) = Some(bytes);
     /// History that is kept for joins and resumes, in bytes; `None`: `buffers.retain_bytes`, or half the capacity.
-    #[must_use]
-    pub fn retain_bytes(mut self, bytes: Option<u64>) -> Self {
-        self.retain_bytes = bytes;
-        self
-    }
-
+    retain_bytes(bytes: Option<u64>);
     /// The largest delivery in bytes; `None`: a quarter of the capacity.
-    #[must_use]
-    pub fn max_delivery_bytes(mut self, bytes: Option<u64>) -> Self {
-        self.max_delivery_bytes = bytes;
-        self
-    }
-
+    max_delivery_bytes(bytes: Option<u64>);
     /// Whether slow subscribers may hold the writer. Without flow control the oldest data is overwritten, and deliveries
     /// carry markers. Default: true.
-    #[must_use]
-    pub fn flow_control(mut self, flow_control: bool) -> Self {
-        self.flow_control = flow_control;
-        self
-    }
-
+    flow_control(flow_control: bool);
     /// Keeps everything until it is delivered: until it is in the memory of every receiver at the end of a chain, and not
     /// only of the first one. What a broker takes with it when it dies can be sent again. The ring then holds what is
     /// under way on the whole chain. With flow control only. Default: false.
-    #[must_use]
-    pub fn keep_until_delivered(mut self, keep: bool) -> Self {
-        self.keep_until_delivered = keep;
-        self
-    }
-
+    keep_until_delivered(keep: bool);
     /// Position where the log begins. Default: 0.
-    #[must_use]
-    pub fn start(mut self, position: Position) -> Self {
-        self.start = position;
-        self
-    }
+    start(position: Position);
 }

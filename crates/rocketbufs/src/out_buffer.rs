@@ -13,8 +13,8 @@ use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::out_segment::OutSegment;
 use crate::segment;
-use crate::state::{Buffer, Confirmed, Progress, ROutShared, is_worker};
-use crate::types::{Bid, ConfirmLevel, NO_LIMIT, Position};
+use crate::state::{Buffer, ConfirmedPositions, Progress, ROutShared, is_worker};
+use crate::types::{Bid, NO_LIMIT, Position, ProgressLevel};
 
 /// A buffer of an [`ROut`](crate::ROut). [`ROut::create_buffer`](crate::ROut::create_buffer) and [`ROut::buffer`](crate::ROut::buffer) give one. Cloning gives another handle of the same
 /// buffer; no call looks the buffer up.
@@ -24,7 +24,7 @@ use crate::types::{Bid, ConfirmLevel, NO_LIMIT, Position};
 ///
 /// ```
 /// use std::time::Duration;
-/// use rocketbufs::{Config, ConfirmLevel, Context, ROut};
+/// use rocketbufs::{Config, ProgressLevel, Context, ROut};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let ctx = Context::new(Config::default())?;
 /// let out = ROut::new(&ctx);
@@ -33,7 +33,7 @@ use crate::types::{Bid, ConfirmLevel, NO_LIMIT, Position};
 /// let mut segment = buffer.segment(5, Some(Duration::ZERO))?;
 /// segment.bytes_mut().copy_from_slice(b"hello");
 /// let end = buffer.deliver(segment, 5, None)?;
-/// buffer.wait(ConfirmLevel::Consumed, end, None)?; // There are no subscribers to wait for.
+/// buffer.wait(ProgressLevel::Consumed, end, None)?; // There are no subscribers to wait for.
 /// buffer.destroy();
 /// # Ok(())
 /// # }
@@ -127,8 +127,8 @@ impl OutBuffer {
     }
 
     /// How far the buffer is confirmed, and for which receivers. Without subscriptions everything written counts as
-    /// confirmed: see [`Confirmed::subscriptions`] where somebody should be there.
-    pub fn confirmed(&self) -> Confirmed {
+    /// confirmed: see [`ConfirmedPositions::subscriptions`] where somebody should be there.
+    pub fn confirmed(&self) -> ConfirmedPositions {
         self.buffer.confirmed()
     }
 
@@ -139,7 +139,7 @@ impl OutBuffer {
     /// [`WaitError::TimedOut`] says how far the buffer is confirmed.
     pub fn wait(
         &self,
-        level: ConfirmLevel,
+        level: ProgressLevel,
         position: Position,
         timeout: Option<Duration>,
     ) -> Result<(), WaitError> {
@@ -156,7 +156,7 @@ impl OutBuffer {
     /// Asks the subscribers to report as soon as `position` is confirmed at `level`, without waiting for it. The reports come
     /// by [`ROut::set_subscriber_progress_cb`](crate::ROut::set_subscriber_progress_cb). Of several such positions the smallest and the largest are remembered; after
     /// the smallest was reported, ask for the next.
-    pub fn request_confirm(&self, level: ConfirmLevel, position: Position) {
+    pub fn request_confirm(&self, level: ProgressLevel, position: Position) {
         let mut wanted = [0; 3];
         wanted[level as usize] = position;
         self.buffer.want(wanted);
@@ -215,7 +215,7 @@ impl OutBuffer {
             false => buffer.min_landed() >= boundary,
         };
         let timeout = timeout.unwrap_or(NO_LIMIT);
-        if self.buffer.wait_until((ConfirmLevel::Landed, boundary), timeout, done) {
+        if self.buffer.wait_until((ProgressLevel::Landed, boundary), timeout, done) {
             return Ok(());
         }
         Err(WaitError::TimedOut { confirmed: self.buffer.min_landed() })

@@ -19,7 +19,7 @@ use crate::rin::RIn;
 use crate::state::{
     Buffer, Command, ConnShared, InboundShared, Log, ROutShared, Role, SubscriberProgress, may_wait,
 };
-use crate::types::{Bid, ConfirmLevel, Epoch, Position};
+use crate::types::{Bid, Epoch, Position, ProgressLevel};
 
 /// Makes buffers and sends them to any number of [`RIn`]s. Cloning gives another handle.
 ///
@@ -344,7 +344,7 @@ impl ROut {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let buffers = self.buffers();
         for buffer in &buffers {
-            buffer.request_confirm(ConfirmLevel::Landed, buffer.boundary());
+            buffer.request_confirm(ProgressLevel::Landed, buffer.boundary());
         }
         let left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
         buffers.iter().map(|buffer| buffer.drain(left())).fold(Ok(()), Result::and)

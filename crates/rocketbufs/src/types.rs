@@ -8,13 +8,14 @@ pub use rocketring::Position;
 /// Identifies a buffer; chosen by the application, unique in its endpoint (paper 1, section 3.1, `bid_t`).
 pub type Bid = u32;
 
-/// How far a position is confirmed, the weakest first. Each is a position below which everything has come that far.
+/// How far the receivers of a buffer are, the weakest level first. At each level there is a position below which everything has
+/// come that far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum ConfirmLevel {
-    /// In the memory of every subscriber. One that maps the sender's (transport `shm`) has what the sender keeps for it
-    /// also without a connection: if it blocks and has a name and a hold time, everything that came; if not, what it gave
-    /// back.
+pub enum ProgressLevel {
+    /// In the memory of every subscriber. A subscriber over shared memory reads the sender's ring. For it, everything that it
+    /// received has landed if it is durable with [`Policy::Block`], and otherwise everything that it gave back: the sender keeps
+    /// these bytes without the connection too.
     Landed = 0,
     /// In the memory of every receiver at the end of a chain of splices.
     Delivered = 1,
@@ -22,8 +23,8 @@ pub enum ConfirmLevel {
     Consumed = 2,
 }
 
-impl ConfirmLevel {
-    /// All of them.
+impl ProgressLevel {
+    /// All levels, the weakest first.
     pub const ALL: [Self; 3] = [Self::Landed, Self::Delivered, Self::Consumed];
 }
 

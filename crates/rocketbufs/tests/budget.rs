@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use rocketbufs::error::{BufferError, RefusedError};
 use rocketbufs::{
-    Budget, BufferError, BufferOptions, Config, Conn, Context, InEvent, InView, Listener, RIn, ROut,
-    RefusedError, SubscribeOptions,
+    Budget, BufferOptions, Config, Conn, Context, InEvent, InView, Listener, RIn, ROut, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(60);

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use ends::{receiver, sender};
 use raw::WAIT;
+use rocketbufs::error::{BufferError, ConnError, DeliverError, ListenError, RecvError};
 use rocketbufs::{
-    BufferError, BufferOptions, Config, ConfirmLevel, Conn, ConnError, Context, DeliverError, InEvent,
-    ListenError, Listener, OutWriter, RIn, ROut, RecvError, SegmentError, SubscribeOptions, WaitError,
+    BufferOptions, Config, Conn, Context, InEvent, Listener, OutWriter, ProgressLevel, RIn, ROut,
+    SegmentError, SubscribeOptions, WaitError,
 };
 
 fn subscribe(input: &RIn, bid: u32) {
@@ -105,7 +106,7 @@ fn callbacks_may_do_anything_but_wait() {
         let segment = inner_out.buffer(1).unwrap().segment(1, Some(wait));
         assert!(matches!(segment, Err(SegmentError::CalledFromWorker)));
         assert!(matches!(
-            inner_out.buffer(1).unwrap().wait(ConfirmLevel::Landed, 1, Some(wait)),
+            inner_out.buffer(1).unwrap().wait(ProgressLevel::Landed, 1, Some(wait)),
             Err(WaitError::CalledFromWorker)
         ));
         input.subscribe(1, 1 << 16).unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rocketbufs::{
-    BufferOptions, Config, ConfirmLevel, Conn, Context, InEvent, Listener, Policy, Position, RIn, ROut,
+    BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, Position, ProgressLevel, RIn, ROut,
     Start, SubscribeOptions,
 };
 
@@ -104,7 +104,7 @@ fn one_that_begins_further_behind_than_it_may_lag_gets_everything() {
             .out
             .buffer(BID)
             .unwrap()
-            .wait(ConfirmLevel::Landed, sender.out.buffer(BID).unwrap().info().unwrap().head, Some(WAIT))
+            .wait(ProgressLevel::Landed, sender.out.buffer(BID).unwrap().info().unwrap().head, Some(WAIT))
             .unwrap();
         read_to(&input, sender.write());
     }
@@ -116,7 +116,7 @@ fn one_that_falls_back_after_it_caught_up_is_cut_off() {
     let written = sender.write_more_than_a_ring();
     let (input, _) = sender.reader();
     read_to(&input, written);
-    sender.out.buffer(BID).unwrap().wait(ConfirmLevel::Landed, written, Some(WAIT)).unwrap();
+    sender.out.buffer(BID).unwrap().wait(ProgressLevel::Landed, written, Some(WAIT)).unwrap();
     // It reads no more: what does not fit in its ring is its lag.
     for _ in 0..10 {
         sender.write();

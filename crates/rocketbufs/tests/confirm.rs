@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use rocketbufs::coverage::{Coverage, CoveragePart};
+use rocketbufs::Coverage;
+use rocketbufs::relay::CoveragePart;
 use rocketbufs::{
-    BufferOptions, Config, ConfirmLevel, ConfirmMode, Conn, Context, InEvent, Listener, RIn, ROut,
+    BufferOptions, Config, ConfirmMode, Conn, Context, InEvent, Listener, ProgressLevel, RIn, ROut,
     SegmentError, Start, SubscribeOptions, WaitError,
 };
 
@@ -52,7 +53,7 @@ impl End {
         self.out.deliver(segment, size, None).unwrap()
     }
 
-    fn until(&self, what: &str, so: impl Fn(&rocketbufs::Confirmed) -> bool) {
+    fn until(&self, what: &str, so: impl Fn(&rocketbufs::ConfirmedPositions) -> bool) {
         let started = std::time::Instant::now();
         while !so(&self.out.buffer(1).unwrap().confirmed()) {
             assert!(
@@ -92,17 +93,17 @@ fn levels_are_true_through_two_brokers() {
     let (reader, idle) = (last.subscriber(&ctx), last.subscriber(&ctx));
     source.until("both are counted", |c| c.coverage == Coverage { receivers: 2, ..Coverage::ONE });
     let first = source.write(b"first");
-    source.out.buffer(1).unwrap().wait(ConfirmLevel::Delivered, first, Some(WAIT)).unwrap();
+    source.out.buffer(1).unwrap().wait(ProgressLevel::Delivered, first, Some(WAIT)).unwrap();
     assert_eq!(take(&reader), first);
-    let error = source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, first, Some(SHORT)).unwrap_err();
+    let error = source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, first, Some(SHORT)).unwrap_err();
     assert_eq!(error, WaitError::TimedOut { confirmed: 0 }, "one has not read it");
     assert_eq!(take(&idle), first);
-    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, first, Some(WAIT)).unwrap();
+    source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, first, Some(WAIT)).unwrap();
     let second = source.write(b"second");
     assert_eq!(take(&reader), second);
     // Who leaves counts no more, and is told.
     idle.conn().close("it has enough");
-    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, second, Some(WAIT)).unwrap();
+    source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, second, Some(WAIT)).unwrap();
     source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
@@ -132,7 +133,7 @@ fn receivers_speak_for_what_they_have() {
     // What came before it was looked at comes at once.
     while take(&early) < second {}
     assert_eq!(take(&late), second);
-    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, second, Some(WAIT)).unwrap();
+    source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, second, Some(WAIT)).unwrap();
     // Who is left has everything.
     late.conn().close("it has enough");
     source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
@@ -154,7 +155,7 @@ fn receivers_that_join_later_confirm_what_they_have() {
     last.subscriber(&ctx).conn().close("it has enough");
     source.until("it is gone", |c| c.coverage == Coverage { receivers: 0, left: 1, ..Coverage::ONE });
     let end = source.write(b"for nobody, and then for two");
-    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT)).unwrap();
+    source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, end, Some(WAIT)).unwrap();
     let mut readers = Vec::new();
     for receivers in 1..=2 {
         let reader = reader();
@@ -163,7 +164,7 @@ fn receivers_that_join_later_confirm_what_they_have() {
         assert_eq!(confirmed.consumed, 0, "receiver {receivers}");
         // Asked for again, as the answer before was for others.
         let taken = std::thread::spawn(move || (take(&reader), reader));
-        source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT)).unwrap();
+        source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, end, Some(WAIT)).unwrap();
         let (at, reader) = taken.join().unwrap();
         assert_eq!(at, end);
         readers.push(reader);
@@ -182,7 +183,7 @@ fn receivers_that_leave_count_with_their_last_confirmation() {
     let reader = last.subscriber(&ctx);
     source.until("it is counted", |c| c.coverage == Coverage::ONE);
     let end = source.write(b"the last word");
-    source.out.buffer(1).unwrap().request_confirm(ConfirmLevel::Consumed, end);
+    source.out.buffer(1).unwrap().request_confirm(ProgressLevel::Consumed, end);
     assert_eq!(take(&reader), end);
     reader.conn().close("it has enough");
     source.until("it is told", |c| c.coverage.left == 1);
@@ -196,7 +197,7 @@ fn without_a_receiver_it_is_confirmed_at_once() {
     let (source, _last) = chain(&ctx);
     source.until("the broker is there", |c| c.subscriptions == 1);
     let end = source.write(b"for nobody");
-    source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT)).unwrap();
+    source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, end, Some(WAIT)).unwrap();
     assert_eq!(source.out.buffer(1).unwrap().confirmed().coverage.receivers, 0);
 }
 
@@ -212,17 +213,17 @@ fn waiting_for_less_is_not_delayed_by_waiting_for_more() {
     });
     let ends: Vec<u64> = (0..5).map(|n| source.write(&[n; 10])).collect();
     // Far less than a quarter of any window: only questions can bring it.
-    source.out.buffer(1).unwrap().request_confirm(ConfirmLevel::Consumed, ends[4]);
+    source.out.buffer(1).unwrap().request_confirm(ProgressLevel::Consumed, ends[4]);
     std::thread::scope(|scope| {
         for end in ends.iter().rev() {
             scope.spawn(|| {
-                source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, *end, Some(WAIT)).unwrap()
+                source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, *end, Some(WAIT)).unwrap()
             });
         }
         std::thread::sleep(SHORT);
         for end in &ends {
             assert_eq!(take_one(&reader), *end);
-            source.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, *end, Some(WAIT)).unwrap();
+            source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, *end, Some(WAIT)).unwrap();
         }
     });
     let last = std::iter::from_fn(|| hears.recv_timeout(WAIT).ok()).find(|p| p.consumed == ends[4]);
@@ -261,13 +262,13 @@ fn undelivered_data_is_kept_by_its_writer() {
     assert!(matches!(full, SegmentError::TimedOut | SegmentError::Full), "{full}");
     let info = source.out.buffer(1).unwrap().info().unwrap();
     assert_eq!(info.tail, 0);
-    source.out.buffer(1).unwrap().wait(ConfirmLevel::Landed, info.head, Some(WAIT)).unwrap();
+    source.out.buffer(1).unwrap().wait(ProgressLevel::Landed, info.head, Some(WAIT)).unwrap();
     let landed = source.out.buffer(1).unwrap().confirmed();
     assert!(landed.landed > 0 && landed.delivered == 0, "{landed:?}");
     while take(&reader) < info.head {}
     let end = source.write(&[7; 1000]);
     while take(&reader) < end {}
-    source.out.buffer(1).unwrap().wait(ConfirmLevel::Delivered, end, Some(WAIT)).unwrap();
+    source.out.buffer(1).unwrap().wait(ProgressLevel::Delivered, end, Some(WAIT)).unwrap();
 }
 
 /// In a ring that is full but for less than a block of its index, the index has forgotten where the oldest delivery
@@ -296,7 +297,7 @@ fn kept_deliveries_are_sent_again_whole() {
     // The oldest that is not delivered begins in the last byte of a block.
     let kept = source.write(&[1; 255]);
     assert_eq!(take(&first), kept);
-    source.out.buffer(1).unwrap().wait(ConfirmLevel::Delivered, kept, Some(WAIT)).unwrap();
+    source.out.buffer(1).unwrap().wait(ProgressLevel::Delivered, kept, Some(WAIT)).unwrap();
     for _ in 0..3 {
         source.write(&[2; 16_384]);
     }

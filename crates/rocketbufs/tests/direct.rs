@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, pattern, receiver, ring_of, sender, write};
 use rocketbufs::{
-    BufferOptions, Config, ConfirmLevel, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SegmentError,
+    BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, ProgressLevel, RIn, ROut, SegmentError,
     Start, SubscribeOptions,
 };
 
@@ -50,7 +50,7 @@ fn streams_more_than_the_rings_hold() {
             scope.spawn(|| write(&out, 1, total, piece));
             take_pattern(&input, total);
         });
-        out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, start + total, Some(WAIT)).unwrap();
+        out.buffer(1).unwrap().wait(ProgressLevel::Consumed, start + total, Some(WAIT)).unwrap();
     }
 }
 
@@ -83,7 +83,7 @@ fn callbacks_and_confirmations() {
     let end = out.deliver(segment, 5, Some(2)).unwrap();
     assert_eq!(rx.recv_timeout(WAIT).unwrap(), "5 hello");
     assert_eq!(confirmed.recv_timeout(WAIT).unwrap(), (5, 2));
-    out.buffer(5).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT)).unwrap();
+    out.buffer(5).unwrap().wait(ProgressLevel::Consumed, end, Some(WAIT)).unwrap();
     out.destroy_buffer(5).unwrap();
     assert!(rx.recv_timeout(WAIT).unwrap().starts_with("Closed"));
     // Callbacks that hold a handle of their own rIn are a cycle, which the application must break.
@@ -141,7 +141,7 @@ fn splices_through_two_brokers() {
             scope.spawn(|| take_pattern(leaf, 5_000_000));
         }
     });
-    out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, 5_000_000, Some(WAIT)).unwrap();
+    out.buffer(1).unwrap().wait(ProgressLevel::Consumed, 5_000_000, Some(WAIT)).unwrap();
     out.destroy_buffer(1).unwrap();
     for leaf in &leaves {
         assert!(matches!(leaf.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { end: 5_000_000, .. })));
@@ -358,7 +358,7 @@ fn data_before_a_splice_holds_nothing_up() {
         while end < RING {
             end = write();
         }
-        source.buffer(1).unwrap().wait(ConfirmLevel::Landed, RING, Some(WAIT)).unwrap();
+        source.buffer(1).unwrap().wait(ProgressLevel::Landed, RING, Some(WAIT)).unwrap();
         while heard && ends.recv_timeout(WAIT).expect("three deliveries arrived") < 60 << 10 {}
         if lost {
             let conn = input.conn();

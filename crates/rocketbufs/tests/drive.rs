@@ -210,35 +210,31 @@ fn events_of_another_connection_wake_the_thread_that_drives_the_first() {
     reading.join().unwrap();
 }
 
-/// Somebody who waits for data that does not come, on a context whose only worker he works for.
-fn waiting(in_ctx: &Context, listener: &Listener) -> (RIn, thread::JoinHandle<()>) {
-    let input = RIn::new(&Conn::connect(in_ctx, &listener.local_addr(), b"").unwrap());
+/// A thread that waits for data which does not come, and works for the only worker of its context meanwhile. The sender sends
+/// each control message back.
+fn waiting() -> (Context, Listener, RIn, thread::JoinHandle<()>) {
+    let mut config = Config::default();
+    config.tcp.tcp_num_threads = 1;
+    let (out_ctx, in_ctx) = (context(), Context::new(config).unwrap());
+    let out = ROut::new(&out_ctx);
+    out.create_buffer(BUFFER, 1 << 20).unwrap();
+    out.set_control_msg_cb(|conn, message| conn.send_control(message).unwrap());
+    let listener = Listener::bind(&out_ctx, "127.0.0.1:0").unwrap();
+    listener.set_conn_cb(move |conn| out.add_conn(&conn));
+    let input = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
     input.subscribe(BUFFER, 1 << 20).unwrap();
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
     let waits = input.clone();
     let waiting =
         thread::spawn(move || while !matches!(waits.recv(None), Ok(Some(InEvent::ConnDown { .. }))) {});
     thread::sleep(Duration::from_millis(50));
-    (input, waiting)
-}
-
-fn one_worker() -> Context {
-    let mut config = Config::default();
-    config.tcp.tcp_num_threads = 1;
-    Context::new(config).unwrap()
+    (in_ctx, listener, input, waiting)
 }
 
 /// A callback that is set while a thread does the worker's work is none that it was made for.
 #[test]
 fn callbacks_that_are_set_meanwhile_run_on_workers() {
-    let (out_ctx, in_ctx) = (context(), one_worker());
-    let out = ROut::new(&out_ctx);
-    out.create_buffer(BUFFER, 1 << 20).unwrap();
-    let listener = Listener::bind(&out_ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
-    out.set_control_msg_cb(|conn, message| conn.send_control(message).unwrap());
-    let (input, waiting) = waiting(&in_ctx, &listener);
+    let (in_ctx, listener, input, waiting) = waiting();
     let other = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
     let (tell, heard_on) = mpsc::sync_channel(16);
     other.set_control_msg_cb(move |_, _| tell.send(thread::current().id()).unwrap());
@@ -251,20 +247,14 @@ fn callbacks_that_are_set_meanwhile_run_on_workers() {
 }
 
 #[test]
-fn strangers_are_heard_on_workers() {
-    let (out_ctx, in_ctx) = (context(), one_worker());
-    let out = ROut::new(&out_ctx);
-    out.create_buffer(BUFFER, 1 << 20).unwrap();
-    let listener = Listener::bind(&out_ctx, "127.0.0.1:0").unwrap();
-    let to = out.clone();
-    listener.set_conn_cb(move |conn| to.add_conn(&conn));
-    let (input, waiting) = waiting(&in_ctx, &listener);
+fn foreign_connections_are_reported_on_workers() {
+    let (in_ctx, _listener, input, waiting) = waiting();
     let own = Listener::bind(&in_ctx, "127.0.0.1:0").unwrap();
     let (tell, heard_on) = mpsc::sync_channel(16);
     own.set_foreign_conn_cb(move |_| tell.send(thread::current().id()).unwrap());
     for _ in 0..20 {
-        let mut stranger = TcpStream::connect(own.local_addr()).unwrap();
-        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut foreign = TcpStream::connect(own.local_addr()).unwrap();
+        foreign.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         assert_ne!(heard_on.recv_timeout(WAIT).unwrap(), waiting.thread().id());
     }
     input.conn().close("enough");

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use ends::{WAIT, context, pattern, receiver, ring_of, sender, subscribe, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{Conn, ConnEvent, Context, ControlError, InEvent, Listener, OutEvent, RIn, ROut};
+use rocketbufs::error::ControlError;
+use rocketbufs::{Conn, ConnEvent, Context, InEvent, Listener, OutEvent, RIn, ROut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const BID: u32 = 7;

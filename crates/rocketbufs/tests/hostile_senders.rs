@@ -5,10 +5,9 @@ mod raw;
 use std::net::TcpListener;
 
 use raw::{Frame, Raw, WAIT, answer, frame, hello, subscribe};
+use rocketbufs::error::RefusedError;
 use rocketbufs::proto::{CloseCode, Message, RefuseCode};
-use rocketbufs::{
-    Budget, Config, Conn, Context, InEvent, Listener, RIn, ROut, RefusedError, SubscribeOptions,
-};
+use rocketbufs::{Budget, Config, Conn, Context, InEvent, Listener, RIn, ROut, SubscribeOptions};
 use rocketnet::wire::Header;
 
 /// An rIn over a connection to a raw sender.

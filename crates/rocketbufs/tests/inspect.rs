@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rocketbufs::inspect::Traffic;
 use rocketbufs::{
-    BufferOptions, Config, ConfirmLevel, Conn, Context, InEvent, Listener, Policy, RIn, ROut,
+    BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, ProgressLevel, RIn, ROut,
     SubscribeOptions,
 };
 
@@ -52,7 +52,7 @@ fn counts_what_came_and_what_landed_and_keeps_the_sums_of_what_is_gone() {
             view.consume();
         }
     }
-    out.buffer(7).unwrap().wait(ConfirmLevel::Consumed, 11_000, Some(LONG)).expect("all was consumed");
+    out.buffer(7).unwrap().wait(ProgressLevel::Consumed, 11_000, Some(LONG)).expect("all was consumed");
     let all = Traffic { received_bytes: 10_000, delivered_bytes: 10_000, dropped_bytes: 0 };
     let info = out.buffer(7).and_then(|buffer| buffer.info()).expect("a buffer");
     assert_eq!((info.start, info.head, info.retain_bytes, info.traffic), (1000, 11_000, 32 << 10, all));
@@ -73,7 +73,7 @@ fn shows_what_was_sent_to_somebody_who_gives_nothing_back() {
     until("sent", || out.buffer(7).unwrap().subscribers()[0].sent == 11_000);
     let sub = &out.buffer(7).unwrap().subscribers()[0];
     assert_eq!((sub.consumed, sub.dropped_bytes, sub.policy), (1000, 0, Policy::Block));
-    assert!(sub.holds.is_some_and(|at| at <= 11_000));
+    assert!(sub.retains_from.is_some_and(|at| at <= 11_000));
     let idle = sub.idle;
     until("it is idle for longer", || out.buffer(7).unwrap().subscribers()[0].idle > idle);
 }
@@ -110,6 +110,6 @@ fn shows_places_that_are_kept() {
     input.conn().close("away");
     until("kept", || out.buffer(7).unwrap().durable_cursors().len() == 1);
     let place = &out.buffer(7).unwrap().durable_cursors()[0];
-    assert_eq!((place.name.as_slice(), place.landed, place.holds), (&b"attic"[..], 1000, Some(1000)));
-    assert!(place.left <= LONG && !place.left.is_zero());
+    assert_eq!((place.name.as_slice(), place.landed, place.retains_from), (&b"attic"[..], 1000, Some(1000)));
+    assert!(place.expires_in <= LONG && !place.expires_in.is_zero());
 }

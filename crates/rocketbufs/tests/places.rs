@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ends::{pattern, receiver, sender, subscribe, take};
 use rocketbufs::{
-    Bid, Config, ConfirmLevel, Context, InEvent, Listener, Policy, RIn, ROut, Start, SubscribeOptions,
+    Bid, Config, Context, InEvent, Listener, Policy, ProgressLevel, RIn, ROut, Start, SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -53,7 +53,7 @@ impl Sender {
                 view.consume();
                 true
             }
-            InEvent::NoPlace { bid: of } => {
+            InEvent::NotDurable { bid: of } => {
                 assert_eq!(of, bid);
                 false
             }
@@ -156,7 +156,7 @@ fn a_durable_subscriber_that_had_everything_is_sent_nothing_twice() {
     input.subscribe_with(1, options("named")).unwrap();
     assert!(matches!(event(&input), InEvent::Subscribed { .. }));
     let had = (0..5).map(|_| writer.append(&[b"delivery"]).unwrap()).last().unwrap();
-    sender.out.buffer(1).unwrap().wait(ConfirmLevel::Landed, had, Some(WAIT)).unwrap();
+    sender.out.buffer(1).unwrap().wait(ProgressLevel::Landed, had, Some(WAIT)).unwrap();
     input.conn().close("it leaves");
     until("its place is kept", || !sender.out.buffer(1).unwrap().durable_cursors().is_empty());
     for _ in 0..5 {
@@ -182,7 +182,7 @@ fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
         away.conn().close("away");
         sender.until_gone(1);
         let kept = sender.out.buffer(1).unwrap().durable_cursors();
-        assert!(kept.len() == 1 && kept[0].holds.is_none(), "{kept:?}");
+        assert!(kept.len() == 1 && kept[0].retains_from.is_none(), "{kept:?}");
 
         let head = 10 * RING_BYTES;
         (1000..head).step_by(1000).for_each(|at| {
@@ -195,7 +195,7 @@ fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
             .out
             .buffer(1)
             .unwrap()
-            .wait(ConfirmLevel::Delivered, head, Some(Duration::ZERO))
+            .wait(ProgressLevel::Delivered, head, Some(Duration::ZERO))
             .expect("nobody is waited for");
 
         let back = receiver(&sender.ctx, &sender.listener);

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rocketbufs::{
-    BufferOptions, Config, ConfirmLevel, Conn, Context, InEvent, Listener, OutEvent, Progress, RIn, ROut,
+    BufferOptions, Config, Conn, Context, InEvent, Listener, OutEvent, Progress, ProgressLevel, RIn, ROut,
     SegmentError,
 };
 
@@ -60,7 +60,7 @@ fn progress_is_told_once_data_is_given_back() {
     let end = writer.append(&[&[7; 1000]]).unwrap();
     out.buffer(BID).unwrap().notify_progress(Progress::Consumed(end));
     let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
-    out.buffer(BID).unwrap().wait(ConfirmLevel::Landed, end, Some(WAIT)).unwrap();
+    out.buffer(BID).unwrap().wait(ProgressLevel::Landed, end, Some(WAIT)).unwrap();
     assert!(progress.try_recv().is_err());
     view.consume();
     assert_eq!(progress.recv_timeout(WAIT), Ok(BID));

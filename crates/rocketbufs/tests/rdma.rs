@@ -81,6 +81,20 @@ fn bytes_that_a_peer_writes_are_no_plain_slice() {
     }
 }
 
+/// Receives `bytes` bytes of any buffers, and checks them.
+fn take_any(input: &RIn, mut bytes: usize) {
+    while bytes > 0 {
+        match input.recv(Some(WAIT)).unwrap() {
+            Some(InEvent::Data(view)) => {
+                assert_eq!(view.to_vec().unwrap(), pattern(view.position(), view.len()));
+                bytes -= view.len();
+                view.consume();
+            }
+            other => panic!("{bytes} bytes are missing: {other:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_thousand_buffers_of_one_connection() {
     let Some(addr) = device() else { return };
@@ -94,17 +108,7 @@ fn a_thousand_buffers_of_one_connection() {
     for bid in 0..1_000 {
         write(&out, bid, 300, 100);
     }
-    let mut left = 1_000 * 300;
-    while left > 0 {
-        match input.recv(Some(WAIT)).unwrap() {
-            Some(InEvent::Data(view)) => {
-                assert_eq!(view.to_vec().unwrap(), pattern(view.position(), view.len()));
-                left -= view.len();
-                view.consume();
-            }
-            other => panic!("{left} left: {other:?}"),
-        }
-    }
+    take_any(&input, 1_000 * 300);
     // Rings of theirs go, and others come.
     for bid in 0..100 {
         input.unsubscribe(bid);
@@ -126,21 +130,11 @@ fn subscriptions_that_share_a_budget() {
         out.create_buffer(bid, 1 << 16).unwrap();
         subscribe(&input, bid, ring_of(1 << 16).budget(Some(budget.clone())));
     }
-    for round in 0..3 {
+    for _ in 0..3 {
         for bid in 0..20 {
             write(&out, bid, 5_000, 500);
         }
-        let mut left = 20 * 5_000;
-        while left > 0 {
-            match input.recv(Some(WAIT)).unwrap() {
-                Some(InEvent::Data(view)) => {
-                    assert_eq!(view.to_vec().unwrap(), pattern(view.position(), view.len()));
-                    left -= view.len();
-                    view.consume();
-                }
-                other => panic!("round {round}, {left} left: {other:?}"),
-            }
-        }
+        take_any(&input, 20 * 5_000);
     }
 }
 

@@ -9,9 +9,8 @@ use std::time::Duration;
 use ends::{WAIT, connect, context, pattern, receiver, ring_of, sender, write};
 use proptest::prelude::*;
 use rocketbufs::config::TransportKind;
-use rocketbufs::{
-    Bid, BufferError, ConfirmLevel, Context, InEvent, InRead, InReader, RIn, ROut, RecvError, Start,
-};
+use rocketbufs::error::{BufferError, RecvError};
+use rocketbufs::{Bid, Context, InEvent, InRead, InReader, ProgressLevel, RIn, ROut, Start};
 
 const RING: u64 = 1 << 16;
 /// So many bytes come one by one before a test takes it that they are read without the worker.
@@ -115,7 +114,7 @@ fn it_sees_everything_and_then_the_end() {
             scope.spawn(|| write(&pair.out, 1, 2 << 20, 900));
             pair.seen.take(&mut pair.reader, 1, total);
         });
-        pair.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, total, Some(WAIT)).unwrap();
+        pair.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, total, Some(WAIT)).unwrap();
         pair.out.destroy_buffer(1).unwrap();
         let end = pair.seen.recv(&mut pair.reader, WAIT);
         assert!(
@@ -145,7 +144,7 @@ fn data_that_a_reader_has_read_is_consumed() {
             for at in (WARM..).step_by(100).take(2_000) {
                 write(&out, 1, 100, 100);
                 if at % 10_000 == 0 {
-                    out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, at + 100, Some(WAIT)).unwrap();
+                    out.buffer(1).unwrap().wait(ProgressLevel::Consumed, at + 100, Some(WAIT)).unwrap();
                 } else {
                     until(seen, at + 100);
                 }
@@ -229,7 +228,7 @@ fn a_handler_may_panic() {
         std::panic::catch_unwind(panics).unwrap_err();
         pair.seen.at.insert(1, WARM + 100);
         pair.read(1_000);
-        pair.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, WARM + 1_100, Some(WAIT)).unwrap();
+        pair.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, WARM + 1_100, Some(WAIT)).unwrap();
     }
 }
 
@@ -260,7 +259,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn wait_consumed(out: &ROut, bid: Bid, position: u64) {
-    out.buffer(bid).unwrap().wait(ConfirmLevel::Consumed, position, Some(WAIT)).unwrap();
+    out.buffer(bid).unwrap().wait(ProgressLevel::Consumed, position, Some(WAIT)).unwrap();
 }
 
 /// Two buffers whose bytes are a function of their positions: whatever is done, each comes once and in order.

@@ -6,11 +6,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use ends::{receiver, ring_of, sender, subscribe, take, write};
+use rocketbufs::Coverage;
 use rocketbufs::config::TransportKind;
-use rocketbufs::coverage::Coverage;
+use rocketbufs::error::{BufferError, SubscribeError};
 use rocketbufs::{
-    Budget, BufferError, Config, ConfirmLevel, ConfirmMode, Conn, Context, InEvent, OutEvent, RIn, ROut,
-    SubscribeError, SubscribeOptions, WaitError,
+    Budget, Config, ConfirmMode, Conn, Context, InEvent, OutEvent, ProgressLevel, RIn, ROut,
+    SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -30,19 +31,21 @@ fn forwarded_data_is_confirmed_by_the_forwarder() {
     let end = out.buffer(BID).unwrap().writer().unwrap().append(&[&[1; 1000]]).unwrap();
     let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
     assert_eq!(
-        out.buffer(BID).unwrap().wait(ConfirmLevel::Landed, end, Some(SHORT)),
+        out.buffer(BID).unwrap().wait(ProgressLevel::Landed, end, Some(SHORT)),
         Err(WaitError::TimedOut { confirmed: 0 })
     );
     view.consume();
-    out.buffer(BID).unwrap().wait(ConfirmLevel::Landed, end, Some(WAIT)).unwrap();
+    out.buffer(BID).unwrap().wait(ProgressLevel::Landed, end, Some(WAIT)).unwrap();
 
     // Given back is not delivered; who waits for it is told to the application.
     let waiting = out.clone();
     let waits = std::thread::spawn(move || {
-        waiting.buffer(BID).unwrap().wait(ConfirmLevel::Delivered, end, Some(WAIT))
+        waiting.buffer(BID).unwrap().wait(ProgressLevel::Delivered, end, Some(WAIT))
     });
     let asked = input.recv(Some(WAIT)).unwrap();
-    assert!(matches!(asked, Some(InEvent::Asked { bid: BID, delivered, consumed: 0 }) if delivered == end));
+    assert!(
+        matches!(asked, Some(InEvent::ConfirmRequested { bid: BID, delivered, consumed: 0 }) if delivered == end)
+    );
     assert!(!waits.is_finished());
     input
         .subscription(BID)
@@ -55,10 +58,10 @@ fn forwarded_data_is_confirmed_by_the_forwarder() {
 
     let waiting = out.clone();
     let waits = std::thread::spawn(move || {
-        waiting.buffer(BID).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT))
+        waiting.buffer(BID).unwrap().wait(ProgressLevel::Consumed, end, Some(WAIT))
     });
     assert!(
-        matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Asked { consumed, .. }) if consumed == end)
+        matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::ConfirmRequested { consumed, .. }) if consumed == end)
     );
     // More than was given back counts no more than that.
     input.subscription(BID).unwrap().confirm(end + 9, end + 9, Coverage::ONE).unwrap();

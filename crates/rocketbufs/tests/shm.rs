@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{BufferOptions, ConfirmLevel, Context, InEvent, Policy, RIn, Start};
+use rocketbufs::{BufferOptions, Context, InEvent, Policy, ProgressLevel, RIn, Start};
 
 const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
 
@@ -330,12 +330,12 @@ fn landed_is_what_stays_without_a_connection() {
             let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
             let kept = kind == TransportKind::Tcp || (policy == Policy::Block && !name.is_empty());
             if kept {
-                out.buffer(1).unwrap().wait(ConfirmLevel::Landed, 5_000, Some(WAIT)).unwrap();
+                out.buffer(1).unwrap().wait(ProgressLevel::Landed, 5_000, Some(WAIT)).unwrap();
             } else {
-                out.buffer(1).unwrap().wait(ConfirmLevel::Landed, 5_000, Some(WAIT / 100)).unwrap_err();
+                out.buffer(1).unwrap().wait(ProgressLevel::Landed, 5_000, Some(WAIT / 100)).unwrap_err();
             }
             view.consume();
-            out.buffer(1).unwrap().wait(ConfirmLevel::Landed, 5_000, Some(WAIT)).unwrap();
+            out.buffer(1).unwrap().wait(ProgressLevel::Landed, 5_000, Some(WAIT)).unwrap();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{BufferOptions, ConfirmLevel, Conn, Context, InEvent, Listener, RIn, ROut, Start};
+use rocketbufs::{BufferOptions, Conn, Context, InEvent, Listener, ProgressLevel, RIn, ROut, Start};
 
 const SHM: TransportKind = TransportKind::Shm;
 
@@ -49,7 +49,7 @@ impl Chain {
     fn know_each_other(&self) -> u64 {
         write(&self.out, 1, 100, 100);
         self.inputs.iter().for_each(|input| assert_eq!(take(input, 0, 100), 0));
-        self.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, 100, Some(WAIT)).unwrap();
+        self.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, 100, Some(WAIT)).unwrap();
         100
     }
 }
@@ -90,7 +90,7 @@ fn a_broker_that_is_busy_delays_nobody() {
         }
         write(&chain.out, 1, 1 << 20, 10_000);
     });
-    chain.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, end, Some(WAIT)).unwrap();
+    chain.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, end, Some(WAIT)).unwrap();
 }
 
 /// A subscriber has given back what the broker was not sent, and will not be sent before it gives something back itself: by
@@ -124,7 +124,7 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
         scope.spawn(|| assert_eq!(take(input, full, 2 * full), 0));
         write(&chain.out, 1, full, PIECE);
     });
-    chain.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, 2 * full, Some(WAIT)).unwrap();
+    chain.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, 2 * full, Some(WAIT)).unwrap();
 }
 
 /// A broker that keeps everything until somebody has it, and a subscriber that had it from another broker and is there before
@@ -146,7 +146,7 @@ fn a_broker_lets_go_of_what_came_after_who_has_it() {
     }
     write(&out, 1, 100_000, 10_000);
     assert_eq!(take(&input, 60_000, 100_000), 0);
-    out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, 100_000, Some(WAIT)).unwrap();
+    out.buffer(1).unwrap().wait(ProgressLevel::Consumed, 100_000, Some(WAIT)).unwrap();
     assert_eq!(out.buffer(1).unwrap().info().unwrap().subscribers, 1, "the broker was too slow");
 }
 
@@ -164,7 +164,7 @@ fn a_broker_of_many_threads_believes_what_it_has_not_seen() {
         }
         write(&chain.out, 1, total, 700);
     });
-    chain.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, total, Some(WAIT)).unwrap();
+    chain.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, total, Some(WAIT)).unwrap();
 }
 
 /// Threads that look without end see the same.
@@ -247,7 +247,7 @@ fn a_waiting_thread_takes_the_data_that_it_sees() {
         }
     }
     assert!(input.recv(Some(Duration::from_millis(1))).unwrap().is_none());
-    out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, at[0], Some(WAIT)).unwrap();
+    out.buffer(1).unwrap().wait(ProgressLevel::Consumed, at[0], Some(WAIT)).unwrap();
     write(&out, 2, 300, 300);
     out.destroy_buffer(2).unwrap();
     assert_eq!(take(&input, at[1], at[1] + 300), 0);
@@ -287,7 +287,7 @@ fn a_broker_that_looks_late_knows_where_deliveries_end() {
     subscribe(&input, 1, ring_of(1 << 13).start(Start::Oldest));
     write(&out, 1, 100, 100);
     assert_eq!(take(&input, 0, 100), 0);
-    out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, 100, Some(WAIT)).unwrap();
+    out.buffer(1).unwrap().wait(ProgressLevel::Consumed, 100, Some(WAIT)).unwrap();
     let (busy, _visitor) = keep_busy(&relays, &tcp);
     write(&out, 1, 30_000, 500);
     drop(busy);
@@ -311,7 +311,7 @@ fn a_subscriber_over_tcp_wakes_the_broker_again() {
             at += 500;
         }
         input.conn().close("done");
-        chain.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, at, Some(WAIT)).unwrap();
+        chain.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, at, Some(WAIT)).unwrap();
         write(&chain.out, 1, 500, 500);
         assert_eq!(take(&chain.inputs[0], at, at + 500), 0);
         at += 500;
@@ -355,7 +355,7 @@ fn doorbells_of_readers_that_left_are_given_back() {
         let at = subscribe(&input, 1, ring_of(1 << 16));
         write(&chain.out, 1, 10, 10);
         assert_eq!(take(&input, at, at + 10), 0);
-        chain.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, at + 10, Some(WAIT)).unwrap();
+        chain.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, at + 10, Some(WAIT)).unwrap();
         input.conn().close("done");
         drop((input, ctx));
         while chain.broker.1.buffer(1).unwrap().info().unwrap().subscribers > 0 {

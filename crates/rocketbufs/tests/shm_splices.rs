@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ends::{WAIT, connect, context, pattern, ring_of, sender, spinning, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{ConfirmLevel, Context, InEvent, Listener, OutEvent, RIn, ROut, Start};
+use rocketbufs::{Context, InEvent, Listener, OutEvent, ProgressLevel, RIn, ROut, Start};
 
 /// A publisher, a broker that is spliced to it, and a subscriber of the broker that gives nothing back.
 struct Chain {
@@ -206,7 +206,7 @@ fn followers_have_data_that_only_the_broker_lost() {
     chain.until("the broker is back", |chain| chain.out.buffer(1).unwrap().info().unwrap().subscribers == 1);
     write(&chain.out, 1, 5_000, 1_000);
     chain.see(at, at + 5_000);
-    chain.out.buffer(1).unwrap().wait(ConfirmLevel::Consumed, at + 5_000, Some(WAIT)).unwrap();
+    chain.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, at + 5_000, Some(WAIT)).unwrap();
 }
 
 /// The answer to a broker's subscription may come before its splice is made: that it keeps history for others says enough.

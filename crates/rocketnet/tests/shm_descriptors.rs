@@ -1,6 +1,8 @@
 //! Descriptors that go with offers: they cost nothing while they wait, and where there is no place for one more, a
 //! subscription is refused and the connection goes on.
 
+mod common;
+
 use std::io::Read;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -9,6 +11,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use common::wait;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::{ConnId, Event, Transport};
 use rocketring::{MapError, Pool, PoolConfig, Ring, RingConfig, Waker};
@@ -24,17 +27,6 @@ fn alone() -> MutexGuard<'static, ()> {
 fn link() -> Tcp {
     let config = TcpConfig { carry: Carry::Shm, ..TcpConfig::default() };
     Tcp::new(config, Arc::new(Waker::new().expect("an eventfd"))).expect("a transport")
-}
-
-fn wait<T>(link: &mut Tcp, mut pick: impl FnMut(Event) -> Option<T>) -> T {
-    for _ in 0..10_000 {
-        let mut events = Vec::new();
-        link.poll(Some(Duration::from_millis(1)), &mut events);
-        if let Some(found) = events.into_iter().find_map(&mut pick) {
-            return found;
-        }
-    }
-    panic!("waited in vain");
 }
 
 /// A connection of a transport that listens, and its peer.

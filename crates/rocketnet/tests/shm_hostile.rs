@@ -1,6 +1,8 @@
 //! What a peer on this machine may send to shared memory: whatever it is, it ends its own connection or is told, and
 //! nothing of it stays.
 
+mod common;
+
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,6 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::wait;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::wire::{
     Header, LOCAL_DOORBELL, LOCAL_DOORBELL_PAGE, LOCAL_OFFER, LOCAL_RANGE, LOCAL_WATCH, local_message,
@@ -95,17 +98,6 @@ fn pool() -> Pool {
 
 fn shared() -> Ring {
     pool().shared_ring(config()).expect("a ring")
-}
-
-fn wait<T>(link: &mut Tcp, mut pick: impl FnMut(Event) -> Option<T>) -> T {
-    for _ in 0..10_000 {
-        let mut events = Vec::new();
-        link.poll(Some(Duration::from_millis(1)), &mut events);
-        if let Some(found) = events.into_iter().find_map(&mut pick) {
-            return found;
-        }
-    }
-    panic!("waited in vain");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! What TCP has beyond the contract: its settings, waking, names with several addresses.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::wait;
 use rocketnet::conformance::flow::ring;
 use rocketnet::tcp::{Tcp, TcpConfig};
 use rocketnet::{ConnId, Down, Event, SourceRange, Transport, TransportError};
@@ -10,18 +13,6 @@ use rocketring::Waker;
 
 fn tcp(config: TcpConfig) -> Result<Tcp, TransportError> {
     Tcp::new(config, Arc::new(Waker::new().expect("an eventfd")))
-}
-
-/// Polls until an event is the one; bounded.
-fn wait<T>(tcp: &mut Tcp, mut pick: impl FnMut(Event) -> Option<T>) -> T {
-    for _ in 0..10_000 {
-        let mut events = Vec::new();
-        tcp.poll(Some(Duration::from_millis(1)), &mut events);
-        if let Some(found) = events.into_iter().find_map(&mut pick) {
-            return found;
-        }
-    }
-    panic!("waited in vain");
 }
 
 fn connected(event: Event) -> Option<ConnId> {

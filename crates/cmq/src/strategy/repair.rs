@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use self::received_log::{MAX_GAPS, ReceivedLogs};
-use crate::config::{MIN_DATAGRAM, setters};
+use crate::config::MIN_DATAGRAM;
 use crate::error::PushError;
 use crate::io::lock;
 use crate::key::Key;
@@ -124,7 +124,12 @@ pub struct RepairConfig {
     pub max_peers: usize,
 }
 
-setters!(RepairConfig { policy: Policy, max_repairs: u32, request_interval: Duration, max_peers: usize });
+option_setters::setters! { fields of RepairConfig:
+    policy: Policy,
+    max_repairs: u32,
+    request_interval: Duration,
+    max_peers: usize,
+}
 
 impl Default for RepairConfig {
     fn default() -> RepairConfig {

@@ -26,7 +26,6 @@ use postcard::ser_flavors::Size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::config::setters;
 use crate::error::PushError;
 use crate::io::lock;
 use crate::key::Key;
@@ -76,12 +75,12 @@ pub struct CallConfig {
     pub max_outstanding: usize,
 }
 
-setters!(CallConfig {
+option_setters::setters! { fields of CallConfig:
     timeout: Duration,
     max_attempts: u32,
     max_response_bytes: usize,
     max_outstanding: usize,
-});
+}
 
 impl Default for CallConfig {
     fn default() -> CallConfig {

@@ -248,10 +248,10 @@ impl Scrape {
     }
 
     fn clients(&self, to: &mut Writer<'_>) -> fmt::Result {
-        let Census { totals, publishers, publishers_away, subscribers, .. } = &self.census;
+        let Census { totals, publishers, publishers_offline, subscribers, .. } = &self.census;
         to.gauge("rbmq_publishers", "Connected publishers", *publishers as u64)?;
         let help = "Disconnected publishers that can still come back (session.linger_ms)";
-        to.gauge("rbmq_publishers_away", help, *publishers_away as u64)?;
+        to.gauge("rbmq_publishers_offline", help, *publishers_offline as u64)?;
         to.gauge("rbmq_subscribers", "Connected subscribers", *subscribers as u64)?;
         let roles = [("publisher", totals.publishers), ("subscriber", totals.subscribers)];
         let about = ("rbmq_connections", "Accepted clients; a reconnecting subscriber counts again", COUNTER);

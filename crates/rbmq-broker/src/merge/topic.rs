@@ -13,9 +13,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 
-use rocketbufs::coverage::Coverage;
+use rocketbufs::Coverage;
 use rocketbufs::{
-    Bid, ConfirmLevel, InEvent, InView, OutBuffer, OutEvent, OutWriter, Position, Progress, RIn, SegmentError,
+    Bid, InEvent, InView, OutBuffer, OutEvent, OutWriter, Position, Progress, ProgressLevel, RIn,
+    SegmentError,
 };
 
 use super::super::inbox::{Event, Sender};
@@ -109,10 +110,10 @@ impl Log for MergedLog {
     fn ask(&self, delivered: bool, consumed: bool) {
         let head = self.writer.head();
         if delivered {
-            self.writer.buffer().request_confirm(ConfirmLevel::Delivered, head);
+            self.writer.buffer().request_confirm(ProgressLevel::Delivered, head);
         }
         if consumed {
-            self.writer.buffer().request_confirm(ConfirmLevel::Consumed, head);
+            self.writer.buffer().request_confirm(ProgressLevel::Consumed, head);
         }
     }
 }
@@ -307,7 +308,7 @@ impl MergedIn {
     /// Handles a publisher's question for a confirmation. Returns false for other events. A publisher may ask at any rate, so
     /// questions don't go through the broker's queue.
     pub(crate) fn take(&self, event: &InEvent) -> bool {
-        let InEvent::Asked { bid, delivered, consumed } = event else { return false };
+        let InEvent::ConfirmRequested { bid, delivered, consumed } = event else { return false };
         if let Some(arrivals) = self.get(*bid) {
             arrivals.ask(*delivered, *consumed);
         }
@@ -362,7 +363,7 @@ impl MergeIndex {
                 }
                 true
             }
-            OutEvent::PlaceOver { bid } => {
+            OutEvent::DurableExpired { bid } => {
                 self.progress(*bid);
                 true
             }

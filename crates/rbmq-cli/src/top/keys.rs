@@ -92,7 +92,7 @@ columns
   RING          the same as a part of the ring: at 100 % nothing is free
   LOST          bytes that slow subscribers lost
   POLICY        what happens when the slowest is too slow: block, drop, disconnect
-  SLOWEST       who that is, and for how long it holds the publisher
+  SLOWEST       who that is, and for how long it blocks the publisher
 
 rbmq top TOPIC draws a topic's ring, and everybody's place in it";
     page.lines().map(|line| text::cut(line, width)).collect()

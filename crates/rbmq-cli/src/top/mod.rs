@@ -1,6 +1,6 @@
 //! `rbmq top` and `rbmq topics`: the topics of a broker, and slow subscribers.
 
-mod holding;
+mod blocking;
 mod keys;
 pub(super) mod picture;
 mod reading;

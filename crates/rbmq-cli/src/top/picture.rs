@@ -11,7 +11,7 @@
 
 use rbmq::{BufferDetail, BufferStage, BufferStats, SubscriptionStats};
 
-use super::holding::{limits, who_holds};
+use super::blocking::{blocks, describe};
 use super::table::policy;
 use super::text;
 use crate::bytes;
@@ -71,7 +71,7 @@ pub(crate) fn picture(detail: &BufferDetail, rates: Rates, width: usize, most: u
     let scale = Scale::new(buffer, cells);
     let indent = LABEL + 3;
     lines.push(format!("{:indent$}{}", "", marks(buffer, &scale)));
-    let slowest = subscriptions.iter().filter_map(|sub| sub.holds).min();
+    let slowest = subscriptions.iter().filter_map(|sub| sub.retains_from).min();
     lines.push(format!("{:>LABEL$} [{}]", "ring", bar(buffer, subscriptions, &scale)));
     for sub in subscriptions.iter().take(most) {
         let label = text::name(sub.title(), LABEL - 1);
@@ -79,7 +79,7 @@ pub(crate) fn picture(detail: &BufferDetail, rates: Rates, width: usize, most: u
         lines.extend(text::wrap(&words(buffer, sub, slowest), indent, width));
     }
     lines.extend(rest(buffer, subscriptions.get(most..).unwrap_or_default()));
-    lines.extend(text::wrap(&who_holds(buffer, subscriptions), 2, width));
+    lines.extend(text::wrap(&describe(buffer, subscriptions), 2, width));
     cut(lines, width)
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn legend(width: usize) -> Vec<String> {
         "H head",
         "Z horizon",
         "░ history",
-        "█ somebody has not got it",
+        "█ not received by all",
         "▓ incomplete",
         ". free",
         "c consumed",
@@ -123,9 +123,11 @@ fn who_and_state(buffer: &BufferStats) -> (String, String) {
     let state = match buffer.stage {
         BufferStage::Opening => "opening".into(),
         BufferStage::Live if buffer.connected || who.is_empty() => "live".into(),
-        BufferStage::Live => "its publisher is away".into(),
-        BufferStage::Closed => format!("closed, readable for {}", text::time(buffer.expires_ms)),
-        BufferStage::Gone => format!("its publisher is gone, readable for {}", text::time(buffer.expires_ms)),
+        BufferStage::Live => "its publisher is offline".into(),
+        BufferStage::Closed => format!("closed, readable for {}", text::time(buffer.expires_in_ms)),
+        BufferStage::Gone => {
+            format!("its publisher is gone, readable for {}", text::time(buffer.expires_in_ms))
+        }
     };
     (who, state)
 }
@@ -200,7 +202,7 @@ fn cursors(sub: &SubscriptionStats, scale: &Scale) -> String {
     fill(&mut cells, landed, sent, '-');
     for (letter, at) in [('c', consumed), ('l', landed), ('s', sent)] {
         // One that is away has nothing under way.
-        if letter == 's' && sub.absent {
+        if letter == 's' && sub.offline {
             continue;
         }
         cells[at] = if matches!(cells[at], ' ' | '=' | '-') { letter } else { '*' };
@@ -228,14 +230,14 @@ fn words(buffer: &BufferStats, sub: &SubscriptionStats, slowest: Option<u64>) ->
         words.push(format!("lag {} ({part})", bytes::show(lag as f64)));
         words.push(format!("behind head: sent {}, consumed {}", behind(sub.sent), behind(sub.consumed)));
     }
-    if sub.absent {
-        words.push(format!("away, its place is kept for {}", text::time(sub.left_ms)));
+    if sub.offline {
+        words.push(format!("offline, its position is kept for {}", text::time(sub.expires_in_ms)));
     } else if lag > 0 {
         words.push(format!("no progress for {}", text::time(sub.idle_ms)));
     }
-    if limits(buffer, sub) {
-        let too = if sub.holds == slowest { "" } else { " too" };
-        words.push(format!("holds the publisher{too}"));
+    if blocks(buffer, sub) {
+        let too = if sub.retains_from == slowest { "" } else { " too" };
+        words.push(format!("blocks the publisher{too}"));
     }
     if sub.dropped_bytes > 0 {
         words.push(format!("lost {}", bytes::show(sub.dropped_bytes as f64)));
@@ -289,7 +291,7 @@ mod tests {
             consumed,
             landed,
             sent,
-            holds: Some(landed),
+            retains_from: Some(landed),
             ..SubscriptionStats::default()
         }
     }
@@ -302,7 +304,8 @@ mod tests {
             dropped_bytes: 5000,
             ..sub("log", at([250, 250, 600]))
         };
-        let away = SubscriptionStats { absent: true, left_ms: 42_000, ..sub("attic", at([500, 500, 500])) };
+        let away =
+            SubscriptionStats { offline: true, expires_in_ms: 42_000, ..sub("attic", at([500, 500, 500])) };
         let good = sub("good", at([700, 700, 700]));
         BufferDetail { buffer: buffer(base), subscriptions: vec![slow, lossy, away, good] }
     }
@@ -322,7 +325,7 @@ epoch 00000000000000000000000000000abc
  dash          [c======l-----------s                            ]
                  block · lag 550 B (55 %)
                  behind head: sent 300 B, consumed 700 B
-                 no progress for 3.2 s · holds the publisher
+                 no progress for 3.2 s · blocks the publisher
  log           [            *---------------s                   ]
                  drop · lag 450 B (45 %)
                  behind head: sent 100 B, consumed 450 B
@@ -330,10 +333,10 @@ epoch 00000000000000000000000000000abc
  attic         [                        *                       ]
                  block · lag 200 B (20 %)
                  behind head: sent 200 B, consumed 200 B
-                 away, its place is kept for 42 s
+                 offline, its position is kept for 42 s
  good          [                                 *              ]
                  block · has everything
-  dash holds the publisher at 150, for 3.2 s
+  dash blocks the publisher at 150, for 3.2 s
   300 B to the horizon";
         assert_eq!(picture(&sample(0), RATES, 66, 9).join("\n"), expected);
     }
@@ -373,7 +376,7 @@ epoch 00000000000000000000000000000abc
             [
                 "                 H                    Z",
                 "          ring [......................]",
-                "  nobody holds the publisher: 500 B to …",
+                "  nothing blocks the publisher: 500 B t…",
             ]
         );
         // No room at all: one position.
@@ -388,11 +391,11 @@ epoch 00000000000000000000000000000abc
     }
 
     #[test]
-    fn one_that_holds_nothing_can_be_left_behind() {
+    fn a_subscription_without_a_hold_can_fall_behind_the_tail() {
         let mut detail = sample(10_000);
-        detail.subscriptions = vec![SubscriptionStats { holds: None, ..sub("late", [100, 200, 300]) }];
+        detail.subscriptions = vec![SubscriptionStats { retains_from: None, ..sub("late", [100, 200, 300]) }];
         assert!(bars(&detail, 60)[1].starts_with('<'));
-        assert!(picture(&detail, RATES, 200, 9).concat().contains("nobody holds the publisher"));
+        assert!(picture(&detail, RATES, 200, 9).concat().contains("nothing blocks the publisher"));
     }
 
     fn last_lines(detail: &BufferDetail) -> String {
@@ -408,44 +411,44 @@ epoch 00000000000000000000000000000abc
         detail.buffer.retain_bytes = 100;
         assert_eq!(
             last_lines(&detail),
-            "  dash holds the publisher at 150, for 3.2 s · log at 250, for 0.0 s\n  \
-             attic at 500, for 42 s more, while it is away · 300 B to the horizon"
+            "  dash blocks the publisher at 150, for 3.2 s · log at 250, for 0.0 s\n  \
+             attic at 500, for 42 s more, while it is offline · 300 B to the horizon"
         );
         detail.subscriptions.extend([sub("e", [1, 400, 400]), sub("f", [1, 450, 450])]);
-        assert!(last_lines(&detail).contains("dash holds the publisher at 150, for 3.2 s · log at 250"));
+        assert!(last_lines(&detail).contains("dash blocks the publisher at 150, for 3.2 s · log at 250"));
         assert!(last_lines(&detail).contains(" · and 2 more · 300 B"), "{}", last_lines(&detail));
         let words = picture(&detail, RATES, 200, 9).concat();
-        assert!(words.contains("holds the publisher too"), "{words}");
+        assert!(words.contains("blocks the publisher too"), "{words}");
     }
 
     #[test]
-    fn what_holds_the_publisher_besides_subscribers_is_named() {
+    fn block_reasons_other_than_subscribers_are_named() {
         let mut detail = sample(0);
         detail.subscriptions = vec![sub("good", [10, 700, 700])];
         (detail.buffer.table_entries, detail.buffer.max_table_entries) = (8, 8);
         assert_eq!(
             last_lines(&detail),
-            "  the merge table holds the publishers: 8 of 8 runs\n  \
-             good has given back the least · 300 B to the horizon"
+            "  the merge table blocks the publishers: 8 of 8 runs\n  \
+             good has consumed the least · 300 B to the horizon"
         );
         detail.buffer.table_entries = 7;
-        assert!(last_lines(&detail).contains("nobody holds the publisher"));
+        assert!(last_lines(&detail).contains("nothing blocks the publisher"));
         assert!(picture(&detail, RATES, 200, 9).concat().contains("merge table 7 of 8 runs"));
         let buffer = &mut detail.buffer;
         (buffer.max_table_entries, buffer.min_subscribers, buffer.receivers) = (0, 2, 1);
-        buffer.kept_for_least = Some(684);
+        buffer.retained_from = Some(684);
         assert_eq!(
             last_lines(&detail),
-            "  min_subscribers holds the publisher: 1 of 2 are there\n  \
-             what begins at 684 is kept for them · 300 B to the horizon"
+            "  min_subscribers blocks the publisher: 1 of 2 are connected\n  \
+             messages from 684 on are retained for them · 300 B to the horizon"
         );
         // There are enough, and what they do not have fills the ring.
         detail.buffer.receivers = 2;
-        assert!(last_lines(&detail).contains("nobody holds the publisher"));
-        detail.buffer.kept_for_least = Some(10);
-        assert!(last_lines(&detail).contains("holds the publisher: 2 do not have all of it yet"));
+        assert!(last_lines(&detail).contains("nothing blocks the publisher"));
+        detail.buffer.retained_from = Some(10);
+        assert!(last_lines(&detail).contains("blocks the publisher: fewer than 2 have received everything"));
         detail.buffer.stage = BufferStage::Closed;
-        assert!(last_lines(&detail).contains("nobody is waited for"));
+        assert!(last_lines(&detail).contains("nothing blocks the publisher"));
     }
 
     #[test]
@@ -456,11 +459,11 @@ epoch 00000000000000000000000000000abc
         detail.subscriptions.push(SubscriptionStats {
             idle_ms: all,
             dropped_bytes: all,
-            left_ms: all,
+            expires_in_ms: all,
             ..sub("", positions)
         });
         let buffer = &mut detail.buffer;
-        (buffer.head, buffer.horizon, buffer.capacity_bytes, buffer.expires_ms) = (all, all, all, all);
+        (buffer.head, buffer.horizon, buffer.capacity_bytes, buffer.expires_in_ms) = (all, all, all, all);
         for width in 0..160 {
             for detail in [&sample(0), &detail] {
                 let lines = picture(detail, RATES, width, 9);

@@ -350,7 +350,7 @@ mod tests {
             subscriptions: ["dash", "log"]
                 .map(|name| SubscriptionStats {
                     client: name.into(),
-                    holds: Some(0),
+                    retains_from: Some(0),
                     ..SubscriptionStats::default()
                 })
                 .into(),
@@ -394,7 +394,9 @@ mod tests {
         let lines = shown(&[Closed, Closed, Live, Closed, Closed, Closed], (80, Some(24)));
         assert!(lines.len() <= 24, "{}", lines.join("\n"));
         let at = |part: &str| lines.iter().position(|line| line.contains(part)).expect(part);
-        assert!(at("buffer 2 ·") < at("dash holds the publisher at") && at("dash holds") < at("buffer 0 ·"));
+        assert!(
+            at("buffer 2 ·") < at("dash blocks the publisher at") && at("dash blocks") < at("buffer 0 ·")
+        );
         assert!(
             at("buffer 0 · from camera · closed") < at("and 2 more that have ended, at most 60.0 kB behind")
         );
@@ -404,7 +406,7 @@ mod tests {
         assert!(lines.len() <= 20, "{}", lines.join("\n"));
         for part in [
             "log ",
-            "dash holds the publisher at",
+            "dash blocks the publisher at",
             "2 buffers have ended, at most 60.0 kB behind",
             "several of them",
         ] {
@@ -428,7 +430,7 @@ mod tests {
         for count in [2, 5, 300] {
             let lines = shown(&vec![BufferStage::Live; count], (80, Some(30)));
             assert!(lines.len() <= 30, "{}", lines.join("\n"));
-            assert!(lines.iter().any(|line| line.contains("holds the publisher at")));
+            assert!(lines.iter().any(|line| line.contains("blocks the publisher at")));
             assert!(lines.last().unwrap().contains("several of them"), "the legend is whole");
             let summed = lines.iter().any(|line| line.contains(" more buffers, at most 60.0 kB behind"));
             assert_eq!(summed, lines.iter().filter(|line| line.starts_with("buffer ")).count() < count);

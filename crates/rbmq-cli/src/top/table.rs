@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rbmq::{Holds, TopicStats};
+use rbmq::{BlockReason, TopicStats};
 use serde::Serialize;
 
 use super::text;
@@ -162,12 +162,12 @@ fn topic_row(line: &Line) -> Row {
     let ring = slowest.map_or(String::new(), |s| text::percent(stats.max_lag_bytes, s.ring_bytes));
     let policy = slowest.map_or_else(String::new, |s| policy(s.policy));
     let who = who(stats);
-    let absent = if stats.absent > 0 { format!("+{}", stats.absent) } else { String::new() };
+    let offline = if stats.offline > 0 { format!("+{}", stats.offline) } else { String::new() };
     let ended = if stats.publishers == 0 && stats.ended > 0 { "end" } else { "" };
     [
         name(stats),
         if ended.is_empty() { stats.publishers.to_string() } else { ended.to_owned() },
-        format!("{}{absent}", stats.subscribers),
+        format!("{}{offline}", stats.subscribers),
         text::bytes_or_dash(line.received_per_second),
         text::bytes_or_dash(line.delivered_per_second),
         bytes::show(stats.max_lag_bytes as f64),
@@ -178,19 +178,19 @@ fn topic_row(line: &Line) -> Row {
     ]
 }
 
-/// Who is behind, and what holds the publisher.
+/// The cell of the column `SLOWEST`: the slowest subscriber, or the reason why the publisher waits.
 fn who(stats: &TopicStats) -> String {
-    let reason = stats.holds.map(|holds| match holds {
-        Holds::TableFull => "the merge table is full: holds the publishers",
-        _ => "min_subscribers: holds the publisher",
+    let reason = stats.blocked_by.map(|reason| match reason {
+        BlockReason::MergeTableFull => "the full merge table blocks the publishers",
+        _ => "min_subscribers blocks the publisher",
     });
     let Some(slowest) = &stats.slowest else { return reason.unwrap_or_default().into() };
     let name = text::name(&slowest.name, usize::MAX);
-    match (slowest.holds, slowest.absent, reason) {
-        (true, true, _) => format!("{name}: away, and holds the publisher"),
-        (true, false, _) => format!("{name}: holds the publisher, {}", text::time(slowest.idle_ms)),
+    match (slowest.blocks_publisher, slowest.offline, reason) {
+        (true, true, _) => format!("{name}: offline, blocks the publisher"),
+        (true, false, _) => format!("{name}: blocks the publisher, {}", text::time(slowest.idle_ms)),
         (false, _, Some(reason)) => reason.into(),
-        (false, true, None) => format!("{name}: away"),
+        (false, true, None) => format!("{name}: offline"),
         (false, false, None) => name,
     }
 }
@@ -244,7 +244,7 @@ pub(crate) fn policy(policy: rocketbufs::Policy) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rbmq::Slowest;
+    use rbmq::SlowestSubscriber;
     use rocketbufs::Policy;
 
     use super::*;
@@ -259,20 +259,29 @@ mod tests {
 
     fn sample() -> Vec<Line> {
         let mut slow = topic("sensors/kitchen", 3_000_000, 40_000);
-        let slowest = Slowest { name: "dash".into(), holds: true, idle_ms: 3200, ..Slowest::default() };
-        slow.slowest = Some(Slowest { ring_bytes: 65536, ..slowest });
+        let slowest = SlowestSubscriber {
+            name: "dash".into(),
+            blocks_publisher: true,
+            idle_ms: 3200,
+            ..SlowestSubscriber::default()
+        };
+        slow.slowest = Some(SlowestSubscriber { ring_bytes: 65536, ..slowest });
         let mut lossy = topic("sensors/attic", 1_000_000, 12_000);
-        lossy.slowest = Some(Slowest {
+        lossy.slowest = Some(SlowestSubscriber {
             name: "log\x1b".into(),
             policy: Policy::Drop,
             ring_bytes: 65536,
-            ..Slowest::default()
+            ..SlowestSubscriber::default()
         });
         lossy.dropped_bytes = 7_000_000;
         let mut away = topic("away", 500, 500);
-        away.absent = 1;
-        away.slowest =
-            Some(Slowest { name: "attic".into(), absent: true, ring_bytes: 65536, ..Slowest::default() });
+        away.offline = 1;
+        away.slowest = Some(SlowestSubscriber {
+            name: "attic".into(),
+            offline: true,
+            ring_bytes: 65536,
+            ..SlowestSubscriber::default()
+        });
         let mut ended = topic("ended", 10, 0);
         (ended.publishers, ended.ended) = (0, 1);
         let old = [
@@ -297,8 +306,8 @@ mod tests {
     fn a_wide_table() {
         let expected = "\
 TOPIC           PUBS   SUBS     IN/S    OUT/S      LAG   RING     LOST POLICY     SLOWEST
-sensors/kitchen    1      2  1.00 MB  2.00 MB  40.0 kB   61 %      0 B block      dash: holds the publisher, 3.2 s
-away               1    2+1    250 B    500 B    500 B    0 %      0 B block      attic: away
+sensors/kitchen    1      2  1.00 MB  2.00 MB  40.0 kB   61 %      0 B block      dash: blocks the publisher, 3.2 s
+away               1    2+1    250 B    500 B    500 B    0 %      0 B block      attic: offline
 ended            end      2        -        -      0 B             0 B
 sensors/attic      1      2      0 B      0 B  12.0 kB   18 %  7.00 MB drop       log\\u{1b}";
         assert_eq!(table(&sample(), 120, 100).join("\n"), expected);
@@ -308,7 +317,7 @@ sensors/attic      1      2      0 B      0 B  12.0 kB   18 %  7.00 MB drop     
     fn a_narrow_table_gives_up_columns_and_then_is_cut() {
         let expected = "\
 TOPIC          PUBS   SUBS     IN/S    OUT/S      LAG   RING     LOST SLOWEST
-sensors/kitch…    1      2  1.00 MB  2.00 MB  40.0 kB   61 %      0 B dash: hol…
+sensors/kitch…    1      2  1.00 MB  2.00 MB  40.0 kB   61 %      0 B dash: blo…
 and 3 more        2      6    250 B    500 B  12.0 kB         7.00 MB";
         assert_eq!(table(&sample(), 80, 1).join("\n"), expected);
         for width in 0..200 {

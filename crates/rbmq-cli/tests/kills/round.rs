@@ -279,7 +279,7 @@ impl Round {
             }
             let detail = observer.topic(&topic).expect("the broker answers");
             let mut all = detail.buffers.iter().flat_map(|buffer| &buffer.subscriptions);
-            all.any(|sub| sub.client == "writer" && !sub.absent)
+            all.any(|sub| sub.client == "writer" && !sub.offline)
         });
     }
 

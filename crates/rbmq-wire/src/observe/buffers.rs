@@ -1,4 +1,4 @@
-//! Rows for observers: buffers, and what holds their publishers.
+//! Rows for observers: buffers, and why their publishers wait.
 
 use rocketbufs::Epoch;
 use rocketbufs::fields::Reader;
@@ -7,16 +7,16 @@ use serde::{Serialize, Serializer};
 use super::fields::{Row, get_bits, get_name, optional, put_bits, put_name, put_u32s, put_u64s};
 use crate::{DecodeError, Framing};
 
-/// What holds a buffer's publisher besides lagging subscribers.
+/// The reason why a buffer's publisher waits, if it is not a slow subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 #[repr(u8)]
-pub enum Holds {
-    /// The buffer has fewer subscribers than `min_subscribers`, or too few of them have the records that are kept for them.
+pub enum BlockReason {
+    /// The buffer has fewer subscribers than `min_subscribers`, or fewer of them have the retained records.
     TooFewSubscribers = 1,
     /// The table of a merged topic is full: too many runs are not consumed by every subscriber (`broker.merge_table_entries`).
-    TableFull = 2,
+    MergeTableFull = 2,
 }
 
 /// The stage of a buffer's life.
@@ -55,7 +55,7 @@ pub struct BufferStats {
     /// The stage of its life.
     pub stage: BufferStage,
     /// How long an ended buffer is still readable.
-    pub expires_ms: u64,
+    pub expires_in_ms: u64,
     /// The first position of the log in this ring.
     pub start: u64,
     /// The oldest position in the ring.
@@ -80,15 +80,15 @@ pub struct BufferStats {
     pub dropped_bytes: u64,
     /// Subscriptions.
     pub subscribers: u32,
-    /// Places of offline durable subscribers.
-    pub absent: u32,
+    /// Durable subscriptions that are offline.
+    pub offline: u32,
     /// The least number of subscribers that the publisher requires; 0: none.
     pub min_subscribers: u32,
     /// The subscribers that count for `min_subscribers`, at the ends of all chains, including offline durable ones.
     pub receivers: u32,
-    /// The first position that fewer than `min_subscribers` have, and from which the ring keeps everything for them; none without
-    /// that requirement.
-    pub kept_for_least: Option<u64>,
+    /// The first position that fewer than `min_subscribers` have. The ring retains everything from there on; none without that
+    /// requirement.
+    pub retained_from: Option<u64>,
     /// For a merged topic: the number of runs that not every subscriber has consumed.
     pub table_entries: u32,
     /// The number of runs at which the publishers of a merged topic wait (`broker.merge_table_entries`); 0 for other topics.
@@ -101,16 +101,16 @@ impl BufferStats {
         matches!(self.stage, BufferStage::Closed | BufferStage::Gone)
     }
 
-    /// What holds its publisher besides lagging subscribers, now or soon.
-    pub fn holds(&self) -> Option<Holds> {
+    /// The reason why its publisher waits, now or soon, if it is not a slow subscriber.
+    pub fn blocked_by(&self) -> Option<BlockReason> {
         let history = self.head.saturating_sub(self.retain_bytes);
-        let kept = self.kept_for_least.is_some_and(|at| at < history);
+        let retained = self.retained_from.is_some_and(|at| at < history);
         if self.has_ended() {
             None
         } else if self.max_table_entries > 0 && self.table_entries >= self.max_table_entries {
-            Some(Holds::TableFull)
+            Some(BlockReason::MergeTableFull)
         } else {
-            (kept || self.receivers < self.min_subscribers).then_some(Holds::TooFewSubscribers)
+            (retained || self.receivers < self.min_subscribers).then_some(BlockReason::TooFewSubscribers)
         }
     }
 }
@@ -123,11 +123,11 @@ fn as_text<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> Resu
     serializer.collect_str(value)
 }
 
-impl Holds {
+impl BlockReason {
     pub(super) fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let code = r.u8()?;
-        let known = [Self::TooFewSubscribers, Self::TableFull];
-        known.into_iter().find(|known| *known as u8 == code).ok_or(DecodeError::value("reason to hold", code))
+        let known = [Self::TooFewSubscribers, Self::MergeTableFull];
+        known.into_iter().find(|known| *known as u8 == code).ok_or(DecodeError::value("reason to wait", code))
     }
 }
 
@@ -147,19 +147,19 @@ impl Row for BufferStats {
         b.extend_from_slice(&self.epoch.to_le_bytes());
         put_name(b, &self.publisher);
         put_name(b, &self.address);
-        put_bits(b, [self.connected, self.kept_for_least.is_some()]);
+        put_bits(b, [self.connected, self.retained_from.is_some()]);
         b.extend_from_slice(&[self.framing.code(), self.stage as u8]);
-        put_u64s(b, [self.expires_ms, self.start, self.tail, self.boundary, self.head, self.horizon]);
+        put_u64s(b, [self.expires_in_ms, self.start, self.tail, self.boundary, self.head, self.horizon]);
         put_u64s(b, [self.capacity_bytes, self.retain_bytes, self.max_delivery_bytes]);
         put_u64s(b, [self.received_bytes, self.delivered_bytes, self.dropped_bytes]);
-        put_u32s(b, [self.subscribers, self.absent, self.min_subscribers, self.receivers]);
-        self.kept_for_least.iter().for_each(|at| put_u64s(b, [*at]));
+        put_u32s(b, [self.subscribers, self.offline, self.min_subscribers, self.receivers]);
+        self.retained_from.iter().for_each(|at| put_u64s(b, [*at]));
         put_u32s(b, [self.table_entries, self.max_table_entries]);
     }
 
     fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (bid, epoch, publisher, address) = (r.u32()?, r.u128()?, get_name(r)?, get_name(r)?);
-        let [connected, kept_for_least] = get_bits(r)?;
+        let [connected, retained_from] = get_bits(r)?;
         Ok(Self {
             bid,
             epoch,
@@ -168,7 +168,7 @@ impl Row for BufferStats {
             connected,
             framing: Framing::from_code(r.u8()?)?,
             stage: BufferStage::get(r)?,
-            expires_ms: r.u64()?,
+            expires_in_ms: r.u64()?,
             start: r.u64()?,
             tail: r.u64()?,
             boundary: r.u64()?,
@@ -181,10 +181,10 @@ impl Row for BufferStats {
             delivered_bytes: r.u64()?,
             dropped_bytes: r.u64()?,
             subscribers: r.u32()?,
-            absent: r.u32()?,
+            offline: r.u32()?,
             min_subscribers: r.u32()?,
             receivers: r.u32()?,
-            kept_for_least: optional(kept_for_least, || Ok(r.u64()?))?,
+            retained_from: optional(retained_from, || Ok(r.u64()?))?,
             table_entries: r.u32()?,
             max_table_entries: r.u32()?,
         })

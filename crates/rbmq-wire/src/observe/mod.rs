@@ -17,9 +17,9 @@ mod rows;
 
 use rocketbufs::fields::{FieldError, Reader};
 
-pub use buffers::{BufferStage, BufferStats, Holds};
+pub use buffers::{BlockReason, BufferStage, BufferStats};
 use fields::{Row, get_name, put_name};
-pub use rows::{BrokerSummary, Place, Slowest, SubscriptionStats, TopicStats};
+pub use rows::{BrokerSummary, SlowestSubscriber, SubscriptionSortKey, SubscriptionStats, TopicStats};
 
 use super::{Control, DecodeError, TopicFilter, TopicName};
 
@@ -56,8 +56,8 @@ pub enum Observe {
         request: u32,
         /// The broker's id of the buffer.
         bid: u32,
-        /// Only subscriptions behind this place.
-        after: Option<Place>,
+        /// Only subscriptions behind this key.
+        after: Option<SubscriptionSortKey>,
     },
     /// Broker → observer.
     Summary {
@@ -91,7 +91,7 @@ pub enum Observe {
         /// The slowest first.
         rows: Vec<SubscriptionStats>,
         /// The position of the next page; none: this is the last page.
-        next: Option<Place>,
+        next: Option<SubscriptionSortKey>,
     },
 }
 
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_full_page_is_a_message_and_the_largest_row_fits_one() {
         let name = "n".repeat(255);
-        let slowest = Slowest { name: name.clone(), ..Slowest::default() };
+        let slowest = SlowestSubscriber { name: name.clone(), ..SlowestSubscriber::default() };
         let mut topic = TopicStats::new(name.parse().unwrap());
         (topic.boundary, topic.slowest) = (Some(1), Some(slowest));
         let mut page = Page::new(usize::MAX);
@@ -310,11 +310,17 @@ mod tests {
         assert!(message.encode().len() <= Control::MAX_BYTES);
 
         let (client, address) = (name.clone(), name.clone());
-        let row = SubscriptionStats { client, address, name, holds: Some(1), ..SubscriptionStats::default() };
+        let row = SubscriptionStats {
+            client,
+            address,
+            name,
+            retains_from: Some(1),
+            ..SubscriptionStats::default()
+        };
         let mut page = Page::new(usize::MAX);
         while page.add(row.clone()) {}
         assert!(page.rows.len() > 10);
-        let next = Some(row.place());
+        let next = Some(row.sort_key());
         let message = Observe::SubscriptionsPage { request: 0, rows: page.rows, next };
         assert!(message.encode().len() <= Control::MAX_BYTES);
 
@@ -322,7 +328,7 @@ mod tests {
         let mut page = Page::new(Control::SMALL_BYTES);
         assert!(page.add(row.clone()));
         while page.add(row.clone()) {}
-        let message = Observe::SubscriptionsPage { request: 0, rows: page.rows, next: Some(row.place()) };
+        let message = Observe::SubscriptionsPage { request: 0, rows: page.rows, next: Some(row.sort_key()) };
         assert!(message.encode().len() <= Control::SMALL_BYTES);
     }
 

@@ -4,7 +4,7 @@ use rocketbufs::Policy;
 use rocketbufs::fields::Reader;
 use serde::Serialize;
 
-use super::buffers::Holds;
+use super::buffers::BlockReason;
 use super::fields::{Row, get_bits, get_name, get_policy, optional, put_bits, put_name, put_u32s, put_u64s};
 use crate::{DecodeError, TopicName};
 
@@ -48,10 +48,10 @@ pub struct TopicStats {
     pub ended: u32,
     /// Subscriptions of all its buffers.
     pub subscribers: u32,
-    /// Places of offline durable subscribers.
-    pub absent: u32,
-    /// Alternative upstream brokers for its buffers.
-    pub spare_ways: u32,
+    /// Durable subscriptions that are offline.
+    pub offline: u32,
+    /// Alternate paths of its buffers, through other upstream brokers.
+    pub alternate_paths: u32,
     /// Bytes of its rings.
     pub ring_bytes: u64,
     /// End of the last complete delivery, if the topic has exactly one buffer.
@@ -67,9 +67,9 @@ pub struct TopicStats {
     /// The lag of its slowest subscriber in bytes.
     pub max_lag_bytes: u64,
     /// The subscriber with the largest lag, if any lags.
-    pub slowest: Option<Slowest>,
-    /// What holds its publishers besides lagging subscribers.
-    pub holds: Option<Holds>,
+    pub slowest: Option<SlowestSubscriber>,
+    /// The reason why its publishers wait, if it is not a slow subscriber.
+    pub blocked_by: Option<BlockReason>,
 }
 
 impl TopicStats {
@@ -80,8 +80,8 @@ impl TopicStats {
             publishers: 0,
             ended: 0,
             subscribers: 0,
-            absent: 0,
-            spare_ways: 0,
+            offline: 0,
+            alternate_paths: 0,
             ring_bytes: 0,
             boundary: None,
             head_bytes: 0,
@@ -90,29 +90,29 @@ impl TopicStats {
             dropped_bytes: 0,
             max_lag_bytes: 0,
             slowest: None,
-            holds: None,
+            blocked_by: None,
         }
     }
 }
 
 /// The subscriber of a topic with the largest lag.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Slowest {
+pub struct SlowestSubscriber {
     /// Its name, or its address if it has no name.
     pub name: String,
     /// Its policy.
     pub policy: Policy,
-    /// Whether it is offline and its place is kept.
-    pub absent: bool,
-    /// Whether it holds the buffer's writer, now or soon.
-    pub holds: bool,
+    /// Whether it is offline. Its position is kept.
+    pub offline: bool,
+    /// Whether it blocks the publisher, now or soon.
+    pub blocks_publisher: bool,
     /// How long it has consumed nothing.
     pub idle_ms: u64,
     /// The size of the ring in which it lags.
     pub ring_bytes: u64,
 }
 
-/// A subscription of a buffer, or the place of an offline durable one.
+/// A subscription of a buffer, connected or offline.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct SubscriptionStats {
     /// Its connection at the broker; 0 if it is offline.
@@ -127,8 +127,8 @@ pub struct SubscriptionStats {
     pub name: String,
     /// Its policy.
     pub policy: Policy,
-    /// Whether it is offline. Its place is kept for another `left_ms`.
-    pub absent: bool,
+    /// Whether it is offline. Its position is kept for another `expires_in_ms`.
+    pub offline: bool,
     /// Its first position.
     pub start: u64,
     /// Everything below was given to the transport.
@@ -137,14 +137,14 @@ pub struct SubscriptionStats {
     pub landed: u64,
     /// Its application has consumed everything below.
     pub consumed: u64,
-    /// The position from which it holds the ring; none if it holds nothing.
-    pub holds: Option<u64>,
+    /// The ring retains everything from this position on for it; none if the ring retains nothing for it.
+    pub retains_from: Option<u64>,
     /// Bytes that it lost by its policy.
     pub dropped_bytes: u64,
     /// How long it has consumed nothing.
     pub idle_ms: u64,
-    /// How long the place of an offline subscription is still kept.
-    pub left_ms: u64,
+    /// How long the position of an offline subscription is still kept.
+    pub expires_in_ms: u64,
 }
 
 impl SubscriptionStats {
@@ -158,16 +158,16 @@ impl SubscriptionStats {
         [&self.client, &self.name, &self.address].into_iter().find(|text| !text.is_empty()).map_or("", |t| t)
     }
 
-    /// Its place in a list, the slowest first.
-    pub fn place(&self) -> Place {
-        Place { landed: self.landed, conn: self.conn, wire: self.wire, name: self.name.clone() }
+    /// Its key in a list, in which the slowest is first.
+    pub fn sort_key(&self) -> SubscriptionSortKey {
+        SubscriptionSortKey { landed: self.landed, conn: self.conn, wire: self.wire, name: self.name.clone() }
     }
 }
 
-/// The end of a page of subscriptions. Subscriptions are sorted by what landed: one that advances meanwhile may be listed twice,
-/// and is never left out.
+/// The key by which a list of subscriptions is sorted, and which the request for the next page repeats. The slowest subscription
+/// is first. A subscription that advances between two pages may be listed twice, and is never left out.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Place {
+pub struct SubscriptionSortKey {
     /// The landed position.
     pub landed: u64,
     /// The connection.
@@ -208,13 +208,13 @@ impl Row for BrokerSummary {
 impl Row for TopicStats {
     fn put(&self, b: &mut Vec<u8>) {
         put_name(b, self.topic.as_str());
-        put_u32s(b, [self.publishers, self.ended, self.subscribers, self.absent, self.spare_ways]);
+        put_u32s(b, [self.publishers, self.ended, self.subscribers, self.offline, self.alternate_paths]);
         put_u64s(b, [self.ring_bytes, self.head_bytes, self.received_bytes]);
         put_u64s(b, [self.delivered_bytes, self.dropped_bytes, self.max_lag_bytes]);
-        put_bits(b, [self.boundary.is_some(), self.slowest.is_some(), self.holds.is_some()]);
+        put_bits(b, [self.boundary.is_some(), self.slowest.is_some(), self.blocked_by.is_some()]);
         self.boundary.iter().for_each(|boundary| put_u64s(b, [*boundary]));
         self.slowest.iter().for_each(|slowest| slowest.put(b));
-        self.holds.iter().for_each(|holds| b.push(*holds as u8));
+        self.blocked_by.iter().for_each(|reason| b.push(*reason as u8));
     }
 
     fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -222,34 +222,34 @@ impl Row for TopicStats {
         topic.publishers = r.u32()?;
         topic.ended = r.u32()?;
         topic.subscribers = r.u32()?;
-        topic.absent = r.u32()?;
-        topic.spare_ways = r.u32()?;
+        topic.offline = r.u32()?;
+        topic.alternate_paths = r.u32()?;
         topic.ring_bytes = r.u64()?;
         topic.head_bytes = r.u64()?;
         topic.received_bytes = r.u64()?;
         topic.delivered_bytes = r.u64()?;
         topic.dropped_bytes = r.u64()?;
         topic.max_lag_bytes = r.u64()?;
-        let [boundary, slowest, holds] = get_bits(r)?;
+        let [boundary, slowest, blocked_by] = get_bits(r)?;
         topic.boundary = optional(boundary, || Ok(r.u64()?))?;
-        topic.slowest = optional(slowest, || Slowest::get(r))?;
-        topic.holds = optional(holds, || Holds::get(r))?;
+        topic.slowest = optional(slowest, || SlowestSubscriber::get(r))?;
+        topic.blocked_by = optional(blocked_by, || BlockReason::get(r))?;
         Ok(topic)
     }
 }
 
-impl Row for Slowest {
+impl Row for SlowestSubscriber {
     fn put(&self, b: &mut Vec<u8>) {
         put_name(b, &self.name);
         b.push(self.policy as u8);
-        put_bits(b, [self.absent, self.holds]);
+        put_bits(b, [self.offline, self.blocks_publisher]);
         put_u64s(b, [self.idle_ms, self.ring_bytes]);
     }
 
     fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (name, policy) = (get_name(r)?, get_policy(r)?);
-        let [absent, holds] = get_bits(r)?;
-        Ok(Self { name, policy, absent, holds, idle_ms: r.u64()?, ring_bytes: r.u64()? })
+        let [offline, blocks_publisher] = get_bits(r)?;
+        Ok(Self { name, policy, offline, blocks_publisher, idle_ms: r.u64()?, ring_bytes: r.u64()? })
     }
 }
 
@@ -259,17 +259,17 @@ impl Row for SubscriptionStats {
         put_u32s(b, [self.wire]);
         [&self.client, &self.address, &self.name].into_iter().for_each(|text| put_name(b, text));
         b.push(self.policy as u8);
-        put_bits(b, [self.absent, self.holds.is_some()]);
+        put_bits(b, [self.offline, self.retains_from.is_some()]);
         put_u64s(b, [self.start, self.sent, self.landed, self.consumed]);
-        self.holds.iter().for_each(|holds| put_u64s(b, [*holds]));
-        put_u64s(b, [self.dropped_bytes, self.idle_ms, self.left_ms]);
+        self.retains_from.iter().for_each(|at| put_u64s(b, [*at]));
+        put_u64s(b, [self.dropped_bytes, self.idle_ms, self.expires_in_ms]);
     }
 
     fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (conn, wire) = (r.u64()?, r.u32()?);
         let (client, address, name) = (get_name(r)?, get_name(r)?, get_name(r)?);
         let policy = get_policy(r)?;
-        let [absent, holds] = get_bits(r)?;
+        let [offline, retains_from] = get_bits(r)?;
         Ok(Self {
             conn,
             wire,
@@ -277,20 +277,20 @@ impl Row for SubscriptionStats {
             address,
             name,
             policy,
-            absent,
+            offline,
             start: r.u64()?,
             sent: r.u64()?,
             landed: r.u64()?,
             consumed: r.u64()?,
-            holds: optional(holds, || Ok(r.u64()?))?,
+            retains_from: optional(retains_from, || Ok(r.u64()?))?,
             dropped_bytes: r.u64()?,
             idle_ms: r.u64()?,
-            left_ms: r.u64()?,
+            expires_in_ms: r.u64()?,
         })
     }
 }
 
-impl Row for Place {
+impl Row for SubscriptionSortKey {
     fn put(&self, b: &mut Vec<u8>) {
         put_u64s(b, [self.landed, self.conn]);
         put_u32s(b, [self.wire]);

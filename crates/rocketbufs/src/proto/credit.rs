@@ -12,7 +12,7 @@
 //! receivers have reported. So they are true through any chain, and one CREDIT costs the same at any length.
 
 use super::coverage::Coverage;
-use crate::types::{ConfirmLevel, Position};
+use crate::types::{Position, ProgressLevel};
 
 /// The receivers that a subscription speaks for, as its sender knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,7 +55,7 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// Returns the confirmed positions, by [`ConfirmLevel`].
+    /// Returns the confirmed positions, by [`ProgressLevel`].
     pub fn levels(&self) -> [Position; 3] {
         [self.landed, self.delivered, self.consumed]
     }
@@ -100,8 +100,8 @@ impl Asked {
     }
 }
 
-/// The positions asked for, by [`ConfirmLevel`].
-pub type AskedLevels = [Asked; ConfirmLevel::ALL.len()];
+/// The positions asked for, by [`ProgressLevel`].
+pub type AskedLevels = [Asked; ProgressLevel::ALL.len()];
 
 /// Why a CREDIT is invalid, which is the fault of its receiver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

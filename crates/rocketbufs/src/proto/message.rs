@@ -45,6 +45,7 @@ pub struct Hello {
 
 /// Where a subscription begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Start {
     /// At the end of the last complete delivery.
     #[default]
@@ -240,7 +241,7 @@ pub enum Message {
     Ask {
         /// The subscription.
         wire: WireId,
-        /// The wanted positions, by [`ConfirmLevel`](crate::ConfirmLevel); 0: none.
+        /// The wanted positions, by [`ProgressLevel`](crate::ProgressLevel); 0: none.
         wanted: [Position; 3],
     },
     /// Receiver to sender: return the unused grant.

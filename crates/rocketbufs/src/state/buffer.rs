@@ -462,9 +462,9 @@ impl Buffer {
         Traffic { received_bytes: received, delivered_bytes, dropped_bytes }
     }
 
-    /// Returns the least number of receivers of the upstream subscription, and the first position that they
+    /// Returns the minimum number of receivers of the upstream subscription, and the first position that they
     /// do not have.
-    pub(crate) fn least(&self) -> (u32, Option<Position>) {
+    pub(crate) fn min_receivers(&self) -> (u32, Option<Position>) {
         let Some(source) = self.upstream().filter(|source| source.min_receivers.is_any()) else {
             return (0, None);
         };

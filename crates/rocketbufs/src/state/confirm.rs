@@ -16,11 +16,11 @@ use crate::lock::lock;
 use crate::planted;
 use crate::proto::{AskedLevels, Coverage};
 use crate::state::{Buffer, Command};
-use crate::types::{Bid, ConfirmLevel, Position};
+use crate::types::{Bid, Position, ProgressLevel};
 
 /// How far a buffer is confirmed by everyone that counts now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Confirmed {
+pub struct ConfirmedPositions {
     /// Everything below is in the memory of every subscriber; without subscribers, everything written.
     pub landed: Position,
     /// Everything below is in the memory of every last receiver of a chain.
@@ -34,9 +34,9 @@ pub struct Confirmed {
     pub subscriptions: usize,
 }
 
-impl Confirmed {
+impl ConfirmedPositions {
     /// Returns the position of a level.
-    pub fn at(&self, level: ConfirmLevel) -> Position {
+    pub fn at(&self, level: ProgressLevel) -> Position {
         [self.landed, self.delivered, self.consumed][level as usize]
     }
 }
@@ -73,7 +73,7 @@ pub(crate) struct Waits {
 #[derive(Default)]
 struct WaitList {
     /// Waiting calls by level. Each is a thread.
-    calls: [BTreeMap<Position, usize>; ConfirmLevel::ALL.len()],
+    calls: [BTreeMap<Position, usize>; ProgressLevel::ALL.len()],
     asked: AskedLevels,
 }
 
@@ -87,12 +87,12 @@ impl Waits {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    fn begin(&self, level: ConfirmLevel, position: Position) {
+    fn begin(&self, level: ProgressLevel, position: Position) {
         *lock(&self.list).calls[level as usize].entry(position).or_default() += 1;
         self.any.store(true, Ordering::Relaxed);
     }
 
-    fn end(&self, level: ConfirmLevel, position: Position) {
+    fn end(&self, level: ProgressLevel, position: Position) {
         let calls = &mut lock(&self.list).calls[level as usize];
         if let Some(count) = calls.get_mut(&position) {
             *count -= 1;
@@ -141,7 +141,7 @@ impl Contexts {
 
 impl Buffer {
     /// Returns how far the buffer is confirmed by everyone that counts now.
-    pub(crate) fn confirmed(&self) -> Confirmed {
+    pub(crate) fn confirmed(&self) -> ConfirmedPositions {
         let head = self.log().map_or(0, |log| log.ring.head());
         let (mut levels, mut subscriptions) = ([head; 3], 0);
         let coverage = self.each_place(|place| {
@@ -154,26 +154,26 @@ impl Buffer {
         let landed = levels[0];
         let delivered = if planted::is(planted::DELIVERED_EARLY) { landed } else { levels[1].min(landed) };
         let consumed = levels[2].min(delivered);
-        let confirmed = Confirmed { landed, delivered, consumed, coverage, subscriptions };
+        let confirmed = ConfirmedPositions { landed, delivered, consumed, coverage, subscriptions };
         self.upstream().map_or(confirmed, |source| source.min_receivers.settle(confirmed))
     }
 
     /// Registers positions that an upstream sender or the application wants to learn of at once. Subscribers
     /// that have been sent this far are asked.
     pub(crate) fn want(&self, wanted: [Position; 3]) {
-        let Confirmed { landed, delivered, consumed, .. } = self.confirmed();
+        let ConfirmedPositions { landed, delivered, consumed, .. } = self.confirmed();
         self.waits.ask(wanted, [landed, delivered, consumed]);
         self.notify();
     }
 
     /// Returns the smallest waited-for positions beyond those that a subscriber has confirmed, and the level
     /// at which a writer without room waits for everything.
-    pub(crate) fn wanted(&self, known: [Position; 3]) -> ([Option<Position>; 3], Option<ConfirmLevel>) {
+    pub(crate) fn wanted(&self, known: [Position; 3]) -> ([Option<Position>; 3], Option<ProgressLevel>) {
         let writer_waits = self.log().is_some_and(|log| log.ring.writer_waits());
         let all = writer_waits.then_some(if self.keep_until_delivered {
-            ConfirmLevel::Delivered
+            ProgressLevel::Delivered
         } else {
-            ConfirmLevel::Landed
+            ProgressLevel::Landed
         });
         let looked_at = self.looked_at.load(Ordering::Relaxed);
         let look = |n: usize| (looked_at > known[n]).then_some(looked_at);
@@ -255,7 +255,7 @@ impl Buffer {
     /// Waits until `done`, which a position at a level brings about. Returns false on time-out.
     pub(crate) fn wait_until(
         &self,
-        (level, position): (ConfirmLevel, Position),
+        (level, position): (ProgressLevel, Position),
         timeout: Duration,
         done: impl Fn(&Self) -> bool,
     ) -> bool {

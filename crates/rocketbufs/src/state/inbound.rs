@@ -412,7 +412,7 @@ impl InboundShared {
             // same message.
             buffer.want([0, delivered, consumed]);
         } else if let (ConfirmMode::Relayed, Some(rin)) = (self.options.confirm, self.rin.upgrade()) {
-            rin.tell_of(self, InEvent::Asked { bid: self.bid, delivered, consumed });
+            rin.tell_of(self, InEvent::ConfirmRequested { bid: self.bid, delivered, consumed });
         }
     }
 

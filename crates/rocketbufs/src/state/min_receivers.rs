@@ -9,7 +9,7 @@
 use std::sync::Mutex;
 
 use crate::lock::lock;
-use crate::state::Confirmed;
+use crate::state::ConfirmedPositions;
 use crate::types::Position;
 
 /// The least number of receivers of a subscription, see [the module](self).
@@ -36,7 +36,7 @@ impl MinReceivers {
     }
 
     /// Limits the confirmed positions of a log to what may be reported.
-    pub(crate) fn settle(&self, mut confirmed: Confirmed) -> Confirmed {
+    pub(crate) fn settle(&self, mut confirmed: ConfirmedPositions) -> ConfirmedPositions {
         if !self.is_any() {
             return confirmed;
         }

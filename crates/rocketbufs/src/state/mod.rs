@@ -34,7 +34,7 @@ pub(crate) use budget::{Calls, Member, Membership, Need, Share, page_bytes};
 pub use buffer::Traffic;
 pub(crate) use buffer::{Buffer, DurableCursor, Known, Leaving, Log, SubscriptionStatus, held_at};
 pub(crate) use command::{Command, Parked, Role};
-pub use confirm::{Confirmed, SubscriberProgress};
+pub use confirm::{ConfirmedPositions, SubscriberProgress};
 pub(crate) use confirm::{Contexts, Waits, tell_subscriber_progress};
 pub(crate) use conn::{ConnShared, ConnState, Phase};
 pub(crate) use context::{ContextInner, Entropy};

@@ -171,7 +171,7 @@ impl<T: Transport> Reactor<T> {
             }
             rin.tell_of(inbound, InEvent::Subscribed { bid: inbound.bid, epoch, start });
             if subscribed.placeless {
-                rin.tell_of(inbound, InEvent::NoPlace { bid: inbound.bid });
+                rin.tell_of(inbound, InEvent::NotDurable { bid: inbound.bid });
             }
             self.let_look(inbound);
         }
@@ -277,7 +277,7 @@ impl<T: Transport> Reactor<T> {
         // The state is not locked while the application is notified.
         let left = lock(&inbound.state).done;
         if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
-            rin.tell_of(inbound, InEvent::NoPlace { bid: inbound.bid });
+            rin.tell_of(inbound, InEvent::NotDurable { bid: inbound.bid });
         }
         let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.moves);
         if moves && !inbound.is_spliced() {

@@ -68,7 +68,7 @@ impl<T: Transport> Reactor<T> {
                     out.kept.expired(gone);
                     buffer.on_progress();
                     buffer.report_landed_contexts();
-                    out.tell(OutEvent::PlaceOver { bid: buffer.bid });
+                    out.tell(OutEvent::DurableExpired { bid: buffer.bid });
                     out.reap(&buffer);
                 }
             }

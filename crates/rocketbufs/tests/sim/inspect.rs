@@ -1,8 +1,8 @@
 //! Invariants that hold at every moment, seen from outside: rings, positions, confirmations, memory.
 
-use rocketbufs::coverage::Coverage;
+use rocketbufs::Coverage;
 use rocketbufs::inspect::{BufferInfo, SubscriberInfo};
-use rocketbufs::{Confirmed, Policy, ROut};
+use rocketbufs::{ConfirmedPositions, Policy, ROut};
 
 use rocketnet::sim::Mode;
 
@@ -72,7 +72,7 @@ impl World<'_> {
         self.env.check("consumed, landed, sent, head", ordered && (ahead || sub.sent <= info.head), told);
         // After a hole the horizon may lie further ahead of a hold than the capacity.
         let holes = node > 0 && self.env.excuses[node][buffer].lost;
-        if let Some(at) = sub.holds
+        if let Some(at) = sub.retains_from
             && self.plan.buffers[buffer].flow_control
             && !holes
         {
@@ -187,13 +187,8 @@ impl World<'_> {
         let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
         let mut found = Vec::new();
         for (buffer, source) in publisher.sources.iter().enumerate() {
-            let Some(confirmed) = publisher.out.buffer(source.plan.bid).map(|buffer| buffer.confirmed())
-            else {
-                continue;
-            };
-            let Some(info) = publisher.out.buffer(source.plan.bid).and_then(|buffer| buffer.info()) else {
-                continue;
-            };
+            let Some(handle) = publisher.out.buffer(source.plan.bid) else { continue };
+            let (confirmed, Some(info)) = (handle.confirmed(), handle.info()) else { continue };
             let nodes = self.plan.nodes.iter();
             let ends = nodes.filter(|node| node.kind == Kind::Subscriber && node.has(buffer)).count();
             let Coverage { covered_from, parts, .. } = confirmed.coverage;
@@ -230,10 +225,8 @@ impl World<'_> {
         let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
         let mut found = Vec::new();
         for (buffer, source) in publisher.sources.iter().enumerate() {
-            let Some(confirmed) = publisher.out.buffer(source.plan.bid).map(|buffer| buffer.confirmed())
-            else {
-                continue;
-            };
+            let Some(handle) = publisher.out.buffer(source.plan.bid) else { continue };
+            let confirmed = handle.confirmed();
             if !self.plan.buffers[buffer].flow_control {
                 // What is overwritten in a receiver's own memory had been delivered.
                 continue;
@@ -249,7 +242,7 @@ impl World<'_> {
             found.push((source.plan.bid, confirmed, ends));
         }
         for (bid, confirmed, ends) in found {
-            let Confirmed { coverage, delivered, .. } = confirmed;
+            let ConfirmedPositions { coverage, delivered, .. } = confirmed;
             let all = coverage.parts.iter().map(|part| part.covered_from).chain([coverage.covered_from]);
             let has = |since: u64, end: u64| end <= since || end > delivered;
             let most = |since: u64| ends.iter().filter(|end| has(since, **end)).count();

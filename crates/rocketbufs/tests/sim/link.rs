@@ -63,7 +63,7 @@ impl Dialer {
 /// The end of edges that is connected to.
 pub struct Acceptor {
     listener: Listener,
-    bound: Option<Receiver<Result<String, rocketbufs::ListenError>>>,
+    bound: Option<Receiver<Result<String, rocketbufs::error::ListenError>>>,
     /// Those that are up, and the edge.
     pub conns: Vec<(Conn, usize)>,
 }

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use rocketbufs::error::DeliverError;
 use rocketbufs::{
-    BufferOptions, ConfirmLevel, Context, DeliverError, OutSegment, OutWriter, Position, ROut, SegmentError,
+    BufferOptions, Context, OutSegment, OutWriter, Position, ProgressLevel, ROut, SegmentError,
 };
 
 use super::oracle::{Env, Log, fill};
@@ -277,7 +278,7 @@ impl Source {
     /// Remembers what is confirmed now.
     pub fn see(&mut self, out: &ROut) {
         let Some(confirmed) = out.buffer(self.plan.bid).map(|buffer| buffer.confirmed()) else { return };
-        for (reached, level) in self.reached.iter_mut().zip(ConfirmLevel::ALL) {
+        for (reached, level) in self.reached.iter_mut().zip(ProgressLevel::ALL) {
             *reached = confirmed.at(level).max(*reached);
         }
     }
@@ -286,7 +287,7 @@ impl Source {
     fn ask(&mut self, out: &ROut, end: Position) {
         if self.asking.percent(self.plan.asks) {
             self.see(out);
-            let level = self.asking.one_of(&ConfirmLevel::ALL);
+            let level = self.asking.one_of(&ProgressLevel::ALL);
             out.buffer(self.plan.bid).into_iter().for_each(|buffer| buffer.request_confirm(level, end));
             let asked = &mut self.asked[level as usize];
             *asked = end.max(*asked);

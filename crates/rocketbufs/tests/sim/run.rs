@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
-use rocketbufs::ConfirmLevel;
+use rocketbufs::ProgressLevel;
 use rocketbufs::worker::Reactor;
 
 use super::oracle::{Stats, Violation};
@@ -145,7 +145,7 @@ impl World<'_> {
             if waits_for_kept(publisher, source) || self.waits_for_ended(bid as usize - 1) {
                 continue;
             }
-            let short = ConfirmLevel::ALL
+            let short = ProgressLevel::ALL
                 .into_iter()
                 .find(|level| source.reached[*level as usize] < asked[*level as usize]);
             if let Some(level) = short {

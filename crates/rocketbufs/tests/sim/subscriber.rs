@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rocketbufs::error::RefusedError;
 use rocketbufs::proto::RefuseCode;
 use rocketbufs::{
-    BlockTimeout, Budget, BufSeg, Conn, Epoch, InEvent, InView, Policy, Position, RIn, RefusedError, Start,
+    BlockTimeout, Budget, BufSeg, Conn, Epoch, InEvent, InView, Policy, Position, RIn, Start,
     SubscribeOptions,
 };
 

@@ -63,6 +63,7 @@ fn subscribe_fields(s: &Subscribe) -> Value {
         Start::Position(epoch, position) => {
             json!({"epoch": epoch.to_string(), "position": position.to_string()})
         }
+        other => panic!("no test vector format for {other:?}"),
     };
     json!({
         "type": "SUBSCRIBE", "wire": s.wire, "bid": s.bid, "capacity": s.capacity.to_string(),

@@ -17,7 +17,7 @@ use rocketring::Ring;
 use super::on_demand::OnDemandCredit;
 use crate::planted;
 use crate::proto::credit::{Asked, AskedLevels, Credit, CreditError, PeerCoverage};
-use crate::types::{ConfirmLevel, Nanos, Policy, Position};
+use crate::types::{Nanos, Policy, Position, ProgressLevel};
 
 /// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl SendCursor {
     }
 
     /// Resumes a subscription with the positions below its start that are known to be confirmed, by
-    /// [`ConfirmLevel`].
+    /// [`ProgressLevel`].
     pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], tally: PeerCoverage) {
         self.landed = self.landed.min(landed);
         self.map_floor = self.map_floor.min(landed);
@@ -207,7 +207,7 @@ impl SendCursor {
         self.consumed
     }
 
-    /// Returns the confirmed positions, by [`ConfirmLevel`].
+    /// Returns the confirmed positions, by [`ProgressLevel`].
     pub fn levels(&self) -> [Position; 3] {
         [self.landed, self.delivered, self.consumed]
     }
@@ -463,9 +463,13 @@ impl SendCursor {
     }
 
     /// Returns the positions to ask the receiver to confirm, if any call waits. `wanted`: the smallest
-    /// waited-for position beyond what is confirmed, at each [`ConfirmLevel`]. `all`: a call waits for
+    /// waited-for position beyond what is confirmed, at each [`ProgressLevel`]. `all`: a call waits for
     /// everything that was sent, at that level. A position that was asked for is not asked for again.
-    pub fn ask(&mut self, wanted: [Option<Position>; 3], all: Option<ConfirmLevel>) -> Option<[Position; 3]> {
+    pub fn ask(
+        &mut self,
+        wanted: [Option<Position>; 3],
+        all: Option<ProgressLevel>,
+    ) -> Option<[Position; 3]> {
         let (levels, sent) = (self.levels(), self.sent);
         let also = all.and(self.level_of_room());
         let mut ask = [0; 3];

@@ -20,7 +20,7 @@ mod retention;
 use rocketring::Ring;
 
 use super::credit::{Credit, CreditError};
-use crate::types::{ConfirmLevel, Nanos, Policy, Position};
+use crate::types::{Nanos, Policy, Position, ProgressLevel};
 
 pub use cursor::{End, SendConfig, SendCursor, Step};
 use follow::FollowState;
@@ -206,12 +206,12 @@ impl PeerSubscription {
     /// and for more credit.
     pub fn questions(
         &mut self,
-        (wanted, all): ([Option<Position>; 3], Option<ConfirmLevel>),
+        (wanted, all): ([Option<Position>; 3], Option<ProgressLevel>),
         log: Option<&Ring>,
     ) -> [Option<[Position; 3]>; 2] {
         // A buffer's end is reported, and the call that destroyed the buffer waits until all receivers have
         // it.
-        let all = all.or(self.cursor.ended().then_some(ConfirmLevel::Landed));
+        let all = all.or(self.cursor.ended().then_some(ProgressLevel::Landed));
         let confirm = self.cursor.ask(wanted, all);
         let more = log.and_then(|log| self.cursor.ask_for_more(log));
         [confirm, more.map(|to| [to, 0, 0])]

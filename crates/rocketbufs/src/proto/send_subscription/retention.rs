@@ -18,7 +18,7 @@
 use rocketring::Ring;
 
 use super::cursor::SendCursor;
-use crate::types::{ConfirmLevel, Policy, Position};
+use crate::types::{Policy, Position, ProgressLevel};
 
 impl SendCursor {
     /// Returns the position that this subscription holds in the log, if it holds one.
@@ -49,9 +49,9 @@ impl SendCursor {
     /// although all sent data has landed. The receiver's need depends on readers that map the ring
     /// downstream. Each hop may defer up to a quarter of its window of credit, so ask for `consumed` too:
     /// once every reader has released everything and reported so, each reported need is exact.
-    pub(super) fn level_of_room(&self) -> Option<ConfirmLevel> {
+    pub(super) fn level_of_room(&self) -> Option<ProgressLevel> {
         (self.config.maps.is_some() && self.map_floor < self.landed && !self.ended)
-            .then_some(ConfirmLevel::Consumed)
+            .then_some(ProgressLevel::Consumed)
     }
 
     /// Returns the position below which the receiver has its own copy, or needs nothing.

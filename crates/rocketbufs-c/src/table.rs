@@ -1,0 +1,472 @@
+//! Handles: numbers that look like pointers, and the tables that they are looked up in.
+//!
+//! ```text
+//!   handle   63      56 55        32 31                0
+//!           │  kind    │ generation │ slot             │     never dereferenced
+//!                 └────────┬────────┘    │
+//!                       the tag          ▼
+//!   table of the kind     slot:  tag (0: free) │ uses │ object
+//! ```
+//!
+//! C programs pass NULL, handles of another kind, and handles that were freed. A pointer to the object would be read before
+//! any of these can be noticed. A slot of a table is never unmapped, so its tag can always be compared with the tag of the
+//! handle: one comparison finds every wrong handle. A generation repeats after 2^24 uses of a slot.
+//!
+//! Two ways lead to an object. A *shared* object counts its users (two atomic operations for each call); a free that
+//! coincides with a call takes effect when the call returns. An *exclusive* object belongs to one thread at a time, and a
+//! call only marks it as used (two plain stores), which also finds most calls that overlap by mistake.
+
+use std::cell::{RefCell, UnsafeCell};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::LocalKey;
+
+use crate::status::{Failure, rb_status};
+
+/// The slots of the first chunk; every further chunk has twice as many as the one before it.
+const FIRST_CHUNK: u32 = 64;
+/// Enough chunks for 2^30 slots.
+const CHUNKS: usize = 24;
+const TAG_SHIFT: u32 = 32;
+const GENERATIONS: u32 = 1 << 24;
+/// The free slots that a thread keeps for itself.
+const MAX_SPARES: usize = 64;
+
+/// A kind of objects that C programs have handles of.
+pub(crate) trait Kind: Sized + 'static {
+    /// The type that the handle is a pointer to, in C.
+    type Opaque;
+    /// The number of the kind in the tag: 1 to 127.
+    const NUMBER: u32;
+    /// The name in error texts.
+    const NAME: &'static str;
+    /// The table of the kind.
+    fn table() -> &'static Table<Self>;
+    /// The free slots of this thread.
+    fn spares() -> &'static LocalKey<RefCell<Spares<Self>>>;
+}
+
+/// One object, or none.
+struct Slot<T> {
+    /// The tag of the handle of the object; 0 if there is none.
+    tag: AtomicU32,
+    /// Shared: 1 and the number of calls that use the object. Exclusive: 2 while a call uses the object, and otherwise 1.
+    uses: AtomicU32,
+    /// The number of objects that the slot has had.
+    generation: AtomicU32,
+    object: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// All objects of a kind.
+pub(crate) struct Table<T> {
+    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
+    state: Mutex<TableState>,
+    /// The number of slots that exist. Written under the lock.
+    slots: AtomicU32,
+}
+
+struct TableState {
+    free: Vec<u32>,
+}
+
+// SAFETY: the objects are reached through the tables by any thread, and `Kind`s are handles that are Send and Sync, or that
+// one thread uses at a time (see `exclusive`).
+unsafe impl<T> Sync for Table<T> {}
+
+/// Free slots that one thread takes and returns without the lock of the table.
+pub(crate) struct Spares<T: Kind> {
+    slots: Vec<u32>,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T: Kind> Spares<T> {
+    pub(crate) const fn new() -> Self {
+        Self { slots: Vec::new(), kind: PhantomData }
+    }
+}
+
+impl<T: Kind> Drop for Spares<T> {
+    fn drop(&mut self) {
+        T::table().lock().free.append(&mut self.slots);
+    }
+}
+
+/// The chunk and the place in the chunk of a slot.
+fn place(slot: u32) -> (usize, usize) {
+    let chunk = (slot / FIRST_CHUNK + 1).ilog2();
+    let first = FIRST_CHUNK * ((1 << chunk) - 1);
+    (chunk as usize, (slot - first) as usize)
+}
+
+fn tag_of(kind: u32, generation: u32) -> u32 {
+    (kind << 24) | (generation % GENERATIONS)
+}
+
+impl<T> Table<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
+            state: Mutex::new(TableState { free: Vec::new() }),
+            slots: AtomicU32::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TableState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The slot of this number, which must be below `slots`.
+    fn slot(&self, number: u32) -> &Slot<T> {
+        let (chunk, at) = place(number);
+        // SAFETY: `slots` counts a slot only after its chunk was stored, and the caller has read it with Acquire or owns
+        // the slot; chunks are never freed.
+        unsafe { &*self.chunks[chunk].load(Ordering::Relaxed).add(at) }
+    }
+
+    /// A free slot, for which another chunk may be allocated. None if there are no more numbers.
+    fn take_free(&self) -> Option<u32> {
+        let mut state = self.lock();
+        if let Some(slot) = state.free.pop() {
+            return Some(slot);
+        }
+        let first = self.slots.load(Ordering::Relaxed);
+        let (chunk, _) = place(first);
+        let size = FIRST_CHUNK << chunk;
+        let place = self.chunks.get(chunk)?;
+        let slots: Vec<Slot<T>> = (0..size).map(|_| Slot::new()).collect();
+        place.store(Box::leak(slots.into_boxed_slice()).as_mut_ptr(), Ordering::Relaxed);
+        // Pairs with the Acquire in `find`: whoever sees the number sees the chunk.
+        self.slots.store(first + size, Ordering::Release);
+        state.free.extend((first + 1..first + size).rev());
+        Some(first)
+    }
+}
+
+impl<T> Slot<T> {
+    const fn new() -> Self {
+        Self {
+            tag: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            object: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+}
+
+/// Returns a slot to this thread's spares, or to the table.
+fn give_back<T: Kind>(slot: u32) {
+    let kept = T::spares().try_with(|spares| {
+        let mut spares = spares.borrow_mut();
+        let room = spares.slots.len() < MAX_SPARES;
+        if room {
+            spares.slots.push(slot);
+        }
+        room
+    });
+    // The thread may be about to end, and its spares gone.
+    if !kept.unwrap_or(false) {
+        T::table().lock().free.push(slot);
+    }
+}
+
+/// Makes a handle of an object.
+#[inline]
+pub(crate) fn insert<T: Kind>(object: T) -> Result<*mut T::Opaque, Failure> {
+    insert_placed(object).map(|(handle, _)| handle)
+}
+
+/// Makes a handle of an object, and says where the object is for as long as the handle is not freed.
+pub(crate) fn insert_placed<T: Kind>(object: T) -> Result<(*mut T::Opaque, *mut T), Failure> {
+    let table = T::table();
+    let spare = T::spares().try_with(|spares| spares.borrow_mut().slots.pop()).ok().flatten();
+    let number = spare.or_else(|| table.take_free());
+    let number = number.ok_or(Failure::new(rb_status::RB_ERR_TOO_MANY, "too many handles exist"))?;
+    let slot = table.slot(number);
+    // SAFETY: a free slot has no object, and this thread alone has taken it.
+    let place = unsafe { &raw mut *(*slot.object.get()).write(object) };
+    let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
+    slot.generation.store(generation, Ordering::Relaxed);
+    let tag = tag_of(T::NUMBER, generation);
+    slot.uses.store(1, Ordering::Relaxed);
+    // Pairs with the Acquire loads of the tag: whoever finds it finds the object.
+    slot.tag.store(tag, Ordering::Release);
+    Ok((std::ptr::without_provenance_mut((tag as usize) << TAG_SHIFT | number as usize), place))
+}
+
+/// The slot of a handle, and the tag that it must have.
+fn find<T: Kind>(handle: *const T::Opaque) -> Result<(&'static Slot<T>, u32, u32), Failure> {
+    let handle = handle.addr();
+    let (tag, number) = ((handle >> TAG_SHIFT) as u32, handle as u32);
+    let table = T::table();
+    if tag >> 24 == T::NUMBER && number < table.slots.load(Ordering::Acquire) {
+        let slot = table.slot(number);
+        if slot.tag.load(Ordering::Acquire) == tag {
+            return Ok((slot, tag, number));
+        }
+        return Err(freed::<T>());
+    }
+    Err(wrong::<T>(handle))
+}
+
+#[cold]
+fn freed<T: Kind>() -> Failure {
+    Failure::of(rb_status::RB_ERR_FREED, format!("the {} was freed", T::NAME))
+}
+
+#[cold]
+fn wrong<T: Kind>(handle: usize) -> Failure {
+    if handle == 0 {
+        return Failure::of(rb_status::RB_ERR_NULL, format!("the {} is NULL", T::NAME));
+    }
+    Failure::of(rb_status::RB_ERR_HANDLE, format!("the pointer is no handle of a {}", T::NAME))
+}
+
+#[cold]
+fn busy<T: Kind>() -> Failure {
+    let text = format!("another call uses the {}, which one thread may use at a time", T::NAME);
+    Failure::of(rb_status::RB_ERR_BUSY, text)
+}
+
+/// Drops the object of a slot that nobody can find or uses, and frees the slot.
+fn end<T: Kind>(slot: &Slot<T>, number: u32) {
+    // SAFETY: the tag is gone and the last use is over, so this is the only reference to the object.
+    let object = unsafe { (*slot.object.get()).assume_init_read() };
+    give_back::<T>(number);
+    drop(object);
+}
+
+/// A shared object in use: it lives until this is dropped.
+pub(crate) struct Shared<T: Kind> {
+    slot: &'static Slot<T>,
+    number: u32,
+}
+
+/// The object of a handle, for kinds that any number of threads may use.
+#[inline]
+pub(crate) fn shared<T: Kind + Send + Sync>(handle: *const T::Opaque) -> Result<Shared<T>, Failure> {
+    let (slot, tag, number) = find::<T>(handle)?;
+    let mut uses = slot.uses.load(Ordering::Relaxed);
+    loop {
+        if uses == 0 {
+            return Err(freed::<T>());
+        }
+        let more = slot.uses.compare_exchange_weak(uses, uses + 1, Ordering::Acquire, Ordering::Relaxed);
+        match more {
+            Ok(_) => break,
+            Err(now) => uses = now,
+        }
+    }
+    let found = Shared { slot, number };
+    // Freed, and perhaps taken for another object, since `find`.
+    if slot.tag.load(Ordering::Acquire) == tag { Ok(found) } else { Err(freed::<T>()) }
+}
+
+impl<T: Kind> Deref for Shared<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the use that this counts keeps the object alive, and nobody has it exclusively.
+        unsafe { (*self.slot.object.get()).assume_init_ref() }
+    }
+}
+
+impl<T: Kind> Drop for Shared<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.slot.uses.fetch_sub(1, Ordering::AcqRel) == 1 {
+            end(self.slot, self.number);
+        }
+    }
+}
+
+/// Frees the handle of a shared object. The object is dropped here, or by the last call that uses it.
+pub(crate) fn free_shared<T: Kind + Send + Sync>(handle: *const T::Opaque) -> Result<(), Failure> {
+    let (slot, tag, number) = find::<T>(handle)?;
+    let gone = slot.tag.compare_exchange(tag, 0, Ordering::AcqRel, Ordering::Relaxed);
+    gone.map_err(|_| freed::<T>())?;
+    // The use that `insert` counted.
+    drop(Shared { slot, number });
+    Ok(())
+}
+
+/// An exclusive object in use.
+pub(crate) struct Exclusive<T: Kind> {
+    slot: &'static Slot<T>,
+}
+
+/// The object of a handle, for kinds that one thread uses at a time. Fails if another call uses it, as far as that can be
+/// seen without an atomic operation.
+#[inline]
+pub(crate) fn exclusive<T: Kind + Send>(handle: *const T::Opaque) -> Result<Exclusive<T>, Failure> {
+    let (slot, _, _) = find::<T>(handle)?;
+    // Pairs with the Release of the call before, which another thread may have made.
+    if slot.uses.load(Ordering::Acquire) != 1 {
+        return Err(busy::<T>());
+    }
+    slot.uses.store(2, Ordering::Relaxed);
+    Ok(Exclusive { slot })
+}
+
+impl<T: Kind> Deref for Exclusive<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the object is marked as used, and by the contract of the C API no other thread uses it.
+        unsafe { (*self.slot.object.get()).assume_init_ref() }
+    }
+}
+
+impl<T: Kind> DerefMut for Exclusive<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`.
+        unsafe { (*self.slot.object.get()).assume_init_mut() }
+    }
+}
+
+impl<T: Kind> Drop for Exclusive<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.uses.store(1, Ordering::Release);
+    }
+}
+
+/// Takes an exclusive object out of its handle, which is freed.
+pub(crate) fn take<T: Kind + Send>(handle: *const T::Opaque) -> Result<T, Failure> {
+    let (slot, tag, number) = find::<T>(handle)?;
+    let used = slot.uses.compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed);
+    used.map_err(|_| busy::<T>())?;
+    if slot.tag.compare_exchange(tag, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        // Freed, and taken for another object, since `find`.
+        slot.uses.store(1, Ordering::Release);
+        return Err(freed::<T>());
+    }
+    // SAFETY: the tag is gone and no call uses the object, so this is the only reference to it.
+    let object = unsafe { (*slot.object.get()).assume_init_read() };
+    give_back::<T>(number);
+    Ok(object)
+}
+
+/// Declares kinds: the opaque type of C, the type of the object, the number of the kind, and its name in error texts.
+macro_rules! kinds {
+    ($($opaque:ident => $object:ty, $number:literal, $name:literal;)*) => {
+        $(impl $crate::table::Kind for $object {
+            type Opaque = $opaque;
+            const NUMBER: u32 = $number;
+            const NAME: &'static str = $name;
+
+            fn table() -> &'static $crate::table::Table<Self> {
+                static TABLE: $crate::table::Table<$object> = $crate::table::Table::new();
+                &TABLE
+            }
+
+            fn spares() -> &'static std::thread::LocalKey<std::cell::RefCell<$crate::table::Spares<Self>>> {
+                thread_local! {
+                    static SPARES: std::cell::RefCell<$crate::table::Spares<$object>> =
+                        const { std::cell::RefCell::new($crate::table::Spares::new()) };
+                }
+                &SPARES
+            }
+        })*
+    };
+}
+pub(crate) use kinds;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    struct Number(u64, #[expect(dead_code, reason = "counts objects")] Arc<()>);
+    struct Other;
+    struct Opaque;
+    struct OtherOpaque;
+    kinds! {
+        Opaque => Number, 126, "number";
+        OtherOpaque => Other, 127, "other";
+    }
+
+    fn status<T>(result: Result<T, Failure>) -> rb_status {
+        result.err().expect("it fails").status()
+    }
+
+    #[test]
+    fn places_follow_each_other() {
+        let mut last = (0, usize::MAX);
+        for slot in 0..10_000 {
+            let (chunk, at) = place(slot);
+            assert!((chunk == last.0 && at == last.1.wrapping_add(1)) || (chunk == last.0 + 1 && at == 0));
+            assert!(at < (FIRST_CHUNK << chunk) as usize);
+            last = (chunk, at);
+        }
+    }
+
+    #[test]
+    fn wrong_handles_are_found() {
+        let alive = Arc::new(());
+        let handle = insert(Number(7, alive.clone())).unwrap();
+        let other = insert(Other).unwrap();
+        assert_eq!(shared::<Number>(handle).unwrap().0, 7);
+        assert_eq!(status(shared::<Number>(std::ptr::null())), rb_status::RB_ERR_NULL);
+        assert_eq!(status(shared::<Number>(other.cast())), rb_status::RB_ERR_HANDLE);
+        let local = Opaque;
+        assert_eq!(status(shared::<Number>(&raw const local)), rb_status::RB_ERR_HANDLE);
+        let used = shared::<Number>(handle).unwrap();
+        free_shared::<Number>(handle).unwrap();
+        assert_eq!(Arc::strong_count(&alive), 2, "a call still uses it");
+        assert_eq!(status(free_shared::<Number>(handle)), rb_status::RB_ERR_FREED);
+        assert_eq!(status(shared::<Number>(handle)), rb_status::RB_ERR_FREED);
+        drop(used);
+        assert_eq!(Arc::strong_count(&alive), 1);
+        let next = insert(Number(8, alive)).unwrap();
+        assert_eq!(next.addr() as u32, handle.addr() as u32, "the slot is used again");
+        assert_eq!(status(shared::<Number>(handle)), rb_status::RB_ERR_FREED);
+        free_shared::<Number>(next).unwrap();
+        take::<Other>(other).unwrap();
+    }
+
+    #[test]
+    fn an_exclusive_object_is_used_once_at_a_time() {
+        let handle = insert(Number(7, Arc::new(()))).unwrap();
+        let mut used = exclusive::<Number>(handle).unwrap();
+        assert_eq!(status(exclusive::<Number>(handle)), rb_status::RB_ERR_BUSY);
+        assert_eq!(status(take::<Number>(handle)), rb_status::RB_ERR_BUSY);
+        used.0 = 9;
+        drop(used);
+        assert_eq!(take::<Number>(handle).unwrap().0, 9);
+        assert_eq!(status(take::<Number>(handle)), rb_status::RB_ERR_FREED);
+    }
+
+    /// Threads use, free and make handles of the same slots; every object is dropped once.
+    #[test]
+    fn frees_and_uses_race() {
+        let alive = Arc::new(());
+        for _ in 0..200 {
+            let handle = insert(Number(1, alive.clone())).unwrap().expose_provenance();
+            let use_it = |times: u32| {
+                let handle = std::ptr::with_exposed_provenance::<Opaque>(handle);
+                (0..times).filter(|_| shared::<Number>(handle).is_ok_and(|found| found.0 == 1)).count()
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| use_it(100));
+                let freed: Vec<_> = (0..2)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            use_it(10);
+                            free_shared::<Number>(std::ptr::with_exposed_provenance(handle)).is_ok()
+                        })
+                    })
+                    .collect();
+                let freed = freed.into_iter().filter_map(|thread| thread.join().ok()).filter(|freed| *freed);
+                assert_eq!(freed.count(), 1);
+            });
+        }
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
+}

@@ -1,0 +1,35 @@
+// What the C tests share: a check that says where it failed.
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <rocketbufs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s (last error: %s)\n", __FILE__, __LINE__, #condition,        \
+                    rb_last_error());                                                              \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+#define OK(call) CHECK((call) == RB_OK)
+
+// The call fails with this code and with a text that has this part.
+#define FAILS(call, code, part)                                                                    \
+    do {                                                                                           \
+        int status_ = (call);                                                                      \
+        if (status_ != (code) || !strstr(rb_last_error(), part)) {                                 \
+            fprintf(stderr, "%s:%d: %s: %d (%s), expected %d (%s) with '%s'\n", __FILE__,          \
+                    __LINE__, #call, status_, rb_last_error(), (code), rb_strerror(code), part);   \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+// Longer than anything here takes: a test that waits for this has failed.
+#define WAIT (60 * RB_S)
+
+#endif

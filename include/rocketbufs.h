@@ -1,0 +1,1510 @@
+// RocketBufs, RBMQ's client and CMQ for C and C++. docs/C.md is the guide.
+//
+// Handles (rb_context, rb_rout, ...) are pointers that only the library looks behind. NULL, a handle of another kind, and a
+// handle that was freed are errors of every call that takes one, and never undefined behaviour.
+//
+// Calls return an rb_status: 0 for success, above 0 for an outcome that is no failure (RB_TIMED_OUT, RB_FULL), below 0 for an
+// error. rb_last_error() has the text of this thread's last error.
+//
+// Time-outs are nanoseconds (5 * RB_MS): below 0 is no limit (RB_NO_LIMIT), 0 does not wait (RB_NO_WAIT).
+//
+// A callback runs on a worker thread, one call of a callback at a time. It must not wait, and must not leave by longjmp or by
+// an exception. It may be NULL nowhere: rb_..._unset_..._cb removes one.
+//
+// Generated from crates/rocketbufs-c: UPDATE=1 cargo test -p rocketbufs-c --test header writes it.
+
+#ifndef ROCKETBUFS_H
+#define ROCKETBUFS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+// No limit, as a time-out.
+#define RB_NO_LIMIT INT64_C(-1)
+// A call that does not wait, as a time-out.
+#define RB_NO_WAIT INT64_C(0)
+// A microsecond, a millisecond and a second in nanoseconds, for time-outs: 5 * RB_MS.
+#define RB_US INT64_C(1000)
+#define RB_MS INT64_C(1000000)
+#define RB_S INT64_C(1000000000)
+
+// The longest name of a subscription, in bytes.
+#define RB_MAX_NAME_BYTES 255
+
+// The application closed the connection.
+#define RB_CLOSE_NORMAL 0
+
+// The ends have no protocol version in common.
+#define RB_CLOSE_VERSION 1
+
+// The other end violated the protocol.
+#define RB_CLOSE_PROTOCOL 2
+
+// The application rejected the connection.
+#define RB_CLOSE_NOT_ACCEPTED 3
+
+// The other end was silent or too slow.
+#define RB_CLOSE_TIMEOUT 4
+
+// A limit was reached.
+#define RB_CLOSE_LIMIT 5
+
+// The process shuts down.
+#define RB_CLOSE_SHUTTING_DOWN 6
+
+// Another connection took over.
+#define RB_CLOSE_TAKEN_OVER 7
+
+// The subscription holds the writer back (with flow control only). Nothing is lost.
+#define RB_POLICY_BLOCK 0
+
+// At a lag of `max_lag_bytes` the subscription skips to the newest complete delivery, and is told what it lost.
+#define RB_POLICY_DROP 1
+
+// At a lag of `max_lag_bytes` the connection is closed, with the reason.
+#define RB_POLICY_DISCONNECT 2
+
+// Without flow control: the writer never waits; a receiver that was lapped is told by how much.
+#define RB_POLICY_OVERWRITE 3
+
+// At the end of the last complete delivery.
+#define RB_START_NEWEST 0
+
+// At the oldest delivery that is still retained.
+#define RB_START_OLDEST 1
+
+// At the last complete delivery.
+#define RB_START_LAST 2
+
+// `start_ago_ms` milliseconds ago, by the sender's clock.
+#define RB_START_AGO 3
+
+// With the first byte that the log ever had at the sender. Bytes that are gone are reported as lost.
+#define RB_START_FIRST 4
+
+// At `start_position` of the log `start_epoch`.
+#define RB_START_POSITION 5
+
+// Data has landed when it is in this process's memory.
+#define RB_CONFIRM_ON_ARRIVAL 0
+
+// Data has landed when the application releases it.
+#define RB_CONFIRM_ON_CONSUME 1
+
+// As `RB_CONFIRM_ON_CONSUME`, for an application that forwards what it receives and calls `rb_subscription_confirm`.
+#define RB_CONFIRM_RELAYED 2
+
+// In the memory of every subscriber.
+#define RB_LEVEL_LANDED 0
+
+// In the memory of every receiver at the end of a chain of splices.
+#define RB_LEVEL_DELIVERED 1
+
+// Released by the application of every such receiver.
+#define RB_LEVEL_CONSUMED 2
+
+// The result of a call: 0 if it did what it says, above 0 if nothing went wrong and nothing was done (`RB_TIMED_OUT`,
+// `RB_FULL`), below 0 if the call failed. `rb_strerror` describes a code, and `rb_last_error` what happened.
+enum rb_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The call did what it says.
+    RB_OK = 0,
+    // An outcome: nothing came, or there was no room, within the time-out.
+    RB_TIMED_OUT = 1,
+    // An outcome: there is no room now. Try again later, or with a time-out.
+    RB_FULL = 2,
+    // An outcome: there is nothing more.
+    RB_END = 3,
+    // A pointer that must point at something is NULL.
+    RB_ERR_NULL = -1,
+    // A pointer is not a handle of the kind that the call takes.
+    RB_ERR_HANDLE = -2,
+    // The handle was freed.
+    RB_ERR_FREED = -3,
+    // Another call uses an object that one thread may use at a time, or a batch of it is open.
+    RB_ERR_BUSY = -4,
+    // An argument is out of its range: a size, an enumeration, text that is not UTF-8, the size of a structure.
+    RB_ERR_ARGUMENT = -5,
+    // A bug in this library. The call had no effect, or a part of its effect.
+    RB_ERR_BUG = -6,
+    // A call that waits was made inside a callback, which must not wait.
+    RB_ERR_CALLED_FROM_CALLBACK = -7,
+    // The system refuses a thread, a descriptor or random numbers.
+    RB_ERR_SYSTEM = -8,
+    // The configuration is not valid; the text names the setting.
+    RB_ERR_CONFIG = -9,
+    // There is no memory for a ring, or a limit of the configuration is reached.
+    RB_ERR_MEMORY = -10,
+    // The transport cannot be set up.
+    RB_ERR_TRANSPORT = -11,
+    // The buffer was destroyed, or what is waited for ended.
+    RB_ERR_CLOSED = -12,
+    // The connection is down.
+    RB_ERR_DOWN = -13,
+    // The other end refuses.
+    RB_ERR_REFUSED = -14,
+    // Another socket listens on the address.
+    RB_ERR_ADDRESS_IN_USE = -15,
+    // The address is not valid, or the system refuses it.
+    RB_ERR_ADDRESS = -16,
+    // The id is taken.
+    RB_ERR_EXISTS = -17,
+    // There is no buffer of this id.
+    RB_ERR_NO_SUCH_BUFFER = -18,
+    // There is no subscription of this buffer, or it was not answered yet.
+    RB_ERR_NOT_SUBSCRIBED = -19,
+    // The buffer or the subscription is spliced.
+    RB_ERR_SPLICED = -20,
+    // The subscription of the buffer was not answered yet.
+    RB_ERR_NOT_ANSWERED = -21,
+    // Another owner has the writer of the buffer.
+    RB_ERR_WRITER_TAKEN = -22,
+    // Another owner has the reader of the rIn.
+    RB_ERR_READER_TAKEN = -23,
+    // Something is larger than it may be.
+    RB_ERR_TOO_LARGE = -24,
+    // A number of things has reached its limit.
+    RB_ERR_TOO_MANY = -25,
+    // More was released than was received.
+    RB_ERR_TOO_MUCH = -26,
+    // Only the newest open segment may be delivered short or given back.
+    RB_ERR_SHORT_DELIVER = -27,
+    // The segment belongs to another buffer, or its buffer's writer was taken.
+    RB_ERR_FOREIGN = -28,
+    // A segment was freed undelivered while newer ones are open: the log cannot go on.
+    RB_ERR_SEGMENT_LOST = -29,
+    // A segment or a batch of no bytes was asked for.
+    RB_ERR_EMPTY = -30,
+    // The writer of an overwritable buffer was faster: the bytes are not valid.
+    RB_ERR_LAPPED = -31,
+    // The subscription shares a budget, which the call does not allow.
+    RB_ERR_BUDGETED = -32,
+    // A name is not valid.
+    RB_ERR_NAME = -33,
+    // Messages are lost. The next call continues.
+    RB_ERR_LOST = -34,
+    // A publisher died without closing its topic. The next call continues.
+    RB_ERR_GONE = -35,
+    // Received bytes are malformed, and are skipped. The next call continues.
+    RB_ERR_MALFORMED = -36,
+    // Another client took over the place of this one. Every later call fails too.
+    RB_ERR_TAKEN_OVER = -37,
+    // The topic was opened for records, and the call is for raw bytes, or the other way round.
+    RB_ERR_WRONG_FRAMING = -38,
+    // There are fewer subscribers than required.
+    RB_ERR_TOO_FEW = -39,
+    // The position was not published yet.
+    RB_ERR_NOT_PUBLISHED = -40,
+    // The other end answered something else than what was asked.
+    RB_ERR_PROTOCOL = -41,
+    // Any other reason; the text says it.
+    RB_ERR_OTHER = -42,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum rb_status rb_status;
+#else
+typedef int32_t rb_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Which end brought a connection down.
+enum rb_down_by
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // This end closed it.
+    RB_DOWN_BY_LOCAL = 0,
+    // The peer closed it.
+    RB_DOWN_BY_PEER = 1,
+    // The network, the transport or the peer's machine failed, or the connection could not be made.
+    RB_DOWN_BY_TRANSPORT = 2,
+    // It could not be begun, or was used after it was down.
+    RB_DOWN_BY_NOT_STARTED = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum rb_down_by rb_down_by;
+#else
+typedef int32_t rb_down_by;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What happens to a connection: up at most once, then down once.
+enum rb_conn_event_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Both ends have accepted the connection.
+    RB_CONN_UP = 1,
+    // The connection is down and does not come back.
+    RB_CONN_DOWN = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum rb_conn_event_kind rb_conn_event_kind;
+#else
+typedef int32_t rb_conn_event_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What an rIn received. More kinds may be added: ignore those that you do not know, and free their view.
+enum rb_in_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // One or several whole deliveries: `data`. The caller consumes or frees `data.view`.
+    RB_IN_DATA = 1,
+    // A subscription was accepted: `bid`, `epoch`, `from` (the first position that is sent).
+    RB_IN_SUBSCRIBED = 2,
+    // The sender has no place for a durable subscription, whose data arrives all the same: `bid`.
+    RB_IN_NOT_DURABLE = 3,
+    // A range is lost: `bid`, `from`, `to`.
+    RB_IN_LOST = 4,
+    // The writer destroyed the buffer; the log is complete: `bid`, `to` (its end).
+    RB_IN_CLOSED = 5,
+    // The writer does not return: `bid`, `to` (the end of the last complete delivery).
+    RB_IN_GONE = 6,
+    // The writer was restarted and has another log; subscribe again to receive it: `bid`, `epoch`.
+    RB_IN_RESTARTED = 7,
+    // The sender refused or ended the subscription: `bid`, `status` (`RB_ERR_…`), `text`.
+    RB_IN_REFUSED = 8,
+    // The sender waits for confirmations: `bid`, `from` (delivered), `to` (consumed). Only with `RB_CONFIRM_RELAYED`.
+    RB_IN_CONFIRM_REQUESTED = 9,
+    // A control message of the peer: `message`, `message_len`. Only while there is no callback for it.
+    RB_IN_CONTROL = 10,
+    // The connection is down: `down`. `rb_rin_resume` continues over another one.
+    RB_IN_CONN_DOWN = 11,
+    // An event that this version of the library cannot describe.
+    RB_IN_OTHER = 12,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum rb_in_kind rb_in_kind;
+#else
+typedef int32_t rb_in_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What happened to an rOut. More kinds may be added: ignore those that you do not know.
+enum rb_out_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // A peer subscribed: `conn`, `bid`, `name`, `from` (the first position that is sent), `resumed`.
+    RB_OUT_SUBSCRIBED = 1,
+    // A subscription ended: `conn`, `bid`, `name`, `text` (why).
+    RB_OUT_UNSUBSCRIBED = 2,
+    // A subscriber does not get a range: `conn`, `bid`, `from`, `to`, `policy`.
+    RB_OUT_DROPPED = 3,
+    // A slow subscriber was disconnected: `conn`, `bid`, `policy`, `count` (its lag in bytes).
+    RB_OUT_TOO_SLOW = 4,
+    // The hold time of a durable subscription is over: `bid`.
+    RB_OUT_DURABLE_EXPIRED = 5,
+    // A connection is down: `conn`, `down`.
+    RB_OUT_CONN_DOWN = 6,
+    // The condition of `rb_buffer_notify_…` has become true: `bid`.
+    RB_OUT_PROGRESS = 7,
+    // A delivery with a context has landed at every subscriber: `bid`, `delivery`. Only while there is no data-out callback.
+    RB_OUT_DATA_OUT = 8,
+    // A subscriber has reported its positions: `conn`, `bid`, `progress`. Only while there is no callback for it.
+    RB_OUT_SUBSCRIBER_PROGRESS = 9,
+    // A control message of a peer: `conn`, `message`, `message_len`. Only while there is no callback for it.
+    RB_OUT_CONTROL = 10,
+    // `count` events before the next one were dropped, since they were not received in time.
+    RB_OUT_MISSED = 11,
+    // The log of a spliced buffer has ended, and every present subscriber has all of it: `bid`.
+    RB_OUT_ENDED = 12,
+    // An event that this version of the library cannot describe.
+    RB_OUT_OTHER = 13,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum rb_out_kind rb_out_kind;
+#else
+typedef int32_t rb_out_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Bytes that the rings of many subscriptions share. Any number of threads may use it.
+typedef struct rb_budget rb_budget;
+
+// A buffer of an rOut. Any number of threads may use it.
+typedef struct rb_buffer rb_buffer;
+
+// The settings of a context. One thread uses it at a time.
+typedef struct rb_config rb_config;
+
+// A connection to a peer. Any number of threads may use it.
+typedef struct rb_conn rb_conn;
+
+// Memory, configuration and worker threads of a process. Any number of threads may use it.
+typedef struct rb_context rb_context;
+
+// An address that takes connections. Any number of threads may use it.
+typedef struct rb_listener rb_listener;
+
+// The right to read an rIn alone. One thread uses it at a time.
+typedef struct rb_reader rb_reader;
+
+// The receiving end. Any number of threads may use it.
+typedef struct rb_rin rb_rin;
+
+// The sending end. Any number of threads may use it.
+typedef struct rb_rout rb_rout;
+
+// A free piece of a buffer, between `rb_buffer_segment` and `rb_buffer_deliver`. One thread uses it at a time.
+typedef struct rb_segment rb_segment;
+
+// A subscription of an rIn. Any number of threads may use it.
+typedef struct rb_subscription rb_subscription;
+
+// Received bytes that are held in place. One thread uses it at a time.
+typedef struct rb_view rb_view;
+
+// The right to write into a buffer alone. One thread uses it at a time.
+typedef struct rb_writer rb_writer;
+
+// A piece of a buffer's memory (paper 1, Listing 1, `buf_seg`).
+//
+// Of `rb_buffer_segment`: memory to fill, the caller's until `rb_buffer_deliver`. In a data callback: received bytes, valid
+// until the callback returns. A copy of the structure is the same piece.
+typedef struct rb_buf_seg {
+    // The pieces of memory.
+    struct iovec *vecs;
+    // Their number: 1, as rings are mapped twice. 0 where other processes may write the memory while it is read (transport
+    // `shm` without `shm.trust_writers`, transport `rdma`, buffers without flow control): use `rb_buf_seg_copy` there.
+    int vec_count;
+    // The buffer.
+    uint32_t bid;
+    // The position of the first byte in the log.
+    uint64_t position;
+    // The number of bytes.
+    size_t len;
+    // The handle of a segment to fill; NULL otherwise.
+    struct rb_segment *segment;
+    // The library's.
+    const void *reserved;
+} rb_buf_seg;
+
+// What subscriptions of a buffer may ask for. Zeros allow everything: `rb_limits limits = {.size = sizeof limits};`
+typedef struct rb_limits {
+    // `sizeof(rb_limits)`.
+    size_t size;
+    // The allowed policies: the bit `1 << RB_POLICY_…` for each; 0: all.
+    uint32_t policies;
+    // The largest lag in bytes; 0: no limit.
+    uint64_t max_lag_bytes;
+    // The longest block time-out in nanoseconds; 0: the default, below 0: without a limit.
+    int64_t block_timeout_ns;
+    // The longest hold time in nanoseconds; 0: no limit but `limits.max_hold_ms`.
+    int64_t max_hold_ns;
+} rb_limits;
+
+// The receivers that positions speak for.
+typedef struct rb_coverage {
+    // The receivers at the ends of all chains.
+    uint32_t receivers;
+    // Such receivers that have gone and count no more.
+    uint32_t left;
+    // How often such a receiver was told that it lost a range.
+    uint32_t lost;
+    // All of these receivers have what is confirmed from here on.
+    uint64_t covered_from;
+} rb_coverage;
+
+// How far a buffer is confirmed.
+typedef struct rb_confirmed_positions {
+    // Everything below is in the memory of every subscriber.
+    uint64_t landed;
+    // Everything below is in the memory of every last receiver of a chain.
+    uint64_t delivered;
+    // Everything below was released by every such receiver.
+    uint64_t consumed;
+    // The receivers that the positions speak for.
+    struct rb_coverage coverage;
+    // Connected subscriptions, and durable ones that are offline. Without any, everything written counts as confirmed.
+    size_t subscriptions;
+} rb_confirmed_positions;
+
+// A 128-bit name: of a log (its epoch), or of a process.
+typedef struct rb_id128 {
+    // The upper 64 bits.
+    uint64_t high;
+    // The lower 64 bits.
+    uint64_t low;
+} rb_id128;
+
+// Bytes that went through.
+typedef struct rb_traffic {
+    // Written bytes.
+    uint64_t received_bytes;
+    // Bytes that landed at all present and past subscribers.
+    uint64_t delivered_bytes;
+    // Bytes that subscribers lost because they were too slow for their policy.
+    uint64_t dropped_bytes;
+} rb_traffic;
+
+// The state of a buffer.
+typedef struct rb_buffer_info {
+    // The log's name.
+    struct rb_id128 epoch;
+    // Where this ring's part of the log begins.
+    uint64_t start;
+    // The end of what was written.
+    uint64_t head;
+    // The end of the last complete delivery.
+    uint64_t boundary;
+    // The first position that is still there.
+    uint64_t tail;
+    // How far the writer may write now.
+    uint64_t horizon;
+    // Bytes of the ring.
+    uint64_t capacity_bytes;
+    // Bytes of history that are kept although nobody holds them.
+    uint64_t retain_bytes;
+    // Bytes of the largest delivery.
+    uint64_t max_delivery_bytes;
+    // The number of subscriptions.
+    size_t subscribers;
+    // Whether the log has ended.
+    bool ended;
+    // What went through it so far.
+    struct rb_traffic traffic;
+} rb_buffer_info;
+
+// One subscription of a buffer, or a place that is kept for a durable one.
+typedef struct rb_subscriber_info {
+    // Its connection; 0 if it is offline.
+    uint64_t conn;
+    // Whether it is offline: its place is kept for `expires_in_ns`.
+    bool offline;
+    // `RB_POLICY_…`.
+    uint32_t policy;
+    // Where it began; 0 if it is offline.
+    uint64_t start;
+    // Everything below was given to the transport; 0 if it is offline.
+    uint64_t sent;
+    // Everything below is in its memory.
+    uint64_t landed;
+    // Everything below is in the memory of all receivers behind it.
+    uint64_t delivered;
+    // Everything below was released by its application.
+    uint64_t consumed;
+    // Bytes of the log that it was not yet sent; 0 if it is offline.
+    uint64_t lag_bytes;
+    // Bytes that it lost by its policy; 0 if it is offline.
+    uint64_t dropped_bytes;
+    // Whether it holds the writer, at `retains_from`.
+    bool retains;
+    // Where it holds the writer.
+    uint64_t retains_from;
+    // How long it has released nothing, in nanoseconds; 0 if it is offline.
+    int64_t idle_ns;
+    // How long its place is still kept, in nanoseconds, if it is offline.
+    int64_t expires_in_ns;
+    // The bytes of its name.
+    size_t name_len;
+    // Its name, with a zero behind it.
+    uint8_t name[256];
+} rb_subscriber_info;
+
+// Why a connection is down.
+typedef struct rb_down {
+    // Which end brought it down.
+    rb_down_by by;
+    // `RB_CLOSE_…` of an orderly close; -1 otherwise.
+    int32_t code;
+    // The reason, for people. Valid until this thread's next call that receives something.
+    const char *text;
+} rb_down;
+
+// An event of a connection.
+typedef struct rb_conn_event {
+    // What happened.
+    rb_conn_event_kind kind;
+    // With `RB_CONN_DOWN`: why.
+    struct rb_down down;
+} rb_conn_event;
+
+// A callback for new connections. `conn` is the callback's: it frees the handle with `rb_conn_free`, now or later.
+typedef void (*rb_conn_fn)(void *ctx, struct rb_conn *conn);
+
+// A callback for connections that ended before they could be offered: `peer` is their address, `reason` a word (`protocol`,
+// `version`, `silent`, `left`, `limit`), `why` a text for people. All three are valid until the callback returns.
+typedef void (*rb_foreign_conn_fn)(void *ctx, const char *peer, const char *reason, const char *why);
+
+// Options of a subscription. Zeros are defaults: `rb_subscribe_options options = {.size = sizeof options};`
+typedef struct rb_subscribe_options {
+    // `sizeof(rb_subscribe_options)`.
+    size_t size;
+    // The capacity of the receiving ring in bytes, rounded up to a power of two; 0: `buffers.size_bytes`. At least twice the
+    // buffer's largest delivery.
+    uint64_t size_bytes;
+    // The most bytes that one view shows where more than one delivery has landed; 0: all of them.
+    uint64_t max_view_bytes;
+    // The budget that provides the ring while there is data; NULL: the subscription has a ring of its own. Kept alive by the
+    // subscription.
+    const struct rb_budget *budget;
+    // Receives into memory that no other process writes, at the cost of a copy: views then always have a plain pointer.
+    bool own_memory;
+    // `RB_START_…`.
+    uint32_t start;
+    // With `RB_START_AGO`.
+    uint64_t start_ago_ms;
+    // With `RB_START_POSITION`: the log.
+    struct rb_id128 start_epoch;
+    // With `RB_START_POSITION`: the position.
+    uint64_t start_position;
+    // Whether `covered_from` is set.
+    bool has_covered_from;
+    // With `RB_START_POSITION`: an earlier subscription of this end received everything from here up to the start.
+    uint64_t covered_from;
+    // Whether `remote_id` is set.
+    bool has_remote_id;
+    // The id of the buffer at the sender; otherwise the same as here.
+    uint32_t remote_id;
+    // What happens while this end is slow: `RB_POLICY_…`.
+    uint32_t policy;
+    // The lag in bytes at which `RB_POLICY_DROP` and `RB_POLICY_DISCONNECT` act; 0: the sender's default.
+    uint64_t max_lag_bytes;
+    // How long `RB_POLICY_BLOCK` may hold the writer without progress while others wait, in nanoseconds; 0: the sender's
+    // default, below 0: without a limit.
+    int64_t block_timeout_ns;
+    // A name, which another subscription of the same name replaces; NULL: none. Copied.
+    const void *name;
+    // The bytes of the name.
+    size_t name_len;
+    // How long the sender keeps the place of a named subscription after its connection is gone, in nanoseconds.
+    int64_t hold_ns;
+    // When data counts as landed: `RB_CONFIRM_…`.
+    uint32_t confirm;
+    // Whether `retain_bytes` is set.
+    bool has_retain_bytes;
+    // History that a spliced buffer keeps for subscribers that join, in bytes. Otherwise half the ring if spliced, and nothing
+    // if not.
+    uint64_t retain_bytes;
+    // Whether `linger_ns` is set.
+    bool has_linger;
+    // How long a spliced subscription waits for its writer to come back; otherwise `session.linger_ms`.
+    int64_t linger_ns;
+    // The receivers that a spliced subscription needs to confirm data.
+    uint32_t min_receivers;
+} rb_subscribe_options;
+
+// A callback for received data: one or several whole deliveries. `seg` and its memory are valid until the callback returns;
+// `rb_rin_data_consumed` releases the bytes.
+typedef void (*rb_data_in_fn)(void *ctx, uint32_t bid, const struct rb_buf_seg *seg);
+
+// What a view shows. The memory belongs to the ring.
+typedef struct rb_data {
+    // The bytes in place, until the view is consumed or freed. NULL where other processes may write the memory while it is
+    // read (see `rb_view_copy` and `rb_view_trusting`).
+    const void *data;
+    // The number of bytes.
+    size_t len;
+    // The buffer.
+    uint32_t bid;
+    // The position of the first byte.
+    uint64_t position;
+    // The position behind the last byte.
+    uint64_t end;
+    // The writer's log.
+    struct rb_id128 epoch;
+    // The view, which the caller consumes or frees.
+    struct rb_view *view;
+} rb_data;
+
+// Data or an event of an rIn. The description of its kind says which fields have a meaning.
+typedef struct rb_in_event {
+    // What came.
+    rb_in_kind kind;
+    // The buffer.
+    uint32_t bid;
+    // Received bytes.
+    struct rb_data data;
+    // The writer's log.
+    struct rb_id128 epoch;
+    // A position.
+    uint64_t from;
+    // One past the last position of a range.
+    uint64_t to;
+    // Why a subscription was refused.
+    int32_t status;
+    // A reason, for people.
+    const char *text;
+    // A control message.
+    const void *message;
+    // The bytes of the message.
+    size_t message_len;
+    // Why a connection is down.
+    struct rb_down down;
+} rb_in_event;
+
+// A callback for the events of an rIn that are not data. `event` is valid until the callback returns.
+typedef void (*rb_in_event_fn)(void *ctx, const struct rb_in_event *event);
+
+// A callback for control messages of the peer. `rin` and `message` are valid until the callback returns; the handle is the
+// library's.
+typedef void (*rb_rin_control_fn)(void *ctx, struct rb_rin *rin, const void *message, size_t len);
+
+// The state of a subscription.
+typedef struct rb_subscription_info {
+    // The writer's log.
+    struct rb_id128 epoch;
+    // The end of the complete data received so far, with which `RB_START_POSITION` continues elsewhere.
+    uint64_t boundary;
+    // The bytes of the ring into which data is received.
+    uint64_t capacity_bytes;
+    // Bytes that were copied into the ring: 0 if it is the sender's memory, or an adapter writes it.
+    uint64_t copied_bytes;
+} rb_subscription_info;
+
+// Options of a buffer. Zeros are defaults: `rb_buffer_options options = {.size = sizeof options};`
+typedef struct rb_buffer_options {
+    // `sizeof(rb_buffer_options)`.
+    size_t size;
+    // The capacity of the ring in bytes, rounded up to a power of two; 0: `buffers.size_bytes`.
+    uint64_t size_bytes;
+    // Whether `retain_bytes` is set.
+    bool has_retain_bytes;
+    // History that is kept for joins and resumes, in bytes; otherwise `buffers.retain_bytes`, or half the capacity.
+    uint64_t retain_bytes;
+    // The largest delivery in bytes; 0: a quarter of the capacity.
+    uint64_t max_delivery_bytes;
+    // Overwrites the oldest data instead of waiting for slow subscribers. Deliveries then carry markers.
+    bool without_flow_control;
+    // Keeps everything until it is in the memory of every receiver at the end of a chain, and not only of the first one.
+    bool keep_until_delivered;
+    // The position where the log begins.
+    uint64_t start;
+} rb_buffer_options;
+
+// A callback for deliveries with a context: `delivery` is the context that `rb_rout_deliver` was given (paper 1, Listing 2).
+typedef void (*rb_data_out_fn)(void *ctx, uint32_t bid, void *delivery);
+
+// The positions that one subscriber has confirmed.
+typedef struct rb_subscriber_progress {
+    // The buffer.
+    uint32_t bid;
+    // The subscriber's connection.
+    uint64_t conn;
+    // Everything below is in the subscriber's memory.
+    uint64_t landed;
+    // Everything below is in the memory of every receiver downstream of it.
+    uint64_t delivered;
+    // Everything below was released by every such receiver.
+    uint64_t consumed;
+    // The receivers that the subscriber speaks for.
+    struct rb_coverage coverage;
+} rb_subscriber_progress;
+
+// A callback for the progress of subscribers. `progress` is valid until the callback returns.
+typedef void (*rb_subscriber_progress_fn)(void *ctx, const struct rb_subscriber_progress *progress);
+
+// A callback for control messages of peers. `conn` and `message` are valid until the callback returns; the handle is the
+// library's.
+typedef void (*rb_rout_control_fn)(void *ctx, struct rb_conn *conn, const void *message, size_t len);
+
+// An event of an rOut. The description of its kind says which fields have a meaning.
+typedef struct rb_out_event {
+    // What happened.
+    rb_out_kind kind;
+    // The buffer.
+    uint32_t bid;
+    // The number of the connection (`rb_conn_id`).
+    uint64_t conn;
+    // A position.
+    uint64_t from;
+    // One past the last position of a range.
+    uint64_t to;
+    // A number.
+    uint64_t count;
+    // `RB_POLICY_…`.
+    uint32_t policy;
+    // Whether a subscription continues with this log.
+    bool resumed;
+    // The subscription's name.
+    const void *name;
+    // The bytes of the name.
+    size_t name_len;
+    // A control message.
+    const void *message;
+    // The bytes of the message.
+    size_t message_len;
+    // The context of a delivery.
+    void *delivery;
+    // A reason, for people.
+    const char *text;
+    // Why a connection is down.
+    struct rb_down down;
+    // The positions of a subscriber.
+    struct rb_subscriber_progress progress;
+} rb_out_event;
+
+// A callback for the events of an rOut. `event` is valid until the callback returns.
+typedef void (*rb_out_event_fn)(void *ctx, const struct rb_out_event *event);
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The id of a buffer. Any thread.
+rb_status rb_buffer_bid(const struct rb_buffer *buffer, uint32_t *bid);
+
+// A free segment of exactly `size` bytes, to be filled and delivered. Waits for room at most `timeout_ns`.
+//
+// The memory of `*seg` is the caller's until `rb_buffer_deliver`. Several segments may be open; they become visible in the
+// order in which they were taken. Any thread. `RB_FULL` if there is no room and the time-out is 0, `RB_TIMED_OUT` if there was
+// none in time. Fails with `RB_ERR_TOO_LARGE`, `RB_ERR_CLOSED`, `RB_ERR_SPLICED`, `RB_ERR_WRITER_TAKEN`, `RB_ERR_EMPTY`,
+// `RB_ERR_TOO_MANY` (open segments) or `RB_ERR_SEGMENT_LOST`.
+rb_status rb_buffer_segment(const struct rb_buffer *buffer,
+                            uint64_t size,
+                            int64_t timeout_ns,
+                            struct rb_buf_seg *seg);
+
+// Makes the first `size` bytes of a segment one delivery; size 0 gives the segment back. `delivery`, if it is not NULL, comes
+// back in the data-out callback when the delivery has landed with every subscriber. `*end` gets the end of the delivery; `end`
+// may be NULL. Never waits.
+//
+// The memory is the library's again, and `*seg` is nothing. Any thread. After `RB_ERR_SHORT_DELIVER`, `RB_ERR_TOO_LARGE` and
+// `RB_ERR_FOREIGN` the segment is still the caller's, and `*seg` was updated. After `RB_ERR_CLOSED` and `RB_ERR_TOO_MANY`
+// (contexts) it is gone.
+rb_status rb_buffer_deliver(const struct rb_buffer *buffer,
+                            struct rb_buf_seg *seg,
+                            uint64_t size,
+                            void *delivery,
+                            uint64_t *end);
+
+// Takes the right to write, which only one writer has: no lock for each delivery. Until the writer is freed,
+// `rb_buffer_segment` fails with `RB_ERR_WRITER_TAKEN`.
+//
+// `*out` is the caller's, until `rb_writer_free`. Any thread. Fails with `RB_ERR_WRITER_TAKEN`, `RB_ERR_SPLICED` or
+// `RB_ERR_CLOSED`.
+rb_status rb_buffer_writer(const struct rb_buffer *buffer, struct rb_writer **out);
+
+// Sets what subscriptions may ask for from now on; NULL allows everything. Any thread.
+rb_status rb_buffer_set_limits(const struct rb_buffer *buffer, const struct rb_limits *allowed);
+
+// How far the buffer is confirmed, and for which receivers. Any thread.
+rb_status rb_buffer_confirmed(const struct rb_buffer *buffer, struct rb_confirmed_positions *confirmed);
+
+// Waits until everything below `position` is confirmed at `level` (`RB_LEVEL_…`) by every subscriber present, at most
+// `timeout_ns`. Any thread, and not inside a callback. `RB_TIMED_OUT`: `rb_buffer_confirmed` says how far it is.
+rb_status rb_buffer_wait(const struct rb_buffer *buffer, uint32_t at_level, uint64_t position, int64_t timeout_ns);
+
+// Asks the subscribers to report as soon as `position` is confirmed at `level`, without waiting for it. The reports come by
+// the subscriber-progress callback or event. Any thread.
+rb_status rb_buffer_request_confirm(const struct rb_buffer *buffer,
+                                    uint32_t at_level,
+                                    uint64_t position);
+
+// Reports `RB_OUT_PROGRESS` once, when there is room for the segment that `RB_FULL` refused last, or the buffer has ended. For
+// writers that must not wait. The last call of `rb_buffer_notify_…` for a buffer counts. Any thread.
+rb_status rb_buffer_notify_room(const struct rb_buffer *buffer);
+
+// Reports `RB_OUT_PROGRESS` once, when every present subscriber has released everything below `position`, or the buffer has
+// ended. The last call of `rb_buffer_notify_…` for a buffer counts. Any thread.
+rb_status rb_buffer_notify_consumed(const struct rb_buffer *buffer,
+                                    uint64_t position);
+
+// Waits until every subscriber present has everything that was delivered and, of a destroyed buffer, has heard that this was
+// all; at most `timeout_ns`. Without a subscriber it returns at once. Any thread, and not inside a callback.
+rb_status rb_buffer_drain(const struct rb_buffer *buffer,
+                          int64_t timeout_ns);
+
+// Ends the buffer: its subscribers get what is there and then `RB_IN_CLOSED`. `*end` gets the end of its log; `end` may be
+// NULL. A second call changes nothing. Any thread.
+rb_status rb_buffer_destroy(const struct rb_buffer *buffer,
+                            uint64_t *end);
+
+// Frees a buffer's handle, which does not end the buffer. NULL does nothing. Any thread.
+rb_status rb_buffer_free(struct rb_buffer *buffer);
+
+// The state of the buffer. Any thread. Fails with `RB_ERR_NOT_ANSWERED` if it is spliced and its subscription was not answered
+// yet.
+rb_status rb_buffer_get_info(const struct rb_buffer *buffer,
+                             struct rb_buffer_info *info);
+
+// The subscriptions of the buffer, and the places that are kept for durable ones that are offline: at most `capacity` of them
+// into `infos`, and `*count` gets how many there are. `infos` may be NULL if `capacity` is 0. Any thread.
+rb_status rb_buffer_subscribers(const struct rb_buffer *buffer,
+                                struct rb_subscriber_info *infos,
+                                size_t capacity,
+                                size_t *count);
+
+// Asks the subscribers how far they are; a later look shows their answers. Any thread.
+rb_status rb_buffer_refresh_subscribers(const struct rb_buffer *buffer);
+
+// Copies `len` bytes into one delivery, waiting for room at most `timeout_ns`. `*end` gets the end of the delivery; `end` may be
+// NULL.
+//
+// One thread uses a writer at a time. `RB_FULL` if there is no room and the time-out is 0, `RB_TIMED_OUT` if there was none in
+// time: nothing was written then. Fails as `rb_buffer_segment`.
+rb_status rb_writer_append(struct rb_writer *writer,
+                           const void *data,
+                           size_t len,
+                           int64_t timeout_ns,
+                           uint64_t *end);
+
+// As `rb_writer_append`, of a delivery that is made of `count` parts.
+rb_status rb_writer_appendv(struct rb_writer *writer,
+                            const struct iovec *parts,
+                            size_t count,
+                            int64_t timeout_ns,
+                            uint64_t *end);
+
+// Copies `count` deliveries of one part each: for tiny messages, as one call costs more than a message. Waits for room at most
+// `timeout_ns` for each. `*appended` gets how many were written, also if the call fails or times out; `*end` the end of the
+// last one. Both may be NULL.
+//
+// One thread uses a writer at a time. Fails as `rb_writer_append`.
+rb_status rb_writer_append_many(struct rb_writer *writer,
+                                const struct iovec *deliveries,
+                                size_t count,
+                                int64_t timeout_ns,
+                                size_t *appended,
+                                uint64_t *end);
+
+// A segment to fill; see `rb_buffer_segment`. One thread uses a writer at a time.
+rb_status rb_writer_segment(struct rb_writer *writer, uint64_t size, int64_t timeout_ns, struct rb_buf_seg *seg);
+
+// Makes the first `size` bytes of a segment one delivery; see `rb_buffer_deliver`. One thread uses a writer at a time.
+rb_status rb_writer_deliver(struct rb_writer *writer,
+                            struct rb_buf_seg *seg,
+                            uint64_t size,
+                            void *delivery,
+                            uint64_t *end);
+
+// The end of what was written, and how many bytes could be appended now without waiting. Either place may be NULL. One thread
+// uses a writer at a time.
+rb_status rb_writer_info(struct rb_writer *writer,
+                         uint64_t *head,
+                         uint64_t *free_bytes);
+
+// Notes the time: what is delivered later is what `RB_START_AGO` finds. Workers do so where there are subscribers. One thread
+// uses a writer at a time.
+rb_status rb_writer_note_time(struct rb_writer *writer);
+
+// Gives the right to write back to the buffer, and frees the handle. NULL does nothing. Fails with `RB_ERR_BUSY` while another
+// thread uses the writer.
+rb_status rb_writer_free(struct rb_writer *writer);
+
+// Connects, and waits until the other end has accepted, at most `session.connect_timeout_ms`. `hello` are up to 1,024 bytes
+// of the application's, which the other end reads before it accepts.
+//
+// `*out` is the caller's, until `rb_conn_free`. Any thread, and not inside a callback. Fails with `RB_ERR_REFUSED`,
+// `RB_ERR_DOWN` (the text has the reason), or `RB_TIMED_OUT`.
+rb_status rb_conn_connect(const struct rb_context *context,
+                          const char *address,
+                          const void *hello,
+                          size_t hello_len,
+                          struct rb_conn **out);
+
+// Begins to connect and returns at once. The connection can be given to an rIn or rOut while it is not up yet.
+//
+// `*out` is the caller's, until `rb_conn_free`. Any thread. What goes wrong later is told by `rb_conn_wait_up` and
+// `rb_conn_recv_event`.
+rb_status rb_conn_connect_start(const struct rb_context *context,
+                                const char *address,
+                                const void *hello,
+                                size_t hello_len,
+                                struct rb_conn **out);
+
+// Waits until the connection is up, at most `timeout_ns`. Any thread, and not inside a callback. Fails with `RB_ERR_DOWN` or
+// `RB_ERR_REFUSED`, and the text has the reason.
+rb_status rb_conn_wait_up(const struct rb_conn *conn,
+                          int64_t timeout_ns);
+
+// Waits until the connection is down, at most `timeout_ns`. In a callback, which must not wait, it only looks. Any thread.
+//
+// `reason` may be NULL. Its text is valid until this thread's next call that receives something.
+rb_status rb_conn_wait_down(const struct rb_conn *conn,
+                            struct rb_down *reason,
+                            int64_t timeout_ns);
+
+// The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Each event is given once.
+//
+// The text of `*event` is valid until this thread's next call that receives something. Any thread.
+rb_status rb_conn_recv_event(const struct rb_conn *conn, struct rb_conn_event *event, int64_t timeout_ns);
+
+// A descriptor that is readable while `rb_conn_recv_event` would return an event, for an event loop, which only polls it.
+// Returns a status below 0 if it fails.
+//
+// The descriptor belongs to the library and lives as long as the connection's handle. Any thread.
+int rb_conn_fd(const struct rb_conn *conn);
+
+// 1 if both ends have accepted the connection and it is not down, 0 if not; below 0 is a status. Any thread.
+int rb_conn_is_up(const struct rb_conn *conn);
+
+// The number of the connection in this process, which the events of an rOut name. Any thread.
+rb_status rb_conn_id(const struct rb_conn *conn, uint64_t *id);
+
+// The other end's hello: its bytes, cut to `capacity - 1`, with a zero behind them. `*len` gets their number. Empty until it
+// was read. Any thread.
+rb_status rb_conn_peer_hello(const struct rb_conn *conn,
+                             char *to,
+                             size_t capacity,
+                             size_t *len);
+
+// The other end's address as text, as `snprintf` would write it. Any thread.
+rb_status rb_conn_peer_addr(const struct rb_conn *conn, char *to, size_t capacity, size_t *len);
+
+// What carries the connection ("tcp", "shm", "rdma"), as `snprintf` would write it; empty until the other end's hello was
+// read. Any thread.
+rb_status rb_conn_carrier(const struct rb_conn *conn,
+                          char *to,
+                          size_t capacity,
+                          size_t *len);
+
+// The random name of the other end's process; the same when it connects again. Any thread.
+rb_status rb_conn_peer_instance(const struct rb_conn *conn, struct rb_id128 *out);
+
+// The bytes of the largest control message that both ends take, and the bytes of those that wait to be sent. Either place
+// may be NULL. Any thread.
+rb_status rb_conn_control_info(const struct rb_conn *conn,
+                               size_t *max_bytes,
+                               size_t *waiting);
+
+// Sends a control message of the application, in order with the data. The message is copied. Returns at once: `RB_FULL` if
+// too many wait, `RB_ERR_TOO_LARGE`, `RB_ERR_DOWN`. Any thread.
+rb_status rb_conn_send_control(const struct rb_conn *conn,
+                               const void *message,
+                               size_t len);
+
+// Closes the connection in order: what is queued leaves first, and the peer is told why. The handle stays valid. Any thread.
+rb_status rb_conn_close(const struct rb_conn *conn,
+                        const char *why);
+
+// Refuses a connection that was offered: the peer's attempt to connect fails with the reason. Any thread.
+rb_status rb_conn_reject(const struct rb_conn *conn, const char *why);
+
+// Frees a connection's handle, which does not close the connection. NULL does nothing. Any thread.
+rb_status rb_conn_free(struct rb_conn *conn);
+
+// Listens on an address such as "127.0.0.1:7411"; port 0 takes a free one.
+//
+// `*out` is the caller's, until `rb_listener_free`, which ends listening. Any thread, and not inside a callback. Fails with
+// `RB_ERR_ADDRESS_IN_USE` or `RB_ERR_ADDRESS`.
+rb_status rb_listener_bind(const struct rb_context *context,
+                           const char *address,
+                           struct rb_listener **out);
+
+// The address in use as text, as `snprintf` would write it. Any thread.
+rb_status rb_listener_local_addr(const struct rb_listener *listener, char *to, size_t capacity, size_t *len);
+
+// The next connection, waiting at most `timeout_ns`; `RB_TIMED_OUT` if none came.
+//
+// `*out` is the caller's, until `rb_conn_free`. Any thread.
+rb_status rb_listener_accept(const struct rb_listener *listener, struct rb_conn **out, int64_t timeout_ns);
+
+// A descriptor that is readable while `rb_listener_accept` would return a connection, for an event loop, which only polls
+// it. Returns a status below 0 if it fails.
+//
+// The descriptor belongs to the library and lives as long as the listener. Any thread.
+int rb_listener_fd(const struct rb_listener *listener);
+
+// Calls `callback(ctx, conn)` on a worker thread for every connection; for those that wait already, inside this call.
+//
+// `ctx` is the caller's, and is used until `rb_listener_unset_conn_cb` has returned or the listener was freed. Any thread.
+rb_status rb_listener_set_conn_cb(const struct rb_listener *listener,
+                                  rb_conn_fn callback,
+                                  void *ctx);
+
+// Removes the callback. When this has returned, no call of it runs on another thread and none begins: `ctx` may be freed.
+// Inside the callback itself: once that call has returned. Any thread.
+rb_status rb_listener_unset_conn_cb(const struct rb_listener *listener);
+
+// Calls `callback` on a worker thread for every connection that ended before it could be offered. `ctx` as for
+// `rb_listener_set_conn_cb`. Any thread.
+rb_status rb_listener_set_foreign_conn_cb(const struct rb_listener *listener, rb_foreign_conn_fn callback, void *ctx);
+
+// Removes the callback, as `rb_listener_unset_conn_cb` does. Any thread.
+rb_status rb_listener_unset_foreign_conn_cb(const struct rb_listener *listener);
+
+// Ends listening, and frees the handle; connections that were taken go on. NULL does nothing. Any thread.
+//
+// A callback may still run when this has returned: remove it first if its `ctx` is to be freed.
+rb_status rb_listener_free(struct rb_listener *listener);
+
+// Makes a configuration with the default settings.
+//
+// `*out` is the caller's, until `rb_config_free`. Any thread.
+rb_status rb_config_new(struct rb_config **out);
+
+// Loads a configuration: the TOML file `path`, if it is not NULL, overridden by the environment (`ROCKETBUFS_TCP_NODELAY`
+// and so on; docs/CONFIGURATION.md has every setting).
+//
+// `*out` is the caller's, until `rb_config_free`. Any thread. Fails with `RB_ERR_CONFIG`; the text names file, line and
+// setting.
+rb_status rb_config_load(const char *path,
+                         struct rb_config **out);
+
+// Reads a configuration from a text in TOML. Settings that the text does not name keep their defaults.
+//
+// `*out` is the caller's, until `rb_config_free`. Any thread. Fails with `RB_ERR_CONFIG`; the text names line and setting.
+rb_status rb_config_from_toml(const char *toml,
+                              struct rb_config **out);
+
+// Sets one setting from a text: `rb_config_set(config, "tcp.nodelay", "false")`. Sizes and times may have a unit ("64 MiB",
+// "10 s").
+//
+// One thread uses a configuration at a time. Fails with `RB_ERR_CONFIG`, and the configuration is then unchanged.
+rb_status rb_config_set(struct rb_config *config,
+                        const char *name,
+                        const char *value);
+
+// The whole configuration as TOML, as `snprintf` would write it: at most `capacity` bytes with the zero at the end, and
+// `*len` gets the length of the whole text.
+//
+// `to` may be NULL if `capacity` is 0, and `len` may be NULL. One thread uses a configuration at a time.
+rb_status rb_config_to_toml(const struct rb_config *config, char *to, size_t capacity, size_t *len);
+
+// Frees a configuration. NULL does nothing. Contexts that were made from it are not affected.
+rb_status rb_config_free(struct rb_config *config);
+
+// Reserves memory and starts worker threads: one context for each process is enough. `config` may be NULL for the default
+// settings; it is read and not kept.
+//
+// `*out` is the caller's, until `rb_context_free`. Any thread. Fails with `RB_ERR_CONFIG`, `RB_ERR_MEMORY`,
+// `RB_ERR_TRANSPORT` or `RB_ERR_SYSTEM`.
+rb_status rb_context_new(const struct rb_config *config,
+                         struct rb_context **out);
+
+// As `rb_config_load` and `rb_context_new`: a context from a file, if `path` is not NULL, and the environment.
+//
+// `*out` is the caller's, until `rb_context_free`. Any thread.
+rb_status rb_context_load(const char *path, struct rb_context **out);
+
+// The bytes of all present rings. Their memory is backed on first use. Any thread.
+rb_status rb_context_memory_in_use(const struct rb_context *context, uint64_t *bytes);
+
+// The number of mapped rings of other processes, and their bytes (transport `shm`). Either place may be NULL. Any thread.
+rb_status rb_context_mapped(const struct rb_context *context,
+                            size_t *rings,
+                            uint64_t *bytes);
+
+// The random name of this process's endpoint, which every peer learns. Any thread.
+rb_status rb_context_instance(const struct rb_context *context, struct rb_id128 *out);
+
+// Allows callbacks on threads of the application that wait in `rb_rin_recv`, or for room in a buffer, inside that call. Such
+// a thread does a worker's work instead of waiting for it. Callbacks must then not need anything that such a thread holds,
+// such as a lock. Any thread.
+rb_status rb_context_allow_callbacks_in_calls(const struct rb_context *context);
+
+// Says goodbye to every peer, gives queued data at most `grace` nanoseconds to leave, and stops the threads. Handles stay
+// valid; calls on them fail. Any thread, and not inside a callback.
+rb_status rb_context_shutdown(const struct rb_context *context,
+                              int64_t grace);
+
+// Frees a context's handle. NULL does nothing. The threads stop when the handles of everything in the context are freed too:
+// each keeps the context alive. Any thread.
+rb_status rb_context_free(struct rb_context *context);
+
+// Makes a budget of so many bytes, which the rings of many subscriptions share (`rb_subscribe_options.budget`).
+//
+// `*out` is the caller's, until `rb_budget_free`; subscriptions keep the budget alive. Any thread.
+rb_status rb_budget_new(uint64_t bytes, struct rb_budget **out);
+
+// The bytes of a budget, and how many of them rings take now. Either place may be NULL. Any thread.
+rb_status rb_budget_info(const struct rb_budget *budget, uint64_t *bytes, uint64_t *in_use);
+
+// Frees a budget's handle. NULL does nothing. Any thread.
+rb_status rb_budget_free(struct rb_budget *budget);
+
+// Makes the receiving end of this connection, which may already be up or not.
+//
+// `*out` is the caller's, until `rb_rin_free`. Any thread.
+rb_status rb_rin_new(const struct rb_conn *conn, struct rb_rin **out);
+
+// Frees an rIn's handle, which ends no subscription: the connection keeps them alive. NULL does nothing. Any thread.
+//
+// Callbacks that were set go on: remove those first whose `ctx` is to be freed.
+rb_status rb_rin_free(struct rb_rin *rin);
+
+// Resumes over another connection: every subscription continues where it stopped, or reports its loss. Any thread.
+rb_status rb_rin_resume(const struct rb_rin *rin, const struct rb_conn *conn);
+
+// As `rb_rin_resume`, for a peer that is another process than before and has other ids for its buffers: a subscription
+// continues once `rb_subscription_continue_as` has set its id there. Any thread.
+rb_status rb_rin_resume_elsewhere(const struct rb_rin *rin, const struct rb_conn *conn);
+
+// A handle of the present connection.
+//
+// `*out` is the caller's, until `rb_conn_free`. Any thread.
+rb_status rb_rin_conn(const struct rb_rin *rin, struct rb_conn **out);
+
+// Subscribes to a buffer, from now on, into a ring of `size_bytes`. Returns at once; the sender's answer is an event:
+// `RB_IN_SUBSCRIBED` or `RB_IN_REFUSED`.
+//
+// `out` may be NULL; `*out` is the caller's, until `rb_subscription_free`. Any thread. Fails with `RB_ERR_EXISTS`,
+// `RB_ERR_TOO_LARGE` or `RB_ERR_TOO_MANY`.
+rb_status rb_rin_subscribe(const struct rb_rin *rin, uint32_t bid, uint64_t size_bytes, struct rb_subscription **out);
+
+// As `rb_rin_subscribe`, with options; NULL is the defaults. Any thread.
+rb_status rb_rin_subscribe_with(const struct rb_rin *rin,
+                                uint32_t bid,
+                                const struct rb_subscribe_options *options,
+                                struct rb_subscription **out);
+
+// Ends the subscription of this buffer; see `rb_subscription_unsubscribe`. Does nothing if there is none. Any thread.
+rb_status rb_rin_unsubscribe(const struct rb_rin *rin, uint32_t bid);
+
+// A handle of the subscription of this buffer.
+//
+// `*out` is the caller's, until `rb_subscription_free`. Any thread. Fails with `RB_ERR_NOT_SUBSCRIBED`.
+rb_status rb_rin_subscription(const struct rb_rin *rin, uint32_t bid, struct rb_subscription **out);
+
+// The ids of the subscribed buffers in ascending order: at most `capacity` of them into `bids`, and `*count` gets how many
+// there are. `bids` may be NULL if `capacity` is 0. Any thread.
+rb_status rb_rin_subscriptions(const struct rb_rin *rin,
+                               uint32_t *bids,
+                               size_t capacity,
+                               size_t *count);
+
+// Calls `callback(ctx, bid, seg)` on a worker thread whenever new complete deliveries arrive: one or several, never part of
+// one. Set it before subscribing. The bytes stay until `rb_rin_data_consumed` releases them.
+//
+// `ctx` is used until `rb_rin_unset_data_in_cb` has returned. Any thread.
+rb_status rb_rin_set_data_in_cb(const struct rb_rin *rin,
+                                rb_data_in_fn callback,
+                                void *ctx);
+
+// Removes the callback: later data waits for `rb_rin_recv`. When this has returned, no call of it runs on another thread and
+// none begins: `ctx` may be freed. Inside the callback itself: once that call has returned. Any thread.
+rb_status rb_rin_unset_data_in_cb(const struct rb_rin *rin);
+
+// Calls `callback` on a worker thread for every event that is not data, including unreceived events from before it was set.
+// `ctx` as for `rb_rin_set_data_in_cb`. Any thread.
+rb_status rb_rin_set_event_cb(const struct rb_rin *rin,
+                              rb_in_event_fn callback,
+                              void *ctx);
+
+// Removes the callback, as `rb_rin_unset_data_in_cb` does. Any thread.
+rb_status rb_rin_unset_event_cb(const struct rb_rin *rin);
+
+// Calls `callback` on a worker thread for every control message of the peer's application, including unread messages from
+// before it was set. `ctx` as for `rb_rin_set_data_in_cb`. Any thread.
+rb_status rb_rin_set_control_msg_cb(const struct rb_rin *rin,
+                                    rb_rin_control_fn callback,
+                                    void *ctx);
+
+// Removes the callback, as `rb_rin_unset_data_in_cb` does. Any thread.
+rb_status rb_rin_unset_control_msg_cb(const struct rb_rin *rin);
+
+// Releases the oldest `size_bytes` of a buffer, so that the writer may use their space again (paper 1, section 3.3). Any
+// thread. Fails with `RB_ERR_TOO_MUCH` or `RB_ERR_NOT_SUBSCRIBED`.
+rb_status rb_rin_data_consumed(const struct rb_rin *rin,
+                               uint32_t bid,
+                               uint64_t size_bytes);
+
+// All received bytes of a buffer that were not released.
+//
+// `data->view` is the caller's, until it is consumed or freed. Any thread. Fails with `RB_ERR_NOT_SUBSCRIBED`, also before the
+// subscription was accepted.
+rb_status rb_rin_get_buf_ref(const struct rb_rin *rin,
+                             uint32_t bid,
+                             struct rb_data *data);
+
+// The next data or event of any subscription, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing arrived. Not to be
+// combined with a data callback.
+//
+// The view of data is the caller's. What else `*event` points at is valid until this thread's next call that receives
+// something. Any thread, and in a callback only with the time-out 0. Fails with `RB_ERR_READER_TAKEN`.
+rb_status rb_rin_recv(const struct rb_rin *rin,
+                      struct rb_in_event *event,
+                      int64_t timeout_ns);
+
+// A descriptor that is readable while `rb_rin_recv` would return something, for an event loop, which only polls it. Returns a
+// status below 0 if it fails.
+//
+// The descriptor belongs to the library and lives as long as the rIn. Any thread.
+int rb_rin_fd(const struct rb_rin *rin);
+
+// Sends a control message of the application to the peer, in order with the data; see `rb_conn_send_control`. Any thread.
+rb_status rb_rin_send_control(const struct rb_rin *rin,
+                              const void *message,
+                              size_t len);
+
+// The exclusive reader of the rIn, which takes no lock for each delivery. While it exists `rb_rin_recv` fails.
+//
+// `*out` is the caller's, until `rb_reader_free`. Any thread. Fails with `RB_ERR_READER_TAKEN`.
+rb_status rb_rin_reader(const struct rb_rin *rin, struct rb_reader **out);
+
+// Hands the next data of any buffer to `each(ctx, bid, seg)`, which runs inside this call, and whose bytes are released when it
+// returns. Or puts an event into `*event`. Waits at most `timeout_ns`. `*has_event` says which of both happened.
+//
+// What `*event` points at is valid until this thread's next call that receives something. One thread uses a reader at a time,
+// and `each` must not use the reader. `RB_TIMED_OUT` if nothing arrived.
+rb_status rb_reader_recv(struct rb_reader *reader,
+                         rb_data_in_fn each,
+                         void *ctx,
+                         struct rb_in_event *event,
+                         bool *has_event,
+                         int64_t timeout_ns);
+
+// Gives the rIn back to `rb_rin_recv`, and frees the handle. NULL does nothing. Fails with `RB_ERR_BUSY` while another thread
+// uses the reader.
+rb_status rb_reader_free(struct rb_reader *reader);
+
+// The id of a subscription's buffer. Any thread.
+rb_status rb_subscription_bid(const struct rb_subscription *subscription, uint32_t *bid);
+
+// The next data or event of this subscription, as `rb_rin_recv`. Everything else waits for its own call.
+rb_status rb_subscription_recv(const struct rb_subscription *subscription,
+                               struct rb_in_event *event,
+                               int64_t timeout_ns);
+
+// Releases the oldest `size_bytes`; see `rb_rin_data_consumed`. Any thread.
+rb_status rb_subscription_consume(const struct rb_subscription *subscription, uint64_t size_bytes);
+
+// All received bytes that were not released; see `rb_rin_get_buf_ref`. Any thread.
+rb_status rb_subscription_buf_ref(const struct rb_subscription *subscription, struct rb_data *data);
+
+// The state of the subscription. Any thread. Fails with `RB_ERR_NOT_ANSWERED` before the subscription is accepted.
+rb_status rb_subscription_get_info(const struct rb_subscription *subscription, struct rb_subscription_info *info);
+
+// Reports how far received and forwarded data is confirmed, and for which receivers. For `RB_CONFIRM_RELAYED`. Any thread.
+rb_status rb_subscription_confirm(const struct rb_subscription *subscription,
+                                  uint64_t delivered,
+                                  uint64_t consumed,
+                                  const struct rb_coverage *coverage);
+
+// Sets the id of the buffer at the new peer, after `rb_rin_resume_elsewhere`. Any thread.
+rb_status rb_subscription_continue_as(const struct rb_subscription *subscription, uint32_t remote_id);
+
+// Ends the subscription. Unread data and unreceived events are dropped. A second call changes nothing. Any thread.
+rb_status rb_subscription_unsubscribe(const struct rb_subscription *subscription);
+
+// Frees a subscription's handle, which does not end the subscription. NULL does nothing. Any thread.
+rb_status rb_subscription_free(struct rb_subscription *subscription);
+
+// Makes an rOut without buffers and connections.
+//
+// `*out` is the caller's, until `rb_rout_free`. Any thread.
+rb_status rb_rout_new(const struct rb_context *context, struct rb_rout **out);
+
+// Frees an rOut's handle. NULL does nothing. The buffers and their subscribers go on while a buffer's handle or a connection
+// needs them. Any thread.
+rb_status rb_rout_free(struct rb_rout *rout);
+
+// Lets the other end of this connection subscribe to the buffers of the rOut. Any thread.
+rb_status rb_rout_add_conn(const struct rb_rout *rout, const struct rb_conn *conn);
+
+// Makes a buffer whose ring has `size_bytes`, rounded up to a power of two.
+//
+// `out` may be NULL; `*out` is the caller's, until `rb_buffer_free`. Any thread. Fails with `RB_ERR_EXISTS`, `RB_ERR_MEMORY`
+// or `RB_ERR_TOO_MANY`.
+rb_status rb_rout_create_buffer(const struct rb_rout *rout,
+                                uint32_t bid,
+                                uint64_t size_bytes,
+                                struct rb_buffer **out);
+
+// As `rb_rout_create_buffer`, with options; NULL is the defaults. Any thread.
+rb_status rb_rout_create_buffer_with(const struct rb_rout *rout,
+                                     uint32_t bid,
+                                     const struct rb_buffer_options *options,
+                                     struct rb_buffer **out);
+
+// A handle of the buffer of this id.
+//
+// `*out` is the caller's, until `rb_buffer_free`. Any thread. Fails with `RB_ERR_NO_SUCH_BUFFER`.
+rb_status rb_rout_buffer(const struct rb_rout *rout, uint32_t bid, struct rb_buffer **out);
+
+// The ids of the buffers, in no order: at most `capacity` of them into `bids`, and `*count` gets how many there are. `bids`
+// may be NULL if `capacity` is 0. Any thread.
+rb_status rb_rout_buffers(const struct rb_rout *rout,
+                          uint32_t *bids,
+                          size_t capacity,
+                          size_t *count);
+
+// Ends the buffer of this id; see `rb_buffer_destroy`. Any thread. Fails with `RB_ERR_NO_SUCH_BUFFER`.
+rb_status rb_rout_destroy_buffer(const struct rb_rout *rout, uint32_t bid, uint64_t *end);
+
+// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: what arrives there goes out here without a
+// copy (paper 1, section 3.4). A ring that exists before it is spliced keeps no history for subscribers that join later; see
+// `rb_rout_splice_with`.
+//
+// `out` may be NULL; `*out` is the caller's, until `rb_buffer_free`. Any thread. Fails with `RB_ERR_EXISTS`,
+// `RB_ERR_NO_SUCH_BUFFER`, `RB_ERR_SPLICED`, `RB_ERR_BUDGETED` or `RB_ERR_READER_TAKEN`.
+rb_status rb_rout_splice(const struct rb_rout *rout,
+                         const struct rb_rin *rin,
+                         uint32_t bid,
+                         struct rb_buffer **out);
+
+// As `rb_rout_splice`, under another id: what a broker with many publishers does. Any thread.
+rb_status rb_rout_splice_as(const struct rb_rout *rout,
+                            const struct rb_rin *rin,
+                            uint32_t bid,
+                            uint32_t out_bid,
+                            struct rb_buffer **out);
+
+// Subscribes the rIn to the sender's buffer `bid` and splices it to a buffer `out_bid` of this rOut, in one step: the ring has
+// a history for subscribers that join later, and subscribers on this machine can map it. `options` may be NULL.
+//
+// `out` may be NULL; `*out` is the caller's, until `rb_buffer_free`. Any thread. Fails as `rb_rout_splice` and
+// `rb_rin_subscribe`; what the sender says comes as `RB_IN_REFUSED`.
+rb_status rb_rout_splice_with(const struct rb_rout *rout,
+                              const struct rb_rin *rin,
+                              uint32_t bid,
+                              uint32_t out_bid,
+                              const struct rb_subscribe_options *options,
+                              struct rb_buffer **out);
+
+// A free segment of exactly `size` bytes (paper 1, Listing 2): fill it, and call `rb_rout_deliver`. With `blocking` it waits
+// for room. `rb_buffer_segment` needs no look-up and has a time-out.
+//
+// The memory of `*seg` is the caller's until it is delivered. Any thread. `RB_FULL` if there is no room; fails as
+// `rb_buffer_segment`.
+rb_status rb_rout_get_output_segment(const struct rb_rout *rout,
+                                     uint32_t bid,
+                                     uint64_t size,
+                                     bool blocking,
+                                     struct rb_buf_seg *seg);
+
+// Makes the first `size` bytes of a segment one delivery (paper 1, Listing 2); see `rb_buffer_deliver`. Any thread.
+rb_status rb_rout_deliver(const struct rb_rout *rout,
+                          struct rb_buf_seg *seg,
+                          uint64_t size,
+                          void *delivery,
+                          uint64_t *end);
+
+// Calls `callback(ctx, bid, delivery)` on a worker thread when a delivery that was given a context has landed with every
+// subscriber that was there.
+//
+// `ctx` is used until `rb_rout_unset_data_out_cb` has returned. Any thread.
+rb_status rb_rout_set_data_out_cb(const struct rb_rout *rout,
+                                  rb_data_out_fn callback,
+                                  void *ctx);
+
+// Removes the callback. When this has returned, no call of it runs on another thread and none begins: `ctx` may be freed.
+// Inside the callback itself: once that call has returned. Any thread.
+rb_status rb_rout_unset_data_out_cb(const struct rb_rout *rout);
+
+// Calls `callback` on a worker thread whenever a subscriber has told how far it is. `ctx` as for `rb_rout_set_data_out_cb`.
+// Any thread.
+rb_status rb_rout_set_subscriber_progress_cb(const struct rb_rout *rout,
+                                             rb_subscriber_progress_fn callback,
+                                             void *ctx);
+
+// Removes the callback, as `rb_rout_unset_data_out_cb` does. Any thread.
+rb_status rb_rout_unset_subscriber_progress_cb(const struct rb_rout *rout);
+
+// Calls `callback` on a worker thread for every control message of the application at another end, also for those that came
+// before it was set and were not received. `ctx` as for `rb_rout_set_data_out_cb`. Any thread.
+rb_status rb_rout_set_control_msg_cb(const struct rb_rout *rout,
+                                     rb_rout_control_fn callback,
+                                     void *ctx);
+
+// Removes the callback, as `rb_rout_unset_data_out_cb` does. Any thread.
+rb_status rb_rout_unset_control_msg_cb(const struct rb_rout *rout);
+
+// Calls `callback` on a worker thread for every event; for the events that wait already, inside this call. `ctx` as for
+// `rb_rout_set_data_out_cb`. Any thread.
+rb_status rb_rout_set_event_cb(const struct rb_rout *rout, rb_out_event_fn callback, void *ctx);
+
+// Removes the callback, as `rb_rout_unset_data_out_cb` does: events wait for `rb_rout_recv_event`. Any thread.
+rb_status rb_rout_unset_event_cb(const struct rb_rout *rout);
+
+// The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Events with a callback of their own do not
+// come here. At most 4,096 events wait; then the oldest is dropped, and `RB_OUT_MISSED` tells how many were.
+//
+// What `*event` points at is valid until this thread's next call that receives something. Any thread.
+rb_status rb_rout_recv_event(const struct rb_rout *rout,
+                             struct rb_out_event *event,
+                             int64_t timeout_ns);
+
+// A descriptor that is readable while `rb_rout_recv_event` would return an event, for an event loop, which only polls it.
+// Returns a status below 0 if it fails.
+//
+// The descriptor belongs to the library and lives as long as the rOut. Any thread.
+int rb_rout_fd(const struct rb_rout *rout);
+
+// Waits until every subscriber of every buffer has what was delivered, at most `timeout_ns`; see `rb_buffer_drain`. Any
+// thread, and not inside a callback.
+rb_status rb_rout_drain(const struct rb_rout *rout, int64_t timeout_ns);
+
+// Sends a control message of the application over a connection that was given to this rOut; see `rb_conn_send_control`. Any
+// thread.
+rb_status rb_rout_send_control(const struct rb_rout *rout,
+                               const struct rb_conn *conn,
+                               const void *message,
+                               size_t len);
+
+// What went through all buffers that the rOut ever had. Any thread.
+rb_status rb_rout_traffic(const struct rb_rout *rout, struct rb_traffic *traffic);
+
+// The version of the library, such as "0.1.0". Lives as long as the program.
+const char *rb_version(void);
+
+// Copies received bytes from `offset` on, inside the data callback that they were given to. Also where `vec_count` is 0.
+//
+// Fails with `RB_ERR_LAPPED` if the writer of a buffer without flow control was faster: the copy is not valid then. With
+// `RB_ERR_ARGUMENT` if there are fewer bytes, or outside of the callback.
+rb_status rb_buf_seg_copy(const struct rb_buf_seg *seg,
+                          size_t offset,
+                          void *to,
+                          size_t len);
+
+// The description of a status code.
+//
+// Returns text that lives as long as the program, also for numbers that are no code. Any thread, at any time.
+const char *rb_strerror(int32_t status);
+
+// What went wrong in the last call of this thread that failed (its code is below 0), for people.
+//
+// Returns text that belongs to the library. The text is valid until the next call of this thread that fails. Empty if no
+// call failed yet. Calls that succeed, and outcomes such as `RB_TIMED_OUT`, do not change it. Any thread, at any time.
+const char *rb_last_error(void);
+
+// What a view shows now. `*data` is valid until the view is consumed or freed. One thread uses a view at a time.
+rb_status rb_view_data(struct rb_view *view, struct rb_data *data);
+
+// Copies bytes from `offset` on. One thread uses a view at a time.
+//
+// Fails with `RB_ERR_LAPPED` if the writer of a buffer without flow control was faster: the copy is not valid then. With
+// `RB_ERR_ARGUMENT` if there are fewer bytes.
+rb_status rb_view_copy(struct rb_view *view,
+                       size_t offset,
+                       void *to,
+                       size_t len);
+
+// The bytes in place, also in memory that other processes write: for programs that trust the publisher, and the relays on this
+// machine, not to overwrite what is held. Read each byte once: a hostile publisher may change it in between.
+//
+// `*piece` is valid until the view is consumed or freed. One thread uses a view at a time. Fails with `RB_ERR_LAPPED` if the
+// buffer has no flow control.
+rb_status rb_view_trusting(struct rb_view *view,
+                           struct iovec *piece);
+
+// Releases everything up to the end of the view, so that the writer may use the space again, and frees the handle. One thread
+// uses a view at a time.
+rb_status rb_view_consume(struct rb_view *view);
+
+// Releases the bytes below `position`. The view no longer shows them; pointers to the others stay valid. One thread uses a view
+// at a time.
+rb_status rb_view_consume_part(struct rb_view *view,
+                               uint64_t position);
+
+// Releases the bytes below `position`, and frees the handle. Bytes after it are not released: a durable subscription that
+// resumes gets them again. One thread uses a view at a time.
+rb_status rb_view_consume_up_to(struct rb_view *view,
+                                uint64_t position);
+
+// Frees a view without releasing its bytes: consuming a later view of the buffer releases them too. NULL does nothing.
+rb_status rb_view_free(struct rb_view *view);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* ROCKETBUFS_H */
