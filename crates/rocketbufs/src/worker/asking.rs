@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rocketnet::{ConnId, Offered, Transport};
-use rocketring::{Ring, RingConfig, RingReceiver};
+use rocketring::{Ring, RingConfig};
 
 use super::io::LinkPhase;
 use super::reactor::{InSub, Reactor};
@@ -14,8 +14,11 @@ use crate::limits::millis;
 use crate::lock::lock;
 use crate::options::ConfirmMode;
 use crate::planted;
-use crate::proto::{CloseCode, End, Inbound, Message, Start, Subscribe, Subscribed};
-use crate::state::{Command, CreditAllocation, Ending, InboundShared, Log, ReceiveLog};
+use crate::proto::{
+    Answer, CloseCode, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveError, ReceiveLog,
+    Start, Subscribe, Subscribed,
+};
+use crate::state::{Command, InState, InboundShared, Log, Membership, ReceiveMemory};
 use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Reactor<T> {
@@ -29,44 +32,35 @@ impl<T: Transport> Reactor<T> {
         let Some((conn, link)) = known.filter(|(_, link)| link.line.phase == LinkPhase::Up) else {
             return self.begin_linger(inbound);
         };
-        let Some(remote_id) = inbound.remote_id.bid() else { return self.begin_linger(inbound) };
         let on_this_machine = self.io.transport.carrier(conn).name == "shm";
-        let rin = inbound.rin.upgrade();
+        // Only the connection that the rIn has now counts, see `ReceiveSubscription::subscribe`.
+        let is_current = inbound.rin.upgrade().is_none_or(|rin| rin.conn().id == number);
         let mut state = lock(&inbound.state);
-        if state.done || state.ending.is_some() || state.wire.is_some_and(|(at, _)| at == number) {
-            return;
-        }
-        // A log in the sender's memory, or one that moves there, does not resume in the same ring. The
-        // application first releases its data, and an incomplete delivery is sent again.
+        let Some(remote_id) = state.sub.remote_id() else {
+            drop(state);
+            return self.begin_linger(inbound);
+        };
+        // A log in the sender's memory, or one that moves there, does not resume in the same ring.
         let moves = !inbound.is_spliced()
             && !inbound.options.own_memory
-            && state.log.as_ref().is_some_and(|in_log| on_this_machine || in_log.ring().is_peer_written());
-        let waits = moves && !state.log.as_mut().is_some_and(ReceiveLog::is_given_back);
-        if state.wire.is_some() || waits {
-            // Either the old connection is closing and still has the ring receiver, or the application has
-            // not released all data. Several workers may set `resume_on` in any order; only the rIn's current
-            // connection counts. A connection that the rIn has left is closed, and the current one sets
-            // `resume_on` itself.
-            if rin.as_ref().is_none_or(|rin| rin.conn().id == number) {
-                state.resume_on = Some(number);
-            }
-            return;
+            && state.ring().is_some_and(|ring| on_this_machine || ring.is_peer_written());
+        if moves {
+            state.ask_reader();
         }
         let wire = link.next_wire;
+        let InState { sub, memory } = &mut *state;
+        let ring = memory.as_ref().map(ReceiveMemory::ring);
+        let Some(machine) = sub.subscribe((number, wire), ring, (moves, is_current)) else { return };
         link.next_wire += 1;
-        (state.wire, state.gone_at) = (Some((number, wire)), None);
-        let goes_on =
-            |in_log: &ReceiveLog| if moves { in_log.ring().boundary() } else { in_log.ring().head() };
-        let resumed_at = state.log.as_ref().map(goes_on);
-        let start = match &state.log {
-            Some(in_log) => {
+        let start = match sub.log().zip(machine.resumed_at()) {
+            Some((log, at)) => {
                 let early = u64::from(planted::is(planted::RESUME_OFF_BY_ONE));
-                Start::Position(in_log.log.epoch, goes_on(in_log) - early)
+                Start::Position(log.epoch(), at - early)
             }
             None => inbound.options.start,
         };
         drop(state);
-        link.ins.insert(wire, InSub::new(inbound.clone(), resumed_at, moves));
+        link.ins.insert(wire, InSub { inbound: inbound.clone(), machine, offered: None });
         self.suspended.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(&inbound));
         self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
         let own_memory = on_this_machine && inbound.options.own_memory;
@@ -81,43 +75,26 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn on_subscribed(&mut self, conn: ConnId, subscribed: &Subscribed) {
         let wire = subscribed.wire;
         let Some(in_sub) = self.in_sub(conn, wire) else {
-            self.close(conn, CloseCode::Protocol, "SUBSCRIBED for an id that was not asked for");
-            return;
+            return self.close(conn, CloseCode::Protocol, &ReceiveError::NotAsked.to_string());
         };
-        if std::mem::replace(&mut in_sub.answered, true) {
-            self.close(conn, CloseCode::Protocol, "SUBSCRIBED twice");
-            return;
-        }
-        let (inbound, leaving, resumed_at) = (in_sub.inbound.clone(), in_sub.leaving, in_sub.resumed_at);
-        let offered = in_sub.offered.take();
-        if leaving {
-            if !subscribed.flow_control {
-                self.let_land(conn, subscribed);
-            }
-            return;
-        }
-        let known = lock(&inbound.state).log.as_ref().map(|l| l.log.epoch);
-        match known {
-            None => self.begin_log(conn, &inbound, subscribed, offered),
-            Some(epoch) if epoch == subscribed.epoch && Some(subscribed.start) == resumed_at => {
-                self.resume_log(conn, &inbound, subscribed, offered);
-            }
-            Some(epoch) if epoch == subscribed.epoch => {
-                self.close(conn, CloseCode::Protocol, "SUBSCRIBED with another position than was asked for");
-            }
-            Some(_) => {
+        let (inbound, offered) = (in_sub.inbound.clone(), in_sub.offered.take());
+        let known = lock(&inbound.state).sub.log().map(ReceiveLog::epoch);
+        match in_sub.machine.on_subscribed(known, (subscribed.epoch, subscribed.start)) {
+            Ok(Answer::Begin) => self.begin_log(conn, &inbound, subscribed, offered),
+            Ok(Answer::Resume) => self.resume_log(conn, &inbound, subscribed, offered),
+            Ok(Answer::Restarted) => {
                 self.end_inbound(&inbound, Ending::Restarted(subscribed.epoch));
                 self.leave(conn, wire);
-                if !subscribed.flow_control {
-                    self.let_land(conn, subscribed);
-                }
+                self.let_land(conn, subscribed);
             }
+            Ok(Answer::Left) => self.let_land(conn, subscribed),
+            Err(error) => self.close(conn, CloseCode::Protocol, &error.to_string()),
         }
     }
 
     /// Stores the sender's ring, which arrives ahead of its SUBSCRIBED.
     pub(super) fn on_offered(&mut self, conn: ConnId, wire: WireId, offered: Offered) {
-        if let Some(in_sub) = self.in_sub(conn, wire).filter(|in_sub| !in_sub.answered) {
+        if let Some(in_sub) = self.in_sub(conn, wire).filter(|in_sub| !in_sub.machine.is_answered()) {
             in_sub.offered = Some(offered);
         }
     }
@@ -126,7 +103,7 @@ impl<T: Transport> Reactor<T> {
     /// arrives until the peer has read UNSUBSCRIBE; the transport discards it, or it lands in a ring without
     /// a reader. With flow control nothing arrives before the first CREDIT.
     fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed) {
-        if self.io.transport.discard(conn, subscribed.wire) {
+        if subscribed.flow_control || self.io.transport.discard(conn, subscribed.wire) {
             return;
         }
         let config = RingConfig {
@@ -150,20 +127,18 @@ impl<T: Transport> Reactor<T> {
         offered: Option<Offered>,
     ) {
         let Subscribed { wire, epoch, start, .. } = *subscribed;
-        let Some((ring, allocation)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+        let Some((ring, share)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
         let Some(receiver) = ring.receiver() else { return };
-        let credit = Inbound::new(start, window(&ring, allocation.as_ref(), subscribed));
+        let (allocation, member) = share.unzip();
+        let window = window(&ring, allocation.as_ref(), subscribed);
         let log = Log { ring, epoch };
-        let mut in_log = new_log((inbound, subscribed), &log, receiver, credit, allocation);
-        let receiver = in_log.receiver.take();
-        let mut state = lock(&inbound.state);
-        state.log = Some(in_log);
-        drop(state);
-        if let Some(receiver) = receiver {
-            self.io.transport.bind(conn, wire, receiver);
-            self.follow(conn, wire, inbound);
-        }
-        let left = lock(&inbound.state).done;
+        let memory = ReceiveMemory::new(log.clone(), start, inbound.min_receivers.is_any(), member);
+        let config = receive_config((inbound, subscribed), memory.kept.is_some());
+        let in_log = ReceiveLog::new(config, (epoch, start), window, allocation);
+        lock(&inbound.state).begin(in_log, memory);
+        self.io.transport.bind(conn, wire, receiver);
+        self.follow(conn, wire, inbound);
+        let left = lock(&inbound.state).sub.is_left();
         if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
             let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
@@ -193,7 +168,7 @@ impl<T: Transport> Reactor<T> {
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
         offered: Option<Offered>,
-    ) -> Option<(Ring, Option<CreditAllocation>)> {
+    ) -> Option<(Ring, Option<(CreditAllocation, Membership)>)> {
         // A ring in the sender's memory takes nothing from the budget.
         let allocation = if subscribed.start == Position::MAX {
             Err(RefusedError::NoPositions { start: subscribed.start })
@@ -275,19 +250,19 @@ impl<T: Transport> Reactor<T> {
     ) {
         let wire = subscribed.wire;
         // The state is not locked while the application is notified.
-        let left = lock(&inbound.state).done;
+        let left = lock(&inbound.state).sub.is_left();
         if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
             rin.tell_of(inbound, InEvent::NotDurable { bid: inbound.bid });
         }
-        let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.moves);
+        let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.machine.moves());
         if moves && !inbound.is_spliced() {
             return self.move_log(conn, inbound, subscribed, offered);
         }
         let mut state = lock(&inbound.state);
-        let Some(in_log) = &mut state.log else { return };
-        let boundary = in_log.ring().boundary();
-        let goes_on = !moves && is_whole(in_log.ring(), subscribed.start, offered.as_ref());
-        let receiver = in_log.receiver.take_if(|_| goes_on);
+        let Some(memory) = &mut state.memory else { return };
+        let boundary = memory.ring().boundary();
+        let goes_on = !moves && is_whole(memory.ring(), subscribed.start, offered.as_ref());
+        let receiver = memory.receiver.take_if(|_| goes_on);
         drop(state);
         if !goes_on {
             // Subscribers in this process read the old ring, unchanged.
@@ -317,17 +292,16 @@ impl<T: Transport> Reactor<T> {
         subscribed: &Subscribed,
         offered: Option<Offered>,
     ) {
-        let Some((ring, allocation)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+        let Some((ring, share)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
         let Some(receiver) = ring.receiver() else { return };
-        let credit = Inbound::new(subscribed.start, window(&ring, allocation.as_ref(), subscribed));
+        let (allocation, member) = share.unzip();
+        let window = window(&ring, allocation.as_ref(), subscribed);
         let mut state = lock(&inbound.state);
-        let mut left = None;
-        if let Some(in_log) = &mut state.log {
-            in_log.move_to(ring, subscribed.start, credit);
-            left = std::mem::replace(&mut in_log.allocation, allocation);
-        }
+        let left = state.parts().and_then(|(log, memory)| {
+            log.move_to(subscribed.start, window, allocation);
+            memory.move_to(ring, subscribed.start, member)
+        });
         drop(state);
-        // Dropped outside the lock: returning budget takes the locks of other subscriptions.
         drop(left);
         self.io.transport.bind(conn, subscribed.wire, receiver);
         self.follow(conn, subscribed.wire, inbound);
@@ -336,26 +310,26 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-/// Creates the log of an accepted subscription according to its options.
-fn new_log(
+/// Returns the options of an accepted subscription.
+fn receive_config(
     (inbound, subscribed): (&InboundShared, &Subscribed),
-    log: &Log,
-    receiver: RingReceiver,
-    credit: Inbound,
-    allocation: Option<CreditAllocation>,
-) -> ReceiveLog {
+    keeps_for_others: bool,
+) -> ReceiveConfig {
     let (options, start) = (&inbound.options, subscribed.start);
-    let relays = options.confirm == ConfirmMode::Relayed;
-    let mut in_log = ReceiveLog::new(log.clone(), receiver, credit, start, relays);
-    in_log.confirm_consumed = options.confirm != ConfirmMode::OnArrival;
-    in_log.place_kept = options.keeps_place();
-    in_log.max_view_bytes = options.max_view_bytes.unwrap_or(0);
-    in_log.allocation = allocation;
-    if let (Start::Position(..), false) = (options.start, subscribed.restarted) {
-        in_log.covered_from = options.covered_from.map_or(start, |covered_from| covered_from.min(start));
+    let covered_from = match options.start {
+        Start::Position(..) if !subscribed.restarted => {
+            options.covered_from.map_or(start, |at| at.min(start))
+        }
+        _ => start,
+    };
+    ReceiveConfig {
+        confirm_consumed: options.confirm != ConfirmMode::OnArrival,
+        relays: options.confirm == ConfirmMode::Relayed,
+        place_kept: options.keeps_place(),
+        max_view_bytes: options.max_view_bytes.unwrap_or(0),
+        keeps_for_others,
+        covered_from,
     }
-    in_log.kept = inbound.min_receivers.is_any().then(|| log.ring.hold(start).ok()).flatten();
-    in_log
 }
 
 /// Returns the smaller of the two rings' capacities for bytes in flight.
@@ -385,11 +359,5 @@ fn subscribe_message(inbound: &InboundShared, (wire, bid): (WireId, Bid), start:
         block_timeout_ms: options.block_timeout.millis().unwrap_or(u32::MAX),
         hold_ms: millis(options.hold),
         name: options.name.clone(),
-    }
-}
-
-impl InSub {
-    fn new(inbound: Arc<InboundShared>, resumed_at: Option<Position>, moves: bool) -> Self {
-        Self { inbound, answered: false, resumed_at, moves, offered: None, leaving: false }
     }
 }

@@ -27,14 +27,14 @@ use crate::types::{Nanos, Policy, WireId};
 impl<T: Transport> Reactor<T> {
     /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.
     pub(super) fn follow(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
-        if let Some(in_log) = &lock(&inbound.state).log {
-            in_log.ring().resume_following();
+        if let Some(ring) = lock(&inbound.state).ring() {
+            ring.resume_following();
         }
         // A sender that drops takes published data back.
         if inbound.options.policy == Policy::Block {
             lock(&inbound.watchers).lazily = false;
             let follows = self.io.transport.follow(conn, wire, false);
-            lock(&inbound.state).looked_at = follows && self.io.inner.config.shm.busy_poll_us > 0;
+            lock(&inbound.state).sub.let_look(follows && self.io.inner.config.shm.busy_poll_us > 0);
             self.pass_watchers(inbound);
         }
     }
@@ -42,7 +42,7 @@ impl<T: Transport> Reactor<T> {
     /// Lets application threads poll a followed ring, if they may. The application has received the event
     /// that it is subscribed.
     pub(super) fn let_look(&self, inbound: &Arc<InboundShared>) {
-        let looked_at = lock(&inbound.state).looked_at;
+        let looked_at = lock(&inbound.state).sub.is_looked_at();
         if let Some(rin) = inbound.rin.upgrade().filter(|_| looked_at) {
             rin.look_at(inbound, self.io.shared.index);
         }
@@ -72,7 +72,7 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn pass_watchers(&mut self, inbound: &InboundShared) {
         // Before the look: a later change asks again.
         lock(&inbound.watchers).answer();
-        let Some((conn_number, wire)) = lock(&inbound.state).wire else { return };
+        let Some((conn_number, wire)) = lock(&inbound.state).sub.wire() else { return };
         let Some(&conn) = self.by_number.get(&conn_number) else { return };
         // While the writer wakes all subscribers directly, it need not wake this end for each delivery.
         let subscribers = inbound.spliced_to().map_or(0, |buffer| buffer.sub_count());

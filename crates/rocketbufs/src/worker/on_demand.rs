@@ -8,17 +8,19 @@ use rocketring::{PoolError, Ring, RingConfig};
 use super::reactor::Reactor;
 use crate::error::RefusedError;
 use crate::lock::lock;
-use crate::proto::{CloseCode, Message, Subscribed};
-use crate::state::{AllocationStep, CreditAllocation, Ending, InboundShared, Member, Share, page_bytes};
+use crate::proto::{
+    AllocationStep, CloseCode, CreditAllocation, Ending, Message, ReceiveLog, Share, Subscribed,
+};
+use crate::state::{InboundShared, Member, Membership, page_bytes};
 use crate::types::{Position, WireId};
 
 impl<T: Transport> Reactor<T> {
-    /// Returns the credit allocation of an accepted subscription that has a budget. `None` without a budget,
-    /// or without flow control, where nothing is granted.
+    /// Returns the credit allocation of an accepted subscription that has a budget, and its membership.
+    /// `None` without a budget, or without flow control, where nothing is granted.
     pub(super) fn allocation(
         inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
-    ) -> Result<Option<CreditAllocation>, RefusedError> {
+    ) -> Result<Option<(CreditAllocation, Membership)>, RefusedError> {
         let Some(budget) = inbound.options.budget.as_ref().filter(|_| subscribed.flow_control) else {
             return Ok(None);
         };
@@ -31,12 +33,8 @@ impl<T: Transport> Reactor<T> {
         // The largest ring for which the budget has room.
         let most = 1 << bytes.ilog2();
         let full = inbound.options.capacity_bytes().next_power_of_two().clamp(least, most);
-        Ok(Some(CreditAllocation::new(
-            budget.join(Arc::downgrade(inbound) as Weak<dyn Member>),
-            subscribed.start,
-            least,
-            full,
-        )))
+        let member = budget.join(Arc::downgrade(inbound) as Weak<dyn Member>);
+        Ok(Some((CreditAllocation::new(subscribed.start, least, full), member)))
     }
 
     /// Refuses a subscription that cannot continue for a reason of this end.
@@ -59,13 +57,12 @@ impl<T: Transport> Reactor<T> {
         // A freed ring may be followed by another one.
         for _ in 0..2 {
             let mut state = lock(&inbound.state);
-            let Some((number, wire)) = state.wire else { return };
-            let Some(in_log) = &mut state.log else { return };
+            let Some((number, wire)) = state.sub.wire() else { return };
             let Some(&conn) = self.by_number.get(&number) else { return };
-            if !self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
+            if !self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.machine.is_live()) {
                 return;
             }
-            let (step, calls) = in_log.allocation_step();
+            let (step, calls) = state.allocation_step();
             drop(state);
             calls.run();
             if !self.take_allocation_step(conn, wire, inbound, step) {
@@ -85,9 +82,11 @@ impl<T: Transport> Reactor<T> {
         match step {
             AllocationStep::Nothing => {}
             AllocationStep::Recall => {
-                if let Some(in_log) = &mut lock(&inbound.state).log {
-                    in_log.recalling();
+                let mut state = lock(&inbound.state);
+                if let Some(allocation) = state.sub.log_mut().and_then(ReceiveLog::allocation_mut) {
+                    allocation.recall();
                 }
+                drop(state);
                 self.send(conn, &Message::Recall(wire));
             }
             AllocationStep::Release => {
@@ -95,13 +94,7 @@ impl<T: Transport> Reactor<T> {
                 return true;
             }
             AllocationStep::Take(need) => {
-                let mut state = lock(&inbound.state);
-                let Some(allocation) = state.log.as_mut().and_then(|in_log| in_log.allocation.as_mut())
-                else {
-                    return false;
-                };
-                let (share, calls) = allocation.take(need);
-                drop(state);
+                let (share, calls) = lock(&inbound.state).take_share(need);
                 calls.run();
                 if let Some(share) = share {
                     self.swap_ring(conn, wire, inbound, Some(share));
@@ -116,31 +109,27 @@ impl<T: Transport> Reactor<T> {
     /// Returns an unneeded ring to the budget when nothing arrived for a while.
     pub(super) fn rest_allocation(&mut self, inbound: &Arc<InboundShared>) {
         let state = lock(&inbound.state);
-        let (Some((number, wire)), Some(in_log)) = (state.wire, &state.log) else { return };
-        let step = in_log.allocation_at_rest();
+        let Some((number, wire)) = state.sub.wire() else { return };
+        let step = state.allocation_at_rest();
         drop(state);
         let Some(&conn) = self.by_number.get(&number) else { return };
-        if self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
+        if self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.machine.is_live()) {
             self.take_allocation_step(conn, wire, inbound, step);
         }
     }
 
     pub(super) fn on_recalled(&mut self, conn: ConnId, wire: WireId, at: Position) {
         let Some(in_sub) = self.in_sub(conn, wire) else { return };
-        if in_sub.leaving {
+        if in_sub.machine.is_leaving() {
             return;
         }
         let inbound = in_sub.inbound.clone();
         let mut state = lock(&inbound.state);
-        let Some(in_log) = state.log.as_mut().filter(|in_log| in_log.allocation.is_some()) else {
-            drop(state);
-            return self.close(conn, CloseCode::Protocol, "RECALLED for a grant that was not called back");
-        };
-        let answers = in_log.recalled(at);
-        let step = in_log.allocation_at_rest();
+        let answer = state.sub.on_recalled(at);
+        let step = state.allocation_at_rest();
         drop(state);
-        if !answers {
-            return self.close(conn, CloseCode::Protocol, "RECALLED unasked, or for more than was granted");
+        if let Err(error) = answer {
+            return self.close(conn, CloseCode::Protocol, &error.to_string());
         }
         if step == AllocationStep::Release {
             self.swap_ring(conn, wire, &inbound, None);
@@ -151,11 +140,10 @@ impl<T: Transport> Reactor<T> {
     /// Replaces the subscription's ring, by one of its share or by one without memory.
     fn swap_ring(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>, share: Option<Share>) {
         let mut state = lock(&inbound.state);
-        let Some(in_log) = &mut state.log else { return };
-        let head = in_log.ring().head();
+        let Some(head) = state.ring().map(Ring::head) else { return };
         let ring = match share {
             None => Ok(Ring::unbacked(head)),
-            Some(share) => self.ring_of(share, in_log.allocation.as_ref(), head),
+            Some(share) => self.ring_of(share, state.sub.log().and_then(ReceiveLog::allocation), head),
         };
         let ring = match ring {
             Ok(ring) => ring,
@@ -167,7 +155,7 @@ impl<T: Transport> Reactor<T> {
         if inbound.options.own_memory {
             ring.ensure_plain();
         }
-        let (receiver, calls) = in_log.swap_ring(ring, share);
+        let (receiver, calls) = state.swap_ring(ring, share);
         if let Some(receiver) = receiver {
             self.io.transport.bind(conn, wire, receiver);
         }

@@ -14,9 +14,9 @@ use rustc_hash::FxHashMap;
 
 use crate::events::OutEvent;
 use crate::planted;
-use crate::proto::{CloseCode, Message};
+use crate::proto::{Attachment, CloseCode, Message};
 use crate::state::{Buffer, Command, ContextInner, InboundShared, ListenerShared, Role, WorkerShared};
-use crate::types::{Nanos, Position, WireId};
+use crate::types::{Nanos, WireId};
 
 use super::idle::Idle;
 use super::io::{Io, Line};
@@ -70,15 +70,9 @@ pub(super) struct Link {
 /// A subscription of this process at the peer.
 pub(super) struct InSub {
     pub(super) inbound: Arc<InboundShared>,
-    pub(super) answered: bool,
-    /// The position at which the subscription resumed, if it did not begin over this connection.
-    pub(super) resumed_at: Option<Position>,
-    /// Whether the log moves to another ring.
-    pub(super) moves: bool,
+    pub(super) machine: Attachment,
     /// The sender's ring to be mapped, if it arrived before SUBSCRIBED.
     pub(super) offered: Option<Offered>,
-    /// Whether UNSUBSCRIBE was sent. Data that still arrives lands in a ring without a reader.
-    pub(super) leaving: bool,
 }
 
 impl<T: Transport> Reactor<T> {

@@ -77,16 +77,15 @@ impl<T: Transport> Reactor<T> {
 
     /// Sends CREDIT for a ring that comes to rest, if anything moved since the last one.
     fn tell_rest(&mut self, inbound: &Arc<InboundShared>) {
-        let downstream = inbound.spliced_to();
+        let downstream = inbound.downstream();
         let mut state = lock(&inbound.state);
-        let Some((number, wire)) = state.wire else { return };
-        let Some(in_log) = &mut state.log else { return };
-        in_log.catch_up();
-        let (now, told) = (in_log.credit_now(downstream.as_deref()), in_log.credit.told());
-        let moved = now.landed > told.landed || now.consumed > told.consumed;
+        let Some((number, wire)) = state.sub.wire() else { return };
+        state.catch_up();
+        let Some(now) = state.credit_now(downstream.as_ref()) else { return };
+        let moved = state.sub.log().is_some_and(|log| log.credit().is_further(&now));
         drop(state);
         let Some(&conn) = self.by_number.get(&number) else { return };
-        if moved && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
+        if moved && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.machine.is_live()) {
             self.tell_credit(conn, wire, inbound);
         }
     }
@@ -100,11 +99,11 @@ impl<T: Transport> Reactor<T> {
     ) {
         let Some(inbound) = inbound.filter(|inbound| inbound.is_spliced()) else { return };
         let mut state = lock(&inbound.state);
-        if state.done {
+        if state.sub.is_left() {
             return;
         }
-        if let Some(in_log) = &mut state.log {
-            in_log.receiver = receiver;
+        if let Some(memory) = &mut state.memory {
+            memory.receiver = receiver;
             drop(state);
             self.idle.stirred(&inbound, self.io.now);
         }
@@ -130,10 +129,10 @@ impl<T: Transport> Reactor<T> {
 
     fn trim_receiver(&mut self, inbound: &InboundShared, keep: u64) -> Option<Trimmed> {
         let mut state = lock(&inbound.state);
-        if let Some(receiver) = state.log.as_mut().and_then(|in_log| in_log.receiver.as_mut()) {
+        if let Some(receiver) = state.memory.as_mut().and_then(|memory| memory.receiver.as_mut()) {
             return Some(receiver.trim(keep));
         }
-        let (number, wire) = state.wire?;
+        let (number, wire) = state.sub.wire()?;
         drop(state);
         let conn = *self.by_number.get(&number)?;
         self.io.transport.trim(conn, wire, keep)
