@@ -51,6 +51,9 @@ pub enum ConnError {
         /// How long it was waited for.
         waited_ms: u64,
     },
+    /// The process has no descriptor left, with which a task would wait for the connection.
+    #[error("no descriptor to wait for the connection with: {0}")]
+    Descriptor(String),
     /// A call that waits was made from a callback.
     #[error("this call waits and was made from a callback, which runs on the thread it would wait for")]
     CalledFromWorker,
