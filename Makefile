@@ -1,7 +1,7 @@
 # The entry points of the project. `make help` lists the targets; the work is done by scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install deb run test bench bench-cmq fuzz deny coverage doc clean
+.PHONY: help setup build install deb wheel run test bench bench-cmq fuzz deny coverage doc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -17,6 +17,9 @@ install: setup ## install the C and C++ library (PREFIX=/usr/local, DESTDIR=, LI
 
 deb: setup ## build the Debian package, with unit, manual pages and completions
 	@scripts/deb
+
+wheel: setup ## build the wheel of the Python package, optimised, in target/wheels (maturin from PyPI)
+	@scripts/wheel
 
 run: ## publish real files of this machine through a broker and compare checksums, until Ctrl-C (DEMO_SECONDS=5: for 5 s)
 	@scripts/demo

@@ -16,7 +16,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rocketbufs::error::BufferError;
-use rocketbufs::{Bid, OutBuffer, OutEvent, RetentionHold};
+use rocketbufs::relay::RetentionHold;
+use rocketbufs::{Bid, OutBuffer, OutEvent};
 use tracing::info;
 
 use super::effects::{Effect, Effects};

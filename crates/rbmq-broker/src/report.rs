@@ -281,9 +281,10 @@ impl Report<'_> {
     /// Fills in everything that can block the publisher, except for slow subscribers.
     fn note_block_reasons(&self, bid: Bid, info: &BufferInfo, stats: &mut BufferStats) {
         (stats.head, stats.retain_bytes) = (info.head, info.retain_bytes);
-        (stats.min_subscribers, stats.retained_from) = (info.min_receivers, info.retained_from);
-        stats.receivers =
-            self.tables.out.buffer(bid).map_or(0, |buffer| buffer.confirmed().coverage.receivers);
+        if let Some(buffer) = self.tables.out.buffer(bid) {
+            (stats.min_subscribers, stats.retained_from) = buffer.min_receivers();
+            stats.receivers = buffer.confirmed().coverage.receivers;
+        }
         if let Some(load) = self.merged.index().table_load(bid) {
             (stats.table_entries, stats.max_table_entries) = (count(load.entries), count(load.limit));
         }
@@ -303,7 +304,8 @@ impl Report<'_> {
 
     /// The reason why the publisher of a buffer waits, if it is not a slow subscriber.
     fn blocked_by(&self, bid: Bid, info: &BufferInfo) -> Option<BlockReason> {
-        if info.ended || info.min_receivers == 0 && self.merged.active(bid).is_none() {
+        let min_receivers = || self.tables.out.buffer(bid).map_or(0, |buffer| buffer.min_receivers().0);
+        if info.ended || self.merged.active(bid).is_none() && min_receivers() == 0 {
             return None;
         }
         let mut stats = BufferStats::default();

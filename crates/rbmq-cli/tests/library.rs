@@ -51,6 +51,57 @@ fn batches_go_in_and_come_out() {
     assert!(subscriber.ended());
 }
 
+/// Batches that borrow nothing are read after later ones and after their subscriber, and hold their space until then.
+#[test]
+fn owned_batches_keep_their_bytes() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let mut owned = Vec::new();
+    for n in 0..3_u8 {
+        topic.publish(&[n; 100]).unwrap();
+        let batch = subscriber.next_batch(Some(LONG)).unwrap().unwrap().into_owned();
+        assert!(!batch.is_copy());
+        owned.push(batch);
+    }
+    let end = topic.position();
+    let consumed = |wait| topic.confirm(end, ConfirmLevel::Consumed, Some(wait));
+    drop(owned.remove(1));
+    assert!(consumed(Duration::from_millis(50)).is_err(), "the last batch is held");
+    for (batch, n) in owned.iter().zip([0, 2]) {
+        assert_eq!(batch.as_slice()[4..], [n; 100]);
+        assert_eq!((batch.topic().as_str(), batch.end() - batch.position()), ("t", 104));
+    }
+    owned.pop();
+    owned.pop();
+    consumed(LONG).unwrap();
+    topic.publish(b"last").unwrap();
+    let last = subscriber.next_batch(Some(LONG)).unwrap().unwrap().into_owned();
+    drop(subscriber);
+    assert_eq!(last.as_slice()[4..], *b"last");
+}
+
+#[test]
+fn segments_are_filled_in_place() {
+    let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
+    let mut first = topic.claim(100, None).unwrap();
+    first.bytes_mut().fill(1);
+    // A later message waits for the open segment, which then cannot be published short.
+    topic.publish(b"later").unwrap();
+    assert!(subscriber.recv(Some(Duration::from_millis(50))).unwrap().is_none());
+    let refused = topic.publish_segment(first, Some(50)).unwrap_err();
+    assert!(refused.to_string().contains("only the newest"), "{refused}");
+    let refused = topic.publish_segment(refused.segment.unwrap(), Some(101)).unwrap_err();
+    assert!(refused.to_string().contains("101 bytes"), "{refused}");
+    topic.publish_segment(refused.segment.unwrap(), Some(100)).unwrap();
+    let mut short = topic.claim(100, None).unwrap();
+    short.bytes_mut()[..3].copy_from_slice(b"abc");
+    topic.publish_segment(short, Some(3)).unwrap();
+    let unused = topic.claim(7, None).unwrap();
+    topic.publish_segment(unused, None).unwrap();
+    topic.close().unwrap();
+    let received: Vec<_> = subscriber.into_iter().map(|message| message.unwrap().bytes).collect();
+    assert_eq!(received, [vec![1; 100], b"later".to_vec(), b"abc".to_vec()]);
+}
+
 /// Who works slowly on what it gets from two topics keeps neither of them waiting for all that the other has.
 #[test]
 fn topics_take_turns_in_batches_of_a_bounded_size() {

@@ -210,6 +210,13 @@ impl Batch<'_> {
         }
     }
 
+    /// Makes the batch independent of the borrow of its subscriber, so that later batches can be received while this one is
+    /// read. Copied bytes go with it; nothing else is copied.
+    pub fn into_owned(mut self) -> OwnedBatch {
+        let bytes = self.bytes.take().expect(HAS_BYTES);
+        OwnedBatch { bytes: Some(bytes), topic: self.topic.clone(), framing: self.framing }
+    }
+
     /// Ends the batch without consuming it. Later batches can be received, but no space from here on returns to the publisher
     /// before [`DeferredBatch::consume`]. For applications that count messages as consumed only when they are safe elsewhere.
     pub fn defer(mut self) -> DeferredBatch {
@@ -230,6 +237,101 @@ impl std::fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let range = self.position()..self.end();
         f.debug_struct("Batch").field("topic", &self.topic).field("range", &range).finish_non_exhaustive()
+    }
+}
+
+/// A [`Batch`] that borrows nothing: other batches can be received while it lives, and it may outlive its subscriber. Its bytes
+/// stay where they landed, and their space returns to the publisher when the batch is consumed or dropped. Space of later
+/// batches of the same buffer returns only after that. For applications that hand batches to other threads, and for other
+/// languages.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut subscriber = rbmq::Subscriber::connect("127.0.0.1:7411")?;
+/// let (send, batches) = std::sync::mpsc::sync_channel::<rbmq::OwnedBatch>(4);
+/// let counter = std::thread::spawn(move || batches.iter().map(|batch| batch.as_slice().len()).sum::<usize>());
+/// while let Some(batch) = subscriber.next_batch(None)? {
+///     send.send(batch.into_owned())?;
+/// }
+/// # drop(counter);
+/// # Ok(())
+/// # }
+/// ```
+pub struct OwnedBatch {
+    bytes: Option<Bytes>,
+    topic: TopicName,
+    framing: Framing,
+}
+
+impl OwnedBatch {
+    fn bytes(&self) -> &Bytes {
+        self.bytes.as_ref().expect(HAS_BYTES)
+    }
+
+    /// The topic.
+    pub fn topic(&self) -> &TopicName {
+        &self.topic
+    }
+
+    /// The structure of the bytes.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// The log of the publisher.
+    pub fn epoch(&self) -> Epoch {
+        self.bytes().view().epoch()
+    }
+
+    /// The position of the first byte.
+    pub fn position(&self) -> Position {
+        self.bytes().view().position()
+    }
+
+    /// The position behind the last byte, at which to resume.
+    pub fn end(&self) -> Position {
+        self.bytes().view().end()
+    }
+
+    /// All bytes, including the headers of records. They stay at one address while the batch lives, also if it is moved.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes().as_slice()
+    }
+
+    /// Whether the bytes are a copy, since another process may write the memory where they landed.
+    pub fn is_copy(&self) -> bool {
+        matches!(self.bytes(), Bytes::Copied { .. })
+    }
+
+    /// Consumes only the messages below `position`, as [`Batch::consume_up_to`] does.
+    pub fn consume_up_to(mut self, position: Position) {
+        if let Some(bytes) = self.bytes.take() {
+            bytes.into_view(&mut Vec::new()).consume_up_to(position);
+        }
+    }
+
+    /// Ends the batch without consuming it, as [`Batch::defer`] does.
+    pub fn defer(mut self) -> DeferredBatch {
+        let bytes = self.bytes.take().expect(HAS_BYTES);
+        DeferredBatch(bytes.into_view(&mut Vec::new()))
+    }
+}
+
+impl Drop for OwnedBatch {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.bytes.take() {
+            bytes.consume(&mut Vec::new());
+        }
+    }
+}
+
+impl std::fmt::Debug for OwnedBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let range = self.position()..self.end();
+        f.debug_struct("OwnedBatch")
+            .field("topic", &self.topic)
+            .field("range", &range)
+            .finish_non_exhaustive()
     }
 }
 

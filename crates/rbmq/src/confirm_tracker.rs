@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 
+use rocketbufs::Coverage;
 use rocketbufs::Position;
-use rocketbufs::coverage::Coverage;
 
 use super::level::{ConfirmLevel, Confirmed};
 

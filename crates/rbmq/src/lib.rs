@@ -84,6 +84,7 @@ mod error;
 mod event;
 mod filters;
 mod level;
+mod message_segment;
 mod observer;
 mod options;
 mod output_state;
@@ -105,7 +106,7 @@ pub mod wire {
     };
 }
 
-pub use batch::{Batch, DeferredBatch, Message, MessageRef};
+pub use batch::{Batch, DeferredBatch, Message, MessageRef, OwnedBatch};
 pub use confirm::{ConfirmResult, Confirmation};
 pub use error::{
     ConfirmError, ConnectError, ObserveError, PublishError, PublisherWaitError, ReceiveError,
@@ -113,6 +114,7 @@ pub use error::{
 };
 pub use event::{Event, Notice, PublisherEvent};
 pub use level::{ConfirmLevel, Confirmed};
+pub use message_segment::{MessageSegment, SegmentNotPublished};
 pub use observer::{BufferDetail, Observer, ObserverBuilder, TopicDetail};
 pub use options::{SlowPolicy, StartFrom, SubscriberBuilder};
 pub use output_state::OutputState;

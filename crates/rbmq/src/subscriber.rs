@@ -580,7 +580,7 @@ fn left_at(covered_from: &mut HashMap<Epoch, Position>, epoch: Epoch, position: 
 }
 
 fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> {
-    use rocketbufs::proto::RefuseCode::NoSuchBuffer;
+    use rocketbufs::error::RefuseCode::NoSuchBuffer;
     let buffer = state.buffers.remove(bid)?;
     if matches!(error, RefusedError::Peer { code: NoSuchBuffer, .. }) {
         // The broker removed the buffer while the request was on its way. There is nothing to receive.

@@ -10,6 +10,7 @@ use super::confirm::{ConfirmResult, Confirmation};
 use super::deadline::Deadline;
 use super::error::{PublishError, PublisherWaitError};
 use super::level::ConfirmLevel;
+use super::message_segment::{MessageSegment, SegmentNotPublished};
 use super::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState};
 use crate::wire::{Framing, RECORD_HEADER_BYTES, TopicName, record_header};
 
@@ -150,6 +151,68 @@ impl TopicWriter {
         let size = filled.as_ref().map_or(0, |n| *n as u64);
         self.deliver(segment, size)?;
         Ok(filled)
+    }
+
+    /// Room for one message of `bytes` bytes, to be filled in the memory that it is sent from: a record, or in a raw topic plain
+    /// bytes. Waits at most `timeout` (`None`: no limit) while the ring is full.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let publisher = rbmq::Publisher::connect("127.0.0.1:7411")?;
+    /// let mut frames = publisher.topic("frames")?;
+    /// let mut segment = frames.claim(4096, None)?;
+    /// segment.bytes_mut().fill(7);
+    /// frames.publish_segment(segment, Some(4096))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish_timeout`].
+    pub fn claim(&mut self, bytes: u64, timeout: Option<Duration>) -> Result<MessageSegment, PublishError> {
+        let header = match self.state.framing {
+            Framing::Records => RECORD_HEADER_BYTES,
+            _ => 0,
+        };
+        let segment = self.segment(bytes.saturating_add(header as u64), timeout)?;
+        Ok(MessageSegment { segment, header })
+    }
+
+    /// Publishes the first `bytes` bytes of a segment as a message; with `None` returns the segment, and publishes nothing. Only
+    /// the newest open segment can be returned, or published with fewer bytes than it has. Returns the position behind the
+    /// message. Never waits.
+    ///
+    /// # Errors
+    /// Not the newest segment, more bytes than it has, or a segment of another topic. The segment is in the error.
+    pub fn publish_segment(
+        &mut self,
+        mut segment: MessageSegment,
+        bytes: Option<u64>,
+    ) -> Result<Position, SegmentNotPublished> {
+        let header = segment.header;
+        let size = match bytes {
+            None => 0,
+            Some(bytes) if bytes > segment.len() as u64 => {
+                let error = PublishError::Buffer(format!(
+                    "{bytes} bytes were published of a segment that has {}",
+                    segment.len()
+                ));
+                return Err(SegmentNotPublished { error, segment: Some(segment) });
+            }
+            Some(bytes) => {
+                if let Some(head) = record_header(bytes as usize)
+                    && header > 0
+                {
+                    segment.segment.bytes_mut()[..header].copy_from_slice(&head);
+                }
+                bytes + header as u64
+            }
+        };
+        self.writer.deliver(segment.segment, size, None).map_err(|refused| {
+            let error = PublishError::Buffer(refused.to_string());
+            let segment = refused.into_segment().map(|segment| MessageSegment { segment, header });
+            SegmentNotPublished { error, segment }
+        })
     }
 
     /// The number of subscribers that have a place in this topic's buffer, as last reported by the broker.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use rocketbufs::coverage::Coverage;
+use rocketbufs::Coverage;
 use rocketbufs::{OutEvent, SubscriberProgress};
 
 use crate::conn::rb_down;

@@ -89,12 +89,6 @@ pub struct BufferInfo {
     pub max_delivery_bytes: u64,
     /// How many subscriptions there are.
     pub subscribers: usize,
-    /// The number of receivers that a confirmation needs ([`SubscribeOptions::min_receivers`](crate::SubscribeOptions)); 0: no
-    /// such requirement, or the buffer is not spliced.
-    pub min_receivers: u32,
-    /// The first position that fewer than `min_receivers` have. The ring retains everything from there on; none without that
-    /// requirement.
-    pub retained_from: Option<Position>,
     /// Whether the log has ended.
     pub ended: bool,
     /// What went through it so far.
@@ -166,7 +160,6 @@ impl OutBuffer {
         let buffer = &self.buffer;
         let log = buffer.log()?;
         let ring = &log.ring;
-        let (min_receivers, retained_from) = buffer.least();
         Some(BufferInfo {
             epoch: log.epoch,
             start: ring.start(),
@@ -178,8 +171,6 @@ impl OutBuffer {
             retain_bytes: ring.retain(),
             max_delivery_bytes: ring.max_delivery(),
             subscribers: buffer.sub_count(),
-            min_receivers,
-            retained_from,
             ended: buffer.ended(),
             traffic: buffer.traffic(),
         })

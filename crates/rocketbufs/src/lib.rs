@@ -35,9 +35,10 @@ mod conn;
 mod context;
 pub mod error;
 pub mod event_queue;
+#[cfg(feature = "tokio")]
+mod event_stream;
 mod events;
 pub mod fields;
-mod handover;
 pub mod inspect;
 mod limits;
 mod listener;
@@ -47,7 +48,13 @@ mod out_buffer;
 mod out_segment;
 #[doc(hidden)]
 pub mod planted;
+#[doc(hidden)]
 pub mod proto;
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+pub mod readiness;
+#[doc(hidden)]
+pub mod relay;
 mod rin;
 mod rout;
 mod segment;
@@ -58,23 +65,20 @@ mod view;
 #[doc(hidden)]
 pub mod worker;
 
-/// For which receivers confirmed positions speak.
-pub mod coverage {
-    pub use crate::proto::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
-}
-
 pub use config::Config;
 pub use conn::Conn;
 pub use context::Context;
 pub use error::{DownReason, SegmentError, WaitError};
+#[cfg(feature = "tokio")]
+pub use event_stream::{EventSource, EventStream};
 pub use events::{ConnEvent, InEvent, OutEvent};
-pub use handover::RetentionHold;
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
-pub use out_buffer::{OutBuffer, OutWriter};
+pub use out_buffer::{OutBuffer, OutWriter, Room};
 pub use out_segment::OutSegment;
-pub use proto::{CloseCode, Start};
+#[doc(inline)]
+pub use proto::{CloseCode, Coverage, Start};
 pub use rin::{InRead, InReader, RIn, Subscription};
 pub use rocketnet::Carrier;
 pub use rocketring::Lapped;

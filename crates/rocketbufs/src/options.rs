@@ -25,6 +25,7 @@ pub enum ConfirmMode {
     ///
     /// [`Subscription::confirm`]: crate::Subscription::confirm
     /// [`InEvent::ConfirmRequested`]: crate::InEvent::ConfirmRequested
+    #[doc(hidden)]
     Relayed,
 }
 
@@ -118,12 +119,6 @@ option_setters::setters! {
     SubscribeOptions:
     /// Where to begin. Default: [`Start::Newest`].
     start(start: Start);
-    /// With [`Start::Position`]: an earlier subscription of this end received everything from this position up to the start,
-    /// and this subscription confirms it too. `None`: nothing below the start was received.
-    covered_from(position: Option<Position>);
-    /// The id of the buffer at the sender; `None`: the same id as here. For applications that receive from several
-    /// processes in turn; see [`RIn::resume_elsewhere`](crate::RIn::resume_elsewhere).
-    remote_id(bid: Option<Bid>);
 }
 
 option_setters::setters! {
@@ -149,11 +144,6 @@ option_setters::setters! {
     /// How long a spliced subscription waits for its writer's connection to come back before the writer is gone; `None`:
     /// `session.linger_ms`.
     linger(linger: Option<Duration>);
-    /// The number of receivers that a spliced subscription needs to confirm data: receivers at the ends of all chains, with
-    /// those that are away, block and have a place. While fewer are there, nothing more is confirmed as delivered or
-    /// consumed, the ring keeps all of it for receivers that come, and the writer waits for room. With flow control
-    /// only. Default: 0.
-    min_receivers(receivers: u32);
 }
 
 /// Options of a buffer. The default is what [`ROut::create_buffer`](crate::ROut::create_buffer) does with the configured

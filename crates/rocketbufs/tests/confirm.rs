@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rocketbufs::coverage::{Coverage, CoveragePart};
+use rocketbufs::Coverage;
+use rocketbufs::relay::CoveragePart;
 use rocketbufs::{
     BufferOptions, Config, ConfirmMode, Conn, Context, InEvent, Listener, ProgressLevel, RIn, ROut,
     SegmentError, Start, SubscribeOptions, WaitError,

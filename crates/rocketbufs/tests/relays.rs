@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use ends::{receiver, ring_of, sender, subscribe, take, write};
+use rocketbufs::Coverage;
 use rocketbufs::config::TransportKind;
-use rocketbufs::coverage::Coverage;
 use rocketbufs::error::{BufferError, SubscribeError};
 use rocketbufs::{
     Budget, Config, ConfirmMode, Conn, Context, InEvent, OutEvent, ProgressLevel, RIn, ROut,

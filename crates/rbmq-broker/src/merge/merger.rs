@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rbmq_wire::{RUN_HEADER_BYTES, run_header};
+use rocketbufs::Coverage;
 use rocketbufs::Position;
-use rocketbufs::coverage::{Coverage, CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
+use rocketbufs::relay::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
 
 use super::table::{Milestone, Table, TableLoad};
 

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use rbmq_wire::{RUN_HEADER_BYTES, Runs};
-use rocketbufs::coverage::{Coverage, CoveragePart};
+use rocketbufs::Coverage;
+use rocketbufs::relay::CoveragePart;
 use rocketbufs::{Config, Conn, Context, Position, RIn, ROut};
 
 use super::super::inbox::inbox;

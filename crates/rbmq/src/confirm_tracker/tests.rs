@@ -1,7 +1,7 @@
 //! Compares the tracker with plain sets of positions, and with subscribers that each know the ranges they have.
 
 use proptest::prelude::*;
-use rocketbufs::coverage::MAX_COVERAGE_PARTS;
+use rocketbufs::relay::MAX_COVERAGE_PARTS;
 
 use super::*;
 

@@ -85,9 +85,11 @@ pub struct Coverage {
     /// below, where the positions speak for fewer receivers.
     pub covered_from: Position,
     /// How many of them are known to have what is confirmed from earlier positions on.
+    #[doc(hidden)]
     pub parts: CoverageParts,
 }
 
+#[doc(hidden)]
 impl Coverage {
     /// One receiver, an application's own end, that has everything.
     pub const ONE: Self = Self {

@@ -44,14 +44,6 @@ impl RIn {
         conn.attach(Role::In(self.shared.clone()));
     }
 
-    /// Like [`RIn::resume`], for a peer that is another process than before and has other ids for its
-    /// buffers. A subscription continues once [`Subscription::continue_as`] has set its id there; until then
-    /// it has no connection.
-    pub fn resume_elsewhere(&self, conn: &Conn) {
-        self.shared.all_inbounds().iter().for_each(|inbound| inbound.remote_id.forget());
-        self.resume(conn);
-    }
-
     /// Returns the present connection.
     pub fn conn(&self) -> Conn {
         Conn { shared: self.shared.conn(), context: self.context.clone() }

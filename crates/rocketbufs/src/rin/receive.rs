@@ -8,7 +8,8 @@ use crate::context::Context;
 use crate::error::RecvError;
 use crate::events::{InEvent, event_of};
 use crate::lock::lock;
-use crate::state::{InboundShared, Item, Queue, RInShared, may_wait, view_of};
+use crate::proto::Item;
+use crate::state::{InboundShared, Queue, RInShared, may_wait};
 use crate::view::InView;
 use crate::worker::Waiting;
 
@@ -141,7 +142,7 @@ impl RIn {
                 return Some(event_of(inbound.bid, other));
             }
         };
-        let (view, epoch) = view_of(inbound, from, to)?;
+        let (view, epoch) = inbound.view(from, to)?;
         Some(InEvent::Data(InView::new(view, inbound.clone(), epoch, pin, end)))
     }
 }

@@ -7,7 +7,6 @@ use super::receive::{Deadline, RIn};
 use crate::error::RecvError;
 use crate::events::InEvent;
 use crate::lock::lock;
-use crate::proto::Coverage;
 use crate::state::{Command, InboundShared, Queue, may_wait};
 use crate::types::{Bid, Epoch, Position};
 use crate::view::InView;
@@ -43,8 +42,8 @@ use crate::view::InView;
 /// ```
 #[derive(Clone)]
 pub struct Subscription {
-    rin: RIn,
-    inbound: Arc<InboundShared>,
+    pub(crate) rin: RIn,
+    pub(crate) inbound: Arc<InboundShared>,
 }
 
 /// The state of a subscription, from [`Subscription::info`].
@@ -74,8 +73,8 @@ impl Subscription {
     }
 
     /// Returns the subscription, unless the application has unsubscribed.
-    fn live(&self) -> Result<&Arc<InboundShared>, RecvError> {
-        match lock(&self.inbound.state).done {
+    pub(crate) fn live(&self) -> Result<&Arc<InboundShared>, RecvError> {
+        match lock(&self.inbound.state).sub.is_left() {
             true => Err(RecvError::NotSubscribed(self.inbound.bid)),
             false => Ok(&self.inbound),
         }
@@ -164,14 +163,14 @@ impl Subscription {
     /// accepted.
     pub fn position(&self) -> Option<(Epoch, Position)> {
         let state = lock(&self.inbound.state);
-        let log = &state.log.as_ref()?.log;
+        let log = &state.memory.as_ref()?.log;
         Some((log.epoch, log.ring.boundary()))
     }
 
     /// Returns the state of the subscription. `None` before it is accepted.
     pub fn info(&self) -> Option<SubscriptionInfo> {
         let state = lock(&self.inbound.state);
-        let log = &state.log.as_ref()?.log;
+        let log = &state.memory.as_ref()?.log;
         let ring = &log.ring;
         let copies = !ring.is_peer_written() && !ring.is_exposed();
         Some(SubscriptionInfo {
@@ -182,32 +181,6 @@ impl Subscription {
         })
     }
 
-    /// Reports how far received and forwarded data is confirmed, in positions of the buffer, and for which
-    /// receivers. For subscriptions with [`ConfirmMode::Relayed`](crate::ConfirmMode::Relayed). The sender
-    /// learns of it when it asked, or after a quarter of the window. At most the released data is confirmed.
-    ///
-    /// # Errors
-    /// The subscription is not accepted yet, has ended, or does not relay.
-    pub fn confirm(
-        &self,
-        delivered: Position,
-        consumed: Position,
-        coverage: Coverage,
-    ) -> Result<(), RecvError> {
-        let inbound = self.live()?;
-        let relays = inbound.confirm(delivered, consumed, coverage);
-        relays.then_some(()).ok_or(RecvError::NotSubscribed(inbound.bid))
-    }
-
-    /// Sets the id of the buffer at the new peer, after [`RIn::resume_elsewhere`]. The subscription continues
-    /// where it stopped, or reports its loss. A spliced subscription whose ring is another process's memory
-    /// cannot continue, and ends with `Gone`.
-    pub fn continue_as(&self, remote_id: Bid) {
-        self.inbound.remote_id.is(remote_id);
-        let conn = self.rin.shared.conn();
-        conn.send(Command::Subscribe { conn: conn.id, inbound: self.inbound.clone() });
-    }
-
     /// Ends the subscription. Unread data and unreceived events are dropped: [`RIn::recv`] returns only those
     /// of the buffer's next subscription from now on. A buffer spliced from this subscription ends with
     /// `Gone`. A second call changes nothing.
@@ -216,9 +189,9 @@ impl Subscription {
         shared.forget(&self.inbound);
         // From here on no event of the subscription is reported.
         let mut state = lock(&self.inbound.state);
-        let left_before = std::mem::replace(&mut state.done, true);
-        if let Some(in_log) = &state.log {
-            in_log.ring().stop_following();
+        let left_before = state.sub.leave();
+        if let Some(ring) = state.ring() {
+            ring.stop_following();
         }
         drop(state);
         if left_before {

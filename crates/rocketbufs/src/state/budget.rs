@@ -22,9 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::lock::lock;
+use crate::proto::{Need, Share};
 use ledger::{Key, Ledger};
-
-pub(crate) use ledger::{Need, Share};
 
 /// Returns the bytes of the smallest ring.
 pub(crate) fn page_bytes() -> u64 {

@@ -8,7 +8,7 @@ mod watching;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use rocketring::{EventCount, Hold, Ring, Writer, barrier};
+use rocketring::{EventCount, Hold, Writer, barrier};
 
 use places::SubscriberTable;
 pub(crate) use places::{DurableCursor, Known, Leaving};
@@ -18,17 +18,10 @@ use crate::lock::lock;
 use crate::planted;
 use crate::proto::{Coverage, End, PeerCoverage, SendCursor};
 use crate::state::{
-    ContextInner, Contexts, DurableSlots, InboundShared, Parked, ProgressWatch, ROutShared, Rest, Waits,
+    ContextInner, Contexts, DurableSlots, InboundShared, Log, Parked, ProgressWatch, ROutShared, Rest, Waits,
 };
 use crate::times::Times;
-use crate::types::{Bid, Epoch, Nanos, Policy, Position, WireId};
-
-/// A ring and the epoch of the log whose end it holds.
-#[derive(Clone)]
-pub(crate) struct Log {
-    pub(crate) ring: Ring,
-    pub(crate) epoch: Epoch,
-}
+use crate::types::{Bid, Nanos, Policy, Position, WireId};
 
 /// A buffer, shared by the application's handles and the workers that send it.
 pub(crate) struct Buffer {
@@ -462,13 +455,13 @@ impl Buffer {
         Traffic { received_bytes: received, delivered_bytes, dropped_bytes }
     }
 
-    /// Returns the least number of receivers of the upstream subscription, and the first position that they
+    /// Returns the minimum number of receivers of the upstream subscription, and the first position that they
     /// do not have.
-    pub(crate) fn least(&self) -> (u32, Option<Position>) {
+    pub(crate) fn min_receivers(&self) -> (u32, Option<Position>) {
         let Some(source) = self.upstream().filter(|source| source.min_receivers.is_any()) else {
             return (0, None);
         };
-        let kept = lock(&source.state).log.as_ref().and_then(|in_log| held_at(in_log.kept.as_ref()));
+        let kept = lock(&source.state).memory.as_ref().and_then(|memory| held_at(memory.kept.as_ref()));
         (source.min_receivers.receivers(), kept)
     }
 }

@@ -21,6 +21,7 @@ mod context;
 mod durable_slots;
 mod inbound;
 mod listener;
+mod log;
 mod looks;
 mod min_receivers;
 mod progress;
@@ -30,26 +31,25 @@ mod rout;
 mod worker;
 
 pub use budget::Budget;
-pub(crate) use budget::{Calls, Member, Membership, Need, Share, page_bytes};
+pub(crate) use budget::{Calls, Member, Membership, page_bytes};
 pub use buffer::Traffic;
-pub(crate) use buffer::{Buffer, DurableCursor, Known, Leaving, Log, SubscriptionStatus, held_at};
+pub(crate) use buffer::{Buffer, DurableCursor, Known, Leaving, SubscriptionStatus, held_at};
 pub(crate) use command::{Command, Parked, Role};
 pub use confirm::{ConfirmedPositions, SubscriberProgress};
 pub(crate) use confirm::{Contexts, Waits, tell_subscriber_progress};
 pub(crate) use conn::{ConnShared, ConnState, Phase};
 pub(crate) use context::{ContextInner, Entropy};
 pub(crate) use durable_slots::DurableSlots;
-pub(crate) use inbound::{
-    AllocationStep, CreditAllocation, Ending, Followed, InboundShared, Item, Readable, ReceiveLog,
-};
+pub(crate) use inbound::{Followed, InState, InboundShared, Readable, ReceiveMemory, downstream_of};
 pub(crate) use listener::ListenerShared;
 pub use listener::{ForeignConnection, ForeignReason};
+pub(crate) use log::Log;
 pub(crate) use looks::{Looks, MOST_RINGS, Sights, TAKEN};
 pub(crate) use min_receivers::MinReceivers;
 pub use progress::Progress;
 pub(crate) use progress::ProgressWatch;
 pub(crate) use rest::{Activated, MOVING, NOWHERE, Rest};
-pub(crate) use rin::{Queue, RInShared, view_of};
+pub(crate) use rin::{Queue, RInShared};
 pub(crate) use rout::ROutShared;
 pub(crate) use worker::{
     Borrow, Inline, Sent, WorkerShared, after, as_worker, become_worker, is_worker, may_wait, nanos_since,

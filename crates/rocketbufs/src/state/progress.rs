@@ -1,5 +1,5 @@
 //! Notifies the application once when a buffer's subscribers have progressed far enough, for a writer that
-//! must not wait.
+//! must not wait, and wakes tasks that wait for room.
 //!
 //! ```text
 //!   writer                              worker
@@ -10,6 +10,7 @@
 //! ```
 
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 use rocketring::NotifyFlag;
 use rocketring::barrier::Full;
@@ -28,22 +29,36 @@ pub enum Progress {
     Consumed(Position),
 }
 
-/// The condition that the application waits for, if any.
+/// The conditions that the application waits for, if any.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressWatch {
-    /// Lock-free mirror of `what.is_some()`. Written under the lock.
+    /// Lock-free mirror of `wanted.is_any()`. Written under the lock.
     armed: NotifyFlag,
-    what: Mutex<Option<Progress>>,
+    wanted: Mutex<Wanted>,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    /// The condition for an event.
+    event: Option<Progress>,
+    /// Tasks that wait for room.
+    room: Vec<Waker>,
+}
+
+impl Wanted {
+    fn is_any(&self) -> bool {
+        self.event.is_some() || !self.room.is_empty()
+    }
 }
 
 impl Buffer {
     /// Reports [`OutEvent::Progress`](crate::OutEvent::Progress) once `what` is true, now or later. A later
     /// call replaces an earlier one.
     pub(crate) fn watch_progress(self: &Arc<Self>, what: Progress) {
-        let mut watched = lock(&self.watched.what);
-        *watched = Some(what);
+        let mut wanted = lock(&self.watched.wanted);
+        wanted.event = Some(what);
         let armed = self.watched.armed.arm();
-        drop(watched);
+        drop(wanted);
         match what {
             Progress::Room => self.notify(),
             Progress::Consumed(position) => self.want([0, 0, position]),
@@ -51,25 +66,53 @@ impl Buffer {
         self.tell_progress(armed);
     }
 
-    /// Handles progress of a subscriber: reports a condition that has become true, on a worker.
+    /// Wakes a task once there is room for the segment that was refused last, or the buffer has ended.
+    pub(crate) fn wake_on_room(self: &Arc<Self>, task: &Waker) {
+        let mut wanted = lock(&self.watched.wanted);
+        if !wanted.room.iter().any(|known| known.will_wake(task)) {
+            wanted.room.push(task.clone());
+        }
+        let armed = self.watched.armed.arm();
+        drop(wanted);
+        self.notify();
+        self.tell_progress(armed);
+    }
+
+    /// Removes a task of [`Buffer::wake_on_room`] that no longer waits.
+    pub(crate) fn forget_task(&self, task: &Waker) {
+        lock(&self.watched.wanted).room.retain(|known| !known.will_wake(task));
+    }
+
+    /// Returns whether the segment that was refused last may have room now, or the buffer has ended.
+    pub(crate) fn may_have_room(&self) -> bool {
+        self.ended() || self.log().is_none_or(|log| !log.ring.writer_waits())
+    }
+
+    /// Handles progress of a subscriber: reports conditions that have become true.
     pub(crate) fn tell_progress(self: &Arc<Self>, after: Full) {
         if !self.watched.armed.is_armed(after) {
             return;
         }
         // The lock is held until the flag is disarmed: a concurrent request is neither taken for this one nor
         // lost with it.
-        let mut watched = lock(&self.watched.what);
-        let Some(what) = *watched else { return };
-        let reached = self.ended()
-            || match what {
-                Progress::Room => self.log().is_none_or(|log| !log.ring.writer_waits()),
-                Progress::Consumed(position) => self.confirmed().consumed >= position,
-            };
+        let mut wanted = lock(&self.watched.wanted);
+        let has_room = self.may_have_room();
+        let reached = wanted.event.is_some_and(|event| match event {
+            Progress::Room => has_room,
+            Progress::Consumed(position) => self.ended() || self.confirmed().consumed >= position,
+        });
         if reached {
-            *watched = None;
+            wanted.event = None;
+        }
+        let tasks = if has_room { std::mem::take(&mut wanted.room) } else { Vec::new() };
+        if !wanted.is_any() {
             self.watched.armed.disarm();
-            drop(watched);
+        }
+        // Neither a command nor a task's waker runs under the lock.
+        drop(wanted);
+        if reached {
             self.inner.workers[0].send(Command::Progress(self.clone()));
         }
+        tasks.into_iter().for_each(Waker::wake);
     }
 }

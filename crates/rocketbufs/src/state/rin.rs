@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
-use super::{Command, ConnShared, ContextInner, InboundShared, Item, Sights, WorkerShared};
+use super::{Command, ConnShared, ContextInner, InboundShared, Sights, WorkerShared};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::event_queue::Readable;
 use crate::events::{InEvent, event_of};
 use crate::lock::lock;
-use crate::proto::CloseCode;
-use crate::types::{Bid, Epoch, Position};
+use crate::proto::{CloseCode, Item};
+use crate::types::Bid;
 use crate::view::{BufSeg, InView};
 
 /// The number of waiting notices beyond which holes are merged.
@@ -136,7 +136,7 @@ impl RInShared {
                     continue;
                 }
             };
-            let Some((view, epoch)) = view_of(inbound, from, to) else { continue };
+            let Some((view, epoch)) = inbound.view(from, to) else { continue };
             let view = InView::new(view, inbound.clone(), epoch, pin, to);
             let ran = self.data_cb.run(view, |callback, view| callback(inbound.bid, &BufSeg::of(&view)));
             match ran {
@@ -198,7 +198,7 @@ impl RInShared {
     /// over is removed before its application learns of the end.
     pub(crate) fn tell_of(&self, inbound: &Arc<InboundShared>, event: InEvent) {
         self.run_event_backlog();
-        let is_left = || lock(&inbound.state).done;
+        let is_left = || lock(&inbound.state).sub.is_left();
         if is_left() {
             return;
         }
@@ -350,17 +350,6 @@ impl Queue {
         self.control_bytes -= message.len() + 64;
         Some(message)
     }
-}
-
-/// Creates the view of a range of a subscription's ring, and returns it with the log's epoch.
-pub(crate) fn view_of(
-    inbound: &InboundShared,
-    from: Position,
-    to: Position,
-) -> Option<(rocketring::View, Epoch)> {
-    let state = lock(&inbound.state);
-    let log = &state.log.as_ref()?.log;
-    Some((log.ring.view(from, to), log.epoch))
 }
 
 impl Drop for RInShared {

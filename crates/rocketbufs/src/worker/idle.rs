@@ -81,7 +81,7 @@ impl Owner {
     /// lose unread data.
     pub(super) fn ring(&self) -> Option<Ring> {
         let ring = match self {
-            Self::In(inbound) => lock(&inbound.state).log.as_ref()?.ring().clone(),
+            Self::In(inbound) => lock(&inbound.state).ring()?.clone(),
             Self::Out(buffer) => buffer.log()?.ring.clone(),
         };
         ring.flow_control().then_some(ring)
@@ -206,7 +206,7 @@ impl Idle {
             self.look_soon(&Owner::In(inbound.clone()), now);
         }
         // Data may have arrived past the worker.
-        if !inbound.rest.is_moving() && lock(&inbound.state).looked_at {
+        if !inbound.rest.is_moving() && lock(&inbound.state).sub.is_looked_at() {
             self.stirred(inbound, now);
         }
     }

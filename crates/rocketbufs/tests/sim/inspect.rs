@@ -1,6 +1,6 @@
 //! Invariants that hold at every moment, seen from outside: rings, positions, confirmations, memory.
 
-use rocketbufs::coverage::Coverage;
+use rocketbufs::Coverage;
 use rocketbufs::inspect::{BufferInfo, SubscriberInfo};
 use rocketbufs::{ConfirmedPositions, Policy, ROut};
 

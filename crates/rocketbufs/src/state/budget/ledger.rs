@@ -15,30 +15,13 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use crate::proto::{Need, Share};
+
 /// The key of a member, which is a subscription.
 pub(super) type Key = u64;
 
 /// The most shares at a time: each is a ring, and a ring is two of the process's mappings.
 const MAX_SHARES: u64 = 4096;
-/// What a subscription needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Need {
-    /// The bytes of whole deliveries that the sender has for it now.
-    pub(crate) bytes: u64,
-    /// The bytes of a ring that takes any whole delivery.
-    pub(crate) least: u64,
-    /// The bytes of the ring that it would have without a budget.
-    pub(crate) full: u64,
-}
-
-/// A part of a budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// A power of two.
-    pub(crate) bytes: u64,
-    /// Whether credit may be granted for data that the sender does not have yet, as there is plenty.
-    pub(crate) ahead: bool,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {

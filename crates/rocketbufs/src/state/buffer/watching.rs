@@ -48,7 +48,7 @@ impl Buffer {
 
 /// Asks the worker of a subscription's connection to pass the watchers on.
 fn tell_worker(inbound: &Arc<InboundShared>) {
-    let wire = lock(&inbound.state).wire;
+    let wire = lock(&inbound.state).sub.wire();
     // Without a connection, the watchers are passed on at the resume.
     if let Some((conn, _)) = wire
         && lock(&inbound.watchers).ask()

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rocketring::{LazyCursor, Ring};
 
-use super::{InboundShared, ReceiveLog};
+use super::InboundShared;
 use crate::lock::lock;
 use crate::types::{Epoch, Position};
 
@@ -31,32 +31,30 @@ impl InboundShared {
     /// was not released yet.
     pub(crate) fn begin_reading(&self, reader: &Arc<LazyCursor>) -> Option<Readable> {
         let mut state = lock(&self.state);
-        if !state.looked_at || state.done || state.ending.is_some() || self.is_spliced() {
+        if !state.sub.may_follow() || self.is_spliced() {
             return None;
         }
         // A ring at rest would not be seen to move.
-        let rests = !self.rest.is_moving() && self.inner.config.buffers.idle_trim_ms > 0;
-        let in_log = state.log.as_mut().filter(|_| !rests)?;
-        let (ring, epoch, at) = (in_log.log.ring.clone(), in_log.log.epoch, in_log.read);
-        let plain = in_log.reader.is_none() && in_log.relayed.is_none() && in_log.allocation.is_none();
-        let given_back = in_log.pins.is_empty() && in_log.consumed == at && in_log.hold.is_some();
-        if !(plain && given_back && ring.head() == at) {
+        if !self.rest.is_moving() && self.inner.config.buffers.idle_trim_ms > 0 {
             return None;
         }
+        let (log, memory) = state.parts().filter(|(_, memory)| memory.has_hold())?;
+        let at = log.begin_reading(memory.ring())?;
         reader.advance_to(at);
         reader.clear_request();
-        in_log.reader = Some(reader.clone());
-        if in_log.credit.is_asked() {
-            in_log.ask_reader();
+        memory.reader = Some(reader.clone());
+        let (ring, epoch) = (memory.ring().clone(), memory.log.epoch);
+        let step = (log.credit().quarter() / 4).max(1);
+        if log.credit().is_asked() {
+            state.ask_reader();
         }
-        let step = (in_log.credit.quarter() / 4).max(1);
         Some(Readable { ring, epoch, at, step })
     }
 
     /// Takes over the reader's position.
     pub(crate) fn tell_read(&self, reader: &LazyCursor) {
-        self.update(|in_log| {
-            if !in_log.credit.is_asked() {
+        self.update(|log, _| {
+            if !log.credit().is_asked() {
                 reader.clear_request();
             }
         });
@@ -65,42 +63,10 @@ impl InboundShared {
     /// Ends reading. The reader was shown everything up to `read`. Does nothing if the subscription has
     /// another log by now.
     pub(crate) fn end_reading(&self, reader: &Arc<LazyCursor>, read: Position) {
-        self.update(|in_log| {
-            if in_log.reader.take_if(|known| Arc::ptr_eq(known, reader)).is_some() {
-                in_log.read = in_log.read.max(read);
+        self.update(|log, memory| {
+            if memory.reader.take_if(|known| Arc::ptr_eq(known, reader)).is_some() {
+                log.end_reading(read);
             }
         });
-    }
-}
-
-impl ReceiveLog {
-    /// Returns whether a reader takes the data.
-    pub(crate) fn is_read_alone(&self) -> bool {
-        self.reader.is_some()
-    }
-
-    /// Takes over the reader's position, if there is a reader. Returns whether others may read on.
-    pub(crate) fn catch_up(&mut self) -> bool {
-        let Some(reader) = &self.reader else { return true };
-        let at = reader.position();
-        if at > self.consumed {
-            self.give_back(at);
-            self.move_hold();
-        }
-        false
-    }
-
-    /// Asks the reader to report when it moves, since the peer waits for that. The present position counts
-    /// already.
-    pub(crate) fn ask_reader(&mut self) {
-        if let Some(reader) = &self.reader {
-            reader.request();
-        }
-        self.catch_up();
-    }
-
-    /// Returns the position up to which data may be released.
-    pub(super) fn reached(&self) -> Position {
-        self.reader.as_ref().map_or(self.log.ring.boundary(), |reader| reader.position())
     }
 }

@@ -1,25 +1,25 @@
-//! One subscription at the receiver: when CREDIT is due.
+//! When a receiver reports its positions with CREDIT.
 //!
 //! A CREDIT has absolute positions: what landed, how far it is confirmed, and how far the sender may write. A
 //! CREDIT is due when one of them has moved by a quarter of the window since the last CREDIT, when a position
 //! that the sender asked for is reached, or when receivers joined or left. The window is the smaller of the
 //! two rings, so that a sender with the smaller ring does not run out of credit.
 
-use super::coverage::Coverage;
-use super::credit::{Asked, AskedLevels, Credit};
 use crate::planted;
+use crate::proto::coverage::Coverage;
+use crate::proto::credit::{Asked, AskedLevels, Credit};
 use crate::types::Position;
 
-/// One subscription at the receiver.
+/// The last CREDIT of a subscription, and what its sender waits for.
 #[derive(Debug, Clone)]
-pub struct Inbound {
+pub struct CreditReport {
     quarter: u64,
     told: Credit,
     asked: AskedLevels,
 }
 
-impl Inbound {
-    /// Creates a subscription that begins at `start`. `window`: the smaller of the two rings' capacities for
+impl CreditReport {
+    /// Creates the report of a subscription that begins at `start`. `window`: the smaller of the two rings' capacities for
     /// bytes in flight.
     pub fn new(start: Position, window: u64) -> Self {
         let coverage = Coverage::default();
@@ -73,6 +73,11 @@ impl Inbound {
         (0..levels.len()).any(|n| reached(n) || far(levels[n], told[n]))
             || far(now.grant, self.told.grant)
             || now.coverage != self.told.coverage
+    }
+
+    /// Returns whether more has landed or was consumed than was reported.
+    pub fn is_further(&self, now: &Credit) -> bool {
+        now.landed > self.told.landed || now.consumed > self.told.consumed
     }
 
     /// Returns whether more was delivered or consumed than was reported, asked for or not.

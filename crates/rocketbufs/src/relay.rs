@@ -1,0 +1,165 @@
+//! The interface for RBMQ's broker and client, which other applications do not need.
+//!
+//! It is not part of the documented interface and may change in any version. It has what a chain of brokers needs beyond a
+//! splice:
+//!
+//! - *relayed confirmations*: a broker that merges logs reports the confirmations of its own subscribers upstream
+//!   ([`Subscription::confirm`], [`ConfirmMode::Relayed`](crate::ConfirmMode), [`CoverageParts`]);
+//! - *a minimum number of receivers* ([`SubscribeOptions::min_receivers`], [`OutBuffer::min_receivers`]);
+//! - *path migration*: a log continues in another buffer of the same rOut, by another path.
+//!
+//! ```text
+//!   old buffer  ───────────────┤ end: GONE, once a receiver has everything up to here
+//!   new buffer       ───────────┼───────────▶ head
+//!                               └ retained from here on, for receivers that subscribe here at their positions
+//! ```
+
+use std::sync::Arc;
+
+use rocketring::Hold;
+
+use crate::conn::Conn;
+use crate::error::{BufferError, RecvError};
+use crate::lock::lock;
+use crate::options::SubscribeOptions;
+use crate::out_buffer::OutBuffer;
+use crate::proto::{Coverage, End};
+pub use crate::proto::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
+use crate::rin::{RIn, Subscription};
+use crate::state::{Buffer, Command};
+use crate::types::{Bid, Position};
+
+option_setters::setters! {
+    #[doc(hidden)]
+    SubscribeOptions:
+    /// With [`Start::Position`](crate::Start::Position): an earlier subscription of this end received everything from this
+    /// position up to the start, and this subscription confirms it too. `None`: nothing below the start was received.
+    covered_from(position: Option<Position>);
+    /// The number of receivers that a spliced subscription needs to confirm data: receivers at the ends of all chains, durable
+    /// offline ones that block included. While there are fewer, nothing more is confirmed as delivered or consumed, the ring
+    /// retains everything for receivers that come, and the writer waits for room. With flow control only. Default: 0.
+    min_receivers(receivers: u32);
+    /// The id of the buffer at the sender; `None`: the same id as here. For applications that receive from several processes in
+    /// turn; see [`RIn::resume_elsewhere`].
+    remote_id(bid: Option<Bid>);
+}
+
+/// A hold that retains the bytes of a buffer from a position on, until it is dropped. The writer waits for room, as it does for
+/// a subscriber that reads nothing.
+pub struct RetentionHold {
+    hold: Option<Hold>,
+    buffer: Arc<Buffer>,
+}
+
+impl RetentionHold {
+    /// The first retained position.
+    pub fn position(&self) -> Position {
+        self.hold.as_ref().map_or(0, Hold::position)
+    }
+
+    /// Releases the bytes below `to`. A hold never goes back.
+    pub fn advance(&self, to: Position) {
+        if let Some(hold) = &self.hold {
+            hold.advance(to);
+        }
+        self.buffer.on_progress();
+    }
+}
+
+impl Drop for RetentionHold {
+    fn drop(&mut self) {
+        drop(self.hold.take());
+        self.buffer.on_progress();
+        // A worker may wait to write into the buffer.
+        self.buffer.notify();
+    }
+}
+
+impl std::fmt::Debug for RetentionHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RetentionHold").field("position", &self.position()).finish()
+    }
+}
+
+#[doc(hidden)]
+impl OutBuffer {
+    /// Retains the bytes of the buffer from `from` on, or from the first byte that the ring still has.
+    ///
+    /// # Errors
+    /// The buffer is spliced, and its upstream subscription was not answered yet.
+    pub fn hold_from(&self, from: Position) -> Result<RetentionHold, BufferError> {
+        let buffer = self.buffer.clone();
+        let ring = &buffer.log().ok_or(BufferError::NotAnswered(buffer.bid))?.ring;
+        let mut at = from;
+        loop {
+            match ring.hold(at) {
+                Ok(hold) => return Ok(RetentionHold { hold: Some(hold), buffer }),
+                // The tail moves on only when the writer does.
+                Err(overwritten) => at = overwritten.tail,
+            }
+        }
+    }
+
+    /// Ends a spliced buffer although more bytes may arrive, as if its writer was gone: its subscribers get the complete
+    /// deliveries and then GONE, and may continue with the same log in another buffer. The upstream subscription goes on, and its
+    /// bytes are held, until [`OutBuffer::destroy`] or the end of that subscription. Returns the end of the log.
+    ///
+    /// # Errors
+    /// The buffer is not spliced.
+    pub fn end_as_gone(&self) -> Result<Position, BufferError> {
+        let buffer = &self.buffer;
+        if buffer.source.is_none() {
+            return Err(BufferError::NotSpliced(buffer.bid));
+        }
+        let end = self.boundary();
+        buffer.set_end(End::Gone(end));
+        Ok(buffer.end().map_or(end, |end| end.position()))
+    }
+
+    /// The number of receivers that a confirmation needs, and the first position that fewer have. The ring retains everything
+    /// from there on. Zero and none without that requirement, and for a buffer that is not spliced.
+    pub fn min_receivers(&self) -> (u32, Option<Position>) {
+        self.buffer.min_receivers()
+    }
+}
+
+#[doc(hidden)]
+impl Subscription {
+    /// Reports how far received and forwarded data is confirmed, in positions of the buffer, and for which receivers. For
+    /// subscriptions with [`ConfirmMode::Relayed`](crate::ConfirmMode). The sender learns of it when it asked, or after a
+    /// quarter of the window. At most the released data is confirmed.
+    ///
+    /// # Errors
+    /// The subscription is not accepted yet, has ended, or does not relay.
+    pub fn confirm(
+        &self,
+        delivered: Position,
+        consumed: Position,
+        coverage: Coverage,
+    ) -> Result<(), RecvError> {
+        let inbound = self.live()?;
+        let relays = inbound.confirm(delivered, consumed, coverage);
+        relays.then_some(()).ok_or(RecvError::NotSubscribed(inbound.bid))
+    }
+
+    /// Sets the id of the buffer at the new peer, after [`RIn::resume_elsewhere`]. The subscription continues where it stopped,
+    /// or reports its loss. A spliced subscription whose ring is another process's memory cannot continue, and ends with
+    /// `Gone`.
+    pub fn continue_as(&self, remote_id: Bid) {
+        lock(&self.inbound.state).sub.set_remote_id(Some(remote_id));
+        let conn = self.rin.shared.conn();
+        conn.send(Command::Subscribe { conn: conn.id, inbound: self.inbound.clone() });
+    }
+}
+
+#[doc(hidden)]
+impl RIn {
+    /// Like [`RIn::resume`], for a peer that is another process than before and has other ids for its buffers. A subscription
+    /// continues once [`Subscription::continue_as`] has set its id there; until then it has no connection.
+    pub fn resume_elsewhere(&self, conn: &Conn) {
+        for inbound in self.shared.all_inbounds() {
+            lock(&inbound.state).sub.set_remote_id(None);
+        }
+        self.resume(conn);
+    }
+}

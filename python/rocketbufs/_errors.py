@@ -1,0 +1,162 @@
+"""The exceptions of all modules: one hierarchy under `Error`.
+
+Each operation has a class, as each has an enum in Rust. `kind` is the name of the variant, and the text is the same as in Rust.
+What several operations share (`TimedOut`, `Full`, `CalledFromWorker`) is a base class besides: `except TimedOut` catches the
+time-outs of all operations.
+"""
+
+
+class Error(Exception):
+    """The base of all exceptions of this package. `kind` names the variant of the Rust error."""
+
+    kind: str = ""
+
+
+class TimedOut(Error, TimeoutError):
+    """Something did not happen in time."""
+
+
+class Full(Error):
+    """There is no room now. The same call may succeed later."""
+
+
+class Closed(Error):
+    """The object was closed, or what it stands for has ended."""
+
+
+class Released(Error):
+    """The bytes were released: other bytes may be there by now."""
+
+
+class Forked(Error):
+    """The object belongs to the process before a fork."""
+
+
+class CalledFromWorker(Error):
+    """A call that waits was made from a callback, which runs on the thread that it would wait for."""
+
+
+class ConfigError(Error, ValueError):
+    """A setting that does not exist, or a value that it cannot have."""
+
+
+class ContextError(Error):
+    """A context could not be made."""
+
+
+class ConnError(Error):
+    """A connection could not be made or used."""
+
+
+class ListenError(Error):
+    """A listener cannot use its address."""
+
+
+class ControlError(Error):
+    """A control message was not sent."""
+
+
+class OutBufferError(Error):
+    """A buffer could not be made, found or spliced."""
+
+
+class SegmentError(Error):
+    """A segment of a buffer cannot be had now, or ever."""
+
+
+class DeliverError(Error):
+    """A segment was not delivered."""
+
+
+class WaitError(Error):
+    """Waiting for subscribers ended without what was waited for."""
+
+
+class SubscribeError(Error):
+    """A subscription could not be begun."""
+
+
+class RecvError(Error):
+    """Receiving failed."""
+
+
+class LappedError(Error):
+    """The writer of an overwritable buffer was faster than the reader."""
+
+
+class ConnectError(Error):
+    """A client could not connect to a broker."""
+
+
+class TopicOpenError(Error):
+    """A topic could not be opened for publishing."""
+
+
+class PublishError(Error):
+    """A message was not published. After `publish_many`, `published` counts the messages that were."""
+
+    published: int = 0
+
+
+class PublisherWaitError(Error):
+    """A publisher waited in vain for subscribers or for its broker."""
+
+
+class ConfirmError(Error):
+    """Messages were not confirmed. Everything below `confirmed` is."""
+
+    confirmed: "int | None" = None
+
+
+class SubscribeTopicError(Error, ValueError):
+    """The text is neither the name of a topic nor a filter."""
+
+
+class ReceiveError(Error):
+    """Receiving failed, or messages are missing. Unless the kind is `TakenOver`, the next call continues."""
+
+
+class ObserveError(Error):
+    """A broker could not be observed."""
+
+
+class BrokerError(Error):
+    """A broker could not be started."""
+
+
+class OpenError(Error):
+    """A message queue could not be opened."""
+
+
+class PushError(Error):
+    """A message was not pushed."""
+
+
+# What several operations share.
+_SHARED = {"TimedOut": TimedOut, "Full": Full, "Closed": Closed, "CalledFromWorker": CalledFromWorker}
+_classes: dict = {}
+
+
+def _class_of(name, kind):
+    base = globals()[name]
+    shared = _SHARED.get(kind)
+    if shared is None or issubclass(base, shared):
+        return base
+    known = _classes.get((name, kind))
+    if known is None:
+        # For example PublishTimedOut: a PublishError and a TimedOut.
+        attributes = {"__doc__": f"{base.__doc__} {shared.__doc__}", "__module__": base.__module__}
+        known = _classes[name, kind] = type(name.removesuffix("Error") + kind, (base, shared), attributes)
+    return known
+
+
+def make(name, kind, text):
+    """The exception of a Rust error."""
+    error = _class_of(name, kind)(text)
+    error.kind = kind
+    return error
+
+
+for _name in [name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Error)]:
+    globals()[_name].__module__ = "rocketbufs"
+del _name

@@ -1,0 +1,40 @@
+"""RBMQ: publish and subscribe to topics of a broker, in memory.
+
+    from rocketbufs import rbmq
+
+    with rbmq.Publisher("127.0.0.1:7411") as publisher, publisher.topic("news") as news:
+        news.publish(b"hello")
+
+    with rbmq.Subscriber("127.0.0.1:7411") as subscriber:
+        subscriber.subscribe("news")
+        for message in subscriber:
+            print(message.topic, bytes(message))
+"""
+
+from ._rocketbufs import (
+    Batch,
+    Broker,
+    Confirmation,
+    Confirmed,
+    Message,
+    MessageSegment,
+    Observer,
+    Publisher,
+    SlowPolicy,
+    Subscriber,
+    TopicWriter,
+)
+
+__all__ = [
+    "Batch",
+    "Broker",
+    "Confirmation",
+    "Confirmed",
+    "Message",
+    "MessageSegment",
+    "Observer",
+    "Publisher",
+    "SlowPolicy",
+    "Subscriber",
+    "TopicWriter",
+]

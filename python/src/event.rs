@@ -1,0 +1,59 @@
+//! Events: what happens besides data, as Python sees it.
+
+use pyo3::exceptions::PyAttributeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+/// Something that happened. `kind` is the name of the Rust variant, and every field is an attribute.
+#[pyclass(frozen, module = "rocketbufs")]
+pub struct Event {
+    /// The name of the variant.
+    #[pyo3(get)]
+    kind: &'static str,
+    fields: Py<PyDict>,
+}
+
+impl Event {
+    /// An event without fields.
+    pub fn new(py: Python<'_>, kind: &'static str) -> Self {
+        Self { kind, fields: PyDict::new(py).unbind() }
+    }
+
+    /// Adds a field.
+    ///
+    /// # Errors
+    /// The value cannot be converted.
+    pub fn with<'py>(self, py: Python<'py>, name: &str, value: impl IntoPyObject<'py>) -> PyResult<Self> {
+        self.fields.bind(py).set_item(name, value)?;
+        Ok(self)
+    }
+}
+
+#[pymethods]
+impl Event {
+    fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.fields.bind(py).get_item(name)?.ok_or_else(|| {
+            PyAttributeError::new_err(format!("an event of kind '{}' has no attribute '{name}'", self.kind))
+        })
+    }
+
+    fn __dir__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let names = self.fields.bind(py).keys();
+        names.append("kind")?;
+        Ok(names)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let mut text = format!("Event({}", self.kind);
+        for (name, value) in self.fields.bind(py).iter() {
+            text += &format!(", {name}={}", value.repr()?);
+        }
+        Ok(text + ")")
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(other) = other.cast::<Self>() else { return Ok(false) };
+        let other = other.get();
+        Ok(self.kind == other.kind && self.fields.bind(py).eq(other.fields.bind(py))?)
+    }
+}

@@ -1,0 +1,214 @@
+//! Memory of Rust objects as buffers of Python objects.
+//!
+//! ```text
+//!   memoryview(batch) ── export ──▶ count 1     release() ── refused: BufferError
+//!   del view          ── unexport ▶ count 0     release() ── the space returns to the writer
+//! ```
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+use std::sync::{Mutex, MutexGuard};
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::errors;
+use crate::fork::Process;
+
+/// Contiguous memory at one address.
+#[derive(Clone, Copy)]
+pub struct Memory {
+    start: *const u8,
+    len: usize,
+    writable: bool,
+}
+
+impl Memory {
+    /// Memory that Python code may read.
+    pub fn readable(bytes: &[u8]) -> Self {
+        Self { start: bytes.as_ptr(), len: bytes.len(), writable: false }
+    }
+
+    /// Memory that Python code may read and write.
+    pub fn writable(bytes: &mut [u8]) -> Self {
+        Self { start: bytes.as_mut_ptr(), len: bytes.len(), writable: true }
+    }
+
+    /// A part of the memory. Offsets beyond its end are its end.
+    pub fn part(self, from: usize, to: usize) -> Self {
+        let to = to.min(self.len);
+        let from = from.min(to);
+        Self { start: self.start.wrapping_add(from), len: to - from, writable: self.writable }
+    }
+}
+
+/// An object whose bytes can be exported.
+pub trait Exports {
+    /// Counts an export and returns the memory, which stays in place until [`Exports::unexport`].
+    ///
+    /// # Errors
+    /// The bytes were released.
+    fn export(&self, py: Python<'_>) -> PyResult<Memory>;
+
+    /// Ends an export.
+    fn unexport(&self);
+}
+
+/// A Rust value with bytes at one address, which is kept while they are exported.
+pub struct Exporter<T> {
+    state: Mutex<State<T>>,
+    process: Process,
+    what: &'static str,
+}
+
+struct State<T> {
+    value: Option<T>,
+    exports: usize,
+}
+
+impl<T> Exporter<T> {
+    /// Keeps `value`; `what` names it in errors.
+    pub fn new(value: T, what: &'static str) -> Self {
+        let state = State { value: Some(value), exports: 0 };
+        Self { state: Mutex::new(state), process: Process::current(), what }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Calls `f` with the value.
+    ///
+    /// # Errors
+    /// The value was released, or belongs to the process before a fork.
+    pub fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&mut T) -> R) -> PyResult<R> {
+        self.process.check(py)?;
+        let mut state = self.state();
+        match &mut state.value {
+            Some(value) => Ok(f(value)),
+            None => Err(errors::released(py, self.what)),
+        }
+    }
+
+    /// Counts an export of the memory that `of` returns.
+    ///
+    /// # Errors
+    /// As [`Exporter::with`].
+    pub fn export(&self, py: Python<'_>, of: impl FnOnce(&mut T) -> Memory) -> PyResult<Memory> {
+        self.process.check(py)?;
+        let mut state = self.state();
+        let memory = match &mut state.value {
+            Some(value) => of(value),
+            None => return Err(errors::released(py, self.what)),
+        };
+        state.exports += 1;
+        Ok(memory)
+    }
+
+    /// Ends an export.
+    pub fn unexport(&self) {
+        if self.process.is_over() {
+            return;
+        }
+        let mut state = self.state();
+        state.exports = state.exports.saturating_sub(1);
+    }
+
+    /// Whether the value was taken.
+    pub fn is_released(&self) -> bool {
+        !self.process.is_over() && self.state().value.is_none()
+    }
+
+    /// Takes the value out. None if that happened before.
+    ///
+    /// # Errors
+    /// `BufferError`: a memoryview, or another buffer, of the bytes exists.
+    pub fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
+        self.process.check(py)?;
+        let mut state = self.state();
+        if state.exports > 0 {
+            return Err(PyBufferError::new_err(format!(
+                "{} of the {} still exist: release them first (del view, or view.release())",
+                if state.exports == 1 { "a buffer".to_owned() } else { format!("{} buffers", state.exports) },
+                self.what
+            )));
+        }
+        Ok(state.value.take())
+    }
+
+    /// Puts a value back that [`Exporter::take`] returned.
+    pub fn put_back(&self, value: T) {
+        self.state().value = Some(value);
+    }
+
+    /// Takes the value when the object is destroyed: no buffer of it exists then. None in a child process, where it is leaked.
+    pub fn take_last(&mut self) -> Option<T> {
+        let value = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).value.take();
+        if self.process.is_over() {
+            let _never_dropped = ManuallyDrop::new(value);
+            return None;
+        }
+        value
+    }
+}
+
+impl<T> Drop for Exporter<T> {
+    fn drop(&mut self) {
+        drop(self.take_last());
+    }
+}
+
+/// Fills a buffer request.
+///
+/// # Safety
+/// `view` points to a structure that the interpreter wants filled, and `object` exports its own memory.
+pub unsafe fn fill(
+    object: &Bound<'_, PyAny>,
+    exports: &impl Exports,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    let py = object.py();
+    let memory = exports.export(py)?;
+    let readonly = c_int::from(!memory.writable);
+    // SAFETY: `view` is the interpreter's. The memory stays in place until the release: the object counts it, and the
+    // structure keeps the object alive.
+    let code = unsafe {
+        let start = memory.start.cast_mut().cast();
+        ffi::PyBuffer_FillInfo(view, object.as_ptr(), start, memory.len as isize, readonly, flags)
+    };
+    if code != 0 {
+        exports.unexport();
+        return Err(PyErr::fetch(py));
+    }
+    Ok(())
+}
+
+/// Gives a frozen class that [`Exports`] the buffer protocol.
+macro_rules! buffer_protocol {
+    ($class:ty) => {
+        // The calls that PyO3 generates are not in blocks of their own.
+        #[allow(unsafe_code, unsafe_op_in_unsafe_fn)]
+        const _: () = {
+            #[pyo3::pymethods]
+            impl $class {
+                unsafe fn __getbuffer__(
+                    slf: pyo3::Bound<'_, Self>,
+                    view: *mut pyo3::ffi::Py_buffer,
+                    flags: std::ffi::c_int,
+                ) -> pyo3::PyResult<()> {
+                    // SAFETY: the interpreter calls this with a structure to fill.
+                    unsafe { $crate::export::fill(slf.as_any(), slf.get(), view, flags) }
+                }
+
+                unsafe fn __releasebuffer__(&self, _view: *mut pyo3::ffi::Py_buffer) {
+                    $crate::export::Exports::unexport(self);
+                }
+            }
+        };
+    };
+}
+pub(crate) use buffer_protocol;

@@ -1,0 +1,154 @@
+//! A handle that several Python threads share.
+//!
+//! One call uses the handle at a time. A call that waits lets others in between its steps, so that a thread can close what
+//! another one waits for. No thread waits for the lock with the interpreter: the owner of the lock may need it to go on.
+
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::errors;
+use crate::fork::Process;
+use crate::times::{self, Deadline};
+
+/// How long a waiting call pauses for another one.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// A value that is destroyed without the interpreter, since its threads may run a callback; and never after a fork.
+pub struct Kept<T: Send> {
+    value: Option<T>,
+    process: Process,
+}
+
+impl<T: Send> Kept<T> {
+    /// Keeps the value.
+    pub fn new(value: T) -> Self {
+        Self { value: Some(value), process: Process::current() }
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// The value belongs to the process before a fork.
+    pub fn get(&self, py: Python<'_>) -> PyResult<&T> {
+        self.process.check(py)?;
+        self.value.as_ref().ok_or_else(|| errors::closed(py, "object"))
+    }
+}
+
+impl<T: Send> Drop for Kept<T> {
+    fn drop(&mut self) {
+        let Some(value) = self.value.take() else { return };
+        if self.process.is_over() {
+            let _never_dropped = ManuallyDrop::new(value);
+            return;
+        }
+        Python::attach(|py| py.detach(|| drop(value)));
+    }
+}
+
+/// A handle that one call uses at a time, until it is closed.
+pub struct Guarded<T: Send> {
+    value: Mutex<Option<Kept<T>>>,
+    /// Calls that want the lock.
+    waiting: AtomicUsize,
+    process: Process,
+    what: &'static str,
+}
+
+impl<T: Send> Guarded<T> {
+    /// Guards `value`; `what` names it in errors.
+    pub fn new(value: T, what: &'static str) -> Self {
+        let value = Mutex::new(Some(Kept::new(value)));
+        Self { value, waiting: AtomicUsize::new(0), process: Process::current(), what }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Kept<T>>> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = self.value.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    /// The lock, from a thread that has the interpreter.
+    fn lock_attached(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Kept<T>>>> {
+        self.process.check(py)?;
+        match self.value.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        // The guard cannot cross the boundary: waits for a free lock, and then tries again. A call that waits pauses meanwhile.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = loop {
+            py.detach(|| drop(self.value.lock()));
+            if let Ok(guard) = self.value.try_lock() {
+                break Ok(guard);
+            }
+            if let Err(error) = py.check_signals() {
+                break Err(error);
+            }
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    /// Calls `f`, which does not wait, with the interpreter.
+    ///
+    /// # Errors
+    /// The handle is closed, or belongs to the process before a fork.
+    pub fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&mut T) -> R) -> PyResult<R> {
+        let mut guard = self.lock_attached(py)?;
+        match guard.as_mut().and_then(|kept| kept.value.as_mut()) {
+            Some(value) => Ok(f(value)),
+            None => Err(errors::closed(py, self.what)),
+        }
+    }
+
+    /// Calls `attempt` without the interpreter until it returns something; none if the deadline passed. It is given the longest
+    /// time that it may wait itself.
+    ///
+    /// # Errors
+    /// As [`Guarded::with`]; or an exception of a signal's handler.
+    pub fn wait<R: Send, E: Send>(
+        &self,
+        py: Python<'_>,
+        deadline: &Deadline,
+        mut attempt: impl FnMut(&mut T, Duration) -> Result<Option<R>, E> + Send,
+    ) -> PyResult<Option<Result<R, E>>> {
+        self.process.check(py)?;
+        let waited = times::wait(py, deadline, |step| {
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let mut guard = self.lock();
+            match guard.as_mut().and_then(|kept| kept.value.as_mut()) {
+                Some(value) => attempt(value, step).map_err(Some),
+                None => Err(None),
+            }
+        })?;
+        match waited {
+            None => Ok(None),
+            Some(Ok(done)) => Ok(Some(Ok(done))),
+            Some(Err(Some(error))) => Ok(Some(Err(error))),
+            Some(Err(None)) => Err(errors::closed(py, self.what)),
+        }
+    }
+
+    /// Takes the handle out, which closes it. None if that happened before.
+    ///
+    /// # Errors
+    /// The handle belongs to the process before a fork.
+    pub fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
+        let kept = self.lock_attached(py)?.take();
+        Ok(kept.and_then(|mut kept| kept.value.take()))
+    }
+
+    /// Whether the handle was taken out.
+    pub fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.lock_attached(py)?.is_none())
+    }
+}

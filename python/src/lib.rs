@@ -1,0 +1,37 @@
+//! The extension module `rocketbufs._rocketbufs`: RocketBufs, RBMQ and CMQ as Python classes.
+//!
+//! ```text
+//!   rocketbufs, .rbmq, .cmq, .aio     Python: names, asyncio, events, exceptions
+//!   ───────────────────────────────
+//!   framework   rbmq   cmq            classes, each a thin layer over the Rust handle of the same name
+//!   guarded     event  config         a handle that threads share; values
+//!   export      input  fork           the buffer protocol in both directions, and fork: the only `unsafe`
+//! ```
+//!
+//! Received bytes leave as a buffer of the object that keeps them in place, and that object refuses to release them while a
+//! memoryview exists. Calls that wait give up the interpreter and look for signals ten times a second.
+
+#![deny(unsafe_code)]
+
+mod errors;
+mod event;
+mod export;
+mod fork;
+mod guarded;
+mod input;
+mod notify;
+mod rbmq;
+mod settings;
+mod times;
+
+use pyo3::prelude::*;
+
+/// The extension module. Everything public is in the Python package `rocketbufs`.
+#[pymodule]
+fn _rocketbufs(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fork::watch()?;
+    module.add_class::<event::Event>()?;
+    module.add_class::<settings::Config>()?;
+    module.add_class::<notify::Notifier>()?;
+    rbmq::register(module)
+}

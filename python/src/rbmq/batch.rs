@@ -1,0 +1,483 @@
+//! Received messages: a batch in the memory where it landed, its messages, and single copies.
+
+use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyMemoryView};
+use rbmq::wire::{Piece, Unpack, UnpackError};
+use rbmq::{Framing, OwnedBatch, ReceiveError, TopicName};
+
+use super::failures::receive_error;
+use crate::export::{Exporter, Exports, Memory, buffer_protocol};
+use crate::input::Input;
+
+/// Whole deliveries of one topic, in the memory where they landed. `release()`, or the end of a `with`, returns their space to
+/// the publisher and counts them as consumed. While a memoryview of the batch exists, `release()` raises BufferError.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct Batch {
+    batch: Exporter<OwnedBatch>,
+    topic: TopicName,
+    framing: Framing,
+    /// Positions and the log, which stay known after the release.
+    range: (u64, u64),
+    epoch: u128,
+    copied: bool,
+}
+
+impl Batch {
+    /// Makes a Python object of a batch.
+    pub fn of(batch: OwnedBatch) -> Self {
+        Self {
+            topic: batch.topic().clone(),
+            framing: batch.framing(),
+            range: (batch.position(), batch.end()),
+            epoch: batch.epoch().0,
+            copied: batch.is_copy(),
+            batch: Exporter::new(batch, "batch"),
+        }
+    }
+
+    /// The messages with their places.
+    fn pieces<'a>(&self, bytes: &'a [u8]) -> Box<dyn Iterator<Item = Result<Piece<'a>, UnpackError>> + 'a> {
+        match self.framing {
+            Framing::Records => Box::new(Unpack::records(bytes).checked()),
+            Framing::Merged => Box::new(Unpack::merged(bytes).checked()),
+            Framing::Raw if bytes.is_empty() => Box::new(std::iter::empty()),
+            Framing::Raw => {
+                let piece = Piece { record: bytes, publisher: None, from: 0, to: bytes.len() };
+                Box::new(std::iter::once(Ok(piece)))
+            }
+        }
+    }
+
+    fn malformed(&self, py: Python<'_>, error: UnpackError) -> PyErr {
+        receive_error(py, &ReceiveError::Malformed { topic: self.topic.clone(), error })
+    }
+
+    /// Calls `each` for every message.
+    fn for_each(
+        &self,
+        py: Python<'_>,
+        mut each: impl FnMut(&Piece<'_>, usize) -> PyResult<()>,
+    ) -> PyResult<()> {
+        self.batch.with(py, |batch| {
+            let bytes = batch.as_slice();
+            for piece in self.pieces(bytes) {
+                let piece = piece.map_err(|error| self.malformed(py, error))?;
+                each(&piece, offset_in(bytes, piece.record))?;
+            }
+            Ok(())
+        })?
+    }
+}
+
+/// Where a part begins in its whole.
+fn offset_in(whole: &[u8], part: &[u8]) -> usize {
+    (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize)
+}
+
+#[pymethods]
+impl Batch {
+    /// The topic.
+    #[getter]
+    fn topic(&self) -> &str {
+        self.topic.as_str()
+    }
+
+    /// "records", "raw" or "merged".
+    #[getter]
+    fn framing(&self) -> String {
+        self.framing.to_string()
+    }
+
+    /// The log of the publisher.
+    #[getter]
+    fn epoch(&self) -> u128 {
+        self.epoch
+    }
+
+    /// The position of the first byte.
+    #[getter]
+    fn position(&self) -> u64 {
+        self.range.0
+    }
+
+    /// The position behind the last byte, at which to resume.
+    #[getter]
+    fn end(&self) -> u64 {
+        self.range.1
+    }
+
+    /// Whether the bytes are a copy, since another process may write the memory where they landed.
+    #[getter]
+    fn copied(&self) -> bool {
+        self.copied
+    }
+
+    /// Whether the batch was released.
+    #[getter]
+    fn released(&self) -> bool {
+        self.batch.is_released()
+    }
+
+    /// All bytes with the headers of records, as a memoryview in place.
+    #[getter]
+    fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(slf.as_any())
+    }
+
+    /// The number of bytes, including headers.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.range.1 - self.range.0
+    }
+
+    /// Where the messages are in `view`: a memoryview of unsigned 32-bit numbers with a row of start and end for each message.
+    #[getter]
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let mut offsets = Vec::new();
+        self.for_each(py, |piece, start| {
+            offsets.extend_from_slice(&(start as u32).to_ne_bytes());
+            offsets.extend_from_slice(&((start + piece.record.len()) as u32).to_ne_bytes());
+            Ok(())
+        })?;
+        let rows = offsets.len() / 8;
+        let flat = PyMemoryView::from(Bound::new(py, Offsets(Exporter::new(offsets, "offsets")))?.as_any())?;
+        match rows {
+            0 => flat.call_method1("cast", ("I",)),
+            rows => flat.call_method1("cast", ("I", [rows, 2])),
+        }
+    }
+
+    /// Copies of all messages.
+    fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        self.for_each(py, |piece, _| list.append(PyBytes::new(py, piece.record)))?;
+        Ok(list)
+    }
+
+    /// The number of messages.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let mut count = 0;
+        self.for_each(py, |_, _| {
+            count += 1;
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __iter__(slf: &Bound<'_, Self>) -> BatchIter {
+        BatchIter { batch: slf.clone().unbind(), at: std::sync::Mutex::new(Cursor::default()) }
+    }
+
+    /// Returns the space to the publisher, and counts the messages as consumed. A second call does nothing.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        drop(self.batch.take(py)?);
+        Ok(())
+    }
+
+    /// As `release`, for the messages below a position, which is the `end` of a message. A durable subscriber that returns later
+    /// gets the others again.
+    fn release_up_to(&self, py: Python<'_>, position: u64) -> PyResult<()> {
+        if let Some(batch) = self.batch.take(py)? {
+            batch.consume_up_to(position);
+        }
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.release(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let (from, to) = self.range;
+        let released = if self.batch.is_released() { ", released" } else { "" };
+        format!("Batch(topic='{}', positions={from}..{to}{released})", self.topic)
+    }
+}
+
+impl Exports for Batch {
+    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
+        self.batch.export(py, |batch| Memory::readable(batch.as_slice()))
+    }
+
+    fn unexport(&self) {
+        self.batch.unexport();
+    }
+}
+
+buffer_protocol!(Batch);
+
+/// The numbers of [`Batch::offsets`].
+#[pyclass(frozen)]
+pub struct Offsets(Exporter<Vec<u8>>);
+
+impl Exports for Offsets {
+    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
+        self.0.export(py, |offsets| Memory::readable(offsets))
+    }
+
+    fn unexport(&self) {
+        self.0.unexport();
+    }
+}
+
+buffer_protocol!(Offsets);
+
+/// The place of an iterator in a batch.
+#[derive(Default)]
+struct Cursor {
+    /// The next bytes: of a run, in a merged topic.
+    at: usize,
+    /// The run that contains them: its start, its end and its publisher.
+    run: Option<(usize, usize, u32)>,
+}
+
+/// The messages of a batch, one after the other.
+#[pyclass(frozen)]
+pub struct BatchIter {
+    batch: Py<Batch>,
+    at: std::sync::Mutex<Cursor>,
+}
+
+/// A message in its batch.
+struct Found {
+    start: usize,
+    end: usize,
+    resume: usize,
+    publisher: Option<u32>,
+}
+
+impl BatchIter {
+    /// The next message of the bytes, or the end of what is malformed and the error.
+    fn advance(cursor: &mut Cursor, framing: Framing, bytes: &[u8]) -> Option<Result<Found, UnpackError>> {
+        let rest = bytes.get(cursor.at..).unwrap_or_default();
+        if framing == Framing::Raw {
+            let found = Found { start: cursor.at, end: bytes.len(), resume: bytes.len(), publisher: None };
+            cursor.at = bytes.len();
+            return (!rest.is_empty()).then_some(Ok(found));
+        }
+        let piece = match (framing, cursor.run) {
+            (Framing::Merged, Some((_, to, _))) if cursor.at < to => {
+                Unpack::records(&bytes[cursor.at..to]).checked().next()
+            }
+            (Framing::Merged, _) => return Self::begin_run(cursor, bytes),
+            _ => Unpack::records(rest).checked().next(),
+        }?;
+        let run = cursor.run.filter(|(_, to, _)| cursor.at < *to);
+        match piece {
+            Ok(piece) => {
+                let start = offset_in(bytes, piece.record);
+                let end = start + piece.record.len();
+                cursor.at = end;
+                let resume = run.filter(|(_, to, _)| end < *to).map_or(end, |(from, _, _)| from);
+                Some(Ok(Found { start, end, resume, publisher: run.map(|(_, _, publisher)| publisher) }))
+            }
+            Err(UnpackError::Record(mut error)) => {
+                error.offset += cursor.at;
+                cursor.at = run.map_or(bytes.len(), |(_, to, _)| to);
+                Some(Err(match run {
+                    Some((_, _, publisher)) => UnpackError::Publisher { publisher, error },
+                    None => UnpackError::Record(error),
+                }))
+            }
+            Err(other) => {
+                cursor.at = bytes.len();
+                Some(Err(other))
+            }
+        }
+    }
+
+    fn begin_run(cursor: &mut Cursor, bytes: &[u8]) -> Option<Result<Found, UnpackError>> {
+        let from = cursor.at;
+        let mut runs = rbmq::wire::Runs::new(bytes.get(from..)?);
+        match runs.next() {
+            Some(run) => {
+                cursor.run = Some((from, from + runs.offset(), run.publisher));
+                cursor.at = from + rbmq::wire::RUN_HEADER_BYTES;
+                Self::advance(cursor, Framing::Merged, bytes)
+            }
+            None => {
+                let mut error = runs.malformed()?;
+                error.offset += from;
+                cursor.at = bytes.len();
+                Some(Err(UnpackError::Run(error)))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl BatchIter {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let batch = self.batch.get();
+        let mut cursor = self.at.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let next = batch.batch.with(py, |held| Self::advance(&mut cursor, batch.framing, held.as_slice()))?;
+        match next {
+            None => Ok(None),
+            Some(Err(error)) => Err(batch.malformed(py, error)),
+            Some(Ok(found)) => Ok(Some(Message(Body::InBatch { batch: self.batch.clone_ref(py), found }))),
+        }
+    }
+}
+
+/// One message: a copy, or a part of a batch, whose bytes can be read until the batch is released. `bytes(message)` copies,
+/// `memoryview(message)` does not.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct Message(Body);
+
+enum Body {
+    Copied { bytes: Py<PyBytes>, topic: TopicName, epoch: u128, end: u64, publisher: Option<u32> },
+    InBatch { batch: Py<Batch>, found: Found },
+}
+
+impl Message {
+    /// A copy of a message.
+    pub fn copied(py: Python<'_>, bytes: &[u8], message: (TopicName, u128, u64, Option<u32>)) -> Self {
+        let (topic, epoch, end, publisher) = message;
+        Self(Body::Copied { bytes: PyBytes::new(py, bytes).unbind(), topic, epoch, end, publisher })
+    }
+
+    fn len(&self, py: Python<'_>) -> usize {
+        match &self.0 {
+            Body::Copied { bytes, .. } => bytes.as_bytes(py).len(),
+            Body::InBatch { found, .. } => found.end - found.start,
+        }
+    }
+
+    fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&[u8]) -> R) -> PyResult<R> {
+        match &self.0 {
+            Body::Copied { bytes, .. } => Ok(f(bytes.as_bytes(py))),
+            Body::InBatch { batch, found } => batch
+                .get()
+                .batch
+                .with(py, |held| f(held.as_slice().get(found.start..found.end).unwrap_or_default())),
+        }
+    }
+}
+
+#[pymethods]
+impl Message {
+    /// The topic.
+    #[getter]
+    fn topic(&self) -> &str {
+        match &self.0 {
+            Body::Copied { topic, .. } => topic.as_str(),
+            Body::InBatch { batch, .. } => batch.get().topic.as_str(),
+        }
+    }
+
+    /// The content, as `bytes`. A message of a batch is copied by each use.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        match &self.0 {
+            Body::Copied { bytes, .. } => Ok(bytes.bind(py).clone()),
+            Body::InBatch { .. } => self.with(py, |bytes| PyBytes::new(py, bytes)),
+        }
+    }
+
+    /// The content, as a memoryview without a copy.
+    #[getter]
+    fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(slf.as_any())
+    }
+
+    /// The log of the publisher.
+    #[getter]
+    fn epoch(&self) -> u128 {
+        match &self.0 {
+            Body::Copied { epoch, .. } => *epoch,
+            Body::InBatch { batch, .. } => batch.get().epoch,
+        }
+    }
+
+    /// The position at which to resume behind the message.
+    #[getter]
+    fn end(&self) -> u64 {
+        match &self.0 {
+            Body::Copied { end, .. } => *end,
+            Body::InBatch { batch, found } => batch.get().range.0 + found.resume as u64,
+        }
+    }
+
+    /// In a merged topic: the number of the publisher.
+    #[getter]
+    fn publisher(&self) -> Option<u32> {
+        match &self.0 {
+            Body::Copied { publisher, .. } => *publisher,
+            Body::InBatch { found, .. } => found.publisher,
+        }
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.data(py)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.len(py)
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if let Ok(index) = index.extract::<isize>() {
+            let len = slf.get().len(py) as isize;
+            let at = if index < 0 { index + len } else { index };
+            let byte =
+                slf.get().with(py, |bytes| usize::try_from(at).ok().and_then(|at| bytes.get(at).copied()))?;
+            let byte = byte.ok_or_else(|| PyIndexError::new_err("index out of range"))?;
+            return Ok(byte.into_pyobject(py)?.into_any());
+        }
+        slf.get().data(py)?.get_item(index)
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if let Ok(other) = other.cast::<Self>() {
+            let other = other.get().data(py)?;
+            return self.with(py, |bytes| bytes == other.as_bytes());
+        }
+        let Ok(input) = Input::of(other) else { return Ok(false) };
+        let other = input.stable(py);
+        self.with(py, |bytes| bytes == &*other)
+    }
+
+    fn __hash__(&self) -> PyResult<isize> {
+        Err(PyTypeError::new_err("a message is not hashable; bytes(message) is"))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("Message(topic='{}', {} bytes)", self.topic(), self.len(py))
+    }
+}
+
+impl Exports for Message {
+    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
+        match &self.0 {
+            Body::Copied { bytes, .. } => Ok(Memory::readable(bytes.as_bytes(py))),
+            Body::InBatch { batch, found } => Ok(batch.get().export(py)?.part(found.start, found.end)),
+        }
+    }
+
+    fn unexport(&self) {
+        if let Body::InBatch { batch, .. } = &self.0 {
+            batch.get().unexport();
+        }
+    }
+}
+
+buffer_protocol!(Message);

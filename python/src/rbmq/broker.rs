@@ -1,0 +1,66 @@
+//! A broker in this process.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use rbmq_broker::BrokerConfig;
+
+use crate::errors;
+use crate::guarded::Guarded;
+
+/// A broker in this process, with threads of its own: for tests, and for programs that bring their broker.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct Broker {
+    broker: Guarded<rbmq_broker::Broker>,
+    addr: String,
+}
+
+#[pymethods]
+impl Broker {
+    /// Starts a broker. `listen` overrides the address of the file; port 0 takes a free one.
+    #[new]
+    #[pyo3(signature = (listen=None, *, config_file=None))]
+    fn new(py: Python<'_>, listen: Option<&str>, config_file: Option<PathBuf>) -> PyResult<Self> {
+        let config = BrokerConfig::load(config_file.as_deref());
+        let mut config = config.map_err(|error| errors::of(py, "ConfigError", &error))?;
+        if let Some(listen) = listen {
+            listen.clone_into(&mut config.broker.listen);
+        }
+        let started = py.detach(|| rbmq_broker::Broker::start(config));
+        let broker = started.map_err(|error| errors::of(py, "BrokerError", &error))?;
+        let addr = broker.addr();
+        Ok(Self { broker: Guarded::new(broker, "broker"), addr })
+    }
+
+    /// The address in use.
+    #[getter]
+    fn addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// The bytes of all rings.
+    #[getter]
+    fn memory_in_use(&self, py: Python<'_>) -> PyResult<u64> {
+        self.broker.with(py, |broker| broker.memory_in_use())
+    }
+
+    /// Stops the broker in order: clients get what is on its way. Returns the number of bytes that were still to be delivered. A
+    /// second call does nothing, and returns 0.
+    fn stop(&self, py: Python<'_>) -> PyResult<u64> {
+        let Some(broker) = self.broker.take(py)? else { return Ok(0) };
+        crate::times::interruptible(py, move || broker.stop())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.stop(py).map(drop)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Broker('{}')", self.addr)
+    }
+}

@@ -1,0 +1,134 @@
+//! Confirmations: how far published messages have come.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use rbmq::{ConfirmError, ConfirmResult};
+
+use crate::errors;
+use crate::guarded::Kept;
+use crate::notify::Notifier;
+use crate::times::{self, Deadline};
+
+/// The result of a confirmation that succeeded.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct Confirmed(rbmq::Confirmed);
+
+#[pymethods]
+impl Confirmed {
+    /// "accepted", "delivered" or "consumed".
+    #[getter]
+    fn level(&self) -> String {
+        self.0.level.to_string()
+    }
+
+    /// Everything below this position is confirmed.
+    #[getter]
+    fn position(&self) -> u64 {
+        self.0.position
+    }
+
+    /// How many subscribers the confirmation covers.
+    #[getter]
+    fn subscribers(&self) -> u32 {
+        self.0.subscribers
+    }
+
+    /// How many subscribers left after the broker accepted the position.
+    #[getter]
+    fn left(&self) -> u32 {
+        self.0.left
+    }
+
+    /// How often, since then, a subscriber lost messages.
+    #[getter]
+    fn lost(&self) -> u32 {
+        self.0.lost
+    }
+
+    fn __repr__(&self) -> String {
+        let rbmq::Confirmed { level, position, subscribers, left, lost } = self.0;
+        format!(
+            "Confirmed(level='{level}', position={position}, subscribers={subscribers}, left={left}, lost={lost})"
+        )
+    }
+}
+
+/// The result of a confirmation as Python has it.
+///
+/// # Errors
+/// `ConfirmError`, with the confirmed position as `confirmed`.
+pub fn result(py: Python<'_>, result: ConfirmResult) -> PyResult<Confirmed> {
+    result.map(Confirmed).map_err(|error| {
+        let confirmed = match &error {
+            ConfirmError::TimedOut { confirmed, .. }
+            | ConfirmError::TooFew { confirmed, .. }
+            | ConfirmError::Lost { confirmed, .. }
+            | ConfirmError::Refused { confirmed, .. }
+            | ConfirmError::Closed { confirmed, .. } => Some(*confirmed),
+            _ => None,
+        };
+        match confirmed.into_pyobject(py) {
+            Ok(confirmed) => errors::with(py, "ConfirmError", &error, [("confirmed", confirmed)]),
+            Err(other) => other.into(),
+        }
+    })
+}
+
+/// A confirmation that was begun.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct Confirmation(Kept<rbmq::Confirmation>);
+
+impl Confirmation {
+    /// Makes a Python object of a confirmation. `notify` is woken once when there is a result.
+    pub fn of(mut confirmation: rbmq::Confirmation, notify: Option<&Notifier>) -> Self {
+        if let Some(notify) = notify {
+            // A result that is there already is found by whoever polls.
+            let waker = notify.waker();
+            if Pin::new(&mut confirmation).poll(&mut Context::from_waker(&waker)).is_ready() {
+                waker.wake();
+            }
+        }
+        Self(Kept::new(confirmation))
+    }
+}
+
+#[pymethods]
+impl Confirmation {
+    /// The level.
+    #[getter]
+    fn level(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.0.get(py)?.level().to_string())
+    }
+
+    /// The position: everything below is confirmed together.
+    #[getter]
+    fn position(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.0.get(py)?.position())
+    }
+
+    /// Waits for the result, at most `timeout` seconds.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Confirmed> {
+        let confirmation = self.0.get(py)?;
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let waited = times::wait(py, &deadline, |step| match confirmation.wait(Some(step)) {
+            Err(ConfirmError::TimedOut { .. }) => Ok(None),
+            done => Ok::<_, Infallible>(Some(done)),
+        })?;
+        match waited {
+            Some(Ok(done)) => result(py, done),
+            // Says how far it is.
+            None => result(py, confirmation.wait(Some(Duration::ZERO))),
+        }
+    }
+
+    /// The result if there is one, and None otherwise.
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<Confirmed>> {
+        self.0.get(py)?.try_get().map(|done| result(py, done)).transpose()
+    }
+}

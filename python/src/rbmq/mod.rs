@@ -1,0 +1,31 @@
+//! RBMQ's classes: publishers, subscribers, batches, confirmations, an observer, and a broker in this process.
+
+mod batch;
+mod broker;
+mod confirm;
+mod failures;
+mod observer;
+mod options;
+mod publisher;
+mod segment;
+mod subscriber;
+mod writer;
+
+use pyo3::prelude::*;
+
+/// Adds the classes to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<batch::Batch>()?;
+    module.add_class::<batch::Message>()?;
+    module.add_class::<batch::BatchIter>()?;
+    module.add_class::<batch::Offsets>()?;
+    module.add_class::<broker::Broker>()?;
+    module.add_class::<confirm::Confirmation>()?;
+    module.add_class::<confirm::Confirmed>()?;
+    module.add_class::<observer::Observer>()?;
+    module.add_class::<options::SlowPolicy>()?;
+    module.add_class::<publisher::Publisher>()?;
+    module.add_class::<segment::MessageSegment>()?;
+    module.add_class::<subscriber::Subscriber>()?;
+    module.add_class::<writer::TopicWriter>()
+}

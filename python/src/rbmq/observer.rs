@@ -1,0 +1,97 @@
+//! An observer: a broker's state.
+
+use pyo3::prelude::*;
+use rbmq::{ObserveError, TopicFilter, TopicName};
+
+use super::failures::connect_error;
+use crate::errors;
+use crate::guarded::Guarded;
+use crate::settings;
+use crate::times;
+
+/// Asks a broker for its topics, their buffers and subscribers. Results are dictionaries, with the names of `rbmq top --json`.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct Observer {
+    observer: Guarded<rbmq::Observer>,
+}
+
+impl Observer {
+    /// Asks without the interpreter, and makes Python objects of the answer.
+    fn ask<'py>(
+        &self,
+        py: Python<'py>,
+        ask: impl FnOnce(&mut rbmq::Observer) -> Result<serde_json::Value, ObserveError> + Send,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut ask = Some(ask);
+        let deadline = times::Deadline::after(None);
+        let waited =
+            self.observer.wait(py, &deadline, |observer, _| Ok(ask.take().map(|ask| ask(observer))))?;
+        match waited {
+            Some(Ok(Ok(answer))) => py.import("json")?.call_method1("loads", (answer.to_string(),)),
+            Some(Ok(Err(error)) | Err(error)) => Err(errors::of(py, "ObserveError", &error)),
+            None => Ok(py.None().into_bound(py)),
+        }
+    }
+}
+
+fn json<T: serde::Serialize>(value: &T) -> serde_json::Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+#[pymethods]
+impl Observer {
+    /// Connects to a broker. `timeout` in seconds is for each answer.
+    #[new]
+    #[pyo3(signature = (addr, *, name="", timeout=Some(10.0), config=None))]
+    fn new(
+        py: Python<'_>,
+        addr: &str,
+        name: &str,
+        timeout: Option<f64>,
+        config: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let builder = rbmq::Observer::builder()
+            .name(name)
+            .timeout(times::timeout(timeout)?)
+            .config(settings::of_argument(config)?);
+        let to = addr.to_owned();
+        let connected = times::interruptible(py, move || builder.connect(&to))?;
+        let observer = connected.map_err(|error| connect_error(py, &error))?;
+        Ok(Self { observer: Guarded::new(observer, "observer") })
+    }
+
+    /// The state of the broker as a whole.
+    fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, |observer| observer.summary().map(|summary| json(&summary)))
+    }
+
+    /// The topics that a filter matches (None: all), sorted by name.
+    #[pyo3(signature = (filter=None))]
+    fn topics<'py>(&self, py: Python<'py>, filter: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        let filter = filter.map(str::parse::<TopicFilter>).transpose();
+        let filter = filter.map_err(|error| errors::of(py, "SubscribeTopicError", &error))?;
+        self.ask(py, move |observer| observer.topics(filter.as_ref()).map(|topics| json(&topics)))
+    }
+
+    /// A topic with its buffers and all their subscriptions.
+    fn topic<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let topic = name.parse::<TopicName>().map_err(|error| errors::of(py, "TopicOpenError", &error))?;
+        self.ask(py, move |observer| observer.topic(&topic).map(|detail| json(&detail)))
+    }
+
+    /// Closes the connection. A second call does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let observer = self.observer.take(py)?;
+        py.detach(|| drop(observer));
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+}

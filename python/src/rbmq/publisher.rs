@@ -1,0 +1,154 @@
+//! A publisher: a connection and the topics that are published over it.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use rbmq::{PublisherEvent, TopicOptions};
+
+use super::failures::connect_error;
+use super::options;
+use super::writer::TopicWriter;
+use crate::errors;
+use crate::event::Event;
+use crate::guarded::Guarded;
+use crate::settings;
+use crate::times::{self, Deadline};
+
+/// Publishes to a broker, and reconnects by itself. `topic` opens a topic.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct Publisher {
+    publisher: Guarded<Arc<rbmq::Publisher>>,
+    addr: String,
+}
+
+impl Publisher {
+    fn shared(&self, py: Python<'_>) -> PyResult<Arc<rbmq::Publisher>> {
+        self.publisher.with(py, |publisher| publisher.clone())
+    }
+}
+
+#[pymethods]
+impl Publisher {
+    /// Connects to a broker. `config` is a `Config`, a dict of settings or the path of a file.
+    #[new]
+    #[pyo3(signature = (addr, *, name="", config=None))]
+    fn new(py: Python<'_>, addr: &str, name: &str, config: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let builder = rbmq::Publisher::builder().name(name).config(settings::of_argument(config)?);
+        let to = addr.to_owned();
+        let connected = times::interruptible(py, move || builder.connect(&to))?;
+        let publisher = connected.map_err(|error| connect_error(py, &error))?;
+        Ok(Self { publisher: Guarded::new(Arc::new(publisher), "publisher"), addr: addr.to_owned() })
+    }
+
+    /// Opens a topic, and waits until the broker has taken it, at most `open_timeout` seconds.
+    #[pyo3(signature = (name, *, framing="records", ring_bytes=None, max_delivery_bytes=None, open_timeout=Some(10.0),
+        keep_until_delivered=false, min_subscribers=0, max_confirmations=65536))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn topic(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        framing: &str,
+        ring_bytes: Option<u64>,
+        max_delivery_bytes: Option<u64>,
+        open_timeout: Option<f64>,
+        keep_until_delivered: bool,
+        min_subscribers: u32,
+        max_confirmations: usize,
+    ) -> PyResult<TopicWriter> {
+        let framing = options::framing(framing)?;
+        let mut options = TopicOptions::default()
+            .framing(framing)
+            .open_timeout(times::timeout(open_timeout)?)
+            .keep_until_delivered(keep_until_delivered)
+            .min_subscribers(min_subscribers)
+            .max_confirmations(max_confirmations);
+        if let Some(bytes) = ring_bytes {
+            options = options.ring_bytes(bytes);
+        }
+        if let Some(bytes) = max_delivery_bytes {
+            options = options.max_delivery_bytes(bytes);
+        }
+        let (publisher, name) = (self.shared(py)?, name.to_owned());
+        let opened = times::interruptible(py, move || publisher.topic_with(&name, options))?;
+        let writer = opened.map_err(|error| errors::of(py, "TopicOpenError", &error))?;
+        Ok(TopicWriter::of(writer, framing))
+    }
+
+    /// The next event, waiting at most `timeout` seconds; None if nothing happened. Events are collected from the first call of
+    /// this or of `fileno` on, at most 256.
+    #[pyo3(signature = (timeout=None))]
+    fn next_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
+        let publisher = self.shared(py)?;
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let waited = times::wait(py, &deadline, |step| {
+            Ok::<_, std::convert::Infallible>(publisher.next_event(Some(step)))
+        })?;
+        match waited {
+            Some(Ok(event)) => event_of(py, event).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A descriptor that is readable while `next_event` would return an event. It belongs to the publisher: only poll it.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.shared(py)?.pollable()?.as_raw_fd())
+    }
+
+    /// Whether the connection to the broker is up.
+    #[getter]
+    fn is_connected(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.shared(py)?.is_connected())
+    }
+
+    /// Closes the connection after the queued data, waiting at most `timeout` seconds. Close the topics before. A second call
+    /// does nothing.
+    #[pyo3(signature = (timeout=Some(10.0)))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = times::timeout(timeout)?;
+        let Some(publisher) = self.publisher.take(py)? else { return Ok(()) };
+        times::interruptible(py, move || {
+            // Another thread may be in a call: the connection closes when the last handle is dropped.
+            if let Some(publisher) = Arc::into_inner(publisher) {
+                publisher.close_timeout(timeout);
+            }
+        })
+    }
+
+    /// Whether the publisher was closed here.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.publisher.is_closed(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py, Some(10.0))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Publisher('{}')", self.addr)
+    }
+}
+
+fn event_of(py: Python<'_>, event: PublisherEvent) -> PyResult<Event> {
+    match event {
+        PublisherEvent::Disconnected(reason) => Event::new(py, "Disconnected").with(py, "reason", reason),
+        PublisherEvent::Reconnected => Ok(Event::new(py, "Reconnected")),
+        PublisherEvent::TopicRefused { topic, code, reason } => Event::new(py, "TopicRefused")
+            .with(py, "topic", topic.as_str())?
+            .with(py, "code", errors::variant(&code))?
+            .with(py, "reason", reason),
+        PublisherEvent::Subscribers { topic, count } => {
+            Event::new(py, "Subscribers").with(py, "topic", topic.as_str())?.with(py, "count", count)
+        }
+        PublisherEvent::Room { topic } => Event::new(py, "Room").with(py, "topic", topic.as_str()),
+        PublisherEvent::Missed { events } => Event::new(py, "Missed").with(py, "events", events),
+        other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
+    }
+}

@@ -1,0 +1,267 @@
+//! A subscriber: receives topics.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use rbmq::{Message as Copied, MessageRef, Notice, OwnedBatch, ReceiveError};
+
+use super::batch::{Batch, Message};
+use super::failures::{connect_error, receive_error};
+use super::options;
+use crate::errors;
+use crate::event::Event;
+use crate::guarded::Guarded;
+use crate::settings;
+use crate::times::{self, Deadline};
+
+/// Receives topics from a broker, and reconnects by itself: message by message as copies (`recv`, iteration), or in batches in
+/// the memory where they landed (`recv_batch`).
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct Subscriber {
+    subscriber: Guarded<rbmq::Subscriber>,
+    addr: String,
+    until_ended: bool,
+}
+
+/// What [`Subscriber::next_event`] returns, before it is a Python object.
+enum Next {
+    Batch(OwnedBatch),
+    Notice(Notice),
+}
+
+fn message_of(py: Python<'_>, message: &MessageRef<'_>) -> Message {
+    let about = (message.topic.clone(), message.epoch.0, message.end, message.publisher);
+    Message::copied(py, message.bytes, about)
+}
+
+/// Turns what was waited for into a result.
+fn received<T>(py: Python<'_>, waited: Option<Result<T, ReceiveError>>) -> PyResult<Option<T>> {
+    waited.transpose().map_err(|error| receive_error(py, &error))
+}
+
+/// Whether nothing more comes.
+enum Got<T> {
+    One(T),
+    Ended,
+}
+
+impl Subscriber {
+    /// The next message; none after the time-out, or at the end of all topics.
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Message>> {
+        let timeout = times::timeout(timeout)?;
+        let first =
+            self.subscriber.with(py, |subscriber| match subscriber.recv_ref(Some(Duration::ZERO)) {
+                Ok(found) => Ok(found.map(|message| message_of(py, &message))),
+                Err(error) => Err(receive_error(py, &error)),
+            })??;
+        if first.is_some() || timeout == Some(Duration::ZERO) {
+            return Ok(first);
+        }
+        let deadline = Deadline::after(timeout);
+        let until_ended = self.until_ended;
+        let waited = self.subscriber.wait(py, &deadline, |subscriber, step| {
+            Ok(match subscriber.recv(Some(step))? {
+                Some(message) => Some(Got::One(message)),
+                None => (until_ended && subscriber.ended()).then_some(Got::Ended),
+            })
+        })?;
+        Ok(match received(py, waited)? {
+            Some(Got::One(Copied { topic, bytes, epoch, end, publisher })) => {
+                Some(Message::copied(py, &bytes, (topic, epoch.0, end, publisher)))
+            }
+            Some(Got::Ended) | None => None,
+        })
+    }
+}
+
+#[pymethods]
+impl Subscriber {
+    /// Connects to a broker. With `hold` (seconds) the subscriber is durable under its name. `config` is a `Config`, a dict of
+    /// settings or the path of a file.
+    #[new]
+    #[pyo3(signature = (addr, *, name="", hold=None, confirm_consumed=false, until_ended=false, slow=None, ring_bytes=None,
+        batch_bytes=None, budget_bytes=None, config=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn new(
+        py: Python<'_>,
+        addr: &str,
+        name: &str,
+        hold: Option<f64>,
+        confirm_consumed: bool,
+        until_ended: bool,
+        slow: Option<&Bound<'_, PyAny>>,
+        ring_bytes: Option<u64>,
+        batch_bytes: Option<u64>,
+        budget_bytes: Option<u64>,
+        config: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let mut builder = rbmq::Subscriber::builder()
+            .name(name)
+            .confirm_consumed(confirm_consumed)
+            .until_ended(until_ended)
+            .config(settings::of_argument(config)?);
+        if let Some(hold) = times::timeout(hold)? {
+            builder = builder.durable(name, hold);
+        }
+        if let Some(slow) = slow {
+            builder = builder.slow(options::slow_policy(slow)?);
+        }
+        if let Some(bytes) = ring_bytes {
+            builder = builder.ring_bytes(bytes);
+        }
+        if let Some(bytes) = batch_bytes {
+            builder = builder.batch_bytes(bytes);
+        }
+        if let Some(bytes) = budget_bytes {
+            builder = builder.budget_bytes(bytes);
+        }
+        let to = addr.to_owned();
+        let connected = times::interruptible(py, move || builder.connect(&to))?;
+        let subscriber = connected.map_err(|error| connect_error(py, &error))?;
+        Ok(Self { subscriber: Guarded::new(subscriber, "subscriber"), addr: addr.to_owned(), until_ended })
+    }
+
+    /// Subscribes to a topic, or to every topic that a filter matches (`+` is any one level, `#` the rest). `start` is "newest",
+    /// "oldest", "last", a position, a datetime, or a dict of positions by log. Returns without waiting.
+    #[pyo3(signature = (topics, start=None))]
+    fn subscribe(&self, py: Python<'_>, topics: &str, start: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let start = start.map(options::start_from).transpose()?.unwrap_or_default();
+        let done = self.subscriber.with(py, |subscriber| subscriber.subscribe_from(topics, start))?;
+        done.map_err(|error| errors::of(py, "SubscribeTopicError", &error))
+    }
+
+    /// Ends the subscription of a topic or filter, exactly as it was subscribed.
+    fn unsubscribe(&self, py: Python<'_>, topics: &str) -> PyResult<()> {
+        let done = self.subscriber.with(py, |subscriber| subscriber.unsubscribe(topics))?;
+        done.map_err(|error| errors::of(py, "SubscribeTopicError", &error))
+    }
+
+    /// A copy of the next message, waiting at most `timeout` seconds; None if nothing came, or if every topic has ended
+    /// (`until_ended`).
+    #[pyo3(signature = (timeout=None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Message>> {
+        self.next(py, timeout)
+    }
+
+    /// The next messages in the memory where they landed, waiting at most `timeout` seconds; None as for `recv`. Release the
+    /// batch, or use it in a `with`: its space returns to the publisher then.
+    #[pyo3(signature = (timeout=None))]
+    fn recv_batch(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Batch>> {
+        let timeout = times::timeout(timeout)?;
+        let try_now = |subscriber: &mut rbmq::Subscriber, step| {
+            Ok::<_, ReceiveError>(subscriber.next_batch(Some(step))?.map(|batch| batch.into_owned()))
+        };
+        let first = self.subscriber.with(py, |subscriber| try_now(subscriber, Duration::ZERO))?;
+        let first = first.map_err(|error| receive_error(py, &error))?;
+        if first.is_some() || timeout == Some(Duration::ZERO) {
+            return Ok(first.map(Batch::of));
+        }
+        let deadline = Deadline::after(timeout);
+        let until_ended = self.until_ended;
+        let waited = self.subscriber.wait(py, &deadline, |subscriber, step| {
+            Ok(match try_now(subscriber, step)? {
+                Some(batch) => Some(Got::One(batch)),
+                None => (until_ended && subscriber.ended()).then_some(Got::Ended),
+            })
+        })?;
+        Ok(match received(py, waited)? {
+            Some(Got::One(batch)) => Some(Batch::of(batch)),
+            Some(Got::Ended) | None => None,
+        })
+    }
+
+    /// The next batch or event (`Joined`, `Lost`, `Closed`, `Gone`, `Refused`, `OptionClamped`, `Disconnected`, `Reconnected`),
+    /// waiting at most `timeout` seconds; None if nothing came.
+    #[pyo3(signature = (timeout=None))]
+    fn next_event<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let waited = self.subscriber.wait(py, &deadline, |subscriber, step| {
+            Ok(match subscriber.next_event(Some(step))? {
+                Some(rbmq::Event::Batch(batch)) => Some(Next::Batch(batch.into_owned())),
+                Some(rbmq::Event::Notice(notice)) => Some(Next::Notice(notice)),
+                _ => None,
+            })
+        })?;
+        match received(py, waited)? {
+            None => Ok(None),
+            Some(Next::Batch(batch)) => Ok(Some(Bound::new(py, Batch::of(batch))?.into_any())),
+            Some(Next::Notice(notice)) => Ok(Some(Bound::new(py, notice_of(py, notice)?)?.into_any())),
+        }
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        self.next(py, None)
+    }
+
+    /// Whether every subscribed topic and filter has matched a publisher's log, and all matched logs have ended and were received.
+    #[getter]
+    fn ended(&self, py: Python<'_>) -> PyResult<bool> {
+        self.subscriber.with(py, |subscriber| subscriber.ended())
+    }
+
+    /// A descriptor that is readable while a call that receives would return something. It belongs to the subscriber: only poll
+    /// it, and then receive with a time-out of zero until None is returned.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.subscriber.with(py, |subscriber| Ok(subscriber.pollable()?.as_raw_fd()))?
+    }
+
+    /// Whether the connection to the broker is up.
+    #[getter]
+    fn is_connected(&self, py: Python<'_>) -> PyResult<bool> {
+        self.subscriber.with(py, |subscriber| subscriber.is_connected())
+    }
+
+    /// Closes the connection, waiting at most `timeout` seconds. Batches stay valid until they are released. A second call does
+    /// nothing.
+    #[pyo3(signature = (timeout=Some(10.0)))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = times::timeout(timeout)?;
+        let Some(subscriber) = self.subscriber.take(py)? else { return Ok(()) };
+        times::interruptible(py, move || subscriber.close_timeout(timeout))
+    }
+
+    /// Whether the subscriber was closed here.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.subscriber.is_closed(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py, Some(10.0))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Subscriber('{}')", self.addr)
+    }
+}
+
+fn notice_of(py: Python<'_>, notice: Notice) -> PyResult<Event> {
+    let of_log = |kind, topic: rbmq::TopicName, epoch: rocketbufs::Epoch| {
+        Event::new(py, kind).with(py, "topic", topic.as_str())?.with(py, "epoch", epoch.0)
+    };
+    match notice {
+        Notice::Joined { topic, epoch, start } => of_log("Joined", topic, epoch)?.with(py, "start", start),
+        Notice::Lost { topic, epoch, from, to } => {
+            of_log("Lost", topic, epoch)?.with(py, "start", from)?.with(py, "end", to)
+        }
+        Notice::Closed { topic, epoch, end } => of_log("Closed", topic, epoch)?.with(py, "end", end),
+        Notice::Gone { topic, epoch, end } => of_log("Gone", topic, epoch)?.with(py, "end", end),
+        Notice::Refused { topic, reason } => Event::new(py, "Refused")
+            .with(py, "topic", topic.as_ref().map(|topic| topic.as_str()))?
+            .with(py, "reason", reason),
+        Notice::OptionClamped(text) => Event::new(py, "OptionClamped").with(py, "text", text),
+        Notice::Disconnected(reason) => Event::new(py, "Disconnected").with(py, "reason", reason),
+        Notice::Reconnected => Ok(Event::new(py, "Reconnected")),
+        other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
+    }
+}

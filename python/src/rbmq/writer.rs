@@ -1,0 +1,392 @@
+//! Publishing to one topic.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use rbmq::wire::push_record;
+use rbmq::{Framing, PublishError, PublisherWaitError};
+
+use super::confirm::{self, Confirmation, Confirmed};
+use super::failures::publish_error;
+use super::options;
+use super::segment::MessageSegment;
+use crate::errors;
+use crate::guarded::Guarded;
+use crate::input::Input;
+use crate::notify::Notifier;
+use crate::times::{self, Deadline};
+
+/// The most bytes of messages that `publish_many` makes one delivery of.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// The bytes of the header of a record.
+const HEADER: usize = rbmq::wire::RECORD_HEADER_BYTES;
+
+/// Publishes to one topic. `publish` copies any object with the buffer protocol into the ring; `segment` gives the memory of the
+/// ring itself. Calls wait only while the ring is full.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct TopicWriter {
+    writer: Arc<Guarded<rbmq::TopicWriter>>,
+    topic: String,
+    framing: Framing,
+    max_delivery: usize,
+}
+
+fn wait_error(py: Python<'_>, error: &PublisherWaitError) -> PyErr {
+    errors::of(py, "PublisherWaitError", error)
+}
+
+/// Whether a later try may succeed.
+fn may_wait(error: &PublishError) -> bool {
+    matches!(error, PublishError::TimedOut { .. } | PublishError::TooFewSubscribers { .. })
+}
+
+impl TopicWriter {
+    /// Makes a Python object of a writer.
+    pub fn of(writer: rbmq::TopicWriter, framing: Framing) -> Self {
+        let topic = writer.topic().to_string();
+        let max_delivery = usize::try_from(writer.max_delivery_bytes()).unwrap_or(usize::MAX);
+        Self { writer: Arc::new(Guarded::new(writer, "topic")), topic, framing, max_delivery }
+    }
+
+    /// Tries at once, with the interpreter. Then, if there is no room, again and again without it.
+    fn trying<R: Send>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+        attempt: impl Fn(&mut rbmq::TopicWriter, Duration) -> Result<R, PublishError> + Send + Sync,
+    ) -> PyResult<R> {
+        match self.writer.with(py, |writer| attempt(writer, Duration::ZERO))? {
+            Ok(done) => return Ok(done),
+            Err(error) if may_wait(&error) && timeout != Some(Duration::ZERO) => {}
+            Err(error) => return Err(publish_error(py, &error)),
+        }
+        let mut last = None;
+        let waited =
+            self.writer.wait(py, &Deadline::after(timeout), |writer, step| match attempt(writer, step) {
+                Ok(done) => Ok(Some(done)),
+                Err(error) if may_wait(&error) => {
+                    last = Some(error);
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            })?;
+        match waited {
+            Some(Ok(done)) => Ok(done),
+            Some(Err(error)) => Err(publish_error(py, &error)),
+            None => Err(publish_error(py, &last.unwrap_or(PublishError::TimedOut { last_error: None }))),
+        }
+    }
+
+    /// One message, or in a raw topic one piece.
+    fn publish_bytes(
+        &self,
+        py: Python<'_>,
+        input: &Input<'_, '_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<u64> {
+        if self.framing == Framing::Raw {
+            return self.publish_raw(py, &input.stable(py), timeout);
+        }
+        let bytes = input.bytes(py);
+        let first = self.writer.with(py, |writer| writer.publish_timeout(bytes, Some(Duration::ZERO)))?;
+        match first {
+            Ok(position) => Ok(position),
+            Err(error) if may_wait(&error) && timeout != Some(Duration::ZERO) => {
+                let stable = input.stable(py);
+                self.trying(py, timeout, |writer, step| writer.publish_timeout(&stable, Some(step)))
+            }
+            Err(error) => Err(publish_error(py, &error)),
+        }
+    }
+
+    fn publish_raw(&self, py: Python<'_>, bytes: &[u8], timeout: Option<Duration>) -> PyResult<u64> {
+        for piece in bytes.chunks(self.max_delivery) {
+            self.trying(py, timeout, |writer, step| {
+                let fill = |room: &mut [u8]| {
+                    room.copy_from_slice(piece);
+                    Ok::<_, std::convert::Infallible>(piece.len())
+                };
+                writer.fill_raw(piece.len() as u64, Some(step), fill).map(drop)
+            })?;
+        }
+        self.writer.with(py, |writer| writer.position())
+    }
+
+    /// One delivery of several messages.
+    fn publish_chunk(
+        &self,
+        py: Python<'_>,
+        chunk: &[Input<'_, '_>],
+        bytes: usize,
+        timeout: Option<Duration>,
+    ) -> PyResult<()> {
+        let first = self.writer.with(py, |writer| {
+            let mut batch = writer.batch_timeout(bytes as u64, Some(Duration::ZERO))?;
+            for input in chunk {
+                batch.push(input.bytes(py));
+            }
+            batch.deliver()
+        })?;
+        match first {
+            Ok(_) => Ok(()),
+            Err(error) if may_wait(&error) => {
+                let mut encoded = Vec::with_capacity(bytes);
+                for input in chunk {
+                    push_record(&mut encoded, input.bytes(py));
+                }
+                self.trying(py, timeout, |writer, step| {
+                    let mut batch = writer.batch_timeout(encoded.len() as u64, Some(step))?;
+                    batch.push_encoded(&encoded);
+                    batch.deliver().map(drop)
+                })
+            }
+            Err(error) => Err(publish_error(py, &error)),
+        }
+    }
+
+    /// Publishes messages as few deliveries, and counts those that were published.
+    fn publish_all(
+        &self,
+        py: Python<'_>,
+        inputs: &[Input<'_, '_>],
+        timeout: Option<Duration>,
+        published: &mut usize,
+    ) -> PyResult<()> {
+        let most = CHUNK_BYTES.min(self.max_delivery);
+        while *published < inputs.len() {
+            let rest = &inputs[*published..];
+            let (mut count, mut bytes) = (0, 0);
+            for input in rest {
+                let next = bytes + HEADER + input.bytes(py).len();
+                if count > 0 && next > most {
+                    break;
+                }
+                (count, bytes) = (count + 1, next);
+            }
+            match (self.framing, count) {
+                (Framing::Records, 2..) => self.publish_chunk(py, &rest[..count], bytes, timeout)?,
+                _ => {
+                    count = 1;
+                    self.publish_bytes(py, &rest[0], timeout)?;
+                }
+            }
+            *published += count;
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl TopicWriter {
+    /// The topic.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// "records" or "raw".
+    #[getter]
+    fn framing(&self) -> String {
+        self.framing.to_string()
+    }
+
+    /// The largest delivery in bytes; each record has a header of 4.
+    #[getter]
+    fn max_delivery_bytes(&self) -> usize {
+        self.max_delivery
+    }
+
+    /// Publishes one message: a copy of any object with the buffer protocol. Waits while the ring is full, at most `timeout`
+    /// seconds. Returns the position behind the message.
+    #[pyo3(signature = (data, timeout=None))]
+    fn publish(&self, py: Python<'_>, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<u64> {
+        self.publish_bytes(py, &Input::of(data)?, times::timeout(timeout)?)
+    }
+
+    /// Publishes many messages in few deliveries, so that each costs little. `timeout` is for each wait for room. Returns the
+    /// position behind the last one. An exception has the number of messages that were published as `published`.
+    #[pyo3(signature = (messages, timeout=None))]
+    fn publish_many(
+        &self,
+        py: Python<'_>,
+        messages: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        let timeout = times::timeout(timeout)?;
+        let objects = messages.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let inputs = objects.iter().map(Input::of).collect::<PyResult<Vec<_>>>()?;
+        let mut published = 0;
+        if let Err(error) = self.publish_all(py, &inputs, timeout, &mut published) {
+            error.value(py).setattr("published", published)?;
+            return Err(error);
+        }
+        self.writer.with(py, |writer| writer.position())
+    }
+
+    /// Room for one message of `size` bytes in the memory that it is sent from: a writable buffer, which `publish_segment`, or
+    /// the end of a `with`, publishes. Waits while the ring is full.
+    #[pyo3(signature = (size, timeout=None))]
+    fn segment(&self, py: Python<'_>, size: u64, timeout: Option<f64>) -> PyResult<MessageSegment> {
+        let segment =
+            self.trying(py, times::timeout(timeout)?, |writer, step| writer.claim(size, Some(step)))?;
+        Ok(MessageSegment::of(segment, self.writer.clone()))
+    }
+
+    /// Waits until the topic has `count` subscribers. They receive everything that is published from then on.
+    #[pyo3(signature = (count, timeout=None))]
+    fn wait_subscribers(&self, py: Python<'_>, count: u32, timeout: Option<f64>) -> PyResult<()> {
+        let waited =
+            self.writer.wait(py, &Deadline::after(times::timeout(timeout)?), |writer, step| match writer
+                .wait_subscribers(count, Some(step))
+            {
+                Ok(()) => Ok(Some(())),
+                Err(PublisherWaitError::TooFewSubscribers { .. }) => Ok(None),
+                Err(error) => Err(error),
+            })?;
+        match waited {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(wait_error(py, &error)),
+            None => {
+                let missing =
+                    self.writer.with(py, |writer| writer.wait_subscribers(count, Some(Duration::ZERO)))?;
+                missing.map_err(|error| wait_error(py, &with_time(error, timeout)))
+            }
+        }
+    }
+
+    /// The number of subscribers, as last reported by the broker.
+    #[getter]
+    fn subscribers(&self, py: Python<'_>) -> PyResult<u32> {
+        self.writer.with(py, |writer| writer.subscribers())
+    }
+
+    /// The position behind the last published message.
+    #[getter]
+    fn position(&self, py: Python<'_>) -> PyResult<u64> {
+        self.writer.with(py, |writer| writer.position())
+    }
+
+    /// The position below which everything is confirmed at a level.
+    #[pyo3(signature = (level="accepted"))]
+    fn confirmed(&self, py: Python<'_>, level: &str) -> PyResult<u64> {
+        let level = options::level(level)?;
+        self.writer.with(py, |writer| writer.confirmed(level))
+    }
+
+    /// Begins a confirmation of everything below `position` (None: of everything that was published).
+    #[pyo3(signature = (position=None, level="delivered", *, notify=None))]
+    fn confirmation(
+        &self,
+        py: Python<'_>,
+        position: Option<u64>,
+        level: &str,
+        notify: Option<&Bound<'_, Notifier>>,
+    ) -> PyResult<Confirmation> {
+        let level = options::level(level)?;
+        let begun = self
+            .writer
+            .with(py, |writer| writer.confirmation(position.unwrap_or(writer.position()), level))?;
+        Ok(Confirmation::of(begun, notify.map(|notify| notify.get())))
+    }
+
+    /// Waits until everything below `position` (None: everything that was published) is confirmed at a level.
+    #[pyo3(signature = (position=None, level="delivered", timeout=None))]
+    fn confirm(
+        &self,
+        py: Python<'_>,
+        position: Option<u64>,
+        level: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<Confirmed> {
+        let level = options::level(level)?;
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let position = match position {
+            Some(position) => position,
+            None => self.writer.with(py, |writer| writer.position())?,
+        };
+        let waited = self.writer.wait(py, &deadline, |writer, step| {
+            match writer.confirm(position, level, Some(step)) {
+                Err(rbmq::ConfirmError::TimedOut { .. }) => Ok(None),
+                done => Ok::<_, std::convert::Infallible>(Some(done)),
+            }
+        })?;
+        match waited {
+            Some(Ok(done)) => confirm::result(py, done),
+            None => {
+                let done =
+                    self.writer.with(py, |writer| writer.confirm(position, level, Some(Duration::ZERO)))?;
+                confirm::result(py, done)
+            }
+        }
+    }
+
+    /// Accepts a loss that a confirmation reported: confirmations continue behind the range that is returned.
+    #[pyo3(signature = (level="delivered"))]
+    fn accept_lost(&self, py: Python<'_>, level: &str) -> PyResult<Option<(u64, u64)>> {
+        let level = options::level(level)?;
+        self.writer.with(py, |writer| writer.accept_lost(level))
+    }
+
+    /// Waits until the broker has everything that was published.
+    #[pyo3(signature = (timeout=None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let waited = self.writer.wait(py, &deadline, |writer, step| match writer.flush(Some(step)) {
+            Ok(()) => Ok(Some(())),
+            Err(PublisherWaitError::NotAccepted { .. }) => Ok(None),
+            Err(error) => Err(error),
+        })?;
+        match waited {
+            Some(done) => done.map_err(|error| wait_error(py, &error)),
+            None => {
+                let done = self.writer.with(py, |writer| writer.flush(Some(Duration::ZERO)))?;
+                done.map_err(|error| wait_error(py, &with_time(error, timeout)))
+            }
+        }
+    }
+
+    /// Closes the topic: waits until the broker has everything and the end of the topic, at most `timeout` seconds. A second
+    /// call does nothing.
+    #[pyo3(signature = (timeout=Some(10.0)))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = times::timeout(timeout)?;
+        let Some(writer) = self.writer.take(py)? else { return Ok(()) };
+        let closed = times::interruptible(py, move || writer.close_timeout(timeout))?;
+        closed.map_err(|error| wait_error(py, &error))
+    }
+
+    /// Whether the topic was closed here.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.writer.is_closed(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py, Some(10.0))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("TopicWriter(topic='{}')", self.topic)
+    }
+}
+
+/// The error with the time-out of the whole call, which was waited for in steps.
+fn with_time(error: PublisherWaitError, timeout: Option<f64>) -> PublisherWaitError {
+    let whole = Duration::try_from_secs_f64(timeout.unwrap_or_default()).unwrap_or_default();
+    match error {
+        PublisherWaitError::TooFewSubscribers { topic, present, wanted, .. } => {
+            PublisherWaitError::TooFewSubscribers { topic, present, wanted, waited: whole }
+        }
+        PublisherWaitError::NotAccepted { topic, confirmed, end, last_error, .. } => {
+            PublisherWaitError::NotAccepted { topic, confirmed, end, waited: whole, last_error }
+        }
+        other => other,
+    }
+}

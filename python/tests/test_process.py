@@ -1,0 +1,233 @@
+"""Signals, forks, threads, and the end of the interpreter: each in a process of its own where it needs one."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from conftest import WAIT
+
+import rocketbufs
+from rocketbufs import rbmq
+
+BEGIN = """
+import os, signal, sys, threading, time
+import rocketbufs
+from rocketbufs import rbmq
+broker = rbmq.Broker("127.0.0.1:0")
+publisher, subscriber = rbmq.Publisher(broker.addr), rbmq.Subscriber(broker.addr)
+writer = publisher.topic("t")
+subscriber.subscribe("t")
+writer.wait_subscribers(1, 20)
+"""
+
+
+def run(program, *, code=0):
+    """Runs a program, which must end by itself, and returns its output."""
+    command = [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", BEGIN + program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done.stdout
+
+
+WAITS = {
+    "recv": "subscriber.recv()",
+    "recv_batch": "subscriber.recv_batch()",
+    "iteration": "next(subscriber)",
+    "next_event": "[subscriber.next_event() for _ in range(100)]",
+    "publish": "[writer.publish(bytes(100_000)) for _ in range(100)]",
+    "publish_many": "writer.publish_many([bytes(60_000)] * 100)",
+    "segment": "[writer.segment(100_000).publish() for _ in range(100)]",
+    "confirm": "writer.publish(b'x'); batch = subscriber.recv_batch(); writer.confirm(level='consumed')",
+    "confirmation": "writer.publish(b'x'); batch = subscriber.recv_batch(); writer.confirmation(None, 'consumed').wait()",
+    "wait_subscribers": "writer.wait_subscribers(2)",
+    "publisher events": "[publisher.next_event() for _ in range(10)]",
+    "flush": "broker.stop(); writer.publish(b'x'); writer.flush()",
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_ctrl_c_ends_a_call_that_waits(name):
+    program = f"""
+if {name == "confirm" or name == "confirmation"}:
+    subscriber.close()
+    subscriber = rbmq.Subscriber(broker.addr, confirm_consumed=True)
+    subscriber.subscribe("t")
+    while writer.subscribers != 1 or subscriber.next_event(20).kind != "Joined":
+        pass
+main = threading.main_thread().ident
+threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+try:
+    {WAITS[name]}
+    print("returned")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert run(program) == "interrupted\n"
+
+
+def test_other_threads_run_while_a_call_waits(joined):
+    writer, subscriber = joined()
+    done = []
+    thread = threading.Thread(target=lambda: done.append(subscriber.recv(WAIT)))
+    thread.start()
+    turns = 0
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        turns += 1
+    assert turns > 1000 and not done
+    writer.publish(b"now")
+    thread.join(WAIT)
+    assert done == [b"now"]
+
+
+def test_threads_share_a_writer_and_a_subscriber(broker):
+    publisher = rbmq.Publisher(broker.addr)
+    writer = publisher.topic("t")
+    subscriber = rbmq.Subscriber(broker.addr, until_ended=True)
+    subscriber.subscribe("t")
+    writer.wait_subscribers(1, WAIT)
+    received, lock = [], threading.Lock()
+
+    def publish(number):
+        for n in range(500):
+            writer.publish(b"%d-%d" % (number, n))
+
+    def receive():
+        while (message := subscriber.recv(WAIT)) is not None:
+            with lock:
+                received.append(bytes(message))
+
+    readers = [threading.Thread(target=receive) for _ in range(2)]
+    writers = [threading.Thread(target=publish, args=(number,)) for number in range(4)]
+    for thread in readers + writers:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    writer.close()
+    for thread in readers:
+        thread.join(WAIT)
+    assert sorted(received) == sorted(b"%d-%d" % (number, n) for number in range(4) for n in range(500))
+
+
+def test_calls_of_other_threads_go_between_the_steps_of_a_wait(joined):
+    writer, subscriber = joined()
+    thread = threading.Thread(target=subscriber.recv, args=(WAIT,))
+    thread.start()
+    for n in range(5):
+        subscriber.subscribe(f"other/{n}")
+        assert not subscriber.ended
+    writer.publish(b"end")
+    thread.join(WAIT)
+    assert not thread.is_alive()
+
+
+def test_a_child_cannot_use_what_was_made_before_the_fork():
+    program = """
+writer.publish(b"before")
+batch = subscriber.recv_batch(20)
+message = next(iter(batch))
+segment = writer.segment(5)
+child = os.fork()
+if child == 0:
+    wrong = 0
+    for call in (
+        lambda: writer.publish(b"x"), lambda: writer.segment(1), lambda: subscriber.recv(0), lambda: batch.release(),
+        lambda: bytes(message), lambda: memoryview(batch), lambda: segment.publish(), lambda: broker.stop(),
+        lambda: publisher.topic("u"), lambda: writer.close(), lambda: subscriber.close(), lambda: writer.confirm(),
+    ):
+        try:
+            call()
+            wrong += 1
+        except rocketbufs.Forked as error:
+            assert "before a fork" in str(error)
+    # New objects work, and destroying the old ones does nothing.
+    del batch, message, segment, subscriber
+    with rbmq.Subscriber(broker.addr) as own:
+        own.subscribe("child")
+        with rbmq.Publisher(broker.addr) as other, other.topic("child") as topic:
+            topic.wait_subscribers(1, 20)
+            topic.publish(b"hello")
+            wrong += own.recv(20) != b"hello"
+    sys.exit(wrong)
+_, status = os.waitpid(child, 0)
+segment.cancel()
+batch.release()
+writer.publish(b"after")
+assert subscriber.recv(20) == b"after"
+print(os.waitstatus_to_exitcode(status))
+"""
+    assert run(program) == "0\n"
+
+
+def test_multiprocessing_with_fork():
+    program = """
+import multiprocessing
+def work(addr, queue):
+    with rbmq.Publisher(addr) as publisher, publisher.topic("t") as topic:
+        topic.publish(b"from a child")
+    queue.put("done")
+context = multiprocessing.get_context("fork")
+queue = context.Queue()
+child = context.Process(target=work, args=(broker.addr, queue))
+child.start()
+print(bytes(subscriber.recv(20)).decode(), queue.get(timeout=20))
+child.join()
+print(child.exitcode)
+"""
+    assert run(program) == "from a child done\n0\n"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "sys.exit(0)",
+        "batch = subscriber.recv_batch(20); view = memoryview(batch)",
+        "segment = writer.segment(10); view = segment.view",
+        "threading.Thread(target=subscriber.recv, daemon=True).start(); time.sleep(0.2)",
+        "iterator = iter(subscriber); next(iterator)",
+        "import gc; gc.freeze()",
+    ],
+)
+def test_the_interpreter_ends_with_live_clients(end):
+    run("writer.publish(b'x')\n" + end)
+
+
+def test_a_thread_that_waits_does_not_keep_the_interpreter():
+    run("threading.Thread(target=subscriber.recv, args=(0.5,)).start()\nprint(1)")
+
+
+def test_signals_of_other_kinds_run_their_handlers(joined):
+    writer, subscriber = joined()
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+    try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        assert subscriber.recv(0.5) is None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == [1]
+
+
+def test_objects_die_in_any_order(broker):
+    publisher = rbmq.Publisher(broker.addr)
+    writer = publisher.topic("t")
+    subscriber = rbmq.Subscriber(broker.addr)
+    subscriber.subscribe("t")
+    writer.wait_subscribers(1, WAIT)
+    writer.publish(b"x")
+    batch = subscriber.recv_batch(WAIT)
+    confirmation = writer.confirmation(None, "consumed")
+    del publisher, subscriber
+    assert batch.to_list() == [b"x"]
+    writer.publish(b"y")
+    segment = writer.segment(3)
+    del writer
+    with pytest.raises(rocketbufs.Error):
+        segment.publish(4)
+    segment.publish()
+    del segment, confirmation, batch

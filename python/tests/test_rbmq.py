@@ -1,0 +1,437 @@
+"""Publishing and subscribing through a broker."""
+
+import array
+import datetime
+import gc
+import threading
+import time
+
+import pytest
+from conftest import WAIT
+
+import rocketbufs
+from rocketbufs import rbmq
+
+
+def test_a_message_arrives(joined):
+    writer, subscriber = joined("news")
+    end = writer.publish(b"hello")
+    message = subscriber.recv(WAIT)
+    assert bytes(message) == b"hello" == message.data
+    assert (message.topic, message.end, message.publisher) == ("news", end, None)
+    assert message == b"hello" and message[0] == ord("h") and message[-1] == ord("o") and message[1:3] == b"el"
+    assert memoryview(message).readonly and len(message) == 5
+    assert subscriber.recv(0) is None
+    assert subscriber.recv(0.01) is None
+
+
+def test_iteration_ends_with_the_topic(joined):
+    writer, subscriber = joined(until_ended=True)
+    for n in range(1000):
+        writer.publish(b"%d" % n)
+    writer.close()
+    assert [int(bytes(message)) for message in subscriber] == list(range(1000))
+    assert subscriber.ended and subscriber.recv(WAIT) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"abcd",
+        bytearray(b"abcd"),
+        memoryview(b"abcd"),
+        memoryview(bytearray(b"xabcdx"))[1:5],
+        array.array("I", [int.from_bytes(b"abcd", "little")]),
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_any_buffer_is_published(joined, data):
+    writer, subscriber = joined()
+    writer.publish(data)
+    writer.publish_many([data, b"", data])
+    assert [bytes(subscriber.recv(WAIT)) for _ in range(4)] == [b"abcd", b"abcd", b"", b"abcd"]
+
+
+def test_numpy_arrays_are_published_and_received_without_a_copy(joined):
+    numpy = pytest.importorskip("numpy")
+    writer, subscriber = joined()
+    sent = numpy.arange(1000, dtype="f8")
+    writer.publish(sent)
+    with subscriber.recv_batch(WAIT) as batch:
+        (message,) = batch
+        received = numpy.frombuffer(message, dtype="f8")
+        assert (received == sent).all() and not received.flags.writeable
+        assert received.base is not None
+        del received
+
+
+def test_publish_many_makes_few_deliveries(joined):
+    writer, subscriber = joined()
+    messages = [b"%d" % n * (n % 50) for n in range(20_000)]
+    assert writer.publish_many(iter(messages[:10_000])) == writer.position
+    writer.publish_many(messages[10_000:])
+    received, batches = [], 0
+    while len(received) < len(messages):
+        with subscriber.recv_batch(WAIT) as batch:
+            received += batch.to_list()
+            batches += 1
+    assert received == messages
+    assert batches < 1000
+
+
+def test_large_messages_are_published_one_by_one(joined):
+    writer, subscriber = joined()
+    messages = [bytes([n]) * 200_000 for n in range(10)]
+    sender = threading.Thread(target=writer.publish_many, args=(messages,))
+    sender.start()
+    for message in messages:
+        assert subscriber.recv(WAIT) == message
+    sender.join()
+
+
+def test_a_batch_in_place(joined):
+    writer, subscriber = joined()
+    writer.publish_many([b"one", b"two", b"three"])
+    batch = subscriber.recv_batch(WAIT)
+    assert len(batch) == 3 and not batch.copied
+    assert [bytes(message) for message in batch] == [b"one", b"two", b"three"] == batch.to_list()
+    offsets = batch.offsets
+    assert offsets.format == "I" and offsets.shape == (3, 2)
+    assert [bytes(batch.view[start:end]) for start, end in offsets.tolist()] == batch.to_list()
+    assert batch.nbytes == 3 * 4 + 11 == len(batch.view) == batch.end - batch.position
+    ends = [message.end for message in batch]
+    assert ends[-1] == batch.end == writer.position and ends == sorted(ends)
+    batch.release()
+    batch.release()
+    assert batch.released
+
+
+def test_a_released_batch_is_an_error_and_never_garbage(joined):
+    writer, subscriber = joined()
+    writer.publish_many([b"one", b"two"])
+    batch = subscriber.recv_batch(WAIT)
+    messages = list(batch)
+    iterator = iter(batch)
+    view = memoryview(messages[1])
+    assert view == b"two"
+    with pytest.raises(BufferError, match="a buffer of the batch still exist"):
+        batch.release()
+    assert bytes(messages[0]) == b"one"
+    view.release()
+    batch.release()
+    for use in (
+        lambda: bytes(messages[0]),
+        lambda: memoryview(messages[0]),
+        lambda: messages[0].data,
+        lambda: messages[0][0],
+        lambda: messages[0] == b"one",
+        lambda: batch.view,
+        lambda: memoryview(batch),
+        lambda: batch.to_list(),
+        lambda: batch.offsets,
+        lambda: len(batch),
+        lambda: next(iterator),
+    ):
+        with pytest.raises(rocketbufs.Released, match="the batch was released"):
+            use()
+    # What needs no bytes is known.
+    assert len(messages[0]) == 3 and messages[0].topic == "t" and "released" in repr(batch)
+
+
+def test_a_with_block_refuses_to_end_while_a_view_lives(joined):
+    writer, subscriber = joined()
+    writer.publish(b"kept")
+    with pytest.raises(BufferError):
+        with subscriber.recv_batch(WAIT) as batch:
+            view = batch.view
+    assert bytes(view)[4:] == b"kept"
+    del view
+    batch.release()
+
+
+def test_views_pin_their_memory(joined):
+    """Bytes under a view do not change, whatever is published meanwhile and whatever is closed."""
+    writer, subscriber = joined()
+    writer.publish(b"x" * 100_000)
+    batch = subscriber.recv_batch(WAIT)
+    view = memoryview(next(iter(batch)))
+    del batch
+    gc.collect()
+    with pytest.raises(rocketbufs.TimedOut):
+        for n in range(100):
+            writer.publish(b"y" * 100_000, 0.2)
+            subscriber.recv(0)
+    assert view == b"x" * 100_000
+    subscriber.close()
+    assert view == b"x" * 100_000
+    del view
+
+
+def test_the_space_of_a_batch_returns_with_its_release(joined):
+    writer, subscriber = joined(confirm_consumed=True)
+    end = writer.publish(b"held")
+    batch = subscriber.recv_batch(WAIT)
+    with pytest.raises(rocketbufs.ConfirmError) as error:
+        writer.confirm(end, "consumed", 0.05)
+    assert isinstance(error.value, TimeoutError) and error.value.kind == "TimedOut"
+    assert error.value.confirmed < end
+    batch.release()
+    confirmed = writer.confirm(end, "consumed", WAIT)
+    assert (confirmed.level, confirmed.position, confirmed.subscribers, confirmed.lost) == ("consumed", end, 1, 0)
+
+
+def test_a_batch_that_is_dropped_is_released(joined):
+    writer, subscriber = joined(confirm_consumed=True)
+    end = writer.publish(b"dropped")
+    assert subscriber.recv_batch(WAIT).topic == "t"
+    writer.confirm(end, "consumed", WAIT)
+
+
+def test_release_up_to(joined):
+    writer, subscriber = joined(confirm_consumed=True)
+    writer.publish_many([b"a", b"b", b"c"])
+    batch = subscriber.recv_batch(WAIT)
+    first = next(iter(batch)).end
+    batch.release_up_to(first)
+    assert batch.released
+    assert writer.confirmation(first, "consumed").wait(WAIT).position == first
+    assert writer.confirmation(None, "consumed").poll() is None
+
+
+def test_confirmations(joined):
+    writer, subscriber = joined()
+    waiting = [writer.confirmation(writer.publish(b"%d" % n), "delivered") for n in range(100)]
+    for confirmation in waiting:
+        assert confirmation.wait(WAIT).position >= confirmation.position
+    assert waiting[0].poll().level == "delivered" == waiting[0].level
+    assert writer.confirmed("accepted") == writer.position
+    assert writer.accept_lost() is None
+    with pytest.raises(rocketbufs.ConfirmError, match="was not published") as error:
+        writer.confirm(writer.position + 1, timeout=WAIT)
+    assert error.value.kind == "NotPublished"
+
+
+def test_a_segment_is_filled_in_place(joined):
+    numpy = pytest.importorskip("numpy")
+    writer, subscriber = joined()
+    with writer.segment(8 * 100) as segment:
+        numpy.frombuffer(segment, dtype="f8")[:] = numpy.arange(100)
+    assert (numpy.frombuffer(subscriber.recv(WAIT), dtype="f8") == numpy.arange(100)).all()
+    segment = writer.segment(10)
+    view = segment.view
+    view[:3] = b"abc"
+    with pytest.raises(BufferError, match="a buffer of the segment"):
+        segment.publish(3)
+    view.release()
+    assert segment.publish(3) == writer.position
+    assert subscriber.recv(WAIT) == b"abc"
+    for use in (segment.publish, segment.cancel, lambda: segment.view, lambda: memoryview(segment)):
+        with pytest.raises(rocketbufs.Released):
+            use()
+
+
+def test_segments_that_are_not_published(joined):
+    writer, subscriber = joined()
+    with pytest.raises(ZeroDivisionError):
+        with writer.segment(10):
+            1 / 0
+    writer.segment(10).cancel()
+    writer.segment(10)
+    gc.collect()
+    writer.publish(b"only")
+    assert subscriber.recv(WAIT) == b"only"
+
+
+def test_an_older_segment_cannot_be_short(joined):
+    writer, subscriber = joined()
+    older, newer = writer.segment(3), writer.segment(3)
+    with pytest.raises(rocketbufs.PublishError, match="only the newest"):
+        older.publish(1)
+    with pytest.raises(rocketbufs.PublishError, match="4 bytes were published of a segment that has 3"):
+        older.publish(4)
+    newer.view[:] = b"new"
+    newer.publish()
+    older.view[:] = b"old"
+    older.publish()
+    assert [bytes(subscriber.recv(WAIT)) for _ in range(2)] == [b"old", b"new"]
+
+
+def test_raw_topics(joined):
+    writer, subscriber = joined(topic_options={"framing": "raw"})
+    assert writer.framing == "raw"
+    sent = bytes(range(256)) * 4096
+    sender = threading.Thread(target=writer.publish, args=(bytearray(sent),))
+    sender.start()
+    received = b""
+    while len(received) < len(sent):
+        with subscriber.recv_batch(WAIT) as batch:
+            assert batch.framing == "raw" and len(batch) == 1
+            received += batch.view
+    sender.join()
+    assert received == sent
+    with writer.segment(4) as segment:
+        segment.view[:] = b"tail"
+    writer.publish_many([b"1", b"2"])
+    received = b""
+    while len(received) < 6:
+        received += subscriber.recv(WAIT).data
+    assert received == b"tail12"
+
+
+def test_starts(broker):
+    publisher = rbmq.Publisher(broker.addr)
+    writer = publisher.topic("log")
+    before = datetime.datetime.now(datetime.timezone.utc)
+    ends = [writer.publish(b"%d" % n) for n in range(3)]
+    writer.flush(WAIT)
+
+    def first(start):
+        with rbmq.Subscriber(broker.addr) as subscriber:
+            subscriber.subscribe("log", start)
+            message = subscriber.recv(WAIT)
+            return bytes(message), message.epoch
+
+    value, epoch = first("oldest")
+    assert value == b"0"
+    assert first(before)[0] == b"0"
+    assert first(ends[0])[0] == b"1"
+    assert first({epoch: ends[1]})[0] == b"2"
+    assert first("last")[0] in (b"0", b"1", b"2")
+
+
+def test_patterns_and_events(broker):
+    with rbmq.Subscriber(broker.addr, name="all") as subscriber, rbmq.Publisher(broker.addr) as publisher:
+        subscriber.subscribe("sensors/+/temp")
+        kitchen = publisher.topic("sensors/kitchen/temp")
+        publisher.topic("sensors/kitchen/light").publish(b"no")
+        kitchen.wait_subscribers(1, WAIT)
+        kitchen.publish(b"21")
+        kitchen.close()
+        seen = []
+        while not seen or seen[-1] != "Closed":
+            event = subscriber.next_event(WAIT)
+            if isinstance(event, rbmq.Batch):
+                assert event.to_list() == [b"21"]
+                seen.append("Batch")
+                continue
+            match event:
+                case rocketbufs.Event(kind="Joined", topic="sensors/kitchen/temp", start=0):
+                    seen.append("Joined")
+                case rocketbufs.Event(kind="Closed", end=6):
+                    seen.append("Closed")
+                case other:
+                    raise AssertionError(other)
+        assert seen == ["Joined", "Batch", "Closed"]
+        with pytest.raises(AttributeError, match="has no attribute 'reason'"):
+            event.reason
+        assert "Closed" in repr(event) and "topic" in dir(event)
+        subscriber.unsubscribe("sensors/+/temp")
+
+
+def test_a_full_ring_makes_the_publisher_wait(joined):
+    writer, subscriber = joined()
+    with pytest.raises(rocketbufs.PublishError, match="stayed full") as error:
+        for n in range(100):
+            writer.publish(bytes(100_000), 0.1)
+    assert error.value.kind == "TimedOut" and isinstance(error.value, rocketbufs.TimedOut)
+    with pytest.raises(rocketbufs.PublishError) as error:
+        writer.publish_many([bytes(50_000)] * 100, 0)
+    assert error.value.published < 100
+    # Another thread waits with the interpreter free, until there is room.
+    sender = threading.Thread(target=writer.publish, args=(b"z" * 200_000,))
+    sender.start()
+    last = b""
+    while last != b"z" * 200_000:
+        last = bytes(subscriber.recv(WAIT))
+    sender.join()
+
+
+def test_publisher_events(broker):
+    publisher = rbmq.Publisher(broker.addr)
+    assert publisher.fileno() >= 0
+    assert publisher.next_event(0) is None
+    writer = publisher.topic("t")
+    with rbmq.Subscriber(broker.addr) as subscriber:
+        subscriber.subscribe("t")
+        event = publisher.next_event(WAIT)
+        assert (event.kind, event.topic, event.count) == ("Subscribers", "t", 1)
+        assert writer.subscribers == 1
+
+
+def test_a_broker_that_dies_is_reported(broker):
+    publisher, subscriber = rbmq.Publisher(broker.addr), rbmq.Subscriber(broker.addr)
+    assert publisher.is_connected and subscriber.is_connected
+    publisher.next_event(0)
+    broker.stop()
+    assert publisher.next_event(WAIT).kind == "Disconnected"
+    deadline = time.monotonic() + WAIT
+    while subscriber.next_event(0.1) is None and time.monotonic() < deadline:
+        pass
+    assert not publisher.is_connected
+    with pytest.raises(rocketbufs.ConnectError, match="cannot connect to the broker"):
+        rbmq.Subscriber(broker.addr)
+
+
+def test_durable_subscribers_continue(broker):
+    writer = rbmq.Publisher(broker.addr).topic("t")
+    with rbmq.Subscriber(broker.addr, name="durable", hold=60) as subscriber:
+        subscriber.subscribe("t")
+        writer.wait_subscribers(1, WAIT)
+        writer.publish(b"1")
+        assert subscriber.recv(WAIT) == b"1"
+    writer.publish(b"2")
+    with rbmq.Subscriber(broker.addr, name="durable", hold=60) as subscriber:
+        subscriber.subscribe("t")
+        received = [bytes(subscriber.recv(WAIT))]
+        if received == [b"1"]:
+            received.append(bytes(subscriber.recv(WAIT)))
+        assert received[-1] == b"2"
+        with rbmq.Subscriber(broker.addr, name="durable", hold=60) as successor:
+            successor.subscribe("t")
+            with pytest.raises(rocketbufs.ReceiveError) as error:
+                subscriber.recv(WAIT)
+            assert error.value.kind == "TakenOver"
+
+
+def test_slow_policies(broker):
+    writer = rbmq.Publisher(broker.addr).topic("t")
+    for slow in ("block", rbmq.SlowPolicy.block_for(5), rbmq.SlowPolicy.block_for(None), "disconnect"):
+        rbmq.Subscriber(broker.addr, slow=slow).close()
+    subscriber = rbmq.Subscriber(broker.addr, slow=rbmq.SlowPolicy.drop(200_000))
+    subscriber.subscribe("t")
+    writer.wait_subscribers(1, WAIT)
+    for _ in range(100):
+        writer.publish(bytes(100_000), WAIT)
+    writer.flush(WAIT)
+    with pytest.raises(rocketbufs.ReceiveError, match="bytes were lost") as error:
+        while subscriber.recv(WAIT):
+            pass
+    assert error.value.kind == "Lost"
+
+
+def test_an_observer(joined, broker):
+    writer, subscriber = joined("seen")
+    writer.publish(b"x")
+    writer.flush(WAIT)
+    with rbmq.Observer(broker.addr) as observer:
+        assert observer.summary()["topics"] == 1
+        assert [topic["topic"] for topic in observer.topics("#")] == ["seen"]
+        detail = observer.topic("seen")
+        assert detail["topic"] == "seen" and len(detail["buffers"][0]["subscriptions"]) == 1
+    with pytest.raises(rocketbufs.Closed):
+        observer.summary()
+
+
+def test_shared_memory(broker):
+    """Memory that another process may write is copied, and says so."""
+    config = {"transport": "auto"}
+    with rbmq.Publisher(broker.addr, config=config) as publisher:
+        writer = publisher.topic("t")
+        with rbmq.Subscriber(broker.addr, config=rocketbufs.Config(config)) as subscriber:
+            subscriber.subscribe("t")
+            writer.wait_subscribers(1, WAIT)
+            writer.publish(b"mapped")
+            with subscriber.recv_batch(WAIT) as batch:
+                assert batch.to_list() == [b"mapped"]
+            writer.publish(b"again")
+            assert subscriber.recv(WAIT) == b"again"
