@@ -44,7 +44,7 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn let_look(&self, inbound: &Arc<InboundShared>) {
         let looked_at = lock(&inbound.state).sub.is_looked_at();
         if let Some(rin) = inbound.rin.upgrade().filter(|_| looked_at) {
-            rin.look_at(inbound, self.io.shared.index);
+            rin.poll_ring(inbound, self.io.shared.index);
         }
     }
 
