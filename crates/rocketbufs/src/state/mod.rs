@@ -25,7 +25,7 @@ pub use ends::{ForeignConnection, ForeignReason};
 pub use logs::Traffic;
 pub(crate) use logs::{
     Activated, Buffer, DurableCursor, Followed, InState, InboundShared, Known, Leaving, Readable,
-    ReceiveMemory, SubscriptionStatus, held_at,
+    ReceiveMemory, SubscriptionStatus, downstream_of, held_at,
 };
 pub use records::{Budget, ConfirmedPositions, Progress, SubscriberProgress};
 pub(crate) use records::{

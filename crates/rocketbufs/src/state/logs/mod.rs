@@ -5,4 +5,4 @@ mod subscription;
 
 pub use buffer::Traffic;
 pub(crate) use buffer::{Activated, Buffer, DurableCursor, Known, Leaving, SubscriptionStatus, held_at};
-pub(crate) use subscription::{Followed, InState, InboundShared, Readable, ReceiveMemory};
+pub(crate) use subscription::{Followed, InState, InboundShared, Readable, ReceiveMemory, downstream_of};
