@@ -1,8 +1,8 @@
 //! The events that both ends report to their applications.
 
 use crate::error::{DownReason, RefusedError};
-use crate::proto::End;
-use crate::state::{Ending, Item, SubscriberProgress};
+use crate::proto::{End, Ending, Item};
+use crate::state::SubscriberProgress;
 use crate::types::{Bid, Epoch, Policy, Position};
 use crate::view::InView;
 

@@ -35,6 +35,8 @@ mod conn;
 mod context;
 pub mod error;
 pub mod event_queue;
+#[cfg(feature = "tokio")]
+mod event_stream;
 mod events;
 pub mod fields;
 pub mod inspect;
@@ -48,6 +50,9 @@ mod out_segment;
 pub mod planted;
 #[doc(hidden)]
 pub mod proto;
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+pub mod readiness;
 #[doc(hidden)]
 pub mod relay;
 mod rin;
@@ -64,11 +69,13 @@ pub use config::Config;
 pub use conn::Conn;
 pub use context::Context;
 pub use error::{DownReason, SegmentError, WaitError};
+#[cfg(feature = "tokio")]
+pub use event_stream::{EventSource, EventStream};
 pub use events::{ConnEvent, InEvent, OutEvent};
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
-pub use out_buffer::{OutBuffer, OutWriter};
+pub use out_buffer::{OutBuffer, OutWriter, Room};
 pub use out_segment::OutSegment;
 #[doc(inline)]
 pub use proto::{CloseCode, Coverage, Start};

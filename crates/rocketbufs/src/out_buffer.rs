@@ -1,6 +1,8 @@
 //! Handles of the buffers of an rOut, and the right to write into a buffer.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use rocketring::{ClaimError, Writer};
@@ -165,6 +167,37 @@ impl OutBuffer {
     /// request: the last call counts. An event that was under way before is reported besides.
     pub fn notify_progress(&self, what: Progress) {
         self.buffer.watch_progress(what);
+    }
+
+    /// A future for a task whose segment was refused as [`SegmentError::Full`]: ready when the buffer may have room for that
+    /// segment, or has ended. The task then tries again.
+    pub fn room(&self) -> Room {
+        Room { buffer: self.buffer.clone(), task: None }
+    }
+
+    /// As [`OutBuffer::segment`], for a task of any runtime: the task waits for room, no thread does. Dropping the future
+    /// claims nothing.
+    ///
+    /// ```
+    /// # use rocketbufs::{Config, Context, ROut};
+    /// # async fn fill(out: &ROut) -> Result<(), Box<dyn std::error::Error>> {
+    /// let buffer = out.create_buffer(7, 1 << 20)?;
+    /// let mut segment = buffer.segment_async(5).await?;
+    /// segment.bytes_mut().copy_from_slice(b"hello");
+    /// buffer.deliver(segment, 5, None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`OutBuffer::segment`], but for the time-outs.
+    pub async fn segment_async(&self, size: u64) -> Result<OutSegment, SegmentError> {
+        loop {
+            match self.segment(size, Some(Duration::ZERO)) {
+                Err(SegmentError::Full) => self.room().await,
+                other => return other,
+            }
+        }
     }
 
     /// Waits until every subscriber present has everything that was delivered and, of a destroyed buffer, has heard that this
@@ -338,6 +371,33 @@ impl OutWriter {
         })
     }
 
+    /// As [`OutWriter::append`], for a task of any runtime: the task waits for room, no thread does. Dropping the future
+    /// writes nothing.
+    ///
+    /// # Errors
+    /// As [`OutWriter::append`], but for [`SegmentError::Full`].
+    pub async fn append_async(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
+        loop {
+            match self.append(parts) {
+                Err(SegmentError::Full) => self.handle.room().await,
+                other => return other,
+            }
+        }
+    }
+
+    /// As [`OutWriter::segment`], for a task; see [`OutBuffer::segment_async`].
+    ///
+    /// # Errors
+    /// As [`OutBuffer::segment_async`].
+    pub async fn segment_async(&mut self, size: u64) -> Result<OutSegment, SegmentError> {
+        loop {
+            match self.segment(size, Some(Duration::ZERO)) {
+                Err(SegmentError::Full) => self.handle.room().await,
+                other => return other,
+            }
+        }
+    }
+
     /// Makes the first `size` bytes of a segment a delivery; see [`OutBuffer::deliver`].
     ///
     /// # Errors
@@ -381,6 +441,43 @@ impl Drop for OutWriter {
 impl std::fmt::Debug for OutWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OutWriter").field("bid", &self.buffer.bid).finish()
+    }
+}
+
+/// Waits for room in a buffer, without a thread; see [`OutBuffer::room`]. Dropping the future forgets its task.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Room {
+    buffer: Arc<Buffer>,
+    task: Option<Waker>,
+}
+
+impl Future for Room {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<()> {
+        if self.buffer.may_have_room() {
+            return Poll::Ready(());
+        }
+        let earlier = self.task.replace(task.waker().clone());
+        if let Some(earlier) = earlier.filter(|earlier| !earlier.will_wake(task.waker())) {
+            self.buffer.forget_task(&earlier);
+        }
+        self.buffer.wake_on_room(task.waker());
+        Poll::Pending
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            self.buffer.forget_task(task);
+        }
+    }
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Room").field("bid", &self.buffer.bid).finish()
     }
 }
 

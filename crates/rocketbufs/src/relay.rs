@@ -20,6 +20,7 @@ use rocketring::Hold;
 
 use crate::conn::Conn;
 use crate::error::{BufferError, RecvError};
+use crate::lock::lock;
 use crate::options::SubscribeOptions;
 use crate::out_buffer::OutBuffer;
 use crate::proto::{Coverage, End};
@@ -145,7 +146,7 @@ impl Subscription {
     /// or reports its loss. A spliced subscription whose ring is another process's memory cannot continue, and ends with
     /// `Gone`.
     pub fn continue_as(&self, remote_id: Bid) {
-        self.inbound.remote_id.is(remote_id);
+        lock(&self.inbound.state).sub.set_remote_id(Some(remote_id));
         let conn = self.rin.shared.conn();
         conn.send(Command::Subscribe { conn: conn.id, inbound: self.inbound.clone() });
     }
@@ -156,7 +157,9 @@ impl RIn {
     /// Like [`RIn::resume`], for a peer that is another process than before and has other ids for its buffers. A subscription
     /// continues once [`Subscription::continue_as`] has set its id there; until then it has no connection.
     pub fn resume_elsewhere(&self, conn: &Conn) {
-        self.shared.all_inbounds().iter().for_each(|inbound| inbound.remote_id.forget());
+        for inbound in self.shared.all_inbounds() {
+            lock(&inbound.state).sub.set_remote_id(None);
+        }
         self.resume(conn);
     }
 }

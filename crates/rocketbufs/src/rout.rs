@@ -197,7 +197,7 @@ impl ROut {
         self.shared.insert(buffer.clone())?;
         if !inbound.splice_to(&buffer) {
             self.remove_unused(&buffer);
-            return Err(match lock(&inbound.state).done {
+            return Err(match lock(&inbound.state).sub.is_left() {
                 true => BufferError::NoSuchBuffer(bid),
                 false if input.has_reader() => BufferError::HasReader(bid),
                 false => BufferError::Spliced(bid),

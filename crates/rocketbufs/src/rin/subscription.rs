@@ -74,7 +74,7 @@ impl Subscription {
 
     /// Returns the subscription, unless the application has unsubscribed.
     pub(crate) fn live(&self) -> Result<&Arc<InboundShared>, RecvError> {
-        match lock(&self.inbound.state).done {
+        match lock(&self.inbound.state).sub.is_left() {
             true => Err(RecvError::NotSubscribed(self.inbound.bid)),
             false => Ok(&self.inbound),
         }
@@ -163,14 +163,14 @@ impl Subscription {
     /// accepted.
     pub fn position(&self) -> Option<(Epoch, Position)> {
         let state = lock(&self.inbound.state);
-        let log = &state.log.as_ref()?.log;
+        let log = &state.memory.as_ref()?.log;
         Some((log.epoch, log.ring.boundary()))
     }
 
     /// Returns the state of the subscription. `None` before it is accepted.
     pub fn info(&self) -> Option<SubscriptionInfo> {
         let state = lock(&self.inbound.state);
-        let log = &state.log.as_ref()?.log;
+        let log = &state.memory.as_ref()?.log;
         let ring = &log.ring;
         let copies = !ring.is_peer_written() && !ring.is_exposed();
         Some(SubscriptionInfo {
@@ -189,9 +189,9 @@ impl Subscription {
         shared.forget(&self.inbound);
         // From here on no event of the subscription is reported.
         let mut state = lock(&self.inbound.state);
-        let left_before = std::mem::replace(&mut state.done, true);
-        if let Some(in_log) = &state.log {
-            in_log.ring().stop_following();
+        let left_before = state.sub.leave();
+        if let Some(ring) = state.ring() {
+            ring.stop_following();
         }
         drop(state);
         if left_before {

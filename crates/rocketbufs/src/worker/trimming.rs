@@ -56,8 +56,9 @@ impl<T: Transport> Reactor<T> {
         // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
             Owner::In(inbound) => {
-                self.tell_rest(inbound);
-                self.rest_allocation(inbound);
+                if let Some(mut turn) = self.attached(inbound) {
+                    turn.come_to_rest();
+                }
                 inbound.is_spliced()
             }
             Owner::Out(buffer) if !buffer.rest.begin(ring, head) => {
@@ -75,22 +76,6 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Sends CREDIT for a ring that comes to rest, if anything moved since the last one.
-    fn tell_rest(&mut self, inbound: &Arc<InboundShared>) {
-        let downstream = inbound.spliced_to();
-        let mut state = lock(&inbound.state);
-        let Some((number, wire)) = state.wire else { return };
-        let Some(in_log) = &mut state.log else { return };
-        in_log.catch_up();
-        let (now, told) = (in_log.credit_now(downstream.as_deref()), in_log.credit.told());
-        let moved = now.landed > told.landed || now.consumed > told.consumed;
-        drop(state);
-        let Some(&conn) = self.by_number.get(&number) else { return };
-        if moved && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.answered && !in_sub.leaving) {
-            self.tell_credit(conn, wire, inbound);
-        }
-    }
-
     /// Keeps the ring receiver of an ended log that subscribers downstream still read, so that the ring can
     /// release memory.
     pub(super) fn keep_receiver(
@@ -100,11 +85,11 @@ impl<T: Transport> Reactor<T> {
     ) {
         let Some(inbound) = inbound.filter(|inbound| inbound.is_spliced()) else { return };
         let mut state = lock(&inbound.state);
-        if state.done {
+        if state.sub.is_left() {
             return;
         }
-        if let Some(in_log) = &mut state.log {
-            in_log.receiver = receiver;
+        if let Some(memory) = &mut state.memory {
+            memory.receiver = receiver;
             drop(state);
             self.idle.stirred(&inbound, self.io.now);
         }
@@ -128,15 +113,13 @@ impl<T: Transport> Reactor<T> {
         Some(left)
     }
 
-    fn trim_receiver(&mut self, inbound: &InboundShared, keep: u64) -> Option<Trimmed> {
+    fn trim_receiver(&mut self, inbound: &Arc<InboundShared>, keep: u64) -> Option<Trimmed> {
         let mut state = lock(&inbound.state);
-        if let Some(receiver) = state.log.as_mut().and_then(|in_log| in_log.receiver.as_mut()) {
+        if let Some(receiver) = state.memory.as_mut().and_then(|memory| memory.receiver.as_mut()) {
             return Some(receiver.trim(keep));
         }
-        let (number, wire) = state.wire?;
         drop(state);
-        let conn = *self.by_number.get(&number)?;
-        self.io.transport.trim(conn, wire, keep)
+        self.attached(inbound)?.trim(keep)
     }
 }
 

@@ -13,7 +13,6 @@
 //! is written, and with the largest delivery before that position the writer would never have room for
 //! another one. The other two positions move without the writer: when everything has been delivered, `whole`
 //! is the head.
-//! the writer: when everything has been delivered, `whole` is the head.
 
 use rocketring::Ring;
 
