@@ -99,8 +99,12 @@ impl Conn {
     fn wait_down(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
         let conn = self.handle(py)?;
         let deadline = Deadline::after(times::timeout(timeout)?);
-        let waited = times::wait(py, &deadline, |step| Ok::<_, Infallible>(conn.wait_down(Some(step))))?;
-        waited.and_then(Result::ok).map(|reason| events::down_reason(py, &reason)).transpose()
+        let waited = times::wait(py, &deadline, |step| conn.wait_down(Some(step)))?;
+        waited
+            .transpose()
+            .or_raise(py, "RecvError")?
+            .map(|reason| events::down_reason(py, &reason))
+            .transpose()
     }
 
     /// The next event (`Up`, `Down`), waiting at most `timeout` seconds; None if nothing happened.
