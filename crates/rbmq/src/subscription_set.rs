@@ -19,7 +19,7 @@ use rocketbufs::error::{ControlError, SubscribeError};
 use rocketbufs::event_queue::Readable;
 use rocketbufs::fields::printable;
 use rocketbufs::{Bid, BlockTimeout, ConfirmMode, Conn, Epoch, Position, RIn, Start, SubscribeOptions};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::buffers::{Buffer, Buffers, Stage};
 use super::clamped_options::ClampedOptions;
@@ -332,6 +332,10 @@ impl SubscriptionSet {
         }
         drop(earlier);
         let start = start(&state, rin, topic, (&from, answered));
+        if !matches!(start, Start::Position(..)) && replaces_merged(&state, topic, &from) {
+            warn!("topic '{}': {epoch} replaces a merged log; messages of that may be missing", topic.topic);
+            state.notices.push_back(Notice::LogReplaced { topic: topic.topic.clone(), epoch });
+        }
         let covered_from = state.positions.get(epoch).map(|position| position.covered_from);
         state.awaited.remove(&epoch);
         let buffer = Buffer {
@@ -391,9 +395,7 @@ fn start(state: &State, rin: &RIn, topic: &Topic, (from, answered): (&StartFrom,
     if let Some(position) = received.or_else(|| state.positions.get(epoch).map(|entry| entry.position)) {
         return Start::Position(epoch, position);
     }
-    // Each broker process has merged logs of its own. A log that follows another one began after that.
-    let had = state.buffers.had_merged(&topic.topic) || matches!(from, StartFrom::Positions(_));
-    let follows = topic.framing == Framing::Merged && had;
+    let follows = replaces_merged(state, topic, from);
     if topic.fresh || follows || (answered == Answered::Fully && !state.other_broker) {
         return Start::First;
     }
@@ -407,6 +409,13 @@ fn start(state: &State, rin: &RIn, topic: &Topic, (from, answered): (&StartFrom,
         StartFrom::Oldest | StartFrom::Positions(_) => Start::Oldest,
         StartFrom::Position(position) => Start::Position(epoch, *position),
     }
+}
+
+/// Whether a merged log follows one of another broker process that this subscriber has received. Each broker process has merged logs
+/// of its own, so the new log began after the earlier one.
+fn replaces_merged(state: &State, topic: &Topic, from: &StartFrom) -> bool {
+    let had = state.buffers.had_merged(&topic.topic) || matches!(from, StartFrom::Positions(_));
+    topic.framing == Framing::Merged && had
 }
 
 /// The age of a time, rounded up; 0 for a future time.
