@@ -131,6 +131,13 @@ impl State {
         continues
     }
 
+    /// Reports a merged log that replaces one of another broker process.
+    fn on_replaced(&mut self, Topic { topic, epoch, .. }: &Topic) {
+        let epoch = Epoch(*epoch);
+        warn!("topic '{topic}': log {epoch} replaces a merged log, of which messages may be missing");
+        self.notices.push_back(Notice::LogReplaced { topic: topic.clone(), epoch });
+    }
+
     /// The log of a buffer does not continue in another buffer. If it was awaited, its publisher is gone.
     fn give_up(&mut self, bid: Bid) {
         self.continued.remove(&bid);
@@ -333,8 +340,7 @@ impl SubscriptionSet {
         drop(earlier);
         let start = start(&state, rin, topic, (&from, answered));
         if !matches!(start, Start::Position(..)) && replaces_merged(&state, topic, &from) {
-            warn!("topic '{}': {epoch} replaces a merged log; messages of that may be missing", topic.topic);
-            state.notices.push_back(Notice::LogReplaced { topic: topic.topic.clone(), epoch });
+            state.on_replaced(topic);
         }
         let covered_from = state.positions.get(epoch).map(|position| position.covered_from);
         state.awaited.remove(&epoch);

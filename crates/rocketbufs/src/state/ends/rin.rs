@@ -1,0 +1,373 @@
+//! The state that the handles of an rIn share with the worker of its connection.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+
+use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
+use crate::event_queue::Readable;
+use crate::events::{InEvent, event_of};
+use crate::lock::lock;
+use crate::proto::{CloseCode, Item};
+use crate::state::{Command, ConnShared, ContextInner, InboundShared, PolledRings, WorkerShared};
+use crate::types::Bid;
+use crate::view::{BufSeg, InView};
+
+/// The number of waiting notices beyond which holes are merged.
+const MAX_HOLES_WAITING: usize = 1024;
+/// The most notices that wait for the event callback of an application that gets its data by callback: such
+/// an application may never set one.
+const MAX_WAITING_FOR_CALLBACK: usize = 256;
+
+type DataCallback = dyn FnMut(Bid, &BufSeg<'_>) + Send;
+type ControlCallback = dyn FnMut(&[u8]) + Send;
+type EventCallback = dyn FnMut(InEvent) + Send;
+
+pub(crate) struct RInShared {
+    pub(crate) inner: Arc<ContextInner>,
+    pub(crate) conn: Mutex<Arc<ConnShared>>,
+    pub(crate) inbounds: RwLock<HashMap<Bid, Arc<InboundShared>>>,
+    pub(crate) data_cb: Callback<DataCallback>,
+    pub(crate) control_cb: Callback<ControlCallback>,
+    pub(crate) event_cb: Callback<EventCallback>,
+    pub(crate) queue: Mutex<Queue>,
+    /// Whether one [`InReader`](crate::InReader) receives for all.
+    pub(crate) has_reader: AtomicBool,
+    pub(crate) arrived: Condvar,
+    /// Readable while the queue is not empty.
+    pub(crate) readable: Readable,
+}
+
+/// The queue of [`RIn::recv`](crate::RIn::recv).
+#[derive(Default)]
+pub(crate) struct Queue {
+    pub(crate) notices: VecDeque<InEvent>,
+    pub(crate) ready: VecDeque<Arc<InboundShared>>,
+    pub(crate) control: VecDeque<Vec<u8>>,
+    control_bytes: usize,
+    pub(crate) waiting: usize,
+    /// Bit n: a thread that would otherwise wait here does the work of worker n.
+    pub(crate) driven: u64,
+    /// Subscriptions whose rings a waiting thread polls.
+    pub(crate) polled: PolledRings,
+}
+
+impl Queue {
+    /// Returns whether the queue is empty, control messages included.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.notices.is_empty() && self.ready.is_empty() && self.control.is_empty()
+    }
+
+    /// Returns the next event that is not data of a subscription.
+    pub(crate) fn next_notice(&mut self) -> Option<InEvent> {
+        self.notices.pop_front().or_else(|| Some(InEvent::Control { message: self.take_control()? }))
+    }
+}
+
+impl RInShared {
+    pub(crate) fn new(conn: &Arc<ConnShared>) -> Self {
+        Self {
+            inner: conn.inner.clone(),
+            conn: Mutex::new(conn.clone()),
+            inbounds: RwLock::default(),
+            data_cb: Callback::default(),
+            control_cb: Callback::default(),
+            event_cb: Callback::default(),
+            queue: Mutex::default(),
+            has_reader: AtomicBool::new(false),
+            arrived: Condvar::new(),
+            readable: Readable::default(),
+        }
+    }
+
+    pub(crate) fn conn(&self) -> Arc<ConnShared> {
+        lock(&self.conn).clone()
+    }
+
+    pub(crate) fn inbound(&self, bid: Bid) -> Option<Arc<InboundShared>> {
+        self.inbounds.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
+    }
+
+    pub(crate) fn all_inbounds(&self) -> Vec<Arc<InboundShared>> {
+        let map = self.inbounds.read().unwrap_or_else(|p| p.into_inner());
+        let mut all: Vec<_> = map.values().cloned().collect();
+        // Ordered by id, so that a simulated run is reproducible.
+        all.sort_by_key(|inbound| inbound.bid);
+        all
+    }
+
+    /// Lets application threads poll the ring of a subscription, which this worker follows.
+    pub(crate) fn poll_ring(&self, inbound: &Arc<InboundShared>, worker: usize) {
+        lock(&self.queue).polled.add(inbound, worker);
+    }
+
+    /// Removes a subscription that is over, so that the same buffer can be subscribed to again.
+    pub(crate) fn forget(&self, inbound: &Arc<InboundShared>) {
+        self.make_place(inbound);
+        lock(&self.queue).polled.remove(inbound);
+    }
+
+    fn make_place(&self, inbound: &Arc<InboundShared>) {
+        let mut map = self.inbounds.write().unwrap_or_else(|p| p.into_inner());
+        if map.get(&inbound.bid).is_some_and(|known| Arc::ptr_eq(known, inbound)) {
+            map.remove(&inbound.bid);
+        }
+    }
+
+    /// Handles news of a subscription for its application: runs the callbacks, or queues the subscription.
+    /// Called on the worker that owns the connection.
+    pub(crate) fn on_news(self: &Arc<Self>, inbound: &Arc<InboundShared>) {
+        if self.data_cb.is_set() {
+            self.run_callbacks(inbound);
+        } else if inbound.is_spliced() {
+            // The data is for the subscribers; the application receives only the end.
+            while let Some(item) = inbound.next_item(false) {
+                if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
+                    self.tell_item(inbound, item);
+                }
+            }
+        } else {
+            self.enqueue(inbound);
+        }
+    }
+
+    fn run_callbacks(self: &Arc<Self>, inbound: &Arc<InboundShared>) {
+        while let Some(item) = inbound.next_item(true) {
+            let (from, to, pin) = match item {
+                Item::Data(from, to) => (from, to, Some(from)),
+                Item::Payload { from, to, .. } => (from, to, None),
+                other => {
+                    self.tell_item(inbound, other);
+                    continue;
+                }
+            };
+            let Some((view, epoch)) = inbound.view(from, to) else { continue };
+            let view = InView::new(view, inbound.clone(), epoch, pin, to);
+            let ran = self.data_cb.run(view, |callback, view| callback(inbound.bid, &BufSeg::of(&view)));
+            match ran {
+                Ok(ran) if self.panicked(ran) => return,
+                Ok(_) => {}
+                Err(view) => {
+                    // The callback was removed after the data was taken.
+                    self.push_notice(&mut lock(&self.queue), InEvent::Data(view));
+                    return self.enqueue(inbound);
+                }
+            }
+        }
+    }
+
+    fn tell_item(&self, inbound: &Arc<InboundShared>, item: Item) {
+        self.tell_of(inbound, event_of(inbound.bid, item));
+    }
+
+    /// Removes a subscription of which nothing is left to report or to release.
+    pub(crate) fn forget_if_over(&self, inbound: &Arc<InboundShared>) {
+        if inbound.is_finished() {
+            self.forget(inbound);
+        }
+    }
+
+    pub(crate) fn enqueue(&self, inbound: &Arc<InboundShared>) {
+        if !inbound.has_item() || inbound.queued.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut queue = lock(&self.queue);
+        queue.ready.push_back(inbound.clone());
+        self.signal(&queue);
+    }
+
+    /// Reports an event by callback, or in the queue of [`RIn::recv`].
+    pub(crate) fn tell(&self, event: InEvent) {
+        self.run_event_backlog();
+        let event = match self.event_cb.run(event, |callback, event| callback(event)) {
+            Ok(ran) => {
+                self.panicked(ran);
+                return;
+            }
+            Err(event) => event,
+        };
+        self.push_notice(&mut lock(&self.queue), event);
+    }
+
+    fn push_notice(&self, queue: &mut Queue, notice: InEvent) {
+        let may_be_deaf = self.data_cb.is_set();
+        queue.push_notice(notice, if may_be_deaf { MAX_WAITING_FOR_CALLBACK } else { MAX_HOLES_WAITING });
+        while may_be_deaf && queue.notices.len() > MAX_WAITING_FOR_CALLBACK {
+            // The newest notices say most about the present state.
+            queue.notices.pop_front();
+        }
+        self.signal(queue);
+    }
+
+    /// Reports an event of a subscription, unless the application has unsubscribed. A subscription that is
+    /// over is removed before its application learns of the end.
+    pub(crate) fn tell_of(&self, inbound: &Arc<InboundShared>, event: InEvent) {
+        self.run_event_backlog();
+        let is_left = || lock(&inbound.state).sub.is_left();
+        if is_left() {
+            return;
+        }
+        let told = self.event_cb.run(event, |callback, event| {
+            self.forget_if_over(inbound);
+            callback(event);
+        });
+        let event = match told {
+            Ok(ran) => {
+                self.panicked(ran);
+                return;
+            }
+            Err(event) => event,
+        };
+        // Under the lock under which `RIn::unsubscribe` removes waiting events: either that call finds this
+        // event, or this thread sees that the application has unsubscribed.
+        let mut queue = lock(&self.queue);
+        if is_left() {
+            return;
+        }
+        if inbound.is_finished() {
+            self.make_place(inbound);
+        }
+        self.push_notice(&mut queue, event);
+        drop(queue);
+        self.forget_if_over(inbound);
+    }
+
+    /// Removes waiting events of a buffer's subscription, so that they are not taken for those of its next
+    /// one.
+    pub(crate) fn untell(&self, bid: Bid) {
+        let mut queue = lock(&self.queue);
+        queue.notices.retain(|notice| notice.bid() != Some(bid));
+        self.settle(&queue);
+    }
+
+    /// Closes the connection after a panicked callback, since its effects on the application are unknown.
+    /// Other connections continue.
+    fn panicked(&self, ran: Ran) -> bool {
+        if ran == Ran::Panicked {
+            let (conn, code) = (self.conn(), CloseCode::Normal);
+            conn.send(Command::Close { conn: conn.id, code, why: CALLBACK_PANICKED.into() });
+        }
+        ran == Ran::Panicked
+    }
+
+    pub(crate) fn signal(&self, queue: &Queue) {
+        if queue.waiting > 0 {
+            self.arrived.notify_all();
+        }
+        // The thread may sleep there while this news comes from another worker. If it comes from the same
+        // worker, the wake-up costs a fence.
+        let mut driven = queue.driven;
+        while driven != 0 {
+            self.inner.workers[driven.trailing_zeros() as usize].token.wake();
+            driven &= driven - 1;
+        }
+        self.readable.raise();
+    }
+
+    /// Wakes waiting threads without news.
+    pub(crate) fn look_again(&self) {
+        let queue = lock(&self.queue);
+        self.arrived.notify_all();
+        drop(queue);
+    }
+
+    /// Returns the worker of the connection, if a waiting thread may do its work.
+    pub(crate) fn worker_to_drive(&self) -> Option<&WorkerShared> {
+        if !self.inner.may_drive() {
+            return None;
+        }
+        Some(&self.inner.workers[self.inner.worker_of(self.conn().id)])
+    }
+
+    pub(crate) fn settle(&self, queue: &Queue) {
+        if queue.is_empty() {
+            self.readable.lower();
+        }
+    }
+
+    /// Gives an application's control message to the callback, or queues it for
+    /// [`RIn::recv`](crate::RIn::recv). Returns false if too many wait.
+    pub(crate) fn on_control(&self, message: Vec<u8>) -> bool {
+        self.run_control_backlog();
+        let told = self.control_cb.run(message, |callback, message| callback(&message));
+        let message = match told {
+            Ok(ran) => {
+                self.panicked(ran);
+                return true;
+            }
+            Err(message) => message,
+        };
+        let mut queue = lock(&self.queue);
+        let bytes = queue.control_bytes + message.len() + 64;
+        if bytes > 64 * (self.inner.config.limits.max_control_bytes as usize + 64) {
+            return false;
+        }
+        queue.control_bytes = bytes;
+        queue.control.push_back(message);
+        self.signal(&queue);
+        true
+    }
+}
+
+impl RInShared {
+    /// Gives the event callback the events from before it was set, in order. Called on a worker.
+    pub(crate) fn run_event_backlog(&self) {
+        while self.event_cb.is_set() {
+            let Some(event) = lock(&self.queue).notices.pop_front() else { return };
+            if let Ok(ran) = self.event_cb.run(event, |callback, event| callback(event)) {
+                self.panicked(ran);
+            }
+        }
+    }
+
+    /// Gives the callback the messages from before it was set: a connection may send before the application that
+    /// accepted it has set its callbacks. Called on the worker that owns the connection, which keeps the order.
+    pub(crate) fn run_control_backlog(&self) {
+        while self.control_cb.is_set() {
+            let Some(message) = lock(&self.queue).take_control() else { return };
+            let ran = self.control_cb.run(message, |callback, message| callback(&message));
+            if ran.is_ok_and(|ran| self.panicked(ran)) {
+                return;
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// Queues a notice. A hole is merged with the last one of its buffer if too many notices wait for an
+    /// application that does not read them, so a sender of many holes costs no memory.
+    fn push_notice(&mut self, notice: InEvent, most: usize) {
+        if self.notices.len() >= most
+            && let InEvent::Lost { bid, to, .. } = &notice
+            && let Some(last) = self.notices.iter_mut().rev().find_map(|known| match known {
+                InEvent::Lost { bid: of, to, .. } if *of == *bid => Some(to),
+                _ => None,
+            })
+        {
+            *last = *to;
+            return;
+        }
+        self.notices.push_back(notice);
+    }
+
+    pub(crate) fn take_control(&mut self) -> Option<Vec<u8>> {
+        let message = self.control.pop_front()?;
+        self.control_bytes -= message.len() + 64;
+        Some(message)
+    }
+}
+
+impl Drop for RInShared {
+    fn drop(&mut self) {
+        let conn = self.conn();
+        for inbound in self.all_inbounds() {
+            conn.send(Command::Unsubscribe { conn: conn.id, inbound });
+        }
+    }
+}
+
+impl Drop for InboundShared {
+    fn drop(&mut self) {
+        self.inner.free_slot(self.slot);
+    }
+}

@@ -1,0 +1,431 @@
+//! One buffer of an rOut: its log, its subscribers, and the calls that wait for subscribers.
+
+mod confirming;
+mod ending;
+mod places;
+mod progress;
+mod resting;
+mod status;
+mod telling;
+mod watching;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use rocketring::{EventCount, Hold, Writer, barrier};
+
+use places::SubscriberTable;
+pub(crate) use places::{DurableCursor, Known, Leaving};
+pub(crate) use status::SubscriptionStatus;
+
+use crate::limits::SubscriptionLimits;
+use crate::lock::lock;
+use crate::planted;
+use crate::proto::{Coverage, End, PeerCoverage, SendCursor};
+use crate::state::{
+    ContextInner, Contexts, DurableSlots, IdleState, InboundShared, Log, Parked, ProgressWatch, ROutShared,
+    Waits,
+};
+use crate::times::Times;
+use crate::types::{Bid, Nanos, Position, WireId};
+
+/// A buffer, shared by the application's handles and the workers that send it.
+pub(crate) struct Buffer {
+    pub(crate) bid: Bid,
+    /// The number under which workers are notified of news of this buffer.
+    pub(crate) slot: u32,
+    pub(crate) out: Weak<ROutShared>,
+    pub(crate) inner: Arc<ContextInner>,
+    /// For a spliced buffer, set when the upstream subscription is accepted.
+    pub(crate) log: OnceLock<Log>,
+    /// The local writer, unless it was taken by an [`OutWriter`](crate::OutWriter) or the buffer is spliced.
+    pub(crate) writer: Mutex<Option<Writer>>,
+    /// The subscription that the buffer is spliced from.
+    pub(crate) source: Option<Weak<InboundShared>>,
+    /// Subscriptions that arrived before the log was known.
+    pub(crate) parked: Mutex<Vec<Parked>>,
+    /// Bit n: worker n has subscribers of this buffer.
+    watch: AtomicU64,
+    places: Mutex<SubscriberTable>,
+    /// All subscribers follow the memory and are woken there, so deliveries up to this position do not notify
+    /// workers. 0: every delivery does.
+    suppress_notify: AtomicU64,
+    /// Subscribers hold data until it is delivered, not only until it landed.
+    pub(crate) keep_until_delivered: bool,
+    /// Bytes that landed at all present and past subscriptions, and bytes that they lost: sums that never
+    /// fall.
+    pub(crate) landed_bytes: AtomicU64,
+    /// A reader of progress asks for confirmations of everything below.
+    pub(crate) looked_at: AtomicU64,
+    pub(crate) dropped_bytes: AtomicU64,
+    end: Mutex<Option<End>>,
+    /// Lock-free mirror of `end.is_some()`.
+    has_end: AtomicBool,
+    /// Contexts of deliveries that have not landed everywhere.
+    pub(crate) contexts: Contexts,
+    ended_told: AtomicBool,
+    /// The end is being reported to the subscription's own application, which happens before the buffer
+    /// reports its end.
+    ends_above: AtomicBool,
+    pub(crate) waits: Waits,
+    /// Calls that wait for subscribers to progress.
+    pub(crate) progressed: EventCount,
+    /// Asynchronous watchers of progress.
+    pub(crate) watched: ProgressWatch,
+    /// The time at which the log had a certain length.
+    pub(crate) times: Times,
+    /// The limits of what subscriptions may ask for.
+    pub(crate) terms: Mutex<SubscriptionLimits>,
+    /// For a buffer that the application writes: whether it moves, and where it rests.
+    pub(crate) rest: IdleState,
+}
+
+/// Why a buffer does not rest any more.
+pub(crate) enum Activated {
+    /// The application writes the buffer.
+    Written(Arc<Buffer>),
+    /// A hold moved, so that more memory can be released.
+    LetGo(Arc<Buffer>),
+    /// The buffer that rested at this place is gone.
+    Gone(u64),
+}
+
+impl Buffer {
+    pub(crate) fn new(
+        bid: Bid,
+        slot: u32,
+        out: &Arc<ROutShared>,
+        inner: &Arc<ContextInner>,
+        source: Option<Weak<InboundShared>>,
+        keep_until_delivered: bool,
+    ) -> Self {
+        Self {
+            bid,
+            slot,
+            out: Arc::downgrade(out),
+            inner: inner.clone(),
+            log: OnceLock::new(),
+            writer: Mutex::default(),
+            source,
+            parked: Mutex::default(),
+            watch: AtomicU64::new(0),
+            places: Mutex::default(),
+            suppress_notify: AtomicU64::new(0),
+            keep_until_delivered,
+            landed_bytes: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
+            dropped_bytes: AtomicU64::new(0),
+            end: Mutex::default(),
+            has_end: AtomicBool::new(false),
+            contexts: Contexts::default(),
+            ended_told: AtomicBool::new(false),
+            ends_above: AtomicBool::new(false),
+            waits: Waits::default(),
+            progressed: EventCount::default(),
+            watched: ProgressWatch::default(),
+            times: Times::default(),
+            terms: Mutex::default(),
+            rest: IdleState::default(),
+        }
+    }
+
+    /// Publishes the subscription's positions, and releases what it no longer holds.
+    pub(crate) fn publish(&self, status: &SubscriptionStatus, cursor: &SendCursor) {
+        // Only the worker that owns the subscription writes these values.
+        let before = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let (landed, dropped) = (cursor.landed(), cursor.dropped_bytes());
+        self.landed_bytes.fetch_add(landed.saturating_sub(before(&status.landed)), Ordering::Relaxed);
+        self.dropped_bytes.fetch_add(dropped.saturating_sub(before(&status.dropped)), Ordering::Relaxed);
+        if landed != before(&status.landed) || cursor.consumed() != before(&status.consumed) {
+            status.progress.store(cursor.last_progress(), Ordering::Release);
+        }
+        status.sent.store(cursor.sent(), Ordering::Release);
+        status.landed.store(landed, Ordering::Release);
+        let mut tally = lock(&status.tally);
+        status.delivered.store(cursor.delivered(), Ordering::Release);
+        status.consumed.store(cursor.consumed(), Ordering::Release);
+        *tally = cursor.tally();
+        drop(tally);
+        status.dropped.store(dropped, Ordering::Release);
+        let ring = self.log().map(|log| &log.ring);
+        if let Some(whole) = ring.filter(|_| !status.name.is_empty()).and_then(|ring| cursor.whole(ring)) {
+            // An earlier call may know a later position, as only some ends of deliveries are remembered.
+            status.whole.fetch_max(whole, Ordering::Release);
+        }
+        let at = ring.map_or(cursor.holds_at(), |ring| cursor.holds_whole(ring));
+        if let (Some(at), Some(hold)) = (at, &*lock(&status.hold)) {
+            hold.advance(if planted::is(planted::HOLD_AT_SENT) { cursor.sent() } else { at });
+        }
+    }
+
+    pub(crate) fn log(&self) -> Option<&Log> {
+        self.log.get()
+    }
+
+    /// Adds a subscription. Atomically replaces any live or durable subscription with this name. `anew`: the
+    /// new subscription does not continue from the old one's data. A subscription that `wants` a durable slot
+    /// gets the old one's, or another if one is free. Returns the old durable cursor and hold, to be dropped
+    /// once the new subscription holds.
+    pub(crate) fn add_sub(
+        &self,
+        sub: Arc<SubscriptionStatus>,
+        anew: bool,
+        (kept, wants): (&DurableSlots, bool),
+    ) -> (Option<DurableCursor>, Option<Hold>) {
+        let bit = 1 << sub.worker;
+        let mut places = lock(&self.places);
+        let (mut held, mut hold) = (None, None);
+        if !sub.name.is_empty() {
+            held = places.held.remove(&sub.name);
+            let live = places.subs.iter().position(|s| s.name == sub.name);
+            let live = live.map(|at| places.subs.swap_remove(at));
+            hold = live.as_ref().and_then(|live| lock(&live.hold).take());
+            kept.are_back(usize::from(held.is_some()));
+            let live_has = live.as_ref().is_some_and(|live| live.placed.swap(false, Ordering::Relaxed));
+            let had = usize::from(held.is_some()) + usize::from(live_has);
+            kept.give_back(had.saturating_sub(usize::from(wants)));
+            sub.placed.store(wants && (had > 0 || kept.take()), Ordering::Relaxed);
+            if anew {
+                let counts =
+                    held.iter().map(|held| held.tally.count()).chain(live.iter().map(|live| live.count()));
+                places.past = counts.fold(places.past, |past, count| past.and(count.gone()));
+            }
+        }
+        places.subs.push(sub);
+        drop(places);
+        self.suppress_notify.store(0, Ordering::Relaxed);
+        self.watch.fetch_or(bit, Ordering::Relaxed);
+        // Pairs with the barrier in `notify_or_send`: either the worker sees the delivery, or the delivering
+        // thread sees the worker. The same holds if `resume_notify` has just ended `suppress_notify`, which
+        // the delivering thread may not have seen.
+        barrier::heavy();
+        // The upstream subscription may have something to report.
+        if let Some(source) = self.upstream() {
+            source.on_downstream_progress(self);
+        }
+        (held, hold)
+    }
+
+    /// Removes a subscription. If it leaves a durable cursor and has a durable slot, or a slot is free, its
+    /// position is held; otherwise it counts for nothing any more. Returns whether the position is held;
+    /// `None` if another subscription of its name has replaced it.
+    pub(crate) fn remove_sub(
+        self: &Arc<Self>,
+        (conn, wire): (u64, WireId),
+        leaving: Leaving,
+        kept: Option<&DurableSlots>,
+    ) -> Option<bool> {
+        let mut places = lock(&self.places);
+        let at = places.subs.iter().rposition(|s| s.conn == conn && s.wire == wire)?;
+        let gone = places.subs.swap_remove(at);
+        let placed = gone.placed.swap(false, Ordering::Relaxed);
+        let keeps = match (leaving, kept) {
+            (Leaving::Kept(mut held), Some(kept)) if !places.over && (placed || kept.take()) => {
+                kept.leaves();
+                if held.counts() {
+                    held.hold = lock(&gone.hold).take();
+                } else {
+                    held.tally = PeerCoverage::default();
+                    places.past = places.past.and(gone.count().gone());
+                }
+                places.held.insert(gone.name.clone(), held);
+                true
+            }
+            (_, kept) => {
+                if let (true, Some(kept)) = (placed, kept) {
+                    kept.give_back(1);
+                }
+                places.past = places.past.and(gone.count().gone());
+                false
+            }
+        };
+        if !places.subs.iter().any(|s| s.worker == gone.worker) {
+            self.watch.fetch_and(!(1 << gone.worker), Ordering::Relaxed);
+        }
+        drop(places);
+        // Releases what the subscription held, unless the hold was handed to a durable cursor.
+        drop(lock(&gone.hold).take());
+        self.on_progress();
+        Some(keeps)
+    }
+
+    /// Returns whether the buffer was removed from its rOut.
+    pub(crate) fn is_removed(&self) -> bool {
+        lock(&self.places).over
+    }
+
+    /// Drops every durable cursor of a removed buffer. Returns their number.
+    pub(crate) fn keep_no_more(self: &Arc<Self>) -> usize {
+        lock(&self.places).over = true;
+        self.drop_held(|_| false).0
+    }
+
+    pub(crate) fn subs(&self) -> Vec<Arc<SubscriptionStatus>> {
+        lock(&self.places).subs.clone()
+    }
+
+    pub(crate) fn sub_count(&self) -> usize {
+        lock(&self.places).subs.len()
+    }
+
+    /// Returns what is known of a subscription of this name.
+    pub(crate) fn known(&self, name: &[u8]) -> Option<Known> {
+        let places = lock(&self.places);
+        if let Some(held) = places.held.get(name) {
+            let holds = held.hold.as_ref().map(Hold::position);
+            let (levels, tally, whole) = (held.levels, held.tally, held.whole);
+            return Some(Known { levels, tally, holds, whole, live: None });
+        }
+        let sub = places.subs.iter().find(|sub| sub.name == name)?;
+        let holds = lock(&sub.hold).as_ref().map(Hold::position);
+        let ((levels, tally), whole) = (sub.confirms(), sub.whole.load(Ordering::Acquire));
+        Some(Known { levels, tally, holds, whole, live: Some((sub.conn, sub.worker)) })
+    }
+
+    /// Returns the position below which everything landed at every present subscriber; without one, the end
+    /// of the written bytes.
+    pub(crate) fn min_landed(&self) -> Position {
+        let head = self.log().map_or(0, |log| log.ring.head());
+        let places = lock(&self.places);
+        let held = places.waited_for().map(|held| held.levels[0]).min().unwrap_or(head);
+        let landed = |sub: &Arc<SubscriptionStatus>| sub.landed.load(Ordering::Acquire);
+        places.subs.iter().map(landed).min().unwrap_or(head).min(held).min(head)
+    }
+
+    /// Calls `show` with the positions of everyone that counts. Returns the receivers that they speak for
+    /// together.
+    pub(crate) fn each_place(&self, mut show: impl FnMut([Position; 3])) -> Coverage {
+        let places = lock(&self.places);
+        let held = places.waited_for().map(|held| held.levels[2]);
+        let least = places.subs.iter().map(|sub| sub.consumed.load(Ordering::Relaxed)).chain(held).min();
+        // No upstream receiver is more than one ring behind, or asks for anything below.
+        let floor = least.unwrap_or(0).saturating_sub(self.log().map_or(0, |log| log.ring.capacity()));
+        let mut count = places.past;
+        for held in places.waited_for() {
+            show(held.levels);
+            count = count.and_above(held.tally.count(), floor);
+        }
+        for sub in &places.subs {
+            let (levels, tally) = sub.confirms();
+            show(levels);
+            count = count.and_above(tally.count(), floor);
+        }
+        count
+    }
+
+    /// Returns the coverage of subscriptions that count no more.
+    pub(crate) fn past_count(&self) -> Coverage {
+        lock(&self.places).past
+    }
+
+    /// Calls `of` with every durable cursor.
+    pub(crate) fn each_held<R>(&self, of: impl Fn(&[u8], &DurableCursor) -> R) -> Vec<R> {
+        lock(&self.places).held.iter().map(|(name, held)| of(name, held)).collect()
+    }
+
+    /// Drops the durable cursors that `keep` does not want. Returns their number, and when the next of the
+    /// others expires.
+    pub(crate) fn drop_held(
+        self: &Arc<Self>,
+        keep: impl Fn(&DurableCursor) -> bool,
+    ) -> (usize, Option<Nanos>) {
+        let (mut gone, mut past, mut next) = (Vec::new(), Coverage::default(), None);
+        let mut places = lock(&self.places);
+        places.held.retain(|_, held| {
+            let keeps = keep(held);
+            if keeps {
+                next = Some(next.map_or(held.until, |at: Nanos| at.min(held.until)));
+            } else {
+                past = past.and(held.tally.count().gone());
+                gone.push(held.hold.take());
+            }
+            keeps
+        });
+        places.past = places.past.and(past);
+        drop(places);
+        // Released outside the lock, since that may wake a writer.
+        let count = gone.len();
+        drop(gone);
+        if count > 0 {
+            self.on_progress();
+            // A worker may be among the waiting writers.
+            self.notify();
+        }
+        (count, next)
+    }
+
+    /// Returns whether there are no subscriptions and no durable cursors.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let places = lock(&self.places);
+        places.subs.is_empty() && places.held.is_empty()
+    }
+
+    /// Wakes everything that waits for progress, after a subscriber progressed, came or went.
+    pub(crate) fn on_progress(self: &Arc<Self>) {
+        // One barrier for all the checks below.
+        let moved = barrier::full();
+        self.progressed.notify_all(moved);
+        self.tell_progress(moved);
+        self.let_go(moved);
+        // The upstream subscription may have something to report.
+        if let Some(source) = self.upstream() {
+            source.on_downstream_progress(self);
+        }
+    }
+
+    /// Returns the subscription that the buffer is spliced from, while it exists.
+    pub(crate) fn upstream(&self) -> Option<Arc<InboundShared>> {
+        self.source.as_ref().and_then(Weak::upgrade)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.end_rest();
+        self.inner.free_slot(self.slot);
+    }
+}
+
+/// Sums of bytes that never fall. The difference of two readings gives a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Written bytes.
+    pub received_bytes: u64,
+    /// Bytes that landed at all present and past subscribers.
+    pub delivered_bytes: u64,
+    /// Bytes that subscribers lost because they were too slow for their policy.
+    pub dropped_bytes: u64,
+}
+
+impl Traffic {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.received_bytes = self.received_bytes.wrapping_add(other.received_bytes);
+        self.delivered_bytes = self.delivered_bytes.wrapping_add(other.delivered_bytes);
+        self.dropped_bytes = self.dropped_bytes.wrapping_add(other.dropped_bytes);
+    }
+}
+
+impl Buffer {
+    /// Returns the buffer's traffic so far.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let dropped_bytes = self.dropped_bytes.load(Ordering::Relaxed);
+        // A subscriber's position moves past lost bytes later than the loss is counted.
+        let delivered_bytes = self.landed_bytes.load(Ordering::Relaxed).saturating_sub(dropped_bytes);
+        let received = self.log().map_or(0, |log| log.ring.head().saturating_sub(log.ring.start()));
+        Traffic { received_bytes: received, delivered_bytes, dropped_bytes }
+    }
+
+    /// Returns the minimum number of receivers of the upstream subscription, and the first position that they
+    /// do not have.
+    pub(crate) fn min_receivers(&self) -> (u32, Option<Position>) {
+        let Some(source) = self.upstream().filter(|source| source.min_receivers.is_any()) else {
+            return (0, None);
+        };
+        let kept = lock(&source.state).memory.as_ref().and_then(|memory| held_at(memory.kept.as_ref()));
+        (source.min_receivers.receivers(), kept)
+    }
+}
+
+pub(crate) fn held_at(hold: Option<&Hold>) -> Option<Position> {
+    hold.map(Hold::position)
+}

@@ -1,0 +1,144 @@
+//! How far a buffer is confirmed, and the calls that wait for confirmations.
+//!
+//! Every waiting party (a blocked call, a context to be returned, an upstream sender that asked) registers
+//! its position here. Subscribers that have been sent this far are asked for the smallest position that they
+//! have not confirmed. Their answer is a CREDIT, which may confirm much more; then they are asked for the
+//! next position. So at most one question is in flight, however many calls wait, and no call waits for the
+//! quarter window after which CREDIT is due.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Buffer;
+use crate::planted;
+use crate::state::{Command, ConfirmedPositions};
+use crate::types::{Position, ProgressLevel};
+
+impl Buffer {
+    /// Returns how far the buffer is confirmed by everyone that counts now.
+    pub(crate) fn confirmed(&self) -> ConfirmedPositions {
+        let head = self.log().map_or(0, |log| log.ring.head());
+        let (mut levels, mut subscriptions) = ([head; 3], 0);
+        let coverage = self.each_place(|place| {
+            for (least, at) in levels.iter_mut().zip(place) {
+                *least = (*least).min(at);
+            }
+            subscriptions += 1;
+        });
+        // Each level is loaded by itself, so a later one may already be further.
+        let landed = levels[0];
+        let delivered = if planted::is(planted::DELIVERED_EARLY) { landed } else { levels[1].min(landed) };
+        let consumed = levels[2].min(delivered);
+        let confirmed = ConfirmedPositions { landed, delivered, consumed, coverage, subscriptions };
+        self.upstream().map_or(confirmed, |source| source.min_receivers.settle(confirmed))
+    }
+
+    /// Registers positions that an upstream sender or the application wants to learn of at once. Subscribers
+    /// that have been sent this far are asked.
+    pub(crate) fn want(&self, wanted: [Position; 3]) {
+        let ConfirmedPositions { landed, delivered, consumed, .. } = self.confirmed();
+        self.waits.ask(wanted, [landed, delivered, consumed]);
+        self.notify();
+    }
+
+    /// Returns the smallest waited-for positions beyond those that a subscriber has confirmed, and the level
+    /// at which a writer without room waits for everything.
+    pub(crate) fn wanted(&self, known: [Position; 3]) -> ([Option<Position>; 3], Option<ProgressLevel>) {
+        let writer_waits = self.log().is_some_and(|log| log.ring.writer_waits());
+        let all = writer_waits.then_some(if self.keep_until_delivered {
+            ProgressLevel::Delivered
+        } else {
+            ProgressLevel::Landed
+        });
+        let looked_at = self.looked_at.load(Ordering::Relaxed);
+        let look = |n: usize| (looked_at > known[n]).then_some(looked_at);
+        if !self.waits.is_any() {
+            return ([look(0), None, look(2)], all);
+        }
+        let mut next = self.waits.next(known);
+        next[0] = next[0].into_iter().chain(look(0)).min();
+        next[2] = next[2].into_iter().chain(look(2)).min();
+        let context = self.next_context(known[0]);
+        next[0] = next[0].into_iter().chain(context).min();
+        (next, all)
+    }
+
+    /// Returns whether anything ever waited.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waits.is_any()
+    }
+
+    /// Stores the context of a delivery. `data_out_cb` receives it when everything below `end` has landed.
+    pub(crate) fn push_context(self: &Arc<Self>, end: Position, context: u64) {
+        let mut contexts = self.contexts.lock();
+        contexts.push_back((end, context));
+        self.contexts.counts(&contexts);
+        drop(contexts);
+        self.waits.note();
+    }
+
+    /// Drops the context of a delivery that is not part of the log after all.
+    #[cold]
+    pub(crate) fn drop_context(&self, end: Position) {
+        let mut contexts = self.contexts.lock();
+        contexts.retain(|(at, _)| *at != end);
+        self.contexts.counts(&contexts);
+    }
+
+    /// Confirms visible deliveries of a buffer without subscriptions, called by the writer. Such a delivery
+    /// counts as landed once it is visible, possibly together with a later one. The callback still runs on a
+    /// worker.
+    pub(crate) fn confirm_visible(self: &Arc<Self>) {
+        if self.contexts.count() > 0 {
+            self.confirm_first();
+        }
+    }
+
+    fn confirm_first(self: &Arc<Self>) {
+        let first = self.contexts.lock().front().map(|(end, _)| *end);
+        if first.is_some_and(|end| self.min_landed() >= end) {
+            self.inner.workers[0].send(Command::DataOut(self.clone()));
+        }
+    }
+
+    /// Returns the end of the first delivery beyond `known` with a context. Out-of-order deliveries may be
+    /// skipped; the next search, after this context was returned, finds them.
+    pub(crate) fn next_context(&self, known: Position) -> Option<Position> {
+        let contexts = self.contexts.lock();
+        let first = contexts.front().filter(|(end, _)| *end > known);
+        let next = || contexts.get(contexts.partition_point(|(end, _)| *end <= known));
+        first.or_else(next).map(|(end, _)| *end).filter(|end| *end > known)
+    }
+
+    /// Takes the contexts of deliveries that landed everywhere.
+    pub(crate) fn take_landed_contexts(&self) -> Vec<u64> {
+        let mut contexts = self.contexts.lock();
+        if contexts.is_empty() {
+            return Vec::new();
+        }
+        let landed = if planted::is(planted::CONTEXT_EARLY) { Position::MAX } else { self.min_landed() };
+        let ready = contexts.iter().take_while(|(end, _)| *end <= landed).count();
+        let landed = contexts.drain(..ready).map(|(_, context)| context).collect();
+        self.contexts.counts(&contexts);
+        if ready > 0 && !contexts.is_empty() {
+            // Subscribers are asked for the next position.
+            self.notify();
+        }
+        landed
+    }
+
+    /// Waits until `done`, which a position at a level brings about. Returns false on time-out.
+    pub(crate) fn wait_until(
+        &self,
+        (level, position): (ProgressLevel, Position),
+        timeout: Duration,
+        done: impl Fn(&Self) -> bool,
+    ) -> bool {
+        self.waits.begin(level, position);
+        self.notify();
+        let reached = self.progressed.wait_until(timeout, || done(self));
+        self.waits.end(level, position);
+        reached
+    }
+}

@@ -1,0 +1,407 @@
+//! One subscription of an rIn, shared by the application's handles and the worker of its connection.
+//!
+//! [`ReceiveSubscription`] decides; `memory` has the ring and executes the machine's effects there.
+
+mod memory;
+mod reading;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use rocketring::{Ring, View};
+
+use crate::error::RecvError;
+use crate::events::InEvent;
+use crate::lock::lock;
+use crate::options::{ConfirmMode, SubscribeOptions};
+use crate::proto::{Coverage, Downstream, Item, ReceiveLog, ReceiveSubscription};
+use crate::state::{
+    Buffer, Calls, Command, ContextInner, IdleState, Log, Member, MinReceivers, RInShared, Watchers,
+};
+use crate::types::{Bid, Epoch, Position, WireId};
+
+pub(crate) use memory::{InState, ReceiveMemory};
+pub(crate) use reading::Readable;
+
+pub(crate) struct InboundShared {
+    pub(crate) bid: Bid,
+    pub(crate) slot: u32,
+    pub(crate) rin: Weak<RInShared>,
+    pub(crate) inner: Arc<ContextInner>,
+    pub(crate) options: SubscribeOptions,
+    pub(crate) state: Mutex<InState>,
+    /// Whether the subscription is in its rIn's queue of subscriptions with something to receive.
+    pub(crate) queued: AtomicBool,
+    pub(crate) rest: IdleState,
+    /// The downstream readers of the ring.
+    pub(crate) watchers: Mutex<Watchers>,
+    /// The least number of receivers that a spliced subscription waits for before it confirms.
+    pub(crate) min_receivers: MinReceivers,
+    spliced: Mutex<Option<Weak<Buffer>>>,
+    is_spliced: AtomicBool,
+}
+
+/// Data that an application thread landed itself.
+pub(crate) enum Followed {
+    Data {
+        view: View,
+        epoch: Epoch,
+        /// Whether there is more.
+        more: bool,
+    },
+    Other(Item),
+}
+
+impl Followed {
+    /// Returns the number of bytes in it.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Data { view, .. } => view.len(),
+            Self::Other(_) => 0,
+        }
+    }
+}
+
+/// Returns what the receivers of a buffer have.
+pub(crate) fn downstream_of(buffer: &Buffer) -> Downstream {
+    let confirmed = buffer.confirmed();
+    Downstream { delivered: confirmed.delivered, consumed: confirmed.consumed, coverage: confirmed.coverage }
+}
+
+impl InboundShared {
+    pub(crate) fn new(
+        bid: Bid,
+        slot: u32,
+        rin: &Arc<RInShared>,
+        inner: &Arc<ContextInner>,
+        options: SubscribeOptions,
+    ) -> Self {
+        Self {
+            bid,
+            slot,
+            rin: Arc::downgrade(rin),
+            inner: inner.clone(),
+            min_receivers: MinReceivers::new(options.min_receivers),
+            state: Mutex::new(InState::new(ReceiveSubscription::new(options.remote_id.unwrap_or(bid)))),
+            options,
+            queued: AtomicBool::new(false),
+            rest: IdleState::default(),
+            watchers: Mutex::default(),
+            spliced: Mutex::default(),
+            is_spliced: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_spliced(&self) -> bool {
+        self.is_spliced.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn spliced_to(&self) -> Option<Arc<Buffer>> {
+        if !self.is_spliced() {
+            return None;
+        }
+        lock(&self.spliced).as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Hands the ring over to the subscribers of `buffer`. The application holds only what was not reported
+    /// yet: ranges are forwarded before they are complete, so without this hold the subscribers alone could
+    /// let more than one ring of data arrive between two calls.
+    pub(crate) fn splice_to(&self, buffer: &Arc<Buffer>) -> bool {
+        let mut spliced = lock(&self.spliced);
+        // Subscribers of a destroyed buffer may still read the ring.
+        if spliced.as_ref().and_then(Weak::upgrade).is_some_and(|old| !old.is_removed()) {
+            return false;
+        }
+        *spliced = Some(Arc::downgrade(buffer));
+        self.is_spliced.store(true, Ordering::Release);
+        drop(spliced);
+        let state = lock(&self.state);
+        // The subscription may have been left meanwhile. The leaving thread may have looked for the buffer
+        // before the splice stored it, and no other thread would end the buffer.
+        if state.sub.is_left() || state.sub.log().is_some_and(ReceiveLog::is_read_alone) {
+            drop(state);
+            self.is_spliced.store(false, Ordering::Release);
+            *lock(&self.spliced) = None;
+            return false;
+        }
+        if let Some(memory) = &state.memory {
+            memory.ring().set_relayed();
+            let _ = buffer.log.set(memory.log.clone());
+        }
+        let boundary = state.ring().map_or(0, Ring::boundary);
+        let end = state.sub.ending().map(|ending| ending.downstream(boundary));
+        let wire = state.sub.wire();
+        drop(state);
+        match wire {
+            Some((conn, _)) => self.inner.workers[self.inner.worker_of(conn)].mark(self.slot),
+            // The connection may have gone while the subscription was not spliced; the writer's absence
+            // starts now.
+            None => self.resume(self.rin.upgrade().map(|rin| rin.conn().id)),
+        }
+        if buffer.log().is_some() {
+            buffer.unpark();
+        }
+        if let Some(end) = end {
+            buffer.set_end(end);
+        }
+        if buffer.ended() {
+            // Without a subscriber no other event reports the end.
+            self.inner.workers[0].send(Command::Reap(buffer.clone()));
+        }
+        true
+    }
+
+    fn is_spliced_to(&self, buffer: &Buffer) -> bool {
+        self.spliced_to().is_some_and(|spliced| std::ptr::eq(&raw const *spliced, buffer))
+    }
+
+    /// Returns what the receivers downstream have, if the subscription is spliced.
+    pub(crate) fn downstream(&self) -> Option<Downstream> {
+        self.spliced_to().map(|buffer| downstream_of(&buffer))
+    }
+
+    /// Handles progress of a downstream subscriber, which may allow credit upstream.
+    pub(crate) fn on_downstream_progress(&self, buffer: &Buffer) {
+        let state = lock(&self.state);
+        let Some(log) = state.sub.log() else { return };
+        if buffer.ended() && !self.is_spliced_to(buffer) {
+            // The last subscribers of a destroyed buffer hold the ring, but confirm nothing any more.
+            if let Some((conn, _)) = state.sub.wire() {
+                self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
+            }
+            return;
+        }
+        let downstream = downstream_of(buffer);
+        state.keep_for(&downstream);
+        let Some((conn, _)) = state.sub.wire() else { return };
+        let worker = self.inner.worker_of(conn);
+        let due = state.credit_now(Some(&downstream)).is_some_and(|now| log.credit().is_due(&now));
+        drop(state);
+        if due || buffer.ended() || self.rest.is_owed() {
+            self.inner.workers[worker].mark(self.slot);
+        }
+    }
+
+    /// Returns the next thing to report and moves `read` past it. Data stays in the ring until it is
+    /// released.
+    pub(crate) fn next_item(&self, pin: bool) -> Option<Item> {
+        let mut state = lock(&self.state);
+        if state.sub.is_left() {
+            // Unread data of an unsubscribed subscription is dropped; the next subscription owns the buffer's
+            // name.
+            return None;
+        }
+        if !state.catch_up() {
+            return None;
+        }
+        let (spliced, wire, ended) = (self.is_spliced(), state.sub.wire(), state.sub.ending().is_some());
+        if let Some((log, memory)) = state.parts() {
+            let consumed = log.consumed();
+            let item = log.next_item(memory.ring(), pin, spliced);
+            let released = log.consumed() != consumed;
+            if released {
+                memory.move_hold(log);
+            }
+            if let Some(item) = item {
+                // Reading a hole releases it, and so does reading a payload that is copied out anyway. The
+                // worker reports progress of a spliced subscription.
+                let gave = released && !spliced;
+                let calls = if gave { memory.on_released(log) } else { Calls::default() };
+                let due = gave && (ended || memory.is_credit_due(log));
+                let resumes = state.resumes();
+                drop(state);
+                calls.run();
+                self.tell_worker(due, wire);
+                self.resume(resumes);
+                return Some(item);
+            }
+        }
+        state.sub.next_ending()
+    }
+
+    /// Lands what the ring has and takes the next thing to report. Without either, returns the ring to wait
+    /// on.
+    #[inline]
+    pub(crate) fn follow(&self) -> (Option<Followed>, Option<Ring>) {
+        let mut state = lock(&self.state);
+        if !state.sub.may_follow() || self.is_spliced() {
+            return (None, None);
+        }
+        let wire = state.sub.wire();
+        let Some((log, memory)) = state.parts() else { return (None, None) };
+        if log.is_read_alone() {
+            return (None, None);
+        }
+        if !memory.ring().has_new_data() || !memory.ring().follow() {
+            return (None, Some(memory.ring().clone()));
+        }
+        let consumed = log.consumed();
+        let item = log.next_item(memory.ring(), true, false);
+        if log.consumed() != consumed {
+            memory.move_hold(log);
+        }
+        let taken = item.map(|item| match item {
+            Item::Data(from, to) => {
+                let Log { ring, epoch } = &memory.log;
+                Followed::Data { view: ring.view(from, to), epoch: *epoch, more: ring.boundary() > to }
+            }
+            other => Followed::Other(other),
+        });
+        let due = memory.is_credit_due(log) || !self.rest.is_moving();
+        drop(state);
+        self.tell_worker(due, wire);
+        (taken, None)
+    }
+
+    /// Returns whether [`InboundShared::next_item`] would return something.
+    pub(crate) fn has_item(&self) -> bool {
+        let mut state = lock(&self.state);
+        if state.sub.is_left() {
+            return false;
+        }
+        state.catch_up();
+        state.parts().is_some_and(|(log, memory)| log.has_item(memory.ring())) || state.sub.has_ending()
+    }
+
+    /// Returns whether the application has received the end. The same buffer can be subscribed to again then.
+    pub(crate) fn is_over(&self) -> bool {
+        lock(&self.state).sub.is_over()
+    }
+
+    /// Returns whether the subscription is over and all of its data was released.
+    pub(crate) fn is_finished(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.catch_up();
+        state.sub.is_finished(self.is_spliced())
+    }
+
+    /// Releases `size` bytes, oldest first (`data_consumed`).
+    pub(crate) fn consume(&self, size: u64) -> Result<(), RecvError> {
+        let consumed = self.update(|log, memory| log.consume(size, memory.ring()));
+        let consumed = consumed.ok_or(RecvError::NotSubscribed(self.bid))?;
+        consumed.map_err(|error| RecvError::TooMuch { size, received: error.received })
+    }
+
+    /// Releases everything below `to`.
+    pub(crate) fn consume_to(&self, to: Position) {
+        self.update(|log, memory| log.give_back_received(to, memory.ring()));
+    }
+
+    /// Returns the view of a range of the ring, with the log's epoch.
+    pub(crate) fn view(&self, from: Position, to: Position) -> Option<(View, Epoch)> {
+        let state = lock(&self.state);
+        let log = &state.memory.as_ref()?.log;
+        Some((log.ring.view(from, to), log.epoch))
+    }
+
+    /// Passes on that the sender waits for these confirmations.
+    pub(crate) fn want_confirmed(self: &Arc<Self>, [_, delivered, consumed]: [Position; 3]) {
+        if delivered.max(consumed) == 0 {
+            return;
+        }
+        if let Some(buffer) = self.spliced_to() {
+            // Delivery requires that the data has landed at the relays downstream, which report that in the
+            // same message.
+            buffer.want([0, delivered, consumed]);
+        } else if let (ConfirmMode::Relayed, Some(rin)) = (self.options.confirm, self.rin.upgrade()) {
+            rin.tell_of(self, InEvent::ConfirmRequested { bid: self.bid, delivered, consumed });
+        }
+    }
+
+    /// Records how far forwarded data is confirmed. Returns false if the subscription does not relay.
+    pub(crate) fn confirm(&self, delivered: Position, consumed: Position, coverage: Coverage) -> bool {
+        self.update(|log, _| log.confirm(delivered, consumed, coverage)).unwrap_or(false)
+    }
+
+    /// Removes the pin of a dropped view.
+    #[inline]
+    pub(crate) fn unpin(&self, at: Position, consume_to: Option<Position>) {
+        self.update(|log, memory| {
+            log.unpin(at);
+            if let Some(to) = consume_to {
+                log.give_back(to, memory.ring());
+            }
+        });
+    }
+
+    /// Moves the start of a view forward.
+    pub(crate) fn unpin_part(&self, at: Position, to: Position) {
+        self.update(|log, memory| {
+            log.move_pin(at, to);
+            log.give_back(to, memory.ring());
+        });
+    }
+
+    /// Changes what the application holds, moves the hold, and wakes the worker if credit is due.
+    #[inline]
+    fn update<R>(&self, change: impl FnOnce(&mut ReceiveLog, &mut ReceiveMemory) -> R) -> Option<R> {
+        let mut state = lock(&self.state);
+        state.catch_up();
+        let (wire, ended) = (state.sub.wire(), state.sub.ending().is_some());
+        let (log, memory) = state.parts()?;
+        let result = change(log, memory);
+        memory.move_hold(log);
+        let calls = memory.on_released(log);
+        let due = ended || memory.is_credit_due(log) || self.rest.is_owed();
+        let resumes = state.resumes();
+        drop(state);
+        calls.run();
+        self.tell_worker(due, wire);
+        self.resume(resumes);
+        Some(result)
+    }
+
+    /// Asks the worker to send the credit that is due.
+    #[inline]
+    fn tell_worker(&self, due: bool, wire: Option<(u64, WireId)>) {
+        if let (true, Some((conn, _))) = (due, wire) {
+            self.inner.workers[self.inner.worker_of(conn)].mark_for_later(self.slot);
+        }
+    }
+
+    /// Resumes the subscription over this connection. Everything that the resume waited for was released.
+    #[inline]
+    fn resume(&self, conn: Option<u64>) {
+        if let Some(conn) = conn {
+            self.resume_over(conn);
+        }
+    }
+
+    #[cold]
+    fn resume_over(&self, conn: u64) {
+        let known = self.rin.upgrade().and_then(|rin| rin.inbound(self.bid));
+        if let Some(inbound) = known.filter(|known| std::ptr::eq(&raw const **known, self)) {
+            self.inner.workers[self.inner.worker_of(conn)].send(Command::Subscribe { conn, inbound });
+        }
+    }
+
+    /// Returns a pinned view of all received bytes that were not released.
+    pub(crate) fn buf_ref(&self) -> Option<(View, Epoch, Position)> {
+        let mut state = lock(&self.state);
+        state.catch_up();
+        let (log, memory) = state.parts()?;
+        // In a spliced subscription the application's hold covers only what was not reported yet, so nothing
+        // stays in place for it.
+        if !memory.has_hold() || self.is_spliced() {
+            return None;
+        }
+        let (from, to) = log.pin_unreleased(memory.ring());
+        Some((memory.ring().view(from, to), memory.log.epoch, from))
+    }
+
+    /// Marks the subscription as suspended and leaves the budget's queue.
+    pub(crate) fn detach(&self) {
+        let calls = lock(&self.state).detach();
+        calls.run();
+    }
+}
+
+impl Member for InboundShared {
+    fn call(&self) -> Option<Calls> {
+        let mut state = lock(&self.state);
+        let Some((conn, _)) = state.sub.wire() else { return state.on_call() };
+        drop(state);
+        self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
+        None
+    }
+}

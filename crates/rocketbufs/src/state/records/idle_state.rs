@@ -1,0 +1,52 @@
+//! A subscription's or buffer's record of whether its ring moves (`crate::worker`, `idle`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rocketring::barrier::Light;
+use rocketring::{Armed, NotifyFlag, Ring};
+
+use crate::types::Position;
+
+/// Values of [`IdleState::place`] for rings that do not rest. Those of rings at rest are greater.
+pub(crate) const NOWHERE: u64 = 0;
+pub(crate) const MOVING: u64 = 1;
+
+/// The record of a subscription or buffer for its worker.
+pub(crate) struct IdleState {
+    pub(crate) place: AtomicU64,
+    /// Whether there is more memory to release once a hold moves.
+    pub(crate) owed: NotifyFlag,
+    /// For a buffer: whether its worker must learn when the buffer moves.
+    pub(crate) still: NotifyFlag<Light>,
+}
+
+impl Default for IdleState {
+    fn default() -> Self {
+        Self { place: AtomicU64::new(NOWHERE), owed: NotifyFlag::new(false), still: NotifyFlag::new(true) }
+    }
+}
+
+impl IdleState {
+    /// Returns whether the worker checks the ring now and then.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.place.load(Ordering::Relaxed) == MOVING
+    }
+
+    /// Returns whether the worker must learn of a moved hold, if it does not for other reasons. The hold's
+    /// own barrier, one for each move, orders this load.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.owed.peek()
+    }
+
+    /// Stops notifications for a ring whose memory does not go back.
+    pub(crate) fn never(&self) {
+        self.still.disarm();
+    }
+
+    /// Puts the ring to rest if its head is still at `head`. Returns false if it moved; the worker then
+    /// continues to check it.
+    pub(crate) fn begin(&self, ring: &Ring, head: Position) -> bool {
+        self.still.arm();
+        ring.head() == head || self.still.disarm() != Armed::Yes
+    }
+}

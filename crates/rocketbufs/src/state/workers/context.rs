@@ -1,0 +1,195 @@
+//! The state that the handles of a context share with its workers.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rocketring::{PeerMapper, Pool, PoolConfig, PoolError, Ring, RingConfig};
+
+use crate::callback::Callback;
+use crate::config::{Config, TransportKind};
+use crate::error::ContextError;
+use crate::lock::lock;
+use crate::state::{Command, ROutShared, WorkerShared, is_worker};
+use crate::types::Nanos;
+
+/// The source of a context's random numbers: the system, or a seed in the simulator.
+pub(crate) type Entropy = Box<dyn FnMut() -> u128 + Send>;
+
+/// The state that the workers share with the handles.
+pub(crate) struct ContextInner {
+    pub(crate) config: Config,
+    pub(crate) pool: Pool,
+    /// The mapped memory of other processes.
+    pub(crate) maps: PeerMapper,
+    pub(crate) instance: u128,
+    pub(crate) workers: Vec<Arc<WorkerShared>>,
+    pub(crate) routs: Mutex<Vec<Weak<ROutShared>>>,
+    slots: Mutex<Slots>,
+    entropy: Mutex<Entropy>,
+    next_conn: AtomicU64,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    stopping: AtomicBool,
+    /// The number of callbacks that are set.
+    callbacks: AtomicUsize,
+    callbacks_in_calls: AtomicBool,
+    /// Whether there was a subscription that loses data if arrivals are not read at once.
+    keeps_up: AtomicBool,
+    /// The origin of the workers' time.
+    pub(crate) started: Instant,
+}
+
+/// The numbers of buffers and inbound subscriptions that can be pending on a worker.
+#[derive(Default)]
+struct Slots {
+    free: Vec<u32>,
+    used: u32,
+}
+
+impl ContextInner {
+    pub(crate) fn new(
+        config: Config,
+        workers: usize,
+        mut entropy: Entropy,
+    ) -> Result<Arc<Self>, ContextError> {
+        let pool = Pool::new(PoolConfig {
+            reservation_bytes: config.buffers.reservation_bytes,
+            max_bytes: config.buffers.max_ring_bytes,
+        })
+        .map_err(ContextError::Memory)?;
+        let maps = PeerMapper::new(config.shm.max_shared_rings, config.shm.max_shared_bytes);
+        let slots = config.limits.max_buffers;
+        let workers = (0..workers)
+            .map(|index| WorkerShared::new(index, slots).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(ContextError::Thread)?;
+        let instance = entropy();
+        Ok(Arc::new(Self {
+            config,
+            pool,
+            maps,
+            instance,
+            workers,
+            routs: Mutex::default(),
+            slots: Mutex::default(),
+            entropy: Mutex::new(entropy),
+            next_conn: AtomicU64::new(1),
+            threads: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            callbacks: AtomicUsize::new(0),
+            callbacks_in_calls: AtomicBool::new(false),
+            keeps_up: AtomicBool::new(false),
+            started: Instant::now(),
+        }))
+    }
+
+    /// Creates a ring for subscribers, in memory that other processes can map if they may be on this machine.
+    pub(crate) fn ring_for_others(&self, config: RingConfig) -> Result<Ring, PoolError> {
+        match self.config.transport {
+            TransportKind::Tcp => self.pool.ring(config),
+            TransportKind::Shm | TransportKind::Auto | TransportKind::Rdma => self.pool.shared_ring(config),
+        }
+    }
+
+    /// Returns the workers' time where there are threads, for display.
+    pub(crate) fn now(&self) -> Nanos {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
+    }
+
+    /// Sets a callback. Application threads stop doing a worker's work, unless callbacks may run there.
+    pub(crate) fn set_callback<F: ?Sized>(&self, place: &Callback<F>, callback: Box<F>) {
+        // Counted first, so that no application thread runs the callback by mistake.
+        self.callbacks.fetch_add(1, Ordering::Relaxed);
+        self.look_who_drives();
+        if place.set(callback) {
+            self.callbacks.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes a callback, and waits for a call of it on another thread.
+    pub(crate) fn unset_callback<F: ?Sized>(&self, place: &Callback<F>) {
+        if place.unset() {
+            self.callbacks.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records a subscription with another policy than `block`. A thread that does a worker's work and then
+    /// its own reads nothing meanwhile for any of the worker's connections, which such a subscription pays
+    /// with lost data.
+    pub(crate) fn note_keeps_up(&self) {
+        self.keeps_up.store(true, Ordering::Relaxed);
+        self.look_who_drives();
+    }
+
+    /// Wakes the threads that must stop doing a worker's work after [`ContextInner::may_drive`] has changed.
+    fn look_who_drives(&self) {
+        if !self.may_drive() {
+            self.workers.iter().for_each(|worker| worker.token.wake());
+        }
+    }
+
+    /// Allows callbacks on an application thread that does a worker's work.
+    pub(crate) fn allow_callbacks_in_calls(&self) {
+        self.callbacks_in_calls.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether any callback is set.
+    pub(crate) fn has_callbacks(&self) -> bool {
+        self.callbacks.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns whether a waiting thread may do a worker's work, callbacks included.
+    pub(crate) fn may_drive(&self) -> bool {
+        let callbacks = !self.has_callbacks() || self.callbacks_in_calls.load(Ordering::Relaxed);
+        callbacks && !self.keeps_up.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn random(&self) -> u128 {
+        (lock(&self.entropy))()
+    }
+
+    /// Returns a new connection's number and the worker that will own it, in round-robin order.
+    pub(crate) fn place_conn(&self) -> (u64, usize) {
+        let id = self.next_conn.fetch_add(1, Ordering::Relaxed);
+        (id, self.worker_of(id))
+    }
+
+    /// Returns the worker that owns a connection.
+    pub(crate) fn worker_of(&self, conn: u64) -> usize {
+        (conn as usize) % self.workers.len()
+    }
+
+    /// Takes a number for something that can be pending; `None` if `max_buffers` are in use.
+    pub(crate) fn take_slot(&self) -> Option<u32> {
+        let mut slots = lock(&self.slots);
+        slots.free.pop().or_else(|| {
+            let slot = slots.used;
+            ((slot as usize) < self.config.limits.max_buffers).then(|| {
+                slots.used += 1;
+                slot
+            })
+        })
+    }
+
+    pub(crate) fn free_slot(&self, slot: u32) {
+        lock(&self.slots).free.push(slot);
+    }
+
+    pub(crate) fn stop(&self, grace: Duration) {
+        if self.stopping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        for worker in &self.workers {
+            worker.send(Command::Shutdown { grace });
+        }
+        // A callback that drops the last handle runs on a worker, which cannot join itself.
+        if is_worker() {
+            return;
+        }
+        for thread in lock(&self.threads).drain(..) {
+            // A worker that panicked has already reported the reason.
+            let _ = thread.join();
+        }
+    }
+}
