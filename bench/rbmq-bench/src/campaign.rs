@@ -12,10 +12,12 @@ use benchkit::{
 };
 use clap::Args;
 
-use super::{
-    BenchError, System,
+use crate::{
+    error::BenchError,
     measure::{self, Method, Point},
+    peers::Servers,
     report::Row,
+    systems::System,
     units,
 };
 
@@ -59,7 +61,7 @@ pub struct Common {
 impl Common {
     /// Whoever can be measured here: ours first, nobody twice.
     pub fn systems(&self) -> Vec<System> {
-        System::installed(self.system.iter().chain(&self.against).copied())
+        Servers::installed(self.system.iter().chain(&self.against).copied())
     }
 
     /// Settles how everything is measured. May move this thread into a network namespace of its own.

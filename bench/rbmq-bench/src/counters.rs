@@ -19,7 +19,7 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-use super::BenchError;
+use crate::error::BenchError;
 
 /// Instructions of user space, and every entry into the kernel by a system call.
 const EVENTS: &str = "instructions:u,raw_syscalls:sys_enter";

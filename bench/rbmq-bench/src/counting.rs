@@ -9,14 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use benchkit::{control::Control, pace::Pace};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{
-    BenchError,
-    clients::{Receives, Sends, Whom, receiver, sender},
-    control::Control,
+use crate::{
+    client_of::{receiver, sender},
+    clients::{Receives, Sends, Whom},
+    error::BenchError,
     numbers::{Numbers, number_in, numbered, set_number},
-    pace::Pace,
 };
 
 /// Topic of the numbers.

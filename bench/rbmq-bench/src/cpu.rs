@@ -9,12 +9,13 @@ use std::{fmt::Write, str::FromStr};
 use benchkit::{output, plot, stats};
 use clap::Args;
 
-use super::{
-    Api, BenchError, Confirm, System,
+use crate::{
     campaign::{self, Common},
+    error::BenchError,
     measure::Point,
     report,
     report::Row,
+    systems::{Api, Confirm, System},
     ways::Ways,
 };
 
@@ -91,7 +92,7 @@ fn points(args: &CpuArgs, systems: &[System]) -> Vec<Vec<Point>> {
         for load in &args.loads {
             let of = |system: System| {
                 let kinds = args.ways.of(system).iter().flat_map(move |&way| {
-                    let apis = system.own_of(&args.api, way, Confirm::None);
+                    let apis = way.apis(system, &args.api, Confirm::None);
                     apis.into_iter().map(move |api| (api, way))
                 });
                 kinds.map(move |(api, way)| Point {

@@ -26,10 +26,10 @@ use benchkit::{
 use clap::Args;
 use serde::Serialize;
 
-use super::{
-    BenchError,
+use crate::{
     campaign::least_disturbed_of,
     direct_systems::{Meeting, Runner, System},
+    error::BenchError,
     report::Setting,
     units,
 };

@@ -22,9 +22,9 @@ use rocketbufs::{
     config::TransportKind,
 };
 
-use super::{
-    BenchError,
+use crate::{
     clients::LOOK,
+    error::BenchError,
     rbmq_peers::{config, failed},
 };
 

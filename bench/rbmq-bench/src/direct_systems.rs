@@ -11,7 +11,7 @@ use benchkit::{direct::Role, server, sys};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::BenchError;
+use crate::error::BenchError;
 
 /// The setting that lets a process look for a while before it sleeps.
 const SPIN: (&str, &str) = ("shm.busy_poll_us", "ROCKETBUFS_SHM_BUSY_POLL_US");

@@ -16,12 +16,13 @@ use benchkit::{
 use clap::Args;
 use serde::Serialize;
 
-use super::{
-    BenchError, System,
+use crate::{
     campaign::in_force,
     counters::{self, Counts, Perf},
+    error::BenchError,
     measure::{add_congestion, words},
     report::Setting,
+    systems::System,
     units,
 };
 

@@ -7,17 +7,16 @@
 
 use std::time::{Duration, Instant};
 
+use benchkit::{control::Control, pace};
 use clap::Args;
 use rocketbufs::{
     BufferOptions, Conn, Context, InEvent, InView, Listener, Policy, RIn, ROut, SubscribeOptions,
     config::TransportKind,
 };
 
-use super::{
-    BenchError,
+use crate::{
     clients::LOOK,
-    control::Control,
-    pace,
+    error::BenchError,
     pattern::{Cursor, Pattern},
     rbmq_peers::{config, failed},
 };

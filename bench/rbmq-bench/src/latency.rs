@@ -16,13 +16,14 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{
-    Api, BenchError, Confirm, System,
+use crate::{
     campaign::Common,
+    error::BenchError,
     measure::{Clients, Method, Middle, Point, add_congestion, words},
     peers::Peer,
     ping,
     report::Setting,
+    systems::{Api, Confirm, System},
     ways::{Way, Ways},
 };
 

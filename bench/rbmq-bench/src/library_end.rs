@@ -12,7 +12,7 @@ use std::{
 use benchkit::library::{self, End, Library};
 use rbmq::{Subscriber, TopicWriter};
 
-use super::BenchError;
+use crate::error::BenchError;
 
 /// How long everybody waits for everybody at the start.
 const SET_UP_WITHIN: Duration = Duration::from_secs(15);

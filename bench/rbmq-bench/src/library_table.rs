@@ -8,7 +8,7 @@ use benchkit::{
     stats::{self, Estimate},
 };
 
-use super::libraries::{Kind, Library, Row};
+use crate::library_rows::{Kind, Library, Row};
 
 /// The size whose rate the overview also shows for many subscribers.
 const SIZE_OF_MANY: u32 = 1024;
@@ -218,7 +218,7 @@ mod tests {
     use benchkit::netns::Congestion;
 
     use super::*;
-    use crate::{System, report::Setting};
+    use crate::{report::Setting, systems::System};
 
     fn row(library: Library, rep: u32, delivered_per_s: f64) -> Row {
         Row {

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod campaign;
+mod client_of;
 mod clients;
 mod counters;
 mod counting;
@@ -28,7 +29,9 @@ mod flow_peers;
 mod latency;
 mod libraries;
 mod library_end;
+mod library_rows;
 mod library_table;
+mod load;
 mod measure;
 mod memory;
 mod numbers;
@@ -45,6 +48,7 @@ mod report;
 mod scale;
 mod search;
 mod summary;
+mod systems;
 mod throughput;
 mod units;
 mod ways;
@@ -54,12 +58,9 @@ mod worker;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use benchkit::{control, credit, pace};
-use clap::{Parser, Subcommand, ValueEnum};
-use serde::Serialize;
+use clap::{Parser, Subcommand};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
-use ways::Way;
 
 use cpu::CpuArgs;
 use error::BenchError;
@@ -104,127 +105,6 @@ enum BenchCommand {
     #[command(hide = true, subcommand)]
     /// One process of a bench; started by the bench itself
     Worker(worker::Worker),
-}
-
-/// Who is between publishers and subscribers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum System {
-    /// RBMQ's broker and client library
-    Rbmq,
-    /// A bare fan-out relay: reads, and writes the same bytes to everybody
-    Relay,
-    /// Redis' publish and subscribe
-    Redis,
-    /// Redis with a thread for each core that reads and writes beside its own (paper 2, figure 3)
-    RedisThreads,
-    /// As many Redis servers as there are cores, which know nothing of each other; each topic is at one of them
-    RedisServers,
-    /// NATS without its streams
-    Nats,
-    /// RabbitMQ over AMQP 0-9-1
-    Rabbitmq,
-}
-
-impl System {
-    fn name(self) -> &'static str {
-        match self {
-            System::Rbmq => "rbmq",
-            System::Relay => "relay",
-            System::Redis => "redis",
-            System::RedisThreads => "redis-threads",
-            System::RedisServers => "redis-servers",
-            System::Nats => "nats",
-            System::Rabbitmq => "rabbitmq",
-        }
-    }
-
-    /// Whether it can be measured this way at all.
-    fn has(self, api: Api, confirm: Confirm) -> bool {
-        match self {
-            System::Rbmq => api != Api::Wire || confirm == Confirm::None,
-            System::Relay => api == Api::Batch && confirm == Confirm::None,
-            System::Redis | System::RedisThreads | System::RedisServers | System::Nats | System::Rabbitmq => {
-                confirm != Confirm::Consumed
-            }
-        }
-    }
-
-    /// What it has of this kind: of all but ours batches are on the wire already.
-    fn own(self, api: Api) -> Api {
-        if api == Api::Wire && self != System::Rbmq { Api::Batch } else { api }
-    }
-
-    /// What it has of these kinds over what carries it, each once.
-    fn own_of(self, apis: &[Api], way: Way, confirm: Confirm) -> Vec<Api> {
-        let mut own: Vec<Api> = apis.iter().map(|api| self.own(*api)).collect();
-        own.sort_unstable();
-        own.dedup();
-        own.retain(|api| self.has(*api, confirm) && (*api != Api::Wire || way == Way::Tcp));
-        own
-    }
-
-    /// Of these systems those that are there; says aloud which are not.
-    fn installed(systems: impl IntoIterator<Item = System>) -> Vec<System> {
-        let mut there: Vec<System> = Vec::new();
-        for system in systems {
-            match peers::Servers::of(system) {
-                Some(servers) if servers.find().is_none() => {
-                    eprintln!(
-                        "SKIPPED: {} is not installed (scripts/bench-peers installs it)",
-                        system.name()
-                    );
-                }
-                _ if there.contains(&system) => {}
-                _ => there.push(system),
-            }
-        }
-        there
-    }
-}
-
-/// How a program hands messages over and takes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Api {
-    /// One public call per message published, one item per message received
-    Message,
-    /// Many messages are handed over and taken at once
-    Batch,
-    /// Batches without a client library, as other systems' are always: RBMQ's broker alone
-    Wire,
-}
-
-impl Api {
-    fn name(self) -> &'static str {
-        match self {
-            Api::Message => "message",
-            Api::Batch => "batch",
-            Api::Wire => "wire",
-        }
-    }
-}
-
-/// What a publisher waits to hear about its messages. At most a megabyte is on its way meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Confirm {
-    /// Nothing
-    None,
-    /// The broker has them
-    Accepted,
-    /// Every subscriber has given them back
-    Consumed,
-}
-
-impl Confirm {
-    fn name(self) -> &'static str {
-        match self {
-            Confirm::None => "none",
-            Confirm::Accepted => "accepted",
-            Confirm::Consumed => "consumed",
-        }
-    }
 }
 
 fn main() -> ExitCode {

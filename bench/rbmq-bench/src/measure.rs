@@ -10,13 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use benchkit::{fleet::Process, netns::Congestion, sys};
+use benchkit::{credit, fleet::Process, netns::Congestion, sys};
 use rocketbufs::config::TransportKind;
 
-use super::{
-    Api, BenchError, Confirm, System, credit,
+use crate::{
+    error::BenchError,
     peers::Peer,
     report::{Row, Setting},
+    systems::{Api, Confirm, System},
     ways::Way,
 };
 

@@ -16,15 +16,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use benchkit::{control::Control, pace};
 use clap::Args;
 use hdrhistogram::Histogram;
 
-use super::{
-    BenchError,
-    clients::{Receives, Sends, Whom, receiver, sender},
-    control::Control,
+use crate::{
+    client_of::{receiver, sender},
+    clients::{Receives, Sends, Whom},
+    error::BenchError,
     numbers::{Numbers, number_in, numbered, set_number},
-    pace,
 };
 
 /// Topic of what is sent.

@@ -4,10 +4,11 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use benchkit::control::Control;
 use rbmq::{ConfirmLevel, Confirmation, TopicWriter};
 use rocketbufs::Position;
 
-use super::{BenchError, Confirm, control::Control};
+use crate::{error::BenchError, systems::Confirm};
 
 /// Bytes for which one confirmation is asked.
 const EVERY_BYTES: usize = 64 * 1024;

@@ -2,6 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use benchkit::{
+    control::Control,
+    pace::{BATCH_BYTES, Pace},
+};
 use rbmq::{
     Event, Notice, Publisher, Subscriber, TopicName, TopicOptions, TopicWriter,
     wire::{RECORD_HEADER_BYTES, push_record},
@@ -9,14 +13,13 @@ use rbmq::{
 use rbmq_broker::{Broker, BrokerConfig};
 use rocketbufs::{Config, config::TransportKind};
 
-use super::{
-    Api, BenchError,
+use crate::{
     clients::{LOOK, Receives, Sends, Whom},
-    control::Control,
-    pace::{BATCH_BYTES, Pace},
+    error::BenchError,
+    load::Load,
     pattern::{Cursor, Pattern},
     rbmq_confirm::Counted,
-    worker::Load,
+    systems::Api,
 };
 
 /// A ring holds at least this many messages (paper 1, section 4.2, has ten). Rings are powers of two, and so are most sizes:

@@ -17,13 +17,14 @@ use benchkit::{
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{
-    BenchError, System,
+use crate::{
     campaign::Common,
     counting,
+    error::BenchError,
     measure::{Method, Middle, add_congestion, words},
     proxy::Proxy,
     report::Setting,
+    systems::System,
     ways::Way,
 };
 

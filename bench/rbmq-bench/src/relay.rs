@@ -19,13 +19,14 @@ use std::{
     time::Duration,
 };
 
+use benchkit::control::Control;
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
     net::sockopt,
 };
 
-use super::{BenchError, control::Control};
+use crate::error::BenchError;
 
 /// First byte of a publisher's connection; the second is the topic.
 pub const PUBLISHER: u8 = b'P';

@@ -6,18 +6,21 @@ use std::{
     time::Instant,
 };
 
+use benchkit::{
+    control::Control,
+    pace::{CALL_BYTES, Pace, call_bytes},
+};
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
 };
 
-use super::{
-    BenchError, clients,
-    control::Control,
-    pace::{CALL_BYTES, Pace, call_bytes},
+use crate::{
+    clients,
+    error::BenchError,
+    load::Load,
     pattern::{Cursor, Pattern},
     relay::{PUBLISHER, SUBSCRIBER},
-    worker::Load,
 };
 
 /// Connects and says who is there: a role and a topic.

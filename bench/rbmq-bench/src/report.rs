@@ -9,7 +9,10 @@ use benchkit::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Api, Confirm, System, ways::Way};
+use crate::{
+    systems::{Api, Confirm, System},
+    ways::Way,
+};
 
 /// What a row was measured on and with.
 #[derive(Debug, Clone, Serialize, Deserialize)]

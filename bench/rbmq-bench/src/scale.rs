@@ -17,6 +17,7 @@ use std::{
 };
 
 use benchkit::{
+    control::Control,
     fleet::Process,
     netns::{self, Congestion},
     output::{self, Output, human},
@@ -27,14 +28,14 @@ use rbmq::{Publisher, Subscriber, TopicOptions, TopicWriter};
 use rocketbufs::{Config, Context, config::TransportKind};
 use serde::Serialize;
 
-use super::{
-    BenchError, System,
+use crate::{
     campaign::in_force,
-    control::Control,
+    error::BenchError,
     measure::{add_congestion, words},
     memory::Memory,
     rbmq_peers::{config, failed},
     report::Setting,
+    systems::System,
     units,
 };
 

@@ -14,9 +14,9 @@ use benchkit::{output::human, stats};
 use clap::Args;
 use serde_json::Value;
 
-use super::{BenchError, libraries, library_table};
+use crate::{error::BenchError, library_rows, library_table};
 
-/// Marks around the tables of a file: of client libraries, and all others.
+/// Marks around the tables of a file: of client library_rows, and all others.
 const LIBRARY_MARKS: [&str; 2] = ["<!-- libraries:begin -->", "<!-- libraries:end -->"];
 const MARKS: [&str; 2] = ["<!-- bench:begin -->", "<!-- bench:end -->"];
 
@@ -49,7 +49,7 @@ pub struct SummaryArgs {
     /// libraries between <!-- libraries:begin --> and <!-- libraries:end -->
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
-    /// The table of client libraries, instead of the others
+    /// The table of client library_rows, instead of the others
     #[arg(long)]
     libraries: bool,
 }
@@ -132,7 +132,7 @@ fn no_results(folder: &Path, wanted: &[&str]) -> BenchError {
 /// The table of client libraries.
 fn library_overview(folder: &Path) -> Result<String, BenchError> {
     let path = folder.join(format!("{LIBRARIES}.json"));
-    let rows: Vec<libraries::Row> = match fs::read_to_string(path) {
+    let rows: Vec<library_rows::Row> = match fs::read_to_string(path) {
         Ok(text) => serde_json::from_str(&text).map_err(|error| BenchError::System(Box::new(error)))?,
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error.into()),

@@ -8,12 +8,13 @@ use std::str::FromStr;
 use benchkit::plot;
 use clap::Args;
 
-use super::{
-    Api, BenchError, Confirm, System,
+use crate::{
     campaign::{self, Common},
+    error::BenchError,
     measure::{Method, Point},
     report::{self, Row},
     search,
+    systems::{Api, Confirm, System},
     ways::{Way, Ways},
 };
 
@@ -95,7 +96,7 @@ fn loads(args: &ThroughputArgs, systems: &[System]) -> Vec<Vec<Point>> {
             for &size in &args.sizes {
                 let mut load: Vec<Point> = Vec::new();
                 for (system, way, confirm) in kinds(args, systems) {
-                    let apis = system.own_of(&args.api, way, confirm);
+                    let apis = way.apis(system, &args.api, confirm);
                     load.extend(apis.into_iter().map(|api| Point {
                         system,
                         way,

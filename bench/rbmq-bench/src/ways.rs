@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use rocketbufs::config::TransportKind;
 use serde::Serialize;
 
-use super::System;
+use crate::systems::{Api, Confirm, System};
 
 /// Which transports are measured.
 #[derive(Debug, Clone, Args)]
@@ -47,6 +47,15 @@ impl Way {
             Way::TcpShm => "tcp-shm",
             Way::ShmTcp => "shm-tcp",
         }
+    }
+
+    /// Those of these interfaces that a system has over this transport, each once.
+    pub fn apis(self, system: System, apis: &[Api], confirm: Confirm) -> Vec<Api> {
+        let mut own: Vec<Api> = apis.iter().map(|api| system.own(*api)).collect();
+        own.sort_unstable();
+        own.dedup();
+        own.retain(|api| system.has(*api, confirm) && (*api != Api::Wire || self == Way::Tcp));
+        own
     }
 
     /// The publishers' transport.

@@ -1,20 +1,23 @@
 //! The processes that a bench consists of, each one of them this same program started as `rbmq-bench worker …`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use benchkit::{control::Control, pace};
+use clap::Subcommand;
 use rocketbufs::config::TransportKind;
 
-use super::{
-    Api, BenchError, Confirm, System,
+use crate::{
     clients::Whom,
-    control::Control,
-    counting, direct_peers, flow_peers, library_end,
+    counting, direct_peers,
+    error::BenchError,
+    flow_peers, library_end,
+    load::Load,
     numbers::Numbers,
-    pace,
     peers::{self, Peer, Servers},
     ping::{self, Ping},
-    rbmq_peers, relay, relay_peers, scale, wire_peers,
+    rbmq_peers, relay, relay_peers, scale,
+    systems::{Api, System},
+    wire_peers,
 };
 
 /// One process of a bench. Started by the bench itself, told what to do on standard input.
@@ -100,51 +103,6 @@ pub enum Worker {
         #[arg(long)]
         number: u32,
     },
-}
-
-/// What publishers and subscribers have in common.
-#[derive(Debug, Args)]
-pub struct Load {
-    /// What is between publishers and subscribers
-    #[arg(long, value_enum)]
-    pub system: System,
-    /// Message by message, or in batches
-    #[arg(long, value_enum)]
-    pub api: Api,
-    /// Address of the broker or relay
-    #[arg(long)]
-    pub addr: String,
-    /// What carries RBMQ's bytes
-    #[arg(long, default_value_t)]
-    pub transport: TransportKind,
-    /// Bytes of a message
-    #[arg(long)]
-    pub size: usize,
-    /// How many subscribers there are
-    #[arg(long)]
-    pub subscribers: u32,
-    /// Bytes of a topic's ring, instead of what the configuration and the message size make of it
-    #[arg(long)]
-    pub ring_bytes: Option<u64>,
-    /// Congestion control to set on every socket
-    #[arg(long)]
-    pub congestion: Option<String>,
-    /// Messages per second of each publisher, instead of as many as go
-    #[arg(long)]
-    pub rate: Option<f64>,
-    /// What publishers wait for
-    #[arg(long, value_enum)]
-    pub confirm: Confirm,
-    /// Where publishers of other systems hear how far their subscribers are
-    #[arg(long)]
-    pub folder: Option<PathBuf>,
-}
-
-impl Load {
-    /// The folder, which other systems' workers are always given.
-    pub fn folder(&self) -> Result<&Path, BenchError> {
-        self.folder.as_deref().ok_or(BenchError::NoFolder)
-    }
 }
 
 /// Runs one worker until the harness ends it.

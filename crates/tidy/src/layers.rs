@@ -19,8 +19,8 @@ use crate::imports::{Graph, Import};
 pub const FILE: &str = "crates/tidy/layers.toml";
 /// The violations that exist today, relative to the root of the repository.
 pub const KNOWN_FILE: &str = "crates/tidy/layers-known.toml";
-/// The folder of the packages that are checked. Benches and fuzz targets are free: no package depends on them.
-const CHECKED: &str = "crates/";
+/// The folders of the packages that are checked. Fuzz targets are free: no package depends on them.
+const CHECKED: [&str; 2] = ["crates/", "bench/"];
 
 /// The declared layers of each package, by package name.
 pub type Declared = BTreeMap<String, Order>;
@@ -124,7 +124,8 @@ pub fn violations(graphs: &[Graph], declared: &Declared, known: &Known) -> Vec<S
     {
         for name in names.iter().filter(|name| checked(graphs).all(|graph| graph.name != ***name)) {
             found.push(format!(
-                "{file}: [{name}] names no package in {CHECKED}: rename or remove the section"
+                "{file}: [{name}] names no package in {}: rename or remove the section",
+                CHECKED.join(" or ")
             ));
         }
     }
@@ -141,7 +142,7 @@ pub fn violations(graphs: &[Graph], declared: &Declared, known: &Known) -> Vec<S
 }
 
 fn checked(graphs: &[Graph]) -> impl Iterator<Item = &Graph> {
-    graphs.iter().filter(|graph| graph.folder.starts_with(CHECKED))
+    graphs.iter().filter(|graph| CHECKED.iter().any(|folder| graph.folder.starts_with(folder)))
 }
 
 fn upward(graph: &Graph, declared: &Declared) -> Vec<Upward> {

@@ -7,6 +7,7 @@
 //! message), and check every byte. What differs is in one file per system: what is around a payload, what is said
 //! at the beginning, and how what arrives is parsed.
 
+mod message;
 mod mosquitto;
 mod nats;
 mod publish;
@@ -18,12 +19,14 @@ mod subscribe;
 
 use std::net::TcpStream;
 
+use message::Protocol;
+pub use message::{Next, topic_name};
 pub use publish::publish;
 pub use server::{Servers, guard};
 pub use socket::{Reader, connect, server_of};
 pub use subscribe::subscribe;
 
-use super::{BenchError, System};
+use crate::{error::BenchError, systems::System};
 
 /// A system whose server is somebody else's, by the protocol that it speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,63 +37,6 @@ pub enum Peer {
     Nats,
     /// RabbitMQ over AMQP 0-9-1.
     Rabbitmq,
-}
-
-/// What is at the front of the bytes that a server sent.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Next<'b> {
-    /// A message.
-    Message {
-        /// The topic, as it is called at this system.
-        topic: &'b [u8],
-        /// What was published.
-        payload: &'b [u8],
-        /// Bytes of it all.
-        len: usize,
-    },
-    /// Something else.
-    Other {
-        /// Its bytes.
-        len: usize,
-        /// What the server wants to hear.
-        answer: Option<&'static [u8]>,
-        /// What it says about messages that were published.
-        accepted: Accepted,
-    },
-    /// The rest is still to come.
-    More,
-}
-
-/// What a server says about messages that were published.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Accepted {
-    /// Nothing.
-    No,
-    /// It has one more.
-    One,
-    /// It has this one, and all before it if `and_before`.
-    Number {
-        /// The message's number, from 1.
-        number: u64,
-        /// Whether those before it are meant too.
-        and_before: bool,
-    },
-}
-
-impl Next<'_> {
-    fn ignored(len: usize) -> Next<'static> {
-        Next::Other { len, answer: None, accepted: Accepted::No }
-    }
-}
-
-/// The name that topic number `number` has at the peers. All are equally long.
-pub fn topic_name(number: u8) -> String {
-    format!("bench.{number:03}")
-}
-
-/// The number of a topic that `topic_name` made.
-pub fn topic_number(name: &[u8]) -> Option<u8> {
-    std::str::from_utf8(name.strip_prefix(b"bench.")?).ok()?.parse().ok()
 }
 
 impl Peer {
@@ -104,12 +50,12 @@ impl Peer {
         }
     }
 
-    /// Its name on the command line and in the rows.
-    pub fn name(self) -> &'static str {
+    /// The protocol, for code that is the same for all peers.
+    fn protocol(self) -> Protocol {
         match self {
-            Peer::Redis => "redis",
-            Peer::Nats => "nats",
-            Peer::Rabbitmq => "rabbitmq",
+            Peer::Redis => redis::PROTOCOL,
+            Peer::Nats => nats::PROTOCOL,
+            Peer::Rabbitmq => rabbitmq::PROTOCOL,
         }
     }
 
@@ -208,44 +154,8 @@ impl Peer {
             Peer::Nats => nats::next(data),
             Peer::Rabbitmq => rabbitmq::next(data),
         };
-        next.ok_or_else(|| self.malformed(data))
+        next.ok_or_else(|| self.protocol().malformed(data))
     }
-
-    fn malformed(self, data: &[u8]) -> BenchError {
-        let shown = &data[..data.len().min(120)];
-        BenchError::PeerSaid { peer: self.name(), said: shown.escape_ascii().to_string() }
-    }
-}
-
-/// A decimal number, most significant digit first: faster than the general formatting, as client libraries are.
-#[inline]
-fn push_number(to: &mut Vec<u8>, number: usize) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    to.extend_from_slice(&digits[at..]);
-}
-
-/// Reads a decimal number at the front, up to 18 digits. Returns it and how many digits there were.
-#[inline]
-fn number(data: &[u8]) -> Option<(usize, usize)> {
-    let digits = data.iter().take(18).take_while(|byte| byte.is_ascii_digit()).count();
-    let value = data[..digits].iter().fold(0, |value, digit| value * 10 + usize::from(digit - b'0'));
-    (digits > 0).then_some((value, digits))
-}
-
-/// The line at the front, without its end, and the bytes with it; none if there is no end within `most` bytes.
-fn line(data: &[u8], most: usize) -> Option<(&[u8], usize)> {
-    let end = data[..data.len().min(most)].windows(2).position(|pair| pair == b"\r\n")?;
-    Some((&data[..end], end + 2))
 }
 
 #[cfg(test)]
@@ -253,25 +163,6 @@ mod tests {
     use super::*;
 
     const PEERS: [Peer; 3] = [Peer::Redis, Peer::Nats, Peer::Rabbitmq];
-
-    #[test]
-    fn names_and_numbers_of_topics() {
-        assert_eq!((0..=255).find(|&n| topic_number(topic_name(n).as_bytes()) != Some(n)), None);
-        assert_eq!(topic_number(b"bench.256"), None);
-        assert_eq!(topic_number(b"other.001"), None);
-    }
-
-    #[test]
-    fn numbers_are_decimal() {
-        let mut text = Vec::new();
-        for n in [0, 7, 10, 524_288, usize::MAX] {
-            push_number(&mut text, n);
-            text.push(b' ');
-        }
-        assert_eq!(text, format!("0 7 10 524288 {} ", usize::MAX).as_bytes());
-        assert_eq!(number(b"524288\r"), Some((524_288, 6)));
-        assert_eq!(number(b"x"), None);
-    }
 
     #[test]
     fn what_is_encoded_is_what_is_around_a_payload() {

@@ -4,7 +4,7 @@ use std::{io, path::Path, process::Command};
 
 use benchkit::server::Start;
 
-use crate::BenchError;
+use crate::error::BenchError;
 
 /// The server as the bench starts it: for this machine only, nothing on disk, small packets at once.
 pub fn start(program: &Path, folder: &Path, port: u16) -> io::Result<Start> {

@@ -9,8 +9,14 @@ use std::{io::Write, net::TcpStream, path::Path};
 
 use benchkit::server::Start;
 
-use super::{Accepted, Next, Peer, line, number, push_number, socket::Reader, topic_name};
-use crate::BenchError;
+use super::{
+    message::{Accepted, Next, Protocol, line, number, push_number, topic_name},
+    socket::Reader,
+};
+use crate::error::BenchError;
+
+/// The protocol.
+pub const PROTOCOL: Protocol = Protocol { name: "nats", parse: next };
 
 /// The longest line that is not a message; the server's INFO has under 1 KiB.
 const LINE: usize = 8192;
@@ -43,14 +49,14 @@ pub fn delivered(number: u8, topic: &str, size: usize) -> Vec<u8> {
 
 pub fn open(socket: &mut TcpStream, confirm: bool) -> Result<(), BenchError> {
     let mut reader = Reader::small();
-    reader.expect(Peer::Nats, socket, |next| matches!(next, Next::Other { .. }))?;
+    reader.expect(PROTOCOL, socket, |next| matches!(next, Next::Other { .. }))?;
     let options = format!("{{\"verbose\":{confirm},\"pedantic\":false,\"lang\":\"rust\",\"version\":\"0\"}}");
     socket.write_all(format!("CONNECT {options}\r\nPING\r\n").as_bytes())?;
     if confirm {
         // +OK for CONNECT.
-        reader.expect(Peer::Nats, socket, |next| matches!(next, Next::Other { .. }))?;
+        reader.expect(PROTOCOL, socket, |next| matches!(next, Next::Other { .. }))?;
     }
-    reader.expect(Peer::Nats, socket, |next| matches!(next, Next::Other { .. }))
+    reader.expect(PROTOCOL, socket, |next| matches!(next, Next::Other { .. }))
 }
 
 pub fn open_subscriber(socket: &mut TcpStream, reader: &mut Reader, topics: &[u8]) -> Result<(), BenchError> {
@@ -61,14 +67,14 @@ pub fn open_subscriber(socket: &mut TcpStream, reader: &mut Reader, topics: &[u8
     }
     socket.write_all(b"PING\r\n")?;
     let pong = |next: &Next<'_>| matches!(next, Next::Other { answer: None, .. });
-    reader.expect(Peer::Nats, socket, pong)
+    reader.expect(PROTOCOL, socket, pong)
 }
 
 pub fn version(socket: &mut TcpStream) -> Result<String, BenchError> {
     let info = Reader::small().until(socket, b"\r\n")?;
     let text = String::from_utf8_lossy(&info);
     let version = text.split_once("\"version\":\"").and_then(|(_, rest)| rest.split_once('"'));
-    version.map(|(version, _)| version.to_owned()).ok_or_else(|| Peer::Nats.malformed(&info))
+    version.map(|(version, _)| version.to_owned()).ok_or_else(|| PROTOCOL.malformed(&info))
 }
 
 #[inline]

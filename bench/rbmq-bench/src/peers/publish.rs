@@ -9,23 +9,27 @@ use std::{
     net::{Shutdown, TcpStream},
 };
 
+use benchkit::{
+    control::Control,
+    credit::Credit,
+    pace::{BATCH_BYTES, Pace, call_bytes},
+};
 use rustix::{
     io::Errno,
     net::{RecvFlags, recv},
 };
 
 use super::{
-    Accepted, Next, Peer,
+    Peer,
+    message::{Accepted, Next, topic_name},
     socket::{connect, server_of},
-    topic_name,
 };
+
 use crate::{
-    Api, BenchError, Confirm,
-    control::Control,
-    credit::Credit,
-    pace::{BATCH_BYTES, Pace, call_bytes},
+    error::BenchError,
+    load::Load,
     pattern::{Cursor, Pattern},
-    worker::Load,
+    systems::{Api, Confirm},
 };
 
 /// Written and not yet confirmed.
@@ -215,7 +219,7 @@ impl Confirmations {
         loop {
             match peer.next(&self.reader[at..self.filled])? {
                 Next::More => break,
-                Next::Message { .. } => return Err(peer.malformed(&self.reader[at..self.filled])),
+                Next::Message { .. } => return Err(peer.protocol().malformed(&self.reader[at..self.filled])),
                 Next::Other { len, accepted, .. } => {
                     at += len;
                     match accepted {

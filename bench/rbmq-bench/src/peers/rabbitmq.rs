@@ -13,8 +13,14 @@ use std::{fs, io, io::Write, net::TcpStream, path::Path};
 
 use benchkit::server::{Start, free_port};
 
-use super::{Accepted, Next, Peer, socket::Reader, topic_name};
-use crate::BenchError;
+use super::{
+    message::{Accepted, Next, Protocol, topic_name},
+    socket::Reader,
+};
+use crate::error::BenchError;
+
+/// The protocol.
+pub const PROTOCOL: Protocol = Protocol { name: "rabbitmq", parse: next };
 
 /// Ends every frame.
 pub const FRAME_END: u8 = 0xCE;
@@ -195,7 +201,7 @@ pub fn open_subscriber(socket: &mut TcpStream, topics: &[u8]) -> Result<(), Benc
     let declared = ask(socket, &declare, QUEUE_DECLARE_OK)?;
     let queue = declared.get(1..1 + usize::from(*declared.first().unwrap_or(&0)));
     let queue = queue.and_then(|name| std::str::from_utf8(name).ok());
-    let queue = queue.ok_or_else(|| Peer::Rabbitmq.malformed(&declared))?;
+    let queue = queue.ok_or_else(|| PROTOCOL.malformed(&declared))?;
     for topic in topics {
         let bind = method(QUEUE_BIND, |to| {
             to.extend_from_slice(&[0, 0]);
@@ -225,7 +231,7 @@ pub fn version(socket: &mut TcpStream) -> Result<String, BenchError> {
         let len = u32::from_be_bytes(*start.get(at..)?.first_chunk()?) as usize;
         std::str::from_utf8(start.get(at + 4..at + 4 + len)?).ok()
     });
-    version.map(str::to_owned).ok_or_else(|| Peer::Rabbitmq.malformed(&start))
+    version.map(str::to_owned).ok_or_else(|| PROTOCOL.malformed(&start))
 }
 
 fn ask(socket: &mut TcpStream, request: &[u8], wanted: Method) -> Result<Vec<u8>, BenchError> {
@@ -239,12 +245,12 @@ fn answer(socket: &mut TcpStream, wanted: Method) -> Result<Vec<u8>, BenchError>
     let head = reader.exactly(socket, FRAME_HEAD)?;
     let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize;
     if head[0] != METHOD || !(4..=64 << 10).contains(&size) {
-        return Err(Peer::Rabbitmq.malformed(&head));
+        return Err(PROTOCOL.malformed(&head));
     }
     let content = reader.exactly(socket, size + 1)?;
     let which = (u16::from_be_bytes([content[0], content[1]]), u16::from_be_bytes([content[2], content[3]]));
     if which != wanted || content[size] != FRAME_END {
-        return Err(Peer::Rabbitmq.malformed(&content));
+        return Err(PROTOCOL.malformed(&content));
     }
     Ok(content[4..size].to_vec())
 }

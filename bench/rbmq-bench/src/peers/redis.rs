@@ -9,8 +9,14 @@ use std::{io::Write, net::TcpStream, path::Path};
 
 use benchkit::server::Start;
 
-use super::{Accepted, Next, Peer, line, number, push_number, socket::Reader, topic_name};
-use crate::BenchError;
+use super::{
+    message::{Accepted, Next, Protocol, line, number, push_number, topic_name},
+    socket::Reader,
+};
+use crate::error::BenchError;
+
+/// The protocol.
+pub const PROTOCOL: Protocol = Protocol { name: "redis", parse: next };
 
 const PUBLISH: &[u8] = b"*3\r\n$7\r\nPUBLISH\r\n$";
 const MESSAGE: &[u8] = b"*3\r\n$7\r\nmessage\r\n$";
@@ -72,14 +78,14 @@ pub fn open_subscriber(socket: &mut TcpStream, reader: &mut Reader, topics: &[u8
     let names: Vec<String> = topics.iter().map(|topic| topic_name(*topic)).collect();
     socket.write_all(format!("SUBSCRIBE {}\r\n", names.join(" ")).as_bytes())?;
     for _ in topics {
-        reader.expect(Peer::Redis, socket, |next| matches!(next, Next::Other { .. }))?;
+        reader.expect(PROTOCOL, socket, |next| matches!(next, Next::Other { .. }))?;
     }
     Ok(())
 }
 
 fn ping(socket: &mut TcpStream) -> Result<(), BenchError> {
     socket.write_all(b"PING\r\n")?;
-    Reader::small().expect(Peer::Redis, socket, |next| matches!(next, Next::Other { .. }))
+    Reader::small().expect(PROTOCOL, socket, |next| matches!(next, Next::Other { .. }))
 }
 
 pub fn version(socket: &mut TcpStream) -> Result<String, BenchError> {
@@ -87,7 +93,7 @@ pub fn version(socket: &mut TcpStream) -> Result<String, BenchError> {
     let text = Reader::small().until(socket, b"redis_mode")?;
     let text = String::from_utf8_lossy(&text);
     let version = text.lines().find_map(|line| line.trim().strip_prefix("redis_version:"));
-    version.map(str::to_owned).ok_or_else(|| Peer::Redis.malformed(text.as_bytes()))
+    version.map(str::to_owned).ok_or_else(|| PROTOCOL.malformed(text.as_bytes()))
 }
 
 #[inline]

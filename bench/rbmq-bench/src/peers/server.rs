@@ -22,7 +22,7 @@ use benchkit::server::{self, Group, Start, free_port};
 use clap::ValueEnum;
 
 use super::{Peer, connect, mosquitto, nats, rabbitmq, redis};
-use crate::{BenchError, System};
+use crate::{error::BenchError, systems::System};
 
 /// RabbitMQ takes up to ten seconds on a quiet machine.
 const READY_WITHIN: Duration = Duration::from_secs(90);
@@ -86,6 +86,22 @@ impl Servers {
             }
             Servers::Mosquitto => server::find("mosquitto"),
         }
+    }
+
+    /// Those of these systems whose servers are installed, each once. Reports the others on standard error.
+    pub fn installed(systems: impl IntoIterator<Item = System>) -> Vec<System> {
+        let mut installed: Vec<System> = Vec::new();
+        for system in systems {
+            match Servers::of(system) {
+                Some(servers) if servers.find().is_none() => {
+                    let name = system.name();
+                    eprintln!("SKIPPED: {name} is not installed (scripts/bench-peers installs it)");
+                }
+                _ if installed.contains(&system) => {}
+                _ => installed.push(system),
+            }
+        }
+        installed
     }
 
     /// The version of a server that is ready.

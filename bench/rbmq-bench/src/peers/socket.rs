@@ -6,8 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{Next, Peer};
-use crate::{BenchError, clients, pace::CALL_BYTES};
+use benchkit::pace::CALL_BYTES;
+
+use super::message::{Next, Protocol};
+use crate::{clients, error::BenchError};
 
 /// A server answers what is said at the beginning within this time.
 const GREETING_WITHIN: Duration = Duration::from_secs(20);
@@ -81,14 +83,14 @@ impl Reader {
     /// The connection failed, nothing came, or something else did.
     pub fn expect(
         &mut self,
-        peer: Peer,
+        protocol: Protocol,
         socket: &mut TcpStream,
         right: impl Fn(&Next<'_>) -> bool,
     ) -> Result<(), BenchError> {
         loop {
-            let (len, answer) = match peer.next(self.data())? {
+            let (len, answer) = match protocol.next(self.data())? {
                 Next::More => (0, None),
-                next if !right(&next) => return Err(peer.malformed(self.data())),
+                next if !right(&next) => return Err(protocol.malformed(self.data())),
                 Next::Message { len, .. } => (len, None),
                 Next::Other { len, answer, .. } => (len, answer),
             };

@@ -2,23 +2,24 @@
 
 use std::{io::Write, net::TcpStream, time::Instant};
 
+use benchkit::{control::Control, credit::Grants};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
 
 use super::{
-    Next, Peer,
+    Peer,
+    message::{Next, topic_number},
     socket::{Reader, connect, server_of},
-    topic_number,
 };
+
 use crate::{
-    Api, BenchError,
     clients::LOOK,
-    control::Control,
-    credit::Grants,
+    error::BenchError,
+    load::Load,
     pattern::{Cursor, Pattern},
-    worker::Load,
+    systems::Api,
 };
 
 struct Stream<'a> {

@@ -1,12 +1,19 @@
 //! What arrives, cut into messages and bytes of subscriptions.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use rocketbufs::proto::Message;
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
-use super::{BenchError, MAX_CONTROL_BYTES, failed, unexpected};
-use crate::peers::Reader;
+use crate::{error::BenchError, peers::Reader, rbmq_peers::failed};
+
+/// Largest control message that is taken.
+pub const MAX_CONTROL_BYTES: u32 = 64 * 1024;
+
+/// A peer that does what the protocol does not know, or what these ends have no use for.
+pub fn unexpected(what: impl std::fmt::Debug) -> BenchError {
+    failed(io::Error::other(format!("the broker sent {what:?}, which is not expected here")))
+}
 
 /// What has arrived, and how far it was looked at.
 pub struct Incoming {

@@ -27,24 +27,15 @@ use rocketnet::wire::{CONTROL_WIRE, Header};
 pub use publish::publish;
 pub use subscribe::subscribe;
 
-use super::{
-    BenchError,
+use crate::{
     clients::{self, LOOK},
-    rbmq_peers::failed,
-    worker::Load,
+    error::BenchError,
+    load::Load,
 };
-use incoming::{Incoming, Part};
+use incoming::{Incoming, MAX_CONTROL_BYTES, Part, unexpected};
 
 /// A broker that says nothing for so long, where something must come, is stuck.
 const WITHIN: Duration = Duration::from_secs(20);
-
-/// Largest control message that is taken.
-const MAX_CONTROL_BYTES: u32 = 64 * 1024;
-
-/// A peer that does what the protocol does not know, or what these ends have no use for.
-fn unexpected(what: impl std::fmt::Debug) -> BenchError {
-    failed(io::Error::other(format!("the broker sent {what:?}, which is not expected here")))
-}
 
 /// Says something.
 fn say(socket: &mut TcpStream, message: &Message) -> io::Result<()> {

@@ -5,6 +5,10 @@ use std::{
     net::TcpStream,
 };
 
+use benchkit::{
+    control::Control,
+    pace::{Pace, call_bytes},
+};
 use rbmq::wire::{self, Framing, Role};
 use rocketbufs::{
     Epoch, Position,
@@ -12,12 +16,16 @@ use rocketbufs::{
 };
 use rocketnet::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
-use super::{BenchError, Incoming, Load, failed, open, say, say_to_broker, unexpected, wait};
+use super::{
+    incoming::{Incoming, unexpected},
+    open, say, say_to_broker, wait,
+};
+
 use crate::{
-    control::Control,
-    pace::{Pace, call_bytes},
+    error::BenchError,
+    load::Load,
     pattern::{Cursor, Pattern},
-    rbmq_peers::{topic_name, topic_ring_bytes},
+    rbmq_peers::{failed, topic_name, topic_ring_bytes},
 };
 
 /// Pieces of one `writev`.

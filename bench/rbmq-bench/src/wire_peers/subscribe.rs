@@ -2,17 +2,22 @@
 
 use std::{io, net::TcpStream, time::Instant};
 
+use benchkit::control::Control;
 use rbmq::wire::{self, Role, Topic};
 use rocketbufs::{
     Policy, Position, Start,
     proto::{Coverage, Credit, Message, Subscribe, Subscribed},
 };
 
-use super::{BenchError, Load, Part, failed, open, say, say_to_broker, unexpected};
+use super::{
+    incoming::{Part, unexpected},
+    open, say, say_to_broker,
+};
 use crate::{
-    control::Control,
+    error::BenchError,
+    load::Load,
     pattern::{Cursor, Pattern},
-    rbmq_peers::topic_name,
+    rbmq_peers::{failed, topic_name},
 };
 
 /// What a subscriber's ring would hold, were there one: the library's default.

@@ -3,7 +3,7 @@
 //! Whichever thread learns that data can be merged merges it: the worker on which a publisher's bytes arrive, the worker on
 //! which a subscriber made room, or the broker's thread. No thread waits. A thread that finds the state locked leaves a note,
 //! and the thread with the lock looks at the notes again before it returns. When the ring has no room, merging stops, and the
-//! framework reports new room ([`ROut::tell_progress`]). Data that is not merged is not released, so publishers wait by their
+//! framework reports new room ([`OutBuffer::notify_progress`]). Data that is not merged is not released, so publishers wait by their
 //! credit.
 //!
 //! Order of locks: `state` before `notes`. The calls into the framework with `state` locked only read positions, append to the

@@ -63,7 +63,7 @@ impl Followed {
 }
 
 /// Returns what the receivers of a buffer have.
-fn downstream_of(buffer: &Buffer) -> Downstream {
+pub(crate) fn downstream_of(buffer: &Buffer) -> Downstream {
     let confirmed = buffer.confirmed();
     Downstream { delivered: confirmed.delivered, consumed: confirmed.consumed, coverage: confirmed.coverage }
 }

@@ -40,7 +40,7 @@ pub(crate) use confirm::{Contexts, Waits, tell_subscriber_progress};
 pub(crate) use conn::{ConnShared, ConnState, Phase};
 pub(crate) use context::{ContextInner, Entropy};
 pub(crate) use durable_slots::DurableSlots;
-pub(crate) use inbound::{Followed, InState, InboundShared, Readable, ReceiveMemory};
+pub(crate) use inbound::{Followed, InState, InboundShared, Readable, ReceiveMemory, downstream_of};
 pub(crate) use listener::ListenerShared;
 pub use listener::{ForeignConnection, ForeignReason};
 pub(crate) use log::Log;

@@ -223,7 +223,7 @@ impl<T: Transport> Reactor<T> {
         let machine = PeerSubscription::new(cursor);
         let out_sub = OutSub { buffer: buffer.clone(), machine, status: sub, hold_ms };
         link.outs.insert(subscribe.wire, out_sub);
-        self.slots.entry(buffer.slot).or_default().outs.push((conn, subscribe.wire));
+        self.slots.add_out(buffer.slot, (conn, subscribe.wire));
         let name = subscribe.name.clone();
         let resumed = !begin.restarted && matches!(subscribe.start, Start::Position(..));
         out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
-use rocketnet::{ConnId, Offered, Transport};
+use rocketnet::{Offered, Transport};
 use rocketring::{Ring, RingConfig};
 
+use super::incoming::{Handled, InSub, Incoming};
 use super::io::LinkPhase;
-use super::reactor::{InSub, Reactor};
+use super::on_demand;
+use super::reactor::Reactor;
 use crate::error::RefusedError;
 use crate::events::InEvent;
 use crate::limits::millis;
@@ -15,10 +17,9 @@ use crate::lock::lock;
 use crate::options::ConfirmMode;
 use crate::planted;
 use crate::proto::{
-    Answer, CloseCode, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveError, ReceiveLog,
-    Start, Subscribe, Subscribed,
+    Answer, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveLog, Start, Subscribe, Subscribed,
 };
-use crate::state::{Command, InState, InboundShared, Log, Membership, ReceiveMemory};
+use crate::state::{Command, ContextInner, InState, InboundShared, Log, Membership, ReceiveMemory};
 use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Reactor<T> {
@@ -30,7 +31,7 @@ impl<T: Transport> Reactor<T> {
         }
         let known = self.by_number.get(&number).and_then(|conn| Some((*conn, self.links.get_mut(conn)?)));
         let Some((conn, link)) = known.filter(|(_, link)| link.line.phase == LinkPhase::Up) else {
-            return self.begin_linger(inbound);
+            return self.begin_linger(&inbound);
         };
         let on_this_machine = self.io.transport.carrier(conn).name == "shm";
         // Only the connection that the rIn has now counts, see `ReceiveSubscription::subscribe`.
@@ -38,7 +39,7 @@ impl<T: Transport> Reactor<T> {
         let mut state = lock(&inbound.state);
         let Some(remote_id) = state.sub.remote_id() else {
             drop(state);
-            return self.begin_linger(inbound);
+            return self.begin_linger(&inbound);
         };
         // A log in the sender's memory, or one that moves there, does not resume in the same ring.
         let moves = !inbound.is_spliced()
@@ -61,49 +62,42 @@ impl<T: Transport> Reactor<T> {
         };
         drop(state);
         link.ins.insert(wire, InSub { inbound: inbound.clone(), machine, offered: None });
-        self.suspended.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(&inbound));
-        self.slots.entry(inbound.slot).or_default().inbound = Some(inbound.clone());
+        self.lingering.forget(&inbound);
+        self.slots.set_in(inbound.slot, (conn, wire));
         let own_memory = on_this_machine && inbound.options.own_memory;
         let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, remote_id), start) };
-        self.send(conn, &Message::Subscribe(subscribe));
+        self.io.send(&mut link.line, &Message::Subscribe(subscribe));
     }
+}
 
-    pub(super) fn in_sub(&mut self, conn: ConnId, wire: WireId) -> Option<&mut InSub> {
-        self.links.get_mut(&conn)?.ins.get_mut(&wire)
-    }
-
-    pub(super) fn on_subscribed(&mut self, conn: ConnId, subscribed: &Subscribed) {
-        let wire = subscribed.wire;
-        let Some(in_sub) = self.in_sub(conn, wire) else {
-            return self.close(conn, CloseCode::Protocol, &ReceiveError::NotAsked.to_string());
-        };
-        let (inbound, offered) = (in_sub.inbound.clone(), in_sub.offered.take());
-        let known = lock(&inbound.state).sub.log().map(ReceiveLog::epoch);
-        match in_sub.machine.on_subscribed(known, (subscribed.epoch, subscribed.start)) {
-            Ok(Answer::Begin) => self.begin_log(conn, &inbound, subscribed, offered),
-            Ok(Answer::Resume) => self.resume_log(conn, &inbound, subscribed, offered),
-            Ok(Answer::Restarted) => {
-                self.end_inbound(&inbound, Ending::Restarted(subscribed.epoch));
-                self.leave(conn, wire);
-                self.let_land(conn, subscribed);
+impl<T: Transport> Incoming<'_, T> {
+    pub(super) fn on_subscribed(&mut self, subscribed: &Subscribed) -> Handled {
+        let offered = self.sub.offered.take();
+        let known = lock(&self.sub.inbound.state).sub.log().map(ReceiveLog::epoch);
+        match self.sub.machine.on_subscribed(known, (subscribed.epoch, subscribed.start))? {
+            Answer::Begin => self.begin_log(subscribed, offered),
+            Answer::Resume => self.resume_log(subscribed, offered),
+            Answer::Restarted => {
+                self.end_and_leave(Ending::Restarted(subscribed.epoch));
+                self.let_land(subscribed);
             }
-            Ok(Answer::Left) => self.let_land(conn, subscribed),
-            Err(error) => self.close(conn, CloseCode::Protocol, &error.to_string()),
+            Answer::Left => self.let_land(subscribed),
         }
+        Ok(())
     }
 
     /// Stores the sender's ring, which arrives ahead of its SUBSCRIBED.
-    pub(super) fn on_offered(&mut self, conn: ConnId, wire: WireId, offered: Offered) {
-        if let Some(in_sub) = self.in_sub(conn, wire).filter(|in_sub| !in_sub.machine.is_answered()) {
-            in_sub.offered = Some(offered);
+    pub(super) fn on_offered(&mut self, offered: Offered) {
+        if !self.sub.machine.is_answered() {
+            self.sub.offered = Some(offered);
         }
     }
 
     /// Receives data for a subscription that left before or because of SUBSCRIBED. Without flow control, data
     /// arrives until the peer has read UNSUBSCRIBE; the transport discards it, or it lands in a ring without
     /// a reader. With flow control nothing arrives before the first CREDIT.
-    fn let_land(&mut self, conn: ConnId, subscribed: &Subscribed) {
-        if subscribed.flow_control || self.io.transport.discard(conn, subscribed.wire) {
+    fn let_land(&mut self, subscribed: &Subscribed) {
+        if subscribed.flow_control || self.io.transport.discard(self.line.id, self.wire) {
             return;
         }
         let config = RingConfig {
@@ -114,41 +108,36 @@ impl<T: Transport> Reactor<T> {
             start: subscribed.start,
         };
         if let Some(receiver) = self.io.inner.pool.ring(config).ok().and_then(|ring| ring.receiver()) {
-            self.io.transport.bind(conn, subscribed.wire, receiver);
+            self.io.transport.bind(self.line.id, self.wire, receiver);
         }
     }
 
     /// Handles the first SUBSCRIBED: creates the ring of the log.
-    fn begin_log(
-        &mut self,
-        conn: ConnId,
-        inbound: &Arc<InboundShared>,
-        subscribed: &Subscribed,
-        offered: Option<Offered>,
-    ) {
-        let Subscribed { wire, epoch, start, .. } = *subscribed;
-        let Some((ring, share)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+    fn begin_log(&mut self, subscribed: &Subscribed, offered: Option<Offered>) {
+        let Subscribed { epoch, start, .. } = *subscribed;
+        let inbound = self.sub.inbound.clone();
+        let Some((ring, share)) = self.ring_for(subscribed, offered) else { return };
         let Some(receiver) = ring.receiver() else { return };
         let (allocation, member) = share.unzip();
         let window = window(&ring, allocation.as_ref(), subscribed);
         let log = Log { ring, epoch };
         let memory = ReceiveMemory::new(log.clone(), start, inbound.min_receivers.is_any(), member);
-        let config = receive_config((inbound, subscribed), memory.kept.is_some());
+        let config = receive_config((&inbound, subscribed), memory.kept.is_some());
         let in_log = ReceiveLog::new(config, (epoch, start), window, allocation);
         lock(&inbound.state).begin(in_log, memory);
-        self.io.transport.bind(conn, wire, receiver);
-        self.follow(conn, wire, inbound);
+        self.io.transport.bind(self.line.id, self.wire, receiver);
+        self.follow();
         let left = lock(&inbound.state).sub.is_left();
         if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
             let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
-                rin.tell_of(inbound, InEvent::Restarted { bid: inbound.bid, epoch });
+                rin.tell_of(&inbound, InEvent::Restarted { bid: inbound.bid, epoch });
             }
-            rin.tell_of(inbound, InEvent::Subscribed { bid: inbound.bid, epoch, start });
+            rin.tell_of(&inbound, InEvent::Subscribed { bid: inbound.bid, epoch, start });
             if subscribed.placeless {
-                rin.tell_of(inbound, InEvent::NotDurable { bid: inbound.bid });
+                rin.tell_of(&inbound, InEvent::NotDurable { bid: inbound.bid });
             }
-            self.let_look(inbound);
+            self.let_look();
         }
         // A concurrent splice reads the state before the log is stored there, so the splice is looked up
         // again.
@@ -157,15 +146,13 @@ impl<T: Transport> Reactor<T> {
             let _ = buffer.log.set(log);
             buffer.unpark();
         }
-        self.tell_credit(conn, wire, inbound);
+        self.tell_credit();
     }
 
     /// Creates the ring of a log, or its share of a budget, which has no ring until there is data. Refuses
     /// the subscription if neither is possible.
     fn ring_for(
         &mut self,
-        conn: ConnId,
-        inbound: &Arc<InboundShared>,
         subscribed: &Subscribed,
         offered: Option<Offered>,
     ) -> Option<(Ring, Option<(CreditAllocation, Membership)>)> {
@@ -173,90 +160,40 @@ impl<T: Transport> Reactor<T> {
         let allocation = if subscribed.start == Position::MAX {
             Err(RefusedError::NoPositions { start: subscribed.start })
         } else if offered.is_none() {
-            Self::allocation(inbound, subscribed)
+            on_demand::allocation(&self.sub.inbound, subscribed)
         } else {
             Ok(None)
         };
         let made = match allocation {
             Ok(Some(allocation)) => Ok((Ring::unbacked(subscribed.start), Some(allocation))),
-            Ok(None) => self.make_ring(inbound, subscribed, offered).map(|ring| (ring, None)),
+            Ok(None) => {
+                make_ring(&self.io.inner, &self.sub.inbound, subscribed, offered).map(|ring| (ring, None))
+            }
             Err(error) => Err(error),
         };
         match made {
             Ok(made) => Some(made),
             Err(error) => {
-                self.refuse(conn, subscribed.wire, inbound, error);
+                self.end_and_leave(Ending::Refused(error));
                 if !subscribed.flow_control {
                     // Without flow control, data arrives until the peer has read UNSUBSCRIBE.
-                    self.io.transport.discard(conn, subscribed.wire);
+                    self.io.transport.discard(self.line.id, self.wire);
                 }
                 None
             }
         }
     }
 
-    fn make_ring(
-        &self,
-        inbound: &InboundShared,
-        subscribed: &Subscribed,
-        offered: Option<Offered>,
-    ) -> Result<Ring, RefusedError> {
-        let options = &inbound.options;
-        let offered = offered.map(|offered| offered.ring).transpose();
-        let offered = offered.map_err(|error| RefusedError::Memory(error.to_string()))?;
-        let capacity = match &offered {
-            Some(ring) => ring.capacity(),
-            None => options.capacity_bytes().next_power_of_two(),
-        };
-        let max_delivery = subscribed.max_delivery.min(capacity / 2);
-        let retain = match options.retain_bytes {
-            retain if !inbound.is_spliced() => Some(retain.unwrap_or(0)),
-            // At least one delivery is retained, so that a new subscriber finds the start of one.
-            retain => {
-                retain.or(self.io.inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery))
-            }
-        };
-        // The option was chosen for a ring of this process; the sender's ring may be smaller.
-        let retain = retain.map(|retain| if offered.is_some() { retain.min(capacity / 2) } else { retain });
-        let config = RingConfig {
-            capacity_bytes: capacity,
-            retain_bytes: retain,
-            max_delivery_bytes: Some(max_delivery),
-            flow_control: subscribed.flow_control,
-            start: subscribed.start,
-        };
-        let made = match offered {
-            Some(ring) => ring.ring(config),
-            // Retained history is for other subscribers, even if the application has not spliced the
-            // subscription yet.
-            None if inbound.is_spliced() || options.retain_bytes.is_some() => {
-                self.io.inner.ring_for_others(config)
-            }
-            None => self.io.inner.pool.ring(config),
-        };
-        let made = made.map_err(RefusedError::from)?;
-        if options.own_memory {
-            made.ensure_plain();
-        }
-        Ok(made)
-    }
-
-    fn resume_log(
-        &mut self,
-        conn: ConnId,
-        inbound: &Arc<InboundShared>,
-        subscribed: &Subscribed,
-        offered: Option<Offered>,
-    ) {
-        let wire = subscribed.wire;
+    fn resume_log(&mut self, subscribed: &Subscribed, offered: Option<Offered>) {
+        let inbound = self.sub.inbound.clone();
         // The state is not locked while the application is notified.
         let left = lock(&inbound.state).sub.is_left();
         if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
-            rin.tell_of(inbound, InEvent::NotDurable { bid: inbound.bid });
+            rin.tell_of(&inbound, InEvent::NotDurable { bid: inbound.bid });
         }
-        let moves = self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.machine.moves());
+        let moves = self.sub.machine.moves();
         if moves && !inbound.is_spliced() {
-            return self.move_log(conn, inbound, subscribed, offered);
+            return self.move_log(subscribed, offered);
         }
         let mut state = lock(&inbound.state);
         let Some(memory) = &mut state.memory else { return };
@@ -266,48 +203,82 @@ impl<T: Transport> Reactor<T> {
         drop(state);
         if !goes_on {
             // Subscribers in this process read the old ring, unchanged.
-            self.end_inbound(inbound, Ending::End(End::Gone(boundary)));
-            self.leave(conn, wire);
-            return;
+            return self.end_and_leave(Ending::End(End::Gone(boundary)));
         }
         let Some(receiver) = receiver else {
             // Another connection still has the ring receiver: the application resumed over two connections at
             // once.
-            self.leave(conn, wire);
-            return;
+            return self.leave();
         };
-        self.io.transport.bind(conn, wire, receiver);
-        self.follow(conn, wire, inbound);
-        self.let_look(inbound);
-        self.tell_credit(conn, wire, inbound);
+        self.io.transport.bind(self.line.id, self.wire, receiver);
+        self.follow();
+        self.let_look();
+        self.tell_credit();
         // Handles confirmations that were asked for, and data that arrived, before the resume or the splice.
-        self.news_of(inbound);
+        self.news();
     }
 
     /// Moves the log to another ring. Nothing in the old ring is needed any more.
-    fn move_log(
-        &mut self,
-        conn: ConnId,
-        inbound: &Arc<InboundShared>,
-        subscribed: &Subscribed,
-        offered: Option<Offered>,
-    ) {
-        let Some((ring, share)) = self.ring_for(conn, inbound, subscribed, offered) else { return };
+    fn move_log(&mut self, subscribed: &Subscribed, offered: Option<Offered>) {
+        let Some((ring, share)) = self.ring_for(subscribed, offered) else { return };
         let Some(receiver) = ring.receiver() else { return };
         let (allocation, member) = share.unzip();
         let window = window(&ring, allocation.as_ref(), subscribed);
-        let mut state = lock(&inbound.state);
+        let mut state = lock(&self.sub.inbound.state);
         let left = state.parts().and_then(|(log, memory)| {
             log.move_to(subscribed.start, window, allocation);
             memory.move_to(ring, subscribed.start, member)
         });
         drop(state);
         drop(left);
-        self.io.transport.bind(conn, subscribed.wire, receiver);
-        self.follow(conn, subscribed.wire, inbound);
-        self.let_look(inbound);
-        self.tell_credit(conn, subscribed.wire, inbound);
+        self.io.transport.bind(self.line.id, self.wire, receiver);
+        self.follow();
+        self.let_look();
+        self.tell_credit();
     }
+}
+
+/// Creates the ring of a log in memory of this process, or over the offered memory of the sender.
+fn make_ring(
+    inner: &ContextInner,
+    inbound: &InboundShared,
+    subscribed: &Subscribed,
+    offered: Option<Offered>,
+) -> Result<Ring, RefusedError> {
+    let options = &inbound.options;
+    let offered = offered.map(|offered| offered.ring).transpose();
+    let offered = offered.map_err(|error| RefusedError::Memory(error.to_string()))?;
+    let capacity = match &offered {
+        Some(ring) => ring.capacity(),
+        None => options.capacity_bytes().next_power_of_two(),
+    };
+    let max_delivery = subscribed.max_delivery.min(capacity / 2);
+    let retain = match options.retain_bytes {
+        retain if !inbound.is_spliced() => Some(retain.unwrap_or(0)),
+        // At least one delivery is retained, so that a new subscriber finds the start of one.
+        retain => retain.or(inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery)),
+    };
+    // The option was chosen for a ring of this process; the sender's ring may be smaller.
+    let retain = retain.map(|retain| if offered.is_some() { retain.min(capacity / 2) } else { retain });
+    let config = RingConfig {
+        capacity_bytes: capacity,
+        retain_bytes: retain,
+        max_delivery_bytes: Some(max_delivery),
+        flow_control: subscribed.flow_control,
+        start: subscribed.start,
+    };
+    let made = match offered {
+        Some(ring) => ring.ring(config),
+        // Retained history is for other subscribers, even if the application has not spliced the
+        // subscription yet.
+        None if inbound.is_spliced() || options.retain_bytes.is_some() => inner.ring_for_others(config),
+        None => inner.pool.ring(config),
+    };
+    let made = made.map_err(RefusedError::from)?;
+    if options.own_memory {
+        made.ensure_plain();
+    }
+    Ok(made)
 }
 
 /// Returns the options of an accepted subscription.

@@ -42,7 +42,7 @@ impl<T: Transport + Send> Inline for Reactor<T> {
         if let Some(wakes) = self.leave_untold(slot, now) {
             return if wakes { Sent::Not } else { Sent::All };
         }
-        let Some((conn, wire)) = self.only_out(slot) else { return Sent::Not };
+        let Some((conn, wire)) = self.slots.only_out(slot) else { return Sent::Not };
         match self.may_send_now(conn, wire, now) {
             May::Not => return Sent::Not,
             May::Later => {
@@ -123,15 +123,6 @@ impl<T: Transport> Reactor<T> {
     fn is_busy(&self, now: Nanos) -> bool {
         let budget = Nanos::from(self.io.inner.config.shm.busy_poll_us) * 1_000;
         now.saturating_sub(self.io.busy_at) < budget
-    }
-
-    /// Returns the only subscription of a buffer, if the slot has no other news.
-    pub(super) fn only_out(&self, slot: u32) -> Option<(ConnId, WireId)> {
-        let used = self.slots.get(&slot)?;
-        match &used.outs[..] {
-            [only] if used.inbound.is_none() => Some(*only),
-            _ => None,
-        }
     }
 
     pub(super) fn inline_idle(&self) -> Nanos {

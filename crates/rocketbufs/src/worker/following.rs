@@ -11,87 +11,69 @@
 //! relay's own report to the reader comes late then and holds no news. The reader's credit may speak of data
 //! that the relay has not seen yet.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rocketnet::{ConnId, Transport};
-use rocketring::PeerDoorbell;
 
+use super::incoming::Incoming;
 use super::io::LinkPhase;
 use super::peer::OutSub;
 use super::reactor::Reactor;
 use crate::lock::lock;
-use crate::state::InboundShared;
 use crate::types::{Nanos, Policy, WireId};
 
-impl<T: Transport> Reactor<T> {
+impl<T: Transport> Incoming<'_, T> {
     /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.
-    pub(super) fn follow(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>) {
+    pub(super) fn follow(&mut self) {
+        let inbound = &self.sub.inbound;
         if let Some(ring) = lock(&inbound.state).ring() {
             ring.resume_following();
         }
         // A sender that drops takes published data back.
         if inbound.options.policy == Policy::Block {
             lock(&inbound.watchers).lazily = false;
-            let follows = self.io.transport.follow(conn, wire, false);
-            lock(&inbound.state).sub.let_look(follows && self.io.inner.config.shm.busy_poll_us > 0);
-            self.pass_watchers(inbound);
+            let follows = self.io.transport.follow(self.line.id, self.wire, false);
+            let looked_at = follows && self.io.inner.config.shm.busy_poll_us > 0;
+            lock(&inbound.state).sub.let_look(looked_at);
+            self.pass_watchers();
         }
     }
 
     /// Lets application threads poll a followed ring, if they may. The application has received the event
     /// that it is subscribed.
-    pub(super) fn let_look(&self, inbound: &Arc<InboundShared>) {
+    pub(super) fn let_look(&self) {
+        let inbound = &self.sub.inbound;
         let looked_at = lock(&inbound.state).sub.is_looked_at();
         if let Some(rin) = inbound.rin.upgrade().filter(|_| looked_at) {
             rin.look_at(inbound, self.io.shared.index);
         }
     }
 
-    /// Handles a doorbell of the peer, or of a reader downstream, for the ring of one of the peer's
-    /// subscriptions.
-    pub(super) fn on_watched(
-        &mut self,
-        conn: ConnId,
-        wire: WireId,
-        number: u32,
-        doorbell: Option<Arc<PeerDoorbell>>,
-    ) {
-        if let Some(mut turn) = self.out(conn, wire) {
-            turn.watch(number, doorbell);
-        }
-    }
-
-    pub(super) fn on_unwatched(&mut self, conn: ConnId, wire: WireId, number: u32) {
-        if let Some(mut turn) = self.out(conn, wire) {
-            turn.unwatch(number);
-        }
-    }
-
     /// Reports upstream which readers to wake, and which no longer.
-    pub(super) fn pass_watchers(&mut self, inbound: &InboundShared) {
-        // Before the look: a later change asks again.
-        lock(&inbound.watchers).answer();
-        let Some((conn_number, wire)) = lock(&inbound.state).sub.wire() else { return };
-        let Some(&conn) = self.by_number.get(&conn_number) else { return };
+    pub(super) fn pass_watchers(&mut self) {
+        let (inbound, conn, number) = (&self.sub.inbound, self.line.id, self.line.shared.id);
         // While the writer wakes all subscribers directly, it need not wake this end for each delivery.
         let subscribers = inbound.spliced_to().map_or(0, |buffer| buffer.sub_count());
         let mut watchers = lock(&inbound.watchers);
-        for number in watchers.take_gone(conn_number) {
-            self.io.transport.drop_watcher(conn, wire, number);
+        // Before the look: a later change asks again.
+        watchers.answer();
+        for gone in watchers.take_gone(number) {
+            self.io.transport.drop_watcher(conn, self.wire, gone);
         }
-        for (doorbell, passed) in watchers.not_passed(conn_number) {
-            *passed =
-                self.io.transport.pass_watcher(conn, wire, doorbell).map(|number| (conn_number, number));
+        for (doorbell, passed) in watchers.not_passed(number) {
+            let known = self.io.transport.pass_watcher(conn, self.wire, doorbell);
+            *passed = known.map(|watcher| (number, watcher));
         }
         let lazily = subscribers > 0 && subscribers == watchers.passed();
         if lazily != std::mem::replace(&mut watchers.lazily, lazily) {
-            self.io.transport.follow(conn, wire, lazily);
+            self.io.transport.follow(conn, self.wire, lazily);
         }
         drop(watchers);
-        self.make_dirty(conn);
+        self.io.mark_dirty(self.line);
     }
+}
 
+impl<T: Transport> Reactor<T> {
     /// Sends deferred reports to peers that follow.
     pub(super) fn report_all(&mut self) {
         self.io.report_at = Nanos::MAX;
@@ -105,20 +87,20 @@ impl<T: Transport> Reactor<T> {
     /// Suppresses marks for a buffer whose subscribers all follow: no delivery needs this worker until the
     /// next report.
     pub(super) fn suppress_notify(&mut self, slot: u32) {
-        let Some(used) = self.slots.get(&slot) else { return };
+        let outs = self.slots.outs(slot);
         let out = |(conn, wire): &(ConnId, WireId)| self.links.get(conn).and_then(|link| link.outs.get(wire));
-        let Some(first) = used.outs.first().and_then(out).filter(|out| out.machine.is_unreported()) else {
+        let Some(first) = outs.first().and_then(out).filter(|out| out.machine.is_unreported()) else {
             return;
         };
-        let steps = used.outs.iter().map(|at| out(at).and_then(OutSub::unreported_to));
+        let steps = outs.iter().map(|at| out(at).and_then(OutSub::unreported_to));
         let Some(least) = steps.min().flatten() else { return };
-        first.buffer.suppress_notify(least, used.outs.len());
+        first.buffer.suppress_notify(least, outs.len());
     }
 
     /// Defers the report of the calling thread's delivery if the buffer's only subscription follows. Returns
     /// `None` if it does not; true if the worker must be woken because it sleeps past the report's deadline.
     pub(super) fn leave_untold(&mut self, slot: u32, now: Nanos) -> Option<bool> {
-        let (conn, wire) = self.only_out(slot)?;
+        let (conn, wire) = self.slots.only_out(slot)?;
         let link = self.links.get(&conn).filter(|link| link.line.phase == LinkPhase::Up)?;
         link.outs.get(&wire).filter(|out| out.can_wait())?;
         self.io.now = self.io.now.max(now);

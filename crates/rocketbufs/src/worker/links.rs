@@ -12,7 +12,7 @@ use super::io::{Line, LinkPhase};
 use super::reactor::{Link, Reactor};
 use crate::error::{DownReason, ListenError};
 use crate::events::InEvent;
-use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
+use crate::proto::{CloseCode, End, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
 use crate::types::Nanos;
 
@@ -316,12 +316,16 @@ impl<T: Transport> Reactor<T> {
             Message::Subscribed(subscribed) => self.on_subscribed(conn, &subscribed),
             Message::Refused { wire, code, a, b } => self.on_refused(conn, wire, code, a, b),
             Message::Unsubscribed(wire) => self.on_unsubscribed(conn, wire),
-            Message::Ask { wire, wanted } => self.on_ask(conn, wire, wanted),
+            Message::Ask { wire, wanted } => {
+                if let Some(mut turn) = self.incoming(conn, wire) {
+                    turn.on_ask(wanted);
+                }
+            }
             Message::Recall(wire) => self.on_recall(conn, wire),
-            Message::Recalled { wire, at } => self.on_recalled(conn, wire, at),
-            Message::Lost { wire, from, to } => self.on_lost(conn, wire, (from, to)),
-            Message::Closed { wire, end } => self.on_end(conn, wire, crate::proto::End::Closed(end)),
-            Message::Gone { wire, end } => self.on_end(conn, wire, crate::proto::End::Gone(end)),
+            Message::Recalled { wire, at } => self.receive(conn, wire, |turn| turn.on_recalled(at)),
+            Message::Lost { wire, from, to } => self.receive(conn, wire, |turn| turn.on_lost((from, to))),
+            Message::Closed { wire, end } => self.receive(conn, wire, |turn| turn.on_end(End::Closed(end))),
+            Message::Gone { wire, end } => self.receive(conn, wire, |turn| turn.on_end(End::Gone(end))),
             Message::Hello(_) | Message::Welcome(_) => {
                 self.close(conn, CloseCode::Protocol, "a second greeting");
             }
@@ -424,7 +428,7 @@ impl<T: Transport> Reactor<T> {
         self.suspend_ins(conn);
         for command in early {
             if let Command::Subscribe { inbound, .. } = command {
-                self.begin_linger(inbound);
+                self.begin_linger(&inbound);
             }
         }
         if let Some(role) = role {

@@ -8,12 +8,15 @@
 //!
 //! * `reactor`: one turn of a worker, and what it owns;
 //! * `peer`: one subscription of a peer, and the execution of its machine's effects;
+//! * `incoming`: one subscription of this end, and the execution of its machines' effects;
 //! * `io`: what executing an effect needs besides the connection: transport, time, and the schedule;
 //! * `accepting`, `links`: connections, from the handshake to their end;
 //! * `admitting`: subscriptions of peers, until they are accepted or refused;
 //! * `sending`: accepted subscriptions of peers;
 //! * `asking`: subscriptions at peers, until they are accepted or refused;
 //! * `receiving`: accepted subscriptions at peers;
+//! * `lingering`: spliced subscriptions that wait for their writer to come back;
+//! * `slots`: what to look at when a buffer or subscription is marked as pending;
 //! * `ticks`: what happens because time passed.
 //!
 //! Optimisations, each with its own state:
@@ -31,7 +34,9 @@ mod caller_runs;
 pub(crate) mod caller_send;
 mod following;
 mod idle;
+mod incoming;
 mod io;
+mod lingering;
 mod links;
 mod on_demand;
 mod pauses;
@@ -39,6 +44,7 @@ mod peer;
 mod reactor;
 mod receiving;
 mod sending;
+mod slots;
 pub(crate) mod thread;
 mod ticks;
 mod trimming;

@@ -2,104 +2,85 @@
 
 use std::sync::{Arc, Weak};
 
-use rocketnet::{ConnId, Transport};
+use rocketnet::Transport;
 use rocketring::{PoolError, Ring, RingConfig};
 
-use super::reactor::Reactor;
+use super::incoming::{Handled, Incoming};
 use crate::error::RefusedError;
 use crate::lock::lock;
-use crate::proto::{
-    AllocationStep, CloseCode, CreditAllocation, Ending, Message, ReceiveLog, Share, Subscribed,
-};
-use crate::state::{InboundShared, Member, Membership, page_bytes};
-use crate::types::{Position, WireId};
+use crate::proto::{AllocationStep, CreditAllocation, Ending, Message, ReceiveLog, Share, Subscribed};
+use crate::state::{ContextInner, InboundShared, Member, Membership, page_bytes};
+use crate::types::Position;
 
-impl<T: Transport> Reactor<T> {
-    /// Returns the credit allocation of an accepted subscription that has a budget, and its membership.
-    /// `None` without a budget, or without flow control, where nothing is granted.
-    pub(super) fn allocation(
-        inbound: &Arc<InboundShared>,
-        subscribed: &Subscribed,
-    ) -> Result<Option<(CreditAllocation, Membership)>, RefusedError> {
-        let Some(budget) = inbound.options.budget.as_ref().filter(|_| subscribed.flow_control) else {
-            return Ok(None);
-        };
-        let (bytes, max_delivery) = (budget.bytes(), subscribed.max_delivery);
-        let twice = max_delivery.saturating_mul(2).max(page_bytes());
-        let least = twice.checked_next_power_of_two().unwrap_or(u64::MAX);
-        if least > bytes {
-            return Err(RefusedError::Budget { budget: bytes, max_delivery, least });
-        }
-        // The largest ring for which the budget has room.
-        let most = 1 << bytes.ilog2();
-        let full = inbound.options.capacity_bytes().next_power_of_two().clamp(least, most);
-        let member = budget.join(Arc::downgrade(inbound) as Weak<dyn Member>);
-        Ok(Some((CreditAllocation::new(subscribed.start, least, full), member)))
+/// Returns the credit allocation of an accepted subscription that has a budget, and its membership. `None`
+/// without a budget, or without flow control, where nothing is granted.
+pub(super) fn allocation(
+    inbound: &Arc<InboundShared>,
+    subscribed: &Subscribed,
+) -> Result<Option<(CreditAllocation, Membership)>, RefusedError> {
+    let Some(budget) = inbound.options.budget.as_ref().filter(|_| subscribed.flow_control) else {
+        return Ok(None);
+    };
+    let (bytes, max_delivery) = (budget.bytes(), subscribed.max_delivery);
+    let twice = max_delivery.saturating_mul(2).max(page_bytes());
+    let least = twice.checked_next_power_of_two().unwrap_or(u64::MAX);
+    if least > bytes {
+        return Err(RefusedError::Budget { budget: bytes, max_delivery, least });
     }
+    // The largest ring for which the budget has room.
+    let most = 1 << bytes.ilog2();
+    let full = inbound.options.capacity_bytes().next_power_of_two().clamp(least, most);
+    let member = budget.join(Arc::downgrade(inbound) as Weak<dyn Member>);
+    Ok(Some((CreditAllocation::new(subscribed.start, least, full), member)))
+}
 
-    /// Refuses a subscription that cannot continue for a reason of this end.
-    pub(super) fn refuse(
-        &mut self,
-        conn: ConnId,
-        wire: WireId,
-        inbound: &Arc<InboundShared>,
-        error: RefusedError,
-    ) {
-        self.end_inbound(inbound, Ending::Refused(error));
-        self.leave(conn, wire);
-    }
-
+impl<T: Transport> Incoming<'_, T> {
     /// Updates a subscription of a budget: takes, frees or recalls its ring.
-    pub(super) fn lend(&mut self, inbound: &Arc<InboundShared>) {
-        if inbound.options.budget.is_none() {
+    pub(super) fn lend(&mut self) {
+        if self.sub.inbound.options.budget.is_none() {
             return;
         }
         // A freed ring may be followed by another one.
         for _ in 0..2 {
-            let mut state = lock(&inbound.state);
-            let Some((number, wire)) = state.sub.wire() else { return };
-            let Some(&conn) = self.by_number.get(&number) else { return };
-            if !self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.machine.is_live()) {
+            if !self.sub.machine.is_live() {
+                return;
+            }
+            let mut state = lock(&self.sub.inbound.state);
+            if state.sub.wire().is_none() {
                 return;
             }
             let (step, calls) = state.allocation_step();
             drop(state);
             calls.run();
-            if !self.take_allocation_step(conn, wire, inbound, step) {
+            if !self.take_allocation_step(step) {
                 return;
             }
         }
     }
 
     /// Executes one step. Returns whether there may be another.
-    fn take_allocation_step(
-        &mut self,
-        conn: ConnId,
-        wire: WireId,
-        inbound: &Arc<InboundShared>,
-        step: AllocationStep,
-    ) -> bool {
+    fn take_allocation_step(&mut self, step: AllocationStep) -> bool {
         match step {
             AllocationStep::Nothing => {}
             AllocationStep::Recall => {
-                let mut state = lock(&inbound.state);
+                let mut state = lock(&self.sub.inbound.state);
                 if let Some(allocation) = state.sub.log_mut().and_then(ReceiveLog::allocation_mut) {
                     allocation.recall();
                 }
                 drop(state);
-                self.send(conn, &Message::Recall(wire));
+                self.io.send(self.line, &Message::Recall(self.wire));
             }
             AllocationStep::Release => {
-                self.swap_ring(conn, wire, inbound, None);
+                self.swap_ring(None);
                 return true;
             }
             AllocationStep::Take(need) => {
-                let (share, calls) = lock(&inbound.state).take_share(need);
+                let (share, calls) = lock(&self.sub.inbound.state).take_share(need);
                 calls.run();
                 if let Some(share) = share {
-                    self.swap_ring(conn, wire, inbound, Some(share));
+                    self.swap_ring(Some(share));
                     // The ring comes to rest even if nothing arrives.
-                    self.idle.stirred(inbound, self.io.now);
+                    self.idle.stirred(&self.sub.inbound, self.io.now);
                 }
             }
         }
@@ -107,76 +88,67 @@ impl<T: Transport> Reactor<T> {
     }
 
     /// Returns an unneeded ring to the budget when nothing arrived for a while.
-    pub(super) fn rest_allocation(&mut self, inbound: &Arc<InboundShared>) {
-        let state = lock(&inbound.state);
-        let Some((number, wire)) = state.sub.wire() else { return };
-        let step = state.allocation_at_rest();
-        drop(state);
-        let Some(&conn) = self.by_number.get(&number) else { return };
-        if self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.machine.is_live()) {
-            self.take_allocation_step(conn, wire, inbound, step);
-        }
+    pub(super) fn rest_allocation(&mut self) {
+        let step = lock(&self.sub.inbound.state).allocation_at_rest();
+        self.take_allocation_step(step);
     }
 
-    pub(super) fn on_recalled(&mut self, conn: ConnId, wire: WireId, at: Position) {
-        let Some(in_sub) = self.in_sub(conn, wire) else { return };
-        if in_sub.machine.is_leaving() {
-            return;
+    pub(super) fn on_recalled(&mut self, at: Position) -> Handled {
+        if self.sub.machine.is_leaving() {
+            return Ok(());
         }
-        let inbound = in_sub.inbound.clone();
-        let mut state = lock(&inbound.state);
-        let answer = state.sub.on_recalled(at);
+        let mut state = lock(&self.sub.inbound.state);
+        state.sub.on_recalled(at)?;
         let step = state.allocation_at_rest();
         drop(state);
-        if let Err(error) = answer {
-            return self.close(conn, CloseCode::Protocol, &error.to_string());
-        }
         if step == AllocationStep::Release {
-            self.swap_ring(conn, wire, &inbound, None);
+            self.swap_ring(None);
         }
-        self.give_credit(&inbound);
+        self.give_credit();
+        Ok(())
     }
 
     /// Replaces the subscription's ring, by one of its share or by one without memory.
-    fn swap_ring(&mut self, conn: ConnId, wire: WireId, inbound: &Arc<InboundShared>, share: Option<Share>) {
-        let mut state = lock(&inbound.state);
+    fn swap_ring(&mut self, share: Option<Share>) {
+        let mut state = lock(&self.sub.inbound.state);
         let Some(head) = state.ring().map(Ring::head) else { return };
         let ring = match share {
             None => Ok(Ring::unbacked(head)),
-            Some(share) => self.ring_of(share, state.sub.log().and_then(ReceiveLog::allocation), head),
+            Some(share) => {
+                ring_of(&self.io.inner, share, state.sub.log().and_then(ReceiveLog::allocation), head)
+            }
         };
         let ring = match ring {
             Ok(ring) => ring,
             Err(error) => {
                 drop(state);
-                return self.refuse(conn, wire, inbound, error.into());
+                return self.end_and_leave(Ending::Refused(error.into()));
             }
         };
-        if inbound.options.own_memory {
+        if self.sub.inbound.options.own_memory {
             ring.ensure_plain();
         }
         let (receiver, calls) = state.swap_ring(ring, share);
         if let Some(receiver) = receiver {
-            self.io.transport.bind(conn, wire, receiver);
+            self.io.transport.bind(self.line.id, self.wire, receiver);
         }
         drop(state);
         calls.run();
     }
+}
 
-    fn ring_of(
-        &self,
-        share: Share,
-        allocation: Option<&CreditAllocation>,
-        start: Position,
-    ) -> Result<Ring, PoolError> {
-        let max_delivery =
-            allocation.map_or(share.bytes, CreditAllocation::max_delivery).min(share.bytes / 2);
-        self.io.inner.pool.ring(RingConfig {
-            capacity_bytes: share.bytes,
-            retain_bytes: Some(0),
-            max_delivery_bytes: Some(max_delivery),
-            flow_control: true,
-            start,
-        })
-    }
+fn ring_of(
+    inner: &ContextInner,
+    share: Share,
+    allocation: Option<&CreditAllocation>,
+    start: Position,
+) -> Result<Ring, PoolError> {
+    let max_delivery = allocation.map_or(share.bytes, CreditAllocation::max_delivery).min(share.bytes / 2);
+    inner.pool.ring(RingConfig {
+        capacity_bytes: share.bytes,
+        retain_bytes: Some(0),
+        max_delivery_bytes: Some(max_delivery),
+        flow_control: true,
+        start,
+    })
 }

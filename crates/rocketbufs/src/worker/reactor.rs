@@ -9,18 +9,22 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rocketnet::{ConnId, Event, Offered, Transport};
+use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
 use crate::events::OutEvent;
+use crate::lock::lock;
 use crate::planted;
-use crate::proto::{Attachment, CloseCode, Message};
-use crate::state::{Buffer, Command, ContextInner, InboundShared, ListenerShared, Role, WorkerShared};
+use crate::proto::{CloseCode, Message};
+use crate::state::{Buffer, Command, ContextInner, ListenerShared, Role, WorkerShared};
 use crate::types::{Nanos, WireId};
 
 use super::idle::Idle;
+use super::incoming::InSub;
 use super::io::{Io, Line};
+use super::lingering::Lingering;
 use super::peer::{OutSub, Turn};
+use super::slots::{SlotUse, Slots};
 
 /// The state of one worker. Public only for the simulator, which drives it by hand.
 #[doc(hidden)]
@@ -29,21 +33,12 @@ pub struct Reactor<T: Transport> {
     pub(super) links: FxHashMap<ConnId, Link>,
     pub(super) by_number: FxHashMap<u64, ConnId>,
     pub(super) listeners: Vec<(u64, String, Weak<ListenerShared>)>,
-    pub(super) slots: FxHashMap<u32, SlotUse>,
-    /// Subscriptions without a connection, and when their writers count as gone. The references are weak,
-    /// since another worker may resume a subscription and drop it.
-    pub(super) suspended: Vec<(Weak<InboundShared>, Nanos)>,
+    pub(super) slots: Slots,
+    pub(super) lingering: Lingering,
     pub(super) idle: Idle,
     pub(super) events: Vec<Event>,
     pub(super) stop_at: Option<Nanos>,
     pub(super) stopped: bool,
-}
-
-/// The users of a slot, which are updated when the slot is pending.
-#[derive(Default)]
-pub(super) struct SlotUse {
-    pub(super) outs: Vec<(ConnId, WireId)>,
-    pub(super) inbound: Option<Arc<InboundShared>>,
 }
 
 /// One connection. Maps with keys that the peer chooses use a hash that the peer cannot predict.
@@ -67,24 +62,17 @@ pub(super) struct Link {
     pub(super) unheard: Vec<Message>,
 }
 
-/// A subscription of this process at the peer.
-pub(super) struct InSub {
-    pub(super) inbound: Arc<InboundShared>,
-    pub(super) machine: Attachment,
-    /// The sender's ring to be mapped, if it arrived before SUBSCRIBED.
-    pub(super) offered: Option<Offered>,
-}
-
 impl<T: Transport> Reactor<T> {
     pub(crate) fn new(inner: Arc<ContextInner>, shared: Arc<WorkerShared>, transport: T) -> Self {
+        let lingering = Lingering::new(inner.config.session.linger_ms);
         let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
         Self {
             io: Io::new(inner, shared, transport),
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
             listeners: Vec::new(),
-            slots: FxHashMap::default(),
-            suspended: Vec::new(),
+            slots: Slots::default(),
+            lingering,
             idle,
             events: Vec::new(),
             stop_at: None,
@@ -161,22 +149,34 @@ impl<T: Transport> Reactor<T> {
             Event::Incoming(accepted) => self.on_incoming(accepted),
             Event::Arrived(conn, wire) => {
                 self.heard(conn);
-                self.on_arrived(conn, wire);
+                self.receive(conn, wire, |turn| turn.on_arrived());
             }
             // A look at the mapped ring says nothing about whether the peer is alive.
-            Event::Followed(conn, wire) => self.on_followed(conn, wire),
+            Event::Followed(conn, wire) => {
+                if let Some(mut turn) = self.incoming(conn, wire) {
+                    turn.on_followed();
+                }
+            }
             Event::Watched(conn, wire, number, doorbell) => {
                 self.heard(conn);
-                self.on_watched(conn, wire, number, doorbell);
+                if let Some(mut turn) = self.out(conn, wire) {
+                    turn.watch(number, doorbell);
+                }
             }
-            Event::Unwatched(conn, wire, number) => self.on_unwatched(conn, wire, number),
+            Event::Unwatched(conn, wire, number) => {
+                if let Some(mut turn) = self.out(conn, wire) {
+                    turn.unwatch(number);
+                }
+            }
             Event::Control(conn, bytes) => {
                 self.heard(conn);
                 self.on_control(conn, &bytes);
             }
             Event::Offered(conn, wire, offered) => {
                 self.heard(conn);
-                self.on_offered(conn, wire, offered);
+                if let Some(mut turn) = self.incoming(conn, wire) {
+                    turn.on_offered(offered);
+                }
             }
             Event::Landed(conn, wire, position) => {
                 self.heard(conn);
@@ -205,7 +205,11 @@ impl<T: Transport> Reactor<T> {
             }
             Command::OutBacklog(out) => out.run_control_backlog(self.io.shared.index),
             Command::Unpark(parked) => self.unpark(parked),
-            Command::PassWatchers(inbound) => self.pass_watchers(&inbound),
+            Command::PassWatchers(inbound) => match self.attached(&inbound) {
+                Some(mut turn) => turn.pass_watchers(),
+                // The watchers are passed on at the resume.
+                None => lock(&inbound.watchers).answer(),
+            },
             Command::DataOut(buffer) => buffer.report_landed_contexts(),
             Command::Reap(buffer) => {
                 if let Some(out) = buffer.out.upgrade() {
@@ -230,20 +234,21 @@ impl<T: Transport> Reactor<T> {
     }
 
     fn on_slot(&mut self, slot: u32) {
-        let Some(used) = self.slots.get(&slot) else { return };
-        if let Some(inbound) = used.inbound.clone() {
-            self.idle.on_pending(&inbound, self.io.now);
-            if let (true, Some(rin)) = (inbound.is_spliced(), inbound.rin.upgrade()) {
-                // Data from before the splice is held for an application that is no longer told of it.
-                rin.on_news(&inbound);
+        match self.slots.get(slot) {
+            None => {}
+            Some(&SlotUse::In((conn, wire))) => {
+                if let Some(mut turn) = self.incoming(conn, wire) {
+                    turn.on_pending();
+                }
             }
-            self.give_credit(&inbound);
+            Some(SlotUse::Outs(outs)) => {
+                match outs[..] {
+                    [(conn, wire)] => self.wake_out(conn, wire),
+                    _ => outs.clone().into_iter().for_each(|(conn, wire)| self.wake_out(conn, wire)),
+                }
+                self.suppress_notify(slot);
+            }
         }
-        let Some(used) = self.slots.get(&slot) else { return };
-        for (conn, wire) in used.outs.clone() {
-            self.wake_out(conn, wire);
-        }
-        self.suppress_notify(slot);
     }
 
     fn heard(&mut self, conn: ConnId) {
@@ -290,7 +295,7 @@ impl<T: Transport> Drop for Reactor<T> {
     fn drop(&mut self) {
         // Dropped connections notify the worker's shared state, and must not keep it alive.
         self.links.clear();
-        self.suspended.clear();
+        self.lingering.clear();
         self.slots.clear();
         self.io.shared.close();
     }

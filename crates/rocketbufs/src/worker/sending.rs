@@ -115,7 +115,7 @@ impl<T: Transport> Reactor<T> {
         if credit.coverage.left > turn.out.machine.cursor().tally().told.left
             && let Some(source) = turn.out.buffer.upstream()
         {
-            self.tell_on(&source);
+            self.tell_upstream(&source);
             let Some(again) = self.out(conn, wire) else { return };
             turn = again;
         }
@@ -155,22 +155,14 @@ impl<T: Transport> Reactor<T> {
         let buffer =
             self.links.get(&conn).and_then(|link| link.outs.get(&wire)).map(|out| out.buffer.clone());
         if let Some(source) = buffer.and_then(|buffer| buffer.upstream()) {
-            self.tell_on(&source);
+            self.tell_upstream(&source);
         }
         let Some(link) = self.links.get_mut(&conn) else { return };
         let Some(out) = link.outs.remove(&wire) else { return };
         let number = link.line.shared.id;
         let OutSub { buffer, machine, status, hold_ms } = out;
         machine.watchers().iter().for_each(|reader| buffer.unwatch((number, wire, *reader)));
-        if let Some(used) = self.slots.get_mut(&buffer.slot) {
-            // From the end, where a connection that goes with many subscriptions removes them.
-            if let Some(at) = used.outs.iter().rposition(|at| *at == (conn, wire)) {
-                used.outs.remove(at);
-            }
-            if used.outs.is_empty() && used.inbound.is_none() {
-                self.slots.remove(&buffer.slot);
-            }
-        }
+        self.slots.remove_out(buffer.slot, (conn, wire));
         let rout = buffer.out.upgrade();
         let until = self.io.now + Nanos::from(hold_ms) * 1_000_000;
         let leaving = match hold && hold_ms > 0 && !status.name.is_empty() {

@@ -28,7 +28,7 @@ impl<T: Transport> Reactor<T> {
         // Without news, only time shows how long a subscription holds others up.
         self.io.stirring |= hurry;
         let mut next = self.io.now + self.interval(hurry);
-        if let Some(at) = self.tick_suspended() {
+        if let Some(at) = self.lingering.tick(self.io.now) {
             next = next.min(at);
         }
         if self.io.shared.index == 0

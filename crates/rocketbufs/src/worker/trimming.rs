@@ -56,8 +56,9 @@ impl<T: Transport> Reactor<T> {
         // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
             Owner::In(inbound) => {
-                self.tell_rest(inbound);
-                self.rest_allocation(inbound);
+                if let Some(mut turn) = self.attached(inbound) {
+                    turn.come_to_rest();
+                }
                 inbound.is_spliced()
             }
             Owner::Out(buffer) if !buffer.rest.begin(ring, head) => {
@@ -72,21 +73,6 @@ impl<T: Transport> Reactor<T> {
         let left = self.trim(owner, ring, if has_history { ring.retain() } else { 0 });
         if let Some(left) = left.filter(|left| *left > 0 && has_history) {
             self.idle.rests(owner, left);
-        }
-    }
-
-    /// Sends CREDIT for a ring that comes to rest, if anything moved since the last one.
-    fn tell_rest(&mut self, inbound: &Arc<InboundShared>) {
-        let downstream = inbound.downstream();
-        let mut state = lock(&inbound.state);
-        let Some((number, wire)) = state.sub.wire() else { return };
-        state.catch_up();
-        let Some(now) = state.credit_now(downstream.as_ref()) else { return };
-        let moved = state.sub.log().is_some_and(|log| log.credit().is_further(&now));
-        drop(state);
-        let Some(&conn) = self.by_number.get(&number) else { return };
-        if moved && self.in_sub(conn, wire).is_some_and(|in_sub| in_sub.machine.is_live()) {
-            self.tell_credit(conn, wire, inbound);
         }
     }
 
@@ -127,15 +113,13 @@ impl<T: Transport> Reactor<T> {
         Some(left)
     }
 
-    fn trim_receiver(&mut self, inbound: &InboundShared, keep: u64) -> Option<Trimmed> {
+    fn trim_receiver(&mut self, inbound: &Arc<InboundShared>, keep: u64) -> Option<Trimmed> {
         let mut state = lock(&inbound.state);
         if let Some(receiver) = state.memory.as_mut().and_then(|memory| memory.receiver.as_mut()) {
             return Some(receiver.trim(keep));
         }
-        let (number, wire) = state.sub.wire()?;
         drop(state);
-        let conn = *self.by_number.get(&number)?;
-        self.io.transport.trim(conn, wire, keep)
+        self.attached(inbound)?.trim(keep)
     }
 }
 

@@ -1,0 +1,54 @@
+//! The load of one publisher or subscriber, as the command line of its process.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rocketbufs::config::TransportKind;
+
+use crate::error::BenchError;
+use crate::systems::{Api, Confirm, System};
+
+/// What publishers and subscribers have in common.
+#[derive(Debug, Args)]
+pub struct Load {
+    /// What is between publishers and subscribers
+    #[arg(long, value_enum)]
+    pub system: System,
+    /// Message by message, or in batches
+    #[arg(long, value_enum)]
+    pub api: Api,
+    /// Address of the broker or relay
+    #[arg(long)]
+    pub addr: String,
+    /// What carries RBMQ's bytes
+    #[arg(long, default_value_t)]
+    pub transport: TransportKind,
+    /// Bytes of a message
+    #[arg(long)]
+    pub size: usize,
+    /// How many subscribers there are
+    #[arg(long)]
+    pub subscribers: u32,
+    /// Bytes of a topic's ring, instead of what the configuration and the message size make of it
+    #[arg(long)]
+    pub ring_bytes: Option<u64>,
+    /// Congestion control to set on every socket
+    #[arg(long)]
+    pub congestion: Option<String>,
+    /// Messages per second of each publisher, instead of as many as go
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// What publishers wait for
+    #[arg(long, value_enum)]
+    pub confirm: Confirm,
+    /// Where publishers of other systems hear how far their subscribers are
+    #[arg(long)]
+    pub folder: Option<PathBuf>,
+}
+
+impl Load {
+    /// The folder, which other systems' workers are always given.
+    pub fn folder(&self) -> Result<&Path, BenchError> {
+        self.folder.as_deref().ok_or(BenchError::NoFolder)
+    }
+}

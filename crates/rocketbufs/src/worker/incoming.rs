@@ -1,0 +1,267 @@
+//! One subscription of this end, and the execution of its effects.
+//!
+//! The machines ([`ReceiveSubscription`](crate::proto::ReceiveSubscription) and [`Attachment`]) decide. An
+//! [`Incoming`] has what executing the decisions needs: the connection, the transport and the subscription,
+//! found with one look-up. It returns an error if the peer broke the protocol; the reactor closes the
+//! connection then.
+
+use std::sync::Arc;
+
+use rocketnet::{Offered, Transport};
+use rocketring::{Ring, Trimmed};
+
+use super::idle::Idle;
+use super::io::{Io, Line};
+use super::slots::Slots;
+use crate::lock::lock;
+use crate::planted;
+use crate::proto::{Attachment, End, Ending, LogEnd, Message, ReceiveError};
+use crate::state::{Buffer, InboundShared, downstream_of};
+use crate::types::{Position, WireId};
+
+/// A subscription of this process at the peer.
+pub(super) struct InSub {
+    pub(super) inbound: Arc<InboundShared>,
+    pub(super) machine: Attachment,
+    /// The sender's ring to be mapped, if it arrived before SUBSCRIBED.
+    pub(super) offered: Option<Offered>,
+}
+
+/// A subscription with everything that executing its effects needs, see [the module](self).
+pub(super) struct Incoming<'a, T: Transport> {
+    pub(super) io: &'a mut Io<T>,
+    pub(super) idle: &'a mut Idle,
+    pub(super) slots: &'a mut Slots,
+    pub(super) line: &'a mut Line,
+    pub(super) wire: WireId,
+    pub(super) sub: &'a mut InSub,
+}
+
+/// The result of a message: an error closes the connection.
+pub(super) type Handled = Result<(), ReceiveError>;
+
+/// Ends a subscription. The application and the subscribers downstream learn of the end after the data.
+pub(super) fn end_subscription(inbound: &Arc<InboundShared>, ending: Ending) {
+    let mut state = lock(&inbound.state);
+    if state.sub.ending().is_some() {
+        return;
+    }
+    let boundary = state.ring().map_or(0, Ring::stop_following);
+    let end = ending.downstream(boundary);
+    state.sub.end(ending);
+    drop(state);
+    // The end is set before any notification: an application that removes the buffer in response cannot end
+    // it otherwise.
+    let tell = || {
+        if let Some(rin) = inbound.rin.upgrade() {
+            rin.on_news(inbound);
+        }
+    };
+    match inbound.spliced_to() {
+        Some(buffer) => buffer.end_with(end, tell),
+        None => tell(),
+    }
+}
+
+impl<T: Transport> Incoming<'_, T> {
+    /// Handles data that landed.
+    pub(super) fn on_arrived(&mut self) -> Handled {
+        if !self.sub.machine.is_leaving() {
+            self.goes_on()?;
+            self.news();
+        }
+        Ok(())
+    }
+
+    /// Handles data that this end found in mapped memory. The data stays valid after the log's end arrived,
+    /// so an ended subscription is not an error.
+    pub(super) fn on_followed(&mut self) {
+        if !self.sub.machine.is_leaving() && self.goes_on().is_ok() {
+            self.news();
+        }
+    }
+
+    /// Checks that the log has not ended.
+    fn goes_on(&self) -> Handled {
+        match lock(&self.sub.inbound.state).sub.ending() {
+            None => Ok(()),
+            Some(_) => Err(ReceiveError::AfterEnd),
+        }
+    }
+
+    /// Handles news of the buffer: releases by the application, and progress downstream.
+    pub(super) fn on_pending(&mut self) {
+        let inbound = &self.sub.inbound;
+        self.idle.on_pending(inbound, self.io.now);
+        if let (true, Some(rin)) = (inbound.is_spliced(), inbound.rin.upgrade()) {
+            // Data from before the splice is held for an application that is no longer told of it.
+            rin.on_news(inbound);
+        }
+        self.give_credit();
+    }
+
+    /// Reports progress to the subscribers downstream, the application, and the sender.
+    pub(super) fn news(&mut self) {
+        let inbound = &self.sub.inbound;
+        self.idle.stirred(inbound, self.io.now);
+        let spliced = inbound.spliced_to();
+        if let Some(buffer) = &spliced {
+            if let Some(log) = buffer.log() {
+                buffer.times.note(self.io.now, &log.ring);
+            }
+            buffer.notify();
+        }
+        if let Some(rin) = inbound.rin.upgrade() {
+            rin.on_news(inbound);
+        }
+        self.give_credit_of(spliced);
+    }
+
+    /// Sends CREDIT if it is due, and leaves a subscription whose log has ended and is consumed.
+    pub(super) fn give_credit(&mut self) {
+        let spliced = self.sub.inbound.spliced_to();
+        self.give_credit_of(spliced);
+    }
+
+    fn give_credit_of(&mut self, spliced: Option<Arc<Buffer>>) {
+        self.lend();
+        // A resuming subscription waits for SUBSCRIBED: the sender may have another log by now. CREDIT
+        // follows that answer in any case.
+        if !self.sub.machine.is_answered() {
+            return;
+        }
+        let downstream = spliced.map(|buffer| downstream_of(&buffer));
+        let inbound = &self.sub.inbound;
+        let mut state = lock(&inbound.state);
+        if state.sub.wire_on(self.line.shared.id) != Some(self.wire) {
+            return;
+        }
+        let Some((due, finished)) = state.next_credit(downstream.as_ref()) else { return };
+        drop(state);
+        if let Some(credit) = due {
+            self.io.send(self.line, &Message::Credit { wire: self.wire, credit });
+        }
+        if finished {
+            if let Some(rin) = inbound.rin.upgrade() {
+                rin.forget_if_over(inbound);
+            }
+            // The application may not have received the end yet. The wire id is no longer needed.
+            self.leave();
+        }
+    }
+
+    /// Sends CREDIT, whether it is due or not.
+    pub(super) fn tell_credit(&mut self) {
+        let downstream = self.sub.inbound.downstream();
+        let Some(credit) = lock(&self.sub.inbound.state).tell(downstream.as_ref()) else { return };
+        self.io.send(self.line, &Message::Credit { wire: self.wire, credit });
+    }
+
+    /// Sends CREDIT unless the sender has switched to another log or has lost part of this one.
+    pub(super) fn tell_last_credit(&mut self) {
+        let reports = lock(&self.sub.inbound.state).sub.reports_last_credit();
+        if reports {
+            self.tell_credit();
+        }
+    }
+
+    /// Sends CREDIT, whether it is due or not, if the downstream receivers confirm more than the last one
+    /// did.
+    pub(super) fn tell_on(&mut self) {
+        let downstream = self.sub.inbound.downstream();
+        let state = lock(&self.sub.inbound.state);
+        let (log, now) = (state.sub.log(), state.credit_now(downstream.as_ref()));
+        let more = log.zip(now).is_some_and(|(log, now)| log.credit().confirms_more(&now));
+        drop(state);
+        if more && self.sub.machine.is_answered() {
+            self.tell_last_credit();
+        }
+    }
+
+    /// Handles a ring that comes to rest: sends CREDIT if anything moved since the last one, and returns an
+    /// unneeded ring to the budget.
+    pub(super) fn come_to_rest(&mut self) {
+        let downstream = self.sub.inbound.downstream();
+        let mut state = lock(&self.sub.inbound.state);
+        state.catch_up();
+        let (log, now) = (state.sub.log(), state.credit_now(downstream.as_ref()));
+        let moved = log.zip(now).is_some_and(|(log, now)| log.credit().is_further(&now));
+        drop(state);
+        if !self.sub.machine.is_live() {
+            return;
+        }
+        if moved {
+            self.tell_credit();
+        }
+        self.rest_allocation();
+    }
+
+    /// Releases memory of the ring, except for `keep` bytes of history.
+    pub(super) fn trim(&mut self, keep: u64) -> Option<Trimmed> {
+        self.io.transport.trim(self.line.id, self.wire, keep)
+    }
+
+    pub(super) fn on_ask(&mut self, wanted: [Position; 3]) {
+        if planted::is(planted::ASK_IGNORED) {
+            return;
+        }
+        if let Some(log) = lock(&self.sub.inbound.state).sub.log_mut() {
+            log.on_ask(wanted);
+        }
+        self.sub.inbound.want_confirmed(wanted);
+        self.give_credit();
+    }
+
+    pub(super) fn on_lost(&mut self, (from, to): (Position, Position)) -> Handled {
+        if self.sub.machine.is_leaving() {
+            return Ok(());
+        }
+        self.goes_on()?;
+        if from > to {
+            return Err(ReceiveError::LostEndsEarly);
+        }
+        let skipped = self.io.transport.skip(self.line.id, self.wire, to);
+        let mut state = lock(&self.sub.inbound.state);
+        let known = state.parts().is_some_and(|(log, memory)| log.on_lost(to, skipped, memory.ring()));
+        drop(state);
+        if !known {
+            return Err(ReceiveError::LostElsewhere);
+        }
+        self.news();
+        Ok(())
+    }
+
+    pub(super) fn on_end(&mut self, end: End) -> Handled {
+        if self.sub.machine.is_leaving() {
+            return Ok(());
+        }
+        self.goes_on()?;
+        let received = lock(&self.sub.inbound.state)
+            .ring()
+            .map(|ring| LogEnd { boundary: ring.stop_following(), peer_written: ring.is_peer_written() });
+        let end = self.sub.machine.on_end(end, received)?;
+        end_subscription(&self.sub.inbound, Ending::End(end));
+        self.give_credit();
+        Ok(())
+    }
+
+    /// Ends the subscription before its log does.
+    pub(super) fn end_and_leave(&mut self, ending: Ending) {
+        end_subscription(&self.sub.inbound, ending);
+        self.leave();
+    }
+
+    /// Sends UNSUBSCRIBE. The wire id stays bound until UNSUBSCRIBED arrives.
+    pub(super) fn leave(&mut self) {
+        if self.sub.machine.is_leaving() {
+            return;
+        }
+        if self.sub.machine.is_answered() {
+            self.tell_last_credit();
+        }
+        self.sub.machine.leave();
+        self.sub.inbound.detach();
+        self.slots.remove(self.sub.inbound.slot);
+        self.io.send(self.line, &Message::Unsubscribe(self.wire));
+    }
+}
