@@ -925,12 +925,10 @@ rb_status rb_conn_connect_start(const struct rb_context *context,
 rb_status rb_conn_wait_up(const struct rb_conn *conn,
                           int64_t timeout_ns);
 
-// Waits until the connection is down, at most `timeout_ns`. In a callback, which must not wait, it only looks. Any thread.
+// Waits until the connection is down, at most `timeout_ns`; `RB_TIMED_OUT` if it is not. Any thread.
 //
 // `reason` may be NULL. Its text is valid until this thread's next call that receives something.
-rb_status rb_conn_wait_down(const struct rb_conn *conn,
-                            struct rb_down *reason,
-                            int64_t timeout_ns);
+rb_status rb_conn_wait_down(const struct rb_conn *conn, struct rb_down *reason, int64_t timeout_ns);
 
 // The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Each event is given once.
 //
