@@ -230,3 +230,13 @@ impl Shared {
         }
     }
 }
+
+/// Runs what waits on a thread of the runtime's pool.
+#[cfg(feature = "tokio")]
+pub(super) async fn on_pool<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ConnectError> {
+    let runtime = tokio::runtime::Handle::try_current();
+    let runtime = runtime.map_err(|error| ConnectError::Thread(std::io::Error::other(error)))?;
+    runtime.spawn_blocking(work).await.map_err(|error| ConnectError::Thread(std::io::Error::other(error)))
+}

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 
+use super::connection::on_pool;
 use super::error::{ConnectError, TopicOpenError};
 use super::publisher::{Publisher, PublisherBuilder, TopicOptions};
 use super::writer::TopicWriter;
@@ -14,7 +15,7 @@ impl PublisherBuilder {
     /// As [`PublisherBuilder::connect`].
     pub async fn connect_async(self, addr: &str) -> Result<Publisher, ConnectError> {
         let addr = addr.to_owned();
-        crate::on_pool(move || self.connect(&addr)).await?
+        on_pool(move || self.connect(&addr)).await?
     }
 }
 

@@ -10,6 +10,7 @@ use rocketbufs::readiness::Readiness;
 
 use super::batch::{Batch, Message, MessageRef};
 use super::batch_cursor::BatchCursor;
+use super::connection::on_pool;
 use super::error::{ConnectError, ReceiveError};
 use super::event::Event;
 use super::options::SubscriberBuilder;
@@ -23,7 +24,7 @@ impl SubscriberBuilder {
     /// As [`SubscriberBuilder::connect`].
     pub async fn connect_async(self, addr: &str) -> Result<Subscriber, ConnectError> {
         let addr = addr.to_owned();
-        crate::on_pool(move || self.connect(&addr)).await?
+        on_pool(move || self.connect(&addr)).await?
     }
 }
 

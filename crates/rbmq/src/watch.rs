@@ -8,11 +8,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
+use rbmq_wire::sync::lock;
 use rocketbufs::{Conn, ConnEvent, DownReason};
 use rustix::event::epoll;
 use tracing::warn;
-
-use super::connection::lock;
 
 /// What follows when a connection is lost. Must not wait.
 pub(super) trait OnDown: Send + 'static {

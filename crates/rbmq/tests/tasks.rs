@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rbmq::{ConfirmLevel, Event, Notice, PublishError, Publisher, ReceiveError, Subscriber, TopicOptions};
+use rbmq::{
+    ConfirmLevel, Event, Notice, PublishError, Publisher, ReceiveError, Subscriber, TopicOptions, TopicWriter,
+};
 use rbmq_broker::{Broker, BrokerConfig};
 use tokio_stream::StreamExt;
 
@@ -61,6 +63,21 @@ fn a_publisher_and_a_subscriber_share_a_thread() {
     });
 }
 
+/// Publishes 2,000 records, and drops calls while they wait.
+async fn publish_with_dropped_calls(mut topic: TopicWriter) {
+    let mut n = 0_u64;
+    while n < 2_000 {
+        let record = [&n.to_le_bytes()[..], &[0; 500]].concat();
+        let limit = Duration::from_micros(n % 30);
+        // A call that was dropped has published nothing.
+        if let Ok(published) = tokio::time::timeout(limit, topic.publish_async(&record)).await {
+            published.unwrap();
+            n += 1;
+        }
+    }
+    topic.close_async().await.unwrap();
+}
+
 /// Calls that are dropped at any moment neither lose nor repeat a message.
 #[test]
 fn dropped_calls_lose_nothing() {
@@ -71,19 +88,7 @@ fn dropped_calls_lose_nothing() {
         let options = TopicOptions::default().ring_bytes(1 << 14);
         let mut topic = publisher.topic_with_async("t", options).await.unwrap();
         topic.wait_subscribers_async(1).await.unwrap();
-        let publishing = tokio::spawn(async move {
-            let mut n = 0_u64;
-            while n < 2_000 {
-                let record = [&n.to_le_bytes()[..], &[0; 500]].concat();
-                let limit = Duration::from_micros(n % 30);
-                // A call that was dropped has published nothing.
-                if let Ok(published) = tokio::time::timeout(limit, topic.publish_async(&record)).await {
-                    published.unwrap();
-                    n += 1;
-                }
-            }
-            topic.close_async().await.unwrap();
-        });
+        let publishing = tokio::spawn(publish_with_dropped_calls(topic));
         let (mut next, mut calls) = (0_u64, 0_u64);
         loop {
             calls += 1;
