@@ -56,6 +56,8 @@ pub(super) struct State {
     pub(super) positions: ResumePositions,
     /// The number of TOPICS messages that the broker has not answered, and the connection they were sent over.
     unanswered: (u64, usize),
+    /// The broker has answered everything, and the application's thread does not know: every topic may have ended.
+    pub(super) answered: bool,
     /// The limits of the buffers that the broker announces now, and the reports about them.
     limits: SubscribeLimits,
     pub(super) clamped: ClampedOptions,
@@ -120,6 +122,7 @@ impl State {
             || self.moved.is_some()
             || self.has_resumed()
             || self.taken_over.is_some()
+            || self.answered
     }
 
     /// A buffer ended without being closed. Returns whether its log continues in another buffer, now or later.
@@ -277,6 +280,7 @@ impl SubscriptionSet {
             if state.unanswered.0 == conn.id() {
                 state.unanswered.1 = state.unanswered.1.saturating_sub(1);
                 if state.unanswered.1 == 0 {
+                    state.answered = true;
                     state.filters.on_all_answered();
                 }
             }
