@@ -43,7 +43,7 @@
 //! | Messages before the subscription are lost. | The same, unless the subscription starts earlier ([`StartFrom`]). |
 //! | Retained message | [`StartFrom::Last`] |
 //! | Slow consumers are disconnected, or lose messages. | Publishers wait by default; [`SlowPolicy`] has the other ways. |
-//! | A loss is silent. | Every loss is a [`Notice::Lost`], and an error of the calls that return messages. |
+//! | A loss is silent. | Every loss is a [`Notice::Lost`], and an error of the calls that return messages. ([`Notice::LogReplaced`]: a possible loss.) |
 //! | Acknowledgements, quality of service | [`TopicWriter::confirm`]: accepted, delivered or consumed |
 //! | Manual acknowledgement | [`Batch::defer`] and [`DeferredBatch::consume`] |
 //! | Durable consumer, persistent session | [`SubscriberBuilder::durable`], while the broker lives |

@@ -466,7 +466,9 @@ impl Subscriber {
                 let known = state.positions.get(epoch);
                 let covered_from = known.map_or(start, |known| known.covered_from.min(start));
                 self.covered_from.insert(epoch, covered_from);
-                Some(Notice::Joined { topic, epoch, start })
+                // A log that replaces another one is reported before it begins.
+                state.notices.push_back(Notice::Joined { topic, epoch, start });
+                state.notices.pop_front()
             }
             InEvent::NotDurable { bid } => state.on_no_place(bid),
             InEvent::Lost { bid, from, to } => {

@@ -19,7 +19,7 @@ use rocketbufs::error::{ControlError, SubscribeError};
 use rocketbufs::event_queue::Readable;
 use rocketbufs::fields::printable;
 use rocketbufs::{Bid, BlockTimeout, ConfirmMode, Conn, Epoch, Position, RIn, Start, SubscribeOptions};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::buffers::{Buffer, Buffers, Stage};
 use super::clamped_options::ClampedOptions;
@@ -132,6 +132,13 @@ impl State {
             self.awaited.insert(epoch, AwaitedLog { bid, topic, end });
         }
         continues
+    }
+
+    /// Reports a merged log that replaces one of another broker process.
+    fn on_replaced(&mut self, Topic { topic, epoch, .. }: &Topic) {
+        let epoch = Epoch(*epoch);
+        warn!("topic '{topic}': log {epoch} replaces a merged log, of which messages may be missing");
+        self.notices.push_back(Notice::LogReplaced { topic: topic.clone(), epoch });
     }
 
     /// The log of a buffer does not continue in another buffer. If it was awaited, its publisher is gone.
@@ -336,6 +343,9 @@ impl SubscriptionSet {
         }
         drop(earlier);
         let start = start(&state, rin, topic, (&from, answered));
+        if !matches!(start, Start::Position(..)) && replaces_merged(&state, topic, &from) {
+            state.on_replaced(topic);
+        }
         let covered_from = state.positions.get(epoch).map(|position| position.covered_from);
         state.awaited.remove(&epoch);
         let buffer = Buffer {
@@ -395,9 +405,7 @@ fn start(state: &State, rin: &RIn, topic: &Topic, (from, answered): (&StartFrom,
     if let Some(position) = received.or_else(|| state.positions.get(epoch).map(|entry| entry.position)) {
         return Start::Position(epoch, position);
     }
-    // Each broker process has merged logs of its own. A log that follows another one began after that.
-    let had = state.buffers.had_merged(&topic.topic) || matches!(from, StartFrom::Positions(_));
-    let follows = topic.framing == Framing::Merged && had;
+    let follows = replaces_merged(state, topic, from);
     if topic.fresh || follows || (answered == Answered::Fully && !state.other_broker) {
         return Start::First;
     }
@@ -411,6 +419,13 @@ fn start(state: &State, rin: &RIn, topic: &Topic, (from, answered): (&StartFrom,
         StartFrom::Oldest | StartFrom::Positions(_) => Start::Oldest,
         StartFrom::Position(position) => Start::Position(epoch, *position),
     }
+}
+
+/// Whether a merged log follows one of another broker process that this subscriber has received. Each broker process has merged logs
+/// of its own, so the new log began after the earlier one.
+fn replaces_merged(state: &State, topic: &Topic, from: &StartFrom) -> bool {
+    let had = state.buffers.had_merged(&topic.topic) || matches!(from, StartFrom::Positions(_));
+    topic.framing == Framing::Merged && had
 }
 
 /// The age of a time, rounded up; 0 for a future time.
