@@ -1,32 +1,27 @@
-// Publishes the lines of standard input to a topic of an RBMQ broker, and waits until a subscriber has consumed them.
+// Publishes each line of standard input, and waits until every subscriber has consumed the line before the next one.
 //
-// seq 10 | ./publish_confirmed TOPIC [BROKER], with `rbmq serve` and `rbmq sub TOPIC` running.
+// seq 10 | ./publish_confirmed BID TOPIC [BROKER]
 
-#include "check.h"
-#include <string.h>
+#include "link.h"
 
 int main(int argc, char **argv) {
-    if (argc < 2) {
-        fprintf(stderr, "usage: publish_confirmed TOPIC [BROKER]\n");
+    if (argc < 3) {
+        fprintf(stderr, "usage: publish_confirmed BID TOPIC [BROKER]\n");
         return 2;
     }
-    rbmq_publisher *publisher;
-    rbmq_topic *topic;
-    check(rbmq_publisher_connect(argc > 2 ? argv[2] : "127.0.0.1:7411", NULL, &publisher), "the publisher");
-    check(rbmq_publisher_topic(publisher, argv[1], NULL, &topic), "the topic");
-    check(rbmq_topic_wait_subscribers(topic, 1, 60 * RB_S), "a subscriber");
-
+    struct link link = link_open((uint32_t)atoi(argv[1]), argv[2], argc > 3 ? argv[3] : "127.0.0.1:7400");
+    rb_writer *writer;
+    check(rb_buffer_writer(link.buffer, &writer), "the writer");
     char line[4096];
-    uint64_t end = 0;
-    int lines = 0;
-    for (; fgets(line, sizeof line, stdin); lines++) {
-        line[strcspn(line, "\n")] = '\0';
-        check(rbmq_topic_publish(topic, line, strlen(line), RB_NO_LIMIT, &end), "a line");
+    int deliveries = 0;
+    for (; fgets(line, sizeof line, stdin); deliveries++) {
+        uint64_t end;
+        check(rb_writer_append(writer, line, strlen(line), 30 * RB_S, &end), "a line");
+        // Through the broker: its subscribers have released the line, and not only the broker.
+        check(rb_buffer_wait(link.buffer, RB_LEVEL_CONSUMED, end, 30 * RB_S), "the confirmation");
     }
-    rbmq_confirmed confirmed;
-    check(rbmq_topic_confirm(topic, end, RBMQ_LEVEL_CONSUMED, 60 * RB_S, &confirmed), "the confirmation");
-    printf("%d records, consumed by %u subscribers\n", lines, confirmed.subscribers);
-    check(rbmq_topic_close(topic, 10 * RB_S), "closing the topic");
-    check(rbmq_publisher_close(publisher, 10 * RB_S), "closing the connection");
+    fprintf(stderr, "%d deliveries consumed\n", deliveries);
+    rb_writer_free(writer);
+    link_close(&link);
     return 0;
 }

@@ -13,10 +13,13 @@
 
 #![deny(unsafe_code)]
 
+mod cmq;
 mod errors;
 mod event;
 mod export;
 mod fork;
+mod framework;
+mod gate;
 mod guarded;
 mod input;
 mod notify;
@@ -33,5 +36,8 @@ fn _rocketbufs(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<event::Event>()?;
     module.add_class::<settings::Config>()?;
     module.add_class::<notify::Notifier>()?;
+    cmq::register(module)?;
+    framework::register(module)?;
+    gate::register(module)?;
     rbmq::register(module)
 }
