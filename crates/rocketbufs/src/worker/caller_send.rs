@@ -24,7 +24,7 @@ use super::caller_runs::LOOK_PERIOD;
 use super::io::LinkPhase;
 use super::reactor::Reactor;
 use crate::lock::lock;
-use crate::state::{Inline, Sent, WorkerShared, after};
+use crate::state::{Inline, Sent, Worker, after};
 use crate::types::{Nanos, WireId};
 
 /// More than this is a batch. A thread that writes so much soon writes more, and the worker sends meanwhile.
@@ -173,7 +173,7 @@ enum May {
 /// core while it sleeps. Returns false once the worker is done.
 pub(crate) fn run_shared<T: Transport + Send>(
     core: &Mutex<Reactor<T>>,
-    shared: &WorkerShared,
+    shared: &Worker,
     sleeps_on: &dyn Pollable,
     clock: &dyn Fn() -> Nanos,
 ) -> bool {

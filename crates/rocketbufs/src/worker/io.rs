@@ -9,7 +9,7 @@ use rocketnet::{ConnId, Transport};
 
 use super::pauses::Pauses;
 use crate::proto::{Message, Session};
-use crate::state::{ConnShared, ContextInner, WorkerShared};
+use crate::state::{ConnShared, ContextInner, ContextShared, Worker};
 use crate::types::{Nanos, WireId};
 
 /// The interval of checks of the connections while a subscription may hold others up.
@@ -20,8 +20,9 @@ const UNREPORTED: Nanos = 10_000_000;
 
 /// A worker's transport, time and schedule, see [the module](self).
 pub(super) struct Io<T: Transport> {
+    pub(super) context: Arc<ContextShared>,
     pub(super) inner: Arc<ContextInner>,
-    pub(super) shared: Arc<WorkerShared>,
+    pub(super) shared: Arc<Worker>,
     pub(super) transport: T,
     pub(super) now: Nanos,
     /// When there was last work.
@@ -68,9 +69,10 @@ pub(super) enum LinkPhase {
 }
 
 impl<T: Transport> Io<T> {
-    pub(super) fn new(inner: Arc<ContextInner>, shared: Arc<WorkerShared>, transport: T) -> Self {
+    pub(super) fn new(context: Arc<ContextShared>, shared: Arc<Worker>, transport: T) -> Self {
         Self {
-            inner,
+            inner: context.inner.clone(),
+            context,
             shared,
             transport,
             now: 0,

@@ -11,9 +11,9 @@ use rustc_hash::FxHashMap;
 use super::io::{Line, LinkPhase};
 use super::reactor::{Link, Reactor};
 use crate::error::{DownReason, ListenError};
-use crate::events::InEvent;
+use crate::in_event::InEvent;
 use crate::proto::{CloseCode, End, Hello, MIN_VERSION, Message, Session, SessionConfig, Tick, VERSION};
-use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
+use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Request, Role};
 use crate::types::Nanos;
 
 /// Bytes of the application's control messages between two flushes. Each flush shows whether the peer still
@@ -272,7 +272,8 @@ impl<T: Transport> Reactor<T> {
     }
 
     pub(super) fn send_app(&mut self, number: u64, message: Vec<u8>, cost: usize) {
-        if self.too_early(number, || Command::Control { conn: number, message: message.clone(), cost }) {
+        if self.too_early(number, || Request::Control { conn: number, message: message.clone(), cost }.into())
+        {
             return;
         }
         let Some(&conn) = self.by_number.get(&number) else { return };

@@ -14,7 +14,7 @@ use super::io::{Io, Line, LinkPhase};
 use crate::events::OutEvent;
 use crate::planted;
 use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
-use crate::state::{Buffer, SubscriptionStatus, tell_subscriber_progress};
+use crate::state::{Buffer, SubscriptionStatus};
 use crate::types::{Position, WireId};
 
 /// The PING after an end has this bit and the wire id. Other PINGs carry the time, which does not reach this
@@ -288,15 +288,14 @@ impl<T: Transport> Turn<'_, T> {
         let (levels, coverage) = (self.out.machine.cursor().levels(), self.out.status.count());
         let buffer = &self.out.buffer;
         buffer.on_progress();
-        tell_subscriber_progress(buffer, self.line.shared.id, levels, coverage);
-        buffer.report_landed_contexts();
+        if let Some(rout) = buffer.out.upgrade() {
+            rout.tell_subscriber_progress(buffer, self.line.shared.id, levels, coverage);
+            rout.tell_landed_contexts(buffer);
+        }
         self.enqueue();
         let buffer = &self.out.buffer;
-        if buffer.source.is_some()
-            && buffer.drained()
-            && let Some(rout) = buffer.out.upgrade()
-        {
-            rout.reap(buffer);
+        if buffer.source.is_some() && buffer.drained() {
+            buffer.reap();
         }
     }
 

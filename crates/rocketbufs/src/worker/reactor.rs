@@ -12,11 +12,9 @@ use std::time::Duration;
 use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
-use crate::events::OutEvent;
-use crate::lock::lock;
 use crate::planted;
 use crate::proto::{CloseCode, Message};
-use crate::state::{Buffer, Command, ContextInner, ListenerShared, Role, WorkerShared};
+use crate::state::{Buffer, Command, ContextShared, ListenerShared, Request, Role, Worker};
 use crate::types::{Nanos, WireId};
 
 use super::idle::Idle;
@@ -63,11 +61,12 @@ pub(super) struct Link {
 }
 
 impl<T: Transport> Reactor<T> {
-    pub(crate) fn new(inner: Arc<ContextInner>, shared: Arc<WorkerShared>, transport: T) -> Self {
+    pub(crate) fn new(context: Arc<ContextShared>, shared: Arc<Worker>, transport: T) -> Self {
+        let inner = &context.inner;
         let lingering = Lingering::new(inner.config.session.linger_ms);
         let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
         Self {
-            io: Io::new(inner, shared, transport),
+            io: Io::new(context, shared, transport),
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
             listeners: Vec::new(),
@@ -195,35 +194,30 @@ impl<T: Transport> Reactor<T> {
             Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),
             Command::Adopt { conn, accepted, listener } => self.adopt(conn, accepted, listener),
             Command::Attach { conn, role } => self.attach(conn, role),
-            Command::Close { conn, code, why } => self.close_number(conn, code, &why),
-            Command::Control { conn, message, cost } => self.send_app(conn, message, cost),
             Command::Subscribe { conn, inbound } => self.subscribe(conn, inbound),
-            Command::Unsubscribe { conn, inbound } => self.unsubscribe(conn, inbound),
-            Command::Backlog(rin) => {
-                rin.run_event_backlog();
-                rin.run_control_backlog();
-            }
-            Command::OutBacklog(out) => out.run_control_backlog(self.io.shared.index),
-            Command::Unpark(parked) => self.unpark(parked),
-            Command::PassWatchers(inbound) => match self.attached(&inbound) {
-                Some(mut turn) => turn.pass_watchers(),
-                // The watchers are passed on at the resume.
-                None => lock(&inbound.watchers).answer(),
-            },
-            Command::DataOut(buffer) => buffer.report_landed_contexts(),
-            Command::Reap(buffer) => {
-                if let Some(out) = buffer.out.upgrade() {
-                    out.reap(&buffer);
+            Command::Unsubscribe { conn, inbound } => self.unsubscribe(conn, &inbound),
+            Command::Trim(buffer) => self.idle.trim(buffer),
+            Command::Request(request) => self.on_request(request),
+        }
+    }
+
+    fn on_request(&mut self, request: Request) {
+        match request {
+            Request::Close { conn, code, why } => self.close_number(conn, code, &why),
+            Request::Control { conn, message, cost } => self.send_app(conn, message, cost),
+            Request::Leave { conn, wire } => self.leave(conn, wire),
+            Request::Resume { conn, bid } => self.resume(conn, bid),
+            Request::PassWatchers { slot } => {
+                // Without a connection, the watchers are passed on at the resume.
+                if let Some(mut turn) = self.incoming_of(slot) {
+                    turn.pass_watchers();
                 }
             }
-            Command::Progress(buffer) => {
-                if let Some(out) = buffer.out.upgrade() {
-                    out.tell(OutEvent::Progress { bid: buffer.bid });
-                }
-            }
-            Command::Activated(activated) => self.idle.activated(activated, self.io.now),
-            Command::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
-            Command::Shutdown { grace } => self.shutdown(grace),
+            Request::Unpark(parked) => self.unpark(parked),
+            Request::Activated(activated) => self.idle.activated(activated, self.io.now),
+            Request::Run(job) => job(),
+            Request::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
+            Request::Shutdown { grace } => self.shutdown(grace),
         }
     }
 

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use rocketnet::{ConnId, Transport};
-use rocketring::Ring;
 
 use super::incoming::{Handled, Incoming, end_subscription};
 use super::reactor::{Link, Reactor};
+use super::slots::SlotUse;
 use crate::error::RefusedError;
 use crate::lock::lock;
-use crate::proto::{CloseCode, End, Ending, ReceiveError, RefuseCode, Subscribed};
-use crate::state::{Command, InboundShared};
-use crate::types::WireId;
+use crate::proto::{CloseCode, Ending, ReceiveError, RefuseCode, Subscribed};
+use crate::state::{Command, InboundShared, Role, Upstream};
+use crate::types::{Bid, WireId};
 
 impl<T: Transport> Reactor<T> {
     /// Returns a subscription of this end, with everything that executing its effects needs.
@@ -21,11 +21,12 @@ impl<T: Transport> Reactor<T> {
         Some(Incoming { io: &mut self.io, idle: &mut self.idle, slots: &mut self.slots, line, wire, sub })
     }
 
-    /// Returns a subscription that one of the worker's connections carries.
-    pub(super) fn attached(&mut self, inbound: &InboundShared) -> Option<Incoming<'_, T>> {
-        let (number, wire) = lock(&inbound.state).sub.wire()?;
-        let conn = *self.by_number.get(&number)?;
-        self.incoming(conn, wire)
+    /// Returns the subscription of this end with this slot, if one of the worker's connections carries it.
+    pub(super) fn incoming_of(&mut self, slot: u32) -> Option<Incoming<'_, T>> {
+        match self.slots.get(slot) {
+            Some(&SlotUse::In((conn, wire))) => self.incoming(conn, wire),
+            _ => None,
+        }
     }
 
     /// Handles a message about a subscription of this end, and closes the connection if the message is
@@ -54,8 +55,8 @@ impl<T: Transport> Reactor<T> {
 
     /// Forwards confirmations of downstream receivers to the sender of a buffer's data, if this worker has
     /// the connection.
-    pub(super) fn tell_upstream(&mut self, inbound: &InboundShared) {
-        if let Some(mut turn) = self.attached(inbound) {
+    pub(super) fn tell_upstream(&mut self, source: &dyn Upstream) {
+        if let Some(mut turn) = self.incoming_of(source.slot()) {
             turn.tell_on();
         }
     }
@@ -85,22 +86,30 @@ impl<T: Transport> Reactor<T> {
         end_subscription(&in_sub.inbound, Ending::Refused(error));
     }
 
-    pub(super) fn unsubscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
-        let mut state = lock(&inbound.state);
-        state.sub.leave();
-        let wire = state.sub.wire_on(number);
-        let boundary = state.ring().map_or(0, Ring::boundary);
-        let ended = state.sub.ending().is_some();
-        drop(state);
-        self.lingering.forget(&inbound);
+    pub(super) fn unsubscribe(&mut self, number: u64, inbound: &Arc<InboundShared>) {
+        let wire = inbound.end(number);
+        self.lingering.forget(inbound);
         self.idle.forget(&inbound.rest);
-        if let (false, Some(buffer)) = (ended, inbound.spliced_to()) {
-            buffer.end_with(End::Gone(boundary), || ());
+        if let Some(wire) = wire {
+            self.leave(number, wire);
         }
-        if let (Some(&conn), Some(wire)) = (self.by_number.get(&number), wire)
+    }
+
+    /// Leaves a subscription of this connection.
+    pub(super) fn leave(&mut self, number: u64, wire: WireId) {
+        if let Some(&conn) = self.by_number.get(&number)
             && let Some(mut turn) = self.incoming(conn, wire)
         {
             turn.leave();
+        }
+    }
+
+    /// Resumes a subscription for which the application has released its data.
+    pub(super) fn resume(&mut self, number: u64, bid: Bid) {
+        let link = self.by_number.get(&number).and_then(|conn| self.links.get(conn));
+        let Some(Role::In(rin)) = link.and_then(|link| link.role.as_ref()) else { return };
+        if let Some(inbound) = rin.inbound(bid) {
+            self.subscribe(number, inbound);
         }
     }
 
@@ -136,8 +145,7 @@ impl<T: Transport> Reactor<T> {
             drop(state);
             calls.run();
             if let Some(next) = resumed {
-                let worker = self.io.inner.worker_of(next);
-                self.io.inner.workers[worker].send(Command::Subscribe { conn: next, inbound });
+                self.io.context.send(next, Command::Subscribe { conn: next, inbound });
             } else {
                 self.begin_linger(&inbound);
             }

@@ -12,7 +12,7 @@ use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{CloseCode, Credit, Message, RefuseCode, SendCursor};
-use crate::state::{Command, DurableCursor, Leaving, SubscriptionStatus};
+use crate::state::{DurableCursor, Leaving, Request, SubscriptionStatus};
 use crate::types::{Nanos, Position, WireId};
 
 /// Writes to a connection between two flushes, and flushes of one connection before others have their turn.
@@ -115,7 +115,7 @@ impl<T: Transport> Reactor<T> {
         if credit.coverage.left > turn.out.machine.cursor().tally().told.left
             && let Some(source) = turn.out.buffer.upstream()
         {
-            self.tell_upstream(&source);
+            self.tell_upstream(&*source);
             let Some(again) = self.out(conn, wire) else { return };
             turn = again;
         }
@@ -155,7 +155,7 @@ impl<T: Transport> Reactor<T> {
         let buffer =
             self.links.get(&conn).and_then(|link| link.outs.get(&wire)).map(|out| out.buffer.clone());
         if let Some(source) = buffer.and_then(|buffer| buffer.upstream()) {
-            self.tell_upstream(&source);
+            self.tell_upstream(&*source);
         }
         let Some(link) = self.links.get_mut(&conn) else { return };
         let Some(out) = link.outs.remove(&wire) else { return };
@@ -169,7 +169,7 @@ impl<T: Transport> Reactor<T> {
             true => place_of((machine.cursor(), &status), until),
             false => Leaving::Gone,
         };
-        let kept = rout.as_ref().map(|rout| &rout.kept);
+        let kept = rout.as_ref().map(|rout| rout.durable_slots());
         let removed = buffer.remove_sub((number, wire), leaving, kept);
         buffer.tell_who_follows();
         if removed == Some(true) {
@@ -187,7 +187,7 @@ impl<T: Transport> Reactor<T> {
     fn look_at_held(&mut self, until: Nanos) {
         match self.io.shared.index {
             0 => self.io.next_tick = self.io.next_tick.min(until),
-            _ => self.io.inner.workers[0].send(Command::LookAt(until)),
+            _ => self.io.inner.workers[0].request(Request::LookAt(until)),
         }
     }
 

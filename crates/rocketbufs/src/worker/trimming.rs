@@ -56,7 +56,7 @@ impl<T: Transport> Reactor<T> {
         // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
             Owner::In(inbound) => {
-                if let Some(mut turn) = self.attached(inbound) {
+                if let Some(mut turn) = self.incoming_of(inbound.slot) {
                     turn.come_to_rest();
                 }
                 inbound.is_spliced()
@@ -119,7 +119,7 @@ impl<T: Transport> Reactor<T> {
             return Some(receiver.trim(keep));
         }
         drop(state);
-        self.attached(inbound)?.trim(keep)
+        self.incoming_of(inbound.slot)?.trim(keep)
     }
 }
 
