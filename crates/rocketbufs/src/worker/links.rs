@@ -440,7 +440,7 @@ impl<T: Transport> Reactor<T> {
     fn tell_role_down(&mut self, role: &Role, number: u64, reason: DownReason) {
         match role {
             Role::In(rin) if rin.conn().id == number => {
-                rin.tell(InEvent::ConnDown { reason });
+                rin.report(InEvent::ConnDown { reason });
             }
             Role::In(_) => {}
             Role::Out(out) => out.conn_down(number, reason),
