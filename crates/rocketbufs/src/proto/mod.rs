@@ -25,5 +25,7 @@ pub use receive_subscription::{
     Share, Suspension, TooMuch,
 };
 pub use refused::RefusedError;
-pub use send_subscription::{End, Enqueue, LagAction, PeerSubscription, SendConfig, SendCursor, Step};
+pub use send_subscription::{
+    CallerSend, End, Enqueue, LagAction, PeerSubscription, SendConfig, SendCursor, Step,
+};
 pub use session::{Session, SessionConfig, Tick, choose_version};

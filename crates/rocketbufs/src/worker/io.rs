@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use rocketnet::{ConnId, Transport};
 
+use super::idle::Idle;
+use super::lingering::Lingering;
 use super::pauses::Pauses;
+use super::slots::Slots;
 use crate::proto::{Message, Session};
-use crate::state::{ConnShared, ContextInner, WorkerShared};
+use crate::state::{Command, ConnShared, ContextInner, InboundShared, WorkerShared};
 use crate::types::{Nanos, WireId};
 
 /// The interval of checks of the connections while a subscription may hold others up.
@@ -34,6 +37,12 @@ pub(super) struct Io<T: Transport> {
     pub(super) next_tick: Nanos,
     /// A subscription had news since the last tick, or holds others up.
     pub(super) stirring: bool,
+    /// What to look at when a buffer or a subscription is marked as pending.
+    pub(super) slots: Slots,
+    /// Rings that move, and rings at rest.
+    pub(super) idle: Idle,
+    /// Subscriptions that wait for their writer to come back.
+    pub(super) lingering: Lingering,
 }
 
 /// The part of a connection that sending needs, whatever is sent.
@@ -69,10 +78,15 @@ pub(super) enum LinkPhase {
 
 impl<T: Transport> Io<T> {
     pub(super) fn new(inner: Arc<ContextInner>, shared: Arc<WorkerShared>, transport: T) -> Self {
+        let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
+        let lingering = Lingering::new(inner.config.session.linger_ms);
         Self {
             inner,
             shared,
             transport,
+            slots: Slots::default(),
+            idle,
+            lingering,
             now: 0,
             busy_at: 0,
             dirty: VecDeque::new(),
@@ -101,6 +115,26 @@ impl<T: Transport> Io<T> {
             return;
         }
         self.mark_dirty(line);
+    }
+
+    /// Starts the linger time of a subscription that lost its connection, or that had none yet.
+    pub(super) fn begin_linger(&mut self, inbound: &Arc<InboundShared>) {
+        if let Some(gone_at) = self.lingering.begin(inbound, self.now) {
+            self.next_tick = self.next_tick.min(gone_at);
+        }
+    }
+
+    /// Schedules the expiry of a durable cursor. The first worker handles all of them.
+    pub(super) fn look_at_held(&mut self, until: Nanos) {
+        match self.shared.index {
+            0 => self.next_tick = self.next_tick.min(until),
+            _ => self.inner.workers[0].send(Command::LookAt(until)),
+        }
+    }
+
+    /// Returns the pause between sends that a thread needs to send by itself.
+    pub(super) fn inline_idle(&self) -> Nanos {
+        Nanos::from(self.inner.config.tcp.inline_idle_us) * 1_000
     }
 
     /// Schedules the connection to send this turn.

@@ -10,11 +10,10 @@
 //! * `peer`: one subscription of a peer, and the execution of its machine's effects;
 //! * `incoming`: one subscription of this end, and the execution of its machines' effects;
 //! * `io`: what executing an effect needs besides the connection: transport, time, and the schedule;
-//! * `accepting`, `links`: connections, from the handshake to their end;
-//! * `admitting`: subscriptions of peers, until they are accepted or refused;
-//! * `sending`: accepted subscriptions of peers;
-//! * `asking`: subscriptions at peers, until they are accepted or refused;
-//! * `receiving`: accepted subscriptions at peers;
+//! * `accepting`, `links`: how connections and listeners come and go;
+//! * `connection`: one connection, from the handshake to its end, with
+//!   * `admitting`, `sending`: its subscriptions of the peer;
+//!   * `asking`, `receiving`: its subscriptions of this end;
 //! * `lingering`: spliced subscriptions that wait for their writer to come back;
 //! * `slots`: what to look at when a buffer or subscription is marked as pending;
 //! * `ticks`: what happens because time passed.
@@ -32,7 +31,10 @@ mod admitting;
 mod asking;
 mod caller_runs;
 pub(crate) mod caller_send;
+mod connection;
+mod ending;
 mod following;
+mod halt;
 mod idle;
 mod incoming;
 mod io;

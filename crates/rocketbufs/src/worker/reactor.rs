@@ -5,26 +5,23 @@
 //! send its turns; then flush. The reactor never waits for a lock that is held across I/O, and reads no
 //! clock.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rocketnet::{ConnId, Event, Transport};
+use rocketring::Ring;
 use rustc_hash::FxHashMap;
 
+use super::connection::Link;
+use super::incoming::Incoming;
+use super::io::Io;
+use super::slots::SlotUse;
 use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::planted;
-use crate::proto::{CloseCode, Message};
-use crate::state::{Buffer, Command, ContextInner, ListenerShared, Role, WorkerShared};
-use crate::types::{Nanos, WireId};
-
-use super::idle::Idle;
-use super::incoming::InSub;
-use super::io::{Io, Line};
-use super::lingering::Lingering;
-use super::peer::{OutSub, Turn};
-use super::slots::{SlotUse, Slots};
+use crate::proto::{CloseCode, End};
+use crate::state::{Command, ContextInner, InboundShared, ListenerShared, WorkerShared};
+use crate::types::Nanos;
 
 /// The state of one worker. Public only for the simulator, which drives it by hand.
 #[doc(hidden)]
@@ -33,47 +30,18 @@ pub struct Reactor<T: Transport> {
     pub(super) links: FxHashMap<ConnId, Link>,
     pub(super) by_number: FxHashMap<u64, ConnId>,
     pub(super) listeners: Vec<(u64, String, Weak<ListenerShared>)>,
-    pub(super) slots: Slots,
-    pub(super) lingering: Lingering,
-    pub(super) idle: Idle,
     pub(super) events: Vec<Event>,
     pub(super) stop_at: Option<Nanos>,
     pub(super) stopped: bool,
 }
 
-/// One connection. Maps with keys that the peer chooses use a hash that the peer cannot predict.
-pub(super) struct Link {
-    pub(super) line: Line,
-    pub(super) role: Option<Role>,
-    /// The HELLO to send when the connection is up (connecting end), or the listener that accepted it.
-    pub(super) hello: Vec<u8>,
-    pub(super) listener: Option<Weak<ListenerShared>>,
-    /// The protocol version that was chosen from those of both ends.
-    pub(super) version: u16,
-    pub(super) outs: HashMap<WireId, OutSub>,
-    /// Parked subscriptions of the peer, which wait for their buffer's log.
-    pub(super) parked: HashMap<WireId, Weak<Buffer>>,
-    pub(super) ins: FxHashMap<WireId, InSub>,
-    pub(super) next_wire: WireId,
-    /// Commands that wait until the connection is up.
-    pub(super) early: Vec<Command>,
-    /// Messages that arrived together with WELCOME, before the application gave the connection a role. At
-    /// most one read of the transport.
-    pub(super) unheard: Vec<Message>,
-}
-
 impl<T: Transport> Reactor<T> {
     pub(crate) fn new(inner: Arc<ContextInner>, shared: Arc<WorkerShared>, transport: T) -> Self {
-        let lingering = Lingering::new(inner.config.session.linger_ms);
-        let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
         Self {
             io: Io::new(inner, shared, transport),
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
             listeners: Vec::new(),
-            slots: Slots::default(),
-            lingering,
-            idle,
             events: Vec::new(),
             stop_at: None,
             stopped: false,
@@ -119,7 +87,7 @@ impl<T: Transport> Reactor<T> {
 
     /// Returns when time alone next causes work.
     pub fn next_tick(&self) -> Nanos {
-        self.io.next_tick.min(self.idle.due()).min(self.io.report_at)
+        self.io.next_tick.min(self.io.idle.due()).min(self.io.report_at)
     }
 
     fn take_turn(&mut self, now: Nanos, events: &mut Vec<Event>) {
@@ -138,53 +106,25 @@ impl<T: Transport> Reactor<T> {
         if now >= self.io.next_tick {
             self.tick();
         }
-        if now >= self.idle.due() {
+        if now >= self.io.idle.due() {
             self.sweep();
         }
     }
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Connected(conn) => self.on_connected(conn),
             Event::Incoming(accepted) => self.on_incoming(accepted),
-            Event::Arrived(conn, wire) => {
-                self.heard(conn);
-                self.receive(conn, wire, |turn| turn.on_arrived());
-            }
-            // A look at the mapped ring says nothing about whether the peer is alive.
-            Event::Followed(conn, wire) => {
-                if let Some(mut turn) = self.incoming(conn, wire) {
-                    turn.on_followed();
-                }
-            }
-            Event::Watched(conn, wire, number, doorbell) => {
-                self.heard(conn);
-                if let Some(mut turn) = self.out(conn, wire) {
-                    turn.watch(number, doorbell);
-                }
-            }
-            Event::Unwatched(conn, wire, number) => {
-                if let Some(mut turn) = self.out(conn, wire) {
-                    turn.unwatch(number);
-                }
-            }
-            Event::Control(conn, bytes) => {
-                self.heard(conn);
-                self.on_control(conn, &bytes);
-            }
-            Event::Offered(conn, wire, offered) => {
-                self.heard(conn);
-                if let Some(mut turn) = self.incoming(conn, wire) {
-                    turn.on_offered(offered);
-                }
-            }
-            Event::Landed(conn, wire, position) => {
-                self.heard(conn);
-                self.on_landed(conn, wire, position);
-            }
-            Event::Writable(_) if planted::is(planted::WRITABLE_IGNORED) => {}
-            Event::Writable(conn) => self.make_dirty(conn),
             Event::Down(conn, why) => self.on_down(conn, &why),
+            Event::Writable(_) if planted::is(planted::WRITABLE_IGNORED) => {}
+            Event::Connected(conn)
+            | Event::Arrived(conn, _)
+            | Event::Followed(conn, _)
+            | Event::Watched(conn, ..)
+            | Event::Unwatched(conn, ..)
+            | Event::Control(conn, _)
+            | Event::Offered(conn, ..)
+            | Event::Landed(conn, ..)
+            | Event::Writable(conn) => self.at(conn, |connection| connection.on_event(event)),
         }
     }
 
@@ -195,21 +135,37 @@ impl<T: Transport> Reactor<T> {
             Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),
             Command::Adopt { conn, accepted, listener } => self.adopt(conn, accepted, listener),
             Command::Attach { conn, role } => self.attach(conn, role),
-            Command::Close { conn, code, why } => self.close_number(conn, code, &why),
-            Command::Control { conn, message, cost } => self.send_app(conn, message, cost),
-            Command::Subscribe { conn, inbound } => self.subscribe(conn, inbound),
-            Command::Unsubscribe { conn, inbound } => self.unsubscribe(conn, inbound),
+            Command::Close { conn, code, why } => {
+                if let Some(&conn) = self.by_number.get(&conn) {
+                    self.close(conn, code, &why);
+                }
+            }
+            Command::Control { conn, message, cost } => {
+                if let Some(mut connection) = self.numbered(conn) {
+                    connection.send_app(message, cost);
+                }
+            }
+            Command::Subscribe { conn, inbound } => match self.numbered(conn) {
+                Some(mut connection) => connection.subscribe(inbound),
+                None => self.io.begin_linger(&inbound),
+            },
+            Command::Unsubscribe { conn, inbound } => self.unsubscribe(conn, &inbound),
             Command::Backlog(rin) => {
                 rin.run_event_backlog();
                 rin.run_control_backlog();
             }
             Command::OutBacklog(out) => out.run_control_backlog(self.io.shared.index),
-            Command::Unpark(parked) => self.unpark(parked),
-            Command::PassWatchers(inbound) => match self.attached(&inbound) {
-                Some(mut turn) => turn.pass_watchers(),
-                // The watchers are passed on at the resume.
-                None => lock(&inbound.watchers).answer(),
-            },
+            Command::Unpark(parked) => {
+                if let Some(&conn) = self.by_number.get(&parked.conn) {
+                    self.at(conn, |connection| connection.unpark(parked));
+                }
+            }
+            Command::PassWatchers(inbound) => {
+                if self.with(&inbound, |turn| turn.pass_watchers()).is_none() {
+                    // The watchers are passed on at the resume.
+                    lock(&inbound.watchers).answer();
+                }
+            }
             Command::DataOut(buffer) => buffer.report_landed_contexts(),
             Command::Reap(buffer) => {
                 if let Some(out) = buffer.out.upgrade() {
@@ -221,7 +177,7 @@ impl<T: Transport> Reactor<T> {
                     out.tell(OutEvent::Progress { bid: buffer.bid });
                 }
             }
-            Command::Activated(activated) => self.idle.activated(activated, self.io.now),
+            Command::Activated(activated) => self.io.idle.activated(activated, self.io.now),
             Command::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
             Command::Shutdown { grace } => self.shutdown(grace),
         }
@@ -234,47 +190,67 @@ impl<T: Transport> Reactor<T> {
     }
 
     fn on_slot(&mut self, slot: u32) {
-        match self.slots.get(slot) {
+        match self.io.slots.get(slot) {
             None => {}
             Some(&SlotUse::In((conn, wire))) => {
-                if let Some(mut turn) = self.incoming(conn, wire) {
+                if let Some(mut connection) = self.connection(conn)
+                    && let Some(mut turn) = connection.incoming(wire)
+                {
                     turn.on_pending();
                 }
             }
             Some(SlotUse::Outs(outs)) => {
                 match outs[..] {
-                    [(conn, wire)] => self.wake_out(conn, wire),
-                    _ => outs.clone().into_iter().for_each(|(conn, wire)| self.wake_out(conn, wire)),
+                    [(conn, wire)] => self.at(conn, |connection| connection.wake_out(wire)),
+                    _ => {
+                        for (conn, wire) in outs.clone() {
+                            self.at(conn, |connection| connection.wake_out(wire));
+                        }
+                    }
                 }
                 self.suppress_notify(slot);
             }
         }
     }
 
-    fn heard(&mut self, conn: ConnId) {
-        if let Some(link) = self.links.get_mut(&conn) {
-            link.line.session.heard(self.io.now);
+    /// Executes effects of a subscription that one of the connections carries.
+    pub(super) fn with<R>(
+        &mut self,
+        inbound: &InboundShared,
+        execute: impl FnOnce(&mut Incoming<'_, T>) -> R,
+    ) -> Option<R> {
+        let (number, wire) = lock(&inbound.state).sub.wire()?;
+        let mut connection = self.numbered(number)?;
+        let mut turn = connection.incoming(wire)?;
+        Some(execute(&mut turn))
+    }
+
+    fn unsubscribe(&mut self, number: u64, inbound: &Arc<InboundShared>) {
+        let mut state = lock(&inbound.state);
+        state.sub.leave();
+        let wire = state.sub.wire_on(number);
+        let boundary = state.ring().map_or(0, Ring::boundary);
+        let ended = state.sub.ending().is_some();
+        drop(state);
+        self.io.lingering.forget(inbound);
+        self.io.idle.forget(&inbound.rest);
+        if let (false, Some(buffer)) = (ended, inbound.spliced_to()) {
+            buffer.end_with(End::Gone(boundary), || ());
+        }
+        if let Some(wire) = wire
+            && let Some(mut connection) = self.numbered(number)
+            && let Some(mut turn) = connection.incoming(wire)
+        {
+            turn.leave();
         }
     }
 
-    /// Queues a control message, and has the connection flushed at the end of the turn.
-    pub(super) fn send(&mut self, conn: ConnId, message: &Message) {
-        if let Some(link) = self.links.get_mut(&conn) {
-            self.io.send(&mut link.line, message);
+    /// Gives every connection that has something to send its turns.
+    pub(super) fn pump_all(&mut self) {
+        for _ in 0..self.io.dirty.len() {
+            let Some(conn) = self.io.dirty.pop_front() else { break };
+            self.at(conn, |connection| connection.pump());
         }
-    }
-
-    /// Gives a connection its turn to send at the end of this worker's turn.
-    pub(super) fn make_dirty(&mut self, conn: ConnId) {
-        if let Some(link) = self.links.get_mut(&conn) {
-            self.io.mark_dirty(&mut link.line);
-        }
-    }
-
-    /// Returns a subscription of the peer, with everything that executing its effects needs.
-    pub(super) fn out(&mut self, conn: ConnId, wire: WireId) -> Option<Turn<'_, T>> {
-        let Link { line, outs, .. } = self.links.get_mut(&conn)?;
-        Some(Turn { io: &mut self.io, line, wire, out: outs.get_mut(&wire)? })
     }
 
     fn shutdown(&mut self, grace: Duration) {
@@ -295,8 +271,6 @@ impl<T: Transport> Drop for Reactor<T> {
     fn drop(&mut self) {
         // Dropped connections notify the worker's shared state, and must not keep it alive.
         self.links.clear();
-        self.lingering.clear();
-        self.slots.clear();
         self.io.shared.close();
     }
 }

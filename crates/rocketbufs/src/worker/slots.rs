@@ -66,8 +66,4 @@ impl Slots {
     pub(super) fn remove(&mut self, slot: u32) {
         self.0.remove(&slot);
     }
-
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
 }

@@ -12,6 +12,7 @@
 //! [`SendCursor`] has the positions, `OnDemandCredit` the part for a receiver that grants on demand,
 //! `retention` the subscription's hold in the log, and `FollowState` the part for a peer that maps the ring.
 
+mod caller_send;
 mod cursor;
 mod follow;
 mod on_demand;
@@ -22,6 +23,7 @@ use rocketring::Ring;
 use super::credit::{Credit, CreditError};
 use crate::types::{Nanos, Policy, Position, ProgressLevel};
 
+pub use caller_send::CallerSend;
 pub use cursor::{End, SendConfig, SendCursor, Step};
 use follow::FollowState;
 
