@@ -116,6 +116,13 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
+    /// Handles a command for the connection with this number.
+    pub(super) fn at_number(&mut self, number: u64, handle: impl FnOnce(&mut Connection<'_, T>) -> Handled) {
+        if let Some(&conn) = self.by_number.get(&number) {
+            self.at(conn, handle);
+        }
+    }
+
     /// Does what a connection cannot do by itself.
     #[cold]
     pub(super) fn halt(&mut self, conn: ConnId, halt: Halt) {

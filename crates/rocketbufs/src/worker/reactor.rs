@@ -13,6 +13,7 @@ use rocketring::Ring;
 use rustc_hash::FxHashMap;
 
 use super::connection::Link;
+use super::halt::Halt;
 use super::incoming::Incoming;
 use super::io::Io;
 use super::slots::SlotUse;
@@ -135,16 +136,11 @@ impl<T: Transport> Reactor<T> {
             Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),
             Command::Adopt { conn, accepted, listener } => self.adopt(conn, accepted, listener),
             Command::Attach { conn, role } => self.attach(conn, role),
-            Command::Close { conn, code, why } => {
-                if let Some(&conn) = self.by_number.get(&conn) {
-                    self.close(conn, code, &why);
-                }
-            }
-            Command::Control { conn, message, cost } => {
-                if let Some(mut connection) = self.numbered(conn) {
-                    connection.send_app(message, cost);
-                }
-            }
+            Command::Close { conn, code, why } => self.at_number(conn, |_| Err(Halt::Close(code, why))),
+            Command::Control { conn, message, cost } => self.at_number(conn, |connection| {
+                connection.send_app(message, cost);
+                Ok(())
+            }),
             Command::Subscribe { conn, inbound } => match self.numbered(conn) {
                 Some(mut connection) => connection.subscribe(inbound),
                 None => self.io.begin_linger(&inbound),
@@ -155,11 +151,7 @@ impl<T: Transport> Reactor<T> {
                 rin.run_control_backlog();
             }
             Command::OutBacklog(out) => out.run_control_backlog(self.io.shared.index),
-            Command::Unpark(parked) => {
-                if let Some(&conn) = self.by_number.get(&parked.conn) {
-                    self.at(conn, |connection| connection.unpark(parked));
-                }
-            }
+            Command::Unpark(parked) => self.at_number(parked.conn, |connection| connection.unpark(parked)),
             Command::PassWatchers(inbound) => {
                 if self.with(&inbound, |turn| turn.pass_watchers()).is_none() {
                     // The watchers are passed on at the resume.
