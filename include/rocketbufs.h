@@ -33,6 +33,15 @@
 // The longest name of a subscription, in bytes.
 #define RB_MAX_NAME_BYTES 255
 
+// Large batches, at most 5 ms old.
+#define CMQ_PRESET_DEFAULT 0
+
+// The paper's settings: batches of 512 bytes or 200 ms.
+#define CMQ_PRESET_PAPER 1
+
+// Every message is sent at once.
+#define CMQ_PRESET_IMMEDIATE 2
+
 // The application closed the connection.
 #define RB_CLOSE_NORMAL 0
 
@@ -104,6 +113,51 @@
 
 // Released by the application of every such receiver.
 #define RB_LEVEL_CONSUMED 2
+
+// The records are in the broker's memory. They are lost if the broker dies.
+#define RBMQ_LEVEL_ACCEPTED 0
+
+// The records are in the memory of every subscriber that had a place when the broker accepted them.
+#define RBMQ_LEVEL_DELIVERED 1
+
+// Every such subscriber has consumed the records.
+#define RBMQ_LEVEL_CONSUMED 2
+
+// Publishers wait for the subscriber, and nothing is lost.
+#define RBMQ_SLOW_BLOCK 0
+
+// The subscriber skips messages, and learns how many bytes it lost.
+#define RBMQ_SLOW_DROP 1
+
+// The broker ends the subscription.
+#define RBMQ_SLOW_DISCONNECT 2
+
+// With the next published message.
+#define RBMQ_START_NEWEST 0
+
+// With the oldest message that the broker still has.
+#define RBMQ_START_OLDEST 1
+
+// With the last delivery: a subscriber that joins late gets the last value.
+#define RBMQ_START_LAST 2
+
+// With the first message that reached the broker at `unix_ns` or later.
+#define RBMQ_START_TIME 3
+
+// At `position` of any log.
+#define RBMQ_START_POSITION 4
+
+// At the positions of the logs in `positions`; other logs begin with their oldest message.
+#define RBMQ_START_POSITIONS 5
+
+// Records, each a message with its length.
+#define RBMQ_FRAMING_RECORDS 0
+
+// Plain bytes, a stream without boundaries.
+#define RBMQ_FRAMING_RAW 1
+
+// Records of many publishers; only brokers write such topics.
+#define RBMQ_FRAMING_MERGED 2
 
 // The result of a call: 0 if it did what it says, above 0 if nothing went wrong and nothing was done (`RB_TIMED_OUT`,
 // `RB_FULL`), below 0 if the call failed. `rb_strerror` describes a code, and `rb_last_error` what happened.
@@ -213,6 +267,43 @@ typedef int32_t rb_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What happened to messages. More kinds may be added: ignore those that you do not know.
+enum cmq_event_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The first datagram of a sender's stream arrived: `count` messages went before it, `restarted`.
+    CMQ_EVENT_JOINED = 1,
+    // `count` messages were lost, from number `first` on.
+    CMQ_EVENT_LOST = 2,
+    // `count` messages arrived after their loss was reported, and were dropped.
+    CMQ_EVENT_LATE = 3,
+    // `count` messages arrived a second time, and were dropped.
+    CMQ_EVENT_DUPLICATED = 4,
+    // `count` messages arrived after messages that were sent later.
+    CMQ_EVENT_REORDERED = 5,
+    // The sender closed its stream of `count` messages, and each was received or reported.
+    CMQ_EVENT_CLOSED = 6,
+    // The stream was evicted because there are too many.
+    CMQ_EVENT_EVICTED = 7,
+    // A mailbox (`peer.id`) was full: `count` messages were dropped.
+    CMQ_EVENT_OVERFLOWED = 8,
+    // A datagram does not follow the protocol.
+    CMQ_EVENT_MALFORMED = 9,
+    // The system did not send `count` messages to `peer`: `errno_value`.
+    CMQ_EVENT_SEND_FAILED = 10,
+    // An event that this version of the library cannot describe.
+    CMQ_EVENT_OTHER = 11,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum cmq_event_kind cmq_event_kind;
+#else
+typedef int32_t cmq_event_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // Which end brought a connection down.
 enum rb_down_by
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -252,6 +343,70 @@ enum rb_conn_event_kind
 typedef enum rb_conn_event_kind rb_conn_event_kind;
 #else
 typedef int32_t rb_conn_event_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What happens to a publisher. More kinds may be added: ignore those that you do not know.
+enum rbmq_publisher_event_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The connection is lost; the publisher reconnects by itself: `text`.
+    RBMQ_PUBLISHER_DISCONNECTED = 1,
+    // The connection is back.
+    RBMQ_PUBLISHER_RECONNECTED = 2,
+    // The broker refuses a topic, possibly after a reconnect: `topic`, `text`.
+    RBMQ_PUBLISHER_TOPIC_REFUSED = 3,
+    // The number of a topic's subscribers changed: `topic`, `count`.
+    RBMQ_PUBLISHER_SUBSCRIBERS = 4,
+    // A topic has room again, after a call with `RB_TIMED_OUT`: `topic`.
+    RBMQ_PUBLISHER_ROOM = 5,
+    // `count` events before the next one were dropped, since they were not taken in time.
+    RBMQ_PUBLISHER_MISSED = 6,
+    // An event that this version of the library cannot describe.
+    RBMQ_PUBLISHER_OTHER = 7,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum rbmq_publisher_event_kind rbmq_publisher_event_kind;
+#else
+typedef int32_t rbmq_publisher_event_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What a subscriber gets. More kinds may be added: ignore those that you do not know.
+enum rbmq_event_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Messages: `batch`, as of `rbmq_subscriber_next_batch`.
+    RBMQ_EVENT_BATCH = 1,
+    // The subscription of a buffer is active: `topic`, `epoch`, `from` (the first position that will come).
+    RBMQ_EVENT_JOINED = 2,
+    // Messages are lost: `topic`, `epoch`, `from`, `to`.
+    RBMQ_EVENT_LOST = 3,
+    // The publisher closed the topic: `topic`, `epoch`, `to` (the end of its log).
+    RBMQ_EVENT_CLOSED = 4,
+    // The publisher died, or was offline for too long: `topic`, `epoch`, `to` (the end of the last complete delivery).
+    RBMQ_EVENT_GONE = 5,
+    // The broker refused a request or ended a subscription: `topic` (NULL if it is about several), `text`.
+    RBMQ_EVENT_REFUSED = 6,
+    // The broker limits an option: `text`.
+    RBMQ_EVENT_OPTION_CLAMPED = 7,
+    // The connection is lost; the subscriber reconnects by itself: `text`.
+    RBMQ_EVENT_DISCONNECTED = 8,
+    // The connection is back.
+    RBMQ_EVENT_RECONNECTED = 9,
+    // An event that this version of the library cannot describe.
+    RBMQ_EVENT_OTHER = 10,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum rbmq_event_kind rbmq_event_kind;
+#else
+typedef int32_t rbmq_event_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -335,6 +490,15 @@ typedef int32_t rb_out_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// The messages for one integer. Any number of threads may use it.
+typedef struct cmq_mailbox cmq_mailbox;
+
+// The memory of a popped message. One thread uses it at a time.
+typedef struct cmq_memory cmq_memory;
+
+// A message queue at an address. Any number of threads may use it.
+typedef struct cmq_queue cmq_queue;
+
 // Bytes that the rings of many subscriptions share. Any number of threads may use it.
 typedef struct rb_budget rb_budget;
 
@@ -373,6 +537,21 @@ typedef struct rb_view rb_view;
 
 // The right to write into a buffer alone. One thread uses it at a time.
 typedef struct rb_writer rb_writer;
+
+// A confirmation that was begun. Any number of threads may use it.
+typedef struct rbmq_confirmation rbmq_confirmation;
+
+// A received batch that is not consumed yet. One thread uses it at a time.
+typedef struct rbmq_deferred rbmq_deferred;
+
+// A connection that publishes to a broker, and reconnects by itself. Any number of threads may use it.
+typedef struct rbmq_publisher rbmq_publisher;
+
+// Receives topics from a broker, and reconnects by itself. One thread uses it at a time.
+typedef struct rbmq_subscriber rbmq_subscriber;
+
+// Publishes to one topic. One thread uses it at a time.
+typedef struct rbmq_topic rbmq_topic;
 
 // A piece of a buffer's memory (paper 1, Listing 1, `buf_seg`).
 //
@@ -518,6 +697,173 @@ typedef struct rb_subscriber_info {
     uint8_t name[256];
 } rb_subscriber_info;
 
+// An address and an integer: of a push, the receiving queue and the mailbox there; of a pop, the sender and the mailbox that the
+// message was sent to. An answer is pushed to the key that its question was popped with.
+typedef struct cmq_key {
+    // 4 or 6: the version of the address.
+    uint8_t family;
+    // The address in network order: the first 4 bytes for IPv4.
+    uint8_t ip[16];
+    // The port.
+    uint16_t port;
+    // The scope of an IPv6 address that is local to an interface.
+    uint32_t scope;
+    // The mailbox.
+    uint32_t id;
+} cmq_key;
+
+// An event of a queue.
+typedef struct cmq_event {
+    // What happened.
+    cmq_event_kind kind;
+    // The sender, or the destination.
+    struct cmq_key peer;
+    // A number of messages.
+    uint64_t count;
+    // The number of the first lost message.
+    uint64_t first;
+    // Whether another run of the sender was known.
+    bool restarted;
+    // The system's error number.
+    int32_t errno_value;
+} cmq_event;
+
+// Messages that were received.
+typedef struct cmq_counts {
+    // Messages that arrived in time, including those that a mailbox dropped as overflowed.
+    uint64_t received;
+    // Messages that were lost. After the sender closed, `received + lost + missed` is the number that it sent.
+    uint64_t lost;
+    // Messages that were sent before the first one that arrived.
+    uint64_t missed;
+    // Messages that arrived a second time.
+    uint64_t duplicated;
+    // Messages that arrived after later ones, and in time.
+    uint64_t reordered;
+    // Messages that arrived after they were reported as lost.
+    uint64_t late;
+    // Messages that a full mailbox dropped.
+    uint64_t overflowed;
+} cmq_counts;
+
+// The counters of a queue since it was opened.
+typedef struct cmq_stats {
+    // Messages handed to the network.
+    uint64_t sent;
+    // Datagrams sent.
+    uint64_t sent_datagrams;
+    // Messages that the system did not send.
+    uint64_t send_failed;
+    // Messages received from all senders.
+    struct cmq_counts counts;
+    // Datagrams received.
+    uint64_t datagrams;
+    // Received datagrams that do not follow the protocol.
+    uint64_t malformed;
+    // Incomplete messages that were dropped.
+    uint64_t incomplete;
+    // Events that found no room in the event queue.
+    uint64_t events_dropped;
+    // Bytes that wait to be sent now.
+    uint64_t pending_bytes;
+    // Streams that are remembered now.
+    uint64_t senders;
+} cmq_stats;
+
+// A stream that the queue receives: the messages of one sender to one address.
+typedef struct cmq_sender {
+    // The sender's address.
+    struct cmq_key from;
+    // The random name of the sender's run.
+    uint64_t epoch;
+    // The sender's number for the destination.
+    uint32_t stream;
+    // Whether the sender closed the stream, and each of its messages was received or reported.
+    bool closed;
+    // Bytes of its datagrams.
+    uint64_t bytes;
+    // The messages of the stream.
+    struct cmq_counts counts;
+} cmq_sender;
+
+// The settings of a queue, which docs/CMQ.md explains. Zeros are those of the preset: `cmq_options options = {.size = sizeof
+// options};`
+typedef struct cmq_options {
+    // `sizeof(cmq_options)`.
+    size_t size;
+    // `CMQ_PRESET_…`: what zeros below mean.
+    uint32_t preset;
+    // Bytes at which a batch leaves.
+    size_t qthresh;
+    // Messages at which a batch leaves; `SIZE_MAX`: no limit.
+    size_t qmessages;
+    // The age in nanoseconds at which a batch leaves.
+    int64_t timeout_ns;
+    // Does not send pending messages when a thread begins to wait for a message.
+    bool no_flush_on_wait;
+    // How long a thread that waits polls the socket before it sleeps, in nanoseconds.
+    int64_t spin_ns;
+    // Bytes that may wait to be sent.
+    size_t pending_bytes;
+    // Messages that each mailbox may hold.
+    size_t mailbox_messages;
+    // Bytes that each mailbox may hold.
+    size_t mailbox_bytes;
+    // A full mailbox drops the message that has waited longest, and not the arriving one.
+    bool drop_oldest;
+    // Messages are popped as they arrive, and not in the order in which they were pushed.
+    bool unordered;
+    // Whether `wait_ns` is set.
+    bool has_wait;
+    // The longest time in nanoseconds in which a missing message may still arrive.
+    int64_t wait_ns;
+    // The datagrams that may arrive before it.
+    size_t window;
+    // Memory for messages that arrived before a missing one.
+    size_t reorder_bytes;
+    // Refuses messages that do not fit into a datagram, instead of sending them in fragments.
+    bool reject_oversize;
+    // Sends a parity fragment for each 16 or fewer fragments.
+    bool parity_fragments;
+    // The largest message in bytes.
+    size_t max_message;
+    // Memory for incomplete messages.
+    size_t fragment_bytes;
+    // How long a message may stay incomplete, in nanoseconds.
+    int64_t fragment_timeout_ns;
+    // The largest datagram in bytes; 0: the path's.
+    size_t max_datagram;
+    // Sends the datagrams of a batch with `sendmmsg`, and does not let the kernel cut it.
+    bool no_segmentation_offload;
+    // Streams of senders that are remembered.
+    size_t max_senders;
+    // Destination addresses that are remembered.
+    size_t max_destinations;
+    // Events that wait to be read.
+    size_t max_events;
+    // The socket's receive buffer in bytes.
+    size_t receive_buffer;
+    // The socket's send buffer in bytes.
+    size_t send_buffer;
+    // Lets several sockets share the address, as receivers of one multicast group on one machine do.
+    bool reuse_address;
+} cmq_options;
+
+// A popped message.
+typedef struct cmq_message {
+    // The bytes, until `cmq_message_free`.
+    const void *data;
+    // The number of bytes.
+    size_t len;
+    // The sender, and the mailbox that the message was sent to.
+    struct cmq_key from;
+    // The memory of the message.
+    struct cmq_memory *memory;
+} cmq_message;
+
+// A callback that says whether a message is wanted. `message` is valid until the callback returns, and is not to be freed.
+typedef bool (*cmq_wanted_fn)(void *ctx, const struct cmq_message *message);
+
 // Why a connection is down.
 typedef struct rb_down {
     // Which end brought it down.
@@ -542,6 +888,202 @@ typedef void (*rb_conn_fn)(void *ctx, struct rb_conn *conn);
 // A callback for connections that ended before they could be offered: `peer` is their address, `reason` a word (`protocol`,
 // `version`, `silent`, `left`, `limit`), `why` a text for people. All three are valid until the callback returns.
 typedef void (*rb_foreign_conn_fn)(void *ctx, const char *peer, const char *reason, const char *why);
+
+// What was confirmed.
+typedef struct rbmq_confirmed {
+    // `RBMQ_LEVEL_…`.
+    uint32_t level;
+    // Everything below is confirmed: the position that was asked for, or a later one.
+    uint64_t position;
+    // The number of subscribers that the confirmation covers. 0: no subscriber was required to have the records.
+    uint32_t subscribers;
+    // The number of subscribers that left after the broker accepted the position.
+    uint32_t left;
+    // How often, since then, a subscriber lost records.
+    uint32_t lost;
+} rbmq_confirmed;
+
+// Options of a publisher. Zeros are defaults: `rbmq_publisher_options options = {.size = sizeof options};`
+typedef struct rbmq_publisher_options {
+    // `sizeof(rbmq_publisher_options)`.
+    size_t size;
+    // The name in the broker's log and in `rbmq top`; NULL: none.
+    const char *name;
+    // The configuration for a context of the publisher's own; NULL: the default. Read during the call.
+    const struct rb_config *config;
+    // Shares the memory and the threads of this context; NULL: a context of the publisher's own.
+    const struct rb_context *context;
+} rbmq_publisher_options;
+
+// An event of a publisher. Its texts are valid until this thread's next call that receives something.
+typedef struct rbmq_publisher_event {
+    // What happened.
+    rbmq_publisher_event_kind kind;
+    // The topic; NULL if the event is about none.
+    const char *topic;
+    // The reason, for people; NULL if there is none.
+    const char *text;
+    // A number.
+    uint64_t count;
+} rbmq_publisher_event;
+
+// Options of a subscriber. Zeros are defaults: `rbmq_subscriber_options options = {.size = sizeof options};`
+typedef struct rbmq_subscriber_options {
+    // `sizeof(rbmq_subscriber_options)`.
+    size_t size;
+    // The name in the broker's log and in `rbmq top`; NULL: none.
+    const char *name;
+    // Makes the subscriber durable: the broker keeps its place under `name` for this long while it is offline, in nanoseconds.
+    // 0: not durable.
+    int64_t hold_ns;
+    // The broker keeps everything that was not consumed. Durable subscribers always have this set.
+    bool confirm_consumed;
+    // Calls that wait for messages return `RB_END` as soon as every topic has ended.
+    bool until_ended;
+    // What the broker does when the subscriber is slow: `RBMQ_SLOW_…`.
+    uint32_t slow;
+    // With `RBMQ_SLOW_BLOCK`: the longest time without progress in nanoseconds; 0: the broker's, below 0: without a limit.
+    int64_t block_timeout_ns;
+    // With the other policies: the lag in bytes at which they act; 0: the broker's default.
+    uint64_t max_lag_bytes;
+    // The capacity of the ring of each buffer in this process, in bytes; 0: `buffers.size_bytes`.
+    uint64_t ring_bytes;
+    // The largest batch in bytes; 0: a quarter of the ring.
+    uint64_t batch_bytes;
+    // The memory in bytes for the rings of all topics that only patterns match; 0: 64 MiB.
+    uint64_t budget_bytes;
+    // The configuration for a context of the subscriber's own; NULL: the default. Read during the call.
+    const struct rb_config *config;
+    // Shares the memory and the threads of this context; NULL: a context of the subscriber's own.
+    const struct rb_context *context;
+} rbmq_subscriber_options;
+
+// A position of a log.
+typedef struct rbmq_position {
+    // The log.
+    struct rb_id128 epoch;
+    // The position.
+    uint64_t position;
+} rbmq_position;
+
+// Where a subscription begins. Zeros are the next published message.
+typedef struct rbmq_start {
+    // `sizeof(rbmq_start)`.
+    size_t size;
+    // `RBMQ_START_…`.
+    uint32_t kind;
+    // With `RBMQ_START_TIME`: nanoseconds since 1970.
+    uint64_t unix_ns;
+    // With `RBMQ_START_POSITION`.
+    uint64_t position;
+    // With `RBMQ_START_POSITIONS`. Read during the call.
+    const struct rbmq_position *positions;
+    // The number of positions.
+    size_t positions_count;
+} rbmq_start;
+
+// A message in the memory where it landed: valid until the next call on the subscriber.
+typedef struct rbmq_message {
+    // The content: a record, or in a raw topic the bytes that arrived together.
+    const void *data;
+    // The number of bytes.
+    size_t len;
+    // The topic, without a zero at its end: print it with `%.*s`.
+    const char *topic;
+    // The bytes of the topic.
+    size_t topic_len;
+    // The log of its publisher.
+    struct rb_id128 epoch;
+    // The position at which to resume behind this message.
+    uint64_t end;
+    // In a merged topic: the number of the publisher; -1 otherwise.
+    int64_t publisher;
+} rbmq_message;
+
+// Whole deliveries of one buffer, in the memory where they landed: valid until the batch is consumed.
+typedef struct rbmq_batch {
+    // All bytes, including the headers of records.
+    const void *data;
+    // The number of bytes.
+    size_t len;
+    // The topic, without a zero at its end: print it with `%.*s`.
+    const char *topic;
+    // The bytes of the topic.
+    size_t topic_len;
+    // `RBMQ_FRAMING_…`.
+    uint32_t framing;
+    // The log of the publisher.
+    struct rb_id128 epoch;
+    // The position of the first byte.
+    uint64_t position;
+    // The position behind the last byte, at which to resume.
+    uint64_t end;
+} rbmq_batch;
+
+// A record of a batch.
+typedef struct rbmq_record {
+    // The content.
+    const void *data;
+    // The number of bytes.
+    size_t len;
+    // The position behind the record, for `rbmq_subscriber_batch_consume_part`.
+    uint64_t end;
+    // In a merged topic: the number of the publisher; -1 otherwise.
+    int64_t publisher;
+} rbmq_record;
+
+// An event of a subscriber. Its texts are valid until this thread's next call that receives something.
+typedef struct rbmq_event {
+    // What happened.
+    rbmq_event_kind kind;
+    // Messages.
+    struct rbmq_batch batch;
+    // The topic; NULL if the event is about none. Of a batch, see there.
+    const char *topic;
+    // A reason, for people; NULL if there is none.
+    const char *text;
+    // A publisher's log.
+    struct rb_id128 epoch;
+    // A position.
+    uint64_t from;
+    // One past the last position of a range.
+    uint64_t to;
+} rbmq_event;
+
+// How a topic is opened. Zeros are defaults: `rbmq_topic_options options = {.size = sizeof options};`
+typedef struct rbmq_topic_options {
+    // `sizeof(rbmq_topic_options)`.
+    size_t size;
+    // The capacity of the topic's ring, in this process and at the broker, in bytes; 0: `buffers.size_bytes`.
+    uint64_t ring_bytes;
+    // The largest delivery in bytes, including 4 bytes of header for each record; 0: a quarter of the ring.
+    uint64_t max_delivery_bytes;
+    // `RBMQ_FRAMING_RECORDS` or `RBMQ_FRAMING_RAW`.
+    uint32_t framing;
+    // How long opening waits for the broker, in nanoseconds; 0: 10 s, below 0: without a limit.
+    int64_t open_timeout_ns;
+    // Keeps records in this process until they are delivered, and not only until the broker has them: a broker that dies
+    // loses nothing.
+    bool keep_until_delivered;
+    // The least number of subscribers. While there are fewer, publishing waits, and nothing is confirmed as delivered.
+    uint32_t min_subscribers;
+    // The most confirmations that wait at a time; 0: 65,536.
+    size_t max_confirmations;
+} rbmq_topic_options;
+
+// Fills raw bytes of a topic in place: `fill(ctx, to, capacity)` writes up to `capacity` bytes to
+// `to` and returns how many it wrote; below 0 publishes nothing.
+typedef ptrdiff_t (*rbmq_fill_fn)(void *ctx, void *to, size_t capacity);
+
+// The state of a topic.
+typedef struct rbmq_topic_info {
+    // The largest delivery in bytes.
+    uint64_t max_delivery_bytes;
+    // The position behind the last published record.
+    uint64_t position;
+    // The number of subscribers, as last reported by the broker.
+    uint32_t subscribers;
+} rbmq_topic_info;
 
 // Options of a subscription. Zeros are defaults: `rb_subscribe_options options = {.size = sizeof options};`
 typedef struct rb_subscribe_options {
@@ -899,6 +1441,146 @@ rb_status rb_writer_note_time(struct rb_writer *writer);
 // thread uses the writer.
 rb_status rb_writer_free(struct rb_writer *writer);
 
+// The next event, if there is one: `RB_TIMED_OUT` if there is none. Never waits. Any thread.
+rb_status cmq_next_event(const struct cmq_queue *queue, struct cmq_event *event);
+
+// The counters of the queue. Any thread.
+rb_status cmq_get_stats(const struct cmq_queue *queue, struct cmq_stats *stats);
+
+// Every stream that the queue remembers: at most `capacity` of them into `senders`, and `*count` gets how many there are. `senders`
+// may be NULL if `capacity` is 0. Any thread.
+rb_status cmq_senders(const struct cmq_queue *queue,
+                      struct cmq_sender *senders,
+                      size_t capacity,
+                      size_t *count);
+
+// The key of an address such as "127.0.0.1:4711" and a mailbox. A name is looked up, and its first address taken. Any thread.
+// Fails with `RB_ERR_ADDRESS`.
+rb_status cmq_key_parse(const char *address,
+                        uint32_t id,
+                        struct cmq_key *key);
+
+// The address of a key as text, as `snprintf` would write it. Any thread.
+rb_status cmq_key_format(const struct cmq_key *key, char *to, size_t capacity, size_t *len);
+
+// Opens a queue at a local address such as "0.0.0.0:4711" (paper, `newRq`). Port 0 takes a free port. `options` may be NULL.
+//
+// `*out` is the caller's, until `cmq_free`. Any thread. Fails with `RB_ERR_ADDRESS_IN_USE`, `RB_ERR_ADDRESS`, `RB_ERR_CONFIG` or
+// `RB_ERR_SYSTEM`.
+rb_status cmq_new_rq(const char *address,
+                     const struct cmq_options *given,
+                     struct cmq_queue **out);
+
+// Frees the queue's handle. Pending messages are sent at once, and each receiver learns the number of messages, when the handles of
+// its mailboxes are freed too. NULL does nothing. Any thread.
+rb_status cmq_free(struct cmq_queue *queue);
+
+// Queues a message for a key (paper, `cwPush`); it leaves with its batch. Never waits. The message is copied.
+//
+// Any thread. `RB_FULL` if too many bytes wait to be sent. Fails with `RB_ERR_TOO_LARGE` or `RB_ERR_ADDRESS`; nothing is sent then.
+rb_status cmq_cw_push(const struct cmq_queue *queue,
+                      const struct cmq_key *key,
+                      const void *message,
+                      size_t len);
+
+// Queues `count` messages for a key, as `cmq_cw_push` does one after the other. `*pushed` gets how many, also if the call fails;
+// `pushed` may be NULL. Any thread.
+rb_status cmq_cw_push_many(const struct cmq_queue *queue,
+                           const struct cmq_key *key,
+                           const struct iovec *messages,
+                           size_t count,
+                           size_t *pushed);
+
+// The next message, if there is one (paper, `cwPop`), of any mailbox that was not opened with `cmq_mailbox_open`. Never waits:
+// `RB_TIMED_OUT` if there is none.
+//
+// `*message` is the caller's, until `cmq_message_free`. Any thread.
+rb_status cmq_cw_pop(const struct cmq_queue *queue,
+                     struct cmq_message *message);
+
+// As `cmq_cw_pop`, waiting at most `timeout_ns`. Any thread.
+rb_status cmq_pop(const struct cmq_queue *queue, struct cmq_message *message, int64_t timeout_ns);
+
+// The next messages: waits at most `timeout_ns` for one, and takes at most `max` that are there. `*count` gets how many.
+//
+// The messages are the caller's, until `cmq_messages_free`. Any thread. `RB_TIMED_OUT` if none came.
+rb_status cmq_pop_many(const struct cmq_queue *queue,
+                       struct cmq_message *messages,
+                       size_t max,
+                       size_t *count,
+                       int64_t timeout_ns);
+
+// Frees a popped message, and makes `*message` empty. An empty message does nothing. Any thread.
+rb_status cmq_message_free(struct cmq_message *message);
+
+// Frees `count` popped messages, as `cmq_message_free` does. Any thread.
+rb_status cmq_messages_free(struct cmq_message *messages, size_t count);
+
+// The oldest message that `wanted` accepts (a selective receive), waiting at most `timeout_ns`. The other messages stay in their
+// order. `wanted` runs inside this call, and must not use the queue.
+//
+// `*message` is the caller's, until `cmq_message_free`. Any thread. Not to be combined with `cmq_fd`.
+rb_status cmq_pop_where(const struct cmq_queue *queue,
+                        cmq_wanted_fn wanted,
+                        void *ctx,
+                        struct cmq_message *message,
+                        int64_t timeout_ns);
+
+// A descriptor that is readable while `cmq_cw_pop` would return a message, for an event loop, which only polls it. When it is
+// readable, pop until `RB_TIMED_OUT`: only then it is not readable any more. Returns a status below 0 if it fails.
+//
+// The descriptor belongs to the library and lives as long as the queue's handle. Any thread.
+int cmq_fd(const struct cmq_queue *queue);
+
+// The number of messages that wait in the common mailbox. Any thread.
+rb_status cmq_waiting(const struct cmq_queue *queue, size_t *count);
+
+// Sends all pending messages now. Any thread.
+rb_status cmq_flush(const struct cmq_queue *queue);
+
+// Sends all pending messages now and closes all streams: each receiver learns the number of messages. Later messages begin new
+// streams. Any thread.
+rb_status cmq_finish(const struct cmq_queue *queue);
+
+// The address of this queue, with the mailbox 0. Any thread.
+rb_status cmq_local_addr(const struct cmq_queue *queue, struct cmq_key *key);
+
+// Opens a mailbox of its own for an integer: messages for it that arrive from now on are popped there.
+//
+// `*out` is the caller's, until `cmq_mailbox_close` or `cmq_mailbox_free`; it keeps the queue alive. Any thread.
+rb_status cmq_mailbox_open(const struct cmq_queue *queue, uint32_t id, struct cmq_mailbox **out);
+
+// The next message of the mailbox, waiting at most `timeout_ns`. `*message` is the caller's, until `cmq_message_free`. Any thread.
+rb_status cmq_mailbox_pop(const struct cmq_mailbox *mailbox,
+                          struct cmq_message *message,
+                          int64_t timeout_ns);
+
+// As `cmq_fd`, of the mailbox. Any thread.
+int cmq_mailbox_fd(const struct cmq_mailbox *mailbox);
+
+// Closes the mailbox, drops the messages that wait there, and frees the handle: messages for its integer are popped with
+// `cmq_cw_pop` from now on. Fails with `RB_ERR_BUSY` while another call uses the mailbox.
+rb_status cmq_mailbox_close(struct cmq_mailbox *mailbox);
+
+// Frees the handle of a mailbox, which stays open. NULL does nothing. Any thread.
+rb_status cmq_mailbox_free(struct cmq_mailbox *mailbox);
+
+// Receives what is sent to a multicast group, at an interface: its name, one of its IPv4 addresses, or NULL for any. Any thread.
+// Fails with `RB_ERR_ADDRESS` or `RB_ERR_SYSTEM`.
+rb_status cmq_join(const struct cmq_queue *queue,
+                   const char *address,
+                   const char *interface);
+
+// Leaves a multicast group. Any thread.
+rb_status cmq_leave(const struct cmq_queue *queue, const char *address, const char *interface);
+
+// Sends multicast messages by this interface, across at most `ttl - 1` routers; and `loopback`: whether queues of this machine
+// receive them. Any thread.
+rb_status cmq_set_multicast(const struct cmq_queue *queue,
+                            const char *interface,
+                            uint32_t ttl,
+                            bool loopback);
+
 // Connects, and waits until the other end has accepted, at most `session.connect_timeout_ms`. `hello` are up to 1,024 bytes
 // of the application's, which the other end reads before it accepts.
 //
@@ -925,12 +1607,10 @@ rb_status rb_conn_connect_start(const struct rb_context *context,
 rb_status rb_conn_wait_up(const struct rb_conn *conn,
                           int64_t timeout_ns);
 
-// Waits until the connection is down, at most `timeout_ns`. In a callback, which must not wait, it only looks. Any thread.
+// Waits until the connection is down, at most `timeout_ns`; `RB_TIMED_OUT` if it is not. Any thread.
 //
 // `reason` may be NULL. Its text is valid until this thread's next call that receives something.
-rb_status rb_conn_wait_down(const struct rb_conn *conn,
-                            struct rb_down *reason,
-                            int64_t timeout_ns);
+rb_status rb_conn_wait_down(const struct rb_conn *conn, struct rb_down *reason, int64_t timeout_ns);
 
 // The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Each event is given once.
 //
@@ -1120,6 +1800,281 @@ rb_status rb_budget_info(const struct rb_budget *budget, uint64_t *bytes, uint64
 
 // Frees a budget's handle. NULL does nothing. Any thread.
 rb_status rb_budget_free(struct rb_budget *budget);
+
+// Waits until everything below `position`, which `rbmq_topic_publish` returned, is confirmed at `level` (`RBMQ_LEVEL_…`), at most
+// `timeout_ns`. `confirmed` may be NULL.
+//
+// One thread uses a topic at a time. `RB_TIMED_OUT`: the text says how far it is confirmed, and the confirmation may still come.
+// Fails with `RB_ERR_LOST`, `RB_ERR_TOO_FEW`, `RB_ERR_REFUSED`, `RB_ERR_NOT_PUBLISHED` or `RB_ERR_TOO_MANY`.
+rb_status rbmq_topic_confirm(struct rbmq_topic *topic,
+                             uint64_t position,
+                             uint32_t at_level,
+                             int64_t timeout_ns,
+                             struct rbmq_confirmed *confirmed);
+
+// Begins a confirmation of everything below `position`, without waiting for it.
+//
+// `*out` is the caller's, until `rbmq_confirmation_free`. One thread uses a topic at a time.
+rb_status rbmq_topic_confirmation(struct rbmq_topic *topic,
+                                  uint64_t position,
+                                  uint32_t at_level,
+                                  struct rbmq_confirmation **out);
+
+// Waits for the result of a confirmation, at most `timeout_ns`; with 0 it only looks. `confirmed` may be NULL. Any thread. Fails as
+// `rbmq_topic_confirm`, and with `RB_ERR_CLOSED` if the topic was closed before.
+rb_status rbmq_confirmation_wait(const struct rbmq_confirmation *confirmation,
+                                 struct rbmq_confirmed *confirmed,
+                                 int64_t timeout_ns);
+
+// Frees a confirmation, which has no effect on the records. NULL does nothing. Any thread.
+rb_status rbmq_confirmation_free(struct rbmq_confirmation *confirmation);
+
+// The position below which everything is confirmed at `level`. One thread uses a topic at a time.
+rb_status rbmq_topic_confirmed(struct rbmq_topic *topic, uint32_t at_level, uint64_t *position);
+
+// Accepts a loss after `RB_ERR_LOST` or `RB_ERR_TOO_FEW`: confirmations of `level` continue behind the lost range, which `*from`
+// and `*to` get; both may be NULL. Does nothing, and gives an empty range, if nothing is lost. One thread uses a topic at a time.
+rb_status rbmq_topic_accept_lost(struct rbmq_topic *topic,
+                                 uint32_t at_level,
+                                 uint64_t *from,
+                                 uint64_t *to);
+
+// Connects to a broker, such as "127.0.0.1:7411". Waits until it accepts, at most `session.connect_timeout_ms`. `options` may be
+// NULL.
+//
+// `*out` is the caller's, until `rbmq_publisher_close` or `rbmq_publisher_free`. Any thread. Fails with `RB_ERR_DOWN`,
+// `RB_ERR_REFUSED`, `RB_ERR_CONFIG` or `RB_ERR_SYSTEM`; the text has the reason.
+rb_status rbmq_publisher_connect(const char *address,
+                                 const struct rbmq_publisher_options *given,
+                                 struct rbmq_publisher **out);
+
+// The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Events are collected from the first call of
+// this function or of `rbmq_publisher_fd` on, at most 256. A program that ignores events needs neither. Any thread.
+rb_status rbmq_publisher_next_event(const struct rbmq_publisher *publisher,
+                                    struct rbmq_publisher_event *event,
+                                    int64_t timeout_ns);
+
+// A descriptor that is readable while `rbmq_publisher_next_event` would return an event, for an event loop, which only polls
+// it. A program that must not wait publishes with the time-out 0, and tries again after `RBMQ_PUBLISHER_ROOM`. Returns a
+// status below 0 if it fails.
+//
+// The descriptor belongs to the library and lives as long as the publisher. Any thread.
+int rbmq_publisher_fd(const struct rbmq_publisher *publisher);
+
+// 1 if the connection to the broker is up, 0 if not; below 0 is a status. Any thread.
+int rbmq_publisher_is_connected(const struct rbmq_publisher *publisher);
+
+// Closes the connection after the queued data, waiting at most `timeout_ns`, and frees the handle. Close the topics before. Any
+// thread; fails with `RB_ERR_BUSY` while another call uses the publisher.
+rb_status rbmq_publisher_close(struct rbmq_publisher *publisher,
+                               int64_t timeout_ns);
+
+// Frees a publisher's handle without waiting: the connection closes once its topics are freed too, and records that are still
+// on their way may be lost. NULL does nothing. Any thread.
+rb_status rbmq_publisher_free(struct rbmq_publisher *publisher);
+
+// Connects to a broker, such as "127.0.0.1:7411". Waits until it accepts, at most `session.connect_timeout_ms`. `options` may be
+// NULL.
+//
+// `*out` is the caller's, until `rbmq_subscriber_close` or `rbmq_subscriber_free`. Any thread. Fails with `RB_ERR_DOWN`,
+// `RB_ERR_REFUSED`, `RB_ERR_NAME`, `RB_ERR_CONFIG` or `RB_ERR_SYSTEM`; the text has the reason.
+rb_status rbmq_subscriber_connect(const char *address,
+                                  const struct rbmq_subscriber_options *given,
+                                  struct rbmq_subscriber **out);
+
+// Subscribes to a topic, or to every topic that a filter matches (`+` is any one level, `#` the rest). `start` may be NULL: from
+// the next message on. Topics need not exist yet. Returns without waiting for the broker.
+//
+// One thread uses a subscriber at a time. Fails with `RB_ERR_NAME`, or `RB_ERR_BUSY` while a batch is open.
+rb_status rbmq_subscriber_subscribe(struct rbmq_subscriber *subscriber,
+                                    const char *topics,
+                                    const struct rbmq_start *start);
+
+// Ends the subscription of a topic or filter, exactly as it was subscribed. Does nothing if there is none. One thread uses a
+// subscriber at a time. Fails with `RB_ERR_NAME`, or `RB_ERR_BUSY` while a batch is open.
+rb_status rbmq_subscriber_unsubscribe(struct rbmq_subscriber *subscriber,
+                                      const char *topics);
+
+// The next message in the memory where it landed, waiting at most `timeout_ns`. Consumes an open batch. The messages of a batch
+// are consumed by the call that follows the last one.
+//
+// `*message` is valid until the next call on the subscriber. One thread uses a subscriber at a time. `RB_TIMED_OUT` if nothing
+// came, `RB_END` if nothing came and every topic has ended. Fails with `RB_ERR_LOST`, `RB_ERR_GONE`, `RB_ERR_REFUSED` or
+// `RB_ERR_MALFORMED`, once each, and the next call continues; with `RB_ERR_TAKEN_OVER` for good.
+rb_status rbmq_subscriber_recv(struct rbmq_subscriber *subscriber,
+                               struct rbmq_message *message,
+                               int64_t timeout_ns);
+
+// The next messages, several at once and in the memory where they landed, waiting at most `timeout_ns`. Consumes the batch before.
+// `rbmq_subscriber_batch_records` has its records.
+//
+// `*batch` is valid until the batch is consumed: by `rbmq_subscriber_batch_consume`, or by the next call that receives. One thread
+// uses a subscriber at a time. Outcomes and errors as of `rbmq_subscriber_recv`.
+rb_status rbmq_subscriber_next_batch(struct rbmq_subscriber *subscriber,
+                                     struct rbmq_batch *batch,
+                                     int64_t timeout_ns);
+
+// The next records of the open batch: at most `max` of them into `records`, and `*count` gets how many. `RB_END` if there are no
+// more. A raw topic has none: use the bytes of the batch.
+//
+// The records are valid as long as the batch. One thread uses a subscriber at a time. Fails with `RB_ERR_MALFORMED`, once for each
+// malformed piece, after the records before it; the next call continues behind it.
+rb_status rbmq_subscriber_batch_records(struct rbmq_subscriber *subscriber,
+                                        struct rbmq_record *records,
+                                        size_t max,
+                                        size_t *count);
+
+// Consumes the open batch: its space returns to the publisher. Does nothing if none is open. One thread uses a subscriber at a
+// time.
+rb_status rbmq_subscriber_batch_consume(struct rbmq_subscriber *subscriber);
+
+// Consumes the open batch's messages below `position`, which must be the end of a record. The others stay valid. One thread uses a
+// subscriber at a time.
+rb_status rbmq_subscriber_batch_consume_part(struct rbmq_subscriber *subscriber,
+                                             uint64_t position);
+
+// Ends the open batch, and consumes only its messages below `position`, which must be the end of a record. A durable subscriber
+// that returns later resumes there. One thread uses a subscriber at a time.
+rb_status rbmq_subscriber_batch_consume_up_to(struct rbmq_subscriber *subscriber,
+                                              uint64_t position);
+
+// Ends the open batch without consuming it: no space from here on returns to the publisher before `rbmq_deferred_consume`. The
+// bytes of the batch are not valid any more.
+//
+// `*out` is the caller's, until `rbmq_deferred_consume` or `rbmq_deferred_free`. One thread uses a subscriber at a time.
+rb_status rbmq_subscriber_batch_defer(struct rbmq_subscriber *subscriber,
+                                      struct rbmq_deferred **out);
+
+// Consumes a deferred batch and all earlier ones of its buffer, and frees it. Any thread, one at a time.
+rb_status rbmq_deferred_consume(struct rbmq_deferred *deferred);
+
+// Frees a deferred batch without consuming it: consuming a later batch of the buffer consumes it too. NULL does nothing.
+rb_status rbmq_deferred_free(struct rbmq_deferred *deferred);
+
+// The next batch or other event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing came. Consumes the batch before.
+//
+// One thread uses a subscriber at a time. Fails with `RB_ERR_TAKEN_OVER`.
+rb_status rbmq_subscriber_next_event(struct rbmq_subscriber *subscriber,
+                                     struct rbmq_event *event,
+                                     int64_t timeout_ns);
+
+// A descriptor that is readable while a call that receives would return something, for an event loop, which only polls it. When it
+// is readable, receive with the time-out 0 until `RB_TIMED_OUT`. Returns a status below 0 if it fails.
+//
+// The descriptor belongs to the library and lives as long as the subscriber. One thread uses a subscriber at a time.
+int rbmq_subscriber_fd(struct rbmq_subscriber *subscriber);
+
+// 1 if all subscribed topics have ended and were received, 0 if not; below 0 is a status. One thread uses a subscriber at a time.
+int rbmq_subscriber_ended(struct rbmq_subscriber *subscriber);
+
+// 1 if the connection to the broker is up, 0 if not; below 0 is a status. One thread uses a subscriber at a time.
+int rbmq_subscriber_is_connected(struct rbmq_subscriber *subscriber);
+
+// Closes the connection, waiting at most `timeout_ns`, and frees the handle. The messages that were handed out count as consumed.
+rb_status rbmq_subscriber_close(struct rbmq_subscriber *subscriber,
+                                int64_t timeout_ns);
+
+// Closes the connection without waiting, and frees the handle. The remaining messages of the current batch count as not consumed.
+// NULL does nothing.
+rb_status rbmq_subscriber_free(struct rbmq_subscriber *subscriber);
+
+// Opens a topic, and waits until the broker has taken it. `options` may be NULL.
+//
+// `*out` is the caller's, until `rbmq_topic_close` or `rbmq_topic_free`; it keeps the connection open. Any thread. Fails with
+// `RB_ERR_NAME`, `RB_ERR_MEMORY`, `RB_ERR_TOO_MANY` or `RB_ERR_REFUSED`.
+rb_status rbmq_publisher_topic(const struct rbmq_publisher *publisher,
+                               const char *name,
+                               const struct rbmq_topic_options *given,
+                               struct rbmq_topic **out);
+
+// Publishes one record, waiting at most `timeout_ns` while the ring is full. `*end` gets the position behind the record, for
+// `rbmq_topic_confirm`; `end` may be NULL.
+//
+// The record is copied. One thread uses a topic at a time. `RB_TIMED_OUT`: nothing was published. Fails with `RB_ERR_TOO_LARGE`,
+// `RB_ERR_WRONG_FRAMING`, `RB_ERR_REFUSED`, `RB_ERR_TOO_FEW`, or `RB_ERR_BUSY` while a batch is open.
+rb_status rbmq_topic_publish(struct rbmq_topic *topic,
+                             const void *record,
+                             size_t len,
+                             int64_t timeout_ns,
+                             uint64_t *end);
+
+// Publishes `count` records, as many in each delivery as fit: for tiny messages, as a call costs more than a message. Waits at
+// most `timeout_ns` for each delivery. `*published` gets how many were published, also if the call fails or times out; `*end`
+// the position behind the last one. Both may be NULL.
+//
+// One thread uses a topic at a time. Fails as `rbmq_topic_publish`.
+rb_status rbmq_topic_publish_many(struct rbmq_topic *topic,
+                                  const struct iovec *records,
+                                  size_t count,
+                                  int64_t timeout_ns,
+                                  size_t *published,
+                                  uint64_t *end);
+
+// Publishes plain bytes, in a topic with `RBMQ_FRAMING_RAW`. Bytes that do not fit into one delivery make several. Waits without
+// a limit while the ring is full. One thread uses a topic at a time. Fails as `rbmq_topic_publish`.
+rb_status rbmq_topic_publish_raw(struct rbmq_topic *topic,
+                                 const void *data,
+                                 size_t len,
+                                 uint64_t *end);
+
+// Publishes raw bytes without a copy: `fill(ctx, to, capacity)` writes them into `capacity` bytes of the ring, inside this call,
+// and returns how many it wrote. Waits at most `timeout_ns` while the ring is full. `*filled` gets what `fill` returned; below 0,
+// nothing was published. `filled` may be NULL. One thread uses a topic at a time, and `fill` must not use it.
+rb_status rbmq_topic_fill_raw(struct rbmq_topic *topic,
+                              size_t capacity,
+                              int64_t timeout_ns,
+                              rbmq_fill_fn fill,
+                              void *ctx,
+                              ptrdiff_t *filled);
+
+// Begins a delivery of many records, with room for `room` bytes of records and their headers of 4 bytes. Waits at most
+// `timeout_ns` while the ring is full. Until it is delivered or cancelled, other calls on the topic fail with `RB_ERR_BUSY`.
+//
+// One thread uses a topic at a time. Fails as `rbmq_topic_publish`.
+rb_status rbmq_topic_batch(struct rbmq_topic *topic,
+                           uint64_t room,
+                           int64_t timeout_ns);
+
+// Adds a record to the open batch; `RB_FULL`, and nothing is added, if there is no room. The record is copied. One thread uses a
+// topic at a time.
+rb_status rbmq_topic_batch_push(struct rbmq_topic *topic,
+                                const void *record,
+                                size_t len);
+
+// Adds any number of encoded records (a length of 4 bytes, little endian, and as many bytes, for each) to the open batch as one
+// copy; `RB_FULL`, and nothing is added, if there is no room. They are not checked: malformed ones are errors at the subscribers.
+// One thread uses a topic at a time.
+rb_status rbmq_topic_batch_push_encoded(struct rbmq_topic *topic,
+                                        const void *records,
+                                        size_t len);
+
+// Publishes the open batch. `*end` gets the position behind it; `end` may be NULL. One thread uses a topic at a time.
+rb_status rbmq_topic_batch_deliver(struct rbmq_topic *topic, uint64_t *end);
+
+// Drops the open batch, and publishes nothing. Does nothing if none is open. One thread uses a topic at a time.
+rb_status rbmq_topic_batch_cancel(struct rbmq_topic *topic);
+
+// The state of the topic. One thread uses a topic at a time.
+rb_status rbmq_topic_get_info(struct rbmq_topic *topic, struct rbmq_topic_info *info);
+
+// Waits until the topic has `count` subscribers, at most `timeout_ns`. They receive everything that is published from then on.
+// One thread uses a topic at a time. Fails with `RB_ERR_REFUSED`.
+rb_status rbmq_topic_wait_subscribers(struct rbmq_topic *topic,
+                                      uint32_t count,
+                                      int64_t timeout_ns);
+
+// Waits until the broker has everything that was published, at most `timeout_ns`. One thread uses a topic at a time. Fails with
+// `RB_ERR_REFUSED`.
+rb_status rbmq_topic_flush(struct rbmq_topic *topic,
+                           int64_t timeout_ns);
+
+// Closes the topic: waits until the broker has everything and the end of the topic, at most `timeout_ns`, and frees the handle in
+// any case. `RB_TIMED_OUT`: the broker is away, and the topic was closed without waiting further.
+rb_status rbmq_topic_close(struct rbmq_topic *topic,
+                           int64_t timeout_ns);
+
+// Closes the topic without waiting, and frees the handle. NULL does nothing.
+rb_status rbmq_topic_free(struct rbmq_topic *topic);
 
 // Makes the receiving end of this connection, which may already be up or not.
 //

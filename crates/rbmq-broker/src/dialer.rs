@@ -74,7 +74,7 @@ impl Shared {
             let up = Instant::now();
             events.event(Event::UpstreamUp { index, conn: conn.clone() });
             let why = loop {
-                if let Some(why) = conn.wait_down(Some(WAIT)) {
+                if let Ok(Some(why)) = conn.wait_down(Some(WAIT)) {
                     break why;
                 }
             };

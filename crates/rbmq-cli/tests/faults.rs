@@ -222,7 +222,7 @@ fn a_publisher_that_talks_nonsense_is_disconnected_with_the_reason() {
         let conn = rocketbufs::Conn::connect(&ctx, &broker.addr, &hello).unwrap();
         rocketbufs::ROut::new(&ctx).add_conn(&conn);
         conn.send_control(b"\xee\xee").unwrap();
-        let why = conn.wait_down(Some(LONG)).expect("it is disconnected");
+        let why = conn.wait_down(Some(LONG)).unwrap().expect("it is disconnected");
         assert!(why.to_string().contains("type of message"), "{why}");
     }
     broker.publish_all("still", b"there\n");

@@ -187,7 +187,7 @@ fn raw_observer(ctx: &Context, broker: &Broker) -> (Conn, RIn) {
 
 /// Why the broker ended it, and that the others did not notice.
 fn ended(conn: &Conn, others: &mut Observer) -> String {
-    let why = conn.wait_down(Some(LONG)).expect("it is disconnected");
+    let why = conn.wait_down(Some(LONG)).unwrap().expect("it is disconnected");
     others.summary().unwrap();
     why.to_string()
 }

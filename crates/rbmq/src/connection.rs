@@ -126,7 +126,8 @@ impl Connection {
     /// Closes the connection for good. Queued data leaves first; waits at most `timeout` for that (none: no limit).
     pub(super) fn close(&self, timeout: Option<Duration>) {
         self.stop();
-        self.conn().wait_down(timeout);
+        // In a callback, which must not wait, the data leaves later.
+        let _ = self.conn().wait_down(timeout);
     }
 
     fn stop(&self) {
@@ -153,7 +154,7 @@ impl Shared {
     ) {
         loop {
             let conn = lock(&self.state).conn.clone();
-            let Some(why) = conn.wait_down(None) else { return };
+            let Ok(Some(why)) = conn.wait_down(None) else { return };
             if lock(&self.state).stop {
                 return;
             }

@@ -273,7 +273,7 @@ impl Drop for Observer {
     fn drop(&mut self) {
         self.conn.close("the observer is done");
         // The broker then counts one observer less.
-        self.conn.wait_down(Some(Duration::from_millis(200)));
+        let _ = self.conn.wait_down(Some(Duration::from_millis(200)));
     }
 }
 

@@ -143,7 +143,7 @@ pub extern "C" fn rb_conn_wait_up(conn: *const rb_conn, timeout_ns: i64) -> rb_s
     call(|| Ok(shared::<Conn>(conn)?.wait_up(timeout(timeout_ns))?))
 }
 
-/// Waits until the connection is down, at most `timeout_ns`. In a callback, which must not wait, it only looks. Any thread.
+/// Waits until the connection is down, at most `timeout_ns`; `RB_TIMED_OUT` if it is not. Any thread.
 ///
 /// `reason` may be NULL. Its text is valid until this thread's next call that receives something.
 #[unsafe(no_mangle)]
@@ -153,7 +153,7 @@ pub extern "C" fn rb_conn_wait_down(
     timeout_ns: i64,
 ) -> rb_status {
     call(|| {
-        let down = shared::<Conn>(conn)?.wait_down(timeout(timeout_ns));
+        let down = shared::<Conn>(conn)?.wait_down(timeout(timeout_ns))?;
         let down = down.ok_or(Failure::outcome(RB_TIMED_OUT))?;
         with_kept(|kept| put(reason, rb_down::of(&down, kept)));
         Ok(())

@@ -26,6 +26,8 @@ macro_rules! failures {
     };
 }
 
+pub(crate) use failures;
+
 fn of_context(error: &ContextError) -> rb_status {
     match error {
         ContextError::Config(_) => RB_ERR_CONFIG,
@@ -120,7 +122,7 @@ pub(crate) fn of_refusal(error: &RefusedError) -> rb_status {
     }
 }
 
-fn of_recv(error: &RecvError) -> rb_status {
+pub(crate) fn of_recv(error: &RecvError) -> rb_status {
     match error {
         RecvError::NotSubscribed(_) => RB_ERR_NOT_SUBSCRIBED,
         RecvError::TooMuch { .. } => RB_ERR_TOO_MUCH,

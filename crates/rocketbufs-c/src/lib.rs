@@ -14,6 +14,7 @@
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod buffer;
+pub mod cmq_api;
 pub mod conn;
 pub mod context;
 mod failures;
@@ -23,6 +24,7 @@ mod kept;
 pub mod options;
 pub mod out_events;
 pub mod raw;
+pub mod rbmq;
 pub mod rin;
 pub mod rout;
 pub mod segment;

@@ -178,7 +178,6 @@ impl Failure {
         Self { status, text: None }
     }
 
-    #[cfg(test)]
     pub(crate) fn status(&self) -> rb_status {
         self.status
     }

@@ -81,18 +81,20 @@ impl Conn {
         }
     }
 
-    /// Waits until the connection is down, at most `timeout` (`None`: no limit); the reason if it is. In a callback, which must
-    /// not wait, it only looks.
-    pub fn wait_down(&self, timeout: Option<Duration>) -> Option<DownReason> {
-        let timeout = timeout.unwrap_or(NO_LIMIT).min(NO_LIMIT);
-        let timeout = if is_worker() { Duration::ZERO } else { timeout };
-        let deadline = Instant::now() + timeout;
+    /// Waits until the connection is down, at most `timeout` (`None`: no limit; zero: only looks). Returns the reason, or none if
+    /// the connection is not down by then. [`Conn::down_reason`] looks without waiting.
+    ///
+    /// # Errors
+    /// From a callback, which must not wait, with a time-out other than zero.
+    pub fn wait_down(&self, timeout: Option<Duration>) -> Result<Option<DownReason>, RecvError> {
+        may_wait(timeout)?;
+        let deadline = Instant::now() + timeout.unwrap_or(NO_LIMIT).min(NO_LIMIT);
         let mut state = lock(&self.shared.state);
         loop {
             if let Phase::Down(why) = &state.phase {
-                return Some(why.clone());
+                return Ok(Some(why.clone()));
             }
-            let left = deadline.checked_duration_since(Instant::now())?;
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return Ok(None) };
             let waited = self.shared.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }

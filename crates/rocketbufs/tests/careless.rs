@@ -66,13 +66,13 @@ fn a_callback_that_panics_ends_its_own_connection_only() {
     deliver(&out, 1, 10);
     assert_eq!(take(&good), 10);
     for bad in [&in_data, &in_event] {
-        let why = bad.conn().wait_down(Some(WAIT)).expect("its connection ends");
+        let why = bad.conn().wait_down(Some(WAIT)).unwrap().expect("its connection ends");
         assert!(why.to_string().contains("panicked"), "{why}");
     }
     let in_control = receiver(&ctx, &listener);
     out.set_control_msg_cb(|_, bytes| assert!(bytes.is_empty(), "in a control callback"));
     in_control.send_control(b"boom").unwrap();
-    assert!(in_control.conn().wait_down(Some(WAIT)).unwrap().to_string().contains("panicked"));
+    assert!(in_control.conn().wait_down(Some(WAIT)).unwrap().unwrap().to_string().contains("panicked"));
     out.set_data_out_cb(|_, _| panic!("in a confirmation"));
     let segment = out.get_output_segment(1, 5, false).unwrap();
     out.deliver(segment, 5, Some(1)).unwrap();
@@ -101,7 +101,8 @@ fn callbacks_may_do_anything_but_wait() {
         assert!(matches!(input.conn().recv_event(None), Err(RecvError::CalledFromWorker)));
         assert!(matches!(Conn::connect(&inner_ctx, &address, b""), Err(ConnError::CalledFromWorker)));
         assert!(matches!(input.conn().wait_up(Some(wait)), Err(ConnError::CalledFromWorker)));
-        assert!(input.conn().wait_down(Some(Duration::MAX)).is_none());
+        assert!(matches!(input.conn().wait_down(Some(Duration::MAX)), Err(RecvError::CalledFromWorker)));
+        assert!(matches!(input.conn().wait_down(Some(Duration::ZERO)), Ok(None)));
         assert!(matches!(Listener::bind(&inner_ctx, "127.0.0.1:0"), Err(ListenError::CalledFromWorker)));
         let segment = inner_out.buffer(1).unwrap().segment(1, Some(wait));
         assert!(matches!(segment, Err(SegmentError::CalledFromWorker)));
@@ -187,7 +188,7 @@ fn calls_after_a_shutdown_fail() {
     let conn = Conn::connect(&ctx, &listener.local_addr(), b"").unwrap();
     let input = RIn::new(&conn);
     ctx.shutdown(Duration::MAX);
-    assert!(conn.wait_down(Some(WAIT)).is_some());
+    assert!(conn.wait_down(Some(WAIT)).unwrap().is_some());
     assert!(matches!(Listener::bind(&ctx, "127.0.0.1:0"), Err(ListenError::Refused { .. })));
     assert!(matches!(Conn::connect(&ctx, "127.0.0.1:1", b""), Err(ConnError::Down(_))));
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::ConnDown { .. })));
@@ -389,7 +390,7 @@ fn an_event_callback_that_is_set_late_hears_what_came_before() {
         eventually("it is refused", || input.subscriptions().is_empty());
     }
     input.conn().close("it goes");
-    input.conn().wait_down(Some(WAIT)).unwrap();
+    input.conn().wait_down(Some(WAIT)).unwrap().unwrap();
     let (tells, told) = mpsc::sync_channel(512);
     input.set_event_cb(move |event| drop(tells.send(event)));
     let mut refused = 0;

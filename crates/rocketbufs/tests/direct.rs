@@ -363,7 +363,7 @@ fn data_before_a_splice_holds_nothing_up() {
         if lost {
             let conn = input.conn();
             conn.close("lost");
-            conn.wait_down(Some(WAIT)).unwrap();
+            conn.wait_down(Some(WAIT)).unwrap().unwrap();
             until(|| source.buffer(1).unwrap().subscriber_count() == 0);
         }
         let (broker, broker_listener) = sender(&ctx);

@@ -190,7 +190,7 @@ fn it_goes_on_over_another_connection() {
             pair.read(1_000);
             let old = pair.input.conn();
             old.close("lost");
-            old.wait_down(Some(WAIT)).unwrap();
+            old.wait_down(Some(WAIT)).unwrap().unwrap();
             write(&pair.out, 1, 100, 100);
             let down = pair.seen.recv(&mut pair.reader, WAIT);
             assert!(matches!(down, Some(InRead::Event(InEvent::ConnDown { .. }))), "{down:?}");

@@ -102,7 +102,7 @@ fn a_writer_that_went_early_is_gone_after_its_linger() {
         }
         if accepted.is_none() {
             input.conn().close("it goes");
-            input.conn().wait_down(Some(WAIT)).unwrap();
+            input.conn().wait_down(Some(WAIT)).unwrap().unwrap();
         }
         if !matches!(lost, Lost::Answered) {
             input.subscribe(BID, 64 << 10).unwrap();

@@ -293,7 +293,7 @@ fn a_subscription_goes_on_over_another_connection() {
         let Some(InEvent::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         let first = input.conn();
         input.resume(&connect(&other, &listener));
-        first.wait_down(Some(WAIT)).expect("it is closed");
+        first.wait_down(Some(WAIT)).unwrap().expect("it is closed");
         write(&out, 1, 10_000, 1_000);
         assert_eq!(held.to_vec().unwrap(), pattern(0, held.len()));
         let from = held.end();

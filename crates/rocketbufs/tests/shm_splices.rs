@@ -75,7 +75,7 @@ impl Chain {
         self.until("the broker has seen it too", |chain| head(&chain.relay.0) == head(&chain.out));
         let old = self.upstream.conn();
         old.close("lost");
-        old.wait_down(Some(WAIT)).expect("it is closed");
+        old.wait_down(Some(WAIT)).unwrap().expect("it is closed");
         self.until("the publisher hears of it", |chain| chain.left.load(Ordering::SeqCst) == 1);
         meanwhile();
         self.upstream.resume(&connect(&self.broker, &self.listener));

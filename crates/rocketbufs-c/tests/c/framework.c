@@ -11,6 +11,7 @@ static rb_rout *out;
 static char address[64];
 
 static void on_conn(void *ctx, rb_conn *conn) {
+    ENTER(&out);
     char hello[16];
     size_t len;
     OK(rb_conn_peer_hello(conn, hello, sizeof hello, &len));
@@ -91,6 +92,7 @@ struct received {
 
 static void on_data(void *ctx, uint32_t bid, const rb_buf_seg *seg) {
     struct received *received = ctx;
+    ENTER(received);
     unsigned char *bytes = malloc(seg->len);
     OK(rb_buf_seg_copy(seg, 0, bytes, seg->len));
     pthread_mutex_lock(&received->lock);
@@ -99,16 +101,20 @@ static void on_data(void *ctx, uint32_t bid, const rb_buf_seg *seg) {
     pthread_cond_signal(&received->changed);
     pthread_mutex_unlock(&received->lock);
     free(bytes);
-    OK(rb_rin_data_consumed(received->in, bid, seg->len));
+    rb_rin *in = received->in;
+    LEAVE(received);
+    OK(rb_rin_data_consumed(in, bid, seg->len));
 }
 
 static void on_data_out(void *ctx, uint32_t bid, void *delivery) {
     struct received *received = ctx;
+    ENTER(received);
     pthread_mutex_lock(&received->lock);
     CHECK(bid == 8 && delivery == received);
     received->delivered++;
     pthread_cond_signal(&received->changed);
     pthread_mutex_unlock(&received->lock);
+    LEAVE(received);
 }
 
 // A writer, and callbacks; when the context of a callback may be freed.
@@ -120,8 +126,9 @@ static void by_callbacks(void) {
     rb_writer *writer;
     rb_buffer_options options = {.size = sizeof options, .size_bytes = 1 << 16};
     OK(rb_rout_create_buffer_with(out, 8, &options, &buffer));
-    OK(rb_rout_set_data_out_cb(out, on_data_out, received));
     rb_rin *in = received->in = connect_rin();
+    LEAVE(received);
+    OK(rb_rout_set_data_out_cb(out, on_data_out, received));
     OK(rb_rin_set_data_in_cb(in, on_data, received));
     rb_subscribe_options subscribe = {.size = sizeof subscribe, .start = RB_START_OLDEST};
     OK(rb_rin_subscribe_with(in, 8, &subscribe, NULL));
@@ -155,6 +162,7 @@ static void by_callbacks(void) {
     pthread_mutex_unlock(&received->lock);
     OK(rb_rin_unset_data_in_cb(in));
     OK(rb_rout_unset_data_out_cb(out));
+    ENTER(received);
     free(received);
     OK(rb_writer_free(writer));
     OK(rb_buffer_destroy(buffer, NULL));
@@ -250,6 +258,7 @@ int main(void) {
     OK(rb_rout_new(context, &out));
     OK(rb_listener_bind(context, "127.0.0.1:0", &listener));
     OK(rb_listener_local_addr(listener, address, sizeof address, NULL));
+    LEAVE(&out);
     OK(rb_listener_set_conn_cb(listener, on_conn, out));
     by_calls();
     by_callbacks();

@@ -8,27 +8,27 @@
 //!
 //! A turn of the worker checks everything that the worker owns, which takes longer than a message between two
 //! cores. While a worker busy-polls (`shm.busy_poll_us`), threads in `recv` therefore poll the rings
-//! themselves between two turns. The worker gives this permission for a moment after each turn ([`Looks`]):
+//! themselves between two turns. The worker gives this permission for a moment after each turn ([`BusyPollBudget`]):
 //! the thread with the token returns to it soon, and no writer needs to ring.
 
 use std::sync::Arc;
 
 use super::receive::RIn;
 use crate::events::{InEvent, event_of};
-use crate::state::{Followed, InboundShared, MOST_RINGS, Sights, TAKEN, WorkerShared};
+use crate::state::{Followed, InboundShared, MOST_RINGS, PolledRings, TAKEN, WorkerShared};
 use crate::view::InView;
 
 impl RIn {
     /// Returns whether this thread should poll instead of doing the worker's work.
-    pub(super) fn may_look(&self, sights: &Sights) -> bool {
+    pub(super) fn may_look(&self, polled: &PolledRings) -> bool {
         let inner = &self.shared.inner;
         // With callbacks, data must not be taken past them.
-        !sights.is_empty() && !inner.has_callbacks() && inner.workers[sights.worker()].may_be_looked_past()
+        !polled.is_empty() && !inner.has_callbacks() && inner.workers[polled.worker()].may_be_looked_past()
     }
 
     /// Polls rings until one has news, or until the worker's turn is due.
-    pub(super) fn look(&self, sights: &Sights) -> Option<InEvent> {
-        let worker = &*self.shared.inner.workers[sights.worker()];
+    pub(super) fn look(&self, polled: &PolledRings) -> Option<InEvent> {
+        let worker = &*self.shared.inner.workers[polled.worker()];
         let now = || self.shared.inner.now();
         if !worker.looks.spend(TAKEN, now) {
             return None;
@@ -37,7 +37,7 @@ impl RIn {
             std::hint::spin_loop();
         }
         let mut rings = [const { None }; MOST_RINGS];
-        for (ring, inbound) in rings.iter_mut().zip(sights.inbounds()) {
+        for (ring, inbound) in rings.iter_mut().zip(polled.inbounds()) {
             let (taken, sight) = inbound.follow();
             if let Some(taken) = taken {
                 worker.looks.pace(Some(taken.len()));
@@ -47,7 +47,7 @@ impl RIn {
         }
         worker.looks.pace(None);
         while worker.looks.spend(1, now) && !worker.has_work() {
-            for (ring, inbound) in rings.iter().zip(sights.inbounds()) {
+            for (ring, inbound) in rings.iter().zip(polled.inbounds()) {
                 if ring.as_ref().is_some_and(rocketring::Ring::has_new_data)
                     && let Some(taken) = inbound.follow().0
                 {

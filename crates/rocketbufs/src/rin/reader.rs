@@ -18,7 +18,7 @@ use super::receive::RIn;
 use crate::error::RecvError;
 use crate::events::InEvent;
 use crate::lock::lock;
-use crate::state::{InboundShared, Readable, Sights, TAKEN, WorkerShared};
+use crate::state::{InboundShared, PolledRings, Readable, TAKEN, WorkerShared};
 use crate::types::{Bid, Position};
 use crate::view::{BufSeg, InView};
 
@@ -71,7 +71,7 @@ pub enum InRead {
 pub struct InReader {
     rin: RIn,
     /// The rIn's polled rings, when they were last looked up.
-    sights: Sights,
+    polled: PolledRings,
     rings: Vec<Sight>,
 }
 
@@ -104,7 +104,7 @@ impl InReader {
         if rin.shared.has_reader.swap(true, Ordering::Acquire) {
             return Err(RecvError::ReaderTaken);
         }
-        Ok(Self { rin: rin.clone(), sights: Sights::default(), rings: Vec::new() })
+        Ok(Self { rin: rin.clone(), polled: PolledRings::default(), rings: Vec::new() })
     }
 
     /// Hands the next data of any buffer to `each`: one or several whole deliveries, which are released when
@@ -131,11 +131,11 @@ impl InReader {
     /// Polls the rings that this reader reads alone, until one has news or the worker's turn is due.
     #[inline]
     fn look(&mut self, waits: bool, each: &mut impl FnMut(Bid, &BufSeg<'_>)) -> bool {
-        if self.rings.is_empty() || !self.rin.may_look(&self.sights) {
+        if self.rings.is_empty() || !self.rin.may_look(&self.polled) {
             return false;
         }
         let inner = &self.rin.shared.inner;
-        let worker = &*inner.workers[self.sights.worker()];
+        let worker = &*inner.workers[self.polled.worker()];
         let now = || inner.now();
         if !worker.looks.spend(TAKEN, now) {
             return false;
@@ -185,10 +185,10 @@ impl InReader {
 
     /// Takes every ring that can be read alone.
     fn begin_reading(&mut self) {
-        let sights = lock(&self.rin.shared.queue).sights.clone();
-        if !sights.are(&self.sights) {
-            self.rings = sights.inbounds().iter().map(Sight::new).collect();
-            self.sights = sights;
+        let polled = lock(&self.rin.shared.queue).polled.clone();
+        if !polled.are(&self.polled) {
+            self.rings = polled.inbounds().iter().map(Sight::new).collect();
+            self.polled = polled;
         }
         self.rings.iter_mut().for_each(Sight::begin_reading);
     }

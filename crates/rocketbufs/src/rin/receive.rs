@@ -73,10 +73,10 @@ impl RIn {
                 queue = lock(&shared.queue);
                 continue;
             }
-            if timeout != Some(Duration::ZERO) && self.may_look(&queue.sights) {
-                let sights = queue.sights.clone();
+            if timeout != Some(Duration::ZERO) && self.may_look(&queue.polled) {
+                let polled = queue.polled.clone();
                 drop(queue);
-                if let Some(received) = self.look(&sights) {
+                if let Some(received) = self.look(&polled) {
                     return Ok(Some(received));
                 }
                 queue = lock(&shared.queue);
@@ -106,10 +106,10 @@ impl RIn {
         let waiting = shared.worker_to_drive().map(|worker| Waiting::new(&shared.inner, worker));
         if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone()) {
             queue.driven |= waiting.bit();
-            let sights = queue.sights.clone();
+            let polled = queue.polled.clone();
             drop(queue);
             let drove =
-                waiting.drive(left, &|| news(&lock(&shared.queue)) || looks && self.may_look(&sights));
+                waiting.drive(left, &|| news(&lock(&shared.queue)) || looks && self.may_look(&polled));
             queue = lock(&shared.queue);
             queue.driven &= !waiting.bit();
             if drove || news(&queue) {

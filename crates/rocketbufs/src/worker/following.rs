@@ -42,7 +42,7 @@ impl<T: Transport> Incoming<'_, T> {
         let inbound = &self.sub.inbound;
         let looked_at = lock(&inbound.state).sub.is_looked_at();
         if let Some(rin) = inbound.rin.upgrade().filter(|_| looked_at) {
-            rin.look_at(inbound, self.io.shared.index);
+            rin.poll_ring(inbound, self.io.shared.index);
         }
     }
 

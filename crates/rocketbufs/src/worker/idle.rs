@@ -16,11 +16,11 @@
 //! A ring that comes to rest also sends CREDIT, due or not, since the sender's ring holds data until then.
 //!
 //! The cost is proportional to the moving rings, not to all rings: a ring at rest causes no wake-ups. Bytes
-//! that a slow reader still holds are checked again when that reader progresses (`Rest::owed`).
+//! that a slow reader still holds are checked again when that reader progresses (`IdleState::owed`).
 //!
 //! The worker of a connection owns the rings that the connection fills. A buffer that the application writes
 //! is assigned to a worker by its number, and that worker learns when it begins to move. The writer sees by
-//! one load that the worker already knows (`Rest::still`).
+//! one load that the worker already knows (`IdleState::still`).
 //!
 //! ```text
 //!   application            worker
@@ -37,7 +37,7 @@ use rocketring::{Armed, Ring};
 
 use crate::config::Config;
 use crate::lock::lock;
-use crate::state::{Activated, Buffer, InboundShared, MOVING, NOWHERE, Rest};
+use crate::state::{Activated, Buffer, IdleState, InboundShared, MOVING, NOWHERE};
 use crate::types::{Nanos, Position};
 
 /// Rings that are trimmed and rings that are checked in one turn. A trim costs one or two system calls, a
@@ -70,7 +70,7 @@ impl Owner {
         }
     }
 
-    pub(super) fn rest(&self) -> &Rest {
+    pub(super) fn rest(&self) -> &IdleState {
         match self {
             Self::In(inbound) => &inbound.rest,
             Self::Out(buffer) => &buffer.rest,
@@ -219,7 +219,7 @@ impl Idle {
     }
 
     /// Removes the ring from those at rest.
-    pub(super) fn forget(&mut self, rest: &Rest) {
+    pub(super) fn forget(&mut self, rest: &IdleState) {
         self.gone(rest.place.swap(NOWHERE, Ordering::Relaxed));
     }
 

@@ -142,7 +142,7 @@ impl<T: Transport> Turn<'_, T> {
     }
 
     fn publish(&self) {
-        self.out.status.publish(self.out.machine.cursor(), &self.out.buffer);
+        self.out.buffer.publish(&self.out.status, self.out.machine.cursor());
     }
 
     fn report_lost(&mut self, (from, to): (Position, Position)) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rocketring::Hold;
 
-use super::SubscriptionStatus;
+use super::status::SubscriptionStatus;
 use crate::proto::{Coverage, PeerCoverage};
 use crate::types::{Nanos, Policy, Position};
 

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use rocketnet::Accepted;
 
-use super::{Activated, Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared};
 use crate::error::{DownReason, ListenError};
 use crate::proto::{CloseCode, Subscribe};
+use crate::state::{
+    Activated, Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared,
+};
 use crate::types::Nanos;
 
 /// A command of an application thread to a worker.

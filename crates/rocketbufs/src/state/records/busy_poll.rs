@@ -3,11 +3,8 @@
 //! While a worker busy-polls (`shm.busy_poll_us`), receiving threads poll the rings themselves between two
 //! turns of the worker (`crate::rin`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::{InboundShared, RInShared, WorkerShared};
-use crate::lock::lock;
 use crate::types::Nanos;
 
 /// Polls between two reads of the clock, and the polls that one delivery counts for.
@@ -25,12 +22,9 @@ const STREAM_BYTES: usize = 512;
 const MOST_PAUSES_OF_STREAMS: u32 = 512;
 /// A stream that brings fewer bytes for each pause is not worth a long wait.
 const STREAM_BYTES_PER_PAUSE: usize = STREAM_BYTES / MOST_PAUSES as usize;
-/// With more rings, only the worker polls an rIn's rings.
-pub(crate) const MOST_RINGS: usize = 8;
-
 /// How long application threads may poll the rings that a worker follows.
 #[derive(Default)]
-pub(crate) struct Looks {
+pub(crate) struct BusyPollBudget {
     left: AtomicU32,
     /// In the worker's time.
     until: AtomicU64,
@@ -40,7 +34,7 @@ pub(crate) struct Looks {
     pauses: AtomicU32,
 }
 
-impl Looks {
+impl BusyPollBudget {
     /// Sets, after a turn at `now`, whether application threads may poll until the next.
     pub(crate) fn allow(&self, now: Nanos, allow: bool) {
         self.until.store(if allow { now + TURN_PERIOD } else { 0 }, Ordering::Relaxed);
@@ -95,66 +89,9 @@ impl Looks {
         self.took.store(true, Ordering::Relaxed);
     }
 
-    fn are_allowed(&self) -> bool {
+    /// Returns whether polls are allowed until the worker's next turn.
+    pub(crate) fn are_allowed(&self) -> bool {
         self.until.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl WorkerShared {
-    /// Returns whether an application thread may poll in the worker's place. The worker's own thread is then
-    /// parked, and there is no other work that the application thread would have to do.
-    pub(crate) fn may_be_looked_past(&self) -> bool {
-        self.looks.are_allowed() && self.token.is_parked() && !self.has_work()
-    }
-}
-
-/// The rings of an rIn that application threads poll.
-#[derive(Clone, Default)]
-pub(crate) struct Sights {
-    worker: usize,
-    inbounds: Arc<[Arc<InboundShared>]>,
-}
-
-impl Sights {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.inbounds.is_empty()
-    }
-
-    pub(crate) fn inbounds(&self) -> &[Arc<InboundShared>] {
-        &self.inbounds
-    }
-
-    pub(crate) fn worker(&self) -> usize {
-        self.worker
-    }
-
-    /// Returns whether both are the same set, not only equal.
-    pub(crate) fn are(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inbounds, &other.inbounds)
-    }
-
-    fn without(&self, inbound: &Arc<InboundShared>) -> Vec<Arc<InboundShared>> {
-        self.inbounds.iter().filter(|known| !Arc::ptr_eq(known, inbound)).cloned().collect()
-    }
-}
-
-impl RInShared {
-    /// Adds a subscription whose ring a worker follows.
-    pub(crate) fn look_at(&self, inbound: &Arc<InboundShared>, worker: usize) {
-        let mut queue = lock(&self.queue);
-        let mut inbounds = queue.sights.without(inbound);
-        if inbounds.len() < MOST_RINGS {
-            inbounds.push(inbound.clone());
-        }
-        queue.sights = Sights { worker, inbounds: inbounds.into() };
-    }
-
-    /// Removes a subscription.
-    pub(crate) fn look_away(&self, inbound: &Arc<InboundShared>) {
-        let mut queue = lock(&self.queue);
-        if !queue.sights.is_empty() {
-            queue.sights.inbounds = queue.sights.without(inbound).into();
-        }
     }
 }
 
@@ -164,7 +101,7 @@ mod tests {
 
     /// Returns the pauses after so many polls that each found so many bytes.
     fn pauses_after(found: impl IntoIterator<Item = Option<usize>>) -> u32 {
-        let looks = Looks::default();
+        let looks = BusyPollBudget::default();
         found.into_iter().for_each(|found| looks.pace(found));
         looks.pauses.load(Ordering::Relaxed)
     }

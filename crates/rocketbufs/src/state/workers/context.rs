@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use rocketring::{PeerMapper, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
-use super::{Command, ROutShared, WorkerShared, is_worker};
 use crate::callback::Callback;
 use crate::config::{Config, TransportKind};
 use crate::error::ContextError;
 use crate::lock::lock;
+use crate::state::{Command, ROutShared, WorkerShared, is_worker};
 use crate::types::Nanos;
 
 /// The source of a context's random numbers: the system, or a seed in the simulator.

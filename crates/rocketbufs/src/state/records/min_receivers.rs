@@ -8,8 +8,8 @@
 
 use std::sync::Mutex;
 
+use super::confirmed::ConfirmedPositions;
 use crate::lock::lock;
-use crate::state::ConfirmedPositions;
 use crate::types::Position;
 
 /// The least number of receivers of a subscription, see [the module](self).

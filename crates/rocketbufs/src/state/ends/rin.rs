@@ -4,12 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
-use super::{Command, ConnShared, ContextInner, InboundShared, Sights, WorkerShared};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::event_queue::Readable;
 use crate::events::{InEvent, event_of};
 use crate::lock::lock;
 use crate::proto::{CloseCode, Item};
+use crate::state::{Command, ConnShared, ContextInner, InboundShared, PolledRings, WorkerShared};
 use crate::types::Bid;
 use crate::view::{BufSeg, InView};
 
@@ -49,7 +49,7 @@ pub(crate) struct Queue {
     /// Bit n: a thread that would otherwise wait here does the work of worker n.
     pub(crate) driven: u64,
     /// Subscriptions whose rings a waiting thread polls.
-    pub(crate) sights: Sights,
+    pub(crate) polled: PolledRings,
 }
 
 impl Queue {
@@ -96,10 +96,15 @@ impl RInShared {
         all
     }
 
+    /// Lets application threads poll the ring of a subscription, which this worker follows.
+    pub(crate) fn poll_ring(&self, inbound: &Arc<InboundShared>, worker: usize) {
+        lock(&self.queue).polled.add(inbound, worker);
+    }
+
     /// Removes a subscription that is over, so that the same buffer can be subscribed to again.
     pub(crate) fn forget(&self, inbound: &Arc<InboundShared>) {
         self.make_place(inbound);
-        self.look_away(inbound);
+        lock(&self.queue).polled.remove(inbound);
     }
 
     fn make_place(&self, inbound: &Arc<InboundShared>) {

@@ -11,9 +11,9 @@ use rocketnet::Pollable;
 use rocketring::barrier::{self, Full};
 use rocketring::{Mailbox, PendingSet, ReactorToken};
 
-use super::{Command, Looks, RInShared};
 use crate::error::RecvError;
 use crate::lock::lock;
+use crate::state::{BusyPollBudget, Command, RInShared};
 use crate::types::Nanos;
 
 thread_local! {
@@ -62,7 +62,7 @@ pub(crate) struct WorkerShared {
     pub(crate) asleep_until: AtomicU64,
     pub(crate) pending: PendingSet,
     /// Whether others may poll the rings that the worker follows.
-    pub(crate) looks: Looks,
+    pub(crate) looks: BusyPollBudget,
     mailbox: Mailbox<Command>,
     /// The core, if other threads may send with it while the worker sleeps, or do all of its work.
     borrow: OnceLock<Borrow>,
@@ -83,7 +83,7 @@ impl WorkerShared {
             waiters: Waiters::default(),
             asleep_until: AtomicU64::new(0),
             pending: PendingSet::new(slots),
-            looks: Looks::default(),
+            looks: BusyPollBudget::default(),
             mailbox: Mailbox::default(),
             borrow: OnceLock::new(),
         })
@@ -148,6 +148,12 @@ impl WorkerShared {
 
     pub(crate) fn has_work(&self) -> bool {
         self.mailbox.has_mail() || !self.pending.is_empty()
+    }
+
+    /// Returns whether an application thread may poll in the worker's place. The worker's own thread is then
+    /// parked, and there is no other work that the application thread would have to do.
+    pub(crate) fn may_be_looked_past(&self) -> bool {
+        self.looks.are_allowed() && self.token.is_parked() && !self.has_work()
     }
 
     pub(crate) fn take_mail(&self) -> VecDeque<Command> {

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use super::{Buffer, Command, ConnShared, ContextInner, DurableSlots, SubscriberProgress, Traffic};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::error::{BufferError, DownReason};
 use crate::event_queue::EventQueue;
 use crate::events::OutEvent;
 use crate::lock::lock;
-use crate::proto::CloseCode;
-use crate::types::Bid;
+use crate::proto::{CloseCode, Coverage};
+use crate::state::{Buffer, Command, ConnShared, ContextInner, DurableSlots, SubscriberProgress, Traffic};
+use crate::types::{Bid, Position};
 
 type DataOutCallback = dyn FnMut(Bid, u64) + Send;
 type ControlCallback = dyn FnMut(&Arc<ConnShared>, &[u8]) + Send;
@@ -269,5 +269,32 @@ impl Buffer {
         if let Some(out) = self.out.upgrade() {
             out.run_data_out(self);
         }
+    }
+}
+
+/// Reports a subscriber's positions to the application's callback.
+pub(crate) fn tell_subscriber_progress(
+    buffer: &Arc<Buffer>,
+    conn: u64,
+    levels: [Position; 3],
+    coverage: Coverage,
+) {
+    let Some(out) = buffer.out.upgrade() else { return };
+    if !out.progress_cb.is_set() && !out.reads_events() {
+        return;
+    }
+    let past = buffer.past_count();
+    let [landed, delivered, consumed] = levels;
+    let progress = SubscriberProgress {
+        bid: buffer.bid,
+        conn,
+        landed,
+        delivered,
+        consumed,
+        coverage: past.and(coverage),
+    };
+    let told = out.progress_cb.run(progress, |callback, progress| callback(progress));
+    if let (Err(progress), true) = (told, out.reads_events()) {
+        out.queue_event(OutEvent::SubscriberProgress(Box::new(progress)));
     }
 }

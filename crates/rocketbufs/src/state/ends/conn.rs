@@ -5,12 +5,12 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use rocketnet::Carrier;
 
-use super::{Command, ContextInner};
 use crate::error::{ControlError, DownReason};
 use crate::event_queue::EventQueue;
 use crate::events::ConnEvent;
 use crate::lock::lock;
 use crate::proto::{CloseCode, Hello};
+use crate::state::{Command, ContextInner};
 
 /// The most queued events of one connection.
 const CONN_EVENTS: usize = 2;

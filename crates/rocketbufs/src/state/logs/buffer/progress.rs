@@ -9,47 +9,14 @@
 //!   (lock) reached already? → the same
 //! ```
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
 
-use rocketring::NotifyFlag;
 use rocketring::barrier::Full;
 
+use super::Buffer;
 use crate::lock::lock;
-use crate::state::{Buffer, Command};
-use crate::types::Position;
-
-/// The condition that [`OutBuffer::notify_progress`](crate::OutBuffer::notify_progress) waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Progress {
-    /// Room for the segment that [`SegmentError::Full`](crate::SegmentError::Full) refused last.
-    Room,
-    /// Every present subscriber has released everything below this position.
-    Consumed(Position),
-}
-
-/// The conditions that the application waits for, if any.
-#[derive(Debug, Default)]
-pub(crate) struct ProgressWatch {
-    /// Lock-free mirror of `wanted.is_any()`. Written under the lock.
-    armed: NotifyFlag,
-    wanted: Mutex<Wanted>,
-}
-
-#[derive(Debug, Default)]
-struct Wanted {
-    /// The condition for an event.
-    event: Option<Progress>,
-    /// Tasks that wait for room.
-    room: Vec<Waker>,
-}
-
-impl Wanted {
-    fn is_any(&self) -> bool {
-        self.event.is_some() || !self.room.is_empty()
-    }
-}
+use crate::state::{Command, Progress};
 
 impl Buffer {
     /// Reports [`OutEvent::Progress`](crate::OutEvent::Progress) once `what` is true, now or later. A later

@@ -4,7 +4,6 @@
 
 mod memory;
 mod reading;
-mod watchers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -16,12 +15,13 @@ use crate::events::InEvent;
 use crate::lock::lock;
 use crate::options::{ConfirmMode, SubscribeOptions};
 use crate::proto::{Coverage, Downstream, Item, ReceiveLog, ReceiveSubscription};
-use crate::state::{Buffer, Calls, Command, ContextInner, Log, Member, MinReceivers, RInShared, Rest};
+use crate::state::{
+    Buffer, Calls, Command, ContextInner, IdleState, Log, Member, MinReceivers, RInShared, Watchers,
+};
 use crate::types::{Bid, Epoch, Position, WireId};
 
 pub(crate) use memory::{InState, ReceiveMemory};
 pub(crate) use reading::Readable;
-pub(crate) use watchers::Watchers;
 
 pub(crate) struct InboundShared {
     pub(crate) bid: Bid,
@@ -32,7 +32,7 @@ pub(crate) struct InboundShared {
     pub(crate) state: Mutex<InState>,
     /// Whether the subscription is in its rIn's queue of subscriptions with something to receive.
     pub(crate) queued: AtomicBool,
-    pub(crate) rest: Rest,
+    pub(crate) rest: IdleState,
     /// The downstream readers of the ring.
     pub(crate) watchers: Mutex<Watchers>,
     /// The least number of receivers that a spliced subscription waits for before it confirms.
@@ -85,7 +85,7 @@ impl InboundShared {
             state: Mutex::new(InState::new(ReceiveSubscription::new(options.remote_id.unwrap_or(bid)))),
             options,
             queued: AtomicBool::new(false),
-            rest: Rest::default(),
+            rest: IdleState::default(),
             watchers: Mutex::default(),
             spliced: Mutex::default(),
             is_spliced: AtomicBool::new(false),

@@ -1,34 +1,32 @@
 //! A subscription's or buffer's record of whether its ring moves (`crate::worker`, `idle`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rocketring::barrier::{Full, Light};
+use rocketring::barrier::Light;
 use rocketring::{Armed, NotifyFlag, Ring};
 
-use super::{Buffer, Command};
 use crate::types::Position;
 
-/// Values of [`Rest::place`] for rings that do not rest. Those of rings at rest are greater.
+/// Values of [`IdleState::place`] for rings that do not rest. Those of rings at rest are greater.
 pub(crate) const NOWHERE: u64 = 0;
 pub(crate) const MOVING: u64 = 1;
 
 /// The record of a subscription or buffer for its worker.
-pub(crate) struct Rest {
+pub(crate) struct IdleState {
     pub(crate) place: AtomicU64,
     /// Whether there is more memory to release once a hold moves.
     pub(crate) owed: NotifyFlag,
     /// For a buffer: whether its worker must learn when the buffer moves.
-    still: NotifyFlag<Light>,
+    pub(crate) still: NotifyFlag<Light>,
 }
 
-impl Default for Rest {
+impl Default for IdleState {
     fn default() -> Self {
         Self { place: AtomicU64::new(NOWHERE), owed: NotifyFlag::new(false), still: NotifyFlag::new(true) }
     }
 }
 
-impl Rest {
+impl IdleState {
     /// Returns whether the worker checks the ring now and then.
     pub(crate) fn is_moving(&self) -> bool {
         self.place.load(Ordering::Relaxed) == MOVING
@@ -50,45 +48,5 @@ impl Rest {
     pub(crate) fn begin(&self, ring: &Ring, head: Position) -> bool {
         self.still.arm();
         ring.head() == head || self.still.disarm() != Armed::Yes
-    }
-}
-
-/// Why a buffer does not rest any more.
-pub(crate) enum Activated {
-    /// The application writes the buffer.
-    Written(Arc<Buffer>),
-    /// A hold moved, so that more memory can be released.
-    LetGo(Arc<Buffer>),
-    /// The buffer that rested at this place is gone.
-    Gone(u64),
-}
-
-impl Buffer {
-    /// Handles a delivery of the application.
-    #[inline]
-    pub(crate) fn mark_active(self: &Arc<Self>, delivered: Light) {
-        if self.rest.still.take(delivered) {
-            self.notify_activated(Activated::Written(self.clone()));
-        }
-    }
-
-    /// Handles a moved hold.
-    pub(crate) fn let_go(self: &Arc<Self>, moved: Full) {
-        if self.rest.owed.take(moved) {
-            self.notify_activated(Activated::LetGo(self.clone()));
-        }
-    }
-
-    /// Ends the rest of a buffer that is gone.
-    pub(crate) fn end_rest(&self) {
-        let place = self.rest.place.load(Ordering::Acquire);
-        if place > MOVING {
-            self.notify_activated(Activated::Gone(place));
-        }
-    }
-
-    fn notify_activated(&self, activated: Activated) {
-        let workers = &self.inner.workers;
-        workers[self.slot as usize % workers.len()].send(Command::Activated(activated));
     }
 }

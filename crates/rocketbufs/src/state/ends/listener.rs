@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rocketnet::Down;
 
-use super::{Command, ConnShared};
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::event_queue::{EventQueue, NotQueued};
 use crate::proto::CloseCode;
+use crate::state::{Command, ConnShared};
 
 type ConnCallback = dyn FnMut(Arc<ConnShared>) + Send;
 type ForeignCallback = dyn FnMut(&ForeignConnection) + Send;

@@ -1,7 +1,11 @@
 //! One buffer of an rOut: its log, its subscribers, and the calls that wait for subscribers.
 
+mod confirming;
 mod ending;
 mod places;
+mod progress;
+mod resting;
+mod status;
 mod telling;
 mod watching;
 
@@ -12,16 +16,18 @@ use rocketring::{EventCount, Hold, Writer, barrier};
 
 use places::SubscriberTable;
 pub(crate) use places::{DurableCursor, Known, Leaving};
+pub(crate) use status::SubscriptionStatus;
 
 use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{Coverage, End, PeerCoverage, SendCursor};
 use crate::state::{
-    ContextInner, Contexts, DurableSlots, InboundShared, Log, Parked, ProgressWatch, ROutShared, Rest, Waits,
+    ContextInner, Contexts, DurableSlots, IdleState, InboundShared, Log, Parked, ProgressWatch, ROutShared,
+    Waits,
 };
 use crate::times::Times;
-use crate::types::{Bid, Nanos, Policy, Position, WireId};
+use crate::types::{Bid, Nanos, Position, WireId};
 
 /// A buffer, shared by the application's handles and the workers that send it.
 pub(crate) struct Buffer {
@@ -71,92 +77,17 @@ pub(crate) struct Buffer {
     /// The limits of what subscriptions may ask for.
     pub(crate) terms: Mutex<SubscriptionLimits>,
     /// For a buffer that the application writes: whether it moves, and where it rests.
-    pub(crate) rest: Rest,
+    pub(crate) rest: IdleState,
 }
 
-/// The part of a subscription's state that other threads than its worker see.
-pub(crate) struct SubscriptionStatus {
-    pub(crate) conn: u64,
-    pub(crate) worker: usize,
-    pub(crate) wire: WireId,
-    pub(crate) name: Vec<u8>,
-    pub(crate) policy: Policy,
-    /// The cursor in the ring, if the subscription holds.
-    pub(crate) hold: Mutex<Option<Hold>>,
-    pub(crate) sent: AtomicU64,
-    pub(crate) landed: AtomicU64,
-    pub(crate) delivered: AtomicU64,
-    pub(crate) consumed: AtomicU64,
-    /// For a durable subscription: where it can resume if it comes back without its received data.
-    pub(crate) whole: AtomicU64,
-    /// The receivers that `delivered` and `consumed` speak for. The lock orders changes of all three, since
-    /// the positions may go back when the coverage grows.
-    pub(crate) tally: Mutex<PeerCoverage>,
-    pub(crate) dropped: AtomicU64,
-    /// Whether the subscription takes a durable slot; changed under the lock of the buffer's `places`.
-    pub(crate) placed: AtomicBool,
-    /// The first position of the subscription.
-    pub(crate) start: Position,
-    /// The time of the last release.
-    pub(crate) progress: AtomicU64,
-    /// The receiver has received the log's end.
-    pub(crate) heard_end: AtomicBool,
-}
-
-impl SubscriptionStatus {
-    /// Publishes that a range was handed to the transport.
-    pub(crate) fn show_sent(&self, from: Position, to: Position, now: Nanos) {
-        self.sent.store(to, Ordering::Release);
-        if self.landed.load(Ordering::Relaxed) >= from {
-            // The subscription had everything, so its time without progress starts here.
-            self.progress.store(now, Ordering::Release);
-        }
-    }
-
-    /// Publishes the subscription's positions, and releases what it no longer holds.
-    pub(crate) fn publish(&self, outbound: &SendCursor, buffer: &Buffer) {
-        // Only the worker that owns the subscription writes these values.
-        let before = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        let (landed, dropped) = (outbound.landed(), outbound.dropped_bytes());
-        buffer.landed_bytes.fetch_add(landed.saturating_sub(before(&self.landed)), Ordering::Relaxed);
-        buffer.dropped_bytes.fetch_add(dropped.saturating_sub(before(&self.dropped)), Ordering::Relaxed);
-        if landed != before(&self.landed) || outbound.consumed() != before(&self.consumed) {
-            self.progress.store(outbound.last_progress(), Ordering::Release);
-        }
-        self.sent.store(outbound.sent(), Ordering::Release);
-        self.landed.store(landed, Ordering::Release);
-        let mut tally = lock(&self.tally);
-        self.delivered.store(outbound.delivered(), Ordering::Release);
-        self.consumed.store(outbound.consumed(), Ordering::Release);
-        *tally = outbound.tally();
-        drop(tally);
-        self.dropped.store(dropped, Ordering::Release);
-        let ring = buffer.log().map(|log| &log.ring);
-        if let Some(whole) = ring.filter(|_| !self.name.is_empty()).and_then(|ring| outbound.whole(ring)) {
-            // An earlier call may know a later position, as only some ends of deliveries are remembered.
-            self.whole.fetch_max(whole, Ordering::Release);
-        }
-        let at = ring.map_or(outbound.holds_at(), |ring| outbound.holds_whole(ring));
-        if let (Some(at), Some(hold)) = (at, &*lock(&self.hold)) {
-            hold.advance(if planted::is(planted::HOLD_AT_SENT) { outbound.sent() } else { at });
-        }
-    }
-
-    /// Returns the confirmed positions by level.
-    pub(crate) fn levels(&self) -> [Position; 3] {
-        [&self.landed, &self.delivered, &self.consumed].map(|at| at.load(Ordering::Acquire))
-    }
-
-    /// Returns a consistent pair of the confirmed positions and the receivers that they speak for.
-    fn confirms(&self) -> ([Position; 3], PeerCoverage) {
-        let tally = lock(&self.tally);
-        (self.levels(), *tally)
-    }
-
-    /// Returns the receivers that the confirmed positions speak for.
-    pub(crate) fn count(&self) -> Coverage {
-        lock(&self.tally).count()
-    }
+/// Why a buffer does not rest any more.
+pub(crate) enum Activated {
+    /// The application writes the buffer.
+    Written(Arc<Buffer>),
+    /// A hold moved, so that more memory can be released.
+    LetGo(Arc<Buffer>),
+    /// The buffer that rested at this place is gone.
+    Gone(u64),
 }
 
 impl Buffer {
@@ -194,7 +125,36 @@ impl Buffer {
             watched: ProgressWatch::default(),
             times: Times::default(),
             terms: Mutex::default(),
-            rest: Rest::default(),
+            rest: IdleState::default(),
+        }
+    }
+
+    /// Publishes the subscription's positions, and releases what it no longer holds.
+    pub(crate) fn publish(&self, status: &SubscriptionStatus, cursor: &SendCursor) {
+        // Only the worker that owns the subscription writes these values.
+        let before = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let (landed, dropped) = (cursor.landed(), cursor.dropped_bytes());
+        self.landed_bytes.fetch_add(landed.saturating_sub(before(&status.landed)), Ordering::Relaxed);
+        self.dropped_bytes.fetch_add(dropped.saturating_sub(before(&status.dropped)), Ordering::Relaxed);
+        if landed != before(&status.landed) || cursor.consumed() != before(&status.consumed) {
+            status.progress.store(cursor.last_progress(), Ordering::Release);
+        }
+        status.sent.store(cursor.sent(), Ordering::Release);
+        status.landed.store(landed, Ordering::Release);
+        let mut tally = lock(&status.tally);
+        status.delivered.store(cursor.delivered(), Ordering::Release);
+        status.consumed.store(cursor.consumed(), Ordering::Release);
+        *tally = cursor.tally();
+        drop(tally);
+        status.dropped.store(dropped, Ordering::Release);
+        let ring = self.log().map(|log| &log.ring);
+        if let Some(whole) = ring.filter(|_| !status.name.is_empty()).and_then(|ring| cursor.whole(ring)) {
+            // An earlier call may know a later position, as only some ends of deliveries are remembered.
+            status.whole.fetch_max(whole, Ordering::Release);
+        }
+        let at = ring.map_or(cursor.holds_at(), |ring| cursor.holds_whole(ring));
+        if let (Some(at), Some(hold)) = (at, &*lock(&status.hold)) {
+            hold.advance(if planted::is(planted::HOLD_AT_SENT) { cursor.sent() } else { at });
         }
     }
 

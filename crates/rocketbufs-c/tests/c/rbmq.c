@@ -1,0 +1,169 @@
+// RBMQ's client in C, with the broker whose address is the argument.
+
+#include "check.h"
+#include <poll.h>
+#include <unistd.h>
+
+static const char *broker;
+// The topics of this process: the broker keeps those of an earlier one.
+static char news[32], raw[32], events[32], all[32];
+
+// Each way to publish, each way to receive.
+static void publish_and_receive(void) {
+    rbmq_publisher *publisher;
+    rbmq_topic *topic;
+    rbmq_subscriber *subscriber;
+    rbmq_publisher_options options = {.size = sizeof options, .name = "c"};
+    OK(rbmq_publisher_connect(broker, &options, &publisher));
+    CHECK(rbmq_publisher_is_connected(publisher) == 1);
+    OK(rbmq_publisher_topic(publisher, news, NULL, &topic));
+    rbmq_subscriber_options receives = {.size = sizeof receives, .until_ended = true, .confirm_consumed = true};
+    OK(rbmq_subscriber_connect(broker, &receives, &subscriber));
+    OK(rbmq_subscriber_subscribe(subscriber, all, NULL));
+    OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
+
+    uint64_t end;
+    size_t published;
+    OK(rbmq_topic_publish(topic, "one", 3, WAIT, NULL));
+    OK(rbmq_topic_batch(topic, 100, WAIT));
+    FAILS(rbmq_topic_publish(topic, "x", 1, WAIT, NULL), RB_ERR_BUSY, "a batch of the topic is open");
+    OK(rbmq_topic_batch_push(topic, "two", 3));
+    OK(rbmq_topic_batch_push_encoded(topic, "\5\0\0\0three", 9));
+    OK(rbmq_topic_batch_deliver(topic, &end));
+    struct iovec many[] = {{"four", 4}, {"five", 4}};
+    OK(rbmq_topic_publish_many(topic, many, 2, WAIT, &published, &end));
+    CHECK(published == 2);
+
+    rbmq_message message;
+    const char *expected[] = {"one", "two", "three", "four", "five"};
+    for (int i = 0; i < 5; i++) {
+        OK(rbmq_subscriber_recv(subscriber, &message, WAIT));
+        CHECK(message.len == strlen(expected[i]) && !memcmp(message.data, expected[i], message.len));
+        CHECK(message.topic_len == strlen(news) && !memcmp(message.topic, news, strlen(news)) && message.publisher == -1);
+    }
+    CHECK(message.end == end);
+    CHECK(rbmq_subscriber_recv(subscriber, &message, RB_NO_WAIT) == RB_TIMED_OUT);
+    rbmq_confirmed confirmed;
+    OK(rbmq_topic_confirm(topic, end, RBMQ_LEVEL_CONSUMED, WAIT, &confirmed));
+    CHECK(confirmed.subscribers == 1 && confirmed.position >= end && confirmed.left == 0);
+    FAILS(rbmq_topic_confirm(topic, end + 1, RBMQ_LEVEL_ACCEPTED, WAIT, NULL), RB_ERR_NOT_PUBLISHED, "was not published");
+
+    OK(rbmq_topic_publish_many(topic, many, 2, WAIT, NULL, &end));
+    struct pollfd readable = {.fd = rbmq_subscriber_fd(subscriber), .events = POLLIN};
+    CHECK(readable.fd >= 0 && poll(&readable, 1, 60000) == 1);
+    rbmq_batch batch;
+    rbmq_record records[4];
+    size_t count;
+    OK(rbmq_subscriber_next_batch(subscriber, &batch, WAIT));
+    FAILS(rbmq_subscriber_ended(subscriber), RB_ERR_BUSY, "a batch of the subscriber is open");
+    OK(rbmq_subscriber_batch_records(subscriber, records, 1, &count));
+    CHECK(count == 1 && !memcmp(records[0].data, "four", 4));
+    OK(rbmq_subscriber_batch_consume_part(subscriber, records[0].end));
+    OK(rbmq_subscriber_batch_records(subscriber, records, 4, &count));
+    CHECK(count == 1 && !memcmp(records[0].data, "five", 4) && records[0].end == end && batch.end == end);
+    CHECK(rbmq_subscriber_batch_records(subscriber, records, 4, &count) == RB_END);
+    rbmq_deferred *deferred;
+    OK(rbmq_subscriber_batch_defer(subscriber, &deferred));
+    rbmq_confirmation *confirmation;
+    OK(rbmq_topic_confirmation(topic, end, RBMQ_LEVEL_CONSUMED, &confirmation));
+    CHECK(rbmq_confirmation_wait(confirmation, NULL, RB_NO_WAIT) == RB_TIMED_OUT);
+    OK(rbmq_deferred_consume(deferred));
+    OK(rbmq_confirmation_wait(confirmation, &confirmed, WAIT));
+    OK(rbmq_confirmation_free(confirmation));
+
+    OK(rbmq_topic_close(topic, WAIT));
+    rbmq_event event;
+    do OK(rbmq_subscriber_next_event(subscriber, &event, WAIT));
+    while (event.kind != RBMQ_EVENT_CLOSED);
+    CHECK(!strcmp(event.topic, news) && event.to == end);
+    OK(rbmq_subscriber_close(subscriber, WAIT));
+    OK(rbmq_publisher_close(publisher, WAIT));
+}
+
+static ptrdiff_t fill(void *ctx, void *to, size_t capacity) {
+    CHECK(capacity == 8);
+    memcpy(to, ctx, 6);
+    return 6;
+}
+
+static ptrdiff_t fill_fails(void *ctx, void *to, size_t capacity) {
+    (void)ctx, (void)to, (void)capacity;
+    return -7;
+}
+
+// Raw bytes, filled in place; a shared context; the oldest messages; the end.
+static void raw_bytes(void) {
+    rb_context *context;
+    OK(rb_context_load(NULL, &context));
+    rbmq_publisher *publisher;
+    rbmq_topic *topic;
+    rbmq_publisher_options shares = {.size = sizeof shares, .context = context};
+    OK(rbmq_publisher_connect(broker, &shares, &publisher));
+    rbmq_topic_options options = {.size = sizeof options, .framing = RBMQ_FRAMING_RAW, .ring_bytes = 1 << 16};
+    OK(rbmq_publisher_topic(publisher, raw, &options, &topic));
+    FAILS(rbmq_topic_publish(topic, "x", 1, WAIT, NULL), RB_ERR_WRONG_FRAMING, "opened for raw");
+    ptrdiff_t filled;
+    OK(rbmq_topic_fill_raw(topic, 8, WAIT, fill, "filled", &filled));
+    CHECK(filled == 6);
+    OK(rbmq_topic_fill_raw(topic, 8, WAIT, fill_fails, NULL, &filled));
+    CHECK(filled == -7);
+    uint64_t end;
+    OK(rbmq_topic_publish_raw(topic, " more", 5, &end));
+    CHECK(end == 11);
+    OK(rbmq_topic_flush(topic, WAIT));
+    rbmq_subscriber *subscriber;
+    rbmq_subscriber_options receives = {.size = sizeof receives, .until_ended = true, .context = context};
+    OK(rbmq_subscriber_connect(broker, &receives, &subscriber));
+    rbmq_start oldest = {.size = sizeof oldest, .kind = RBMQ_START_OLDEST};
+    OK(rbmq_subscriber_subscribe(subscriber, raw, &oldest));
+    OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
+    rbmq_topic_info info;
+    OK(rbmq_topic_get_info(topic, &info));
+    CHECK(info.position == 11 && info.subscribers == 1);
+    OK(rbmq_topic_close(topic, WAIT));
+    char got[16] = "";
+    rbmq_message message;
+    rb_status status;
+    while ((status = rbmq_subscriber_recv(subscriber, &message, WAIT)) == RB_OK)
+        strncat(got, message.data, message.len);
+    CHECK(status == RB_END && !strcmp(got, "filled more"));
+    OK(rbmq_subscriber_free(subscriber));
+    OK(rbmq_publisher_free(publisher));
+    OK(rb_context_free(context));
+}
+
+// Events of a publisher, with its descriptor.
+static void publisher_events(void) {
+    rbmq_publisher *publisher;
+    rbmq_topic *topic;
+    rbmq_subscriber *subscriber;
+    OK(rbmq_publisher_connect(broker, NULL, &publisher));
+    struct pollfd readable = {.fd = rbmq_publisher_fd(publisher), .events = POLLIN};
+    OK(rbmq_publisher_topic(publisher, events, NULL, &topic));
+    OK(rbmq_subscriber_connect(broker, NULL, &subscriber));
+    OK(rbmq_subscriber_subscribe(subscriber, events, NULL));
+    rbmq_publisher_event event;
+    do {
+        CHECK(poll(&readable, 1, 60000) == 1);
+        OK(rbmq_publisher_next_event(publisher, &event, RB_NO_WAIT));
+    } while (event.kind != RBMQ_PUBLISHER_SUBSCRIBERS || event.count != 1);
+    CHECK(!strcmp(event.topic, events));
+    OK(rbmq_topic_free(topic));
+    OK(rbmq_subscriber_unsubscribe(subscriber, events));
+    OK(rbmq_subscriber_free(subscriber));
+    OK(rbmq_publisher_free(publisher));
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
+    broker = argv[1];
+    snprintf(news, sizeof news, "c%d/news", getpid());
+    snprintf(all, sizeof all, "c%d/+", getpid());
+    snprintf(raw, sizeof raw, "c/%d/raw", getpid());
+    snprintf(events, sizeof events, "c/%d/events", getpid());
+    publish_and_receive();
+    raw_bytes();
+    publisher_events();
+    puts("rbmq: ok");
+    return 0;
+}

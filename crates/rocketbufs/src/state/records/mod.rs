@@ -1,0 +1,24 @@
+//! Small types that know nothing of buffers, subscriptions, ends or workers.
+
+mod budget;
+mod busy_poll;
+mod confirmed;
+mod durable_slots;
+mod idle_state;
+mod log;
+mod min_receivers;
+mod progress;
+mod watchers;
+
+pub use budget::Budget;
+pub(crate) use budget::{Calls, Member, Membership, page_bytes};
+pub(crate) use busy_poll::{BusyPollBudget, TAKEN};
+pub use confirmed::{ConfirmedPositions, SubscriberProgress};
+pub(crate) use confirmed::{Contexts, Waits};
+pub(crate) use durable_slots::DurableSlots;
+pub(crate) use idle_state::{IdleState, MOVING, NOWHERE};
+pub(crate) use log::Log;
+pub(crate) use min_receivers::MinReceivers;
+pub use progress::Progress;
+pub(crate) use progress::ProgressWatch;
+pub(crate) use watchers::Watchers;
