@@ -37,7 +37,9 @@ const LOOKS_PER_TURN: u32 = 64;
 impl<T: Transport + Send> Inline for Reactor<T> {
     fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent {
         let Some((conn, wire)) = self.io.slots.only_out(slot) else { return Sent::Not };
-        let Some(mut connection) = self.connection(conn) else { return Sent::Not };
+        let Some(mut connection) = Connection::find(&mut self.io, &mut self.links, conn) else {
+            return Sent::Not;
+        };
         match connection.send_now((slot, wire), clock) {
             Ok(CallerSent::All) => Sent::All,
             Ok(CallerSent::Rest) => Sent::Not,

@@ -5,8 +5,7 @@
 //! ([`Halt`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Weak;
 
 use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
@@ -16,15 +15,18 @@ use super::incoming::{InSub, Incoming, Received};
 use super::io::{Io, Line, LinkPhase};
 use super::peer::{OutSub, Turn, wire_of_pong};
 use crate::error::DownReason;
-use crate::events::InEvent;
 use crate::fields::printable;
-use crate::proto::{CloseCode, End, Hello, MIN_VERSION, Message, ReceiveError, Tick, VERSION};
-use crate::state::{Buffer, Command, ForeignReason, ListenerShared, Phase, Role};
+use crate::proto::{CloseCode, End, Message, ReceiveError};
+use crate::state::{Buffer, Command, ListenerShared, Role};
 use crate::types::WireId;
 
 /// Bytes of the application's control messages between two flushes. Each flush shows whether the peer still
 /// reads.
-const APP_BYTES_PER_FLUSH: usize = 64 << 10;
+pub(super) const APP_BYTES_PER_FLUSH: usize = 64 << 10;
+
+/// Writes to a connection between two flushes, and flushes of one connection before others have their turn.
+const WRITES_PER_FLUSH: usize = 256;
+const FLUSHES_PER_TURN: usize = 4;
 
 /// One connection. Maps with keys that the peer chooses use a hash that the peer cannot predict.
 pub(super) struct Link {
@@ -54,21 +56,23 @@ pub(super) struct Connection<'a, T: Transport> {
 }
 
 impl Link {
-    /// Returns whether the application dropped every handle of a connection without a role. No thread can
-    /// give the connection a role then, except by a command that the worker has already received.
-    fn is_abandoned(&mut self) -> bool {
-        let known = !matches!(self.line.phase, LinkPhase::Fresh | LinkPhase::Closing);
-        // `get_mut` acquires what the last other handle released, so commands that were sent through that
-        // handle are visible.
-        known && self.role.is_none() && Arc::get_mut(&mut self.line.shared).is_some()
-    }
-
     /// Returns whether commands wait until the connection is up.
     pub(super) fn is_early(&self) -> bool {
         matches!(
             self.line.phase,
             LinkPhase::Connecting | LinkPhase::Fresh | LinkPhase::Greeting | LinkPhase::Offered
         )
+    }
+}
+
+impl<'a, T: Transport> Connection<'a, T> {
+    /// Finds a connection among those of a worker.
+    pub(super) fn find(
+        io: &'a mut Io<T>,
+        links: &'a mut FxHashMap<ConnId, Link>,
+        conn: ConnId,
+    ) -> Option<Self> {
+        Some(Self { io, link: links.get_mut(&conn)? })
     }
 }
 
@@ -140,25 +144,6 @@ impl<T: Transport> Connection<'_, T> {
         Ok(())
     }
 
-    fn on_connected(&mut self) {
-        self.link.line.phase = LinkPhase::Greeting;
-        let hello = std::mem::take(&mut self.link.hello);
-        let hello = self.our_hello((MIN_VERSION, VERSION), hello);
-        self.send(&Message::Hello(hello));
-    }
-
-    fn our_hello(&self, versions: (u16, u16), hello: Vec<u8>) -> Hello {
-        Hello {
-            min_version: versions.0,
-            max_version: versions.1,
-            capabilities: 0,
-            instance: self.io.inner.instance,
-            heartbeat_ms: self.io.inner.config.session.heartbeat_ms,
-            max_control_bytes: self.io.inner.config.limits.max_control_bytes,
-            hello,
-        }
-    }
-
     fn on_control(&mut self, bytes: &[u8]) -> Handled {
         let message = Message::decode(bytes)
             .map_err(|error| Halt::protocol(format!("a message of this peer is not valid: {error}")))?;
@@ -180,75 +165,6 @@ impl<T: Transport> Connection<'_, T> {
                 Err(Halt::protocol(format!("{kind} does not belong here ({phase:?})")))
             }
         }
-    }
-
-    fn on_hello(&mut self, hello: Hello) -> Handled {
-        let carrier = self.io.transport.carrier(self.id());
-        let Some(version) = self.link.line.session.on_hello(&hello, self.io.now) else {
-            let (min, max) = (hello.min_version, hello.max_version);
-            let why =
-                format!("version {min} to {max} was offered; this end speaks {MIN_VERSION} to {VERSION}");
-            return Err(Halt::Close(CloseCode::Version, why));
-        };
-        self.link.version = version;
-        self.link.line.phase = LinkPhase::Offered;
-        self.link.line.shared.greeted(hello, Phase::Offered, carrier);
-        self.io.transport.pause(self.id(), true);
-        let Some(listener) = self.link.listener.take().and_then(|listener| listener.upgrade()) else {
-            return Err(Halt::Close(CloseCode::ShuttingDown, "no longer listening".to_owned()));
-        };
-        if let Some(refused) = listener.offer(self.link.line.shared.clone()) {
-            let why = "too many connections wait to be accepted";
-            listener.turned_away(&refused.peer_addr(), ForeignReason::Limit, why);
-            return Err(Halt::Close(CloseCode::Limit, why.to_owned()));
-        }
-        Ok(())
-    }
-
-    fn on_welcome(&mut self, hello: Hello) -> Handled {
-        let carrier = self.io.transport.carrier(self.id());
-        tracing::debug!(peer = self.id().0, carrier = carrier.name, why = carrier.why, "connected");
-        if self.link.line.session.on_hello(&hello, self.io.now).is_none() {
-            let why = "the version in WELCOME was not offered".to_owned();
-            return Err(Halt::Close(CloseCode::Version, why));
-        }
-        self.link.line.phase = LinkPhase::Up;
-        self.link.line.shared.greeted(hello, Phase::Up, carrier);
-        if self.link.role.is_none() {
-            // Without a role there is no recipient for incoming messages.
-            self.io.transport.pause(self.id(), true);
-        }
-        Err(Halt::Up(std::mem::take(&mut self.link.early), Vec::new()))
-    }
-
-    /// Gives the connection its role, and starts or resumes reading.
-    pub(super) fn attach(&mut self, role: Role) -> Handled {
-        let number = self.link.line.shared.id;
-        if self.link.line.phase == LinkPhase::Closing {
-            let reason = self.link.line.shared.down_reason();
-            let closing = || DownReason::NotStarted("the connection is closing".into());
-            tell_role_down(&role, number, reason.unwrap_or_else(closing));
-            return Ok(());
-        }
-        if let Role::In(rin) = &role {
-            let subscribe = |inbound| Command::Subscribe { conn: number, inbound };
-            self.link.early.extend(rin.all_inbounds().into_iter().map(subscribe));
-        }
-        self.link.role = Some(role);
-        match self.link.line.phase {
-            LinkPhase::Offered => {
-                self.link.line.phase = LinkPhase::Up;
-                self.link.line.shared.set_phase(Phase::Up);
-                let version = self.link.version;
-                let welcome = self.our_hello((version, version), Vec::new());
-                self.send(&Message::Welcome(welcome));
-            }
-            LinkPhase::Up => {}
-            _ => return Ok(()),
-        }
-        self.io.transport.pause(self.id(), false);
-        let (early, unheard) = (std::mem::take(&mut self.link.early), std::mem::take(&mut self.link.unheard));
-        Err(Halt::Up(early, unheard))
     }
 
     /// Handles a message of a connection that has a role. `forwarded`: confirmations that must precede its
@@ -325,6 +241,54 @@ impl<T: Transport> Connection<'_, T> {
         let why = || "too many control messages that nobody reads".to_owned();
         taken.then_some(()).ok_or_else(|| Halt::Close(CloseCode::Limit, why()))
     }
+}
+
+/// Sending.
+impl<T: Transport> Connection<'_, T> {
+    /// Handles news of the buffer for this subscription.
+    pub(super) fn wake_out(&mut self, wire: WireId) -> Handled {
+        self.out(wire).map_or(Ok(()), |mut turn| turn.on_news())
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(super) fn pump(&mut self) -> Handled {
+        self.link.line.dirty = false;
+        let (conn, idle) = (self.id(), self.io.inline_idle());
+        for _ in 0..FLUSHES_PER_TURN {
+            // Data follows the control messages that were queued before it.
+            let wrote = self.send_waiting_app() && self.write_some()?;
+            let all_left = self.io.transport.flush(conn);
+            let line = &mut self.link.line;
+            line.app_unflushed = 0;
+            line.pauses.end_of_worker(self.io.now, idle);
+            if !wrote || !all_left {
+                break;
+            }
+        }
+        let line = &mut self.link.line;
+        if !(line.ready.is_empty() && line.app.is_empty()) && self.io.transport.room(conn) > 0 {
+            self.io.mark_dirty(line);
+        }
+        Ok(())
+    }
+
+    /// Sends one transfer of each subscription in turn, until the queue is full. Returns whether anything was
+    /// written.
+    pub(super) fn write_some(&mut self) -> Result<bool, Halt> {
+        let Link { line, outs, .. } = &mut *self.link;
+        let ordered = self.io.transport.promises_to(line.id).ordered;
+        let mut wrote = false;
+        for _ in 0..WRITES_PER_FLUSH {
+            let room = self.io.transport.room(line.id);
+            if room == 0 {
+                break;
+            }
+            let Some(wire) = line.ready.pop_front() else { break };
+            let Some(out) = outs.get_mut(&wire) else { continue };
+            wrote |= Turn { io: self.io, line, wire, out }.take(room, ordered)?;
+        }
+        Ok(wrote)
+    }
 
     /// Queues a control message of the application.
     pub(super) fn send_app(&mut self, message: Vec<u8>, cost: usize) {
@@ -353,126 +317,5 @@ impl<T: Transport> Connection<'_, T> {
             }
         }
         line.app.is_empty()
-    }
-}
-
-/// The end of a connection.
-impl<T: Transport> Connection<'_, T> {
-    /// Closes the connection without BYE, which has no recipient.
-    pub(super) fn drop_line(&mut self, reason: DownReason) {
-        let why = reason.to_string();
-        self.take_down(reason);
-        self.io.transport.close(self.id(), &why, Duration::ZERO);
-    }
-
-    /// Sends BYE and closes the connection. Queued messages leave first, within `close_linger_ms`.
-    pub(super) fn close(&mut self, code: CloseCode, why: &str) {
-        if self.link.line.phase == LinkPhase::Closing {
-            return;
-        }
-        let unheard = self.link.line.phase == LinkPhase::Connecting;
-        self.tell_stranger(ForeignReason::of_close(code), why);
-        if !unheard {
-            self.send_last_app();
-            self.tell_last_credits();
-            self.send(&Message::Bye { code, text: why.to_owned() });
-            self.io.transport.flush(self.id());
-        }
-        self.take_down(DownReason::Local { code, text: why.to_owned() });
-        let linger = Duration::from_millis(u64::from(self.io.inner.config.session.close_linger_ms));
-        self.io.transport.close(self.id(), why, if unheard { Duration::ZERO } else { linger });
-    }
-
-    /// Sends the application's queued control messages ahead of BYE, as far as there is room.
-    fn send_last_app(&mut self) {
-        let mut bytes = 0;
-        for (message, cost) in std::mem::take(&mut self.link.line.app) {
-            bytes += cost;
-            if bytes > 4 * APP_BYTES_PER_FLUSH {
-                break;
-            }
-            self.send(&Message::App(message));
-        }
-    }
-
-    /// Reports, once, to the listener why a connection ended before a valid HELLO.
-    pub(super) fn tell_stranger(&mut self, reason: Option<ForeignReason>, why: &str) {
-        if self.link.line.phase != LinkPhase::Fresh {
-            return;
-        }
-        let listener = self.link.listener.take().and_then(|listener| listener.upgrade());
-        if let (Some(reason), Some(listener)) = (reason, listener) {
-            listener.turned_away(&self.link.line.shared.peer_addr(), reason, why);
-        }
-    }
-
-    /// Suspends or drops everything that a connection carried, once, and notifies the application.
-    pub(super) fn take_down(&mut self, reason: DownReason) {
-        if self.link.line.phase == LinkPhase::Closing {
-            return;
-        }
-        self.link.line.phase = LinkPhase::Closing;
-        let shared = self.link.line.shared.clone();
-        let role = self.link.role.take();
-        let early = std::mem::take(&mut self.link.early);
-        shared.set_phase(Phase::Down(reason.clone()));
-        self.drop_outs(&reason.to_string());
-        self.drop_parked(None);
-        self.suspend_ins();
-        for command in early {
-            if let Command::Subscribe { inbound, .. } = command {
-                self.io.begin_linger(&inbound);
-            }
-        }
-        if let Some(role) = role {
-            tell_role_down(&role, shared.id, reason);
-        }
-    }
-
-    /// Checks the timeouts of the connection.
-    pub(super) fn tick(&mut self) -> Handled {
-        let phase = self.link.line.phase;
-        if phase == LinkPhase::Closing {
-            return Ok(());
-        }
-        if self.link.is_abandoned() && !self.io.shared.has_work() {
-            let why = "nobody took the connection: its application let go of it";
-            return Err(Halt::Close(CloseCode::NotAccepted, why.to_owned()));
-        }
-        let paused = phase == LinkPhase::Offered || self.link.role.is_none() && phase == LinkPhase::Up;
-        match self.link.line.session.tick(self.io.now, paused) {
-            Tick::Quiet => {}
-            // The first message of this end must be WELCOME.
-            Tick::Ping if phase == LinkPhase::Offered => {}
-            Tick::Ping => self.send(&Message::Ping(self.io.now)),
-            Tick::HandshakeTimeout => {
-                return Err(Halt::Close(
-                    CloseCode::Timeout,
-                    "no answer within the handshake time".to_owned(),
-                ));
-            }
-            Tick::Dead => {
-                let text = "the peer was silent for three heartbeats".to_owned();
-                return Err(Halt::Down(DownReason::Local { code: CloseCode::Timeout, text }));
-            }
-            Tick::Silent => {
-                let most = self.io.inner.config.session.max_silence_ms;
-                let why =
-                    format!("nothing came for session.max_silence_ms = {most}, not even an answer to PING");
-                return Err(Halt::Close(CloseCode::Timeout, why));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Reports the end of a connection to its role.
-pub(super) fn tell_role_down(role: &Role, number: u64, reason: DownReason) {
-    match role {
-        Role::In(rin) if rin.conn().id == number => {
-            rin.tell(InEvent::ConnDown { reason });
-        }
-        Role::In(_) => {}
-        Role::Out(out) => out.conn_down(number, reason),
     }
 }

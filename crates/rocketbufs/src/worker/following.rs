@@ -11,13 +11,12 @@
 //! relay's own report to the reader comes late then and holds no news. The reader's credit may speak of data
 //! that the relay has not seen yet.
 
-use rocketnet::{ConnId, Transport};
+use rocketnet::Transport;
 
 use super::incoming::Incoming;
-use super::peer::OutSub;
 use super::reactor::Reactor;
 use crate::lock::lock;
-use crate::types::{Nanos, Policy, WireId};
+use crate::types::{Nanos, Policy};
 
 impl<T: Transport> Incoming<'_, T> {
     /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.
@@ -81,18 +80,5 @@ impl<T: Transport> Reactor<T> {
                 turn.report();
             }
         }
-    }
-
-    /// Suppresses marks for a buffer whose subscribers all follow: no delivery needs this worker until the
-    /// next report.
-    pub(super) fn suppress_notify(&mut self, slot: u32) {
-        let outs = self.io.slots.outs(slot);
-        let out = |(conn, wire): &(ConnId, WireId)| self.links.get(conn).and_then(|link| link.outs.get(wire));
-        let Some(first) = outs.first().and_then(out).filter(|out| out.machine.is_unreported()) else {
-            return;
-        };
-        let steps = outs.iter().map(|at| out(at).and_then(OutSub::unreported_to));
-        let Some(least) = steps.min().flatten() else { return };
-        first.buffer.suppress_notify(least, outs.len());
     }
 }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Weak};
 use rocketnet::{ConnId, Down, Transport};
 use rustc_hash::FxHashMap;
 
-use super::connection::{Connection, Link, tell_role_down};
+use super::connection::{Connection, Link};
 use super::halt::{Halt, Handled};
+use super::handshake::tell_role_down;
 use super::io::{Line, LinkPhase};
 use super::reactor::Reactor;
 use crate::error::{DownReason, ListenError};
@@ -97,23 +98,9 @@ impl<T: Transport> Reactor<T> {
             self.io.next_tick.min(self.io.now + self.io.interval(false).min(config.handshake_timeout));
     }
 
-    /// Returns a connection, with everything that executing its effects needs.
-    pub(super) fn connection(&mut self, conn: ConnId) -> Option<Connection<'_, T>> {
-        Some(Connection { io: &mut self.io, link: self.links.get_mut(&conn)? })
-    }
-
     /// Returns the connection with this number.
     pub(super) fn numbered(&mut self, number: u64) -> Option<Connection<'_, T>> {
         self.connection(*self.by_number.get(&number)?)
-    }
-
-    /// Handles an event of a connection.
-    pub(super) fn at(&mut self, conn: ConnId, handle: impl FnOnce(&mut Connection<'_, T>) -> Handled) {
-        if let Some(mut connection) = self.connection(conn)
-            && let Err(halt) = handle(&mut connection)
-        {
-            self.halt(conn, halt);
-        }
     }
 
     /// Handles a command for the connection with this number.

@@ -11,11 +11,11 @@
 //! * `incoming`: one subscription of this end, and the execution of its machines' effects;
 //! * `io`: what executing an effect needs besides the connection: transport, time, and the schedule;
 //! * `accepting`, `links`: how connections and listeners come and go;
-//! * `connection`: one connection, from the handshake to its end, with
-//!   * `admitting`, `sending`: its subscriptions of the peer;
-//!   * `asking`, `receiving`: its subscriptions of this end;
+//! * `connection`: one connection: what arrives, and what is sent, with
+//!   * `handshake`: its begin, its time limits and its end;
+//!   * `admitting`, `departing`: how subscriptions of the peer come and go;
+//!   * `asking`, `receiving`: how subscriptions of this end come and go;
 //! * `lingering`: spliced subscriptions that wait for their writer to come back;
-//! * `slots`: what to look at when a buffer or subscription is marked as pending;
 //! * `ticks`: what happens because time passed.
 //!
 //! Optimisations, each with its own state:
@@ -32,9 +32,11 @@ mod asking;
 mod caller_runs;
 pub(crate) mod caller_send;
 mod connection;
+mod departing;
 mod ending;
 mod following;
 mod halt;
+mod handshake;
 mod idle;
 mod incoming;
 mod io;
@@ -45,8 +47,6 @@ mod pauses;
 mod peer;
 mod reactor;
 mod receiving;
-mod sending;
-mod slots;
 pub(crate) mod thread;
 mod ticks;
 mod trimming;

@@ -12,11 +12,11 @@ use rocketnet::{ConnId, Event, Transport};
 use rocketring::Ring;
 use rustc_hash::FxHashMap;
 
-use super::connection::Link;
-use super::halt::Halt;
+use super::connection::{Connection, Link};
+use super::halt::{Halt, Handled};
 use super::incoming::Incoming;
-use super::io::Io;
-use super::slots::SlotUse;
+use super::io::{At, Io, SlotUse};
+use super::peer::OutSub;
 use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::planted;
@@ -202,6 +202,33 @@ impl<T: Transport> Reactor<T> {
                 }
                 self.suppress_notify(slot);
             }
+        }
+    }
+
+    /// Suppresses marks for a buffer whose subscribers all follow: no delivery needs this worker until the
+    /// next report.
+    pub(super) fn suppress_notify(&mut self, slot: u32) {
+        let outs = self.io.slots.outs(slot);
+        let out = |(conn, wire): &At| self.links.get(conn).and_then(|link| link.outs.get(wire));
+        let Some(first) = outs.first().and_then(out).filter(|out| out.machine.is_unreported()) else {
+            return;
+        };
+        let steps = outs.iter().map(|at| out(at).and_then(OutSub::unreported_to));
+        let Some(least) = steps.min().flatten() else { return };
+        first.buffer.suppress_notify(least, outs.len());
+    }
+
+    /// Returns a connection, with everything that executing its effects needs.
+    pub(super) fn connection(&mut self, conn: ConnId) -> Option<Connection<'_, T>> {
+        Connection::find(&mut self.io, &mut self.links, conn)
+    }
+
+    /// Handles an event of a connection.
+    pub(super) fn at(&mut self, conn: ConnId, handle: impl FnOnce(&mut Connection<'_, T>) -> Handled) {
+        if let Some(mut connection) = self.connection(conn)
+            && let Err(halt) = handle(&mut connection)
+        {
+            self.halt(conn, halt);
         }
     }
 

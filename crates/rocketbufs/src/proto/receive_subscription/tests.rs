@@ -123,8 +123,8 @@ impl Pair {
     }
 
     fn take(&mut self, pin: bool) {
-        let expected = self.model.next(self.log.read());
-        let item = self.log.next_item(&self.ring, pin, false);
+        let expected = self.model.next(self.log.cursor().read());
+        let item = self.log.cursor_mut().next_item(&self.ring, pin, false);
         assert_eq!(item, expected);
         if let (Some(Item::Data(from, to)), true) = (item, pin) {
             self.model.views.push((from, to));
@@ -136,16 +136,16 @@ impl Pair {
             return;
         }
         let (from, to) = self.model.views.swap_remove(index % self.model.views.len());
-        self.log.unpin(from);
+        self.log.cursor_mut().unpin(from);
         if consumes {
-            self.log.give_back(to, &self.ring);
+            self.log.cursor_mut().give_back(to, &self.ring);
             self.model.release_below(to);
         }
     }
 
     fn consume(&mut self, size: u64) {
         let unreleased = self.model.unreleased();
-        let result = self.log.consume(size, &self.ring);
+        let result = self.log.cursor_mut().consume(size, &self.ring);
         assert_eq!(result.is_ok(), size as usize <= unreleased.len(), "{size} of {}", unreleased.len());
         if result.is_ok()
             && let Some(last) = unreleased.get((size as usize).wrapping_sub(1))
@@ -156,11 +156,11 @@ impl Pair {
 
     /// Moves the hold as the caller of the machine does, and checks that nothing needed is given up.
     fn settle(&mut self) {
-        let holds = self.log.holds_at();
+        let holds = self.log.cursor().holds_at();
         if let Some(needed) = self.model.needed() {
             assert!(holds <= needed, "{holds} is held, {needed} is needed");
         }
-        assert!(self.log.consumed() <= self.ring.head());
+        assert!(self.log.cursor().consumed() <= self.ring.head());
         self.hold.advance(holds);
     }
 
@@ -225,7 +225,7 @@ proptest! {
             pair.settle();
         }
         // Whatever happened before, everything can be taken and released in the end.
-        while pair.log.has_item(&pair.ring) {
+        while pair.log.cursor().has_item(&pair.ring) {
             pair.take(true);
         }
         while !pair.model.views.is_empty() {
@@ -233,7 +233,7 @@ proptest! {
         }
         let left = pair.model.unreleased().len() as u64;
         pair.consume(left);
-        prop_assert_eq!(pair.log.holds_at(), pair.ring.boundary());
+        prop_assert_eq!(pair.log.cursor().holds_at(), pair.ring.boundary());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Accepted subscriptions of peers: turns, credit, and the end.
+//! Subscriptions of peers that go: unsubscribed, too slow, or without their connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use rocketnet::Transport;
 use rocketring::Ring;
 
-use super::connection::{Connection, Link};
+use super::connection::Connection;
 use super::halt::{Halt, Handled};
-use super::peer::{OutSub, Turn};
+use super::peer::OutSub;
 use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::planted;
@@ -17,56 +17,7 @@ use crate::proto::{Message, RefuseCode, SendCursor};
 use crate::state::{DurableCursor, InboundShared, Leaving, SubscriptionStatus};
 use crate::types::{Nanos, Position, WireId};
 
-/// Writes to a connection between two flushes, and flushes of one connection before others have their turn.
-const WRITES_PER_FLUSH: usize = 256;
-const FLUSHES_PER_TURN: usize = 4;
-
 impl<T: Transport> Connection<'_, T> {
-    /// Handles news of the buffer for this subscription.
-    pub(super) fn wake_out(&mut self, wire: WireId) -> Handled {
-        self.out(wire).map_or(Ok(()), |mut turn| turn.on_news())
-    }
-
-    /// Sends what waits, as far as there is room.
-    pub(super) fn pump(&mut self) -> Handled {
-        self.link.line.dirty = false;
-        let (conn, idle) = (self.id(), self.io.inline_idle());
-        for _ in 0..FLUSHES_PER_TURN {
-            // Data follows the control messages that were queued before it.
-            let wrote = self.send_waiting_app() && self.write_some()?;
-            let all_left = self.io.transport.flush(conn);
-            let line = &mut self.link.line;
-            line.app_unflushed = 0;
-            line.pauses.end_of_worker(self.io.now, idle);
-            if !wrote || !all_left {
-                break;
-            }
-        }
-        let line = &mut self.link.line;
-        if !(line.ready.is_empty() && line.app.is_empty()) && self.io.transport.room(conn) > 0 {
-            self.io.mark_dirty(line);
-        }
-        Ok(())
-    }
-
-    /// Sends one transfer of each subscription in turn, until the queue is full. Returns whether anything was
-    /// written.
-    pub(super) fn write_some(&mut self) -> Result<bool, Halt> {
-        let Link { line, outs, .. } = &mut *self.link;
-        let ordered = self.io.transport.promises_to(line.id).ordered;
-        let mut wrote = false;
-        for _ in 0..WRITES_PER_FLUSH {
-            let room = self.io.transport.room(line.id);
-            if room == 0 {
-                break;
-            }
-            let Some(wire) = line.ready.pop_front() else { break };
-            let Some(out) = outs.get_mut(&wire) else { continue };
-            wrote |= Turn { io: self.io, line, wire, out }.take(room, ordered)?;
-        }
-        Ok(wrote)
-    }
-
     /// Handles UNSUBSCRIBE. `forwarded`: the subscription's last confirmations were forwarded, which comes
     /// before it counts as departed.
     pub(super) fn on_unsubscribe(&mut self, wire: WireId, forwarded: bool) -> Handled {
