@@ -1,12 +1,59 @@
 """RocketBufs: buffers in memory that move between processes, over TCP, RDMA or shared memory.
 
-`rocketbufs.rbmq` publishes to topics of a broker and subscribes to them. `docs/PYTHON.md` is the guide.
+    import rocketbufs
+
+    context = rocketbufs.Context()
+    out = rocketbufs.ROut(context)
+    buffer = out.create_buffer(7, 1 << 20)
+    listener = rocketbufs.Listener(context, "127.0.0.1:7400")
+    listener.set_conn_cb(out.add_conn)
+    buffer.append(b"hello")
+
+`rocketbufs.rbmq` publishes to topics of a broker and subscribes to them, `rocketbufs.cmq` is a message queue over UDP, and
+`rocketbufs.aio` has the forms for asyncio. `docs/PYTHON.md` is the guide.
 """
 
 from . import _errors
 from ._errors import *  # noqa: F403
-from ._rocketbufs import Config, Event, Notifier
+from ._rocketbufs import (
+    BufSeg,
+    Budget,
+    Config,
+    Conn,
+    Context,
+    Event,
+    InView,
+    Listener,
+    Notifier,
+    OutBuffer,
+    OutSegment,
+    RIn,
+    ROut,
+    Subscription,
+)
+
+# The names of paper 1.
+rIn = RIn
+rOut = ROut
 
 _exceptions = [name for name in vars(_errors) if isinstance(vars(_errors)[name], type) and not name.startswith("_")]
 
-__all__ = ["Config", "Event", "Notifier", *_exceptions]
+__all__ = [
+    "BufSeg",
+    "Budget",
+    "Config",
+    "Conn",
+    "Context",
+    "Event",
+    "InView",
+    "Listener",
+    "Notifier",
+    "OutBuffer",
+    "OutSegment",
+    "RIn",
+    "ROut",
+    "Subscription",
+    "rIn",
+    "rOut",
+    *_exceptions,
+]

@@ -96,12 +96,12 @@ impl<T> Exporter<T> {
     /// Counts an export of the memory that `of` returns.
     ///
     /// # Errors
-    /// As [`Exporter::with`].
-    pub fn export(&self, py: Python<'_>, of: impl FnOnce(&mut T) -> Memory) -> PyResult<Memory> {
+    /// As [`Exporter::with`], or an error of `of`.
+    pub fn export(&self, py: Python<'_>, of: impl FnOnce(&mut T) -> PyResult<Memory>) -> PyResult<Memory> {
         self.process.check(py)?;
         let mut state = self.state();
         let memory = match &mut state.value {
-            Some(value) => of(value),
+            Some(value) => of(value)?,
             None => return Err(errors::released(py, self.what)),
         };
         state.exports += 1;
@@ -129,14 +129,33 @@ impl<T> Exporter<T> {
     pub fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
         self.process.check(py)?;
         let mut state = self.state();
-        if state.exports > 0 {
-            return Err(PyBufferError::new_err(format!(
-                "{} of the {} still exist: release them first (del view, or view.release())",
-                if state.exports == 1 { "a buffer".to_owned() } else { format!("{} buffers", state.exports) },
-                self.what
-            )));
-        }
+        self.check_exports(&state)?;
         Ok(state.value.take())
+    }
+
+    /// Calls `f`, which moves or shortens the bytes.
+    ///
+    /// # Errors
+    /// As [`Exporter::with`] and [`Exporter::take`].
+    pub fn change<R>(&self, py: Python<'_>, f: impl FnOnce(&mut T) -> R) -> PyResult<R> {
+        self.process.check(py)?;
+        let mut state = self.state();
+        self.check_exports(&state)?;
+        match &mut state.value {
+            Some(value) => Ok(f(value)),
+            None => Err(errors::released(py, self.what)),
+        }
+    }
+
+    fn check_exports(&self, state: &State<T>) -> PyResult<()> {
+        if state.exports == 0 {
+            return Ok(());
+        }
+        Err(PyBufferError::new_err(format!(
+            "{} of the {} still exist: release them first (del view, or view.release())",
+            if state.exports == 1 { "a buffer".to_owned() } else { format!("{} buffers", state.exports) },
+            self.what
+        )))
     }
 
     /// Puts a value back that [`Exporter::take`] returned.

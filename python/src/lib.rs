@@ -17,6 +17,8 @@ mod errors;
 mod event;
 mod export;
 mod fork;
+mod framework;
+mod gate;
 mod guarded;
 mod input;
 mod notify;
@@ -33,5 +35,7 @@ fn _rocketbufs(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<event::Event>()?;
     module.add_class::<settings::Config>()?;
     module.add_class::<notify::Notifier>()?;
+    framework::register(module)?;
+    gate::register(module)?;
     rbmq::register(module)
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::gate;
+
 /// The longest wait before a waiting call looks for signals such as Ctrl-C.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -55,6 +57,9 @@ pub fn wait<T: Send, E: Send>(
 ) -> PyResult<Option<Result<T, E>>> {
     loop {
         let over = deadline.is_over();
+        if !over && gate::is_inside() {
+            return Err(gate::waits(py));
+        }
         let step = deadline.step();
         match py.detach(|| attempt(step)) {
             Ok(Some(done)) => return Ok(Some(Ok(done))),
@@ -77,6 +82,9 @@ pub fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {
+    if gate::is_inside() {
+        return Err(gate::waits(py));
+    }
     let (send, result) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new().name("rocketbufs-call".into()).spawn(move || drop(send.send(call())))?;
     let waited = wait(py, &Deadline::after(None), move |step| match result.recv_timeout(step) {

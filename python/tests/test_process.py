@@ -213,6 +213,110 @@ def test_signals_of_other_kinds_run_their_handlers(joined):
     assert seen == [1]
 
 
+FRAMEWORK = """
+import queue
+context = rocketbufs.Context()
+out = rocketbufs.ROut(context)
+buffer = out.create_buffer(7, 1 << 20)
+listener = rocketbufs.Listener(context, "127.0.0.1:0")
+listener.set_conn_cb(out.add_conn)
+conn = rocketbufs.Conn(context, listener.local_addr)
+rin = rocketbufs.RIn(conn)
+"""
+
+
+FRAMEWORK_WAITS = {
+    "recv": "rin.recv()",
+    "recv of a subscription": "subscription = rin.subscribe(7); [subscription.recv() for _ in range(9)]",
+    "rout events": "[out.recv_event() for _ in range(9)]",
+    "conn events": "[conn.recv_event() for _ in range(9)]",
+    "wait_down": "conn.wait_down()",
+    "accept": "listener.unset_conn_cb(); listener.accept()",
+    "wait": "buffer.wait('consumed', 5)",
+    "append": "rin.subscribe(7); out.recv_event(); [buffer.append(bytes(100_000)) for _ in range(99)]",
+    "drain": "rin.subscribe(7); out.recv_event(); buffer.append(b'x'); conn.close(); time.sleep(.2); buffer.destroy(); "
+    "rin2 = rocketbufs.RIn(rocketbufs.Conn.start(context, listener.local_addr)); rin2.recv()",
+}
+
+
+@pytest.mark.parametrize("name", FRAMEWORK_WAITS)
+def test_ctrl_c_ends_a_call_of_the_framework(name):
+    program = f"""
+main = threading.main_thread().ident
+threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+try:
+    {FRAMEWORK_WAITS[name]}
+    print("returned")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert run(FRAMEWORK + program) == "interrupted\n"
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(0)", "threading.Thread(target=rin.recv, daemon=True).start()", "del context, rin"])
+def test_the_interpreter_ends_while_callbacks_run(end):
+    """Callbacks run all the time on several workers, and slow ones are in the middle of a call."""
+    program = """
+count = 0
+def on_data(bid, seg):
+    global count
+    count += 1
+    rin.data_consumed(bid, len(seg))
+    sum(range(2000))
+    time.sleep(0.001)
+rin.set_data_in_cb(on_data)
+out.set_event_cb(lambda event: time.sleep(0.01))
+out.set_subscriber_progress_cb(lambda event: None)
+rin.subscribe(7, 1 << 20)
+while not buffer.subscribers():
+    time.sleep(0.01)
+def write():
+    try:
+        while True:
+            buffer.append(bytes(1000), 1)
+    except rocketbufs.Error:
+        pass
+threading.Thread(target=write, daemon=True).start()
+while count < 20:
+    time.sleep(0.01)
+"""
+    for _ in range(3):
+        run(FRAMEWORK + program + end)
+
+
+def test_a_child_cannot_use_the_framework_of_its_parent():
+    program = """
+rin.subscribe(7)
+rin.recv(20)
+buffer.append(b"x")
+view = rin.recv(20)
+segment = buffer.segment(5)
+child = os.fork()
+if child == 0:
+    wrong = 0
+    for call in (
+        lambda: buffer.append(b"x"), lambda: rin.recv(0), lambda: out.recv_event(0), lambda: conn.is_up,
+        lambda: listener.accept(0), lambda: context.memory_in_use, lambda: bytes(view), lambda: segment.deliver(),
+        lambda: view.consume(), lambda: rocketbufs.ROut(context), lambda: conn.close(),
+    ):
+        try:
+            call()
+            wrong += 1
+        except rocketbufs.Forked:
+            pass
+    del context, out, buffer, rin, view, segment, conn, listener
+    own = rocketbufs.Context()
+    rocketbufs.ROut(own).create_buffer(1).append(b"x")
+    own.shutdown()
+    sys.exit(wrong)
+_, status = os.waitpid(child, 0)
+segment.deliver()
+view.consume()
+print(os.waitstatus_to_exitcode(status))
+"""
+    assert run(FRAMEWORK + program) == "0\n"
+
+
 def test_objects_die_in_any_order(broker):
     publisher = rbmq.Publisher(broker.addr)
     writer = publisher.topic("t")

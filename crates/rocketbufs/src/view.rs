@@ -60,6 +60,18 @@ impl<'a> BufSeg<'a> {
         self.view.copy_to(offset, dst)
     }
 
+    /// Returns a view of the same bytes that may outlive the callback. The bytes stay in place while the view lives, also
+    /// if the application releases them meanwhile. `None` if they cannot be held: the buffer is overwritable or spliced,
+    /// the bytes were released already, or there is a hole in the log before them.
+    pub fn to_view(&self) -> Option<InView> {
+        let inbound = &self.view.inbound;
+        let (view, epoch, pin) = inbound.buf_ref()?;
+        let mut held = InView::new(view, inbound.clone(), epoch, Some(pin), self.end());
+        let is_there = held.position() <= self.position() && self.end() <= held.view.to();
+        held.view.move_to(self.position(), self.end());
+        is_there.then_some(held)
+    }
+
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.view.len()

@@ -158,6 +158,40 @@ fn data_waits_for_recv_after_its_callback_was_removed() {
     }
 }
 
+/// A view that a callback takes along keeps its bytes when the callback has returned and the application has released them.
+#[test]
+fn a_view_may_outlive_its_callback() {
+    let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
+    let (out, listener) = sender(&source);
+    out.create_buffer(BID, 1 << 16).unwrap();
+    let input = receiver(&ctx, &listener);
+    let (told, tells) = mpsc::sync_channel(1 << 10);
+    let gives_back = input.clone();
+    input.set_data_in_cb(move |bid, seg| {
+        let held = seg.to_view();
+        gives_back.data_consumed(bid, seg.len() as u64).unwrap();
+        assert!(seg.to_view().is_none(), "the bytes were released");
+        let _ = told.try_send((held.unwrap(), seg.position(), seg.end()));
+    });
+    let subscription = input.subscribe_with(BID, ring_of(1 << 16)).unwrap();
+    while subscription.position().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    write(&out, BID, 100, 100);
+    let (view, from, end) = tells.recv_timeout(WAIT).unwrap();
+    assert_eq!((view.position(), view.end()), (from, end));
+    // The writer fills the ring and is held by the view.
+    let buffer = out.buffer(BID).unwrap();
+    while let Ok(segment) = buffer.segment(1000, Some(Duration::from_millis(100))) {
+        buffer.deliver(segment, 1000, None).unwrap();
+    }
+    assert!(view.as_slice().unwrap() == pattern(from, view.len()));
+    drop(view);
+    input.unset_data_in_cb();
+    drop(tells);
+    assert!(buffer.segment(1000, Some(WAIT)).is_ok(), "the space returns");
+}
+
 #[test]
 fn events_before_an_event_callback_come_first_and_after_it_they_wait_again() {
     let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));

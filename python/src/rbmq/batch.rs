@@ -206,7 +206,7 @@ impl Batch {
 
 impl Exports for Batch {
     fn export(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.batch.export(py, |batch| Memory::readable(batch.as_slice()))
+        self.batch.export(py, |batch| Ok(Memory::readable(batch.as_slice())))
     }
 
     fn unexport(&self) {
@@ -222,7 +222,7 @@ pub struct Offsets(Exporter<Vec<u8>>);
 
 impl Exports for Offsets {
     fn export(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.0.export(py, |offsets| Memory::readable(offsets))
+        self.0.export(py, |offsets| Ok(Memory::readable(offsets)))
     }
 
     fn unexport(&self) {

@@ -116,7 +116,7 @@ impl Drop for MessageSegment {
 
 impl Exports for MessageSegment {
     fn export(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.segment.export(py, |segment| Memory::writable(segment.bytes_mut()))
+        self.segment.export(py, |segment| Ok(Memory::writable(segment.bytes_mut())))
     }
 
     fn unexport(&self) {

@@ -1,0 +1,75 @@
+//! The memory and the threads of a process.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use super::failures::Raise;
+use crate::guarded::Kept;
+use crate::settings;
+use crate::times;
+
+/// Memory, configuration and worker threads; one for each process is enough. `config` is a `Config`, a dict of settings or the
+/// path of a file. The end of a `with` shuts it down.
+#[pyclass(frozen, module = "rocketbufs")]
+pub struct Context(Kept<rocketbufs::Context>);
+
+impl Context {
+    /// The handle.
+    ///
+    /// # Errors
+    /// The context belongs to the process before a fork.
+    pub fn handle(&self, py: Python<'_>) -> PyResult<&rocketbufs::Context> {
+        self.0.get(py)
+    }
+}
+
+#[pymethods]
+impl Context {
+    #[new]
+    #[pyo3(signature = (config=None))]
+    fn new(py: Python<'_>, config: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let config = settings::of_argument(config)?;
+        let context = py.detach(|| rocketbufs::Context::new(config)).or_raise(py, "ContextError")?;
+        Ok(Self(Kept::new(context)))
+    }
+
+    /// The bytes of all present rings.
+    #[getter]
+    fn memory_in_use(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.handle(py)?.memory_in_use())
+    }
+
+    /// The number of mapped rings of other processes, and the sum of their capacities in bytes.
+    #[getter]
+    fn mapped(&self, py: Python<'_>) -> PyResult<(usize, u64)> {
+        Ok(self.handle(py)?.mapped())
+    }
+
+    /// The random name of this process's endpoint, which every peer learns.
+    #[getter]
+    fn instance(&self, py: Python<'_>) -> PyResult<u128> {
+        Ok(self.handle(py)?.instance())
+    }
+
+    /// Sends BYE to every peer, gives queued data at most `grace` seconds to leave, and stops the threads.
+    #[pyo3(signature = (grace=1.0))]
+    fn shutdown(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
+        let context = self.handle(py)?;
+        if crate::gate::is_inside() {
+            return Err(crate::gate::waits(py));
+        }
+        let grace = times::timeout(Some(grace))?.unwrap_or(Duration::MAX);
+        py.detach(|| context.shutdown(grace));
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.shutdown(py, 1.0)
+    }
+}

@@ -1,0 +1,97 @@
+//! Listening for connections.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::conn::Conn;
+use super::context::Context;
+use super::failures::Raise;
+use crate::gate;
+use crate::guarded::Guarded;
+use crate::times::{self, Deadline};
+
+/// Takes connections on an address such as "127.0.0.1:7400"; port 0 takes a free one. `close`, or the end of a `with`, stops
+/// listening; connections that were taken go on.
+#[pyclass(frozen, module = "rocketbufs")]
+pub struct Listener {
+    listener: Guarded<Arc<rocketbufs::Listener>>,
+    addr: String,
+}
+
+impl Listener {
+    /// The handle, for a call that may wait for a callback, which may call the listener too.
+    fn shared(&self, py: Python<'_>) -> PyResult<Arc<rocketbufs::Listener>> {
+        self.listener.with(py, |listener| listener.clone())
+    }
+}
+
+#[pymethods]
+impl Listener {
+    #[new]
+    fn new(py: Python<'_>, context: &Bound<'_, Context>, addr: &str) -> PyResult<Self> {
+        if gate::is_inside() {
+            return Err(gate::waits(py));
+        }
+        let context = context.get().handle(py)?;
+        let listener = py.detach(|| rocketbufs::Listener::bind(context, addr)).or_raise(py, "ListenError")?;
+        let addr = listener.local_addr();
+        Ok(Self { listener: Guarded::new(Arc::new(listener), "listener"), addr })
+    }
+
+    /// The address in use.
+    #[getter]
+    fn local_addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// Calls `callback(conn)` on a worker thread for every connection.
+    fn set_conn_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
+        let call = move |conn| gate::call(&callback, |py| Ok((Bound::new(py, Conn::of(conn))?.unbind(),)));
+        let listener = self.shared(py)?;
+        py.detach(|| listener.set_conn_cb(call));
+        Ok(())
+    }
+
+    /// Removes the callback. When this has returned, no call of it runs, unless this is called inside it.
+    fn unset_conn_cb(&self, py: Python<'_>) -> PyResult<()> {
+        let listener = self.shared(py)?;
+        py.detach(|| listener.unset_conn_cb());
+        Ok(())
+    }
+
+    /// The next connection, waiting at most `timeout` seconds; None if none came.
+    #[pyo3(signature = (timeout=None))]
+    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Conn>> {
+        let deadline = Deadline::after(times::timeout(timeout)?);
+        let listener = self.shared(py)?;
+        let waited = times::wait(py, &deadline, |step| listener.accept(Some(step)))?;
+        Ok(waited.transpose().or_raise(py, "RecvError")?.map(Conn::of))
+    }
+
+    /// A descriptor that is readable while `accept` would return a connection. It belongs to the listener: only poll it.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.shared(py)?.pollable()?.as_raw_fd())
+    }
+
+    /// Stops listening. A second call does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let listener = self.listener.take(py)?;
+        py.detach(|| drop(listener));
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Listener('{}')", self.addr)
+    }
+}

@@ -1,0 +1,235 @@
+//! A buffer of an rOut.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use rocketbufs::{Progress, SegmentError, SubscriptionLimits, WaitError};
+
+use super::failures::Raise;
+use super::options;
+use super::segment::OutSegment;
+use crate::event::Event;
+use crate::guarded::Kept;
+use crate::input::Input;
+use crate::times::{self, Deadline};
+
+/// A buffer of an `ROut`. It lives until `destroy`; the object is a handle.
+#[pyclass(frozen, module = "rocketbufs")]
+pub struct OutBuffer(Kept<rocketbufs::OutBuffer>);
+
+impl OutBuffer {
+    /// Makes a Python object of a handle.
+    pub fn of(buffer: rocketbufs::OutBuffer) -> Self {
+        Self(Kept::new(buffer))
+    }
+}
+
+/// A segment, waiting for room without the interpreter.
+pub fn segment(
+    py: Python<'_>,
+    buffer: &rocketbufs::OutBuffer,
+    size: u64,
+    timeout: Option<Duration>,
+) -> PyResult<rocketbufs::OutSegment> {
+    match buffer.segment(size, Some(Duration::ZERO)) {
+        Err(SegmentError::Full) if timeout != Some(Duration::ZERO) => {}
+        done => return done.or_raise(py, "SegmentError"),
+    }
+    let waited = times::wait(py, &Deadline::after(timeout), |step| match buffer.segment(size, Some(step)) {
+        Ok(segment) => Ok(Some(segment)),
+        Err(SegmentError::Full | SegmentError::TimedOut) => Ok(None),
+        Err(error) => Err(error),
+    })?;
+    waited.unwrap_or(Err(SegmentError::TimedOut)).or_raise(py, "SegmentError")
+}
+
+/// Waits in steps for what `attempt` waits for.
+pub fn wait_for(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    attempt: impl Fn(Option<Duration>) -> Result<(), WaitError> + Send + Sync,
+) -> PyResult<()> {
+    let deadline = Deadline::after(times::timeout(timeout)?);
+    let waited = times::wait(py, &deadline, |step| match attempt(Some(step)) {
+        Err(WaitError::TimedOut { .. }) => Ok(None),
+        done => Ok::<_, Infallible>(Some(done)),
+    })?;
+    let done = match waited {
+        Some(Ok(done)) => done,
+        None => attempt(Some(Duration::ZERO)),
+    };
+    done.or_raise(py, "WaitError")
+}
+
+#[pymethods]
+impl OutBuffer {
+    /// The id of the buffer.
+    #[getter]
+    fn bid(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.0.get(py)?.bid())
+    }
+
+    /// A free segment of exactly `size` bytes, to be filled and delivered. Waits for room at most `timeout` seconds.
+    #[pyo3(signature = (size, timeout=None))]
+    fn segment(&self, py: Python<'_>, size: u64, timeout: Option<f64>) -> PyResult<OutSegment> {
+        let buffer = self.0.get(py)?;
+        let segment = segment(py, buffer, size, times::timeout(timeout)?)?;
+        Ok(OutSegment::of(segment, buffer.clone()))
+    }
+
+    /// Makes the first `size` bytes (None: all) of a segment a delivery; 0 gives the segment back. `context` comes back in the
+    /// data-out callback or event. Returns the end of the delivery.
+    #[pyo3(signature = (segment, size=None, context=None))]
+    fn deliver(
+        &self,
+        py: Python<'_>,
+        segment: &Bound<'_, OutSegment>,
+        size: Option<u64>,
+        context: Option<u64>,
+    ) -> PyResult<u64> {
+        segment.get().deliver_to(py, self.0.get(py)?, size, context)
+    }
+
+    /// One delivery with a copy of any object with the buffer protocol. Waits for room at most `timeout` seconds. Returns the end
+    /// of the delivery.
+    #[pyo3(signature = (data, timeout=None, context=None))]
+    fn append(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        context: Option<u64>,
+    ) -> PyResult<u64> {
+        let buffer = self.0.get(py)?;
+        let input = Input::of(data)?;
+        let size = input.bytes(py).len();
+        let mut segment = segment(py, buffer, size as u64, times::timeout(timeout)?)?;
+        segment.bytes_mut().copy_from_slice(input.bytes(py));
+        buffer.deliver(segment, size as u64, context).or_raise(py, "DeliverError")
+    }
+
+    /// Sets what subscriptions may ask for from now on. `block_timeout` is "default", seconds, or None for no limit.
+    #[pyo3(signature = (*, policies=None, max_lag_bytes=None, block_timeout=None, max_hold=None))]
+    fn set_limits(
+        &self,
+        py: Python<'_>,
+        policies: Option<Vec<String>>,
+        max_lag_bytes: Option<u64>,
+        block_timeout: Option<&Bound<'_, PyAny>>,
+        max_hold: Option<f64>,
+    ) -> PyResult<()> {
+        let mut limits =
+            SubscriptionLimits::new().max_lag_bytes(max_lag_bytes).max_hold(times::timeout(max_hold)?);
+        if let Some(names) = policies {
+            let policies = names.iter().map(|name| options::policy(name)).collect::<PyResult<Vec<_>>>()?;
+            limits = limits.policies(policies.into_iter().collect());
+        }
+        if let Some(timeout) = block_timeout {
+            limits = limits.block_timeout(options::block_timeout(timeout)?);
+        }
+        self.0.get(py)?.set_limits(limits);
+        Ok(())
+    }
+
+    /// How far the buffer is confirmed: `landed`, `delivered`, `consumed`, and for how many `subscriptions`.
+    fn confirmed(&self, py: Python<'_>) -> PyResult<Event> {
+        let confirmed = self.0.get(py)?.confirmed();
+        Event::new(py, "Confirmed")
+            .with(py, "landed", confirmed.landed)?
+            .with(py, "delivered", confirmed.delivered)?
+            .with(py, "consumed", confirmed.consumed)?
+            .with(py, "subscriptions", confirmed.subscriptions)
+    }
+
+    /// Waits until everything below `position` is confirmed at `level` ("landed", "delivered", "consumed") by every subscriber
+    /// present.
+    #[pyo3(signature = (level, position, timeout=None))]
+    fn wait(&self, py: Python<'_>, level: &str, position: u64, timeout: Option<f64>) -> PyResult<()> {
+        let (buffer, level) = (self.0.get(py)?, options::level(level)?);
+        wait_for(py, timeout, |step| buffer.wait(level, position, step))
+    }
+
+    /// Asks the subscribers to report as soon as `position` is confirmed at `level`, without waiting for it.
+    fn request_confirm(&self, py: Python<'_>, level: &str, position: u64) -> PyResult<()> {
+        self.0.get(py)?.request_confirm(options::level(level)?, position);
+        Ok(())
+    }
+
+    /// Reports a `Progress` event once: when there is room again ("room"), or when everything below a position was released.
+    fn notify_progress(&self, py: Python<'_>, what: &Bound<'_, PyAny>) -> PyResult<()> {
+        let progress = match what.cast::<PyString>() {
+            Ok(name) if &*name.to_cow()? == "room" => Progress::Room,
+            Ok(_) => return Err(PyTypeError::new_err("what is 'room' or a position")),
+            Err(_) => Progress::Consumed(what.extract()?),
+        };
+        self.0.get(py)?.notify_progress(progress);
+        Ok(())
+    }
+
+    /// Waits until every subscriber present has everything, and of a destroyed buffer has heard that this was all.
+    #[pyo3(signature = (timeout=None))]
+    fn drain(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let buffer = self.0.get(py)?;
+        wait_for(py, timeout, |step| buffer.drain(step))
+    }
+
+    /// Ends the buffer: its subscribers get what is there, and then that this was all. Returns the end of its log.
+    fn destroy(&self, py: Python<'_>) -> PyResult<u64> {
+        let buffer = self.0.get(py)?;
+        Ok(py.detach(|| buffer.destroy()))
+    }
+
+    /// The state of the buffer; None if it is spliced and its subscription was not answered yet.
+    fn info(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+        let Some(info) = self.0.get(py)?.info() else { return Ok(None) };
+        let event = Event::new(py, "BufferInfo")
+            .with(py, "epoch", info.epoch.0)?
+            .with(py, "start", info.start)?
+            .with(py, "head", info.head)?
+            .with(py, "boundary", info.boundary)?
+            .with(py, "tail", info.tail)?
+            .with(py, "horizon", info.horizon)?
+            .with(py, "capacity_bytes", info.capacity_bytes)?
+            .with(py, "retain_bytes", info.retain_bytes)?
+            .with(py, "max_delivery_bytes", info.max_delivery_bytes)?
+            .with(py, "subscribers", info.subscribers)?
+            .with(py, "ended", info.ended)?
+            .with(py, "received_bytes", info.traffic.received_bytes)?
+            .with(py, "delivered_bytes", info.traffic.delivered_bytes)?
+            .with(py, "dropped_bytes", info.traffic.dropped_bytes)?;
+        Ok(Some(event))
+    }
+
+    /// The subscriptions: which are slow, and by how much.
+    fn subscribers(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
+        let of = |sub: rocketbufs::inspect::SubscriberInfo| {
+            Event::new(py, "SubscriberInfo")
+                .with(py, "conn", sub.conn)?
+                .with(py, "name", PyBytes::new(py, &sub.name))?
+                .with(py, "policy", sub.policy.as_str())?
+                .with(py, "start", sub.start)?
+                .with(py, "sent", sub.sent)?
+                .with(py, "landed", sub.landed)?
+                .with(py, "delivered", sub.delivered)?
+                .with(py, "consumed", sub.consumed)?
+                .with(py, "lag_bytes", sub.lag_bytes)?
+                .with(py, "dropped_bytes", sub.dropped_bytes)?
+                .with(py, "retains_from", sub.retains_from)?
+                .with(py, "idle", sub.idle.as_secs_f64())
+        };
+        self.0.get(py)?.subscribers().into_iter().map(of).collect()
+    }
+
+    /// Asks the subscribers how far they are; a later look shows their answers.
+    fn refresh_subscribers(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.get(py)?.refresh_subscribers();
+        Ok(())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("OutBuffer({})", self.bid(py)?))
+    }
+}

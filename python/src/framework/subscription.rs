@@ -1,0 +1,129 @@
+//! A subscription of an rIn, and what both receive.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rocketbufs::InEvent;
+use rocketbufs::error::RecvError;
+
+use super::events;
+use super::failures::Raise;
+use super::view::InView;
+use crate::errors;
+use crate::event::Event;
+use crate::guarded::Kept;
+use crate::times::{self, Deadline};
+
+/// What was received, as a Python object: an [`InView`] or an [`Event`].
+pub fn received(py: Python<'_>, event: InEvent) -> PyResult<Py<PyAny>> {
+    if let InEvent::Data(view) = event {
+        return Ok(Bound::new(py, InView::of(view))?.into_any().unbind());
+    }
+    let of = |kind, bid: rocketbufs::Bid| Event::new(py, kind).with(py, "bid", bid);
+    let event = match event {
+        InEvent::Subscribed { bid, epoch, start } => {
+            of("Subscribed", bid)?.with(py, "epoch", epoch.0)?.with(py, "start", start)
+        }
+        InEvent::NotDurable { bid } => of("NotDurable", bid),
+        InEvent::Lost { bid, from, to } => of("Lost", bid)?.with(py, "start", from)?.with(py, "end", to),
+        InEvent::Closed { bid, end } => of("Closed", bid)?.with(py, "end", end),
+        InEvent::Gone { bid, end } => of("Gone", bid)?.with(py, "end", end),
+        InEvent::Restarted { bid, epoch } => of("Restarted", bid)?.with(py, "epoch", epoch.0),
+        InEvent::Refused { bid, error } => {
+            let code = match &error {
+                rocketbufs::error::RefusedError::Peer { code, .. } => errors::variant(code),
+                other => errors::variant(other),
+            };
+            of("Refused", bid)?.with(py, "code", code)?.with(py, "reason", error.to_string())
+        }
+        InEvent::Control { message } => {
+            Event::new(py, "Control").with(py, "message", PyBytes::new(py, &message))
+        }
+        InEvent::ConnDown { reason } => {
+            Event::new(py, "ConnDown").with(py, "reason", events::down_reason(py, &reason)?)
+        }
+        other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
+    }?;
+    Ok(Bound::new(py, event)?.into_any().unbind())
+}
+
+/// Receives at once with the interpreter, and then in steps without it.
+pub fn receive(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    attempt: impl Fn(Option<Duration>) -> Result<Option<InEvent>, RecvError> + Send + Sync,
+) -> PyResult<Option<Py<PyAny>>> {
+    let timeout = times::timeout(timeout)?;
+    let mut event = attempt(Some(Duration::ZERO)).or_raise(py, "RecvError")?;
+    if event.is_none() && timeout != Some(Duration::ZERO) {
+        let waited = times::wait(py, &Deadline::after(timeout), |step| attempt(Some(step)))?;
+        event = waited.transpose().or_raise(py, "RecvError")?;
+    }
+    event.map(|event| received(py, event)).transpose()
+}
+
+/// A subscription of an `RIn`. It lives until `unsubscribe` or the end of its log; the object is a handle.
+#[pyclass(frozen, module = "rocketbufs")]
+pub struct Subscription(Kept<rocketbufs::Subscription>);
+
+impl Subscription {
+    /// Makes a Python object of a handle.
+    pub fn of(subscription: rocketbufs::Subscription) -> Self {
+        Self(Kept::new(subscription))
+    }
+}
+
+#[pymethods]
+impl Subscription {
+    /// The id of the buffer.
+    #[getter]
+    fn bid(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.0.get(py)?.bid())
+    }
+
+    /// The next data (`InView`) or `Event` of this subscription, waiting at most `timeout` seconds; None if nothing came.
+    #[pyo3(signature = (timeout=None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        let subscription = self.0.get(py)?;
+        receive(py, timeout, |step| subscription.recv(step))
+    }
+
+    /// Releases the oldest `size_bytes`.
+    fn consume(&self, py: Python<'_>, size_bytes: u64) -> PyResult<()> {
+        self.0.get(py)?.consume(size_bytes).or_raise(py, "RecvError")
+    }
+
+    /// A view of all received bytes that were not released, in whole deliveries.
+    fn buf_ref(&self, py: Python<'_>) -> PyResult<InView> {
+        self.0.get(py)?.buf_ref().map(InView::of).or_raise(py, "RecvError")
+    }
+
+    /// The log and the end of the complete data received so far, to continue elsewhere; None before the subscription is accepted.
+    #[getter]
+    fn position(&self, py: Python<'_>) -> PyResult<Option<(u128, u64)>> {
+        Ok(self.0.get(py)?.position().map(|(epoch, position)| (epoch.0, position)))
+    }
+
+    /// The state of the subscription: `epoch`, `boundary`, `capacity_bytes`, `copied_bytes`; None before it is accepted.
+    fn info(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+        let Some(info) = self.0.get(py)?.info() else { return Ok(None) };
+        let event = Event::new(py, "SubscriptionInfo")
+            .with(py, "epoch", info.epoch.0)?
+            .with(py, "boundary", info.boundary)?
+            .with(py, "capacity_bytes", info.capacity_bytes)?
+            .with(py, "copied_bytes", info.copied_bytes)?;
+        Ok(Some(event))
+    }
+
+    /// Ends the subscription. A second call changes nothing.
+    fn unsubscribe(&self, py: Python<'_>) -> PyResult<()> {
+        let subscription = self.0.get(py)?;
+        py.detach(|| subscription.unsubscribe());
+        Ok(())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("Subscription({})", self.bid(py)?))
+    }
+}

@@ -1,0 +1,272 @@
+//! Received bytes in place.
+
+use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
+use rocketbufs::Lapped;
+
+use super::failures::Raise;
+use crate::export::{Exporter, Exports, Memory, buffer_protocol};
+
+/// A view, and a copy of its bytes where others may write its memory.
+struct Bytes {
+    view: rocketbufs::InView,
+    copy: Option<Vec<u8>>,
+}
+
+impl Bytes {
+    fn new(view: rocketbufs::InView) -> Self {
+        Self { view, copy: None }
+    }
+
+    fn is_copied(&self) -> bool {
+        self.view.as_slice().is_none()
+    }
+
+    /// The bytes, copied at the first use if necessary.
+    fn get(&mut self) -> Result<&[u8], Lapped> {
+        if self.is_copied() && self.copy.is_none() {
+            self.copy = Some(self.view.to_vec()?);
+        }
+        let copy = self.copy.as_deref().unwrap_or_default();
+        Ok(self.view.as_slice().unwrap_or(copy))
+    }
+}
+
+/// Received data in the ring: whole deliveries of one buffer. The bytes are not overwritten while the view lives. `consume`, or
+/// the end of a `with`, releases them, so that the writer may use the space again. While a memoryview exists, that raises
+/// BufferError.
+#[pyclass(frozen, module = "rocketbufs")]
+pub struct InView {
+    bytes: Exporter<Bytes>,
+    bid: u32,
+    epoch: u128,
+    end: u64,
+    copied: bool,
+}
+
+impl InView {
+    /// Makes a Python object of a view.
+    pub fn of(view: rocketbufs::InView) -> Self {
+        let (bid, epoch, end) = (view.bid(), view.epoch().0, view.end());
+        let bytes = Bytes::new(view);
+        let copied = bytes.is_copied();
+        Self { bytes: Exporter::new(bytes, "view"), bid, epoch, end, copied }
+    }
+}
+
+#[pymethods]
+impl InView {
+    /// The id of the buffer.
+    #[getter]
+    fn bid(&self) -> u32 {
+        self.bid
+    }
+
+    /// The writer's log.
+    #[getter]
+    fn epoch(&self) -> u128 {
+        self.epoch
+    }
+
+    /// The position of the first byte.
+    #[getter]
+    fn position(&self, py: Python<'_>) -> PyResult<u64> {
+        self.bytes.with(py, |bytes| bytes.view.position())
+    }
+
+    /// The position behind the last byte.
+    #[getter]
+    fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether reading copies the bytes: the buffer is overwritable, or in memory that others may write.
+    #[getter]
+    fn copied(&self) -> bool {
+        self.copied
+    }
+
+    /// Whether the view was consumed or released.
+    #[getter]
+    fn released(&self) -> bool {
+        self.bytes.is_released()
+    }
+
+    /// The bytes as a memoryview.
+    #[getter]
+    fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(slf.as_any())
+    }
+
+    /// Releases everything up to the end of the view. A second call does nothing.
+    fn consume(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(bytes) = self.bytes.take(py)? {
+            bytes.view.consume();
+        }
+        Ok(())
+    }
+
+    /// Releases everything below `position`, and ends the view. A durable subscription that resumes gets the rest again.
+    fn consume_up_to(&self, py: Python<'_>, position: u64) -> PyResult<()> {
+        if let Some(bytes) = self.bytes.take(py)? {
+            bytes.view.consume_up_to(position);
+        }
+        Ok(())
+    }
+
+    /// Releases everything below `position`. The view shows only the rest from then on.
+    fn consume_part(&self, py: Python<'_>, position: u64) -> PyResult<()> {
+        self.bytes.change(py, |bytes| {
+            bytes.copy = None;
+            bytes.view.consume_part(position);
+        })
+    }
+
+    /// Ends the view without consuming its bytes.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        drop(self.bytes.take(py)?);
+        Ok(())
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.bytes.with(py, |bytes| bytes.view.len())
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.consume(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let released = if self.bytes.is_released() { ", released" } else { "" };
+        format!("InView(bid={}, end={}{released})", self.bid, self.end)
+    }
+}
+
+impl Exports for InView {
+    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
+        self.bytes.export(py, |bytes| bytes.get().map(Memory::readable).or_raise(py, "LappedError"))
+    }
+
+    fn unexport(&self) {
+        self.bytes.unexport();
+    }
+}
+
+buffer_protocol!(InView);
+
+/// What a data callback gets: held in place, or copied if it cannot be held.
+enum Held {
+    View(Box<Bytes>),
+    Copy(Vec<u8>),
+}
+
+/// Data that arrived, for the time of a data callback. Memoryviews may outlive the callback: they keep the bytes in place.
+/// `data_consumed` releases bytes.
+#[pyclass(frozen, module = "rocketbufs")]
+pub struct BufSeg {
+    bytes: Exporter<Held>,
+    bid: u32,
+    epoch: u128,
+    range: (u64, u64),
+    copied: bool,
+}
+
+impl BufSeg {
+    /// Makes a Python object of a segment.
+    ///
+    /// # Errors
+    /// The bytes were overwritten meanwhile.
+    pub fn of(py: Python<'_>, bid: u32, seg: &rocketbufs::BufSeg<'_>) -> PyResult<Self> {
+        let (held, copied) = match seg.to_view().map(Bytes::new) {
+            Some(bytes) => {
+                let copied = bytes.is_copied();
+                (Held::View(Box::new(bytes)), copied)
+            }
+            None => {
+                let mut copy = vec![0; seg.len()];
+                seg.copy_to(0, &mut copy).or_raise(py, "LappedError")?;
+                (Held::Copy(copy), true)
+            }
+        };
+        let (epoch, range) = (seg.epoch().0, (seg.position(), seg.end()));
+        Ok(Self { bytes: Exporter::new(held, "segment"), bid, epoch, range, copied })
+    }
+
+    /// The callback returned: no further use, unless a memoryview exists.
+    pub fn end_of_callback(&self, py: Python<'_>) {
+        // With a memoryview the bytes stay until it is gone.
+        drop(self.bytes.take(py));
+    }
+}
+
+#[pymethods]
+impl BufSeg {
+    /// The id of the buffer.
+    #[getter]
+    fn bid(&self) -> u32 {
+        self.bid
+    }
+
+    /// The writer's log.
+    #[getter]
+    fn epoch(&self) -> u128 {
+        self.epoch
+    }
+
+    /// The position of the first byte.
+    #[getter]
+    fn position(&self) -> u64 {
+        self.range.0
+    }
+
+    /// The position behind the last byte.
+    #[getter]
+    fn end(&self) -> u64 {
+        self.range.1
+    }
+
+    /// Whether reading copies the bytes.
+    #[getter]
+    fn copied(&self) -> bool {
+        self.copied
+    }
+
+    /// The bytes as a memoryview.
+    #[getter]
+    fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(slf.as_any())
+    }
+
+    fn __len__(&self) -> usize {
+        (self.range.1 - self.range.0) as usize
+    }
+
+    fn __repr__(&self) -> String {
+        let (from, to) = self.range;
+        format!("BufSeg(bid={}, positions={from}..{to})", self.bid)
+    }
+}
+
+impl Exports for BufSeg {
+    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
+        self.bytes.export(py, |held| match held {
+            Held::View(bytes) => bytes.get().map(Memory::readable).or_raise(py, "LappedError"),
+            Held::Copy(copy) => Ok(Memory::readable(copy)),
+        })
+    }
+
+    fn unexport(&self) {
+        self.bytes.unexport();
+    }
+}
+
+buffer_protocol!(BufSeg);

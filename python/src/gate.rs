@@ -1,0 +1,105 @@
+//! Callbacks on the threads of the library.
+//!
+//! ```text
+//!   worker ── enter ──▶ attach ──▶ call ──▶ leave        the interpreter ends: stop ── no call begins any more,
+//!                                                        and the end waits for those that run
+//! ```
+//!
+//! A thread that asks for the interpreter while it ends would be killed in the middle of a call, or hang. So none asks.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pyo3::call::PyCallArgs;
+use pyo3::prelude::*;
+
+use crate::errors;
+
+/// The longest time for which the end of the interpreter waits for callbacks.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+static STOPPED: AtomicBool = AtomicBool::new(false);
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The end of a callback, and whether it ran inside of another one.
+struct Leave(bool);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        INSIDE.set(self.0);
+        RUNNING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether this thread runs a callback, which must not wait.
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// In a child process, after a fork: the callbacks of the parent do not run here.
+pub fn reset() {
+    RUNNING.store(0, Ordering::SeqCst);
+}
+
+/// What a call raises that would wait in a callback.
+pub fn waits(py: Python<'_>) -> PyErr {
+    let text = "this call waits and was made from a callback, which runs on the thread it would wait for";
+    errors::raise(py, "CalledFromWorker", "CalledFromWorker", text)
+}
+
+/// Calls a Python callback with the arguments that `arguments` makes. An exception goes to `sys.unraisablehook`, and then ends the
+/// connection that the callback was called for, as a panic of a callback in Rust does.
+pub fn call<A>(callback: &Py<PyAny>, arguments: impl FnOnce(Python<'_>) -> PyResult<A>)
+where
+    A: for<'py> PyCallArgs<'py>,
+{
+    call_with(callback, arguments, |_| ());
+}
+
+/// As [`call`], with something to do afterwards.
+pub fn call_with<A>(
+    callback: &Py<PyAny>,
+    arguments: impl FnOnce(Python<'_>) -> PyResult<A>,
+    after: impl FnOnce(Python<'_>),
+) where
+    A: for<'py> PyCallArgs<'py>,
+{
+    RUNNING.fetch_add(1, Ordering::SeqCst);
+    let leave = Leave(INSIDE.replace(true));
+    if STOPPED.load(Ordering::SeqCst) {
+        return;
+    }
+    let failed = Python::attach(|py| {
+        let called = arguments(py).and_then(|arguments| callback.bind(py).call1(arguments).map(drop));
+        after(py);
+        called.map_err(|error| error.write_unraisable(py, Some(callback.bind(py)))).is_err()
+    });
+    drop(leave);
+    if failed {
+        std::panic::resume_unwind(Box::new("a Python callback raised an exception"));
+    }
+}
+
+/// Ends all callbacks, and waits for those that run.
+#[pyfunction]
+fn _stop_callbacks(py: Python<'_>) {
+    STOPPED.store(true, Ordering::SeqCst);
+    py.detach(|| {
+        let until = Instant::now() + END_TIMEOUT;
+        while RUNNING.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// Lets the end of the interpreter stop callbacks.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(_stop_callbacks, module)?)?;
+    let stop = module.getattr("_stop_callbacks")?;
+    module.py().import("atexit")?.call_method1("register", (stop,)).map(drop)
+}
