@@ -331,6 +331,10 @@ impl Job<'_> {
                 self.sink.end(&topic, epoch);
                 self.report(&format!("topic '{topic}': its publisher is gone; its log ends at {end}"));
             }
+            Notice::LogReplaced { topic, epoch } => self.report(&format!(
+                "topic '{topic}': the broker was restarted and has another log ({epoch}); messages that it had accepted before may \
+                 be missing"
+            )),
             Notice::OptionClamped(text) => self.report(&text),
             Notice::Disconnected(why) => warn!("the connection to the broker is down ({why}); trying again"),
             Notice::Reconnected => info!("connected again"),

@@ -103,6 +103,31 @@ fn misses(merging: &mut Merging, proxy: &Proxy, subscriber: &mut Subscriber) {
     check(subscriber);
 }
 
+/// The dead broker may have had messages that nobody has now.
+#[test]
+fn a_log_that_replaces_a_merged_one_is_reported_each_time() {
+    let mut merging = Merging::start();
+    let (_publisher, mut writer) = merging.publisher();
+    let mut subscriber = Subscriber::builder().until_ended(true).connect(&merging.addr).unwrap();
+    subscriber.subscribe_from("x", StartFrom::Oldest).unwrap();
+    first_message(&mut subscriber, &mut writer);
+    for _ in 0..2 {
+        merging.restart();
+        let (mut replaced, mut joined) = (None, None);
+        while joined.is_none() {
+            match subscriber.next_event(Some(LONG)).unwrap().expect("the new log begins") {
+                Event::Notice(Notice::LogReplaced { topic, epoch }) => {
+                    assert_eq!((topic.as_str(), replaced), ("x", None));
+                    replaced = Some(epoch);
+                }
+                Event::Notice(Notice::Joined { epoch, .. }) => joined = Some(epoch),
+                _ => {}
+            }
+        }
+        assert_eq!(replaced, joined);
+    }
+}
+
 #[test]
 fn who_is_back_late_is_told_what_is_gone() {
     let mut merging = Merging::start();

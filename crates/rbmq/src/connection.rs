@@ -1,4 +1,4 @@
-//! The connection of a client, and the thread that reconnects.
+//! The connection of a client, and what replaces a lost one.
 //!
 //! The framework reports a lost connection and never reconnects unasked (paper 1, section 3.7). The client reconnects: the
 //! first attempt follows after 100 ms, the pause doubles with each attempt up to 5 s, and a random part of up to half of the
@@ -10,11 +10,12 @@ use std::time::Duration;
 use rbmq_wire::connect::{self, Backoff, start};
 pub(super) use rbmq_wire::sync::{lock, wait_while};
 use rocketbufs::error::{ContextError, ControlError};
-use rocketbufs::{Config, Conn, Context};
+use rocketbufs::{Config, Conn, Context, DownReason};
 use tracing::{debug, info, warn};
 
 use super::deadline::Deadline;
 use super::error::ConnectError;
+use super::watch;
 use crate::wire::{Control, Hello, Role};
 
 /// The connection is closed if the broker takes no control message for this long.
@@ -95,7 +96,7 @@ impl Connection {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Starts the thread that reconnects. `on_down` runs with the reason of every loss, `on_up` with every connection that
+    /// Replaces lost connections from now on. `on_down` runs with the reason of every loss, `on_up` with every connection that
     /// replaces a lost one. `on_taken_over` runs with the reason when another client took over the place, and no further
     /// connection follows.
     pub(super) fn watch(
@@ -104,12 +105,14 @@ impl Connection {
         on_up: impl FnMut(&Conn) + Send + 'static,
         on_taken_over: impl FnOnce(String) + Send + 'static,
     ) -> Result<(), ConnectError> {
-        let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name("rbmq-reconnect".into());
-        thread
-            .spawn(move || shared.run(on_down, on_up, on_taken_over))
-            .map(drop)
-            .map_err(ConnectError::Thread)
+        let (on_down, on_up) = (Box::new(on_down), Box::new(on_up));
+        let reconnector = Reconnector {
+            shared: self.shared.clone(),
+            on_down,
+            on_up,
+            on_taken_over: Box::new(on_taken_over),
+        };
+        watch::add(&self.conn(), reconnector).map_err(ConnectError::Thread)
     }
 
     /// The current connection, which may be down.
@@ -145,44 +148,62 @@ impl Drop for Connection {
     }
 }
 
-impl Shared {
-    fn run(
-        &self,
-        mut on_down: impl FnMut(&str),
-        mut on_up: impl FnMut(&Conn),
-        on_taken_over: impl FnOnce(String),
-    ) {
-        loop {
-            let conn = lock(&self.state).conn.clone();
-            let Ok(Some(why)) = conn.wait_down(None) else { return };
-            if lock(&self.state).stop {
-                return;
+/// What follows when a connection is lost.
+struct Reconnector {
+    shared: Arc<Shared>,
+    on_down: Box<dyn FnMut(&str) + Send>,
+    on_up: Box<dyn FnMut(&Conn) + Send>,
+    on_taken_over: Box<dyn FnOnce(String) + Send>,
+}
+
+impl watch::OnDown for Reconnector {
+    /// Replaces the connection, on a thread that lives until there is one.
+    fn on_down(mut self, why: DownReason) {
+        let shared = self.shared.clone();
+        if lock(&shared.state).stop {
+            return;
+        }
+        match shared.role {
+            // A publisher that takes no events would not notice: its calls only take longer.
+            Role::Publisher => {
+                warn!("the connection to the broker at {} is down ({why}); trying again", shared.addr);
             }
-            match self.role {
-                // A publisher that takes no events would not notice: its calls only take longer.
-                Role::Publisher => {
-                    warn!("the connection to the broker at {} is down ({why}); trying again", self.addr);
-                }
-                Role::Subscriber | Role::Broker | Role::Observer => {
-                    info!("the connection to {} is down: {why}", self.addr);
-                }
-            }
-            lock(&self.state).last_error = Some(why.to_string());
-            on_down(&why.to_string());
-            // A reconnect would take the place back, and the two clients would replace each other for ever.
-            if why.is_taken_over() {
-                return on_taken_over(why.to_string());
-            }
-            match self.reconnect() {
-                Some(conn) => {
-                    info!("connected to {} again", self.addr);
-                    on_up(&conn);
-                }
-                None => return,
+            Role::Subscriber | Role::Broker | Role::Observer => {
+                info!("the connection to {} is down: {why}", shared.addr);
             }
         }
+        lock(&shared.state).last_error = Some(why.to_string());
+        let thread = std::thread::Builder::new().name("rbmq-reconnect".into());
+        let spawned = thread.spawn(move || {
+            (self.on_down)(&why.to_string());
+            // A reconnect would take the place back, and the two clients would replace each other for ever.
+            if why.is_taken_over() {
+                (self.on_taken_over)(why.to_string());
+            } else {
+                self.reconnect();
+            }
+        });
+        if let Err(error) = spawned {
+            lock(&shared.state).last_error = Some(format!("no thread to reconnect with: {error}"));
+            warn!("the connection to {} is not replaced: the system refuses a thread: {error}", shared.addr);
+        }
     }
+}
 
+impl Reconnector {
+    fn reconnect(mut self) {
+        let Some(conn) = self.shared.reconnect() else { return };
+        let shared = self.shared.clone();
+        info!("connected to {} again", shared.addr);
+        (self.on_up)(&conn);
+        if let Err(error) = watch::add(&conn, self) {
+            lock(&shared.state).last_error = Some(format!("the connection cannot be watched: {error}"));
+            warn!("the next loss of the connection to {} is not noticed: {error}", shared.addr);
+        }
+    }
+}
+
+impl Shared {
     /// Tries until a connection is up; none if the client is closed meanwhile.
     fn reconnect(&self) -> Option<Conn> {
         let mut backoff = Backoff::default();
@@ -208,4 +229,14 @@ impl Shared {
             }
         }
     }
+}
+
+/// Runs what waits on a thread of the runtime's pool.
+#[cfg(feature = "tokio")]
+pub(super) async fn on_pool<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ConnectError> {
+    let runtime = tokio::runtime::Handle::try_current();
+    let runtime = runtime.map_err(|error| ConnectError::Thread(std::io::Error::other(error)))?;
+    runtime.spawn_blocking(work).await.map_err(|error| ConnectError::Thread(std::io::Error::other(error)))
 }

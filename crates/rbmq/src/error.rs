@@ -347,12 +347,20 @@ pub enum ReceiveError {
     /// Another subscriber took over the durable name of this one. The client does not reconnect.
     #[error("the connection to the broker is over: {0}")]
     TakenOver(String),
+    /// A task cannot wait: it does not run in a runtime of tokio with an I/O driver, or the process has no descriptor left.
+    #[error("the task cannot wait for messages: {0}")]
+    Runtime(String),
     /// A call that waits was made from a callback.
     #[error(transparent)]
     Framework(#[from] rocketbufs::error::RecvError),
 }
 
 impl ReceiveError {
+    #[cfg(feature = "tokio")]
+    pub(super) fn runtime(why: impl ToString) -> Self {
+        Self::Runtime(why.to_string())
+    }
+
     /// Whether every later call fails with the same error.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::TakenOver(_))

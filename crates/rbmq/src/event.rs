@@ -64,6 +64,15 @@ pub enum Notice {
         /// The end of the last complete delivery.
         end: Position,
     },
+    /// The broker that merges the topic was restarted, and the topic has another log. It contains everything that publishers kept.
+    /// Messages that the former broker had accepted and this subscriber had not received may be missing from it. No broker
+    /// knows how many.
+    LogReplaced {
+        /// The topic.
+        topic: TopicName,
+        /// The new log.
+        epoch: Epoch,
+    },
     /// The broker refused a request or ended a subscription.
     Refused {
         /// The topic; none if the refusal is about a request for several.
@@ -87,7 +96,9 @@ impl Notice {
             Self::Lost { topic, from, to, .. } => Some(ReceiveError::Lost { topic, from, to }),
             Self::Gone { topic, end, .. } => Some(ReceiveError::Gone { topic, end }),
             Self::Refused { topic, reason } => Some(ReceiveError::Refused { topic, reason }),
-            Self::Joined { .. }
+            // Usually nothing is missing from a new log.
+            Self::LogReplaced { .. }
+            | Self::Joined { .. }
             | Self::Closed { .. }
             | Self::OptionClamped(_)
             | Self::Disconnected(_)

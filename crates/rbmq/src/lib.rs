@@ -43,7 +43,7 @@
 //! | Messages before the subscription are lost. | The same, unless the subscription starts earlier ([`StartFrom`]). |
 //! | Retained message | [`StartFrom::Last`] |
 //! | Slow consumers are disconnected, or lose messages. | Publishers wait by default; [`SlowPolicy`] has the other ways. |
-//! | A loss is silent. | Every loss is a [`Notice::Lost`], and an error of the calls that return messages. |
+//! | A loss is silent. | Every loss is a [`Notice::Lost`], and an error of the calls that return messages. ([`Notice::LogReplaced`]: a possible loss.) |
 //! | Acknowledgements, quality of service | [`TopicWriter::confirm`]: accepted, delivered or consumed |
 //! | Manual acknowledgement | [`Batch::defer`] and [`DeferredBatch::consume`] |
 //! | Durable consumer, persistent session | [`SubscriberBuilder::durable`], while the broker lives |
@@ -62,8 +62,15 @@
 //! # Threads
 //!
 //! All types are `Send`. [`Publisher`] and [`Confirmation`] are `Sync`. [`TopicWriter`] and [`Subscriber`] are used by one
-//! thread at a time. Each client has a thread that reconnects, and its context has worker threads; [`SubscriberBuilder::context`]
-//! shares a context among clients. None of them holds a lock while it waits for the network.
+//! thread at a time. One thread of the process notices the lost connections of all clients, and a client that reconnects has a
+//! thread while it does. The context of a client has worker threads; [`SubscriberBuilder::context`] shares a context among
+//! clients. None of them holds a lock while it waits for the network.
+//!
+//! # Tasks
+//!
+//! [`TopicWriter::publish_async`] and its siblings wait in a task of any async runtime, and so does a [`Confirmation`]. The
+//! feature `tokio` adds connecting, opening topics and receiving, also as a `Stream`. A task that waits costs no thread, and all
+//! of these calls are cancel-safe.
 //!
 //! # Reconnecting
 //!
@@ -89,11 +96,17 @@ mod observer;
 mod options;
 mod output_state;
 mod publisher;
+#[cfg(feature = "tokio")]
+mod publisher_tasks;
 mod resume_positions;
 mod subscriber;
+#[cfg(feature = "tokio")]
+mod subscriber_tasks;
 mod subscription_set;
 mod topic_state;
+mod watch;
 mod writer;
+mod writer_tasks;
 
 /// RBMQ's encoding on top of RocketBufs: the hello, the control messages and the records ([`rbmq_wire`]).
 pub mod wire {
@@ -120,6 +133,8 @@ pub use options::{SlowPolicy, StartFrom, SubscriberBuilder};
 pub use output_state::OutputState;
 pub use publisher::{Publisher, PublisherBuilder, TopicOptions};
 pub use subscriber::{Messages, Subscriber};
+#[cfg(feature = "tokio")]
+pub use subscriber_tasks::MessageStream;
 pub use wire::{
     BlockReason, BrokerSummary, BufferStage, BufferStats, FilterError, Framing, RefuseCode,
     SlowestSubscriber, SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,

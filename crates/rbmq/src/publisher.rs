@@ -38,7 +38,7 @@ pub struct TopicOptions {
     ring_bytes: Option<u64>,
     max_delivery_bytes: Option<u64>,
     framing: Framing,
-    open_timeout: Option<Duration>,
+    pub(super) open_timeout: Option<Duration>,
     keep_until_delivered: bool,
     min_subscribers: u32,
     max_confirmations: usize,
@@ -267,6 +267,13 @@ impl Publisher {
     /// # Errors
     /// The name is not valid, there is no memory, the broker refuses (with its reason), or it does not answer in time.
     pub fn topic_with(&self, name: &str, options: TopicOptions) -> Result<TopicWriter, TopicOpenError> {
+        let writer = self.begin(name, &options)?;
+        writer.state.wait(options.open_timeout, |state| state.is_answered());
+        self.opened(writer, options.open_timeout)
+    }
+
+    /// Creates the buffer of a topic, and names the topic to the broker.
+    pub(super) fn begin(&self, name: &str, options: &TopicOptions) -> Result<TopicWriter, TopicOpenError> {
         let topic: TopicName = name.parse()?;
         let shared = &self.shared;
         let ring_bytes = options.ring_bytes.unwrap_or(self.context.config().buffers.size_bytes);
@@ -292,19 +299,27 @@ impl Publisher {
             confirmations: Arc::new(Confirmations::new(topic.clone(), limits)),
             state: Mutex::default(),
             changed: Condvar::new(),
+            task: Mutex::default(),
             events: shared.events.clone(),
         });
         // In this order: a new connection either finds the topic and names it, or the topic is named on that connection here.
         lock(&shared.topics).insert(bid, state.clone());
         state.create(&shared.connection.conn());
-        let writer = TopicWriter::new(shared.clone(), state.clone(), writer, info.max_delivery_bytes);
-        state.wait(options.open_timeout, |state| state.accepted || state.refusal.is_some());
-        if let Some((code, reason)) = state.refusal() {
+        Ok(TopicWriter::new(shared.clone(), state, writer, info.max_delivery_bytes))
+    }
+
+    /// The writer, if the broker has taken the topic. The answer was waited for for `timeout`.
+    pub(super) fn opened(
+        &self,
+        writer: TopicWriter,
+        timeout: Option<Duration>,
+    ) -> Result<TopicWriter, TopicOpenError> {
+        let topic = writer.topic().clone();
+        if let Some((code, reason)) = writer.state.refusal() {
             return Err(TopicOpenError::Refused { topic, code, reason });
         }
-        if !lock(&state.state).accepted {
-            let (waited, last_error) =
-                (options.open_timeout.unwrap_or_default(), shared.connection.last_error());
+        if !lock(&writer.state.state).accepted {
+            let (waited, last_error) = (timeout.unwrap_or_default(), self.shared.connection.last_error());
             return Err(TopicOpenError::TimedOut { topic, waited, last_error });
         }
         Ok(writer)

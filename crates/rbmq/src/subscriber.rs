@@ -66,7 +66,7 @@ const BUDGET_BYTES: u64 = 64 << 20;
 /// # }
 /// ```
 pub struct Subscriber {
-    set: Arc<SubscriptionSet>,
+    pub(super) set: Arc<SubscriptionSet>,
     connection: Connection,
     rin: RIn,
     context: Context,
@@ -74,11 +74,42 @@ pub struct Subscriber {
     handed_out: HashMap<Epoch, Position>,
     /// Everything of a log from this position on was received.
     covered_from: HashMap<Epoch, Position>,
-    cursor: Option<BatchCursor>,
+    pub(super) cursor: Option<BatchCursor>,
     /// For copies of bytes in memory that other processes may write.
-    spare: Vec<u8>,
+    pub(super) spare: Vec<u8>,
     /// One descriptor for those of the rIn and of the set, if the application asked for it.
     poll: OnceLock<OwnedFd>,
+    /// The registration of that descriptor with a runtime of tokio.
+    #[cfg(feature = "tokio")]
+    pub(super) readiness: Option<rocketbufs::readiness::Readiness>,
+}
+
+/// Bytes of a topic that were taken from the rIn.
+pub(super) struct TakenBytes {
+    pub(super) bytes: Bytes,
+    pub(super) topic: TopicName,
+    pub(super) framing: Framing,
+}
+
+impl TakenBytes {
+    pub(super) fn into_batch(self, spare: &mut Vec<u8>) -> Batch<'_> {
+        Batch { bytes: Some(self.bytes), topic: self.topic, framing: self.framing, spare }
+    }
+}
+
+/// An event that does not borrow the subscriber.
+pub(super) enum Taken {
+    Bytes(TakenBytes),
+    Notice(Notice),
+}
+
+impl Taken {
+    pub(super) fn into_event(self, spare: &mut Vec<u8>) -> Event<'_> {
+        match self {
+            Self::Bytes(taken) => Event::Batch(taken.into_batch(spare)),
+            Self::Notice(notice) => Event::Notice(notice),
+        }
+    }
 }
 
 impl SubscriberBuilder {
@@ -123,6 +154,8 @@ impl SubscriberBuilder {
             cursor: None,
             spare: Vec::new(),
             poll: OnceLock::new(),
+            #[cfg(feature = "tokio")]
+            readiness: None,
         })
     }
 }
@@ -226,31 +259,36 @@ impl Subscriber {
     /// Another subscriber took over the place ([`ReceiveError::TakenOver`]), or the call came from a callback of the framework,
     /// which must not wait.
     pub fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<Event<'_>>, ReceiveError> {
+        let next = self.take_event(timeout)?;
+        let spare = &mut self.spare;
+        Ok(next.map(|taken| taken.into_event(spare)))
+    }
+
+    /// As [`Subscriber::next_event`], without borrowing the subscriber.
+    pub(super) fn take_event(&mut self, timeout: Option<Duration>) -> Result<Option<Taken>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
             let (notice, disconnected) = self.next_notice();
             if let Some(notice) = notice {
-                return Ok(Some(Event::Notice(notice)));
+                return Ok(Some(Taken::Notice(notice)));
             }
             let over = deadline.has_passed();
             // Data that was received before the connection was lost comes first.
             let wait = if disconnected { Duration::ZERO } else { deadline.left_within(STEP) };
             match self.rin.recv(Some(wait))? {
                 Some(InEvent::Data(view)) => {
-                    if let Some((bytes, topic, framing)) = self.take(view) {
-                        let spare = &mut self.spare;
-                        let batch = Batch { bytes: Some(bytes), topic, framing, spare };
-                        return Ok(Some(Event::Batch(batch)));
+                    if let Some(taken) = self.take(view) {
+                        return Ok(Some(Taken::Bytes(taken)));
                     }
                 }
                 Some(event) => {
                     if let Some(notice) = self.on_event(event) {
-                        return Ok(Some(Event::Notice(notice)));
+                        return Ok(Some(Taken::Notice(notice)));
                     }
                 }
                 None if let Some(why) = self.taken_over() => return Err(ReceiveError::TakenOver(why)),
                 None if disconnected && self.wait_moved(deadline.left()) => {
-                    return Ok(Some(Event::Notice(Notice::Reconnected)));
+                    return Ok(Some(Taken::Notice(Notice::Reconnected)));
                 }
                 None if over => return Ok(None),
                 None => {}
@@ -281,7 +319,7 @@ impl Subscriber {
     pub fn next_batch(&mut self, timeout: Option<Duration>) -> Result<Option<Batch<'_>>, ReceiveError> {
         let next = self.wait_bytes(timeout)?;
         let spare = &mut self.spare;
-        Ok(next.map(|(bytes, topic, framing)| Batch { bytes: Some(bytes), topic, framing, spare }))
+        Ok(next.map(|taken| taken.into_batch(spare)))
     }
 
     /// A copy of the next message, waiting at most `timeout`; none if nothing came, as for [`Subscriber::next_batch`].
@@ -331,7 +369,7 @@ impl Subscriber {
             taken.consume(&mut self.spare);
         }
         let next = self.wait_bytes(timeout)?;
-        self.cursor = next.map(|(bytes, topic, framing)| BatchCursor::new(bytes, topic, framing));
+        self.cursor = next.map(|taken| BatchCursor::new(taken.bytes, taken.topic, taken.framing));
         Ok(self.cursor.is_some())
     }
 
@@ -389,10 +427,10 @@ impl Subscriber {
     }
 
     /// The next bytes. Losses and refusals are errors, and other notices are skipped.
-    fn wait_bytes(
+    pub(super) fn wait_bytes(
         &mut self,
         timeout: Option<Duration>,
-    ) -> Result<Option<(Bytes, TopicName, Framing)>, ReceiveError> {
+    ) -> Result<Option<TakenBytes>, ReceiveError> {
         let deadline = Deadline::after(timeout);
         loop {
             let until_ended = self.set.options.until_ended;
@@ -401,27 +439,23 @@ impl Subscriber {
             }
             let over = deadline.has_passed();
             // The last answer of the broker may be what completes the end. It wakes no thread that waits for data.
-            match self.next_event(Some(deadline.left_within(STEP)))? {
+            match self.take_event(Some(deadline.left_within(STEP)))? {
                 None if over => return Ok(None),
                 None => {}
-                Some(Event::Batch(mut batch)) => {
-                    let (topic, framing) = (batch.topic.clone(), batch.framing);
-                    if let Some(bytes) = batch.bytes.take() {
-                        return Ok(Some((bytes, topic, framing)));
-                    }
-                }
+                Some(Taken::Bytes(taken)) => return Ok(Some(taken)),
                 // The topic may get another publisher.
-                Some(Event::Notice(Notice::Gone { .. })) if !until_ended => {}
-                Some(Event::Notice(notice)) => notice.into_error().map_or(Ok(()), Err)?,
+                Some(Taken::Notice(Notice::Gone { .. })) if !until_ended => {}
+                Some(Taken::Notice(notice)) => notice.into_error().map_or(Ok(()), Err)?,
             }
         }
     }
 
     /// Takes the bytes of received data, and remembers that they were handed out.
-    fn take(&mut self, view: InView) -> Option<(Bytes, TopicName, Framing)> {
+    fn take(&mut self, view: InView) -> Option<TakenBytes> {
         let buffer = lock(&self.set.state).buffers.get(view.bid()).cloned()?;
         self.handed_out.insert(view.epoch(), view.end());
-        Some((Bytes::of(view, &mut self.spare)?, buffer.topic, buffer.framing))
+        let bytes = Bytes::of(view, &mut self.spare)?;
+        Some(TakenBytes { bytes, topic: buffer.topic, framing: buffer.framing })
     }
 
     fn on_event(&mut self, event: InEvent) -> Option<Notice> {
@@ -432,7 +466,9 @@ impl Subscriber {
                 let known = state.positions.get(epoch);
                 let covered_from = known.map_or(start, |known| known.covered_from.min(start));
                 self.covered_from.insert(epoch, covered_from);
-                Some(Notice::Joined { topic, epoch, start })
+                // A log that replaces another one is reported before it begins.
+                state.notices.push_back(Notice::Joined { topic, epoch, start });
+                state.notices.pop_front()
             }
             InEvent::NotDurable { bid } => state.on_no_place(bid),
             InEvent::Lost { bid, from, to } => {
@@ -522,7 +558,7 @@ impl Subscriber {
     fn next_notice(&self) -> (Option<Notice>, bool) {
         let mut state = lock(&self.set.state);
         let notice = state.next_notice();
-        if notice.is_some() {
+        if std::mem::take(&mut state.answered) || notice.is_some() {
             self.set.settle(&state);
         }
         (notice, state.disconnected)

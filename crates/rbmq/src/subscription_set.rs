@@ -19,7 +19,7 @@ use rocketbufs::error::{ControlError, SubscribeError};
 use rocketbufs::event_queue::Readable;
 use rocketbufs::fields::printable;
 use rocketbufs::{Bid, BlockTimeout, ConfirmMode, Conn, Epoch, Position, RIn, Start, SubscribeOptions};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::buffers::{Buffer, Buffers, Stage};
 use super::clamped_options::ClampedOptions;
@@ -56,6 +56,8 @@ pub(super) struct State {
     pub(super) positions: ResumePositions,
     /// The number of TOPICS messages that the broker has not answered, and the connection they were sent over.
     unanswered: (u64, usize),
+    /// The broker has answered everything, and the application's thread does not know: every topic may have ended.
+    pub(super) answered: bool,
     /// The limits of the buffers that the broker announces now, and the reports about them.
     limits: SubscribeLimits,
     pub(super) clamped: ClampedOptions,
@@ -120,6 +122,7 @@ impl State {
             || self.moved.is_some()
             || self.has_resumed()
             || self.taken_over.is_some()
+            || self.answered
     }
 
     /// A buffer ended without being closed. Returns whether its log continues in another buffer, now or later.
@@ -129,6 +132,13 @@ impl State {
             self.awaited.insert(epoch, AwaitedLog { bid, topic, end });
         }
         continues
+    }
+
+    /// Reports a merged log that replaces one of another broker process.
+    fn on_replaced(&mut self, Topic { topic, epoch, .. }: &Topic) {
+        let epoch = Epoch(*epoch);
+        warn!("topic '{topic}': log {epoch} replaces a merged log, of which messages may be missing");
+        self.notices.push_back(Notice::LogReplaced { topic: topic.clone(), epoch });
     }
 
     /// The log of a buffer does not continue in another buffer. If it was awaited, its publisher is gone.
@@ -270,6 +280,7 @@ impl SubscriptionSet {
             if state.unanswered.0 == conn.id() {
                 state.unanswered.1 = state.unanswered.1.saturating_sub(1);
                 if state.unanswered.1 == 0 {
+                    state.answered = true;
                     state.filters.on_all_answered();
                 }
             }
@@ -332,6 +343,9 @@ impl SubscriptionSet {
         }
         drop(earlier);
         let start = start(&state, rin, topic, (&from, answered));
+        if !matches!(start, Start::Position(..)) && replaces_merged(&state, topic, &from) {
+            state.on_replaced(topic);
+        }
         let covered_from = state.positions.get(epoch).map(|position| position.covered_from);
         state.awaited.remove(&epoch);
         let buffer = Buffer {
@@ -391,9 +405,7 @@ fn start(state: &State, rin: &RIn, topic: &Topic, (from, answered): (&StartFrom,
     if let Some(position) = received.or_else(|| state.positions.get(epoch).map(|entry| entry.position)) {
         return Start::Position(epoch, position);
     }
-    // Each broker process has merged logs of its own. A log that follows another one began after that.
-    let had = state.buffers.had_merged(&topic.topic) || matches!(from, StartFrom::Positions(_));
-    let follows = topic.framing == Framing::Merged && had;
+    let follows = replaces_merged(state, topic, from);
     if topic.fresh || follows || (answered == Answered::Fully && !state.other_broker) {
         return Start::First;
     }
@@ -407,6 +419,13 @@ fn start(state: &State, rin: &RIn, topic: &Topic, (from, answered): (&StartFrom,
         StartFrom::Oldest | StartFrom::Positions(_) => Start::Oldest,
         StartFrom::Position(position) => Start::Position(epoch, *position),
     }
+}
+
+/// Whether a merged log follows one of another broker process that this subscriber has received. Each broker process has merged logs
+/// of its own, so the new log began after the earlier one.
+fn replaces_merged(state: &State, topic: &Topic, from: &StartFrom) -> bool {
+    let had = state.buffers.had_merged(&topic.topic) || matches!(from, StartFrom::Positions(_));
+    topic.framing == Framing::Merged && had
 }
 
 /// The age of a time, rounded up; 0 for a future time.

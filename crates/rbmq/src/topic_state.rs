@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use rocketbufs::error::ControlError;
@@ -50,6 +51,8 @@ pub(super) struct TopicState {
     pub(super) confirmations: Arc<Confirmations>,
     pub(super) state: Mutex<State>,
     pub(super) changed: Condvar,
+    /// The task of the writer, while it waits.
+    pub(super) task: Mutex<Option<Waker>>,
     pub(super) events: Arc<PublisherEvents>,
 }
 
@@ -59,6 +62,13 @@ pub(super) struct State {
     pub(super) ended: bool,
     pub(super) refusal: Option<(RefuseCode, String)>,
     pub(super) subscribers: u32,
+}
+
+impl State {
+    /// Whether the broker has taken or refused the topic.
+    pub(super) fn is_answered(&self) -> bool {
+        self.accepted || self.refusal.is_some()
+    }
 }
 
 impl TopicState {
@@ -103,10 +113,37 @@ impl TopicState {
     pub(super) fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = lock(&self.state);
         change(&mut state);
-        let stopped = state.refusal.is_some() || state.subscribers < self.min_subscribers;
-        self.stopped.store(stopped, Ordering::Release);
+        self.stopped.store(!self.may_publish(&state), Ordering::Release);
         drop(state);
         self.changed.notify_all();
+        if let Some(task) = lock(&self.task).take() {
+            task.wake();
+        }
+    }
+
+    /// For the task of the writer: ready when `done`. Otherwise the next change wakes the task.
+    pub(super) fn poll(&self, task: &mut task::Context<'_>, done: impl Fn(&State) -> bool) -> Poll<()> {
+        if done(&lock(&self.state)) {
+            return Poll::Ready(());
+        }
+        *lock(&self.task) = Some(task.waker().clone());
+        // A change may have come before the task was known.
+        if done(&lock(&self.state)) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether publishing may go on, or never will: there are enough subscribers, or the topic is refused.
+    pub(super) fn is_settled(&self, state: &State) -> bool {
+        state.subscribers >= self.min_subscribers || state.refusal.is_some()
+    }
+
+    /// Whether publishing may go on.
+    pub(super) fn may_publish(&self, state: &State) -> bool {
+        state.subscribers >= self.min_subscribers && state.refusal.is_none()
+    }
+
+    /// Whether the broker has the end of the topic's log.
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.state).ended
     }
 
     /// Waits until `done`; false if the time passed first.
@@ -128,8 +165,7 @@ impl TopicState {
         if !self.stopped.load(Ordering::Acquire) {
             return None;
         }
-        let min = self.min_subscribers;
-        let enough = self.wait(Some(timeout), |state| state.subscribers >= min || state.refusal.is_some());
+        let enough = self.wait(Some(timeout), |state| self.is_settled(state));
         (!enough).then(|| self.subscribers())
     }
 

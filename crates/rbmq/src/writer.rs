@@ -27,10 +27,10 @@ const RECONNECT_STEP: Duration = Duration::from_millis(10);
 /// connection. Calls wait only while the ring is full or the topic has too few subscribers. Time-outs are for the whole call:
 /// `None` is no limit, and `Some(Duration::ZERO)` tries once and does not wait.
 pub struct TopicWriter {
-    shared: Arc<PublisherShared>,
-    state: Arc<TopicState>,
-    writer: OutWriter,
-    max_delivery: u64,
+    pub(super) shared: Arc<PublisherShared>,
+    pub(super) state: Arc<TopicState>,
+    pub(super) writer: OutWriter,
+    pub(super) max_delivery: u64,
 }
 
 impl TopicWriter {
@@ -340,14 +340,14 @@ impl TopicWriter {
 
     /// The header of a record, if the record may be written without further checks.
     #[inline]
-    fn ready(&self, framing: Framing, len: usize) -> Option<[u8; RECORD_HEADER_BYTES]> {
+    pub(super) fn ready(&self, framing: Framing, len: usize) -> Option<[u8; RECORD_HEADER_BYTES]> {
         if self.state.framing != framing || self.state.stopped.load(Ordering::Relaxed) {
             return None;
         }
         record_header(len)
     }
 
-    fn check(&self, wanted: Framing) -> Result<(), PublishError> {
+    pub(super) fn check(&self, wanted: Framing) -> Result<(), PublishError> {
         if self.state.framing != wanted {
             return Err(PublishError::WrongFraming { opened: self.state.framing, wanted });
         }
@@ -399,12 +399,20 @@ impl TopicWriter {
                 Ok(done) => return Ok(done),
                 Err(SegmentError::TimedOut | SegmentError::Full) if over => return Err(self.timed_out()),
                 Err(SegmentError::TimedOut | SegmentError::Full) => {}
-                Err(SegmentError::TooLarge { max, .. }) => {
-                    let header = if self.state.framing == Framing::Records { 4 } else { 0 };
-                    return Err(PublishError::TooLarge { size: size.saturating_sub(header), max });
-                }
-                Err(other) => return Err(PublishError::Buffer(other.to_string())),
+                Err(error) => return Err(self.refused(size, &error)),
             }
+        }
+    }
+
+    /// Why the framework gives no segment of `size` bytes.
+    pub(super) fn refused(&self, size: u64, error: &SegmentError) -> PublishError {
+        match error {
+            SegmentError::TooLarge { max, .. } => {
+                let header =
+                    if self.state.framing == Framing::Records { RECORD_HEADER_BYTES as u64 } else { 0 };
+                PublishError::TooLarge { size: size.saturating_sub(header), max: *max }
+            }
+            other => PublishError::Buffer(other.to_string()),
         }
     }
 
@@ -439,9 +447,9 @@ impl std::fmt::Debug for TopicWriter {
 /// A delivery that is filled with records, in the memory that they are sent from. Dropping the batch without
 /// [`WriteBatch::deliver`] publishes nothing.
 pub struct WriteBatch<'w> {
-    owner: &'w mut TopicWriter,
-    segment: Option<OutSegment>,
-    filled: usize,
+    pub(super) owner: &'w mut TopicWriter,
+    pub(super) segment: Option<OutSegment>,
+    pub(super) filled: usize,
 }
 
 impl WriteBatch<'_> {

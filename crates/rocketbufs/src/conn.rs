@@ -52,9 +52,10 @@ impl Conn {
         if hello.len() > MAX_HELLO_BYTES {
             return Err(ConnError::HelloTooLong { size: hello.len(), max: MAX_HELLO_BYTES });
         }
-        let (id, worker) = context.inner().place_conn();
-        let shared = ConnShared::new(context.inner(), id, worker, addr.to_owned());
-        shared.send(Command::Connect { conn: shared.clone(), addr: addr.to_owned(), hello: hello.to_vec() });
+        let id = context.inner().new_conn();
+        let shared = ConnShared::new(context.inner(), id, addr.to_owned());
+        let (conn, addr, hello) = (shared.clone(), addr.to_owned(), hello.to_vec());
+        context.shared().send(id, Command::Connect { conn, addr, hello });
         Ok(Self { shared, context: context.clone() })
     }
 
@@ -191,20 +192,17 @@ impl Conn {
 
     /// Closes in order: what is queued leaves first (at most `session.close_linger_ms`), the peer is told why.
     pub fn close(&self, why: &str) {
-        self.bye(CloseCode::Normal, why);
+        self.shared.close(CloseCode::Normal, why);
     }
 
     /// Refuses a connection that was offered; the peer's attempt to connect fails with the reason.
     pub fn reject(&self, why: &str) {
-        self.bye(CloseCode::NotAccepted, why);
-    }
-
-    fn bye(&self, code: CloseCode, why: &str) {
-        self.shared.send(Command::Close { conn: self.shared.id, code, why: why.to_owned() });
+        self.shared.close(CloseCode::NotAccepted, why);
     }
 
     pub(crate) fn attach(&self, role: Role) {
-        self.shared.send(Command::Attach { conn: self.shared.id, role });
+        let conn = self.shared.id;
+        self.context.shared().send(conn, Command::Attach { conn, role });
     }
 }
 

@@ -11,7 +11,7 @@ use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
 use crate::error::ContextError;
 use crate::lock::lock;
-use crate::state::{ContextInner, Entropy, WorkerShared};
+use crate::state::{ContextInner, ContextShared, Entropy, Worker};
 use crate::worker::{Reactor, thread, transport_connections};
 
 /// The memory pool, configuration and worker threads; one for each process is enough. A clone is another
@@ -31,12 +31,12 @@ pub struct Context {
 
 /// Stops the threads when the application's last handle is dropped.
 struct Handle {
-    inner: Arc<ContextInner>,
+    shared: Arc<ContextShared>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.inner.stop(Duration::ZERO);
+        self.shared.stop(Duration::ZERO);
     }
 }
 
@@ -53,21 +53,21 @@ impl Context {
             (_, n) => n,
         };
         let entropy: Entropy = Box::new(system_entropy);
-        let inner = ContextInner::new(config, workers.min(64), entropy)?;
-        let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
-        for shared in &inner.workers {
+        let shared = ContextShared::new(config, workers.min(64), entropy)?;
+        let (inner, context) = (&shared.inner, Self { handle: Arc::new(Handle { shared: shared.clone() }) });
+        for worker in &shared.workers {
             let settings = tcp_config(&inner.config);
-            let tcp = Tcp::with_maps(settings, shared.token.waker().clone(), inner.maps.clone());
+            let tcp = Tcp::with_maps(settings, worker.token.waker().clone(), inner.maps.clone());
             let tcp = tcp.map_err(ContextError::Transport)?;
             let thread = match inner.config.transport {
                 TransportKind::Rdma => {
-                    let rdma = Rdma::new(rdma_config(&inner.config), shared.token.waker().clone());
+                    let rdma = Rdma::new(rdma_config(&inner.config), worker.token.waker().clone());
                     let both = rdma.and_then(|rdma| RdmaAndTcp::new(rdma, tcp));
-                    context.spawn(shared, both.map_err(ContextError::Transport)?)?
+                    context.spawn(worker, both.map_err(ContextError::Transport)?)?
                 }
-                _ => context.spawn(shared, tcp)?,
+                _ => context.spawn(worker, tcp)?,
             };
-            lock(&inner.threads).push(thread);
+            lock(&shared.threads).push(thread);
         }
         Ok(context)
     }
@@ -75,14 +75,14 @@ impl Context {
     /// Starts one worker with its transport.
     fn spawn<T: Transport + Send + 'static>(
         &self,
-        shared: &Arc<WorkerShared>,
+        worker: &Arc<Worker>,
         transport: T,
     ) -> Result<JoinHandle<()>, ContextError> {
         let inner = self.inner();
-        let core = Reactor::new(inner.clone(), shared.clone(), transport);
-        let pin = inner.config.tcp.tcp_thread_pinning.then_some(shared.index);
+        let core = Reactor::new(self.handle.shared.clone(), worker.clone(), transport);
+        let pin = inner.config.tcp.tcp_thread_pinning.then_some(worker.index);
         let inline = inner.config.tcp.inline_idle_us > 0;
-        thread::spawn(core, shared, (inner.started, pin, inline)).map_err(ContextError::Thread)
+        thread::spawn(core, worker, (inner.started, pin, inline)).map_err(ContextError::Thread)
     }
 
     /// Creates a context without threads. The caller drives its workers with [`Reactor::turn`], and supplies
@@ -94,35 +94,35 @@ impl Context {
         entropy: Entropy,
         mut transport: impl FnMut(Arc<rocketring::Waker>) -> T,
     ) -> Result<(Self, Vec<Reactor<T>>), ContextError> {
-        let inner = ContextInner::new(config, workers, entropy)?;
-        let context = Self { handle: Arc::new(Handle { inner: inner.clone() }) };
-        let core = |shared: &Arc<WorkerShared>| {
-            let transport = transport(shared.token.waker().clone());
-            Reactor::new(inner.clone(), shared.clone(), transport)
+        let shared = ContextShared::new(config, workers, entropy)?;
+        let context = Self { handle: Arc::new(Handle { shared: shared.clone() }) };
+        let core = |worker: &Arc<Worker>| {
+            let transport = transport(worker.token.waker().clone());
+            Reactor::new(shared.clone(), worker.clone(), transport)
         };
-        let cores = inner.workers.iter().map(core).collect();
+        let cores = shared.workers.iter().map(core).collect();
         Ok((context, cores))
     }
 
     /// Returns the configuration in force.
     pub fn config(&self) -> &Config {
-        &self.handle.inner.config
+        &self.handle.shared.inner.config
     }
 
     /// Returns the bytes of all present rings (their capacities; memory is backed on first use).
     pub fn memory_in_use(&self) -> u64 {
-        self.handle.inner.pool.in_use_bytes()
+        self.handle.shared.inner.pool.in_use_bytes()
     }
 
     /// Returns the number of mapped rings of other processes, and the sum of their capacities in bytes
     /// (transport `shm`).
     pub fn mapped(&self) -> (usize, u64) {
-        self.handle.inner.maps.in_use()
+        self.handle.shared.inner.maps.in_use()
     }
 
     /// Returns the random 128-bit name of this process's endpoint, which every peer learns.
     pub fn instance(&self) -> u128 {
-        self.handle.inner.instance
+        self.handle.shared.inner.instance
     }
 
     /// Allows callbacks on application threads that wait in [`RIn::recv`](crate::RIn::recv), or for room in a
@@ -132,16 +132,21 @@ impl Context {
     /// this. With callbacks and without this call, callbacks run on worker threads only. A callback that is
     /// set while such a thread waits may run there once more, so set callbacks first.
     pub fn allow_callbacks_in_calls(&self) {
-        self.handle.inner.allow_callbacks_in_calls();
+        self.handle.shared.inner.allow_callbacks_in_calls();
     }
 
     /// Sends BYE to every peer, gives queued data at most `grace` to leave, and stops the threads.
     pub fn shutdown(&self, grace: Duration) {
-        self.handle.inner.stop(grace);
+        self.handle.shared.stop(grace);
     }
 
     pub(crate) fn inner(&self) -> &Arc<ContextInner> {
-        &self.handle.inner
+        &self.handle.shared.inner
+    }
+
+    /// Returns what handles send their commands through.
+    pub(crate) fn shared(&self) -> &ContextShared {
+        &self.handle.shared
     }
 
     /// Returns a reference for a callback that creates handles, and that must not keep the context alive.

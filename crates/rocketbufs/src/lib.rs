@@ -39,6 +39,7 @@ pub mod event_queue;
 mod event_stream;
 mod events;
 pub mod fields;
+mod in_event;
 pub mod inspect;
 mod limits;
 mod listener;
@@ -71,7 +72,8 @@ pub use context::Context;
 pub use error::{DownReason, SegmentError, WaitError};
 #[cfg(feature = "tokio")]
 pub use event_stream::{EventSource, EventStream};
-pub use events::{ConnEvent, InEvent, OutEvent};
+pub use events::{ConnEvent, OutEvent};
+pub use in_event::InEvent;
 pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};

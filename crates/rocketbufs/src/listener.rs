@@ -57,11 +57,11 @@ impl Listener {
         context: &Context,
         addr: &str,
     ) -> (Self, std::sync::mpsc::Receiver<Result<String, ListenError>>) {
-        let (id, _) = context.inner().place_conn();
+        let id = context.inner().new_conn();
         let shared = Arc::new(ListenerShared::new(id, context.config().tcp.backlog as usize));
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         let command = Command::Listen { listener: Arc::downgrade(&shared), addr: addr.to_owned(), reply };
-        context.inner().workers[0].send(command);
+        context.shared().workers[0].send(command);
         (Self { shared, context: context.clone(), addr: addr.to_owned() }, answer)
     }
 
@@ -130,7 +130,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.context.inner().workers[0].send(Command::Unlisten { listener: self.shared.id });
+        self.context.shared().workers[0].send(Command::Unlisten { listener: self.shared.id });
     }
 }
 

@@ -238,7 +238,7 @@ impl OutBuffer {
         if self.buffer.source.is_some() {
             shared.remove(&self.buffer);
         } else {
-            shared.reap(&self.buffer);
+            self.buffer.reap();
         }
         end
     }

@@ -26,7 +26,7 @@ use crate::out_buffer::OutBuffer;
 use crate::proto::{Coverage, End};
 pub use crate::proto::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
 use crate::rin::{RIn, Subscription};
-use crate::state::{Buffer, Command};
+use crate::state::Buffer;
 use crate::types::{Bid, Position};
 
 option_setters::setters! {
@@ -147,8 +147,7 @@ impl Subscription {
     /// `Gone`.
     pub fn continue_as(&self, remote_id: Bid) {
         lock(&self.inbound.state).sub.set_remote_id(Some(remote_id));
-        let conn = self.rin.shared.conn();
-        conn.send(Command::Subscribe { conn: conn.id, inbound: self.inbound.clone() });
+        self.rin.request(&self.inbound);
     }
 }
 

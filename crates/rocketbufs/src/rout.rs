@@ -1,7 +1,7 @@
 //! The sending end (paper 1, section 3.2, Listing 2).
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rocketring::RingConfig;
@@ -17,7 +17,8 @@ use crate::out_segment::OutSegment;
 use crate::proto::End;
 use crate::rin::RIn;
 use crate::state::{
-    Buffer, Command, ConnShared, InboundShared, Log, ROutShared, Role, SubscriberProgress, may_wait,
+    Buffer, BufferOwner, Command, ConnShared, InboundShared, Log, ROutShared, Request, Role,
+    SubscriberProgress, Upstream, may_wait,
 };
 use crate::types::{Bid, Epoch, Position, ProgressLevel};
 
@@ -35,7 +36,7 @@ impl ROut {
     /// An rOut without buffers and connections.
     pub fn new(context: &Context) -> Self {
         let shared = Arc::new(ROutShared::new(context.inner()));
-        lock(&context.inner().routs).push(Arc::downgrade(&shared));
+        lock(&context.shared().routs).push(Arc::downgrade(&shared));
         Self { shared, context: context.clone() }
     }
 
@@ -75,10 +76,17 @@ impl ROut {
         }
         let buffer = self.make(bid, None, options.keep_until_delivered && options.flow_control)?;
         *lock(&buffer.writer) = ring.writer();
-        if inner.config.buffers.idle_trim_ms == 0 || !ring.flow_control() || ring.descriptor().is_some() {
+        let trims =
+            inner.config.buffers.idle_trim_ms > 0 && ring.flow_control() && ring.descriptor().is_none();
+        if !trims {
             buffer.rest.never();
         }
         let _ = buffer.log.set(Log { ring, epoch: Epoch(inner.random()) });
+        if trims {
+            // Before any thread can find the buffer and write it.
+            let worker = &self.context.shared().workers[buffer.trimming_worker()];
+            worker.send(Command::Trim(Arc::downgrade(&buffer)));
+        }
         self.shared.insert(buffer.clone())?;
         Ok(self.handle(buffer))
     }
@@ -100,12 +108,13 @@ impl ROut {
     fn make(
         &self,
         bid: Bid,
-        source: Option<std::sync::Weak<InboundShared>>,
+        source: Option<Weak<dyn Upstream>>,
         keep: bool,
     ) -> Result<Arc<Buffer>, BufferError> {
         let inner = &self.shared.inner;
+        let out = Arc::downgrade(&self.shared) as Weak<dyn BufferOwner>;
         let slot = inner.take_slot().ok_or(BufferError::TooMany(inner.config.limits.max_buffers))?;
-        Ok(Arc::new(Buffer::new(bid, slot, &self.shared, inner, source, keep)))
+        Ok(Arc::new(Buffer::new(bid, slot, out, inner, source, keep)))
     }
 
     /// Ends the buffer of this id; see [`OutBuffer::destroy`].
@@ -193,7 +202,7 @@ impl ROut {
         if input.has_reader() {
             return Err(BufferError::HasReader(bid));
         }
-        let buffer = self.make(out_bid, Some(Arc::downgrade(inbound)), false)?;
+        let buffer = self.make(out_bid, Some(Arc::downgrade(inbound) as Weak<dyn Upstream>), false)?;
         self.shared.insert(buffer.clone())?;
         if !inbound.splice_to(&buffer) {
             self.remove_unused(&buffer);
@@ -202,6 +211,12 @@ impl ROut {
                 false if input.has_reader() => BufferError::HasReader(bid),
                 false => BufferError::Spliced(bid),
             });
+        }
+        let known = input.shared.inbound(bid).is_some_and(|known| Arc::ptr_eq(&known, inbound));
+        if known && lock(&inbound.state).sub.wire().is_none() {
+            // The connection may have gone while the subscription was not spliced; the writer's absence starts
+            // now.
+            input.request(inbound);
         }
         Ok(buffer)
     }
@@ -273,7 +288,8 @@ impl ROut {
         };
         self.shared.inner.set_callback(&self.shared.control_cb, Box::new(callback));
         for worker in &self.shared.inner.workers {
-            worker.send(Command::OutBacklog(self.shared.clone()));
+            let (out, index) = (self.shared.clone(), worker.index);
+            worker.request(Request::Run(Box::new(move || out.run_control_backlog(index))));
         }
     }
 

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::receive::RIn;
-use crate::events::{InEvent, event_of};
+use crate::in_event::{InEvent, event_of};
 use crate::state::{Followed, InboundShared, MOST_RINGS, PolledRings, TAKEN, WorkerShared};
 use crate::view::InView;
 

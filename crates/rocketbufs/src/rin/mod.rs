@@ -6,16 +6,16 @@ mod receive;
 mod subscription;
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::conn::Conn;
 use crate::error::{ControlError, RecvError, SubscribeError};
-use crate::events::InEvent;
+use crate::in_event::InEvent;
 use crate::lock::lock;
 use crate::options::SubscribeOptions;
-use crate::proto::MAX_NAME_BYTES;
-use crate::state::{Command, InboundShared, RInShared, Role};
+use crate::proto::{CloseCode, MAX_NAME_BYTES};
+use crate::state::{Command, InboundShared, RInShared, Role, SubscriptionOwner};
 use crate::types::{Bid, Policy};
 use crate::view::{BufSeg, InView};
 
@@ -35,11 +35,7 @@ impl RIn {
     pub fn resume(&self, conn: &Conn) {
         let old = std::mem::replace(&mut *lock(&self.shared.conn), conn.shared.clone());
         if old.id != conn.shared.id {
-            old.send(Command::Close {
-                conn: old.id,
-                code: crate::proto::CloseCode::TakenOver,
-                why: "resumed over another connection".into(),
-            });
+            old.close(CloseCode::TakenOver, "resumed over another connection");
         }
         conn.attach(Role::In(self.shared.clone()));
     }
@@ -86,8 +82,9 @@ impl RIn {
         if size > max {
             return Err(SubscribeError::TooLarge { size, max });
         }
+        let rin = Arc::downgrade(&self.shared) as Weak<dyn SubscriptionOwner>;
         let slot = inner.take_slot().ok_or(SubscribeError::TooMany(inner.config.limits.max_buffers))?;
-        Ok(Arc::new(InboundShared::new(bid, slot, &self.shared, inner, options)))
+        Ok(Arc::new(InboundShared::new(bid, slot, rin, inner, options)))
     }
 
     /// Registers a subscription, and asks the sender for it.
@@ -101,9 +98,14 @@ impl RIn {
         }
         map.insert(inbound.bid, inbound.clone());
         drop(map);
-        let conn = self.shared.conn();
-        conn.send(Command::Subscribe { conn: conn.id, inbound: inbound.clone() });
+        self.request(&inbound);
         Ok(Subscription::new(self, inbound))
+    }
+
+    /// Asks the sender for a subscription, or for its rest.
+    pub(crate) fn request(&self, inbound: &Arc<InboundShared>) {
+        let conn = self.shared.conn().id;
+        self.context.shared().send(conn, Command::Subscribe { conn, inbound: inbound.clone() });
     }
 
     /// Ends the subscription of this buffer; see [`Subscription::unsubscribe`].
@@ -146,7 +148,7 @@ impl RIn {
     /// data are merged into one range.
     pub fn set_event_cb(&self, callback: impl FnMut(InEvent) + Send + 'static) {
         self.shared.inner.set_callback(&self.shared.event_cb, Box::new(callback));
-        self.shared.conn().send(Command::Backlog(self.shared.clone()));
+        self.shared.run_backlog();
     }
 
     /// Removes the callback of [`RIn::set_event_cb`], as [`RIn::unset_data_in_cb`] does. Later events wait
@@ -166,7 +168,7 @@ impl RIn {
             }
         };
         self.shared.inner.set_callback(&self.shared.control_cb, Box::new(callback));
-        self.shared.conn().send(Command::Backlog(self.shared.clone()));
+        self.shared.run_backlog();
     }
 
     /// Removes the callback of [`RIn::set_control_msg_cb`], as [`RIn::unset_data_in_cb`] does. Later messages

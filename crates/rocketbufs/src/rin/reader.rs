@@ -16,7 +16,7 @@ use rocketring::LazyCursor;
 
 use super::receive::RIn;
 use crate::error::RecvError;
-use crate::events::InEvent;
+use crate::in_event::InEvent;
 use crate::lock::lock;
 use crate::state::{InboundShared, PolledRings, Readable, TAKEN, WorkerShared};
 use crate::types::{Bid, Position};

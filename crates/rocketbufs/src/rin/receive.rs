@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::context::Context;
 use crate::error::RecvError;
-use crate::events::{InEvent, event_of};
+use crate::in_event::{InEvent, event_of};
 use crate::lock::lock;
 use crate::proto::Item;
-use crate::state::{InboundShared, Queue, RInShared, may_wait};
+use crate::state::{InboundShared, Queue, RInShared, SubscriptionOwner, may_wait};
 use crate::view::InView;
 use crate::worker::Waiting;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::receive::{Deadline, RIn};
 use crate::error::RecvError;
-use crate::events::InEvent;
+use crate::in_event::InEvent;
 use crate::lock::lock;
 use crate::state::{Command, InboundShared, Queue, may_wait};
 use crate::types::{Bid, Epoch, Position};
@@ -202,8 +202,9 @@ impl Subscription {
             // received.
             shared.untell(self.inbound.bid);
         }
-        let conn = shared.conn();
-        conn.send(Command::Unsubscribe { conn: conn.id, inbound: self.inbound.clone() });
+        let conn = shared.conn().id;
+        let command = Command::Unsubscribe { conn, inbound: self.inbound.clone() };
+        self.rin.context.shared().send(conn, command);
     }
 }
 

@@ -1,16 +1,23 @@
-//! The state that the application's handles and the workers share.
+//! The state that the application's handles and the workers share, in four layers. A layer knows only the layers
+//! below it.
 //!
 //! ```text
-//!   Context   Conn   Listener   ROut                 RIn              handles of the application
-//!      │        │        │        │                    │
-//!      ▼        ▼        ▼        ▼                    ▼
-//!   ContextInner  ConnShared …  ROutShared ─▶ Buffer   RInShared ─▶ InboundShared
-//!      │                                        ▲ spliced ▲               │
-//!      ▼                                        └──────────────────────────┘
-//!   WorkerShared ◀── commands, marks, wake-ups ── all of the above
+//!   ends      ContextShared  Command    what handles ask of a worker
+//!             ConnShared  ListenerShared  ROutShared  RInShared
+//!                                         │ has         │ has
+//!   logs                                  ▼             ▼
+//!                                      Buffer ◀──── InboundShared     a spliced subscription knows its buffer
+//!                                         │             │
+//!   workers                               ▼ Request     ▼             numbers and jobs; marks and wake-ups
+//!             ContextInner ─▶ WorkerShared                            also configuration, memory, clock
+//!
+//!   records   Budget, BusyPollBudget, ConfirmedPositions, IdleState … know nothing of the others
 //! ```
 //!
-//! This layer does no I/O and knows no handle: callbacks of the application are closures over its state.
+//! Upwards there are four traits: a buffer knows its rOut as a `BufferOwner` and its upstream subscription as an
+//! `Upstream`, a subscription its rIn as a `SubscriptionOwner`, and a worker its mailbox as a `RequestQueue`.
+//!
+//! These layers do no I/O and know no handle: callbacks of the application are closures over its state.
 
 mod ends;
 mod logs;
@@ -18,21 +25,21 @@ mod records;
 mod workers;
 
 pub(crate) use ends::{
-    Command, ConnShared, ConnState, ListenerShared, MOST_RINGS, Parked, Phase, PolledRings, Queue, RInShared,
-    ROutShared, Role, tell_subscriber_progress,
+    Command, ConnShared, ConnState, ContextShared, ListenerShared, MOST_RINGS, Phase, PolledRings, Queue,
+    RInShared, ROutShared, Role, Worker,
 };
 pub use ends::{ForeignConnection, ForeignReason};
 pub use logs::Traffic;
 pub(crate) use logs::{
-    Activated, Buffer, DurableCursor, Followed, InState, InboundShared, Known, Leaving, Readable,
-    ReceiveMemory, SubscriptionStatus, downstream_of, held_at,
+    Buffer, BufferOwner, DurableCursor, Followed, InState, InboundShared, Known, Leaving, Readable,
+    ReceiveMemory, SubscriptionNews, SubscriptionOwner, SubscriptionStatus, Upstream, downstream_of, held_at,
 };
 pub use records::{Budget, ConfirmedPositions, Progress, SubscriberProgress};
 pub(crate) use records::{
     BusyPollBudget, Calls, Contexts, DurableSlots, IdleState, Log, MOVING, Member, Membership, MinReceivers,
-    NOWHERE, ProgressWatch, TAKEN, Waits, Watchers, page_bytes,
+    NOWHERE, PLACES_APART, ProgressWatch, TAKEN, Waits, Watchers, page_bytes,
 };
 pub(crate) use workers::{
-    Borrow, ContextInner, Entropy, Inline, Sent, WorkerShared, after, as_worker, become_worker, is_worker,
-    may_wait, nanos_since,
+    Activated, Borrow, ContextInner, Entropy, Inline, Parked, Request, Sent, WaitingThread, WorkerShared,
+    after, as_worker, become_worker, is_worker, may_wait, nanos_since,
 };

@@ -30,12 +30,12 @@ impl<T: Transport> Reactor<T> {
         let listener = self.listeners.iter().find(|(_, addr, _)| *addr == accepted.local);
         let Some((.., listener)) = listener else { return };
         let listener = listener.clone();
-        let (id, worker) = self.io.inner.place_conn();
-        let conn = ConnShared::new(&self.io.inner, id, worker, accepted.peer.clone());
-        if worker == self.io.shared.index {
+        let id = self.io.inner.new_conn();
+        let conn = ConnShared::new(&self.io.inner, id, accepted.peer.clone());
+        if self.io.inner.worker_of(id) == self.io.shared.index {
             self.adopt(conn, accepted, listener);
         } else {
-            conn.send(Command::Adopt { conn: conn.clone(), accepted, listener });
+            self.io.context.send(id, Command::Adopt { conn, accepted, listener });
         }
     }
 

@@ -18,7 +18,7 @@ use crate::proto::{
     CloseCode, Message, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor, Start, Subscribe,
     Subscribed,
 };
-use crate::state::{Buffer, Command, Known, Log, Parked, ROutShared, Role, SubscriptionStatus};
+use crate::state::{Buffer, BufferOwner, Known, Log, Parked, ROutShared, Request, Role, SubscriptionStatus};
 use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 
 /// A refusal: its code and numbers.
@@ -126,7 +126,7 @@ impl<T: Transport> Connection<'_, T> {
         let placeless = self.add_out(out, buffer, subscribe, (cursor, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
-            self.io.inner.workers[worker].send(Command::Close { conn, code: CloseCode::TakenOver, why });
+            self.io.inner.workers[worker].request(Request::Close { conn, code: CloseCode::TakenOver, why });
         }
         let subscribed = Subscribed {
             wire: subscribe.wire,

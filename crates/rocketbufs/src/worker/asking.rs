@@ -11,7 +11,6 @@ use super::incoming::{InSub, Incoming, Received};
 use super::io::LinkPhase;
 use super::on_demand;
 use crate::error::RefusedError;
-use crate::events::InEvent;
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::options::ConfirmMode;
@@ -19,7 +18,9 @@ use crate::planted;
 use crate::proto::{
     Answer, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveLog, Start, Subscribe, Subscribed,
 };
-use crate::state::{Command, ContextInner, InState, InboundShared, Log, Membership, ReceiveMemory};
+use crate::state::{
+    Command, ContextInner, InState, InboundShared, Log, Membership, ReceiveMemory, Role, SubscriptionNews,
+};
 use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Connection<'_, T> {
@@ -35,7 +36,7 @@ impl<T: Transport> Connection<'_, T> {
         }
         let on_this_machine = self.io.transport.carrier(conn).name == "shm";
         // Only the connection that the rIn has now counts, see `ReceiveSubscription::subscribe`.
-        let is_current = inbound.rin.upgrade().is_none_or(|rin| rin.conn().id == number);
+        let is_current = inbound.rin.upgrade().is_none_or(|rin| rin.conn_id() == number);
         let mut state = lock(&inbound.state);
         let Some(remote_id) = state.sub.remote_id() else {
             drop(state);
@@ -67,6 +68,16 @@ impl<T: Transport> Connection<'_, T> {
         let own_memory = on_this_machine && inbound.options.own_memory;
         let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, remote_id), start) };
         self.io.send(&mut link.line, &Message::Subscribe(subscribe));
+    }
+}
+
+impl<T: Transport> Connection<'_, T> {
+    /// Resumes a subscription for which the application has released its data.
+    pub(super) fn resume(&mut self, bid: Bid) {
+        let Some(Role::In(rin)) = &self.link.role else { return };
+        if let Some(inbound) = rin.inbound(bid) {
+            self.subscribe(inbound);
+        }
     }
 }
 
@@ -131,11 +142,11 @@ impl<T: Transport> Incoming<'_, T> {
         if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
             let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
-                rin.tell_of(&inbound, InEvent::Restarted { bid: inbound.bid, epoch });
+                rin.tell(&inbound, SubscriptionNews::Restarted(epoch));
             }
-            rin.tell_of(&inbound, InEvent::Subscribed { bid: inbound.bid, epoch, start });
+            rin.tell(&inbound, SubscriptionNews::Subscribed { epoch, start });
             if subscribed.placeless {
-                rin.tell_of(&inbound, InEvent::NotDurable { bid: inbound.bid });
+                rin.tell(&inbound, SubscriptionNews::NotDurable);
             }
             self.let_look();
         }
@@ -189,7 +200,7 @@ impl<T: Transport> Incoming<'_, T> {
         // The state is not locked while the application is notified.
         let left = lock(&inbound.state).sub.is_left();
         if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
-            rin.tell_of(&inbound, InEvent::NotDurable { bid: inbound.bid });
+            rin.tell(&inbound, SubscriptionNews::NotDurable);
         }
         let moves = self.sub.machine.moves();
         if moves && !inbound.is_spliced() {

@@ -22,7 +22,8 @@ use rocketring::{Position, Ring};
 
 use crate::lock::lock;
 use crate::state::{
-    Borrow, Buffer, ContextInner, Inline, RInShared, WorkerShared, after, as_worker, nanos_since,
+    Borrow, Buffer, ContextInner, Inline, RInShared, WaitingThread, WorkerShared, after, as_worker,
+    nanos_since,
 };
 use crate::types::Nanos;
 
@@ -165,7 +166,8 @@ impl<'a> Waiting<'a> {
     /// token.
     pub(crate) fn want(&self, rin: &Arc<RInShared>) {
         if self.context.may_drive() && self.worker.borrowed().is_some() {
-            *lock(&self.worker.waiters.who) = Arc::downgrade(rin);
+            let thread = Arc::downgrade(rin) as Weak<dyn WaitingThread>;
+            *lock(&self.worker.waiters.who) = Some(thread);
             self.worker.waiters.wants.store(true, Ordering::Relaxed);
         }
     }
@@ -175,7 +177,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if self.worker.waiters.want() && self.alone {
             self.worker.waiters.wants.store(false, Ordering::Relaxed);
-            *lock(&self.worker.waiters.who) = Weak::new();
+            *lock(&self.worker.waiters.who) = None;
         }
         self.worker.waiters.count.fetch_sub(1, Ordering::Relaxed);
     }
@@ -208,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::state::Sent;
-    use crate::state::is_worker;
+    use crate::state::{Worker, is_worker};
     use crate::{Config, Context};
 
     /// A core that does nothing, or panics.
@@ -241,9 +243,9 @@ mod tests {
     }
 
     /// Creates a worker without a thread, as if its own thread were asleep.
-    fn worker(fake: Fake) -> (WorkerShared, Arc<Mutex<dyn Inline>>) {
+    fn worker(fake: Fake) -> (Worker, Arc<Mutex<dyn Inline>>) {
         let core: Arc<Mutex<dyn Inline>> = Arc::new(Mutex::new(fake));
-        let worker = WorkerShared::new(0, 1).unwrap();
+        let worker = Worker::new(0, 1).unwrap();
         let fd = worker.token.waker().fd().try_clone_to_owned().unwrap();
         worker.lend(Arc::downgrade(&core), Instant::now(), Arc::new(fd));
         worker.token.sleep((), || true, || {});

@@ -28,7 +28,7 @@ use super::peer::Turn;
 use super::reactor::Reactor;
 use crate::lock::lock;
 use crate::proto::CallerSend;
-use crate::state::{Inline, Sent, WorkerShared, after};
+use crate::state::{Inline, Sent, Worker, after};
 use crate::types::{Nanos, WireId};
 
 /// Polls of followed rings between two turns that also ask the kernel.
@@ -187,7 +187,7 @@ impl<T: Transport> Turn<'_, T> {
 /// core while it sleeps. Returns false once the worker is done.
 pub(crate) fn run_shared<T: Transport + Send>(
     core: &Mutex<Reactor<T>>,
-    shared: &WorkerShared,
+    shared: &Worker,
     sleeps_on: &dyn Pollable,
     clock: &dyn Fn() -> Nanos,
 ) -> bool {

@@ -17,7 +17,7 @@ use super::peer::{OutSub, Turn, wire_of_pong};
 use crate::error::DownReason;
 use crate::fields::printable;
 use crate::proto::{CloseCode, End, Message, ReceiveError};
-use crate::state::{Buffer, Command, ListenerShared, Role};
+use crate::state::{Buffer, Command, ListenerShared, Request, Role};
 use crate::types::WireId;
 
 /// Bytes of the application's control messages between two flushes. Each flush shows whether the peer still
@@ -294,7 +294,7 @@ impl<T: Transport> Connection<'_, T> {
     pub(super) fn send_app(&mut self, message: Vec<u8>, cost: usize) {
         if self.link.is_early() {
             let conn = self.link.line.shared.id;
-            return self.link.early.push(Command::Control { conn, message, cost });
+            return self.link.early.push(Request::Control { conn, message, cost }.into());
         }
         self.link.line.app.push_back((message, cost));
         self.send_waiting_app();

@@ -1,7 +1,6 @@
 //! Subscriptions of peers that go: unsubscribed, too slow, or without their connection.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rocketnet::Transport;
@@ -14,7 +13,7 @@ use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{Message, RefuseCode, SendCursor};
-use crate::state::{DurableCursor, InboundShared, Leaving, SubscriptionStatus};
+use crate::state::{DurableCursor, Leaving, SubscriptionStatus};
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Connection<'_, T> {
@@ -22,7 +21,7 @@ impl<T: Transport> Connection<'_, T> {
     /// before it counts as departed.
     pub(super) fn on_unsubscribe(&mut self, wire: WireId, forwarded: bool) -> Handled {
         if !forwarded && let Some(source) = self.link.outs.get(&wire).and_then(|out| out.buffer.upstream()) {
-            return Err(Halt::Forward(source, Box::new(Message::Unsubscribe(wire))));
+            return Err(Halt::Forward(source.slot(), Box::new(Message::Unsubscribe(wire))));
         }
         // Queued data is copied: the stream stays intact, and the ring is free.
         self.io.transport.detach(self.id(), wire);
@@ -32,13 +31,14 @@ impl<T: Transport> Connection<'_, T> {
         Ok(())
     }
 
-    /// Returns the subscriptions that the peer's ones are spliced from. Their senders learn the last
-    /// confirmations before the connection goes.
-    pub(super) fn upstreams(&self) -> Vec<Arc<InboundShared>> {
-        let mut sources: Vec<_> = self.link.outs.values().filter_map(|out| out.buffer.upstream()).collect();
-        sources.sort_unstable_by_key(|source| source.slot);
-        sources.dedup_by_key(|source| source.slot);
-        sources
+    /// Returns the slots of the subscriptions that the peer's ones are spliced from. Their senders learn the
+    /// last confirmations before the connection goes.
+    pub(super) fn upstreams(&self) -> Vec<u32> {
+        let sources = self.link.outs.values().filter_map(|out| out.buffer.upstream());
+        let mut slots: Vec<_> = sources.map(|source| source.slot()).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
     }
 
     /// Handles a lost connection: positions of durable subscriptions are held for a while, other
@@ -65,7 +65,7 @@ impl<T: Transport> Connection<'_, T> {
             true => place_of((machine.cursor(), &status), until),
             false => Leaving::Gone,
         };
-        let kept = rout.as_ref().map(|rout| &rout.kept);
+        let kept = rout.as_ref().map(|rout| rout.durable_slots());
         let removed = buffer.remove_sub((number, wire), leaving, kept);
         buffer.tell_who_follows();
         if removed == Some(true) {

@@ -1,10 +1,8 @@
 //! What a connection leaves to the reactor: effects on other connections, and on the connection's existence.
 
-use std::sync::Arc;
-
 use crate::error::DownReason;
 use crate::proto::{CloseCode, Message, ReceiveError};
-use crate::state::{Command, InboundShared};
+use crate::state::Command;
 use crate::types::WireId;
 
 /// What the reactor does before the connection continues.
@@ -15,8 +13,8 @@ pub(super) enum Halt {
     Down(DownReason),
     /// End a subscription that is too slow, and its connection.
     TooSlow { wire: WireId, lag: u64, rule: &'static str },
-    /// Forward confirmations to the sender of this subscription, and handle the message again.
-    Forward(Arc<InboundShared>, Box<Message>),
+    /// Forward confirmations to the sender of the subscription with this slot, and handle the message again.
+    Forward(u32, Box<Message>),
     /// Execute the commands that waited until the connection was up, and handle messages that came before
     /// them.
     Up(Vec<Command>, Vec<Message>),

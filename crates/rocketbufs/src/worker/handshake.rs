@@ -9,7 +9,7 @@ use super::connection::{APP_BYTES_PER_FLUSH, Connection, Link};
 use super::halt::{Halt, Handled};
 use super::io::LinkPhase;
 use crate::error::DownReason;
-use crate::events::InEvent;
+use crate::in_event::InEvent;
 use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Tick, VERSION};
 use crate::state::{Command, ForeignReason, Phase, Role};
 

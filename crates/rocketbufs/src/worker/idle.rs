@@ -34,20 +34,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use rocketring::{Armed, Ring};
+use rustc_hash::FxHashMap;
 
 use crate::config::Config;
 use crate::lock::lock;
-use crate::state::{Activated, Buffer, IdleState, InboundShared, MOVING, NOWHERE};
+use crate::state::{Activated, Buffer, IdleState, InboundShared, MOVING, NOWHERE, PLACES_APART};
 use crate::types::{Nanos, Position};
 
 /// Rings that are trimmed and rings that are checked in one turn. A trim costs one or two system calls, a
 /// check some nanoseconds.
 pub(super) const TRIMS_PER_TURN: usize = 8;
 pub(super) const LOOKS_PER_TURN: usize = 256;
-
-/// The most workers. Each has places of its own, since a subscription may resume over a connection of another
-/// worker.
-const PLACES_APART: u64 = 64;
 
 /// The owner of a ring: a subscription, or a buffer that the application writes.
 #[derive(Clone)]
@@ -128,6 +125,8 @@ pub(super) struct Idle {
     /// The sum of `bytes` of all rings at rest.
     history: u64,
     next_place: u64,
+    /// The buffers of the application whose memory this worker releases.
+    buffers: FxHashMap<u32, Weak<Buffer>>,
     /// Rings at lower places have only their last delivery left.
     reduced: u64,
 }
@@ -144,6 +143,7 @@ impl Idle {
             resting: BTreeMap::new(),
             history: 0,
             next_place: MOVING + 1 + worker as u64,
+            buffers: FxHashMap::default(),
             reduced: 0,
         }
     }
@@ -165,11 +165,33 @@ impl Idle {
         }
     }
 
+    /// Releases memory of this buffer from now on, whenever it rests.
+    pub(super) fn trim(&mut self, buffer: Weak<Buffer>) {
+        if let Some(slot) = buffer.upgrade().map(|buffer| buffer.slot) {
+            self.buffers.insert(slot, buffer);
+        }
+    }
+
+    fn buffer(&self, slot: u32) -> Option<Arc<Buffer>> {
+        self.buffers.get(&slot).and_then(Weak::upgrade)
+    }
+
     pub(super) fn activated(&mut self, activated: Activated, now: Nanos) {
         match activated {
-            Activated::Written(buffer) => self.buffer_stirred(buffer, now),
-            Activated::LetGo(buffer) => self.on_let_go(buffer, now),
-            Activated::Gone(place) => self.gone(place),
+            Activated::Written(slot) => {
+                if let Some(buffer) = self.buffer(slot) {
+                    self.buffer_stirred(buffer, now);
+                }
+            }
+            Activated::HoldMoved(slot) => {
+                if let Some(buffer) = self.buffer(slot) {
+                    self.on_hold_moved(buffer, now);
+                }
+            }
+            Activated::Gone { slot, place } => {
+                self.buffers.remove(&slot);
+                self.gone(place);
+            }
         }
     }
 
@@ -212,7 +234,7 @@ impl Idle {
     }
 
     /// Handles a moved hold in a buffer that waited for that, unless the buffer is moving by now.
-    fn on_let_go(&mut self, buffer: Arc<Buffer>, now: Nanos) {
+    fn on_hold_moved(&mut self, buffer: Arc<Buffer>, now: Nanos) {
         if buffer.rest.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
             self.look_soon(&Owner::Out(buffer), now);
         }

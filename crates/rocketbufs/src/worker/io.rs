@@ -12,7 +12,7 @@ use super::idle::Idle;
 use super::lingering::Lingering;
 use super::pauses::Pauses;
 use crate::proto::{Message, Session};
-use crate::state::{Command, ConnShared, ContextInner, InboundShared, WorkerShared};
+use crate::state::{ConnShared, ContextInner, ContextShared, InboundShared, Request, Worker};
 use crate::types::{Nanos, WireId};
 
 /// The interval of checks of the connections while a subscription may hold others up.
@@ -23,8 +23,9 @@ const UNREPORTED: Nanos = 10_000_000;
 
 /// A worker's transport, time and schedule, see [the module](self).
 pub(super) struct Io<T: Transport> {
+    pub(super) context: Arc<ContextShared>,
     pub(super) inner: Arc<ContextInner>,
-    pub(super) shared: Arc<WorkerShared>,
+    pub(super) shared: Arc<Worker>,
     pub(super) transport: T,
     pub(super) now: Nanos,
     /// When there was last work.
@@ -77,10 +78,12 @@ pub(super) enum LinkPhase {
 }
 
 impl<T: Transport> Io<T> {
-    pub(super) fn new(inner: Arc<ContextInner>, shared: Arc<WorkerShared>, transport: T) -> Self {
+    pub(super) fn new(context: Arc<ContextShared>, shared: Arc<Worker>, transport: T) -> Self {
+        let inner = context.inner.clone();
         let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
         let lingering = Lingering::new(inner.config.session.linger_ms);
         Self {
+            context,
             inner,
             shared,
             transport,
@@ -128,7 +131,7 @@ impl<T: Transport> Io<T> {
     pub(super) fn look_at_held(&mut self, until: Nanos) {
         match self.shared.index {
             0 => self.next_tick = self.next_tick.min(until),
-            _ => self.inner.workers[0].send(Command::LookAt(until)),
+            _ => self.inner.workers[0].request(Request::LookAt(until)),
         }
     }
 

@@ -14,7 +14,7 @@ use super::io::{Line, LinkPhase};
 use super::reactor::Reactor;
 use crate::error::{DownReason, ListenError};
 use crate::proto::{CloseCode, Message, Session, SessionConfig, VERSION};
-use crate::state::{Command, ConnShared, ForeignReason, InboundShared, ListenerShared, Phase, Role};
+use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
 use crate::types::Nanos;
 
 impl<T: Transport> Reactor<T> {
@@ -128,7 +128,7 @@ impl<T: Transport> Reactor<T> {
                 connection.close(CloseCode::Timeout, &why);
             }
             Halt::Forward(source, message) => {
-                self.forward(&source);
+                self.forward(source);
                 self.at(conn, |connection| connection.on_message(*message, true));
             }
             Halt::Up(commands, unheard) => self.on_up(conn, commands, unheard),
@@ -145,16 +145,16 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Forwards confirmations of downstream receivers to the sender of a subscription, if this worker has the
-    /// connection.
-    fn forward(&mut self, source: &InboundShared) {
+    /// Forwards confirmations of downstream receivers to the sender of the subscription with this slot, if
+    /// this worker has the connection.
+    fn forward(&mut self, source: u32) {
         self.with(source, |turn| turn.tell_on());
     }
 
     /// Forwards the last confirmations of a connection's subscriptions, before these count as departed.
     fn forward_last(&mut self, conn: ConnId) {
         let sources = self.connection(conn).map(|connection| connection.upstreams());
-        sources.into_iter().flatten().for_each(|source| self.forward(&source));
+        sources.into_iter().flatten().for_each(|source| self.forward(source));
     }
 
     /// Gives a connection its role.

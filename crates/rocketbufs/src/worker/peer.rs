@@ -15,7 +15,7 @@ use super::io::{Io, Line, LinkPhase};
 use crate::events::OutEvent;
 use crate::planted;
 use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
-use crate::state::{Buffer, InboundShared, SubscriptionStatus, tell_subscriber_progress};
+use crate::state::{Buffer, SubscriptionStatus};
 use crate::types::{Position, WireId};
 
 /// The PING after an end has this bit and the wire id. Other PINGs carry the time, which does not reach this
@@ -260,11 +260,11 @@ impl<T: Transport> Turn<'_, T> {
         Ok(())
     }
 
-    /// Returns the subscription that the buffer is spliced from, if receivers downstream have departed with
-    /// this CREDIT.
-    pub(super) fn upstream_of_departed(&self, credit: &Credit) -> Option<Arc<InboundShared>> {
+    /// Returns the slot of the subscription that the buffer is spliced from, if receivers downstream have
+    /// departed with this CREDIT.
+    pub(super) fn upstream_of_departed(&self, credit: &Credit) -> Option<u32> {
         let departed = credit.coverage.left > self.out.machine.cursor().tally().told.left;
-        if departed { self.out.buffer.upstream() } else { None }
+        if departed { self.out.buffer.upstream().map(|source| source.slot()) } else { None }
     }
 
     pub(super) fn on_landed(&mut self, position: Position) {
@@ -279,15 +279,14 @@ impl<T: Transport> Turn<'_, T> {
         let (levels, coverage) = (self.out.machine.cursor().levels(), self.out.status.count());
         let buffer = &self.out.buffer;
         buffer.on_progress();
-        tell_subscriber_progress(buffer, self.line.shared.id, levels, coverage);
-        buffer.report_landed_contexts();
+        if let Some(rout) = buffer.out.upgrade() {
+            rout.tell_subscriber_progress(buffer, self.line.shared.id, levels, coverage);
+            rout.tell_landed_contexts(buffer);
+        }
         self.enqueue();
         let buffer = &self.out.buffer;
-        if buffer.source.is_some()
-            && buffer.drained()
-            && let Some(rout) = buffer.out.upgrade()
-        {
-            rout.reap(buffer);
+        if buffer.source.is_some() && buffer.drained() {
+            buffer.reap();
         }
     }
 

@@ -9,7 +9,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rocketnet::{ConnId, Event, Transport};
-use rocketring::Ring;
 use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Link};
@@ -17,12 +16,10 @@ use super::halt::{Halt, Handled};
 use super::incoming::Incoming;
 use super::io::{At, Io, SlotUse};
 use super::peer::OutSub;
-use crate::events::OutEvent;
-use crate::lock::lock;
 use crate::planted;
-use crate::proto::{CloseCode, End};
-use crate::state::{Command, ContextInner, InboundShared, ListenerShared, WorkerShared};
-use crate::types::Nanos;
+use crate::proto::CloseCode;
+use crate::state::{Command, ContextShared, ListenerShared, Request, Worker};
+use crate::types::{Nanos, WireId};
 
 /// The state of one worker. Public only for the simulator, which drives it by hand.
 #[doc(hidden)]
@@ -37,9 +34,9 @@ pub struct Reactor<T: Transport> {
 }
 
 impl<T: Transport> Reactor<T> {
-    pub(crate) fn new(inner: Arc<ContextInner>, shared: Arc<WorkerShared>, transport: T) -> Self {
+    pub(crate) fn new(context: Arc<ContextShared>, shared: Arc<Worker>, transport: T) -> Self {
         Self {
-            io: Io::new(inner, shared, transport),
+            io: Io::new(context, shared, transport),
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
             listeners: Vec::new(),
@@ -136,42 +133,52 @@ impl<T: Transport> Reactor<T> {
             Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),
             Command::Adopt { conn, accepted, listener } => self.adopt(conn, accepted, listener),
             Command::Attach { conn, role } => self.attach(conn, role),
-            Command::Close { conn, code, why } => self.at_number(conn, |_| Err(Halt::Close(code, why))),
-            Command::Control { conn, message, cost } => self.at_number(conn, |connection| {
-                connection.send_app(message, cost);
-                Ok(())
-            }),
             Command::Subscribe { conn, inbound } => match self.numbered(conn) {
                 Some(mut connection) => connection.subscribe(inbound),
                 None => self.io.begin_linger(&inbound),
             },
-            Command::Unsubscribe { conn, inbound } => self.unsubscribe(conn, &inbound),
-            Command::Backlog(rin) => {
-                rin.run_event_backlog();
-                rin.run_control_backlog();
-            }
-            Command::OutBacklog(out) => out.run_control_backlog(self.io.shared.index),
-            Command::Unpark(parked) => self.at_number(parked.conn, |connection| connection.unpark(parked)),
-            Command::PassWatchers(inbound) => {
-                if self.with(&inbound, |turn| turn.pass_watchers()).is_none() {
-                    // The watchers are passed on at the resume.
-                    lock(&inbound.watchers).answer();
+            Command::Unsubscribe { conn, inbound } => {
+                let wire = inbound.end(conn);
+                self.io.lingering.forget(&inbound);
+                self.io.idle.forget(&inbound.rest);
+                if let Some(wire) = wire {
+                    self.leave(conn, wire);
                 }
             }
-            Command::DataOut(buffer) => buffer.report_landed_contexts(),
-            Command::Reap(buffer) => {
-                if let Some(out) = buffer.out.upgrade() {
-                    out.reap(&buffer);
-                }
+            Command::Trim(buffer) => self.io.idle.trim(buffer),
+            Command::Request(request) => self.on_request(request),
+        }
+    }
+
+    fn on_request(&mut self, request: Request) {
+        match request {
+            Request::Close { conn, code, why } => self.at_number(conn, |_| Err(Halt::Close(code, why))),
+            Request::Control { conn, message, cost } => self.at_number(conn, |connection| {
+                connection.send_app(message, cost);
+                Ok(())
+            }),
+            Request::Leave { conn, wire } => self.leave(conn, wire),
+            Request::Resume { conn, bid } => self.at_number(conn, |connection| {
+                connection.resume(bid);
+                Ok(())
+            }),
+            // Without a connection, the watchers are passed on at the resume.
+            Request::PassWatchers { slot } => {
+                self.with(slot, |turn| turn.pass_watchers());
             }
-            Command::Progress(buffer) => {
-                if let Some(out) = buffer.out.upgrade() {
-                    out.tell(OutEvent::Progress { bid: buffer.bid });
-                }
-            }
-            Command::Activated(activated) => self.io.idle.activated(activated, self.io.now),
-            Command::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
-            Command::Shutdown { grace } => self.shutdown(grace),
+            Request::Unpark(parked) => self.at_number(parked.conn, |connection| connection.unpark(parked)),
+            Request::Activated(activated) => self.io.idle.activated(activated, self.io.now),
+            Request::Run(job) => job(),
+            Request::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
+            Request::Shutdown { grace } => self.shutdown(grace),
+        }
+    }
+
+    fn leave(&mut self, number: u64, wire: WireId) {
+        if let Some(mut connection) = self.numbered(number)
+            && let Some(mut turn) = connection.incoming(wire)
+        {
+            turn.leave();
         }
     }
 
@@ -232,36 +239,16 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Executes effects of a subscription that one of the connections carries.
+    /// Executes effects of the subscription of this end with this slot, if one of the connections carries it.
     pub(super) fn with<R>(
         &mut self,
-        inbound: &InboundShared,
+        slot: u32,
         execute: impl FnOnce(&mut Incoming<'_, T>) -> R,
     ) -> Option<R> {
-        let (number, wire) = lock(&inbound.state).sub.wire()?;
-        let mut connection = self.numbered(number)?;
+        let Some(&SlotUse::In((conn, wire))) = self.io.slots.get(slot) else { return None };
+        let mut connection = self.connection(conn)?;
         let mut turn = connection.incoming(wire)?;
         Some(execute(&mut turn))
-    }
-
-    fn unsubscribe(&mut self, number: u64, inbound: &Arc<InboundShared>) {
-        let mut state = lock(&inbound.state);
-        state.sub.leave();
-        let wire = state.sub.wire_on(number);
-        let boundary = state.ring().map_or(0, Ring::boundary);
-        let ended = state.sub.ending().is_some();
-        drop(state);
-        self.io.lingering.forget(inbound);
-        self.io.idle.forget(&inbound.rest);
-        if let (false, Some(buffer)) = (ended, inbound.spliced_to()) {
-            buffer.end_with(End::Gone(boundary), || ());
-        }
-        if let Some(wire) = wire
-            && let Some(mut connection) = self.numbered(number)
-            && let Some(mut turn) = connection.incoming(wire)
-        {
-            turn.leave();
-        }
     }
 
     /// Gives every connection that has something to send its turns.

@@ -60,8 +60,7 @@ impl<T: Transport> Connection<'_, T> {
             drop(state);
             calls.run();
             if let Some(next) = resumed {
-                let worker = self.io.inner.worker_of(next);
-                self.io.inner.workers[worker].send(Command::Subscribe { conn: next, inbound });
+                self.io.context.send(next, Command::Subscribe { conn: next, inbound });
             } else {
                 self.io.begin_linger(&inbound);
             }

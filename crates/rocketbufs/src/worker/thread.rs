@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rocketnet::Transport;
 
-use crate::state::{Inline, WorkerShared, become_worker, nanos_since};
+use crate::state::{Inline, Worker, become_worker, nanos_since};
 use crate::worker::Reactor;
 use crate::worker::caller_send::run_shared;
 
@@ -15,7 +15,7 @@ use crate::worker::caller_send::run_shared;
 /// borrowed while it sleeps.
 pub(crate) fn spawn<T: Transport + Send + 'static>(
     mut core: Reactor<T>,
-    shared: &Arc<WorkerShared>,
+    shared: &Arc<Worker>,
     (started, pin, inline): (Instant, Option<usize>, bool),
 ) -> io::Result<JoinHandle<()>> {
     let name = format!("rocket-{}", shared.index);

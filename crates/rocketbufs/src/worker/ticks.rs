@@ -9,6 +9,7 @@ use rocketnet::Transport;
 use super::reactor::Reactor;
 use crate::events::OutEvent;
 use crate::lock::lock;
+use crate::state::BufferOwner;
 use crate::types::Nanos;
 
 /// Practically never: the worker sleeps until there is an event.
@@ -61,8 +62,8 @@ impl<T: Transport> Reactor<T> {
     fn tick_held(&mut self) -> Option<Nanos> {
         let now = self.io.now;
         let mut next: Option<Nanos> = None;
-        lock(&self.io.inner.routs).retain(|out| out.strong_count() > 0);
-        let outs: Vec<_> = lock(&self.io.inner.routs).iter().filter_map(Weak::upgrade).collect();
+        lock(&self.io.context.routs).retain(|out| out.strong_count() > 0);
+        let outs: Vec<_> = lock(&self.io.context.routs).iter().filter_map(Weak::upgrade).collect();
         for out in outs {
             if !out.kept.any_away() {
                 continue;

@@ -57,7 +57,7 @@ impl<T: Transport> Reactor<T> {
         // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
             Owner::In(inbound) => {
-                self.with(inbound, |turn| turn.come_to_rest());
+                self.with(inbound.slot, |turn| turn.come_to_rest());
                 inbound.is_spliced()
             }
             Owner::Out(buffer) if !buffer.rest.begin(ring, head) => {
@@ -99,7 +99,7 @@ impl<T: Transport> Reactor<T> {
             return Some(receiver.trim(keep));
         }
         drop(state);
-        self.with(inbound, |turn| turn.trim(keep))?
+        self.with(inbound.slot, |turn| turn.trim(keep))?
     }
 }
 

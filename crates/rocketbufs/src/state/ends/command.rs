@@ -1,19 +1,21 @@
-//! The commands that a worker executes.
+//! The commands of the application's handles to a worker.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use rocketnet::Accepted;
+use rocketring::Mailbox;
 
 use crate::error::{DownReason, ListenError};
-use crate::proto::{CloseCode, Subscribe};
+use crate::proto::CloseCode;
 use crate::state::{
-    Activated, Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared,
+    Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared, Request, WorkerShared,
 };
-use crate::types::Nanos;
 
-/// A command of an application thread to a worker.
+/// A worker with its mailbox, as the worker's own thread and the application's handles see it.
+pub(crate) type Worker = WorkerShared<Mailbox<Command>>;
+
+/// A command to a worker.
 pub(crate) enum Command {
     Listen {
         listener: Weak<ListenerShared>,
@@ -37,16 +39,6 @@ pub(crate) enum Command {
         conn: u64,
         role: Role,
     },
-    Close {
-        conn: u64,
-        code: CloseCode,
-        why: String,
-    },
-    Control {
-        conn: u64,
-        message: Vec<u8>,
-        cost: usize,
-    },
     Subscribe {
         conn: u64,
         inbound: Arc<InboundShared>,
@@ -55,40 +47,43 @@ pub(crate) enum Command {
         conn: u64,
         inbound: Arc<InboundShared>,
     },
-    /// Control messages and events that arrived before their callback was set.
-    Backlog(Arc<RInShared>),
-    /// The same for an rOut: control messages of connections of this worker.
-    OutBacklog(Arc<ROutShared>),
-    /// A subscription that was parked until its buffer's log was known.
-    Unpark(Parked),
-    /// The readers that follow the ring of a subscription have changed.
-    PassWatchers(Arc<InboundShared>),
-    /// Contexts of deliveries without a subscription.
-    DataOut(Arc<Buffer>),
-    /// A spliced buffer whose log has already ended.
-    Reap(Arc<Buffer>),
-    /// A buffer's subscribers have progressed as far as its writer wanted.
-    Progress(Arc<Buffer>),
-    /// A buffer at rest has become active.
-    Activated(Activated),
-    /// A deadline at this time.
-    LookAt(Nanos),
-    Shutdown {
-        grace: Duration,
-    },
+    /// Release memory of this buffer while it rests.
+    Trim(Weak<Buffer>),
+    Request(Request),
+}
+
+impl From<Request> for Command {
+    fn from(request: Request) -> Self {
+        Self::Request(request)
+    }
 }
 
 impl Command {
     /// Handles a command after the worker has ended: answers the calls that wait. (A listener learns it when
     /// its sender is dropped.)
-    pub(crate) fn refuse(self) {
-        match self {
-            Self::Connect { conn, .. } | Self::Adopt { conn, .. } => {
-                let (code, text) = (CloseCode::ShuttingDown, "the context was shut down".into());
-                conn.set_phase(Phase::Down(DownReason::Local { code, text }));
-            }
-            _ => {}
+    fn refuse(self) {
+        if let Self::Connect { conn, .. } | Self::Adopt { conn, .. } = self {
+            let (code, text) = (CloseCode::ShuttingDown, "the context was shut down".into());
+            conn.set_phase(Phase::Down(DownReason::Local { code, text }));
         }
+    }
+}
+
+impl Worker {
+    /// Queues a command. The worker executes commands in order. After the worker has ended the command is
+    /// refused: otherwise its contents would never be dropped, and a call that waits for its answer would
+    /// wait forever.
+    pub(crate) fn send(&self, command: Command) {
+        match self.mailbox.push(command) {
+            Ok(()) => self.token.wake(),
+            Err(command) => command.refuse(),
+        }
+    }
+
+    /// Closes a worker that has ended. Its remaining commands are dropped outside the lock, since dropping
+    /// may send again.
+    pub(crate) fn close(&self) {
+        self.mailbox.close().into_iter().for_each(Command::refuse);
     }
 }
 
@@ -97,10 +92,4 @@ impl Command {
 pub(crate) enum Role {
     In(Arc<RInShared>),
     Out(Arc<ROutShared>),
-}
-
-/// A subscription that waits until its buffer's log is known.
-pub(crate) struct Parked {
-    pub(crate) conn: u64,
-    pub(crate) subscribe: Subscribe,
 }

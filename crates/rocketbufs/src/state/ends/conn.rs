@@ -10,7 +10,7 @@ use crate::event_queue::EventQueue;
 use crate::events::ConnEvent;
 use crate::lock::lock;
 use crate::proto::{CloseCode, Hello};
-use crate::state::{Command, ContextInner};
+use crate::state::{ContextInner, Request};
 
 /// The most queued events of one connection.
 const CONN_EVENTS: usize = 2;
@@ -18,7 +18,6 @@ const CONN_EVENTS: usize = 2;
 /// The state that a connection's handles share with its worker.
 pub(crate) struct ConnShared {
     pub(crate) id: u64,
-    pub(crate) worker: usize,
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) state: Mutex<ConnState>,
     pub(crate) changed: Condvar,
@@ -46,12 +45,11 @@ pub(crate) enum Phase {
 }
 
 impl ConnShared {
-    pub(crate) fn new(inner: &Arc<ContextInner>, id: u64, worker: usize, peer_addr: String) -> Arc<Self> {
+    pub(crate) fn new(inner: &Arc<ContextInner>, id: u64, peer_addr: String) -> Arc<Self> {
         let (phase, peer_hello, carrier) = (Phase::Connecting, Vec::new(), None);
         let state = ConnState { phase, peer_hello, peer_addr, peer_instance: 0, carrier };
         Arc::new(Self {
             id,
-            worker,
             inner: inner.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -61,13 +59,14 @@ impl ConnShared {
         })
     }
 
-    pub(crate) fn send(&self, command: Command) {
-        self.inner.workers[self.worker].send(command);
+    /// Makes a request to the connection's worker.
+    pub(crate) fn request(&self, request: Request) {
+        self.inner.worker(self.id).request(request);
     }
 
     /// Asks the worker to close the connection with BYE.
     pub(crate) fn close(&self, code: CloseCode, why: &str) {
-        self.send(Command::Close { conn: self.id, code, why: why.to_owned() });
+        self.request(Request::Close { conn: self.id, code, why: why.to_owned() });
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -144,7 +143,7 @@ impl ConnShared {
             self.control_left(cost);
             return Err(ControlError::Full { queued });
         }
-        self.send(Command::Control { conn: self.id, message: message.to_vec(), cost });
+        self.request(Request::Control { conn: self.id, message: message.to_vec(), cost });
         Ok(())
     }
 }

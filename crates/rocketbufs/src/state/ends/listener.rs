@@ -7,7 +7,7 @@ use rocketnet::Down;
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::event_queue::{EventQueue, NotQueued};
 use crate::proto::CloseCode;
-use crate::state::{Command, ConnShared};
+use crate::state::ConnShared;
 
 type ConnCallback = dyn FnMut(Arc<ConnShared>) + Send;
 type ForeignCallback = dyn FnMut(&ForeignConnection) + Send;
@@ -113,8 +113,7 @@ impl ListenerShared {
     fn call(&self, conn: Arc<ConnShared>) -> Result<(), Arc<ConnShared>> {
         let shared = conn.clone();
         if self.callback.run(conn, |callback, conn| callback(conn))? == Ran::Panicked {
-            let (code, why) = (CloseCode::NotAccepted, CALLBACK_PANICKED.to_owned());
-            shared.send(Command::Close { conn: shared.id, code, why });
+            shared.close(CloseCode::NotAccepted, CALLBACK_PANICKED);
         }
         Ok(())
     }

@@ -6,10 +6,13 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 
 use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::event_queue::Readable;
-use crate::events::{InEvent, event_of};
+use crate::in_event::{InEvent, event_of};
 use crate::lock::lock;
 use crate::proto::{CloseCode, Item};
-use crate::state::{Command, ConnShared, ContextInner, InboundShared, PolledRings, WorkerShared};
+use crate::state::{
+    ConnShared, ContextInner, InboundShared, PolledRings, Request, SubscriptionNews, SubscriptionOwner,
+    WaitingThread, WorkerShared,
+};
 use crate::types::Bid;
 use crate::view::{BufSeg, InView};
 
@@ -96,11 +99,6 @@ impl RInShared {
         all
     }
 
-    /// Lets application threads poll the ring of a subscription, which this worker follows.
-    pub(crate) fn poll_ring(&self, inbound: &Arc<InboundShared>, worker: usize) {
-        lock(&self.queue).polled.add(inbound, worker);
-    }
-
     /// Removes a subscription that is over, so that the same buffer can be subscribed to again.
     pub(crate) fn forget(&self, inbound: &Arc<InboundShared>) {
         self.make_place(inbound);
@@ -114,24 +112,7 @@ impl RInShared {
         }
     }
 
-    /// Handles news of a subscription for its application: runs the callbacks, or queues the subscription.
-    /// Called on the worker that owns the connection.
-    pub(crate) fn on_news(self: &Arc<Self>, inbound: &Arc<InboundShared>) {
-        if self.data_cb.is_set() {
-            self.run_callbacks(inbound);
-        } else if inbound.is_spliced() {
-            // The data is for the subscribers; the application receives only the end.
-            while let Some(item) = inbound.next_item(false) {
-                if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
-                    self.tell_item(inbound, item);
-                }
-            }
-        } else {
-            self.enqueue(inbound);
-        }
-    }
-
-    fn run_callbacks(self: &Arc<Self>, inbound: &Arc<InboundShared>) {
+    fn run_callbacks(&self, inbound: &Arc<InboundShared>) {
         while let Some(item) = inbound.next_item(true) {
             let (from, to, pin) = match item {
                 Item::Data(from, to) => (from, to, Some(from)),
@@ -158,13 +139,6 @@ impl RInShared {
 
     fn tell_item(&self, inbound: &Arc<InboundShared>, item: Item) {
         self.tell_of(inbound, event_of(inbound.bid, item));
-    }
-
-    /// Removes a subscription of which nothing is left to report or to release.
-    pub(crate) fn forget_if_over(&self, inbound: &Arc<InboundShared>) {
-        if inbound.is_finished() {
-            self.forget(inbound);
-        }
     }
 
     pub(crate) fn enqueue(&self, inbound: &Arc<InboundShared>) {
@@ -244,8 +218,7 @@ impl RInShared {
     /// Other connections continue.
     fn panicked(&self, ran: Ran) -> bool {
         if ran == Ran::Panicked {
-            let (conn, code) = (self.conn(), CloseCode::Normal);
-            conn.send(Command::Close { conn: conn.id, code, why: CALLBACK_PANICKED.into() });
+            self.conn().close(CloseCode::Normal, CALLBACK_PANICKED);
         }
         ran == Ran::Panicked
     }
@@ -264,19 +237,12 @@ impl RInShared {
         self.readable.raise();
     }
 
-    /// Wakes waiting threads without news.
-    pub(crate) fn look_again(&self) {
-        let queue = lock(&self.queue);
-        self.arrived.notify_all();
-        drop(queue);
-    }
-
     /// Returns the worker of the connection, if a waiting thread may do its work.
     pub(crate) fn worker_to_drive(&self) -> Option<&WorkerShared> {
         if !self.inner.may_drive() {
             return None;
         }
-        Some(&self.inner.workers[self.inner.worker_of(self.conn().id)])
+        Some(self.inner.worker(self.conn().id))
     }
 
     pub(crate) fn settle(&self, queue: &Queue) {
@@ -310,6 +276,16 @@ impl RInShared {
 }
 
 impl RInShared {
+    /// Gives both callbacks what came before they were set, on the worker of the connection.
+    pub(crate) fn run_backlog(self: &Arc<Self>) {
+        let rin = self.clone();
+        let job = move || {
+            rin.run_event_backlog();
+            rin.run_control_backlog();
+        };
+        self.conn().request(Request::Run(Box::new(job)));
+    }
+
     /// Gives the event callback the events from before it was set, in order. Called on a worker.
     pub(crate) fn run_event_backlog(&self) {
         while self.event_cb.is_set() {
@@ -359,15 +335,67 @@ impl Queue {
 
 impl Drop for RInShared {
     fn drop(&mut self) {
-        let conn = self.conn();
+        let (inner, conn) = (&self.inner, self.conn().id);
         for inbound in self.all_inbounds() {
-            conn.send(Command::Unsubscribe { conn: conn.id, inbound });
+            let inner_too = inner.clone();
+            let job = move || {
+                if let Some(wire) = inbound.end(conn) {
+                    inner_too.worker(conn).request(Request::Leave { conn, wire });
+                }
+            };
+            inner.worker(conn).request(Request::Run(Box::new(job)));
         }
     }
 }
 
-impl Drop for InboundShared {
-    fn drop(&mut self) {
-        self.inner.free_slot(self.slot);
+impl SubscriptionOwner for RInShared {
+    fn conn_id(&self) -> u64 {
+        self.conn().id
+    }
+
+    fn on_news(&self, inbound: &Arc<InboundShared>) {
+        if self.data_cb.is_set() {
+            self.run_callbacks(inbound);
+        } else if inbound.is_spliced() {
+            // The data is for the subscribers; the application receives only the end.
+            while let Some(item) = inbound.next_item(false) {
+                if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
+                    self.tell_item(inbound, item);
+                }
+            }
+        } else {
+            self.enqueue(inbound);
+        }
+    }
+
+    fn tell(&self, inbound: &Arc<InboundShared>, news: SubscriptionNews) {
+        let bid = inbound.bid;
+        let event = match news {
+            SubscriptionNews::Subscribed { epoch, start } => InEvent::Subscribed { bid, epoch, start },
+            SubscriptionNews::Restarted(epoch) => InEvent::Restarted { bid, epoch },
+            SubscriptionNews::NotDurable => InEvent::NotDurable { bid },
+            SubscriptionNews::ConfirmRequested { delivered, consumed } => {
+                InEvent::ConfirmRequested { bid, delivered, consumed }
+            }
+        };
+        self.tell_of(inbound, event);
+    }
+
+    fn forget_if_over(&self, inbound: &Arc<InboundShared>) {
+        if inbound.is_finished() {
+            self.forget(inbound);
+        }
+    }
+
+    fn poll_ring(&self, inbound: &Arc<InboundShared>, worker: usize) {
+        lock(&self.queue).polled.add(inbound, worker);
+    }
+}
+
+impl WaitingThread for RInShared {
+    fn look_again(&self) {
+        let queue = lock(&self.queue);
+        self.arrived.notify_all();
+        drop(queue);
     }
 }

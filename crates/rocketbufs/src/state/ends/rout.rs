@@ -11,7 +11,9 @@ use crate::event_queue::EventQueue;
 use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::proto::{CloseCode, Coverage};
-use crate::state::{Buffer, Command, ConnShared, ContextInner, DurableSlots, SubscriberProgress, Traffic};
+use crate::state::{
+    Buffer, BufferOwner, ConnShared, ContextInner, DurableSlots, Request, SubscriberProgress, Traffic,
+};
 use crate::types::{Bid, Position};
 
 type DataOutCallback = dyn FnMut(Bid, u64) + Send;
@@ -90,22 +92,13 @@ impl ROutShared {
         Ok(())
     }
 
-    /// Reports an event on a worker thread.
-    pub(crate) fn tell(&self, event: OutEvent) {
-        self.run_event_backlog();
-        if let Err(event) = self.call(event) {
-            self.queue_event(event);
-        }
-    }
-
     /// Gives an event to the callback. Returns it if there is none.
     fn call(&self, event: OutEvent) -> Result<(), OutEvent> {
         let conn = event.conn();
         let ran = self.event_cb.run(event, |callback, event| callback(event))?;
         if let (Ran::Panicked, Some(conn)) = (ran, conn) {
-            let worker = self.inner.worker_of(conn);
             let (code, why) = (CloseCode::Normal, CALLBACK_PANICKED.to_owned());
-            self.inner.workers[worker].send(Command::Close { conn, code, why });
+            self.inner.worker(conn).request(Request::Close { conn, code, why });
         }
         Ok(())
     }
@@ -213,39 +206,9 @@ impl ROutShared {
         }
     }
 
-    /// Reports the contexts of deliveries that have landed everywhere. Called on a worker thread.
-    pub(crate) fn run_data_out(&self, buffer: &Buffer) {
-        let contexts = buffer.take_landed_contexts();
-        if contexts.is_empty() {
-            return;
-        }
-        let bid = buffer.bid;
-        let told = self.data_out_cb.run(contexts, |callback, contexts| {
-            contexts.into_iter().for_each(|context| callback(bid, context));
-        });
-        if let (Err(contexts), true) = (told, self.reads_events()) {
-            contexts.into_iter().for_each(|context| self.queue_event(OutEvent::DataOut { bid, context }));
-        }
-    }
-
     pub(crate) fn conn_down(&self, conn: u64, reason: DownReason) {
         lock(&self.conns).remove(&conn);
         self.tell(OutEvent::ConnDown { conn, reason });
-    }
-
-    /// Removes a destroyed buffer when nothing needs it any more.
-    pub(crate) fn reap(&self, buffer: &Arc<Buffer>) {
-        if buffer.source.is_some() {
-            // The id of the destroyed buffer may belong to a new buffer by now, which continues.
-            let replaced = || self.buffer(buffer.bid).is_some_and(|known| !Arc::ptr_eq(&known, buffer));
-            if buffer.tell_ended() && !replaced() {
-                self.tell(OutEvent::Ended { bid: buffer.bid });
-            }
-            return;
-        }
-        if buffer.ended() && buffer.is_abandoned() {
-            self.remove(buffer);
-        }
     }
 
     pub(crate) fn remove(&self, buffer: &Arc<Buffer>) {
@@ -263,38 +226,69 @@ impl ROutShared {
     }
 }
 
-impl Buffer {
-    /// Reports the contexts of deliveries that have landed everywhere.
-    pub(crate) fn report_landed_contexts(&self) {
-        if let Some(out) = self.out.upgrade() {
-            out.run_data_out(self);
+impl BufferOwner for ROutShared {
+    fn tell(&self, event: OutEvent) {
+        self.run_event_backlog();
+        if let Err(event) = self.call(event) {
+            self.queue_event(event);
         }
     }
-}
 
-/// Reports a subscriber's positions to the application's callback.
-pub(crate) fn tell_subscriber_progress(
-    buffer: &Arc<Buffer>,
-    conn: u64,
-    levels: [Position; 3],
-    coverage: Coverage,
-) {
-    let Some(out) = buffer.out.upgrade() else { return };
-    if !out.progress_cb.is_set() && !out.reads_events() {
-        return;
+    fn tell_subscriber_progress(
+        &self,
+        buffer: &Buffer,
+        conn: u64,
+        levels: [Position; 3],
+        coverage: Coverage,
+    ) {
+        if !self.progress_cb.is_set() && !self.reads_events() {
+            return;
+        }
+        let past = buffer.past_count();
+        let [landed, delivered, consumed] = levels;
+        let progress = SubscriberProgress {
+            bid: buffer.bid,
+            conn,
+            landed,
+            delivered,
+            consumed,
+            coverage: past.and(coverage),
+        };
+        let told = self.progress_cb.run(progress, |callback, progress| callback(progress));
+        if let (Err(progress), true) = (told, self.reads_events()) {
+            self.queue_event(OutEvent::SubscriberProgress(Box::new(progress)));
+        }
     }
-    let past = buffer.past_count();
-    let [landed, delivered, consumed] = levels;
-    let progress = SubscriberProgress {
-        bid: buffer.bid,
-        conn,
-        landed,
-        delivered,
-        consumed,
-        coverage: past.and(coverage),
-    };
-    let told = out.progress_cb.run(progress, |callback, progress| callback(progress));
-    if let (Err(progress), true) = (told, out.reads_events()) {
-        out.queue_event(OutEvent::SubscriberProgress(Box::new(progress)));
+
+    fn tell_landed_contexts(&self, buffer: &Buffer) {
+        let contexts = buffer.take_landed_contexts();
+        if contexts.is_empty() {
+            return;
+        }
+        let bid = buffer.bid;
+        let told = self.data_out_cb.run(contexts, |callback, contexts| {
+            contexts.into_iter().for_each(|context| callback(bid, context));
+        });
+        if let (Err(contexts), true) = (told, self.reads_events()) {
+            contexts.into_iter().for_each(|context| self.queue_event(OutEvent::DataOut { bid, context }));
+        }
+    }
+
+    fn reap(&self, buffer: &Arc<Buffer>) {
+        if buffer.source.is_some() {
+            // The id of the destroyed buffer may belong to a new buffer by now, which continues.
+            let replaced = || self.buffer(buffer.bid).is_some_and(|known| !Arc::ptr_eq(&known, buffer));
+            if buffer.tell_ended() && !replaced() {
+                self.tell(OutEvent::Ended { bid: buffer.bid });
+            }
+            return;
+        }
+        if buffer.ended() && buffer.is_abandoned() {
+            self.remove(buffer);
+        }
+    }
+
+    fn durable_slots(&self) -> &DurableSlots {
+        &self.kept
     }
 }

@@ -12,19 +12,19 @@ mod watching;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use rocketring::{EventCount, Hold, Writer, barrier};
+use rocketring::{EventCount, Hold, PeerDoorbell, WatchKey, Writer, barrier};
 
 use places::SubscriberTable;
 pub(crate) use places::{DurableCursor, Known, Leaving};
 pub(crate) use status::SubscriptionStatus;
 
+use crate::events::OutEvent;
 use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{Coverage, End, PeerCoverage, SendCursor};
 use crate::state::{
-    ContextInner, Contexts, DurableSlots, IdleState, InboundShared, Log, Parked, ProgressWatch, ROutShared,
-    Waits,
+    ContextInner, Contexts, DurableSlots, IdleState, Log, MinReceivers, Parked, ProgressWatch, Waits,
 };
 use crate::times::Times;
 use crate::types::{Bid, Nanos, Position, WireId};
@@ -34,14 +34,14 @@ pub(crate) struct Buffer {
     pub(crate) bid: Bid,
     /// The number under which workers are notified of news of this buffer.
     pub(crate) slot: u32,
-    pub(crate) out: Weak<ROutShared>,
+    pub(crate) out: Weak<dyn BufferOwner>,
     pub(crate) inner: Arc<ContextInner>,
     /// For a spliced buffer, set when the upstream subscription is accepted.
     pub(crate) log: OnceLock<Log>,
     /// The local writer, unless it was taken by an [`OutWriter`](crate::OutWriter) or the buffer is spliced.
     pub(crate) writer: Mutex<Option<Writer>>,
     /// The subscription that the buffer is spliced from.
-    pub(crate) source: Option<Weak<InboundShared>>,
+    pub(crate) source: Option<Weak<dyn Upstream>>,
     /// Subscriptions that arrived before the log was known.
     pub(crate) parked: Mutex<Vec<Parked>>,
     /// Bit n: worker n has subscribers of this buffer.
@@ -80,29 +80,61 @@ pub(crate) struct Buffer {
     pub(crate) rest: IdleState,
 }
 
-/// Why a buffer does not rest any more.
-pub(crate) enum Activated {
-    /// The application writes the buffer.
-    Written(Arc<Buffer>),
-    /// A hold moved, so that more memory can be released.
-    LetGo(Arc<Buffer>),
-    /// The buffer that rested at this place is gone.
-    Gone(u64),
+/// The rOut of a buffer, as the buffer and its workers see it. Called on worker threads.
+pub(crate) trait BufferOwner: Send + Sync {
+    /// Reports an event.
+    fn tell(&self, event: OutEvent);
+
+    /// Reports the positions of a subscriber, by level.
+    fn tell_subscriber_progress(&self, buffer: &Buffer, conn: u64, levels: [Position; 3], coverage: Coverage);
+
+    /// Reports the contexts of deliveries that have landed everywhere.
+    fn tell_landed_contexts(&self, buffer: &Buffer);
+
+    /// Removes a buffer that has ended, once nothing needs it any more.
+    fn reap(&self, buffer: &Arc<Buffer>);
+
+    /// Returns the slots of durable subscriptions.
+    fn durable_slots(&self) -> &DurableSlots;
+}
+
+/// The subscription that a spliced buffer is filled by, as the buffer sees it.
+pub(crate) trait Upstream: Send + Sync {
+    /// Returns the number under which the subscription's worker is notified.
+    fn slot(&self) -> u32;
+
+    /// Returns the least number of receivers for which the log may be confirmed.
+    fn min_receivers(&self) -> &MinReceivers;
+
+    /// Returns the position from which on data is held until enough receivers have it.
+    fn kept_from(&self) -> Option<Position>;
+
+    /// Handles progress of a subscriber, which may allow credit upstream.
+    fn on_downstream_progress(&self, buffer: &Buffer);
+
+    /// Registers a reader's doorbell with the writer of the ring. Returns false if there are too many.
+    fn watch(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool;
+
+    /// Removes a reader's doorbell.
+    fn unwatch(&self, key: WatchKey);
+
+    /// Handles a change of subscribers, after which the writer may have to wake this end, or no longer.
+    fn pass_watchers(&self);
 }
 
 impl Buffer {
     pub(crate) fn new(
         bid: Bid,
         slot: u32,
-        out: &Arc<ROutShared>,
+        out: Weak<dyn BufferOwner>,
         inner: &Arc<ContextInner>,
-        source: Option<Weak<InboundShared>>,
+        source: Option<Weak<dyn Upstream>>,
         keep_until_delivered: bool,
     ) -> Self {
         Self {
             bid,
             slot,
-            out: Arc::downgrade(out),
+            out,
             inner: inner.clone(),
             log: OnceLock::new(),
             writer: Mutex::default(),
@@ -374,14 +406,16 @@ impl Buffer {
     }
 
     /// Returns the subscription that the buffer is spliced from, while it exists.
-    pub(crate) fn upstream(&self) -> Option<Arc<InboundShared>> {
+    pub(crate) fn upstream(&self) -> Option<Arc<dyn Upstream>> {
         self.source.as_ref().and_then(Weak::upgrade)
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.end_rest();
+        if self.source.is_none() {
+            self.end_rest();
+        }
         self.inner.free_slot(self.slot);
     }
 }
@@ -418,11 +452,10 @@ impl Buffer {
     /// Returns the minimum number of receivers of the upstream subscription, and the first position that they
     /// do not have.
     pub(crate) fn min_receivers(&self) -> (u32, Option<Position>) {
-        let Some(source) = self.upstream().filter(|source| source.min_receivers.is_any()) else {
-            return (0, None);
-        };
-        let kept = lock(&source.state).memory.as_ref().and_then(|memory| held_at(memory.kept.as_ref()));
-        (source.min_receivers.receivers(), kept)
+        match self.upstream().filter(|source| source.min_receivers().is_any()) {
+            Some(source) => (source.min_receivers().receivers(), source.kept_from()),
+            None => (0, None),
+        }
     }
 }
 

@@ -1,8 +1,14 @@
-//! Buffers, and subscriptions of this end.
+//! Logs in memory: buffers of rOuts and their subscribers, and subscriptions of this end. A spliced subscription
+//! fills a buffer.
 
 mod buffer;
 mod subscription;
 
 pub use buffer::Traffic;
-pub(crate) use buffer::{Activated, Buffer, DurableCursor, Known, Leaving, SubscriptionStatus, held_at};
-pub(crate) use subscription::{Followed, InState, InboundShared, Readable, ReceiveMemory, downstream_of};
+pub(crate) use buffer::{
+    Buffer, BufferOwner, DurableCursor, Known, Leaving, SubscriptionStatus, Upstream, held_at,
+};
+pub(crate) use subscription::{
+    Followed, InState, InboundShared, Readable, ReceiveMemory, SubscriptionNews, SubscriptionOwner,
+    downstream_of,
+};

@@ -8,15 +8,15 @@ mod reading;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rocketring::{Ring, View};
+use rocketring::{PeerDoorbell, Ring, View, WatchKey};
 
 use crate::error::RecvError;
-use crate::events::InEvent;
 use crate::lock::lock;
 use crate::options::{ConfirmMode, SubscribeOptions};
-use crate::proto::{Coverage, Downstream, Item, ReceiveLog, ReceiveSubscription};
+use crate::proto::{Coverage, Downstream, End, Item, ReceiveLog, ReceiveSubscription};
 use crate::state::{
-    Buffer, Calls, Command, ContextInner, IdleState, Log, Member, MinReceivers, RInShared, Watchers,
+    Activated, Buffer, Calls, ContextInner, IdleState, Log, Member, MinReceivers, Request, Upstream,
+    Watchers, held_at,
 };
 use crate::types::{Bid, Epoch, Position, WireId};
 
@@ -26,7 +26,7 @@ pub(crate) use reading::Readable;
 pub(crate) struct InboundShared {
     pub(crate) bid: Bid,
     pub(crate) slot: u32,
-    pub(crate) rin: Weak<RInShared>,
+    pub(crate) rin: Weak<dyn SubscriptionOwner>,
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) options: SubscribeOptions,
     pub(crate) state: Mutex<InState>,
@@ -39,6 +39,37 @@ pub(crate) struct InboundShared {
     pub(crate) min_receivers: MinReceivers,
     spliced: Mutex<Option<Weak<Buffer>>>,
     is_spliced: AtomicBool,
+}
+
+/// The rIn of a subscription, as the subscription and its worker see it.
+pub(crate) trait SubscriptionOwner: Send + Sync {
+    /// Returns the connection that the rIn has now.
+    fn conn_id(&self) -> u64;
+
+    /// Handles data and the end of the log: runs the callbacks, or queues the subscription. Called on the
+    /// worker that owns the connection.
+    fn on_news(&self, inbound: &Arc<InboundShared>);
+
+    /// Reports news that are neither data nor its end. Called on the worker that owns the connection.
+    fn tell(&self, inbound: &Arc<InboundShared>, news: SubscriptionNews);
+
+    /// Removes a subscription of which nothing is left to report or to release.
+    fn forget_if_over(&self, inbound: &Arc<InboundShared>);
+
+    /// Lets application threads poll the ring of a subscription, which this worker follows.
+    fn poll_ring(&self, inbound: &Arc<InboundShared>, worker: usize);
+}
+
+/// What a subscription reports besides its data and its end.
+pub(crate) enum SubscriptionNews {
+    /// The sender has accepted the subscription.
+    Subscribed { epoch: Epoch, start: Position },
+    /// The sender has another log than the subscription asked for.
+    Restarted(Epoch),
+    /// The subscription has no durable slot.
+    NotDurable,
+    /// The sender waits for these confirmations.
+    ConfirmRequested { delivered: Position, consumed: Position },
 }
 
 /// Data that an application thread landed itself.
@@ -72,14 +103,14 @@ impl InboundShared {
     pub(crate) fn new(
         bid: Bid,
         slot: u32,
-        rin: &Arc<RInShared>,
+        rin: Weak<dyn SubscriptionOwner>,
         inner: &Arc<ContextInner>,
         options: SubscribeOptions,
     ) -> Self {
         Self {
             bid,
             slot,
-            rin: Arc::downgrade(rin),
+            rin,
             inner: inner.clone(),
             min_receivers: MinReceivers::new(options.min_receivers),
             state: Mutex::new(InState::new(ReceiveSubscription::new(options.remote_id.unwrap_or(bid)))),
@@ -132,11 +163,8 @@ impl InboundShared {
         let end = state.sub.ending().map(|ending| ending.downstream(boundary));
         let wire = state.sub.wire();
         drop(state);
-        match wire {
-            Some((conn, _)) => self.inner.workers[self.inner.worker_of(conn)].mark(self.slot),
-            // The connection may have gone while the subscription was not spliced; the writer's absence
-            // starts now.
-            None => self.resume(self.rin.upgrade().map(|rin| rin.conn().id)),
+        if let Some((conn, _)) = wire {
+            self.inner.worker(conn).mark(self.slot);
         }
         if buffer.log().is_some() {
             buffer.unpark();
@@ -146,7 +174,8 @@ impl InboundShared {
         }
         if buffer.ended() {
             // Without a subscriber no other event reports the end.
-            self.inner.workers[0].send(Command::Reap(buffer.clone()));
+            let buffer = buffer.clone();
+            self.inner.run_on_worker(move || buffer.reap());
         }
         true
     }
@@ -158,28 +187,6 @@ impl InboundShared {
     /// Returns what the receivers downstream have, if the subscription is spliced.
     pub(crate) fn downstream(&self) -> Option<Downstream> {
         self.spliced_to().map(|buffer| downstream_of(&buffer))
-    }
-
-    /// Handles progress of a downstream subscriber, which may allow credit upstream.
-    pub(crate) fn on_downstream_progress(&self, buffer: &Buffer) {
-        let state = lock(&self.state);
-        let Some(log) = state.sub.log() else { return };
-        if buffer.ended() && !self.is_spliced_to(buffer) {
-            // The last subscribers of a destroyed buffer hold the ring, but confirm nothing any more.
-            if let Some((conn, _)) = state.sub.wire() {
-                self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
-            }
-            return;
-        }
-        let downstream = downstream_of(buffer);
-        state.keep_for(&downstream);
-        let Some((conn, _)) = state.sub.wire() else { return };
-        let worker = self.inner.worker_of(conn);
-        let due = state.credit_now(Some(&downstream)).is_some_and(|now| log.credit().is_due(&now));
-        drop(state);
-        if due || buffer.ended() || self.rest.is_owed() {
-            self.inner.workers[worker].mark(self.slot);
-        }
     }
 
     /// Returns the next thing to report and moves `read` past it. Data stays in the ring until it is
@@ -305,7 +312,7 @@ impl InboundShared {
             // same message.
             buffer.want([0, delivered, consumed]);
         } else if let (ConfirmMode::Relayed, Some(rin)) = (self.options.confirm, self.rin.upgrade()) {
-            rin.tell_of(self, InEvent::ConfirmRequested { bid: self.bid, delivered, consumed });
+            rin.tell(self, SubscriptionNews::ConfirmRequested { delivered, consumed });
         }
     }
 
@@ -356,7 +363,7 @@ impl InboundShared {
     #[inline]
     fn tell_worker(&self, due: bool, wire: Option<(u64, WireId)>) {
         if let (true, Some((conn, _))) = (due, wire) {
-            self.inner.workers[self.inner.worker_of(conn)].mark_for_later(self.slot);
+            self.inner.worker(conn).mark_for_later(self.slot);
         }
     }
 
@@ -364,16 +371,23 @@ impl InboundShared {
     #[inline]
     fn resume(&self, conn: Option<u64>) {
         if let Some(conn) = conn {
-            self.resume_over(conn);
+            self.inner.worker(conn).request(Request::Resume { conn, bid: self.bid });
         }
     }
 
-    #[cold]
-    fn resume_over(&self, conn: u64) {
-        let known = self.rin.upgrade().and_then(|rin| rin.inbound(self.bid));
-        if let Some(inbound) = known.filter(|known| std::ptr::eq(&raw const **known, self)) {
-            self.inner.workers[self.inner.worker_of(conn)].send(Command::Subscribe { conn, inbound });
+    /// Ends the subscription for its application. Returns its id on this connection, to be left there. Called
+    /// on a worker.
+    pub(crate) fn end(&self, conn: u64) -> Option<WireId> {
+        let mut state = lock(&self.state);
+        state.sub.leave();
+        let wire = state.sub.wire_on(conn);
+        let boundary = state.ring().map_or(0, Ring::boundary);
+        let ended = state.sub.ending().is_some();
+        drop(state);
+        if let (false, Some(buffer)) = (ended, self.spliced_to()) {
+            buffer.end_with(End::Gone(boundary), || ());
         }
+        wire
     }
 
     /// Returns a pinned view of all received bytes that were not released.
@@ -397,12 +411,79 @@ impl InboundShared {
     }
 }
 
+impl Upstream for InboundShared {
+    fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    fn min_receivers(&self) -> &MinReceivers {
+        &self.min_receivers
+    }
+
+    fn kept_from(&self) -> Option<Position> {
+        lock(&self.state).memory.as_ref().and_then(|memory| held_at(memory.kept.as_ref()))
+    }
+
+    fn on_downstream_progress(&self, buffer: &Buffer) {
+        let state = lock(&self.state);
+        let Some(log) = state.sub.log() else { return };
+        if buffer.ended() && !self.is_spliced_to(buffer) {
+            // The last subscribers of a destroyed buffer hold the ring, but confirm nothing any more.
+            if let Some((conn, _)) = state.sub.wire() {
+                self.inner.worker(conn).mark(self.slot);
+            }
+            return;
+        }
+        let downstream = downstream_of(buffer);
+        state.keep_for(&downstream);
+        let Some((conn, _)) = state.sub.wire() else { return };
+        let due = state.credit_now(Some(&downstream)).is_some_and(|now| log.credit().is_due(&now));
+        drop(state);
+        if due || buffer.ended() || self.rest.is_owed() {
+            self.inner.worker(conn).mark(self.slot);
+        }
+    }
+
+    fn watch(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
+        let added = lock(&self.watchers).add(key, doorbell);
+        if added {
+            self.pass_watchers();
+        }
+        added
+    }
+
+    fn unwatch(&self, key: WatchKey) {
+        lock(&self.watchers).remove(key);
+        self.pass_watchers();
+    }
+
+    fn pass_watchers(&self) {
+        let wire = lock(&self.state).sub.wire();
+        // Without a connection, the watchers are passed on at the resume.
+        if let Some((conn, _)) = wire
+            && lock(&self.watchers).ask()
+        {
+            self.inner.worker(conn).request(Request::PassWatchers { slot: self.slot });
+        }
+    }
+}
+
+impl Drop for InboundShared {
+    fn drop(&mut self) {
+        if let Some((worker, place)) = self.rest.resting_at() {
+            let gone = Activated::Gone { slot: self.slot, place };
+            self.inner.workers[worker].request(Request::Activated(gone));
+        }
+        self.inner.free_slot(self.slot);
+    }
+}
+
 impl Member for InboundShared {
     fn call(&self) -> Option<Calls> {
         let mut state = lock(&self.state);
         let Some((conn, _)) = state.sub.wire() else { return state.on_call() };
         drop(state);
-        self.inner.workers[self.inner.worker_of(conn)].mark(self.slot);
+        self.inner.worker(conn).mark(self.slot);
         None
     }
 }

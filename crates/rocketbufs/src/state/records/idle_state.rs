@@ -11,6 +11,10 @@ use crate::types::Position;
 pub(crate) const NOWHERE: u64 = 0;
 pub(crate) const MOVING: u64 = 1;
 
+/// The most workers. Each has places of its own, since a subscription may resume over a connection of another
+/// worker.
+pub(crate) const PLACES_APART: u64 = 64;
+
 /// The record of a subscription or buffer for its worker.
 pub(crate) struct IdleState {
     pub(crate) place: AtomicU64,
@@ -27,6 +31,13 @@ impl Default for IdleState {
 }
 
 impl IdleState {
+    /// Returns the worker at which the ring rests, and the place there.
+    pub(crate) fn resting_at(&self) -> Option<(usize, u64)> {
+        // Pairs with the Release when the ring came to rest.
+        let place = self.place.load(Ordering::Acquire);
+        (place > MOVING).then(|| (((place - MOVING - 1) % PLACES_APART) as usize, place))
+    }
+
     /// Returns whether the worker checks the ring now and then.
     pub(crate) fn is_moving(&self) -> bool {
         self.place.load(Ordering::Relaxed) == MOVING

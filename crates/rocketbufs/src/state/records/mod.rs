@@ -16,7 +16,7 @@ pub(crate) use busy_poll::{BusyPollBudget, TAKEN};
 pub use confirmed::{ConfirmedPositions, SubscriberProgress};
 pub(crate) use confirmed::{Contexts, Waits};
 pub(crate) use durable_slots::DurableSlots;
-pub(crate) use idle_state::{IdleState, MOVING, NOWHERE};
+pub(crate) use idle_state::{IdleState, MOVING, NOWHERE, PLACES_APART};
 pub(crate) use log::Log;
 pub(crate) use min_receivers::MinReceivers;
 pub use progress::Progress;

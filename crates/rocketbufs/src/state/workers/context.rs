@@ -1,23 +1,23 @@
-//! The state that the handles of a context share with its workers.
+//! What everything of a context shares: the configuration, the memory, and the ways to the workers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use rocketring::{PeerMapper, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
+use super::request::Request;
+use super::worker::WorkerShared;
 use crate::callback::Callback;
 use crate::config::{Config, TransportKind};
 use crate::error::ContextError;
 use crate::lock::lock;
-use crate::state::{Command, ROutShared, WorkerShared, is_worker};
 use crate::types::Nanos;
 
 /// The source of a context's random numbers: the system, or a seed in the simulator.
 pub(crate) type Entropy = Box<dyn FnMut() -> u128 + Send>;
 
-/// The state that the workers share with the handles.
+/// See [the module](self).
 pub(crate) struct ContextInner {
     pub(crate) config: Config,
     pub(crate) pool: Pool,
@@ -25,12 +25,9 @@ pub(crate) struct ContextInner {
     pub(crate) maps: PeerMapper,
     pub(crate) instance: u128,
     pub(crate) workers: Vec<Arc<WorkerShared>>,
-    pub(crate) routs: Mutex<Vec<Weak<ROutShared>>>,
     slots: Mutex<Slots>,
     entropy: Mutex<Entropy>,
     next_conn: AtomicU64,
-    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
-    stopping: AtomicBool,
     /// The number of callbacks that are set.
     callbacks: AtomicUsize,
     callbacks_in_calls: AtomicBool,
@@ -50,7 +47,7 @@ struct Slots {
 impl ContextInner {
     pub(crate) fn new(
         config: Config,
-        workers: usize,
+        workers: Vec<Arc<WorkerShared>>,
         mut entropy: Entropy,
     ) -> Result<Arc<Self>, ContextError> {
         let pool = Pool::new(PoolConfig {
@@ -59,11 +56,6 @@ impl ContextInner {
         })
         .map_err(ContextError::Memory)?;
         let maps = PeerMapper::new(config.shm.max_shared_rings, config.shm.max_shared_bytes);
-        let slots = config.limits.max_buffers;
-        let workers = (0..workers)
-            .map(|index| WorkerShared::new(index, slots).map(Arc::new))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(ContextError::Thread)?;
         let instance = entropy();
         Ok(Arc::new(Self {
             config,
@@ -71,12 +63,9 @@ impl ContextInner {
             maps,
             instance,
             workers,
-            routs: Mutex::default(),
             slots: Mutex::default(),
             entropy: Mutex::new(entropy),
             next_conn: AtomicU64::new(1),
-            threads: Mutex::default(),
-            stopping: AtomicBool::new(false),
             callbacks: AtomicUsize::new(0),
             callbacks_in_calls: AtomicBool::new(false),
             keeps_up: AtomicBool::new(false),
@@ -149,15 +138,24 @@ impl ContextInner {
         (lock(&self.entropy))()
     }
 
-    /// Returns a new connection's number and the worker that will own it, in round-robin order.
-    pub(crate) fn place_conn(&self) -> (u64, usize) {
-        let id = self.next_conn.fetch_add(1, Ordering::Relaxed);
-        (id, self.worker_of(id))
+    /// Returns a new connection's number. Workers own connections in round-robin order.
+    pub(crate) fn new_conn(&self) -> u64 {
+        self.next_conn.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns the worker that owns a connection.
     pub(crate) fn worker_of(&self, conn: u64) -> usize {
         (conn as usize) % self.workers.len()
+    }
+
+    /// Returns the worker that owns a connection, as everything below the commands sees it.
+    pub(crate) fn worker(&self, conn: u64) -> &WorkerShared {
+        &self.workers[self.worker_of(conn)]
+    }
+
+    /// Runs a job on a worker.
+    pub(crate) fn run_on_worker(&self, job: impl FnOnce() + Send + 'static) {
+        self.workers[0].request(Request::Run(Box::new(job)));
     }
 
     /// Takes a number for something that can be pending; `None` if `max_buffers` are in use.
@@ -174,22 +172,5 @@ impl ContextInner {
 
     pub(crate) fn free_slot(&self, slot: u32) {
         lock(&self.slots).free.push(slot);
-    }
-
-    pub(crate) fn stop(&self, grace: Duration) {
-        if self.stopping.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        for worker in &self.workers {
-            worker.send(Command::Shutdown { grace });
-        }
-        // A callback that drops the last handle runs on a worker, which cannot join itself.
-        if is_worker() {
-            return;
-        }
-        for thread in lock(&self.threads).drain(..) {
-            // A worker that panicked has already reported the reason.
-            let _ = thread.join();
-        }
     }
 }

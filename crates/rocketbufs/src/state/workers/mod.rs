@@ -1,9 +1,13 @@
-//! How a worker is reached, and what everything of a context shares.
+//! The ways to a worker, and what everything of a context shares. A buffer or an end marks its slot at a worker,
+//! wakes the worker, or makes a [`Request`], which names everything by number.
 
 mod context;
+mod request;
 mod worker;
 
 pub(crate) use context::{ContextInner, Entropy};
+pub(crate) use request::{Activated, Parked, Request};
 pub(crate) use worker::{
-    Borrow, Inline, Sent, WorkerShared, after, as_worker, become_worker, is_worker, may_wait, nanos_since,
+    Borrow, Inline, Sent, WaitingThread, WorkerShared, after, as_worker, become_worker, is_worker, may_wait,
+    nanos_since,
 };

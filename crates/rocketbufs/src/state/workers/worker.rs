@@ -11,9 +11,10 @@ use rocketnet::Pollable;
 use rocketring::barrier::{self, Full};
 use rocketring::{Mailbox, PendingSet, ReactorToken};
 
+use super::request::Request;
 use crate::error::RecvError;
 use crate::lock::lock;
-use crate::state::{BusyPollBudget, Command, RInShared};
+use crate::state::BusyPollBudget;
 use crate::types::Nanos;
 
 thread_local! {
@@ -52,7 +53,7 @@ pub(crate) fn as_worker<R>(work: impl FnOnce() -> R) -> R {
 }
 
 /// The shared part of a worker: where to leave work, and how to wake the worker.
-pub(crate) struct WorkerShared {
+pub(crate) struct WorkerShared<M: ?Sized = dyn RequestQueue> {
     pub(crate) index: usize,
     /// The token of the thread that does the worker's work, and how to wake that thread.
     pub(crate) token: ReactorToken,
@@ -63,9 +64,29 @@ pub(crate) struct WorkerShared {
     pub(crate) pending: PendingSet,
     /// Whether others may poll the rings that the worker follows.
     pub(crate) looks: BusyPollBudget,
-    mailbox: Mailbox<Command>,
     /// The core, if other threads may send with it while the worker sleeps, or do all of its work.
     borrow: OnceLock<Borrow>,
+    /// Requests, and with a [`Mailbox`] the commands of the layer that has them.
+    pub(crate) mailbox: M,
+}
+
+/// The mailbox of a worker, as everything sees it that only makes requests.
+pub(crate) trait RequestQueue: Send + Sync {
+    /// Adds a request. Returns false if the worker has ended.
+    fn push_request(&self, request: Request) -> bool;
+
+    /// Returns whether anything is queued.
+    fn has_requests(&self) -> bool;
+}
+
+impl<C: From<Request> + Send> RequestQueue for Mailbox<C> {
+    fn push_request(&self, request: Request) -> bool {
+        self.push(request.into()).is_ok()
+    }
+
+    fn has_requests(&self) -> bool {
+        self.has_mail()
+    }
 }
 
 /// A core that can be borrowed, and the clock of its worker.
@@ -75,7 +96,7 @@ pub(crate) struct Borrow {
     pub(crate) sleeps_on: Arc<dyn Pollable>,
 }
 
-impl WorkerShared {
+impl<C> WorkerShared<Mailbox<C>> {
     pub(crate) fn new(index: usize, slots: usize) -> io::Result<Self> {
         Ok(Self {
             index,
@@ -84,18 +105,21 @@ impl WorkerShared {
             asleep_until: AtomicU64::new(0),
             pending: PendingSet::new(slots),
             looks: BusyPollBudget::default(),
-            mailbox: Mailbox::default(),
             borrow: OnceLock::new(),
+            mailbox: Mailbox::default(),
         })
     }
 
-    /// Queues a command. The worker executes commands in order. After the worker has ended the command is
-    /// refused: otherwise its contents would never be dropped, and a call that waits for its answer would
-    /// wait forever.
-    pub(crate) fn send(&self, command: Command) {
-        match self.mailbox.push(command) {
-            Ok(()) => self.token.wake(),
-            Err(command) => command.refuse(),
+    pub(crate) fn take_mail(&self) -> VecDeque<C> {
+        self.mailbox.take()
+    }
+}
+
+impl<M: RequestQueue + ?Sized> WorkerShared<M> {
+    /// Queues a request. A worker that has ended drops it.
+    pub(crate) fn request(&self, request: Request) {
+        if self.mailbox.push_request(request) {
+            self.token.wake();
         }
     }
 
@@ -147,23 +171,13 @@ impl WorkerShared {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        self.mailbox.has_mail() || !self.pending.is_empty()
+        self.mailbox.has_requests() || !self.pending.is_empty()
     }
 
     /// Returns whether an application thread may poll in the worker's place. The worker's own thread is then
     /// parked, and there is no other work that the application thread would have to do.
     pub(crate) fn may_be_looked_past(&self) -> bool {
         self.looks.are_allowed() && self.token.is_parked() && !self.has_work()
-    }
-
-    pub(crate) fn take_mail(&self) -> VecDeque<Command> {
-        self.mailbox.take()
-    }
-
-    /// Closes a worker that has ended. Its remaining commands are dropped outside the lock, since dropping
-    /// may send again.
-    pub(crate) fn close(&self) {
-        self.mailbox.close().into_iter().for_each(Command::refuse);
     }
 }
 
@@ -204,14 +218,20 @@ pub(crate) enum Sent {
     Not,
 }
 
+/// A thread that waits for data, and would rather do the worker's work.
+pub(crate) trait WaitingThread: Send + Sync {
+    /// Wakes the thread without news.
+    fn look_again(&self);
+}
+
 /// The threads that wait for a worker.
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// The number of threads that wait. A hint: the token decides which thread works.
     pub(crate) count: AtomicU32,
     pub(crate) wants: AtomicBool,
-    /// The rIn of the only waiting thread, if that thread would do the work.
-    pub(crate) who: Mutex<Weak<RInShared>>,
+    /// The only waiting thread, if that thread would do the work.
+    pub(crate) who: Mutex<Option<Weak<dyn WaitingThread>>>,
 }
 
 impl Waiters {
@@ -224,8 +244,8 @@ impl Waiters {
     pub(crate) fn tell(&self) {
         self.wants.store(false, Ordering::Relaxed);
         let who = std::mem::take(&mut *lock(&self.who));
-        if let Some(rin) = who.upgrade() {
-            rin.look_again();
+        if let Some(thread) = who.and_then(|who| who.upgrade()) {
+            thread.look_again();
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::Buffer;
 use crate::planted;
-use crate::state::{Command, ConfirmedPositions};
+use crate::state::ConfirmedPositions;
 use crate::types::{Position, ProgressLevel};
 
 impl Buffer {
@@ -31,7 +31,7 @@ impl Buffer {
         let delivered = if planted::is(planted::DELIVERED_EARLY) { landed } else { levels[1].min(landed) };
         let consumed = levels[2].min(delivered);
         let confirmed = ConfirmedPositions { landed, delivered, consumed, coverage, subscriptions };
-        self.upstream().map_or(confirmed, |source| source.min_receivers.settle(confirmed))
+        self.upstream().map_or(confirmed, |source| source.min_receivers().settle(confirmed))
     }
 
     /// Registers positions that an upstream sender or the application wants to learn of at once. Subscribers
@@ -98,7 +98,8 @@ impl Buffer {
     fn confirm_first(self: &Arc<Self>) {
         let first = self.contexts.lock().front().map(|(end, _)| *end);
         if first.is_some_and(|end| self.min_landed() >= end) {
-            self.inner.workers[0].send(Command::DataOut(self.clone()));
+            let buffer = self.clone();
+            self.inner.run_on_worker(move || buffer.report_landed_contexts());
         }
     }
 
@@ -126,6 +127,13 @@ impl Buffer {
             self.notify();
         }
         landed
+    }
+
+    /// Reports the contexts of deliveries that have landed everywhere. Called on a worker thread.
+    pub(crate) fn report_landed_contexts(&self) {
+        if let Some(out) = self.out.upgrade() {
+            out.tell_landed_contexts(self);
+        }
     }
 
     /// Waits until `done`, which a position at a level brings about. Returns false on time-out.

@@ -80,6 +80,12 @@ impl Buffer {
         above();
         // A thread that reports the end after this sees what `above` did.
         self.ends_above.store(false, Ordering::Release);
+        self.reap();
+    }
+
+    /// Reports the end of a spliced buffer, or removes a destroyed one, once nothing needs it any more. Called
+    /// on a worker.
+    pub(crate) fn reap(self: &Arc<Self>) {
         if let Some(out) = self.out.upgrade() {
             out.reap(self);
         }

@@ -15,8 +15,9 @@ use std::task::Waker;
 use rocketring::barrier::Full;
 
 use super::Buffer;
+use crate::events::OutEvent;
 use crate::lock::lock;
-use crate::state::{Command, Progress};
+use crate::state::Progress;
 
 impl Buffer {
     /// Reports [`OutEvent::Progress`](crate::OutEvent::Progress) once `what` is true, now or later. A later
@@ -78,7 +79,12 @@ impl Buffer {
         // Neither a command nor a task's waker runs under the lock.
         drop(wanted);
         if reached {
-            self.inner.workers[0].send(Command::Progress(self.clone()));
+            let (out, bid) = (self.out.clone(), self.bid);
+            self.inner.run_on_worker(move || {
+                if let Some(out) = out.upgrade() {
+                    out.tell(OutEvent::Progress { bid });
+                }
+            });
         }
         tasks.into_iter().for_each(Waker::wake);
     }

@@ -5,35 +5,37 @@ use std::sync::atomic::Ordering;
 
 use rocketring::barrier::{Full, Light};
 
-use super::{Activated, Buffer};
-use crate::state::{Command, MOVING};
+use super::Buffer;
+use crate::state::{Activated, Request};
 
 impl Buffer {
     /// Handles a delivery of the application.
     #[inline]
     pub(crate) fn mark_active(self: &Arc<Self>, delivered: Light) {
         if self.rest.still.take(delivered) {
-            self.notify_activated(Activated::Written(self.clone()));
+            self.notify_activated(Activated::Written(self.slot));
         }
     }
 
     /// Handles a moved hold.
     pub(crate) fn let_go(self: &Arc<Self>, moved: Full) {
         if self.rest.owed.take(moved) {
-            self.notify_activated(Activated::LetGo(self.clone()));
+            self.notify_activated(Activated::HoldMoved(self.slot));
         }
     }
 
     /// Ends the rest of a buffer that is gone.
     pub(crate) fn end_rest(&self) {
         let place = self.rest.place.load(Ordering::Acquire);
-        if place > MOVING {
-            self.notify_activated(Activated::Gone(place));
-        }
+        self.notify_activated(Activated::Gone { slot: self.slot, place });
+    }
+
+    /// Returns the worker that trims the buffer's memory.
+    pub(crate) fn trimming_worker(&self) -> usize {
+        self.slot as usize % self.inner.workers.len()
     }
 
     fn notify_activated(&self, activated: Activated) {
-        let workers = &self.inner.workers;
-        workers[self.slot as usize % workers.len()].send(Command::Activated(activated));
+        self.inner.workers[self.trimming_worker()].request(Request::Activated(activated));
     }
 }

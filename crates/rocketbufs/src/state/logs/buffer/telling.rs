@@ -8,7 +8,7 @@ use rocketring::barrier::{self, Full};
 use super::Buffer;
 use crate::lock::lock;
 use crate::planted;
-use crate::state::{Command, WorkerShared};
+use crate::state::{Request, WorkerShared};
 use crate::types::Position;
 
 impl Buffer {
@@ -73,8 +73,7 @@ impl Buffer {
     /// Answers the parked subscriptions once the log is known, each on the worker of its connection.
     pub(crate) fn unpark(&self) {
         for parked in std::mem::take(&mut *lock(&self.parked)) {
-            let worker = self.inner.worker_of(parked.conn);
-            self.inner.workers[worker].send(Command::Unpark(parked));
+            self.inner.worker(parked.conn).request(Request::Unpark(parked));
         }
     }
 }

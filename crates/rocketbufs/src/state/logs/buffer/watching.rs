@@ -5,8 +5,6 @@ use std::sync::Arc;
 use rocketring::{PeerDoorbell, WatchKey};
 
 use super::Buffer;
-use crate::lock::lock;
-use crate::state::{Command, InboundShared};
 
 impl Buffer {
     /// Registers a reader's doorbell with the writer of this log's memory. Returns false if there are too
@@ -16,12 +14,7 @@ impl Buffer {
         if !log.ring.is_peer_written() {
             return log.ring.watch(key, doorbell);
         }
-        let Some(inbound) = self.upstream().filter(|inbound| lock(&inbound.watchers).add(key, doorbell))
-        else {
-            return false;
-        };
-        tell_worker(&inbound);
-        true
+        self.upstream().is_some_and(|source| source.watch(key, doorbell))
     }
 
     /// Removes a reader's doorbell.
@@ -30,29 +23,16 @@ impl Buffer {
         if !log.ring.is_peer_written() {
             return log.ring.unwatch(key);
         }
-        if let Some(inbound) = self.upstream() {
-            lock(&inbound.watchers).remove(key);
-            tell_worker(&inbound);
+        if let Some(source) = self.upstream() {
+            source.unwatch(key);
         }
     }
 
     /// Handles a change of subscribers, after which the writer may have to wake this end, or no longer.
     pub(crate) fn tell_who_follows(&self) {
-        if let Some(inbound) =
-            self.upstream().filter(|_| self.log().is_some_and(|log| log.ring.is_peer_written()))
-        {
-            tell_worker(&inbound);
+        let follows = self.log().is_some_and(|log| log.ring.is_peer_written());
+        if let Some(source) = self.upstream().filter(|_| follows) {
+            source.pass_watchers();
         }
-    }
-}
-
-/// Asks the worker of a subscription's connection to pass the watchers on.
-fn tell_worker(inbound: &Arc<InboundShared>) {
-    let wire = lock(&inbound.state).sub.wire();
-    // Without a connection, the watchers are passed on at the resume.
-    if let Some((conn, _)) = wire
-        && lock(&inbound.watchers).ask()
-    {
-        inbound.inner.workers[inbound.inner.worker_of(conn)].send(Command::PassWatchers(inbound.clone()));
     }
 }

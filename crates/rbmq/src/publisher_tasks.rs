@@ -1,0 +1,60 @@
+//! Connecting and opening topics in tasks of tokio.
+
+use std::future::poll_fn;
+
+use super::connection::on_pool;
+use super::error::{ConnectError, TopicOpenError};
+use super::publisher::{Publisher, PublisherBuilder, TopicOptions};
+use super::writer::TopicWriter;
+
+impl PublisherBuilder {
+    /// As [`PublisherBuilder::connect`], for a task of tokio. The handshake runs on a thread of the runtime's pool. When the
+    /// future is dropped, the connection is closed as soon as it is there.
+    ///
+    /// # Errors
+    /// As [`PublisherBuilder::connect`].
+    pub async fn connect_async(self, addr: &str) -> Result<Publisher, ConnectError> {
+        let addr = addr.to_owned();
+        on_pool(move || self.connect(&addr)).await?
+    }
+}
+
+/// The calls for tasks of tokio. Dropping the future of [`Publisher::topic_async`] closes the topic that was being opened. What
+/// publishes is in [`TopicWriter`] and works with any runtime.
+impl Publisher {
+    /// As [`Publisher::connect`], for a task of tokio.
+    ///
+    /// # Errors
+    /// As [`PublisherBuilder::connect`].
+    pub async fn connect_async(addr: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect_async(addr).await
+    }
+
+    /// As [`Publisher::topic`], for a task of tokio.
+    ///
+    /// # Errors
+    /// As [`Publisher::topic_with`].
+    pub async fn topic_async(&self, name: &str) -> Result<TopicWriter, TopicOpenError> {
+        self.topic_with_async(name, TopicOptions::default()).await
+    }
+
+    /// As [`Publisher::topic_with`], for a task of tokio.
+    ///
+    /// # Errors
+    /// As [`Publisher::topic_with`].
+    pub async fn topic_with_async(
+        &self,
+        name: &str,
+        options: TopicOptions,
+    ) -> Result<TopicWriter, TopicOpenError> {
+        let writer = self.begin(name, &options)?;
+        let state = writer.state.clone();
+        let answer = poll_fn(|task| state.poll(task, |state| state.is_answered()));
+        match options.open_timeout {
+            // Whether the answer came is seen below.
+            Some(timeout) => drop(tokio::time::timeout(timeout, answer).await),
+            None => answer.await,
+        }
+        self.opened(writer, options.open_timeout)
+    }
+}

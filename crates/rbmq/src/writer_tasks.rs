@@ -1,0 +1,130 @@
+//! Publishing from tasks of any async runtime: a task waits for room, no thread does.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use rocketbufs::{OutSegment, OutWriter, Position, SegmentError};
+
+use super::confirm::Confirmation;
+use super::error::{ConfirmError, PublishError};
+use super::level::ConfirmLevel;
+use super::writer::{TopicWriter, WriteBatch};
+use crate::wire::{Framing, record_header};
+
+/// The calls for tasks. All are cancel-safe: a future that is dropped before it is ready has published nothing, but for
+/// [`TopicWriter::publish_raw_async`], which may have published a part. Time limits are the runtime's, such as
+/// `tokio::time::timeout`.
+impl TopicWriter {
+    /// As [`TopicWriter::publish`]. The task waits while the ring is full, or while the topic has too few subscribers.
+    ///
+    /// ```
+    /// # async fn publish(mut prices: rbmq::TopicWriter) -> Result<(), Box<dyn std::error::Error>> {
+    /// let position = prices.publish_async(b"EUR 1.07").await?;
+    /// prices.confirmation(position, rbmq::ConfirmLevel::Consumed).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish`].
+    pub async fn publish_async(&mut self, record: &[u8]) -> Result<Position, PublishError> {
+        if let Some(header) = self.ready(Framing::Records, record.len())
+            && let Ok(end) = self.writer.append(&[&header, record])
+        {
+            return Ok(end);
+        }
+        self.check(Framing::Records)?;
+        let too_large = PublishError::TooLarge { size: record.len() as u64, max: self.max_delivery };
+        let header = record_header(record.len()).ok_or(too_large)?;
+        let size = (header.len() + record.len()) as u64;
+        self.waiting_async(size, |writer| writer.append(&[&header, record])).await
+    }
+
+    /// As [`TopicWriter::publish_raw`].
+    ///
+    /// # Errors
+    /// As [`TopicWriter::publish_raw`].
+    pub async fn publish_raw_async(&mut self, bytes: &[u8]) -> Result<Position, PublishError> {
+        self.check(Framing::Raw)?;
+        let most = usize::try_from(self.max_delivery).unwrap_or(usize::MAX);
+        let mut end = self.writer.head();
+        for piece in bytes.chunks(most) {
+            end = self.waiting_async(piece.len() as u64, |writer| writer.append(&[piece])).await?;
+        }
+        Ok(end)
+    }
+
+    /// As [`TopicWriter::batch`].
+    ///
+    /// # Errors
+    /// As [`TopicWriter::batch`].
+    pub async fn batch_async(&mut self, bytes: u64) -> Result<WriteBatch<'_>, PublishError> {
+        self.check(Framing::Records)?;
+        let segment: OutSegment = self
+            .waiting_async(bytes, |writer| writer.segment(bytes, Some(std::time::Duration::ZERO)))
+            .await?;
+        Ok(WriteBatch { owner: self, segment: Some(segment), filled: 0 })
+    }
+
+    /// Waits until the topic has `count` subscribers, or is refused. They receive everything that is published from then on.
+    ///
+    /// # Errors
+    /// The broker refuses the topic.
+    pub async fn wait_subscribers_async(&mut self, count: u32) -> Result<(), PublishError> {
+        let state = &self.state;
+        poll_fn(|task| state.poll(task, |state| state.subscribers >= count || state.refusal.is_some())).await;
+        self.check(state.framing)
+    }
+
+    /// A future that is ready when the broker has everything that was published.
+    pub fn flush_async(&self) -> Confirmation {
+        self.confirmation(self.position(), ConfirmLevel::Accepted)
+    }
+
+    /// As [`TopicWriter::close`]: closes the topic when the broker has everything, and waits until it has the end of the topic.
+    /// Dropping the future closes the topic without waiting.
+    ///
+    /// # Errors
+    /// The broker refuses the topic, or records were lost. The topic is closed then.
+    pub async fn close_async(self) -> Result<(), ConfirmError> {
+        let confirmed = self.flush_async().await?.position;
+        self.writer.buffer().destroy();
+        let state = &self.state;
+        poll_fn(|task| state.poll(task, |state| state.ended || state.refusal.is_some())).await;
+        let (topic, level) = (self.topic().clone(), ConfirmLevel::Accepted);
+        match state.refusal() {
+            Some((_, reason)) if !state.has_ended() => {
+                Err(ConfirmError::Refused { topic, level, confirmed, reason })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for enough subscribers and for room.
+    async fn waiting_async<T>(
+        &mut self,
+        size: u64,
+        mut attempt: impl FnMut(&mut OutWriter) -> Result<T, SegmentError>,
+    ) -> Result<T, PublishError> {
+        loop {
+            let state = self.state.clone();
+            poll_fn(|task| state.poll(task, |now| state.is_settled(now))).await;
+            self.check(state.framing)?;
+            match attempt(&mut self.writer) {
+                Ok(done) => return Ok(done),
+                Err(SegmentError::Full) => {}
+                Err(error) => return Err(self.refused(size, &error)),
+            }
+            let mut room = pin!(self.writer.buffer().room());
+            poll_fn(|task| {
+                // A refusal ends the waiting for room.
+                if state.poll(task, |now| !state.may_publish(now)).is_ready() {
+                    return Poll::Ready(());
+                }
+                room.as_mut().poll(task)
+            })
+            .await;
+        }
+    }
+}
