@@ -47,7 +47,7 @@ impl<T: Transport + Send> Inline for Reactor<T> {
                 self.suppress_notify(slot);
                 let asleep_until = self.io.shared.asleep_until.load(Ordering::Relaxed);
                 // The worker is woken if it sleeps past the report's deadline.
-                if self.io.report_at < asleep_until { Sent::Not } else { Sent::All }
+                if self.io.reports.due < asleep_until { Sent::Not } else { Sent::All }
             }
             Err(halt) => {
                 self.halt(conn, halt);

@@ -250,6 +250,14 @@ impl<T: Transport> Connection<'_, T> {
         self.out(wire).map_or(Ok(()), |mut turn| turn.on_news())
     }
 
+    /// Sends the deferred report of a subscription.
+    pub(super) fn report(&mut self, wire: WireId) -> Handled {
+        if let Some(mut turn) = self.out(wire) {
+            turn.report();
+        }
+        Ok(())
+    }
+
     /// Sends what waits, as far as there is room.
     pub(super) fn pump(&mut self) -> Handled {
         self.link.line.dirty = false;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rocketnet::{ConnId, Transport};
 use rustc_hash::FxHashMap;
 
+use super::following::DeferredReports;
 use super::idle::Idle;
 use super::lingering::Lingering;
 use super::pauses::Pauses;
@@ -17,10 +18,6 @@ use crate::types::{Nanos, WireId};
 
 /// The interval of checks of the connections while a subscription may hold others up.
 pub(super) const TICK: Nanos = 250_000_000;
-/// Deadline for reports to peers that follow: those peers see new data by themselves. The deadline covers
-/// lost doorbells.
-const UNREPORTED: Nanos = 10_000_000;
-
 /// A worker's transport, time and schedule, see [the module](self).
 pub(super) struct Io<T: Transport> {
     pub(super) context: Arc<ContextShared>,
@@ -32,9 +29,8 @@ pub(super) struct Io<T: Transport> {
     pub(super) busy_at: Nanos,
     /// Connections that have something to send this turn, in order of arrival.
     pub(super) dirty: VecDeque<ConnId>,
-    /// Deadline for deferred reports, and their subscriptions.
-    pub(super) report_at: Nanos,
-    pub(super) unreported: Vec<(ConnId, WireId)>,
+    /// Reports to peers that follow.
+    pub(super) reports: DeferredReports,
     pub(super) next_tick: Nanos,
     /// A subscription had news since the last tick, or holds others up.
     pub(super) stirring: bool,
@@ -93,8 +89,7 @@ impl<T: Transport> Io<T> {
             now: 0,
             busy_at: 0,
             dirty: VecDeque::new(),
-            report_at: Nanos::MAX,
-            unreported: Vec::new(),
+            reports: DeferredReports::default(),
             next_tick: 0,
             stirring: false,
         }
@@ -145,12 +140,6 @@ impl<T: Transport> Io<T> {
         if !std::mem::replace(&mut line.dirty, true) {
             self.dirty.push_back(line.id);
         }
-    }
-
-    /// Defers the report of a subscription's news to a deadline.
-    pub(super) fn report_later(&mut self, conn: ConnId, wire: WireId) {
-        self.unreported.push((conn, wire));
-        self.report_at = self.report_at.min(self.now.saturating_add(UNREPORTED));
     }
 
     /// Records news of a subscription. Only news can make others wait for it, so no subscription is checked

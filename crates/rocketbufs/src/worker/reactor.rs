@@ -85,7 +85,7 @@ impl<T: Transport> Reactor<T> {
 
     /// Returns when time alone next causes work.
     pub fn next_tick(&self) -> Nanos {
-        self.io.next_tick.min(self.io.idle.due()).min(self.io.report_at)
+        self.io.next_tick.min(self.io.idle.due()).min(self.io.reports.due)
     }
 
     fn take_turn(&mut self, now: Nanos, events: &mut Vec<Event>) {
@@ -96,8 +96,10 @@ impl<T: Transport> Reactor<T> {
         for command in self.io.shared.take_mail() {
             self.on_command(command);
         }
-        if now >= self.io.report_at {
-            self.report_all();
+        if now >= self.io.reports.due {
+            for (conn, wire) in self.io.reports.take() {
+                self.at(conn, |connection| connection.report(wire));
+            }
         }
         self.take_news();
         self.pump_all();

@@ -476,7 +476,7 @@ impl SendCursor {
         all: Option<ProgressLevel>,
     ) -> Option<[Position; 3]> {
         let (levels, sent) = (self.levels(), self.sent);
-        let also = all.and(self.level_of_room());
+        let also = all.and_then(|_| self.level_of_room());
         let mut ask = [0; 3];
         for (n, known) in levels.into_iter().enumerate() {
             let asked = &mut self.asked[n];
