@@ -14,13 +14,8 @@
 use rocketnet::Transport;
 
 use super::incoming::Incoming;
-use super::io::At;
 use crate::lock::lock;
 use crate::types::{Nanos, Policy};
-
-/// Deadline for reports to peers that follow: those peers see new data by themselves. The deadline covers
-/// lost doorbells.
-const UNREPORTED: Nanos = 10_000_000;
 
 impl<T: Transport> Incoming<'_, T> {
     /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.
@@ -70,31 +65,5 @@ impl<T: Transport> Incoming<'_, T> {
         }
         drop(watchers);
         self.io.mark_dirty(self.line);
-    }
-}
-
-/// Reports of new data to peers that follow, which see the data by themselves.
-pub(super) struct DeferredReports {
-    /// When the reports are due; the last time there is without any.
-    pub(super) due: Nanos,
-    subs: Vec<At>,
-}
-
-impl Default for DeferredReports {
-    fn default() -> Self {
-        Self { due: Nanos::MAX, subs: Vec::new() }
-    }
-}
-
-impl DeferredReports {
-    /// Defers the report of a subscription's news.
-    pub(super) fn defer(&mut self, at: At, now: Nanos) {
-        self.subs.push(at);
-        self.due = self.due.min(now.saturating_add(UNREPORTED));
-    }
-
-    /// Takes the subscriptions whose reports are deferred.
-    pub(super) fn take(&mut self) -> Vec<At> {
-        std::mem::take(self).subs
     }
 }

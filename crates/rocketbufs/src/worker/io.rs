@@ -8,7 +8,6 @@ use std::time::Duration;
 use rocketnet::{ConnId, Transport};
 use rustc_hash::FxHashMap;
 
-use super::following::DeferredReports;
 use super::idle::Idle;
 use super::lingering::Lingering;
 use super::pauses::Pauses;
@@ -18,6 +17,10 @@ use crate::types::{Nanos, WireId};
 
 /// The interval of checks of the connections while a subscription may hold others up.
 pub(super) const TICK: Nanos = 250_000_000;
+/// Deadline for reports to peers that follow: those peers see new data by themselves. The deadline covers
+/// lost doorbells.
+const UNREPORTED: Nanos = 10_000_000;
+
 /// A worker's transport, time and schedule, see [the module](self).
 pub(super) struct Io<T: Transport> {
     pub(super) context: Arc<ContextShared>,
@@ -221,5 +224,31 @@ impl Slots {
 
     pub(super) fn remove(&mut self, slot: u32) {
         self.0.remove(&slot);
+    }
+}
+
+/// Reports of new data to peers that follow, which see the data by themselves.
+pub(super) struct DeferredReports {
+    /// When the reports are due; the last time there is without any.
+    pub(super) due: Nanos,
+    subs: Vec<At>,
+}
+
+impl Default for DeferredReports {
+    fn default() -> Self {
+        Self { due: Nanos::MAX, subs: Vec::new() }
+    }
+}
+
+impl DeferredReports {
+    /// Defers the report of a subscription's news.
+    pub(super) fn defer(&mut self, at: At, now: Nanos) {
+        self.subs.push(at);
+        self.due = self.due.min(now.saturating_add(UNREPORTED));
+    }
+
+    /// Takes the subscriptions whose reports are deferred.
+    pub(super) fn take(&mut self) -> Vec<At> {
+        std::mem::take(self).subs
     }
 }
