@@ -32,6 +32,8 @@ from ._rocketbufs import (
     Subscription,
 )
 
+from .dispatcher import Dispatcher
+
 # The names of paper 1.
 rIn = RIn
 rOut = ROut
@@ -44,6 +46,7 @@ __all__ = [
     "Config",
     "Conn",
     "Context",
+    "Dispatcher",
     "Event",
     "InView",
     "Listener",

@@ -13,6 +13,7 @@
 
 #![deny(unsafe_code)]
 
+mod cmq;
 mod errors;
 mod event;
 mod export;
@@ -35,6 +36,7 @@ fn _rocketbufs(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<event::Event>()?;
     module.add_class::<settings::Config>()?;
     module.add_class::<notify::Notifier>()?;
+    cmq::register(module)?;
     framework::register(module)?;
     gate::register(module)?;
     rbmq::register(module)

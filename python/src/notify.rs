@@ -3,7 +3,7 @@
 //! The threads of the library only write to it. They never wait for the interpreter, whose owner may wait for them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
 use pyo3::prelude::*;
@@ -27,6 +27,20 @@ impl Wake for Signal {
 pub struct Notifier(Arc<Signal>);
 
 impl Notifier {
+    /// The descriptor of a notifier that is made at the first call, and is readable then.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn descriptor(of: &OnceLock<Self>) -> PyResult<i32> {
+        if of.get().is_none() {
+            let made = Self::new()?;
+            made.waker().wake();
+            // Another thread may have made one meanwhile.
+            let _ = of.set(made);
+        }
+        Ok(of.get().map_or(-1, Self::fileno))
+    }
+
     /// A waker that makes the descriptor readable.
     pub fn waker(&self) -> Waker {
         Waker::from(self.0.clone())
@@ -47,7 +61,7 @@ impl Notifier {
     }
 
     /// Makes the descriptor unreadable again.
-    fn drain(&self) {
+    pub fn drain(&self) {
         // Nothing to read: it was unreadable.
         let _ = rustix::io::read(&self.0.0, &mut [0; 8]);
     }

@@ -257,8 +257,8 @@ fn a_check_of_this_machine_says_what_it_found() {
         rbmq(["check", "--config", path.to_str().unwrap()].into_iter().chain(args.iter().copied()))
     };
     let (text, _) = output(0, check(&["--listen", &addr]));
-    assert!(text.contains(&format!("warn  address              {addr} is taken")), "{text}");
-    assert!(text.contains("mend: ss -ltnp") && text.contains("ok    descriptors"), "{text}");
+    assert!(text.contains(&format!("warn  address              {addr} is in use")), "{text}");
+    assert!(text.contains("fix: ss -ltnp") && text.contains("ok    descriptors"), "{text}");
     let (json, error) = output(1, check(&["--listen", "192.0.2.1:1", "--json"]));
     let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     assert_eq!((first["check"].as_str(), first["level"].as_str()), (Some("address"), Some("bad")));

@@ -211,7 +211,7 @@ impl OutBuffer {
         }
         let boundary = self.boundary();
         let done = |buffer: &Buffer| match buffer.ended() {
-            true => buffer.everybody_heard_the_end(),
+            true => buffer.all_received_end(),
             false => buffer.min_landed() >= boundary,
         };
         let timeout = timeout.unwrap_or(NO_LIMIT);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::receive::RIn;
 use crate::in_event::{InEvent, event_of};
-use crate::state::{Followed, InboundShared, MOST_RINGS, PolledRings, TAKEN, WorkerShared};
+use crate::state::{Followed, InboundShared, MOST_RINGS, POLLS_PER_DELIVERY, PolledRings, WorkerShared};
 use crate::view::InView;
 
 impl RIn {
@@ -23,14 +23,14 @@ impl RIn {
     pub(super) fn may_look(&self, polled: &PolledRings) -> bool {
         let inner = &self.shared.inner;
         // With callbacks, data must not be taken past them.
-        !polled.is_empty() && !inner.has_callbacks() && inner.workers[polled.worker()].may_be_looked_past()
+        !polled.is_empty() && !inner.has_callbacks() && inner.workers[polled.worker()].may_be_polled_past()
     }
 
     /// Polls rings until one has news, or until the worker's turn is due.
     pub(super) fn look(&self, polled: &PolledRings) -> Option<InEvent> {
         let worker = &*self.shared.inner.workers[polled.worker()];
         let now = || self.shared.inner.now();
-        if !worker.looks.spend(TAKEN, now) {
+        if !worker.looks.spend(POLLS_PER_DELIVERY, now) {
             return None;
         }
         for _ in 0..worker.looks.pauses() {

@@ -113,7 +113,7 @@ impl RIn {
         match self.subscription(bid) {
             Some(subscription) => subscription.unsubscribe(),
             // A subscription that is over is already removed, but its end may not have been received.
-            None => self.shared.untell(bid),
+            None => self.shared.withdraw(bid),
         }
     }
 

@@ -18,7 +18,7 @@ use super::receive::RIn;
 use crate::error::RecvError;
 use crate::in_event::InEvent;
 use crate::lock::lock;
-use crate::state::{InboundShared, PolledRings, Readable, TAKEN, WorkerShared};
+use crate::state::{InboundShared, POLLS_PER_DELIVERY, PolledRings, Readable, WorkerShared};
 use crate::types::{Bid, Position};
 use crate::view::{BufSeg, InView};
 
@@ -137,7 +137,7 @@ impl InReader {
         let inner = &self.rin.shared.inner;
         let worker = &*inner.workers[self.polled.worker()];
         let now = || inner.now();
-        if !worker.looks.spend(TAKEN, now) {
+        if !worker.looks.spend(POLLS_PER_DELIVERY, now) {
             return false;
         }
         if waits {

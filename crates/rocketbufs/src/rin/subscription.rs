@@ -200,7 +200,7 @@ impl Subscription {
         if is_current {
             // Also for a subscription that is over: it is already removed, but its end may not have been
             // received.
-            shared.untell(self.inbound.bid);
+            shared.withdraw(self.inbound.bid);
         }
         let conn = shared.conn().id;
         let command = Command::Unsubscribe { conn, inbound: self.inbound.clone() };

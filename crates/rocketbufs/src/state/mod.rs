@@ -37,7 +37,7 @@ pub(crate) use logs::{
 pub use records::{Budget, ConfirmedPositions, Progress, SubscriberProgress};
 pub(crate) use records::{
     BusyPollBudget, Calls, Contexts, DurableSlots, IdleState, Log, MOVING, Member, Membership, MinReceivers,
-    NOWHERE, PLACES_APART, ProgressWatch, TAKEN, Waits, Watchers, page_bytes,
+    NOWHERE, PLACES_APART, POLLS_PER_DELIVERY, ProgressWatch, Waits, Watchers, page_bytes,
 };
 pub(crate) use workers::{
     Activated, Borrow, ContextInner, Entropy, Inline, Parked, Request, Sent, WaitingThread, WorkerShared,

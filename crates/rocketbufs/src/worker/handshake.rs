@@ -228,7 +228,7 @@ impl<T: Transport> Connection<'_, T> {
 pub(super) fn tell_role_down(role: &Role, number: u64, reason: DownReason) {
     match role {
         Role::In(rin) if rin.conn().id == number => {
-            rin.tell(InEvent::ConnDown { reason });
+            rin.report(InEvent::ConnDown { reason });
         }
         Role::In(_) => {}
         Role::Out(out) => out.conn_down(number, reason),

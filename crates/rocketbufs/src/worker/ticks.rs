@@ -65,7 +65,7 @@ impl<T: Transport> Reactor<T> {
         lock(&self.io.context.routs).retain(|out| out.strong_count() > 0);
         let outs: Vec<_> = lock(&self.io.context.routs).iter().filter_map(Weak::upgrade).collect();
         for out in outs {
-            if !out.kept.any_away() {
+            if !out.kept.any_offline() {
                 continue;
             }
             for buffer in out.all_buffers() {

@@ -118,7 +118,7 @@ impl RInShared {
                 Item::Data(from, to) => (from, to, Some(from)),
                 Item::Payload { from, to, .. } => (from, to, None),
                 other => {
-                    self.tell_item(inbound, other);
+                    self.report_item(inbound, other);
                     continue;
                 }
             };
@@ -137,8 +137,8 @@ impl RInShared {
         }
     }
 
-    fn tell_item(&self, inbound: &Arc<InboundShared>, item: Item) {
-        self.tell_of(inbound, event_of(inbound.bid, item));
+    fn report_item(&self, inbound: &Arc<InboundShared>, item: Item) {
+        self.report_of(inbound, event_of(inbound.bid, item));
     }
 
     pub(crate) fn enqueue(&self, inbound: &Arc<InboundShared>) {
@@ -151,7 +151,7 @@ impl RInShared {
     }
 
     /// Reports an event by callback, or in the queue of [`RIn::recv`].
-    pub(crate) fn tell(&self, event: InEvent) {
+    pub(crate) fn report(&self, event: InEvent) {
         self.run_event_backlog();
         let event = match self.event_cb.run(event, |callback, event| callback(event)) {
             Ok(ran) => {
@@ -175,7 +175,7 @@ impl RInShared {
 
     /// Reports an event of a subscription, unless the application has unsubscribed. A subscription that is
     /// over is removed before its application learns of the end.
-    pub(crate) fn tell_of(&self, inbound: &Arc<InboundShared>, event: InEvent) {
+    pub(crate) fn report_of(&self, inbound: &Arc<InboundShared>, event: InEvent) {
         self.run_event_backlog();
         let is_left = || lock(&inbound.state).sub.is_left();
         if is_left() {
@@ -208,7 +208,7 @@ impl RInShared {
 
     /// Removes waiting events of a buffer's subscription, so that they are not taken for those of its next
     /// one.
-    pub(crate) fn untell(&self, bid: Bid) {
+    pub(crate) fn withdraw(&self, bid: Bid) {
         let mut queue = lock(&self.queue);
         queue.notices.retain(|notice| notice.bid() != Some(bid));
         self.settle(&queue);
@@ -360,7 +360,7 @@ impl SubscriptionOwner for RInShared {
             // The data is for the subscribers; the application receives only the end.
             while let Some(item) = inbound.next_item(false) {
                 if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
-                    self.tell_item(inbound, item);
+                    self.report_item(inbound, item);
                 }
             }
         } else {
@@ -378,7 +378,7 @@ impl SubscriptionOwner for RInShared {
                 InEvent::ConfirmRequested { bid, delivered, consumed }
             }
         };
-        self.tell_of(inbound, event);
+        self.report_of(inbound, event);
     }
 
     fn forget_if_over(&self, inbound: &Arc<InboundShared>) {

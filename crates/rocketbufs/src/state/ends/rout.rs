@@ -218,7 +218,7 @@ impl ROutShared {
             lock(&self.past).add(buffer.traffic());
         }
         drop(buffers);
-        self.kept.expired(buffer.keep_no_more());
+        self.kept.expired(buffer.drop_all_held());
     }
 
     pub(crate) fn all_buffers(&self) -> Vec<Arc<Buffer>> {
@@ -278,7 +278,7 @@ impl BufferOwner for ROutShared {
         if buffer.source.is_some() {
             // The id of the destroyed buffer may belong to a new buffer by now, which continues.
             let replaced = || self.buffer(buffer.bid).is_some_and(|known| !Arc::ptr_eq(&known, buffer));
-            if buffer.tell_ended() && !replaced() {
+            if buffer.is_newly_drained() && !replaced() {
                 self.tell(OutEvent::Ended { bid: buffer.bid });
             }
             return;

@@ -218,7 +218,7 @@ impl InboundShared {
                 let resumes = state.resumes();
                 drop(state);
                 calls.run();
-                self.tell_worker(due, wire);
+                self.notify_worker(due, wire);
                 self.resume(resumes);
                 return Some(item);
             }
@@ -256,7 +256,7 @@ impl InboundShared {
         });
         let due = memory.is_credit_due(log) || !self.rest.is_moving();
         drop(state);
-        self.tell_worker(due, wire);
+        self.notify_worker(due, wire);
         (taken, None)
     }
 
@@ -354,14 +354,14 @@ impl InboundShared {
         let resumes = state.resumes();
         drop(state);
         calls.run();
-        self.tell_worker(due, wire);
+        self.notify_worker(due, wire);
         self.resume(resumes);
         Some(result)
     }
 
     /// Asks the worker to send the credit that is due.
     #[inline]
-    fn tell_worker(&self, due: bool, wire: Option<(u64, WireId)>) {
+    fn notify_worker(&self, due: bool, wire: Option<(u64, WireId)>) {
         if let (true, Some((conn, _))) = (due, wire) {
             self.inner.worker(conn).mark_for_later(self.slot);
         }

@@ -176,7 +176,7 @@ impl<M: RequestQueue + ?Sized> WorkerShared<M> {
 
     /// Returns whether an application thread may poll in the worker's place. The worker's own thread is then
     /// parked, and there is no other work that the application thread would have to do.
-    pub(crate) fn may_be_looked_past(&self) -> bool {
+    pub(crate) fn may_be_polled_past(&self) -> bool {
         self.looks.are_allowed() && self.token.is_parked() && !self.has_work()
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct SubscriptionStatus {
     /// the positions may go back when the coverage grows.
     pub(crate) tally: Mutex<PeerCoverage>,
     pub(crate) dropped: AtomicU64,
-    /// Whether the subscription takes a durable slot; changed under the lock of the buffer's `places`.
+    /// Whether the subscription takes a durable slot; changed under the lock of the buffer's `subscribers`.
     pub(crate) placed: AtomicBool,
     /// The first position of the subscription.
     pub(crate) start: Position,

@@ -13,20 +13,20 @@ use crate::types::{Nanos, Policy, Position};
 /// never missing and never counted twice.
 #[derive(Default)]
 pub(super) struct SubscriberTable {
-    pub(super) subs: Vec<Arc<SubscriptionStatus>>,
+    pub(super) connected: Vec<Arc<SubscriptionStatus>>,
     /// Cursors of durable subscriptions whose connection is gone. Those with the policy `block` count as
     /// subscribers, so that no byte is confirmed that they do not have.
-    pub(super) held: HashMap<Vec<u8>, DurableCursor>,
+    pub(super) offline: HashMap<Vec<u8>, DurableCursor>,
     /// The coverage of subscriptions that count no more.
-    pub(super) past: Coverage,
+    pub(super) departed: Coverage,
     /// The buffer was removed, so no durable subscription can resume.
-    pub(super) over: bool,
+    pub(super) removed: bool,
 }
 
 impl SubscriberTable {
     /// Returns the offline subscriptions that count.
     pub(super) fn waited_for(&self) -> impl Iterator<Item = &DurableCursor> {
-        self.held.values().filter(|held| held.counts())
+        self.offline.values().filter(|held| held.counts())
     }
 }
 

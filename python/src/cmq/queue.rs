@@ -1,0 +1,215 @@
+//! A queue.
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use cmq::Interface;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use super::key::{self, address};
+use super::mailbox::Mailbox;
+use super::waiting::{self, Item};
+use super::{events, settings};
+use crate::errors;
+use crate::event::Event;
+use crate::guarded::Guarded;
+use crate::input::Input;
+use crate::notify::Notifier;
+use crate::times;
+
+/// A message queue at an address: pushes messages to other queues, and pops those that other queues pushed here. `settings` are
+/// the fields of the configuration (docs/CMQ.md), with times in seconds.
+#[pyclass(frozen, module = "rocketbufs.cmq")]
+pub struct Cmq {
+    queue: Guarded<Arc<cmq::Cmq<Bytes>>>,
+    notify: OnceLock<Notifier>,
+}
+
+impl Cmq {
+    fn handle(&self, py: Python<'_>) -> PyResult<Arc<cmq::Cmq<Bytes>>> {
+        self.queue.with(py, |queue| queue.clone())
+    }
+}
+
+fn interface(name: Option<&str>) -> Interface {
+    // A name or an address: parsing cannot fail.
+    name.map_or(Interface::Any, |name| name.parse().unwrap_or(Interface::Any))
+}
+
+fn group(text: &str) -> PyResult<IpAddr> {
+    text.parse().map_err(|_| PyValueError::new_err(format!("'{text}' is no address of a group")))
+}
+
+#[pymethods]
+impl Cmq {
+    /// Opens a queue at a local address; port 0 takes a free one. `preset` is "default", "paper" or "immediate".
+    #[new]
+    #[pyo3(signature = (addr="0.0.0.0:0", *, preset="default", **settings))]
+    fn new(py: Python<'_>, addr: &str, preset: &str, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let config = settings::of_keywords(preset, settings)?;
+        let opened = py.detach(|| cmq::new_raw_rq(addr, config));
+        let queue = opened.map_err(|error| errors::of(py, "OpenError", &error))?;
+        Ok(Self { queue: Guarded::new(Arc::new(queue), "queue"), notify: OnceLock::new() })
+    }
+
+    /// Queues a message for a key, which is a `Key`, (host, port) or (host, port, id). It leaves with its batch. Never waits.
+    fn cw_push(&self, py: Python<'_>, key: &Bound<'_, PyAny>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (key, input) = (key::of_argument(key)?, Input::of(message)?);
+        let pushed = self.queue.with(py, |queue| queue.push_bytes(key, input.bytes(py)))?;
+        pushed.map_err(|error| errors::of(py, "PushError", &error))
+    }
+
+    /// Queues many messages for a key. An exception has the number of messages that were pushed as `published`.
+    fn push_many(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        messages: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        let (key, queue) = (key::of_argument(key)?, self.handle(py)?);
+        let mut pushed = 0_usize;
+        for message in messages.try_iter()? {
+            let message = message?;
+            if let Err(error) = queue.push_bytes(key, Input::of(&message)?.bytes(py)) {
+                let pushed = pushed.into_pyobject(py)?.into_any();
+                return Err(errors::with(py, "PushError", &error, [("published", pushed)]));
+            }
+            pushed += 1;
+        }
+        Ok(pushed)
+    }
+
+    /// The next message with the key of its sender, if there is one. Never waits.
+    fn cw_pop(&self, py: Python<'_>) -> PyResult<Option<Item>> {
+        let popped = self.queue.with(py, |queue| waiting::pop_now(&**queue, self.notify.get()))?;
+        Ok(popped.map(|message| waiting::item(py, message)))
+    }
+
+    /// The next message with the key of its sender, waiting at most `timeout` seconds; None if none came.
+    #[pyo3(signature = (timeout=None))]
+    fn pop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Item>> {
+        waiting::pop(py, &*self.handle(py)?, timeout)
+    }
+
+    /// All messages that arrived, waiting for one at most `timeout` seconds.
+    #[pyo3(signature = (timeout=None))]
+    fn pop_all<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+        waiting::pop_all(py, &*self.handle(py)?, timeout)
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Item>> {
+        self.pop(py, None)
+    }
+
+    /// The number of messages that wait in the common mailbox.
+    #[getter]
+    fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
+        self.queue.with(py, |queue| queue.waiting())
+    }
+
+    /// Opens a mailbox of its own for an integer: its messages are popped there from now on.
+    fn mailbox(&self, py: Python<'_>, id: u32) -> PyResult<Mailbox> {
+        Ok(Mailbox::of(self.queue.with(py, |queue| queue.mailbox(id))?))
+    }
+
+    /// Joins a multicast group at an interface: its name, one of its IPv4 addresses, or None for any.
+    #[pyo3(signature = (address, interface=None))]
+    fn join(&self, py: Python<'_>, address: &str, interface: Option<&str>) -> PyResult<()> {
+        Ok(self.handle(py)?.multicast().join(group(address)?, &self::interface(interface))?)
+    }
+
+    /// Leaves a multicast group.
+    #[pyo3(signature = (address, interface=None))]
+    fn leave(&self, py: Python<'_>, address: &str, interface: Option<&str>) -> PyResult<()> {
+        Ok(self.handle(py)?.multicast().leave(group(address)?, &self::interface(interface))?)
+    }
+
+    /// Sends multicast messages by this interface, across at most `ttl - 1` routers; with `loopback`, also to queues of this machine.
+    #[pyo3(signature = (interface=None, *, ttl=1, loopback=true))]
+    fn set_multicast(
+        &self,
+        py: Python<'_>,
+        interface: Option<&str>,
+        ttl: u32,
+        loopback: bool,
+    ) -> PyResult<()> {
+        let queue = self.handle(py)?;
+        queue.multicast().set_interface(&self::interface(interface), ttl)?;
+        Ok(queue.multicast().set_loopback(loopback)?)
+    }
+
+    /// Sends all pending messages now.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.queue.with(py, |queue| queue.flush())
+    }
+
+    /// Sends all pending messages now and closes all streams: each receiver learns the number of messages.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        self.queue.with(py, |queue| queue.finish())
+    }
+
+    /// The next event (`Joined`, `Lost`, `Late`, `Duplicated`, `Reordered`, `Closed`, `Evicted`, `Overflowed`, `Undecodable`,
+    /// `Malformed`, `SendFailed`), or None.
+    fn next_event(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+        self.queue.with(py, |queue| queue.next_event())?.map(|event| events::of(py, event)).transpose()
+    }
+
+    /// The counters of this queue.
+    fn stats(&self, py: Python<'_>) -> PyResult<Event> {
+        events::stats(py, &self.queue.with(py, |queue| queue.stats())?)
+    }
+
+    /// Every stream that this queue remembers.
+    fn senders(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
+        let senders = self.queue.with(py, |queue| queue.senders())?;
+        senders.iter().map(|info| events::sender(py, info)).collect()
+    }
+
+    /// The address of this queue: (host, port).
+    #[getter]
+    fn local_addr(&self, py: Python<'_>) -> PyResult<(String, u16)> {
+        self.queue.with(py, |queue| address(queue.local_addr()))
+    }
+
+    /// The random name of this queue.
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.queue.with(py, |queue| queue.epoch())
+    }
+
+    /// A descriptor for an event loop: readable at first, and after `cw_pop` returned None as soon as a message comes. Pop until
+    /// None then. It belongs to the queue: only poll it.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.handle(py)?;
+        Notifier::descriptor(&self.notify)
+    }
+
+    /// Closes the queue: pending messages are sent, and each receiver learns their number. Open mailboxes keep it open. A second
+    /// call does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(queue) = self.queue.take(py)? else { return Ok(()) };
+        times::interruptible(py, move || drop(queue))
+    }
+
+    /// Whether the queue was closed here.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.queue.is_closed(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+}

@@ -1,0 +1,256 @@
+"""The forms for asyncio."""
+
+import asyncio
+import threading
+
+import pytest
+from conftest import WAIT
+
+import rocketbufs
+from rocketbufs import aio, cmq, rbmq
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, WAIT))
+
+
+async def joined(broker, topic="t", **options):
+    publisher = await aio.Publisher.connect(broker.addr)
+    subscriber = await aio.Subscriber.connect(broker.addr, **options)
+    writer = await publisher.topic(topic)
+    subscriber.subscribe(topic)
+    await writer.wait_subscribers(1)
+    return publisher, writer, subscriber
+
+
+def test_messages_arrive_in_order(broker):
+    async def main():
+        publisher, writer, subscriber = await joined(broker, until_ended=True)
+
+        async def publish():
+            for n in range(2000):
+                await writer.publish(b"%d" % n)
+            await writer.close()
+
+        publishing = asyncio.create_task(publish())
+        received = [int(bytes(message)) async for message in subscriber]
+        await publishing
+        assert received == list(range(2000))
+        assert await subscriber.recv() is None
+        await subscriber.close()
+        await publisher.close()
+
+    run(main())
+
+
+def test_publishing_waits_for_room_and_the_loop_runs(broker):
+    async def main():
+        publisher, writer, subscriber = await joined(broker)
+        published = []
+
+        async def publish():
+            for n in range(100):
+                published.append(await writer.publish(bytes([n]) * 100_000))
+
+        publishing = asyncio.create_task(publish())
+        await asyncio.sleep(0.3)
+        assert 0 < len(published) < 100, "the ring is full, and the loop runs"
+        with pytest.raises(rocketbufs.TimedOut):
+            writer.publish_nowait(bytes(200_000))
+        for n in range(100):
+            message = await subscriber.recv()
+            assert message[0] == n and len(message) == 100_000
+        await publishing
+        assert published[-1] == writer.position
+        await subscriber.close()
+        await publisher.close()
+
+    run(main())
+
+
+def test_batches_segments_and_many(broker):
+    async def main():
+        publisher, writer, subscriber = await joined(broker)
+        messages = [b"%d" % n * 100 for n in range(20_000)]
+        publishing = asyncio.create_task(writer.publish_many(messages))
+        received = []
+        async for batch in subscriber.batches():
+            received += batch.to_list()
+            if len(received) == len(messages):
+                break
+        assert received == messages
+        await publishing
+        with await writer.segment(5) as segment:
+            segment.view[:] = b"place"
+        event = await subscriber.next_event()
+        assert isinstance(event, rbmq.Batch) and event.to_list() == [b"place"]
+        await subscriber.close()
+        await publisher.close()
+
+    run(main())
+
+
+def test_confirmations(broker):
+    async def main():
+        publisher, writer, subscriber = await joined(broker, confirm_consumed=True)
+        ends = [await writer.publish(b"%d" % n) for n in range(50)]
+        waiting = asyncio.gather(*(writer.confirm(end, "consumed") for end in ends))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        async for batch in subscriber.batches():
+            if batch.end == ends[-1]:
+                break
+        batch.release()
+        confirmed = await waiting
+        assert [result.position >= end for result, end in zip(confirmed, ends)] == [True] * 50
+        with pytest.raises(rocketbufs.ConfirmError) as error:
+            await writer.confirm(writer.position + 1)
+        assert error.value.kind == "NotPublished"
+        await writer.flush(WAIT)
+        await subscriber.close()
+        await publisher.close()
+
+    run(main())
+
+
+def test_a_cancelled_receive_loses_nothing(broker):
+    async def main():
+        publisher, writer, subscriber = await joined(broker)
+        received, sent = [], 0
+        for n in range(200):
+            task = asyncio.create_task(subscriber.recv())
+            await asyncio.sleep(0)
+            await writer.publish(b"%d" % sent)
+            sent += 1
+            if n % 2:
+                await asyncio.sleep(0.001 * (n % 3))
+            task.cancel()
+            try:
+                received.append(int(bytes(await task)))
+            except asyncio.CancelledError:
+                pass
+        while len(received) < sent:
+            received.append(int(bytes(await subscriber.recv())))
+        assert received == list(range(sent))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(subscriber.recv(), 0.05)
+        await subscriber.close()
+        await publisher.close()
+
+    run(main())
+
+
+def test_a_cancelled_publish_publishes_nothing(broker):
+    async def main():
+        publisher, writer, subscriber = await joined(broker)
+        with pytest.raises(asyncio.TimeoutError):
+            while True:
+                await asyncio.wait_for(writer.publish(bytes(100_000)), 0.3)
+        before = writer.position
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(writer.publish(bytes(200_000)), 0.05)
+        assert writer.position == before
+        await subscriber.close()
+        await publisher.close()
+
+    run(main())
+
+
+def test_many_subscribers_need_no_threads_of_python(broker):
+    async def main():
+        publisher = await aio.Publisher.connect(broker.addr)
+        writer = await publisher.topic("t")
+        config = {"tcp.tcp_num_threads": 1}
+        subscribers = [await aio.Subscriber.connect(broker.addr, config=config) for _ in range(20)]
+        for subscriber in subscribers:
+            subscriber.subscribe("t")
+        await writer.wait_subscribers(20)
+        tasks = [asyncio.create_task(subscriber.recv()) for subscriber in subscribers]
+        await asyncio.sleep(0.05)
+        threads = [thread for thread in threading.enumerate() if not thread.name.startswith("asyncio")]
+        assert threads == [threading.main_thread()]
+        await writer.publish(b"to all")
+        assert [bytes(message) for message in await asyncio.gather(*tasks)] == [b"to all"] * 20
+        for client in [*subscribers, publisher]:
+            await client.close()
+
+    run(main())
+
+
+def test_close_ends_a_receive(broker):
+    async def main():
+        async with await aio.Subscriber.connect(broker.addr) as subscriber:
+            subscriber.subscribe("t")
+            task = asyncio.create_task(subscriber.recv())
+            await asyncio.sleep(0.05)
+            await subscriber.close()
+            with pytest.raises(rocketbufs.Closed):
+                await subscriber.recv()
+            task.cancel()
+
+    run(main())
+
+
+def test_events_of_a_publisher(broker):
+    async def main():
+        seen = []
+        publisher = await aio.Publisher.connect(broker.addr, on_event=seen.append)
+        writer = await publisher.topic("t")
+        subscriber = await aio.Subscriber.connect(broker.addr)
+        subscriber.subscribe("t")
+        await writer.wait_subscribers(1)
+        assert any(event.kind == "Subscribers" and event.count == 1 for event in seen)
+        with pytest.raises(rocketbufs.PublishError):
+            await writer.publish(bytes(1 << 20))
+        with pytest.raises(TypeError):
+            await writer.publish("text")
+        await subscriber.close()
+        await publisher.close()
+
+    run(main())
+
+
+def test_queues():
+    async def main():
+        with cmq.new_rq("127.0.0.1:0") as receiver, cmq.new_rq("127.0.0.1:0", preset="immediate") as sender:
+            queue = aio.Queue(receiver)
+            task = asyncio.create_task(queue.pop())
+            await asyncio.sleep(0.05)
+            sender.cw_push(receiver.local_addr, b"one")
+            message, key = await task
+            assert message == b"one" and key == cmq.Key(*sender.local_addr)
+            for n in range(100):
+                sender.cw_push(receiver.local_addr, b"%d" % n)
+            received = []
+            async for message, _ in queue:
+                received.append(message)
+                if len(received) == 100:
+                    break
+            assert received == [b"%d" % n for n in range(100)]
+
+    run(main())
+
+
+def test_the_framework():
+    async def main():
+        with rocketbufs.Context() as context:
+            out = rocketbufs.ROut(context)
+            buffer = out.create_buffer(7)
+            with rocketbufs.Listener(context, "127.0.0.1:0") as listener:
+                conn = rocketbufs.Conn.start(context, listener.local_addr)
+                out.add_conn(await aio.receive(listener))
+                assert (await aio.receive(conn)).kind == "Up"
+                rin = rocketbufs.RIn(conn)
+                rin.subscribe(7)
+                assert (await aio.receive(rin)).kind == "Subscribed"
+                assert (await aio.receive(out)).kind == "Subscribed"
+                assert await aio.receive(rin, 0.01) is None
+                buffer.append(b"hello")
+                async for item in aio.iterate(rin):
+                    with item:
+                        assert bytes(item) == b"hello"
+                    break
+        with pytest.raises(TypeError, match="no descriptor"):
+            await aio.receive(buffer)
+
+    run(main())

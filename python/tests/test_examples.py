@@ -1,0 +1,89 @@
+"""The examples, each in a process of its own, as a user runs them."""
+
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "python"
+LIMIT = 60
+
+
+def begin(name, *arguments, **options):
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
+    options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def run(name, *arguments, given=b""):
+    process = begin(name, *arguments, stdin=subprocess.PIPE)
+    out, errors = process.communicate(given, LIMIT)
+    assert process.returncode == 0, (out, errors)
+    return out, errors
+
+
+@pytest.fixture
+def broker():
+    process = begin("broker", "127.0.0.1:0")
+    line = process.stdout.readline().decode()
+    address = re.fullmatch(r"a broker on (\S+); Ctrl-C ends it\n", line)
+    assert address, line
+    yield address[1]
+    process.send_signal(2)
+    _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0 and not errors, errors
+
+
+def published_and_received(broker, name, *arguments, given=b""):
+    subscriber = begin("subscribe", 7, broker)
+    time.sleep(0.5)
+    _, errors = run(name, 7, "numbers", *arguments, broker, given=given)
+    out, _ = subscriber.communicate(timeout=LIMIT)
+    assert subscriber.returncode == 0
+    return out, errors.decode()
+
+
+def test_publish_and_subscribe_through_the_broker(broker):
+    given = b"".join(b"%d\n" % n for n in range(50_000))
+    assert published_and_received(broker, "publish", given=given)[0] == given
+
+
+def test_publish_with_confirmation(broker):
+    given = b"".join(b"%d\n" % n for n in range(200))
+    out, errors = published_and_received(broker, "publish_confirmed", given=given)
+    assert out == given and errors == "200 deliveries consumed\n"
+
+
+def test_fill_in_place(broker):
+    out, _ = published_and_received(broker, "fill", 50)
+    assert out == struct.pack("<50000Q", *range(50_000))
+
+
+def test_a_topic_that_is_taken_is_refused(broker):
+    first = begin("publish", 7, "a", broker, stdin=subprocess.PIPE)
+    time.sleep(0.5)
+    second = begin("publish", 7, "b", broker)
+    _, errors = second.communicate(timeout=LIMIT)
+    assert second.returncode == 1 and b"exists already" in errors
+    first.communicate(b"", LIMIT)
+    assert first.returncode == 0
+
+
+def test_cmq():
+    receiver = begin("cmq_receive", "127.0.0.1:0")
+    address = receiver.stderr.readline().decode().removeprefix("receiving at ").strip()
+    run("cmq_send", address)
+    out, _ = receiver.communicate(timeout=LIMIT)
+    counts = re.fullmatch(r"127\.0\.0\.1:\d+ sent 10000: (\d+) received, (\d+) lost\n", out.decode())
+    assert counts and int(counts[1]) + int(counts[2]) == 10_000
+
+
+def test_usage():
+    for name in ("publish", "subscribe", "publish_confirmed", "fill"):
+        process = begin(name)
+        _, errors = process.communicate(timeout=LIMIT)
+        assert process.returncode == 2 and errors.startswith(b"usage: "), name
