@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rocketnet::{ConnId, Transport};
+use rocketnet::Transport;
 use rocketring::{Hold, Ring};
 
+use super::connection::Connection;
+use super::halt::Handled;
 use super::peer::OutSub;
-use super::reactor::Reactor;
 use crate::events::OutEvent;
 use crate::fields::printable;
 use crate::limits::{PolicySet, SubscriptionLimits};
@@ -23,16 +24,20 @@ use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 /// A refusal: its code and numbers.
 type Refusal = (RefuseCode, u64, u64);
 
-impl<T: Transport> Reactor<T> {
-    pub(super) fn on_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) {
+impl<T: Transport> Connection<'_, T> {
+    pub(super) fn on_subscribe(&mut self, subscribe: Subscribe) -> Handled {
         let wire = subscribe.wire;
-        if let Err((code, a, b)) = self.try_subscribe(conn, subscribe) {
-            self.send(conn, &Message::Refused { wire, code, a, b });
+        match self.try_subscribe(subscribe) {
+            Ok(()) => self.wake_out(wire),
+            Err((code, a, b)) => {
+                self.send(&Message::Refused { wire, code, a, b });
+                Ok(())
+            }
         }
     }
 
-    fn try_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) -> Result<(), Refusal> {
-        let Some(link) = self.links.get(&conn) else { return Ok(()) };
+    fn try_subscribe(&mut self, subscribe: Subscribe) -> Result<(), Refusal> {
+        let link = &*self.link;
         let Some(Role::Out(out)) = link.role.clone() else { return Err((RefuseCode::NotAnOut, 0, 0)) };
         let limit = self.io.inner.config.limits.max_subscriptions_per_connection;
         let open = link.outs.len() + link.parked.len();
@@ -45,27 +50,25 @@ impl<T: Transport> Reactor<T> {
         let buffer = out.buffer(subscribe.bid).ok_or((RefuseCode::NoSuchBuffer, 0, 0))?;
         let number = link.line.shared.id;
         let Some(log) = buffer.log().cloned() else {
-            return self.park(conn, &buffer, Parked { conn: number, subscribe });
+            return self.park(&buffer, Parked { conn: number, subscribe });
         };
-        self.accept(conn, &out, &buffer, &log, &subscribe)
+        self.accept(&out, &buffer, &log, &subscribe)
     }
 
-    pub(super) fn unpark(&mut self, parked: Parked) {
-        let Some(&conn) = self.by_number.get(&parked.conn) else { return };
-        let Some(link) = self.links.get_mut(&conn) else { return };
+    pub(super) fn unpark(&mut self, parked: Parked) -> Handled {
         // Otherwise the subscription was dropped while it was parked.
-        if link.parked.remove(&parked.subscribe.wire).is_some() {
-            self.on_subscribe(conn, parked.subscribe);
+        match self.link.parked.remove(&parked.subscribe.wire) {
+            Some(_) => self.on_subscribe(parked.subscribe),
+            None => Ok(()),
         }
     }
 
     /// Parks a subscription until its buffer's log is known, or until it is clear that it never will be.
-    fn park(&mut self, conn: ConnId, buffer: &Arc<Buffer>, parked: Parked) -> Result<(), Refusal> {
+    fn park(&mut self, buffer: &Arc<Buffer>, parked: Parked) -> Result<(), Refusal> {
         if buffer.ended() {
             return Err((RefuseCode::NoSuchBuffer, 0, 0));
         }
-        let Some(link) = self.links.get_mut(&conn) else { return Ok(()) };
-        link.parked.insert(parked.subscribe.wire, Arc::downgrade(buffer));
+        self.link.parked.insert(parked.subscribe.wire, Arc::downgrade(buffer));
         lock(&buffer.parked).push(parked);
         // The log may have become known, or have ended, since the check above.
         if buffer.log().is_some() || buffer.ended() {
@@ -75,8 +78,8 @@ impl<T: Transport> Reactor<T> {
     }
 
     /// Drops parked subscriptions of a connection.
-    pub(super) fn drop_parked(&mut self, conn: ConnId, wire: Option<WireId>) {
-        let Some(link) = self.links.get_mut(&conn) else { return };
+    pub(super) fn drop_parked(&mut self, wire: Option<WireId>) {
+        let link = &mut *self.link;
         let number = link.line.shared.id;
         let gone: Vec<_> = match wire {
             Some(wire) => link.parked.remove(&wire).into_iter().collect(),
@@ -92,7 +95,6 @@ impl<T: Transport> Reactor<T> {
 
     fn accept(
         &mut self,
-        conn: ConnId,
         out: &Arc<ROutShared>,
         buffer: &Arc<Buffer>,
         log: &Log,
@@ -113,15 +115,15 @@ impl<T: Transport> Reactor<T> {
             Start::Ago(ms) => buffer.times.ago(self.io.now, ms),
             _ => None,
         };
-        let maps = !subscribe.own_memory && self.may_map(conn, ring);
+        let maps = !subscribe.own_memory && self.may_map(ring);
         let place = Place { known: known.as_ref(), past, keeps: buffer.keep_until_delivered, maps };
         let begin = begin(log, subscribe, &place)?;
         let Begin { start, restarted, .. } = begin;
         let tally = known.as_ref().filter(|_| !restarted).map(|known| known.tally).unwrap_or_default();
-        let config = self.send_config(conn, (buffer, ring), subscribe, &terms);
-        let cursor = self.cursor((conn, subscribe.wire), ring, config, &begin, (tally, maps));
+        let config = self.send_config((buffer, ring), subscribe, &terms);
+        let cursor = self.cursor(subscribe.wire, ring, config, &begin, (tally, maps));
         let hold_ms = terms.hold_ms(subscribe.hold_ms);
-        let placeless = self.add_out(conn, out, buffer, subscribe, (cursor, begin, hold_ms));
+        let placeless = self.add_out(out, buffer, subscribe, (cursor, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
             self.io.inner.workers[worker].request(Request::Close { conn, code: CloseCode::TakenOver, why });
@@ -136,22 +138,21 @@ impl<T: Transport> Reactor<T> {
             capacity: ring.capacity(),
             max_delivery: ring.max_delivery(),
         };
-        self.send(conn, &Message::Subscribed(subscribed));
-        self.wake_out(conn, subscribe.wire);
+        self.send(&Message::Subscribed(subscribed));
         Ok(())
     }
 
     /// Returns whether a peer may map the ring. The peer may hold half of it for any time, and the writer
     /// continues in the other half.
-    fn may_map(&self, conn: ConnId, ring: &Ring) -> bool {
-        2 * ring.max_delivery() <= ring.capacity() && self.io.transport.carrier(conn).name == "shm"
+    fn may_map(&self, ring: &Ring) -> bool {
+        2 * ring.max_delivery() <= ring.capacity() && self.io.transport.carrier(self.id()).name == "shm"
     }
 
     /// Creates the state machine of a subscription. Offers the ring ahead of SUBSCRIBED, so that the receiver
     /// can create its ring over the same memory.
     fn cursor(
         &mut self,
-        (conn, wire): (ConnId, WireId),
+        wire: WireId,
         ring: &Ring,
         mut config: SendConfig,
         begin: &Begin,
@@ -159,7 +160,7 @@ impl<T: Transport> Reactor<T> {
     ) -> SendCursor {
         let held = begin.hold.as_ref().map_or(begin.start, Hold::position);
         let behind = begin.start.saturating_sub(held);
-        let offered = maps && self.io.transport.offer(conn, wire, ring, behind);
+        let offered = maps && self.io.transport.offer(self.id(), wire, ring, behind);
         config.maps = offered.then(|| ring.capacity());
         let mut cursor = SendCursor::new(config, begin.start, self.io.now);
         cursor.resume_at(begin.levels, tally);
@@ -170,7 +171,6 @@ impl<T: Transport> Reactor<T> {
 
     fn send_config(
         &self,
-        conn: ConnId,
         (buffer, ring): (&Buffer, &Ring),
         subscribe: &Subscribe,
         terms: &SubscriptionLimits,
@@ -182,7 +182,7 @@ impl<T: Transport> Reactor<T> {
         let asked = (subscribe.block_timeout_ms != u32::MAX).then_some(subscribe.block_timeout_ms);
         let timeout_ms = terms.timeout_ms(asked, session.block_timeout_ms);
         let max_transfer = u64::from(self.io.inner.config.tcp.max_transfer_bytes)
-            .min(self.io.transport.promises_to(conn).max_write_bytes)
+            .min(self.io.transport.promises_to(self.id()).max_write_bytes)
             .min(ring.max_delivery());
         SendConfig {
             policy: subscribe.policy,
@@ -198,7 +198,6 @@ impl<T: Transport> Reactor<T> {
     /// Adds a subscription. Returns whether it asked for a durable slot and got none.
     fn add_out(
         &mut self,
-        conn: ConnId,
         out: &ROutShared,
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
@@ -206,7 +205,7 @@ impl<T: Transport> Reactor<T> {
     ) -> bool {
         let hold_ms = hold_ms.min(self.io.inner.config.limits.max_hold_ms);
         let wants = hold_ms > 0 && !subscribe.name.is_empty();
-        let Some(link) = self.links.get_mut(&conn) else { return false };
+        let link = &mut *self.link;
         let sub = Arc::new(shared_of(
             (link.line.shared.id, self.io.shared.index),
             subscribe,
@@ -223,7 +222,7 @@ impl<T: Transport> Reactor<T> {
         let machine = PeerSubscription::new(cursor);
         let out_sub = OutSub { buffer: buffer.clone(), machine, status: sub, hold_ms };
         link.outs.insert(subscribe.wire, out_sub);
-        self.slots.add_out(buffer.slot, (conn, subscribe.wire));
+        self.io.slots.add_out(buffer.slot, (link.line.id, subscribe.wire));
         let name = subscribe.name.clone();
         let resumed = !begin.restarted && matches!(subscribe.start, Start::Position(..));
         out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use rocketnet::{Offered, Transport};
 use rocketring::{Ring, RingConfig};
 
-use super::incoming::{Handled, InSub, Incoming};
+use super::connection::Connection;
+use super::incoming::{InSub, Incoming, Received};
 use super::io::LinkPhase;
 use super::on_demand;
-use super::reactor::Reactor;
 use crate::error::RefusedError;
 use crate::limits::millis;
 use crate::lock::lock;
@@ -19,28 +19,28 @@ use crate::proto::{
     Answer, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveLog, Start, Subscribe, Subscribed,
 };
 use crate::state::{
-    Command, ContextInner, InState, InboundShared, Log, Membership, ReceiveMemory, SubscriptionNews,
+    Command, ContextInner, InState, InboundShared, Log, Membership, ReceiveMemory, Role, SubscriptionNews,
 };
 use crate::types::{Bid, Position, WireId};
 
-impl<T: Transport> Reactor<T> {
+impl<T: Transport> Connection<'_, T> {
     /// Sends SUBSCRIBE, either for the first time or to resume.
-    pub(super) fn subscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
-        let early = || Command::Subscribe { conn: number, inbound: inbound.clone() };
-        if self.too_early(number, early) {
-            return;
+    pub(super) fn subscribe(&mut self, inbound: Arc<InboundShared>) {
+        let link = &mut *self.link;
+        let (conn, number) = (link.line.id, link.line.shared.id);
+        if link.is_early() {
+            return link.early.push(Command::Subscribe { conn: number, inbound });
         }
-        let known = self.by_number.get(&number).and_then(|conn| Some((*conn, self.links.get_mut(conn)?)));
-        let Some((conn, link)) = known.filter(|(_, link)| link.line.phase == LinkPhase::Up) else {
-            return self.begin_linger(&inbound);
-        };
+        if link.line.phase != LinkPhase::Up {
+            return self.io.begin_linger(&inbound);
+        }
         let on_this_machine = self.io.transport.carrier(conn).name == "shm";
         // Only the connection that the rIn has now counts, see `ReceiveSubscription::subscribe`.
         let is_current = inbound.rin.upgrade().is_none_or(|rin| rin.conn_id() == number);
         let mut state = lock(&inbound.state);
         let Some(remote_id) = state.sub.remote_id() else {
             drop(state);
-            return self.begin_linger(&inbound);
+            return self.io.begin_linger(&inbound);
         };
         // A log in the sender's memory, or one that moves there, does not resume in the same ring.
         let moves = !inbound.is_spliced()
@@ -63,16 +63,26 @@ impl<T: Transport> Reactor<T> {
         };
         drop(state);
         link.ins.insert(wire, InSub { inbound: inbound.clone(), machine, offered: None });
-        self.lingering.forget(&inbound);
-        self.slots.set_in(inbound.slot, (conn, wire));
+        self.io.lingering.forget(&inbound);
+        self.io.slots.set_in(inbound.slot, (conn, wire));
         let own_memory = on_this_machine && inbound.options.own_memory;
         let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, remote_id), start) };
         self.io.send(&mut link.line, &Message::Subscribe(subscribe));
     }
 }
 
+impl<T: Transport> Connection<'_, T> {
+    /// Resumes a subscription for which the application has released its data.
+    pub(super) fn resume(&mut self, bid: Bid) {
+        let Some(Role::In(rin)) = &self.link.role else { return };
+        if let Some(inbound) = rin.inbound(bid) {
+            self.subscribe(inbound);
+        }
+    }
+}
+
 impl<T: Transport> Incoming<'_, T> {
-    pub(super) fn on_subscribed(&mut self, subscribed: &Subscribed) -> Handled {
+    pub(super) fn on_subscribed(&mut self, subscribed: &Subscribed) -> Received {
         let offered = self.sub.offered.take();
         let known = lock(&self.sub.inbound.state).sub.log().map(ReceiveLog::epoch);
         match self.sub.machine.on_subscribed(known, (subscribed.epoch, subscribed.start))? {

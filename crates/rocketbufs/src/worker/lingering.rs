@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use rocketring::Ring;
 
-use super::incoming::end_subscription;
+use super::ending::end_subscription;
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::planted;
@@ -64,9 +64,5 @@ impl Lingering {
             }
         }
         self.all.iter().map(|(_, at)| *at).min()
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.all.clear();
     }
 }

@@ -23,13 +23,19 @@ impl<T: Transport> Reactor<T> {
         let mut hurry = false;
         let mut slowest = HashMap::new();
         for conn in conns {
-            self.tick_link(conn);
-            hurry |= looks && self.tick_outs(conn, &mut slowest);
+            self.at(conn, |connection| connection.tick());
+            if looks {
+                self.at(conn, |connection| {
+                    let (holds, stalled) = connection.tick_outs(&mut slowest);
+                    hurry |= holds;
+                    stalled
+                });
+            }
         }
         // Without news, only time shows how long a subscription holds others up.
         self.io.stirring |= hurry;
         let mut next = self.io.now + self.interval(hurry);
-        if let Some(at) = self.lingering.tick(self.io.now) {
+        if let Some(at) = self.io.lingering.tick(self.io.now) {
             next = next.min(at);
         }
         if self.io.shared.index == 0

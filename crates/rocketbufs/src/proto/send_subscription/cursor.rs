@@ -171,6 +171,11 @@ impl SendCursor {
         log.head().saturating_sub(needed)
     }
 
+    /// Returns the position below which the receiver has its own copy, or needs nothing.
+    pub(super) fn needed(&self) -> Position {
+        if self.config.maps.is_some() { self.map_floor } else { self.landed }
+    }
+
     /// Holds everything from `at` until the first CREDIT: the receiver maps the ring and may have begun
     /// before.
     pub fn keep_from(&mut self, at: Position) {
@@ -471,7 +476,7 @@ impl SendCursor {
         all: Option<ProgressLevel>,
     ) -> Option<[Position; 3]> {
         let (levels, sent) = (self.levels(), self.sent);
-        let also = all.and(self.level_of_room());
+        let also = all.and_then(|_| self.level_of_room());
         let mut ask = [0; 3];
         for (n, known) in levels.into_iter().enumerate() {
             let asked = &mut self.asked[n];

@@ -52,9 +52,4 @@ impl SendCursor {
         (self.config.maps.is_some() && self.map_floor < self.landed && !self.ended)
             .then_some(ProgressLevel::Consumed)
     }
-
-    /// Returns the position below which the receiver has its own copy, or needs nothing.
-    pub(super) fn needed(&self) -> Position {
-        if self.config.maps.is_some() { self.map_floor } else { self.landed }
-    }
 }

@@ -149,7 +149,7 @@ impl InboundShared {
         let state = lock(&self.state);
         // The subscription may have been left meanwhile. The leaving thread may have looked for the buffer
         // before the splice stored it, and no other thread would end the buffer.
-        if state.sub.is_left() || state.sub.log().is_some_and(ReceiveLog::is_read_alone) {
+        if state.sub.is_left() || state.sub.log().is_some_and(|log| log.cursor().is_read_alone()) {
             drop(state);
             self.is_spliced.store(false, Ordering::Release);
             *lock(&self.spliced) = None;
@@ -203,9 +203,9 @@ impl InboundShared {
         }
         let (spliced, wire, ended) = (self.is_spliced(), state.sub.wire(), state.sub.ending().is_some());
         if let Some((log, memory)) = state.parts() {
-            let consumed = log.consumed();
-            let item = log.next_item(memory.ring(), pin, spliced);
-            let released = log.consumed() != consumed;
+            let consumed = log.cursor().consumed();
+            let item = log.cursor_mut().next_item(memory.ring(), pin, spliced);
+            let released = log.cursor().consumed() != consumed;
             if released {
                 memory.move_hold(log);
             }
@@ -236,15 +236,15 @@ impl InboundShared {
         }
         let wire = state.sub.wire();
         let Some((log, memory)) = state.parts() else { return (None, None) };
-        if log.is_read_alone() {
+        if log.cursor().is_read_alone() {
             return (None, None);
         }
         if !memory.ring().has_new_data() || !memory.ring().follow() {
             return (None, Some(memory.ring().clone()));
         }
-        let consumed = log.consumed();
-        let item = log.next_item(memory.ring(), true, false);
-        if log.consumed() != consumed {
+        let consumed = log.cursor().consumed();
+        let item = log.cursor_mut().next_item(memory.ring(), true, false);
+        if log.cursor().consumed() != consumed {
             memory.move_hold(log);
         }
         let taken = item.map(|item| match item {
@@ -267,7 +267,8 @@ impl InboundShared {
             return false;
         }
         state.catch_up();
-        state.parts().is_some_and(|(log, memory)| log.has_item(memory.ring())) || state.sub.has_ending()
+        state.parts().is_some_and(|(log, memory)| log.cursor().has_item(memory.ring()))
+            || state.sub.has_ending()
     }
 
     /// Returns whether the application has received the end. The same buffer can be subscribed to again then.
@@ -284,14 +285,14 @@ impl InboundShared {
 
     /// Releases `size` bytes, oldest first (`data_consumed`).
     pub(crate) fn consume(&self, size: u64) -> Result<(), RecvError> {
-        let consumed = self.update(|log, memory| log.consume(size, memory.ring()));
+        let consumed = self.update(|log, memory| log.cursor_mut().consume(size, memory.ring()));
         let consumed = consumed.ok_or(RecvError::NotSubscribed(self.bid))?;
         consumed.map_err(|error| RecvError::TooMuch { size, received: error.received })
     }
 
     /// Releases everything below `to`.
     pub(crate) fn consume_to(&self, to: Position) {
-        self.update(|log, memory| log.give_back_received(to, memory.ring()));
+        self.update(|log, memory| log.cursor_mut().give_back_received(to, memory.ring()));
     }
 
     /// Returns the view of a range of the ring, with the log's epoch.
@@ -324,9 +325,9 @@ impl InboundShared {
     #[inline]
     pub(crate) fn unpin(&self, at: Position, consume_to: Option<Position>) {
         self.update(|log, memory| {
-            log.unpin(at);
+            log.cursor_mut().unpin(at);
             if let Some(to) = consume_to {
-                log.give_back(to, memory.ring());
+                log.cursor_mut().give_back(to, memory.ring());
             }
         });
     }
@@ -334,8 +335,8 @@ impl InboundShared {
     /// Moves the start of a view forward.
     pub(crate) fn unpin_part(&self, at: Position, to: Position) {
         self.update(|log, memory| {
-            log.move_pin(at, to);
-            log.give_back(to, memory.ring());
+            log.cursor_mut().move_pin(at, to);
+            log.cursor_mut().give_back(to, memory.ring());
         });
     }
 
@@ -399,7 +400,7 @@ impl InboundShared {
         if !memory.has_hold() || self.is_spliced() {
             return None;
         }
-        let (from, to) = log.pin_unreleased(memory.ring());
+        let (from, to) = log.cursor_mut().pin_unreleased(memory.ring());
         Some((memory.ring().view(from, to), memory.log.epoch, from))
     }
 

@@ -70,7 +70,7 @@ impl ReceiveMemory {
     /// Moves the application's hold to where the log says.
     pub(super) fn move_hold(&self, log: &ReceiveLog) {
         if let Some(hold) = &self.hold {
-            hold.advance(log.holds_at());
+            hold.advance(log.cursor().holds_at());
         }
     }
 
@@ -173,7 +173,7 @@ impl InState {
     pub(crate) fn catch_up(&mut self) -> bool {
         let Some((log, memory)) = self.parts() else { return true };
         let Some(reader) = &memory.reader else { return true };
-        if log.catch_up(reader.position(), &memory.log.ring) {
+        if log.cursor_mut().catch_up(reader.position(), &memory.log.ring) {
             memory.move_hold(log);
         }
         false

@@ -65,7 +65,7 @@ impl InboundShared {
     pub(crate) fn end_reading(&self, reader: &Arc<LazyCursor>, read: Position) {
         self.update(|log, memory| {
             if memory.reader.take_if(|known| Arc::ptr_eq(known, reader)).is_some() {
-                log.end_reading(read);
+                log.cursor_mut().end_reading(read);
             }
         });
     }
