@@ -406,7 +406,7 @@ fn a_log_that_was_offered_and_is_another_one_is_not_taken_for_it() {
         start: 0,
         flow_control: true,
         restarted: false,
-        placeless: false,
+        without_slot: false,
         capacity: 64 << 10,
         max_delivery: 1024,
     }));

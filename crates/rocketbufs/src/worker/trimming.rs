@@ -9,7 +9,7 @@ use super::idle::{LOOKS_PER_TURN, Owner, TRIMS_PER_TURN};
 use super::io::Io;
 use super::reactor::Reactor;
 use crate::lock::lock;
-use crate::state::InboundShared;
+use crate::state::SubscriptionShared;
 use crate::types::Position;
 
 /// A last delivery up to this size stays in memory, whatever the budget.
@@ -93,7 +93,7 @@ impl<T: Transport> Reactor<T> {
         Some(left)
     }
 
-    fn trim_receiver(&mut self, inbound: &Arc<InboundShared>, keep: u64) -> Option<Trimmed> {
+    fn trim_receiver(&mut self, inbound: &Arc<SubscriptionShared>, keep: u64) -> Option<Trimmed> {
         let mut state = lock(&inbound.state);
         if let Some(receiver) = state.memory.as_mut().and_then(|memory| memory.receiver.as_mut()) {
             return Some(receiver.trim(keep));
@@ -106,7 +106,11 @@ impl<T: Transport> Reactor<T> {
 impl<T: Transport> Io<T> {
     /// Keeps the ring receiver of an ended log that subscribers downstream still read, so that the ring can
     /// release memory.
-    pub(super) fn keep_receiver(&mut self, inbound: &Arc<InboundShared>, receiver: Option<RingReceiver>) {
+    pub(super) fn keep_receiver(
+        &mut self,
+        inbound: &Arc<SubscriptionShared>,
+        receiver: Option<RingReceiver>,
+    ) {
         let mut state = lock(&inbound.state);
         if !inbound.is_spliced() || state.sub.is_left() {
             return;
