@@ -15,7 +15,7 @@ use rocketnet::Transport;
 
 use super::incoming::Incoming;
 use crate::lock::lock;
-use crate::types::{Nanos, Policy};
+use crate::types::Policy;
 
 impl<T: Transport> Incoming<'_, T> {
     /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.
