@@ -314,8 +314,8 @@ fn special_files_and_oversized_files_are_refused() {
     std::fs::remove_file(&path).unwrap();
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(MAX_FILE_BYTES + 1).unwrap();
-    assert!(message(Config::load(Some(&path))).contains("more than 1048576 bytes"));
-    assert!(message(Config::load(Some(Path::new("/dev/zero")))).contains("more than 1048576 bytes"));
+    assert!(message(Config::load(Some(&path))).contains("at most 1048576 bytes"));
+    assert!(message(Config::load(Some(Path::new("/dev/zero")))).contains("at most 1048576 bytes"));
     assert!(message(Config::load(Some(dir.path()))).contains("directory"));
     assert_eq!(read_file(Path::new("/dev/null")).unwrap(), "");
 }
