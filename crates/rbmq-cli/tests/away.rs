@@ -50,7 +50,7 @@ fn leave(subscriber: Subscriber, observer: &mut Observer) {
 }
 
 #[test]
-fn topics_that_appeared_meanwhile_come_from_their_beginning() {
+fn topics_that_appeared_meanwhile_begin_at_their_first_byte() {
     let broker = broker_with(|_| {});
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let publisher = Publisher::connect(&broker.addr()).unwrap();
@@ -91,7 +91,7 @@ fn numbered(publisher: &Publisher, topic: &str, count: usize) -> TopicWriter {
 }
 
 #[test]
-fn what_is_gone_of_a_topic_that_appeared_meanwhile_is_told_as_lost() {
+fn missing_bytes_of_a_topic_that_appeared_meanwhile_are_reported_as_lost() {
     let rules = vec![rule("y/#", |rule| rule.ring_bytes = Some(65_536))];
     let broker = broker_with(|config| config.broker.topics = rules.into());
     let mut observer = Observer::connect(&broker.addr()).unwrap();
@@ -114,7 +114,7 @@ fn what_is_gone_of_a_topic_that_appeared_meanwhile_is_told_as_lost() {
 }
 
 #[test]
-fn what_is_asked_for_after_a_reconnect_begins_where_it_was_asked_to() {
+fn a_subscription_after_a_reconnect_begins_at_the_requested_position() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let proxy = Proxy::to(&broker.addr());
@@ -133,7 +133,7 @@ fn what_is_asked_for_after_a_reconnect_begins_where_it_was_asked_to() {
 }
 
 #[test]
-fn the_command_has_what_appeared_while_it_was_stopped() {
+fn the_command_receives_topics_that_appeared_while_it_was_stopped() {
     let broker = BrokerProcess::start();
     let publisher = Publisher::connect(&broker.addr).unwrap();
     let old = publisher.topic("y/old").unwrap();
@@ -151,7 +151,7 @@ fn the_command_has_what_appeared_while_it_was_stopped() {
 }
 
 #[test]
-fn who_gets_no_place_is_told_so_once_and_who_comes_back_has_its_own() {
+fn a_subscriber_without_a_durable_slot_is_told_once_and_a_returning_one_has_its_slot() {
     let broker = broker_with(|config| config.framework.limits.max_held_subscriptions = 1);
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let publisher = Publisher::connect(&broker.addr()).unwrap();
@@ -209,7 +209,7 @@ fn hear(raw: &mut Raw) -> Control {
 /// Told of, but never subscribed to: the network or the process was gone by then. Its connection is still up when the
 /// next one of its name comes.
 #[test]
-fn what_it_was_told_of_and_did_not_take_is_told_again() {
+fn announced_topics_without_a_subscription_are_announced_again() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let _before = published(&publisher, "a/before", "1");
@@ -226,7 +226,7 @@ fn what_it_was_told_of_and_did_not_take_is_told_again() {
 }
 
 #[test]
-fn topics_that_are_there_are_told_in_the_order_in_which_they_came() {
+fn existing_topics_are_announced_in_the_order_of_their_creation() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let writers: Vec<_> = (1..=20).rev().map(|n| published(&publisher, &format!("v/{n}"), "1")).collect();

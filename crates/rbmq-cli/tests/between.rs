@@ -135,7 +135,7 @@ fn a_publisher_that_ends_during_a_wait_does_not_end_the_wait() {
 }
 
 #[test]
-fn a_time_out_passes_in_full() {
+fn a_time_out_is_used_in_full() {
     let broker = broker();
     let (first, mut subscriber) = first(&broker.addr(), Subscriber::builder());
     first.end(Ends::Closes);
@@ -146,7 +146,7 @@ fn a_time_out_passes_in_full() {
 }
 
 #[test]
-fn with_until_ended_the_end_is_the_result() {
+fn until_ended_returns_the_end() {
     let builder = || Subscriber::builder().until_ended(true);
     let broker = broker();
     let (publisher, mut subscriber) = first(&broker.addr(), builder());

@@ -95,7 +95,7 @@ impl Chain {
 }
 
 #[test]
-fn a_chain_whose_first_broker_is_killed_loses_nothing_with_a_least_number_of_subscribers() {
+fn a_chain_whose_first_broker_is_killed_loses_nothing_with_min_subscribers() {
     for (of_clients, of_brokers) in TRANSPORTS {
         println!("clients over {of_clients}, brokers over {of_brokers}");
         let mut chain = Chain::start(of_clients, of_brokers, "--min-subscribers 1 --confirm delivered");
@@ -112,7 +112,7 @@ fn a_chain_whose_first_broker_is_killed_loses_nothing_with_a_least_number_of_sub
 }
 
 #[test]
-fn a_chain_whose_first_broker_is_killed_goes_on_when_that_is_back() {
+fn a_chain_continues_after_its_first_broker_was_restarted() {
     for (of_clients, of_brokers) in TRANSPORTS.into_iter().chain([MAPPED_COPY]) {
         println!("clients over {of_clients}, brokers over {of_brokers}");
         let mut chain = Chain::start(of_clients, of_brokers, "--wait-subscribers 1 --confirm accepted");
@@ -178,7 +178,7 @@ fn last_killed(of_clients: &str, transport: &str) {
 }
 
 #[test]
-fn a_chain_whose_last_broker_is_killed_loses_nothing_with_a_least_number_of_subscribers() {
+fn a_chain_whose_last_broker_is_killed_loses_nothing_with_min_subscribers() {
     for (of_clients, of_brokers) in TRANSPORTS {
         println!("clients over {of_clients}, brokers over {of_brokers}");
         last_killed(of_clients, of_brokers);

@@ -65,7 +65,7 @@ fn expect(subscriber: &mut Subscriber, numbers: std::ops::Range<u32>) {
 }
 
 #[test]
-fn a_chain_passes_everything_on_and_counts_its_subscribers_not_its_brokers() {
+fn a_chain_forwards_everything_and_counts_subscribers_not_brokers() {
     let a = broker(&[]);
     let b = broker(&[&a.addr()]);
     let c = broker(&[&b.addr()]);
@@ -87,7 +87,7 @@ fn a_chain_passes_everything_on_and_counts_its_subscribers_not_its_brokers() {
 }
 
 #[test]
-fn a_publisher_that_joins_a_merged_topic_is_told_of_the_subscribers_behind_other_brokers() {
+fn a_publisher_that_joins_a_merged_topic_learns_of_subscribers_behind_other_brokers() {
     let a = merging("news");
     let b = broker(&[&a.addr()]);
     let _ends = [(); 2].map(|()| subscriber(&b, "news"));
@@ -99,7 +99,7 @@ fn a_publisher_that_joins_a_merged_topic_is_told_of_the_subscribers_behind_other
 }
 
 #[test]
-fn brokers_are_no_subscribers_for_a_publisher_that_joins_a_merged_topic() {
+fn brokers_do_not_count_as_subscribers_of_a_merged_topic() {
     let a = merging("news");
     let (_b, c) = (broker(&[&a.addr()]), broker(&[&a.addr()]));
     let first = topic(&a, "news");
@@ -115,7 +115,7 @@ fn brokers_are_no_subscribers_for_a_publisher_that_joins_a_merged_topic() {
 }
 
 #[test]
-fn subscribers_behind_that_come_while_a_merged_topic_is_opened_are_counted() {
+fn downstream_subscribers_that_join_while_a_merged_topic_opens_are_counted() {
     let a = merging("news/#");
     let b = broker(&[&a.addr()]);
     for n in 0..6 {
@@ -149,7 +149,7 @@ fn brokers_may_start_in_any_order() {
 }
 
 #[test]
-fn a_ring_of_brokers_is_no_loop() {
+fn a_cycle_of_brokers_makes_no_loop() {
     let (a, b, c) = {
         // Each knows the next one, so two addresses have to be known before anybody is there.
         let reserved: Vec<Broker> = (0..3).map(|_| broker(&[])).collect();
@@ -183,7 +183,7 @@ fn a_ring_of_brokers_is_no_loop() {
 }
 
 #[test]
-fn a_lost_way_is_replaced_by_another_without_a_gap_or_a_repetition() {
+fn a_lost_path_is_replaced_without_a_gap_or_a_repetition() {
     let a = broker(&[]);
     let b = broker(&[&a.addr()]);
     let c = broker(&[&a.addr()]);
@@ -246,7 +246,7 @@ fn a_cut_between_brokers_loses_nothing() {
 }
 
 #[test]
-fn a_subscriber_goes_on_at_another_broker_of_the_chain() {
+fn a_subscriber_continues_at_another_broker_of_the_chain() {
     let a = broker(&[]);
     let b = broker(&[&a.addr()]);
     let mut news = topic(&a, "news");
@@ -262,7 +262,7 @@ fn a_subscriber_goes_on_at_another_broker_of_the_chain() {
 }
 
 #[test]
-fn a_broker_that_names_itself_is_told_so() {
+fn a_broker_that_is_its_own_upstream_is_reported() {
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = held.local_addr().unwrap().to_string();
     drop(held);
@@ -331,7 +331,7 @@ fn offer(bid: u32, topic: &str) -> Control {
 }
 
 #[test]
-fn nobody_takes_the_place_of_another_broker() {
+fn no_client_takes_over_the_position_of_another_broker() {
     let a = broker(&[]);
     let b = broker(&[&a.addr()]);
     let mut writer = topic(&a, "news");
@@ -355,7 +355,7 @@ fn nobody_takes_the_place_of_another_broker() {
 }
 
 #[test]
-fn another_broker_gives_what_it_was_asked_for_and_no_more() {
+fn another_broker_sends_the_requested_topics_only() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
     let _broker = broker_with(|config| {
@@ -370,7 +370,7 @@ fn another_broker_gives_what_it_was_asked_for_and_no_more() {
 }
 
 #[test]
-fn where_one_way_is_refused_another_one_is_taken() {
+fn a_refused_path_is_replaced_by_another_one() {
     let (_broker, [mut first, mut second]) = below_two();
     first.say(&Message::App(offer(5, "news").encode()));
     let wire = subscribes(&mut first).wire;
@@ -384,7 +384,7 @@ fn where_one_way_is_refused_another_one_is_taken() {
 }
 
 #[test]
-fn a_way_that_is_the_beginning_of_the_one_in_use_is_taken_instead() {
+fn a_path_that_is_a_prefix_of_the_current_one_replaces_it() {
     let (_broker, [mut near, mut far]) = below_two();
     let Control::TopicVia { topic, .. } = offer(5, "news") else { panic!("an offer") };
     far.say(&Message::App(Control::TopicVia { topic, path: vec![1, 2] }.encode()));
@@ -394,7 +394,7 @@ fn a_way_that_is_the_beginning_of_the_one_in_use_is_taken_instead() {
 }
 
 #[test]
-fn a_log_that_was_offered_and_is_another_one_is_not_taken_for_it() {
+fn a_log_with_another_epoch_than_announced_is_not_used() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let _broker = broker(&[&listener.local_addr().unwrap().to_string()]);
     let mut wrong = welcome(&listener, 1);
@@ -406,7 +406,7 @@ fn a_log_that_was_offered_and_is_another_one_is_not_taken_for_it() {
         start: 0,
         flow_control: true,
         restarted: false,
-        placeless: false,
+        without_slot: false,
         capacity: 64 << 10,
         max_delivery: 1024,
     }));
@@ -419,7 +419,7 @@ fn a_log_that_was_offered_and_is_another_one_is_not_taken_for_it() {
 
 /// A subscriber that takes what it wanted and ends in order has had it, however many brokers lie between.
 #[test]
-fn who_ends_in_order_behind_brokers_is_confirmed_as_one_that_is_done() {
+fn a_downstream_subscriber_that_closes_is_confirmed_up_to_its_end() {
     let first = BrokerProcess::start();
     let mut brokers = vec![first];
     for topic in ["one", "two"] {

@@ -20,7 +20,7 @@ fn lines_come_out_as_they_went_in() {
 }
 
 #[test]
-fn a_lone_line_is_not_held_back() {
+fn a_single_line_is_sent_at_once() {
     let broker = BrokerProcess::start();
     let mut sub = broker.sub("chat");
     let mut publisher = Process::start(piped(client("pub", &broker.addr, "chat --wait-subscribers 1")));
@@ -100,7 +100,7 @@ fn a_closed_topic_can_still_be_read() {
 }
 
 #[test]
-fn says_what_it_waits_for() {
+fn a_waiting_command_reports_the_reason() {
     let broker = BrokerProcess::start();
     let mut sub = broker.sub("nosuch");
     let mut line = String::new();
@@ -119,7 +119,7 @@ fn says_what_it_waits_for() {
 }
 
 #[test]
-fn a_position_that_is_none_is_named() {
+fn an_invalid_position_is_reported() {
     let broker = BrokerProcess::start();
     broker.publish_all("t", b"aaaa\nbbbb\ncccc\n");
     let inside = broker.sub("t --from 3 --until-closed").finish();
@@ -131,7 +131,7 @@ fn a_position_that_is_none_is_named() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_quietly() {
+fn a_closed_output_ends_the_command_quietly() {
     let broker = BrokerProcess::start();
     broker.publish_all("long", lines("long", 30_000).as_bytes());
     let mut sub = broker.sub("long --from oldest");
@@ -141,7 +141,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
 }
 
 #[test]
-fn says_what_it_published() {
+fn the_summary_counts_the_published_messages() {
     let broker = BrokerProcess::start();
     let outcome = broker.publish("t --json --progress", b"a\nbc\n").finish().good();
     assert_eq!(outcome.text(), "{\"bytes\":3,\"messages\":2,\"position\":11,\"topic\":\"t\"}\n");
@@ -174,7 +174,7 @@ fn wrong_usage_ends_with_2() {
 }
 
 #[test]
-fn errors_say_whose_fault_it_is_and_what_to_do() {
+fn errors_name_the_cause_and_the_remedy() {
     let fails = |mut command: std::process::Command, parts: &[&str]| {
         command.stdin(Stdio::null());
         let outcome = Process::start(command).finish();
@@ -241,7 +241,7 @@ fn errors_say_whose_fault_it_is_and_what_to_do() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_named() {
+fn a_line_that_is_too_long_is_reported() {
     let broker = BrokerProcess::start();
     let mut text = lines("short", 2);
     text.push_str(&"x".repeat(300_000));
@@ -267,7 +267,7 @@ fn completions_name_the_commands() {
 }
 
 #[test]
-fn wrong_usage_says_what_is_right() {
+fn wrong_usage_is_answered_with_the_correct_one() {
     for (args, part) in [
         ("sub a --count 0", "at least 1"),
         ("sub a --policy overwrite", "[possible values: block, drop, disconnect]"),
@@ -303,7 +303,7 @@ fn every_time_has_the_same_units() {
 }
 
 #[test]
-fn a_publisher_says_that_its_broker_is_away() {
+fn a_publisher_reports_that_its_broker_is_offline() {
     let broker = BrokerProcess::start();
     let mut publisher = Process::start(piped(client("pub", &broker.addr, "t")));
     let (mut input, mut errors) = (publisher.stdin(), publisher.stderr());
@@ -316,7 +316,7 @@ fn a_publisher_says_that_its_broker_is_away() {
 }
 
 #[test]
-fn a_reader_that_goes_away_while_nothing_comes_ends_it_too() {
+fn a_closed_output_ends_an_idle_command_too() {
     let broker = BrokerProcess::start();
     let mut sub = broker.sub("quiet");
     drop(sub.stdout());
@@ -324,7 +324,7 @@ fn a_reader_that_goes_away_while_nothing_comes_ends_it_too() {
 }
 
 #[test]
-fn a_refusal_is_told_once_and_moves_no_cursor() {
+fn a_refusal_is_printed_once_and_without_control_characters() {
     let broker = BrokerProcess::start_with(&["--config", "/dev/null"]);
     let refused = broker.publish("t --ring-bytes 1T", b"").finish();
     assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
@@ -336,7 +336,7 @@ fn a_refusal_is_told_once_and_moves_no_cursor() {
 }
 
 #[test]
-fn a_place_is_not_held_for_nobody() {
+fn an_unnamed_subscription_keeps_no_position() {
     let mut command = rbmq(["sub", "x", "--name"]);
     command.args(["", "--hold", "30s"]);
     let outcome = Process::start(command).finish();

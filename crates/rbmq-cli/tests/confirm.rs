@@ -49,7 +49,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn each_level_is_what_it_says() {
+fn each_level_is_confirmed_as_documented() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
     // Without a subscriber nobody has to have it.
@@ -89,7 +89,7 @@ fn each_level_is_what_it_says() {
 
 /// It gives back far less than what makes it tell by itself.
 #[test]
-fn one_that_leaves_in_order_says_what_it_consumed() {
+fn a_subscriber_that_closes_reports_its_consumed_position() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
     for _ in 0..20 {
@@ -108,7 +108,7 @@ fn one_that_leaves_in_order_says_what_it_consumed() {
 /// It took three of the five deliveries that landed together, gives back far less than what makes it tell by itself, and goes
 /// on behind them.
 #[test]
-fn a_named_one_goes_on_behind_what_it_took() {
+fn a_durable_subscriber_continues_behind_its_consumed_position() {
     let broker = broker();
     let connect =
         || Subscriber::builder().until_ended(true).durable("me", LONG).connect(&broker.addr()).unwrap();
@@ -134,7 +134,7 @@ fn a_named_one_goes_on_behind_what_it_took() {
 }
 
 #[test]
-fn one_that_came_later_is_not_taken_to_have_what_was_before() {
+fn a_later_subscriber_does_not_count_for_earlier_positions() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
     let mut early = subscriber(&broker.addr());
@@ -158,7 +158,7 @@ fn one_that_came_later_is_not_taken_to_have_what_was_before() {
 }
 
 #[test]
-fn futures_need_no_runtime_and_come_in_order() {
+fn futures_need_no_runtime_and_complete_in_order() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
     let reader = subscriber(&broker.addr());
@@ -178,7 +178,7 @@ fn futures_need_no_runtime_and_come_in_order() {
 }
 
 #[test]
-fn limits_and_misuse_are_told() {
+fn limits_and_misuse_are_errors() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default().max_confirmations(3));
     let _reader = subscriber(&broker.addr());
@@ -237,7 +237,7 @@ fn dies(keep_until_delivered: bool) -> (TopicWriter, Subscriber, BrokerProcess, 
 }
 
 #[test]
-fn what_a_broker_took_with_it_is_told_as_lost() {
+fn data_lost_with_a_broker_is_reported() {
     let (mut topic, reader, _broker, end) = dies(false);
     drop(reader);
     // The next one has all the rest, and has said so, before the application knows what is lost.
@@ -252,7 +252,7 @@ fn what_a_broker_took_with_it_is_told_as_lost() {
 }
 
 #[test]
-fn what_is_kept_until_delivered_survives_its_broker() {
+fn data_kept_until_delivered_survives_its_broker() {
     let (mut topic, mut reader, _broker, end) = dies(true);
     let reading = std::thread::spawn(move || {
         let mut count = 0_u64;
@@ -273,7 +273,7 @@ fn what_is_kept_until_delivered_survives_its_broker() {
 /// Over shared memory the broker's history is a part of the publisher's ring: with the largest delivery before it and small
 /// ones about its beginning there is still room for the largest.
 #[test]
-fn a_publisher_that_keeps_what_is_not_delivered_gets_room_in_a_ring_that_the_broker_maps() {
+fn a_publisher_with_keep_until_delivered_gets_room_in_a_mapped_ring() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lines");
     let mut lines = Vec::new();

@@ -31,7 +31,7 @@ fn printing(output: OwnedFd, reader: impl Read) -> (BrokerProcess, BufReader<imp
 }
 
 #[test]
-fn a_broker_whose_terminal_is_gone_goes_on_and_ends_in_order() {
+fn a_broker_without_its_terminal_continues_and_ends_in_order() {
     let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&pty).unwrap();
     unlockpt(&pty).unwrap();
@@ -54,7 +54,7 @@ fn a_broker_whose_terminal_is_gone_goes_on_and_ends_in_order() {
 }
 
 #[test]
-fn a_broker_whose_tables_nobody_reads_ends_in_order() {
+fn a_broker_with_a_blocked_output_ends_in_order() {
     let (reader, writer) = std::io::pipe().unwrap();
     let (broker, _reader) = printing(writer.try_clone().unwrap().into(), reader);
     // Opened anew: the broker's own descriptor must not become one that does not wait.
@@ -73,7 +73,7 @@ fn a_broker_whose_tables_nobody_reads_ends_in_order() {
 }
 
 #[test]
-fn a_broker_without_room_for_a_word_of_output_serves() {
+fn a_broker_with_a_full_output_serves() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let addr = {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -105,7 +105,7 @@ fn left_alone(args: &str) -> (Process, std::process::ChildStdin) {
 }
 
 #[test]
-fn a_publisher_whose_broker_is_away_does_not_wait_for_ever_at_its_end() {
+fn a_publisher_without_its_broker_does_not_wait_forever_at_its_end() {
     for (args, what) in [
         ("t --timeout 5", "does not have everything of topic 't' after 5s"),
         ("t --timeout 5 --confirm accepted", "not everything is accepted"),
@@ -121,7 +121,7 @@ fn a_publisher_whose_broker_is_away_does_not_wait_for_ever_at_its_end() {
 }
 
 #[test]
-fn a_publisher_whose_broker_is_gone_tells_up_to_where_it_had_confirmed() {
+fn a_publisher_without_its_broker_reports_the_confirmed_position() {
     for level in ["accepted", "delivered", "consumed"] {
         let broker = BrokerProcess::start();
         let args = format!("t --timeout 2 --json --confirm-each --confirm {level}");
@@ -145,7 +145,7 @@ fn a_publisher_whose_broker_is_gone_tells_up_to_where_it_had_confirmed() {
 }
 
 #[test]
-fn a_publisher_whose_broker_is_there_waits_for_slow_subscribers_at_its_end() {
+fn a_publisher_waits_for_slow_subscribers_at_its_end() {
     let broker = BrokerProcess::start();
     let mut slow = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     slow.subscribe("t").unwrap();
@@ -159,7 +159,7 @@ fn a_publisher_whose_broker_is_there_waits_for_slow_subscribers_at_its_end() {
 }
 
 #[test]
-fn a_file_that_was_not_published_to_its_end_is_no_success() {
+fn a_file_that_was_published_in_part_is_a_failure() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
@@ -180,7 +180,7 @@ fn a_file_that_was_not_published_to_its_end_is_no_success() {
 }
 
 #[test]
-fn nothing_published_for_want_of_subscribers_is_no_success() {
+fn no_message_for_lack_of_subscribers_is_a_failure() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lines");
@@ -232,7 +232,7 @@ fn loses_its_subscriber(broker: &BrokerProcess, topic: &str) -> common::Outcome 
 }
 
 #[test]
-fn lines_that_were_read_and_not_published_are_told() {
+fn lines_that_were_read_and_not_published_are_reported() {
     let broker = BrokerProcess::start();
     let mut tries = 0;
     until("it is asked to end with lines in its hand", || {
@@ -258,7 +258,7 @@ fn end_with_a_full_pipe(sub: &Process, output: &impl AsFd, signal: &str) {
 }
 
 #[test]
-fn a_subscriber_whose_output_nobody_reads_ends_when_it_is_asked_to() {
+fn a_subscriber_with_a_blocked_output_ends_on_a_signal() {
     let broker = BrokerProcess::start();
     broker.publish_all("t", lines("a line that makes the pipe full", 20_000).as_bytes());
     for signal in ["TERM", "INT"] {
@@ -273,7 +273,7 @@ fn a_subscriber_whose_output_nobody_reads_ends_when_it_is_asked_to() {
 
 /// What it could not write any more it has not given back: it comes again under its name.
 #[test]
-fn what_a_named_subscriber_could_not_write_comes_again() {
+fn data_that_a_durable_subscriber_could_not_write_is_received_again() {
     let broker = BrokerProcess::start();
     let args = "t --from oldest --name n --hold 60";
     let mut sub = broker.sub(args);
@@ -301,7 +301,7 @@ fn what_a_named_subscriber_could_not_write_comes_again() {
 }
 
 #[test]
-fn a_subscriber_that_is_asked_to_end_writes_what_it_has_for_who_reads() {
+fn a_subscriber_writes_its_received_data_before_it_ends() {
     let broker = BrokerProcess::start();
     let text = lines("line", 20_000);
     broker.publish_all("t", text.as_bytes());
@@ -326,7 +326,7 @@ fn not_consumed() -> (BrokerProcess, Process, Subscriber) {
 }
 
 #[test]
-fn a_subscriber_that_left_is_not_one_that_never_was_there() {
+fn a_subscriber_that_left_is_told_apart_from_one_that_never_came() {
     let (_broker, publisher, slow) = not_consumed();
     drop(slow);
     let outcome = publisher.finish().good();
@@ -338,7 +338,7 @@ fn a_subscriber_that_left_is_not_one_that_never_was_there() {
 }
 
 #[test]
-fn a_publisher_that_is_asked_to_end_says_how_long_it_waited_in_all() {
+fn a_publisher_that_ends_reports_its_total_waiting_time() {
     let (_broker, publisher, _slow) = not_consumed();
     publisher.signal("TERM");
     let outcome = publisher.finish();

@@ -146,7 +146,7 @@ fn a_publisher_that_must_not_wait_learns_when_there_is_room() {
 }
 
 #[test]
-fn a_topic_that_was_left_is_not_received() {
+fn an_unsubscribed_topic_is_not_received() {
     let broker = broker_with(|_| {});
     let (mut a, mut b) = (topic(&broker, "a"), topic(&broker, "b"));
     let mut subscriber = Subscriber::connect(&broker.addr()).unwrap();
@@ -173,7 +173,7 @@ fn a_topic_that_was_left_is_not_received() {
 }
 
 #[test]
-fn leaving_every_topic_leaves_nothing_to_wait_for() {
+fn without_topics_there_is_nothing_to_wait_for() {
     let broker = broker_with(|_| {});
     let mut topics: Vec<_> = (0..20).map(|n| topic(&broker, &format!("t/{n}"))).collect();
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();

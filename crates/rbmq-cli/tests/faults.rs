@@ -42,7 +42,7 @@ fn both_sides_reconnect_and_nothing_is_lost() {
 }
 
 #[test]
-fn thousands_of_long_names_are_asked_for_and_told_again_after_a_cut() {
+fn thousands_of_long_names_are_requested_again_after_a_cut() {
     let broker = BrokerProcess::start_with(&["--config", "/dev/null"]);
     let proxy = Proxy::to(&broker.addr);
     const MANY: usize = 8_000;
@@ -72,7 +72,7 @@ fn thousands_of_long_names_are_asked_for_and_told_again_after_a_cut() {
 }
 
 #[test]
-fn what_is_published_while_the_broker_is_away_arrives() {
+fn messages_published_while_the_broker_is_offline_arrive() {
     let broker = BrokerProcess::start();
     let proxy = Proxy::to(&broker.addr);
     let publisher = Publisher::connect(&proxy.addr).unwrap();
@@ -94,7 +94,7 @@ fn what_is_published_while_the_broker_is_away_arrives() {
 }
 
 #[test]
-fn a_broker_that_restarts_is_gone_on_with() {
+fn clients_continue_at_a_restarted_broker() {
     let first = BrokerProcess::start();
     let addr = first.addr.clone();
     let publisher = Publisher::connect(&addr).unwrap();
@@ -126,7 +126,7 @@ fn a_broker_that_restarts_is_gone_on_with() {
 }
 
 #[test]
-fn a_subscriber_of_many_topics_comes_back_to_a_broker_that_takes_only_small_messages() {
+fn a_subscriber_of_many_topics_returns_to_a_broker_with_small_control_messages() {
     let broker = broker_with(|config| config.framework.limits.max_control_bytes = 2048);
     let proxy = Proxy::to(&broker.addr());
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&proxy.addr).unwrap();
@@ -145,7 +145,7 @@ fn a_subscriber_of_many_topics_comes_back_to_a_broker_that_takes_only_small_mess
 }
 
 #[test]
-fn a_broker_that_is_told_to_end_lets_subscribers_finish() {
+fn a_broker_that_shuts_down_lets_subscribers_finish() {
     let broker = BrokerProcess::start();
     let text = lines("x", 50_000);
     let mut publisher = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
@@ -180,7 +180,7 @@ fn a_broker_without_clients_ends_at_once() {
 }
 
 #[test]
-fn nonsense_on_the_port_leaves_others_alone() {
+fn garbage_on_the_port_disturbs_no_other_client() {
     let broker = BrokerProcess::start();
     let sub = broker.sub("t --until-closed");
     let mut publisher = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
@@ -206,7 +206,7 @@ fn nonsense_on_the_port_leaves_others_alone() {
 }
 
 #[test]
-fn a_client_of_another_protocol_is_told() {
+fn a_client_of_another_protocol_gets_an_answer() {
     let broker = BrokerProcess::start();
     let ctx = rocketbufs::Context::new(rocketbufs::Config::default()).unwrap();
     let error = rocketbufs::Conn::connect(&ctx, &broker.addr, b"something else").unwrap_err();
@@ -214,7 +214,7 @@ fn a_client_of_another_protocol_is_told() {
 }
 
 #[test]
-fn a_publisher_that_talks_nonsense_is_disconnected_with_the_reason() {
+fn a_publisher_that_sends_garbage_is_disconnected_with_the_reason() {
     let broker = BrokerProcess::start();
     let ctx = rocketbufs::Context::new(rocketbufs::Config::default()).unwrap();
     for role in [rbmq::wire::Role::Publisher, rbmq::wire::Role::Subscriber] {
@@ -229,7 +229,7 @@ fn a_publisher_that_talks_nonsense_is_disconnected_with_the_reason() {
 }
 
 #[test]
-fn a_publisher_that_dies_is_told() {
+fn the_death_of_a_publisher_is_reported() {
     let config = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&config, "[session]\nlinger_ms = 50\n").unwrap();
     let broker = BrokerProcess::start_with(&["--config", config.path().to_str().unwrap()]);
@@ -252,7 +252,7 @@ fn a_publisher_that_dies_is_told() {
 }
 
 #[test]
-fn a_place_is_kept_for_a_name() {
+fn a_durable_subscription_keeps_its_position() {
     let broker = BrokerProcess::start();
     let mut topic = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
     let connect =
@@ -274,7 +274,7 @@ fn a_place_is_kept_for_a_name() {
 }
 
 #[test]
-fn a_place_has_one_owner() {
+fn a_durable_subscription_has_one_owner() {
     let broker = BrokerProcess::start();
     let mut topic = Publisher::connect(&broker.addr).unwrap().topic("t").unwrap();
     let connect = || {
@@ -294,7 +294,7 @@ fn a_place_has_one_owner() {
 
 /// Of a publisher that went before it had answered there is nothing to read: its topic is not kept for a while.
 #[test]
-fn a_publisher_that_never_answered_leaves_nothing() {
+fn a_publisher_that_never_answered_leaves_no_buffer() {
     let broker = broker_with(|config| {
         config.framework.session.linger_ms = 100;
         config.broker.closed_linger_ms = 3_600_000;
@@ -345,7 +345,7 @@ fn raw_publisher(addr: &str) -> (Raw, u32) {
         start: 0,
         flow_control: true,
         restarted: false,
-        placeless: false,
+        without_slot: false,
         capacity: 64 << 10,
         max_delivery: 4096,
     }));
@@ -354,7 +354,7 @@ fn raw_publisher(addr: &str) -> (Raw, u32) {
 }
 
 #[test]
-fn a_publisher_whose_buffer_was_given_up_as_it_came_back_names_it_again() {
+fn a_publisher_that_returns_as_its_buffer_expires_creates_it_again() {
     let broker = BrokerProcess::start();
     let (mut publisher, wire) = raw_publisher(&broker.addr);
     // What the framework says when a publisher was away for too long, while its connection is up.
@@ -368,7 +368,7 @@ fn a_publisher_whose_buffer_was_given_up_as_it_came_back_names_it_again() {
 
 /// A publisher that does not read for a while, and a subscriber that comes and goes all the time.
 #[test]
-fn nobody_is_disconnected_because_its_subscribers_come_and_go() {
+fn a_publisher_stays_connected_while_its_subscribers_change() {
     const TIMES: u32 = 20_000;
     let broker = broker_with(|config| {
         config.framework.limits.max_control_bytes = 2048;

@@ -35,7 +35,7 @@ fn a_random_file_arrives_three_times() {
 }
 
 #[test]
-fn a_killed_subscriber_goes_on_exactly_where_it_stopped() {
+fn a_killed_subscriber_resumes_exactly_where_it_stopped() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
@@ -66,7 +66,7 @@ fn a_killed_subscriber_goes_on_exactly_where_it_stopped() {
 }
 
 #[test]
-fn records_go_on_exactly_too_and_several_topics_go_to_a_directory() {
+fn records_resume_exactly_too_and_several_topics_use_a_directory() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
     let args = format!(
@@ -96,7 +96,7 @@ fn records_go_on_exactly_too_and_several_topics_go_to_a_directory() {
 }
 
 #[test]
-fn an_output_is_not_mixed_up() {
+fn an_output_belongs_to_one_topic() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
@@ -119,7 +119,7 @@ fn an_output_is_not_mixed_up() {
 }
 
 #[test]
-fn a_slow_subscriber_loses_nothing_and_holds_the_others() {
+fn a_slow_subscriber_loses_nothing_and_blocks_the_others() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
     let outs = [dir.path().join("slow"), dir.path().join("fast")];
@@ -140,7 +140,7 @@ fn a_slow_subscriber_loses_nothing_and_holds_the_others() {
 }
 
 #[test]
-fn a_subscriber_that_drops_says_what_it_lost() {
+fn a_subscriber_that_drops_reports_its_losses() {
     let broker = BrokerProcess::start();
     let text = lines("line", 400_000);
     let args = "x --until-closed --policy drop --max-lag 64k --ring-bytes 512k --rate 1MB";
@@ -159,7 +159,7 @@ fn a_subscriber_that_drops_says_what_it_lost() {
 }
 
 #[test]
-fn two_do_not_write_to_one_file() {
+fn two_subscribers_do_not_write_to_one_file() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
@@ -176,7 +176,7 @@ fn two_do_not_write_to_one_file() {
 }
 
 #[test]
-fn publishers_that_are_done_are_remembered_as_such() {
+fn closed_publishers_are_remembered() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
@@ -200,7 +200,7 @@ fn publishers_that_are_done_are_remembered_as_such() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn a_path_that_is_no_file_is_refused() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
     // Nobody reads it.

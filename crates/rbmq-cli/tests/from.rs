@@ -118,7 +118,7 @@ fn begins_in_between(broker: &Broker, name: &str) {
 }
 
 #[test]
-fn a_late_joiner_gets_what_came_since_a_time() {
+fn a_late_joiner_gets_the_messages_since_a_time() {
     begins_in_between(&broker_with(|_| {}), "news");
 }
 
@@ -131,7 +131,7 @@ fn a_merged_topic_has_times_too() {
 }
 
 #[test]
-fn a_time_may_be_given_in_two_ways_and_is_refused_if_it_is_none() {
+fn a_time_has_two_forms_and_others_are_refused() {
     let broker = BrokerProcess::start();
     let kept = broker.publish("news", b"one\ntwo\n");
     kept.finish().good();
@@ -146,7 +146,7 @@ fn a_time_may_be_given_in_two_ways_and_is_refused_if_it_is_none() {
 }
 
 #[test]
-fn a_log_that_is_not_here_and_a_time_to_come_are_told() {
+fn an_unknown_log_and_a_future_time_are_reported() {
     let broker = BrokerProcess::start();
     (0..3).for_each(|_| broker.publish_all("x", b"1\n"));
     let sub = broker.sub("x --from ab:7 --until-closed").finish().good();
@@ -194,7 +194,7 @@ fn the_command_begins_with_the_last_line() {
 }
 
 #[test]
-fn who_wants_the_oldest_is_told_what_is_not_kept() {
+fn a_subscriber_from_the_oldest_learns_what_is_not_kept() {
     let broker = BrokerProcess::start();
     let many = lines("line", 60_000);
     broker.publish_all("s/long", many.as_bytes());

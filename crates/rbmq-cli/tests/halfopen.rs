@@ -35,7 +35,7 @@ fn topic(publisher: &Publisher, name: &str) -> TopicWriter {
 }
 
 #[test]
-fn a_subscriber_that_vanished_stops_holding_its_publisher() {
+fn a_vanished_subscriber_stops_blocking_its_publisher() {
     let broker = broker(3000);
     let proxy = Proxy::to(&broker.addr());
     let mut writer = topic(&Publisher::connect(&broker.addr()).unwrap(), "t");
@@ -57,7 +57,7 @@ fn a_subscriber_that_vanished_stops_holding_its_publisher() {
 }
 
 #[test]
-fn the_topic_of_a_publisher_that_vanished_ends_and_others_go_on() {
+fn the_topic_of_a_vanished_publisher_ends_and_others_continue() {
     let broker = broker(3000);
     let proxy = Proxy::to(&broker.addr());
     let vanishing = Publisher::builder().config(wordless()).connect(&proxy.addr).unwrap();
@@ -84,7 +84,7 @@ fn the_topic_of_a_publisher_that_vanished_ends_and_others_go_on() {
 }
 
 #[test]
-fn a_client_that_only_answers_is_kept() {
+fn a_client_that_only_answers_stays_connected() {
     let broker = broker(2400);
     let proxy = Proxy::to(&broker.addr());
     let mut writer = topic(&Publisher::connect(&broker.addr()).unwrap(), "t");
@@ -104,7 +104,7 @@ fn a_client_that_only_answers_is_kept() {
 }
 
 #[test]
-fn a_client_that_does_not_answer_is_told_why_it_is_closed() {
+fn a_client_that_does_not_answer_is_closed_with_the_reason() {
     let broker = broker(600);
     let hello = Hello { role: Role::Subscriber, client: 1, name: "mute".into() };
     let mut raw = Raw::connect(&broker.addr(), 1, hello.encode());

@@ -84,7 +84,7 @@ fn flood(conn: &Conn, messages: impl Iterator<Item = Control>) {
 }
 
 #[test]
-fn a_flood_of_refusals_is_told_as_what_it_is() {
+fn a_flood_of_refusals_is_reported_as_such() {
     let reason = || Control::Rejected { reason: "no\x1b[2J\r\nrbmq: done".into() };
     let broker = Impostor::start(move |conn, _| {
         flood(conn, (0..3000).map(|_| reason()));
@@ -106,7 +106,7 @@ fn a_flood_of_refusals_is_told_as_what_it_is() {
 }
 
 #[test]
-fn topics_that_are_not_there_or_larger_than_memory_are_left_alone() {
+fn missing_topics_and_topics_larger_than_memory_are_ignored() {
     let broker = Impostor::start(|conn, _| {
         let huge = |bid| match topic(bid, "t") {
             Control::Topic(topic) => Control::Topic(Topic { max_delivery_bytes: u64::MAX, ..topic }),
@@ -135,7 +135,7 @@ fn topics_that_are_not_there_or_larger_than_memory_are_left_alone() {
 }
 
 #[test]
-fn what_the_broker_cannot_be_told_is_a_refusal_and_no_reason_to_come_back() {
+fn a_message_that_the_broker_cannot_take_is_a_refusal_without_a_reconnect() {
     let addr = terse(20);
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     subscriber.subscribe("a/topic/with/a/long/name").unwrap();
@@ -153,7 +153,7 @@ fn what_the_broker_cannot_be_told_is_a_refusal_and_no_reason_to_come_back() {
 }
 
 #[test]
-fn nonsense_ends_the_connection_and_names_the_broker() {
+fn garbage_ends_the_connection_and_the_error_names_the_broker() {
     let broker = Impostor::start(|conn, _| drop(conn.send_control(b"\xee nonsense")));
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
@@ -195,7 +195,7 @@ fn a_publisher_is_not_misled_about_others_buffers() {
 }
 
 #[test]
-fn a_broker_that_dies_before_its_last_word_has_had_everything() {
+fn a_broker_that_dies_before_its_last_answer_had_everything() {
     let lives = AtomicU64::new(0);
     let broker = Impostor::start_receiving(move |rin, message| {
         let Ok(Control::Create { bid, .. }) = Control::decode(message) else { return };
@@ -218,7 +218,7 @@ fn a_broker_that_dies_before_its_last_word_has_had_everything() {
 }
 
 #[test]
-fn an_observer_is_kept_no_longer_than_its_patience() {
+fn an_observer_waits_no_longer_than_its_time_out() {
     // It answers what was not asked, again and again; and what was asked never.
     let broker = Impostor::start(|conn, message| {
         let Ok(asked) = Observe::decode(message) else { return };
@@ -252,7 +252,7 @@ fn endless(rows: usize) -> (Impostor, Arc<AtomicU64>) {
 }
 
 #[test]
-fn an_observer_takes_no_more_of_an_endless_list_than_it_has_room_for() {
+fn an_observer_limits_an_endless_list() {
     let (broker, said) = endless(100);
     match Observer::connect(&broker.addr).unwrap().topics(None) {
         Err(ObserveError::Endless) => {}

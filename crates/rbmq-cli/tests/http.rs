@@ -74,7 +74,7 @@ fn publish(broker: &Operated, args: &str, text: &str) {
 }
 
 #[test]
-fn who_does_not_read_open_metrics_gets_the_form_before_it() {
+fn a_scraper_without_open_metrics_gets_the_older_format() {
     let (broker, http) = watched(&[]);
     let (status, text) = get(&http, "/metrics");
     assert_eq!(status, 200, "{text}");
@@ -106,7 +106,7 @@ fn rings_of_publishers_on_this_machine_are_counted_as_mapped() {
 }
 
 #[test]
-fn the_sums_are_those_of_what_was_sent() {
+fn the_counters_match_the_sent_bytes() {
     let (broker, http) = watched(&[]);
     const COUNT: usize = 200_000;
     let text = lines("news", COUNT);
@@ -184,7 +184,7 @@ fn topics_beyond_the_limit_are_one_sum() {
 }
 
 #[test]
-fn the_table_of_a_merged_topic_is_told_with_its_limit() {
+fn the_table_of_a_merged_topic_has_metrics_with_its_limit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rbmq.toml");
     let text = "[broker]\nmerge_table_entries = 8\n[[broker.topics]]\npattern = \"m\"\ningest = \"merge\"\n";
@@ -254,7 +254,7 @@ fn a_broker_that_drains_lives_but_is_not_ready() {
 }
 
 #[test]
-fn only_what_there_is_is_answered() {
+fn unknown_paths_and_methods_are_refused() {
     let (broker, http) = watched(&[]);
     assert_eq!(get(&http, "/").0, 200);
     assert_eq!(get(&http, "/metrics?x=1").0, 200);
@@ -268,7 +268,7 @@ fn only_what_there_is_is_answered() {
 }
 
 #[test]
-fn who_sends_nonsense_hurts_nobody() {
+fn garbage_disturbs_no_other_connection() {
     let (broker, http) = watched(&[]);
     let long = "x".repeat(100_000);
     let many = "a: b\r\n".repeat(1_000);
@@ -306,7 +306,7 @@ fn who_sends_nonsense_hurts_nobody() {
 }
 
 #[test]
-fn who_says_nothing_is_cut_off_and_connections_are_limited() {
+fn silent_connections_are_closed_and_connections_are_limited() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rbmq.toml");
     std::fs::write(&path, "[http]\nmax_connections = 4\nheader_timeout_ms = 500\n").unwrap();
@@ -333,7 +333,7 @@ fn who_says_nothing_is_cut_off_and_connections_are_limited() {
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_said() {
+fn an_unusable_address_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     let start = |http: &str| {
@@ -348,7 +348,7 @@ fn an_address_that_cannot_be_had_is_said() {
 }
 
 #[test]
-fn garbage_on_the_brokers_port_is_counted_and_told() {
+fn garbage_on_the_port_is_counted_and_logged() {
     let (broker, http) = watched(&[]);
     let of = |reason: &str| format!("rbmq_refused_connections_total{{reason=\"{reason}\"}}");
     // Every reason has its sample from the beginning.
@@ -375,7 +375,7 @@ fn garbage_on_the_brokers_port_is_counted_and_told() {
 }
 
 #[test]
-fn an_http_server_is_no_broker_and_clients_say_so() {
+fn clients_recognise_an_http_server() {
     let (_broker, http) = watched(&[]);
     // One that answers nothing but whole requests.
     let patient = TcpListener::bind("127.0.0.1:0").unwrap();

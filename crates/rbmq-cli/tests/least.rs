@@ -43,7 +43,7 @@ fn drain(subscriber: &mut Subscriber, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_publisher_is_held_while_there_are_too_few_and_told_why() {
+fn a_publisher_waits_while_there_are_too_few_subscribers_and_learns_why() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), 2);
     let mut first = subscriber(&broker.addr(), StartFrom::Newest);
@@ -64,7 +64,7 @@ fn a_publisher_is_held_while_there_are_too_few_and_told_why() {
 }
 
 #[test]
-fn what_is_under_way_waits_for_whoever_comes_instead() {
+fn data_under_way_is_kept_for_a_replacement() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), 1);
     let only = subscriber(&broker.addr(), StartFrom::Newest);
@@ -100,7 +100,7 @@ fn what_is_under_way_waits_for_whoever_comes_instead() {
 }
 
 #[test]
-fn merged_topics_refuse_it() {
+fn merged_topics_refuse_min_subscribers() {
     let broker = broker_with(|config| {
         config.broker.topics = vec![rule("t", |rule| rule.ingest = Ingest::Merge)].into();
     });
@@ -166,7 +166,7 @@ fn one_loses_again_and_again(transport: &str) {
 }
 
 #[test]
-fn one_that_loses_again_and_again_takes_no_other_from_those_who_are_enough() {
+fn a_subscriber_with_repeated_losses_removes_no_other_from_the_count() {
     ["tcp", "shm"].into_iter().for_each(one_loses_again_and_again);
 }
 

@@ -25,7 +25,7 @@ fn joined(options: TopicOptions) -> (Broker, TopicWriter, Subscriber) {
 }
 
 #[test]
-fn batches_go_in_and_come_out() {
+fn batches_are_published_and_received() {
     let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
     let mut batch = topic.batch(64 << 10).unwrap();
     let mut pushed = 0_u64;
@@ -139,7 +139,7 @@ fn topics_take_turns_in_batches_of_a_bounded_size() {
 }
 
 #[test]
-fn messages_come_copied_or_borrowed_in_one_order() {
+fn messages_are_copied_or_borrowed_in_one_order() {
     let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
     let writer = std::thread::spawn(move || {
         let ends: Vec<u64> = (0..20_000_u32).map(|i| topic.publish(&i.to_le_bytes()).unwrap()).collect();
@@ -184,7 +184,7 @@ fn messages_may_be_as_large_as_half_a_ring() {
 }
 
 #[test]
-fn what_is_kept_is_not_overwritten_until_it_is_released() {
+fn a_deferred_batch_is_not_overwritten() {
     let options = TopicOptions::default().ring_bytes(64 << 10);
     let broker = broker_with(|_| {});
     let mut topic = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();
@@ -240,7 +240,7 @@ fn raw_bytes_are_a_stream() {
 }
 
 #[test]
-fn what_is_no_record_is_an_error_of_the_publisher() {
+fn invalid_records_are_an_error_of_the_publisher() {
     // A publisher that says records and writes something else: made with the framework, as the library has no way.
     let broker = broker_with(|_| {});
     let ctx = rocketbufs::Context::new(rocketbufs::Config::default()).unwrap();
@@ -270,7 +270,7 @@ fn what_is_no_record_is_an_error_of_the_publisher() {
 }
 
 #[test]
-fn notices_come_in_order_with_messages() {
+fn notices_are_in_order_with_messages() {
     let (_broker, mut topic, mut subscriber) = joined(TopicOptions::default());
     topic.publish(b"x").unwrap();
     topic.close().unwrap();
@@ -326,7 +326,7 @@ fn limits_are_refused_with_their_numbers() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_told_its_name_and_numbers() {
+fn connections_beyond_the_limit_are_refused_with_its_name_and_numbers() {
     let broker = broker_with(|config| {
         config.framework.tcp.tcp_num_threads = 1;
         config.framework.limits.max_connections = 2;
@@ -348,7 +348,7 @@ fn connections_beyond_the_limit_are_told_its_name_and_numbers() {
 }
 
 #[test]
-fn a_limit_on_all_rings_is_refused_as_such() {
+fn the_limit_on_all_rings_is_named_in_the_refusal() {
     let broker = broker_with(|config| {
         config.framework.transport = TransportKind::Tcp;
         config.framework.buffers.max_ring_bytes = 4 << 20;
@@ -369,7 +369,7 @@ fn a_limit_on_all_rings_is_refused_as_such() {
 }
 
 #[test]
-fn a_publishers_own_limit_is_said_to_be_its_own() {
+fn a_publishers_own_limit_is_reported_as_its_own() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let options = TopicOptions::default().ring_bytes(100 << 30);
@@ -382,7 +382,7 @@ fn a_publishers_own_limit_is_said_to_be_its_own() {
 }
 
 #[test]
-fn what_a_ring_takes_is_compared_with_the_limit() {
+fn the_size_of_a_ring_is_compared_with_the_limit() {
     // No power of two.
     let broker = broker_with(|config| config.broker.max_ring_bytes = 100_000);
     let publisher = Publisher::connect(&broker.addr()).unwrap();
@@ -429,17 +429,17 @@ fn one_after_the_other(merged: bool) {
 }
 
 #[test]
-fn publishers_that_are_done_take_nobodys_place() {
+fn closed_publishers_use_no_limit() {
     one_after_the_other(false);
 }
 
 #[test]
-fn publishers_of_merged_topics_that_are_done_take_nobodys_place() {
+fn closed_publishers_of_merged_topics_use_no_limit() {
     one_after_the_other(true);
 }
 
 #[test]
-fn waits_tell_what_is_missing() {
+fn waits_report_what_is_missing() {
     let broker = broker_with(|_| {});
     let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
     let error = topic.wait_subscribers(2, Some(Duration::from_millis(20))).unwrap_err();
@@ -450,7 +450,7 @@ fn waits_tell_what_is_missing() {
 }
 
 #[test]
-fn waits_may_be_for_ever() {
+fn waits_can_be_unlimited() {
     let (broker, mut topic, mut subscriber) = joined(TopicOptions::default());
     let end = topic.publish_timeout(b"x", Some(Duration::MAX)).unwrap();
     assert_eq!(subscriber.recv(Some(Duration::MAX)).unwrap().unwrap().bytes, b"x");
@@ -463,7 +463,7 @@ fn waits_may_be_for_ever() {
 }
 
 #[test]
-fn an_ended_topic_is_forgotten_with_its_memory() {
+fn an_ended_topic_is_removed_with_its_memory() {
     let broker = broker_with(|config| config.broker.closed_linger_ms = 1);
     for _ in 0..20 {
         let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();

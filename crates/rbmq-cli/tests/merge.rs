@@ -165,7 +165,7 @@ fn memory_is_a_small_ring_each_and_one_for_the_topic() {
 }
 
 #[test]
-fn a_publisher_that_stalls_in_a_delivery_stops_nobody_and_leaves_nothing() {
+fn a_publisher_that_stalls_in_a_delivery_blocks_no_other_and_leaves_nothing() {
     let broker = merging_with(|config| config.framework.session.linger_ms = 200);
     let proxy = Proxy::to(&broker.addr());
     let crowd = Crowd::of(&broker);
@@ -199,7 +199,7 @@ fn a_publisher_that_stalls_in_a_delivery_stops_nobody_and_leaves_nothing() {
 }
 
 #[test]
-fn a_publisher_whose_connection_is_cut_again_and_again_goes_on_where_it_stopped() {
+fn a_publisher_with_repeated_cuts_continues_where_it_stopped() {
     const ALL: u32 = 20_000;
     // However late it comes back after the last cut, it is told that it has ended.
     let broker = merging_with(|config| config.broker.closed_linger_ms = 5_000);
@@ -229,7 +229,7 @@ fn a_publisher_whose_connection_is_cut_again_and_again_goes_on_where_it_stopped(
 }
 
 #[test]
-fn a_publisher_that_was_gone_comes_back_under_its_number_and_goes_on_where_it_stopped() {
+fn a_publisher_that_was_gone_returns_under_its_number_and_continues() {
     let broker = merging_with(|config| config.framework.session.linger_ms = 100);
     let proxy = Proxy::to(&broker.addr());
     let crowd = Crowd::of(&broker);
@@ -304,7 +304,7 @@ fn a_full_table_makes_publishers_wait_and_recovers() {
 }
 
 #[test]
-fn a_slow_subscriber_makes_publishers_wait_and_all_go_on_when_it_does() {
+fn a_slow_subscriber_makes_publishers_wait_and_all_continue_with_it() {
     let broker = merging_with(|config| {
         config.broker.merge_ring_bytes = 64 << 10;
         config.framework.session.block_timeout_ms = 0;
@@ -339,7 +339,7 @@ fn a_slow_subscriber_makes_publishers_wait_and_all_go_on_when_it_does() {
 }
 
 #[test]
-fn garbage_of_one_publisher_is_told_and_the_others_are_whole() {
+fn garbage_of_one_publisher_is_reported_and_the_others_are_complete() {
     let broker = broker();
     let crowd = Crowd::of(&broker);
     let (_good, mut good) = crowd.join("m/x");
@@ -362,7 +362,7 @@ fn garbage_of_one_publisher_is_told_and_the_others_are_whole() {
 }
 
 #[test]
-fn what_cannot_be_merged_is_refused_with_the_reason() {
+fn unmergeable_topics_are_refused_with_the_reason() {
     let broker = merging_with(|config| {
         config.broker.merge_ring_bytes = 256 << 10;
         config.broker.merge_max_publishers = 2;
@@ -413,7 +413,7 @@ fn publishers_that_come_and_go_use_one_log() {
 }
 
 #[test]
-fn a_broker_that_restarts_takes_what_publishers_still_have() {
+fn a_restarted_broker_receives_what_publishers_still_have() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rbmq.toml");
     std::fs::write(&file, "[[broker.topics]]\npattern = \"#\"\ningest = \"merge\"\n").unwrap();
@@ -454,7 +454,7 @@ fn a_broker_that_restarts_takes_what_publishers_still_have() {
 
 /// What the broker had from a publisher that keeps it, and nobody else, is not lost with the broker.
 #[test]
-fn what_is_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
+fn data_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rbmq.toml");
     std::fs::write(&file, "[[broker.topics]]\npattern = \"#\"\ningest = \"merge\"\n").unwrap();

@@ -59,7 +59,7 @@ impl Bare {
 }
 
 #[test]
-fn a_place_that_is_given_up_is_waited_for_no_more() {
+fn an_expired_position_is_waited_for_no_more() {
     let broker = broker_with(|config| {
         config.broker.topics = vec![rule("m", |rule| rule.ingest = Ingest::Merge)].into();
     });
@@ -78,7 +78,7 @@ fn a_place_that_is_given_up_is_waited_for_no_more() {
 }
 
 #[test]
-fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
+fn publishers_learn_the_confirmed_positions_of_their_own_logs() {
     let merged = || vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)];
     let broker = broker_with(|config| config.broker.topics = merged().into());
     let ctx = Context::new(Config::default()).unwrap();
@@ -131,7 +131,7 @@ fn publishers_hear_how_far_their_own_bytes_are_confirmed() {
 }
 
 #[test]
-fn one_subscriber_that_loses_takes_no_other_from_the_count() {
+fn a_loss_of_one_subscriber_removes_no_other_from_the_count() {
     let broker = broker_with(|config| {
         config.broker.topics = vec![rule("m/#", |rule| rule.ingest = Ingest::Merge)].into();
     });

@@ -129,7 +129,7 @@ fn a_log_that_replaces_a_merged_one_is_reported_each_time() {
 }
 
 #[test]
-fn who_is_back_late_is_told_what_is_gone() {
+fn a_subscriber_that_returns_late_learns_what_is_lost() {
     let mut merging = Merging::start();
     let proxy = Proxy::to(&merging.addr);
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&proxy.addr).unwrap();
@@ -138,7 +138,7 @@ fn who_is_back_late_is_told_what_is_gone() {
 }
 
 #[test]
-fn who_was_started_again_meanwhile_is_told_too() {
+fn a_restarted_subscriber_learns_what_is_lost_too() {
     let merging = Merging::start();
     let (_publisher, mut writer) = merging.publisher();
     publish(&mut writer);
@@ -152,7 +152,7 @@ fn behind(addr: &str) -> Broker {
 }
 
 #[test]
-fn who_is_behind_another_broker_that_is_back_late_is_told_too() {
+fn a_downstream_subscriber_learns_what_is_lost_too() {
     let mut merging = Merging::start();
     let proxy = Proxy::to(&merging.addr);
     let broker = behind(&proxy.addr);

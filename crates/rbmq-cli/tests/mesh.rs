@@ -188,21 +188,21 @@ fn ends(near: &mut [Subscriber], publisher: JoinHandle<Confirmed>) {
 }
 
 #[test]
-fn a_publisher_that_is_back_is_received_from_and_not_by_the_neighbour() {
+fn a_returning_publisher_is_received_directly_and_not_through_a_neighbour() {
     restart_where_the_publisher_is([&[1], &[0]], 0);
 }
 
 #[test]
-fn so_it_is_with_a_least_number_of_subscribers() {
+fn a_returning_publisher_is_received_directly_with_min_subscribers() {
     restart_where_the_publisher_is([&[1], &[0]], 2);
 }
 
 #[test]
-fn so_it_is_in_a_ring_of_four() {
+fn a_returning_publisher_is_received_directly_in_a_ring_of_four() {
     restart_where_the_publisher_is([&[3], &[0], &[1], &[2]], 2);
 }
 
 #[test]
-fn so_it_is_where_each_knows_all_others() {
+fn a_returning_publisher_is_received_directly_in_a_full_mesh() {
     restart_where_the_publisher_is([&[1, 2, 3], &[0, 2, 3], &[0, 1, 3], &[0, 1, 2]], 0);
 }

@@ -37,7 +37,7 @@ fn an_empty_broker() {
 }
 
 #[test]
-fn sees_who_is_slow_and_whom_that_holds() {
+fn slow_subscribers_and_blocked_publishers_are_visible() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
     let slow = Subscriber::builder().until_ended(true).name("slow").ring_bytes(64 << 10);
@@ -82,7 +82,7 @@ fn sees_who_is_slow_and_whom_that_holds() {
 }
 
 #[test]
-fn sees_what_a_dropping_subscriber_lost() {
+fn losses_of_a_dropping_subscriber_are_visible() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
     let lossy = Subscriber::builder()
@@ -108,7 +108,7 @@ fn sees_what_a_dropping_subscriber_lost() {
 }
 
 #[test]
-fn sees_places_of_those_who_are_away() {
+fn offline_durable_subscriptions_are_visible() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
     let named = Subscriber::builder().until_ended(true).durable("attic", LONG).connect(&broker.addr());
@@ -130,7 +130,7 @@ fn sees_places_of_those_who_are_away() {
 }
 
 #[test]
-fn many_topics_come_in_pages_and_filters_choose() {
+fn many_topics_are_listed_in_pages_and_filtered() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     // Long names: a page holds few of them.
@@ -151,7 +151,7 @@ fn many_topics_come_in_pages_and_filters_choose() {
 }
 
 #[test]
-fn many_subscriptions_come_in_pages_the_slowest_first() {
+fn many_subscriptions_are_listed_in_pages_the_slowest_first() {
     let broker = broker_with(|_| {});
     let mut writer = topic(&broker, "t");
     let ctx = Context::new(Config::default()).unwrap();
@@ -193,7 +193,7 @@ fn ended(conn: &Conn, others: &mut Observer) -> String {
 }
 
 #[test]
-fn garbage_and_messages_of_others_end_an_observer_and_nobody_else() {
+fn garbage_and_foreign_messages_end_only_the_observer() {
     let broker = broker_with(|_| {});
     let mut good = Observer::connect(&broker.addr()).unwrap();
     let ctx = Context::new(Config::default()).unwrap();
@@ -218,7 +218,7 @@ fn garbage_and_messages_of_others_end_an_observer_and_nobody_else() {
 }
 
 #[test]
-fn a_flood_of_requests_ends_an_observer_and_nobody_else() {
+fn a_flood_of_requests_ends_only_the_observer() {
     let broker = broker_with(|config| config.broker.max_observer_requests = 3);
     let mut good = Observer::connect(&broker.addr()).unwrap();
     let ctx = Context::new(Config::default()).unwrap();
@@ -254,7 +254,7 @@ fn observers_are_counted_and_get_no_data() {
 }
 
 #[test]
-fn an_observer_that_takes_only_small_messages_gets_more_of_them() {
+fn an_observer_with_small_messages_gets_more_pages() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let topics: Vec<_> = (0..100).map(|n| publisher.topic(&format!("t/{n}")).unwrap()).collect();
@@ -265,7 +265,7 @@ fn an_observer_that_takes_only_small_messages_gets_more_of_them() {
 }
 
 #[test]
-fn says_that_the_broker_is_gone() {
+fn a_lost_broker_is_reported() {
     let broker = broker_with(|_| {});
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     broker.stop();
@@ -295,7 +295,7 @@ fn a_merged_topic_has_one_ring_for_all_its_publishers() {
 }
 
 #[test]
-fn a_full_merge_table_is_what_holds_its_publishers() {
+fn a_full_merge_table_blocks_its_publishers() {
     let broker = broker_with(|config| {
         config.broker.topics = vec![rule("t", |rule| rule.ingest = Ingest::Merge)].into();
         config.broker.merge_table_entries = 8;
@@ -324,7 +324,7 @@ fn a_full_merge_table_is_what_holds_its_publishers() {
 }
 
 #[test]
-fn a_least_number_of_subscribers_is_what_holds_a_publisher() {
+fn min_subscribers_blocks_a_publisher() {
     let broker = broker_with(|_| {});
     let options = TopicOptions::default().min_subscribers(2).ring_bytes(64 << 10);
     let mut writer = Publisher::connect(&broker.addr()).unwrap().topic_with("t", options).unwrap();

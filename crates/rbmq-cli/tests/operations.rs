@@ -25,7 +25,7 @@ fn publish(broker: &Operated, topic: &str) -> Result<(), String> {
 }
 
 #[test]
-fn the_log_is_lines_for_people_or_objects_for_programs() {
+fn the_log_is_text_or_json() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "[log]\nformat = 'json'\n");
     let broker = Operated::start(&path, &[]);
@@ -47,7 +47,7 @@ fn the_log_is_lines_for_people_or_objects_for_programs() {
 }
 
 #[test]
-fn a_reload_applies_what_it_can_and_names_what_it_cannot() {
+fn a_reload_applies_some_changes_and_names_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "[log]\nlevel = 'info'\n[broker]\nmax_topics = 1\n");
     let broker = Operated::start(&path, &[]);
@@ -74,7 +74,7 @@ fn a_reload_applies_what_it_can_and_names_what_it_cannot() {
 }
 
 #[test]
-fn a_reload_tells_what_became_of_the_level_of_the_log() {
+fn a_reload_reports_the_level_of_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let level = |level: &str| config(dir.path(), &format!("[log]\nlevel = '{level}'\n"));
     let path = level("info");
@@ -119,7 +119,7 @@ fn a_variable_that_would_turn_the_log_off_is_refused() {
 }
 
 #[test]
-fn a_broken_file_changes_nothing_and_says_why() {
+fn an_invalid_file_changes_nothing_and_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "[broker]\nmax_topics = 1\n");
     let broker = Operated::start(&path, &[]);
@@ -153,7 +153,7 @@ fn without_a_file_there_is_nothing_to_reload() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_the_file_stops_nothing() {
+fn a_pipe_instead_of_the_file_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "[broker]\nmax_topics = 1\n");
     let broker = Operated::start(&path, &[]);
@@ -165,12 +165,12 @@ fn a_pipe_in_the_place_of_the_file_stops_nothing() {
     assert!(broker.log().contains("is a pipe"), "{}", broker.log());
     // Nobody writes to it, and nothing is started with it either.
     let (_, error) = output(1, rbmq(["serve", "--config", path.to_str().unwrap()]));
-    assert!(error.contains("it is a pipe"), "{error}");
+    assert!(error.contains("a pipe is not accepted"), "{error}");
     broker.end();
 }
 
 #[test]
-fn a_configuration_may_come_through_standard_input_once() {
+fn a_configuration_can_be_read_once_from_standard_input() {
     let mut command = piped(rbmq(["config", "--config", "/dev/stdin", "--changed"]));
     command.stderr(std::process::Stdio::inherit());
     let mut process = common::Process::start(command);
@@ -179,7 +179,7 @@ fn a_configuration_may_come_through_standard_input_once() {
 }
 
 #[test]
-fn times_change_too() {
+fn reloaded_times_are_applied() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "[broker]\nclosed_linger_ms = 600000\n");
     let broker = Operated::start(&path, &["-v"]);
@@ -199,7 +199,7 @@ fn output(status: i32, command: std::process::Command) -> (String, String) {
 }
 
 #[test]
-fn every_setting_says_who_set_it() {
+fn every_setting_has_its_origin() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "\n[broker]\nmax_topics = 5\n[tcp]\nnodelay = false\n");
     let file = path.to_str().unwrap();
@@ -245,7 +245,7 @@ fn a_file_is_checked_and_a_complete_one_printed() {
 }
 
 #[test]
-fn a_check_of_this_machine_says_what_it_found() {
+fn a_check_of_this_machine_prints_its_findings() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     let dir = tempfile::tempdir().unwrap();
@@ -257,8 +257,8 @@ fn a_check_of_this_machine_says_what_it_found() {
         rbmq(["check", "--config", path.to_str().unwrap()].into_iter().chain(args.iter().copied()))
     };
     let (text, _) = output(0, check(&["--listen", &addr]));
-    assert!(text.contains(&format!("warn  address              {addr} is taken")), "{text}");
-    assert!(text.contains("mend: ss -ltnp") && text.contains("ok    descriptors"), "{text}");
+    assert!(text.contains(&format!("warn  address              {addr} is in use")), "{text}");
+    assert!(text.contains("fix: ss -ltnp") && text.contains("ok    descriptors"), "{text}");
     let (json, error) = output(1, check(&["--listen", "192.0.2.1:1", "--json"]));
     let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     assert_eq!((first["check"].as_str(), first["level"].as_str()), (Some("address"), Some("bad")));
@@ -306,7 +306,7 @@ fn there_is_a_manual_page_for_every_command() {
 }
 
 #[test]
-fn a_supervisor_is_told_how_far_it_is() {
+fn a_supervisor_is_notified_of_each_state() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "");
     let notify = dir.path().join("notify");
@@ -328,7 +328,7 @@ fn a_supervisor_is_told_how_far_it_is() {
 }
 
 #[test]
-fn a_subscriber_has_everything_when_a_broker_has_ended_in_order() {
+fn a_broker_that_ended_in_order_has_sent_everything() {
     let broker = Operated::start_with(&[]);
     let text = lines("news", 5_000);
     let sub = common::Process::start(client("sub", &broker.addr, "news --count 5000"));
@@ -341,7 +341,7 @@ fn a_subscriber_has_everything_when_a_broker_has_ended_in_order() {
 }
 
 #[test]
-fn a_configuration_that_is_wrong_is_status_one() {
+fn an_invalid_configuration_is_status_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "[log]\nlevel = 'loud'\n");
     let outcome = common::Process::start(rbmq(["serve", "--config", path.to_str().unwrap()])).finish();
@@ -359,7 +359,7 @@ fn fill(mut pipe: &std::io::PipeWriter) {
 }
 
 #[test]
-fn who_reads_neither_its_log_nor_its_output_stops_nothing() {
+fn unread_logs_and_outputs_block_nothing() {
     let (out, to_out) = std::io::pipe().unwrap();
     let (_log, to_log) = std::io::pipe().unwrap();
     let mut command =
@@ -393,7 +393,7 @@ fn who_reads_neither_its_log_nor_its_output_stops_nothing() {
 }
 
 #[test]
-fn the_last_lines_of_the_log_are_there() {
+fn the_last_lines_of_the_log_are_written() {
     let mut command = rbmq(["-v", "serve", "--listen", "127.0.0.1:0", "--http", "192.0.2.1:9"]);
     command.env("RBMQ_LOG", "trace");
     let outcome = common::Process::start(command).finish();
@@ -403,7 +403,7 @@ fn the_last_lines_of_the_log_are_there() {
 }
 
 #[test]
-fn what_stands_in_a_file_is_told_the_same_everywhere() {
+fn an_error_in_a_file_has_the_same_text_everywhere() {
     let (own, framework) = rbmq_broker::file_parts();
     // Wide enough for no line to be broken.
     let mut help = rbmq(["serve", "--help"]);
@@ -424,7 +424,7 @@ fn what_stands_in_a_file_is_told_the_same_everywhere() {
 }
 
 #[test]
-fn a_variable_that_is_no_setting_is_warned_of() {
+fn a_variable_without_a_setting_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let path = config(dir.path(), "");
     let broker = Operated::start_in(&path, &[("ROCKETBUFS_FOO", "1")]);

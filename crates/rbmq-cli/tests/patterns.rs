@@ -26,7 +26,7 @@ fn kept(broker: &Broker, topic: &str) -> usize {
 }
 
 #[test]
-fn a_rule_says_how_large_a_ring_is_and_how_much_of_it_is_history() {
+fn a_rule_sets_the_size_and_the_history_of_a_ring() {
     let broker = broker_with(|config| {
         let large = rule("large/#", |rule| rule.ring_bytes = Some(512 << 10));
         let short = rule("short/+", |rule| {
@@ -48,7 +48,7 @@ fn a_rule_says_how_large_a_ring_is_and_how_much_of_it_is_history() {
 }
 
 #[test]
-fn deliveries_that_a_rule_has_no_room_for_get_the_ring_that_they_need() {
+fn large_deliveries_get_a_larger_ring_than_the_rule() {
     let broker = broker_with(|config| {
         config.broker.topics = vec![rule("#", |rule| rule.ring_bytes = Some(64 << 10))].into();
     });
@@ -108,7 +108,7 @@ fn filters_that_overlap_deliver_each_topic_once() {
 }
 
 #[test]
-fn topics_that_appear_later_come_by_themselves_from_their_beginning() {
+fn later_topics_are_received_from_their_first_byte() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let mut old = publisher.topic("a/old").unwrap();
@@ -140,7 +140,7 @@ fn topics_that_appear_later_come_by_themselves_from_their_beginning() {
 }
 
 #[test]
-fn every_filter_must_have_matched_before_all_has_ended() {
+fn every_filter_must_have_matched_before_the_end() {
     let broker = broker_with(|_| {});
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     publish(&publisher, "a/b", "x");
@@ -193,7 +193,7 @@ fn too_many_patterns_are_refused_though_names_would_be_taken() {
 }
 
 #[test]
-fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
+fn the_same_patterns_are_requested_from_a_replaced_broker() {
     let broker = broker_with(|_| {});
     let addr = broker.addr();
     let publisher = Publisher::connect(&addr).unwrap();
@@ -223,7 +223,7 @@ fn a_broker_that_is_replaced_is_asked_for_the_same_patterns() {
 
 /// More topics than fit into a connection's queue of control messages, with names as long as they can be.
 #[test]
-fn more_topics_than_may_wait_in_a_connection_are_all_told() {
+fn more_topics_than_fit_a_connection_are_all_announced() {
     const TOPICS: usize = 4000;
     let broker = broker_with(|config| {
         // Also where it takes minutes until all of them were made.
@@ -288,7 +288,7 @@ fn sub_takes_patterns_and_writes_a_file_for_each_topic() {
 }
 
 #[test]
-fn sub_says_for_which_pattern_nobody_publishes_yet() {
+fn sub_reports_patterns_without_a_publisher() {
     let broker = BrokerProcess::start();
     broker.publish_all("x/a", b"1\n");
     let mut sub = broker.sub("x/+ q/# --from oldest --count 2 --until-closed");

@@ -52,7 +52,7 @@ fn clamped(notice: Notice) -> Option<String> {
 }
 
 #[test]
-fn a_policy_that_is_not_allowed_is_refused_with_those_that_are() {
+fn a_policy_that_is_not_allowed_is_refused_with_the_allowed_ones() {
     let broker =
         broker_of(vec![rule("fast/#", |rule| rule.policies = vec![Policy::Drop, Policy::Disconnect])]);
     let (mut fast, mut other) = (topic(&broker, "fast/a"), topic(&broker, "other"));
@@ -82,7 +82,7 @@ fn a_policy_that_is_not_allowed_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn a_place_is_kept_no_longer_than_the_rule_says() {
+fn a_position_is_kept_no_longer_than_the_rule_allows() {
     let broker = broker_of(vec![rule("short", |rule| rule.max_hold_ms = Some(50))]);
     for (name, short) in [("short", true), ("long", false)] {
         let mut writer = topic(&broker, name);
@@ -100,7 +100,7 @@ fn a_place_is_kept_no_longer_than_the_rule_says() {
 }
 
 #[test]
-fn who_would_lose_or_be_cut_off_holds_nobody_while_it_is_away() {
+fn an_offline_subscriber_with_drop_or_disconnect_blocks_no_publisher() {
     let broker = broker_of(Vec::new());
     let drop_late = SlowPolicy::Drop { max_lag_bytes: None };
     for (name, policy) in
@@ -123,7 +123,7 @@ fn who_would_lose_or_be_cut_off_holds_nobody_while_it_is_away() {
 }
 
 #[test]
-fn a_lag_is_no_larger_than_the_rule_says() {
+fn a_lag_is_no_larger_than_the_rule_allows() {
     let large = |rule: &mut Rule| rule.ring_bytes = Some(1 << 20);
     let broker = broker_of(vec![
         rule("small", |rule| {
@@ -159,7 +159,7 @@ fn a_lag_is_no_larger_than_the_rule_says() {
 }
 
 #[test]
-fn publishers_wait_for_a_subscriber_no_longer_than_the_rule_says() {
+fn publishers_wait_for_a_subscriber_no_longer_than_the_rule_allows() {
     let broker = broker_of(vec![rule("short", |rule| rule.block_timeout_ms = Some(100))]);
     for (name, short) in [("short", true), ("long", false)] {
         let mut writer = topic(&broker, name);
@@ -193,7 +193,7 @@ fn process(rules: &str) -> (tempfile::TempDir, BrokerProcess) {
 }
 
 #[test]
-fn a_publisher_that_is_away_is_gone_after_the_time_of_its_rule() {
+fn an_offline_publisher_is_gone_after_the_time_of_its_rule() {
     let (_dir, broker) =
         process("[session]\nlinger_ms = 3600000\n[[broker.topics]]\npattern = 'brief/#'\nlinger_ms = 50\n");
     let mut writer = common::Process::start(piped(rbmq(["pub", "brief/a", "--broker", &broker.addr])));
@@ -214,7 +214,7 @@ fn a_publisher_that_is_away_is_gone_after_the_time_of_its_rule() {
 }
 
 #[test]
-fn sub_tells_what_was_refused_and_what_was_lowered() {
+fn sub_reports_refused_and_lowered_options() {
     let (_dir, broker) =
         process("[[broker.topics]]\npattern = 'fast'\npolicies = ['drop']\nmax_hold_ms = 2000\n");
     broker.publish_all("fast", b"1\n");

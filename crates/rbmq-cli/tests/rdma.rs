@@ -39,7 +39,7 @@ fn publish(broker: &BrokerProcess, transport: &str, args: &str, input: &[u8]) ->
 }
 
 #[test]
-fn whoever_publishes_and_whoever_subscribes_over_whatever() {
+fn publishers_and_subscribers_use_any_transports() {
     let Some(broker) = broker() else { return };
     let kinds = ["tcp", "rdma", "shm"];
     for from in kinds {
@@ -55,7 +55,7 @@ fn whoever_publishes_and_whoever_subscribes_over_whatever() {
 }
 
 #[test]
-fn what_publishers_write_over_whatever_is_merged() {
+fn merged_publishers_use_any_transports() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("rbmq.toml");
     let linger = "[broker]\nclosed_linger_ms = 5000\n";
@@ -80,7 +80,7 @@ fn what_publishers_write_over_whatever_is_merged() {
 }
 
 #[test]
-fn from_one_broker_to_another() {
+fn brokers_are_chained_over_rdma() {
     let Some(first) = broker() else { return };
     let Some(second) = broker_with(&["--upstream", &first.addr]) else { return };
     let subs = ["rdma", "tcp"].map(|kind| over(kind, client("sub", &second.addr, "far --until-closed")));

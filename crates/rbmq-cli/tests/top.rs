@@ -299,7 +299,7 @@ fn more_topics_than_lines_are_scrolled_and_the_keys_are_told() {
         let shows = |frame: &str| parts.iter().all(|part| frame.contains(part));
         until(&format!("{key:?}"), || terminal.text()[seen..].split("\x1b[H").any(shows));
     };
-    press(b"?", &["a window down, up", "POLICY        what"]);
+    press(b"?", &["one window down, up", "POLICY        policy"]);
     press(b"x", &["topic/00", "and 35 more", "?: keys"]);
     press(b"\x1b[B", &["topic/01", "1 above, 34 below"]);
     press(b"\x1b[6~", &["topic/25", "25 above, 10 below"]);

@@ -151,7 +151,7 @@ impl OutBuffer {
     /// is reported only every quarter of a window. Costs a message to and from each subscriber that has not reported yet.
     pub fn refresh_subscribers(&self) {
         let Some(log) = self.buffer.log() else { return };
-        self.buffer.looked_at.fetch_max(log.ring.head(), Ordering::Relaxed);
+        self.buffer.progress_read.fetch_max(log.ring.head(), Ordering::Relaxed);
         self.buffer.notify();
     }
 

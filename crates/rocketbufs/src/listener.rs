@@ -100,12 +100,12 @@ impl Listener {
     /// Calls `callback` on a worker thread for every connection that ended before it could be offered: what came was not
     /// this protocol, or nothing came, or there was no place. Who floods the address calls it as often.
     pub fn set_foreign_conn_cb(&self, callback: impl FnMut(&ForeignConnection) + Send + 'static) {
-        self.context.inner().set_callback(&self.shared.strangers, Box::new(callback));
+        self.context.inner().set_callback(&self.shared.foreign_callback, Box::new(callback));
     }
 
     /// Removes the callback of [`Listener::set_foreign_conn_cb`], as [`Listener::unset_conn_cb`] does.
     pub fn unset_foreign_conn_cb(&self) {
-        self.context.inner().unset_callback(&self.shared.strangers);
+        self.context.inner().unset_callback(&self.shared.foreign_callback);
     }
 
     /// The synchronous way: the next connection, waiting at most `timeout` (`None`: no limit; zero: only looks); none if none

@@ -1,7 +1,7 @@
 //! Options for creating buffers and subscribing to them.
 //!
-//! Options are built by setters, each of which takes the options and returns them. What no setter names keeps its default.
-//! A setter takes an `Option` where `None` has a meaning of its own, which is the default.
+//! Setters take the options and return them. An option that is not set keeps its default. A setter takes an `Option` if `None` has a
+//! meaning, which is the default.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ pub enum ConfirmMode {
     /// Data has landed when it is in this process's memory.
     #[default]
     OnArrival,
-    /// Data has landed when the application gives it back. The sender keeps what lies between, so that a process that ends at
-    /// any moment and starts again finds everything it did not give back. Confirmations of landed data come later.
+    /// Data has landed when the application releases it. The sender keeps unreleased data, so that a process that is killed and
+    /// started again receives it again. Landed data is confirmed later.
     OnConsume,
-    /// As [`ConfirmMode::OnConsume`], for an application that forwards what it receives: [`Subscription::confirm`] reports
-    /// what the receivers behind it have, and [`InEvent::ConfirmRequested`] tells what the sender waits for.
+    /// As [`ConfirmMode::OnConsume`], for an application that forwards received data: [`Subscription::confirm`] reports the
+    /// positions of downstream receivers, and [`InEvent::ConfirmRequested`] has the positions that the sender waits for.
     ///
     /// [`Subscription::confirm`]: crate::Subscription::confirm
     /// [`InEvent::ConfirmRequested`]: crate::InEvent::ConfirmRequested
@@ -29,14 +29,14 @@ pub enum ConfirmMode {
     Relayed,
 }
 
-/// Options of a subscription. The default is what [`RIn::subscribe`](crate::RIn::subscribe) does: data from now on, nothing
-/// lost, a ring of the configured size.
+/// Options of a subscription. The defaults are those of [`RIn::subscribe`](crate::RIn::subscribe): new data only, without losses,
+/// and a ring of the configured size.
 ///
 /// ```
 /// use std::time::Duration;
 /// use rocketbufs::{Policy, Start, SubscribeOptions};
 ///
-/// // Survives the connection for a minute, and never holds the writer back.
+/// // The position outlives the connection for a minute, and the writer never waits.
 /// let options = SubscribeOptions::new()
 ///     .size_bytes(1 << 20)
 ///     .start(Start::Oldest)
@@ -70,24 +70,24 @@ impl SubscribeOptions {
         Self::default()
     }
 
-    /// Names the subscription, and asks the sender to keep its place for `hold` after the connection is gone. A
-    /// subscription replaces one of the same name, live or away, and continues in its place. A name without a hold
-    /// ([`Duration::ZERO`]) only replaces a live one.
+    /// Makes the subscription durable: the sender keeps its position under this name for the time `hold` after the connection is
+    /// lost. A subscription with the same name, connected or offline, is replaced, and this one continues at its position. With
+    /// [`Duration::ZERO`], the name only replaces a connected subscription.
     ///
-    /// With [`Policy::Block`] the sender waits for the subscription while it is away, and counts it for confirmations. With the
-    /// other policies the sender goes on; the subscription gets what the ring still has, and is told what it lost.
+    /// With [`Policy::Block`], the sender waits for the subscription while it is offline, and counts it for confirmations. With the
+    /// other policies the sender continues. The subscription then receives the rest of the ring, and its losses are reported.
     #[must_use]
     pub fn durable(mut self, name: impl Into<Vec<u8>>, hold: Duration) -> Self {
         (self.name, self.hold) = (name.into(), hold);
         self
     }
 
-    /// Whether the sender keeps what was not given back when the connection is gone.
+    /// Whether the sender keeps unreleased data after the connection is lost.
     pub(crate) fn keeps_place(&self) -> bool {
         self.policy == Policy::Block && !self.name.is_empty() && !self.hold.is_zero()
     }
 
-    /// The capacity that was asked for. `RIn::subscription` puts the configured one in where none was.
+    /// The requested capacity. `RIn::subscribe_with` inserts the configured one if none was requested.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.size_bytes.unwrap_or_default()
     }
@@ -103,13 +103,13 @@ option_setters::setters! {
     /// (transport `shm`) or the sender could write by itself (transport `rdma`). The bytes are copied once, and views give
     /// plain slices of them. Default: false.
     own_memory(own: bool);
-    /// The most bytes that one view shows where more than one delivery has landed; `None`: all of them. An application that
-    /// works long on each view, and reads several buffers in turn, holds each writer for less time with small views.
+    /// The most bytes of a view with more than one delivery; `None`: no limit. With small views, an application that works long on
+    /// each view, and reads several buffers in turn, blocks each writer for a shorter time.
     max_view_bytes(bytes: Option<u64>);
     /// The budget that provides the ring while there is data for the subscription; see [`Budget`]. `size_bytes` is then the
     /// largest ring that the subscription takes. A budget that cannot hold two of the buffer's largest deliveries is refused
-    /// ([`RefusedError::Budget`](crate::error::RefusedError::Budget)). Data that the application has not given back counts; an
-    /// application that keeps the whole budget receives nothing more. Such a subscription cannot be spliced. No effect on
+    /// ([`RefusedError::Budget`](crate::error::RefusedError::Budget)). Unreleased data counts: an application that
+    /// releases nothing of a used budget receives nothing more. Such a subscription cannot be spliced. No effect on
     /// a buffer without flow control, or where the sender's memory is mapped (transport `shm`).
     budget(budget: Option<Budget>);
 }
@@ -117,37 +117,36 @@ option_setters::setters! {
 option_setters::setters! {
     /// Where a subscription begins.
     SubscribeOptions:
-    /// Where to begin. Default: [`Start::Newest`].
+    /// The first position. Default: [`Start::Newest`].
     start(start: Start);
 }
 
 option_setters::setters! {
-    /// What happens while the receiver is slow.
+    /// The behaviour of the sender while the receiver is slow.
     SubscribeOptions:
-    /// What happens while this end is slow. Default: [`Policy::Block`].
+    /// The policy while this end is slow. Default: [`Policy::Block`].
     policy(policy: Policy);
     /// The lag in bytes at which [`Policy::Drop`] and [`Policy::Disconnect`] act; `None`: the sender's default.
     max_lag_bytes(bytes: Option<u64>);
-    /// How long [`Policy::Block`] may hold the writer without progress while others wait. Default: the sender's.
+    /// How long [`Policy::Block`] can block the writer without progress while others wait. Default: the sender's.
     block_timeout(timeout: BlockTimeout);
 }
 
 option_setters::setters! {
-    /// Confirmations, and splices.
+    /// Confirmations and splices.
     SubscribeOptions:
     /// When data counts as landed. No effect on a spliced subscription, whose subscribers confirm.
     confirm(mode: ConfirmMode);
-    /// History that a spliced buffer keeps for subscribers that join, in bytes. `None`: half the ring if spliced, else
-    /// nothing. A value also places the ring in memory that other processes can map, where the splice comes only after
-    /// the sender has answered.
+    /// History that a spliced buffer retains for new subscribers, in bytes. `None`: half of the ring if the subscription is spliced,
+    /// else nothing. A value also places the ring in memory that other processes can map, which matters if the splice follows
+    /// the sender's answer.
     retain_bytes(bytes: Option<u64>);
-    /// How long a spliced subscription waits for its writer's connection to come back before the writer is gone; `None`:
+    /// How long a spliced subscription waits for its writer's next connection before the writer counts as gone; `None`:
     /// `session.linger_ms`.
     linger(linger: Option<Duration>);
 }
 
-/// Options of a buffer. The default is what [`ROut::create_buffer`](crate::ROut::create_buffer) does with the configured
-/// size.
+/// Options of a buffer. The defaults are those of [`ROut::create_buffer`](crate::ROut::create_buffer), with the configured size.
 ///
 /// ```
 /// use rocketbufs::BufferOptions;
@@ -188,17 +187,17 @@ impl BufferOptions {
 option_setters::setters! { BufferOptions:
     /// Capacity of the ring in bytes, rounded up to a power of two. Default: `buffers.size_bytes`.
     size_bytes(bytes: u64) = Some(bytes);
-    /// History that is kept for joins and resumes, in bytes; `None`: `buffers.retain_bytes`, or half the capacity.
+    /// History that is retained for new and resuming subscribers, in bytes; `None`: `buffers.retain_bytes`, or half the capacity.
     retain_bytes(bytes: Option<u64>);
     /// The largest delivery in bytes; `None`: a quarter of the capacity.
     max_delivery_bytes(bytes: Option<u64>);
-    /// Whether slow subscribers may hold the writer. Without flow control the oldest data is overwritten, and deliveries
-    /// carry markers. Default: true.
+    /// Whether slow subscribers can block the writer. Without flow control, the oldest data is overwritten, and deliveries have
+    /// consistency markers. Default: true.
     flow_control(flow_control: bool);
-    /// Keeps everything until it is delivered: until it is in the memory of every receiver at the end of a chain, and not
-    /// only of the first one. What a broker takes with it when it dies can be sent again. The ring then holds what is
-    /// under way on the whole chain. With flow control only. Default: false.
+    /// Keeps data until it is delivered, that is, in the memory of every receiver at the end of a chain, and not only of the next
+    /// process. Data that is lost with a broker can then be sent again. The ring has room for the data under way on the whole
+    /// chain. With flow control only. Default: false.
     keep_until_delivered(keep: bool);
-    /// Position where the log begins. Default: 0.
+    /// The first position of the log. Default: 0.
     start(position: Position);
 }

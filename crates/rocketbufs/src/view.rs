@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rocketring::{Lapped, Ring, View};
 
-use crate::state::InboundShared;
+use crate::state::SubscriptionShared;
 use crate::types::{Bid, Epoch, Position};
 
 /// A range of a buffer that a callback receives (paper 1, Listing 1). It is valid until the callback returns.
@@ -102,9 +102,9 @@ impl<'a> BufSeg<'a> {
 /// releases nothing; [`InView::consume`] does.
 pub struct InView {
     view: View,
-    inbound: Arc<InboundShared>,
+    inbound: Arc<SubscriptionShared>,
     epoch: Epoch,
-    kept: Kept,
+    guard: ViewGuard,
     /// The end of the bytes that are released with the view: for an overwritable buffer they include the
     /// marker after the payload.
     end: Position,
@@ -112,11 +112,11 @@ pub struct InView {
 
 /// What protects the bytes of a view from being overwritten.
 #[derive(Clone, Copy)]
-enum Kept {
+enum ViewGuard {
     /// Nothing: the buffer is overwritable.
-    No,
+    None,
     /// The view's start is pinned.
-    PinGuard(Position),
+    Pin(Position),
     /// The reader that hands the view out has not released any of it.
     ByReader,
 }
@@ -127,20 +127,20 @@ impl InView {
     /// more is busy with it.)
     pub(crate) fn new(
         view: View,
-        inbound: Arc<InboundShared>,
+        inbound: Arc<SubscriptionShared>,
         epoch: Epoch,
         pin: Option<Position>,
         end: Position,
     ) -> Self {
-        let kept = pin.map_or(Kept::No, Kept::PinGuard);
-        Self { view, inbound, epoch, kept, end }
+        let guard = pin.map_or(ViewGuard::None, ViewGuard::Pin);
+        Self { view, inbound, epoch, guard, end }
     }
 
     /// Creates an empty view for the exclusive reader of `inbound`. Such a reader releases only bytes that
     /// the view has shown, and shows nothing else.
-    pub(crate) fn of_reader(view: View, inbound: Arc<InboundShared>, epoch: Epoch) -> Self {
+    pub(crate) fn of_reader(view: View, inbound: Arc<SubscriptionShared>, epoch: Epoch) -> Self {
         let end = view.to();
-        Self { view, inbound, epoch, kept: Kept::ByReader, end }
+        Self { view, inbound, epoch, guard: ViewGuard::ByReader, end }
     }
 
     /// For a reader: moves on to the next bytes, up to `to`.
@@ -190,12 +190,12 @@ impl InView {
     /// Use [`InView::copy_to`] there, or subscribe with [`own_memory`](crate::SubscribeOptions::own_memory).
     pub fn as_slice(&self) -> Option<&[u8]> {
         let trusted = self.inbound.inner.config.shm.trust_writers;
-        let kept = !matches!(self.kept, Kept::No) && is_kept(self.view.ring(), trusted);
+        let guarded = !matches!(self.guard, ViewGuard::None) && is_unchanging(self.view.ring(), trusted);
         // SAFETY: the pin (or the unreleased position of the reader) keeps the ring's hold at or below the
         // first byte for as long as `self` lives. A private flow-controlled ring is written only above the
-        // horizon that the hold allows, and it stays private, see `is_kept`. For a ring that another process
+        // horizon that the hold allows, and it stays private, see `is_unchanging`. For a ring that another process
         // of this machine writes, the application that set `trust_writers` promised the same.
-        kept.then(|| unsafe { self.view.as_slice() })
+        guarded.then(|| unsafe { self.view.as_slice() })
     }
 
     /// Returns the bytes in place, also in memory that others write. `None` if the buffer is overwritable.
@@ -205,10 +205,10 @@ impl InView {
     /// the subscription's policy is `block`. Over shared memory the writer is the publisher, also with a
     /// relay in between. Over RDMA the writer is the peer of this connection.
     pub unsafe fn trusting(&self) -> Option<&[u8]> {
-        let kept = !matches!(self.kept, Kept::No);
+        let guarded = !matches!(self.guard, ViewGuard::None);
         // SAFETY: the range is held, as in `as_slice`, and by the caller's promise no other writer overwrites
         // it.
-        kept.then(|| unsafe { self.view.as_slice() })
+        guarded.then(|| unsafe { self.view.as_slice() })
     }
 
     /// Copies bytes from `offset` on.
@@ -230,9 +230,9 @@ impl InView {
     /// Releases the bytes of this view below `position`. The view no longer shows them.
     pub fn consume_part(&mut self, position: Position) {
         let position = position.clamp(self.position(), self.end());
-        match &mut self.kept {
-            Kept::PinGuard(pin) => self.inbound.unpin_part(std::mem::replace(pin, position), position),
-            Kept::No | Kept::ByReader => self.inbound.consume_to(position),
+        match &mut self.guard {
+            ViewGuard::Pin(pin) => self.inbound.unpin_part(std::mem::replace(pin, position), position),
+            ViewGuard::None | ViewGuard::ByReader => self.inbound.consume_to(position),
         }
         self.view.move_to(position, self.view.to());
     }
@@ -247,22 +247,22 @@ impl InView {
     /// subscription that resumes gets them again.
     pub fn consume_up_to(mut self, position: Position) {
         let end = position.clamp(self.position(), self.end);
-        match std::mem::replace(&mut self.kept, Kept::No) {
-            Kept::PinGuard(pin) => self.inbound.unpin(pin, Some(end)),
-            Kept::No | Kept::ByReader => self.inbound.consume_to(end),
+        match std::mem::replace(&mut self.guard, ViewGuard::None) {
+            ViewGuard::Pin(pin) => self.inbound.unpin(pin, Some(end)),
+            ViewGuard::None | ViewGuard::ByReader => self.inbound.consume_to(end),
         }
     }
 }
 
 /// Returns whether held bytes of this ring do not change from here on. `trusted`: writers in other processes
 /// of this machine are trusted. That does not cover peers that write the memory remotely.
-fn is_kept(ring: &Ring, trusted: bool) -> bool {
+fn is_unchanging(ring: &Ring, trusted: bool) -> bool {
     if ring.is_peer_written() { trusted && !ring.is_exposed() } else { ring.ensure_plain() }
 }
 
 impl Drop for InView {
     fn drop(&mut self) {
-        if let Kept::PinGuard(pin) = self.kept {
+        if let ViewGuard::Pin(pin) = self.guard {
             self.inbound.unpin(pin, None);
         }
     }
@@ -279,7 +279,7 @@ impl std::fmt::Debug for InView {
 mod tests {
     use rocketring::{Pool, PoolConfig, RingConfig};
 
-    use super::is_kept;
+    use super::is_unchanging;
 
     #[test]
     fn what_a_peer_writes_by_itself_is_not_kept_whoever_is_trusted() {
@@ -288,9 +288,9 @@ mod tests {
             let ring =
                 || pool.ring(RingConfig { capacity_bytes: 4096, ..RingConfig::default() }).expect("a ring");
             let (own, exposed) = (ring(), ring());
-            assert!(is_kept(&own, trusted) && own.pin_exposed().is_none());
+            assert!(is_unchanging(&own, trusted) && own.pin_exposed().is_none());
             drop(exposed.pin_exposed());
-            assert!(!is_kept(&exposed, trusted));
+            assert!(!is_unchanging(&exposed, trusted));
         }
     }
 }

@@ -310,12 +310,12 @@ fn special_files_and_oversized_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.toml");
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    assert!(message(Config::load(Some(&path))).contains("it is a pipe"));
+    assert!(message(Config::load(Some(&path))).contains("a pipe is not accepted"));
     std::fs::remove_file(&path).unwrap();
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(MAX_FILE_BYTES + 1).unwrap();
-    assert!(message(Config::load(Some(&path))).contains("more than 1048576 bytes"));
-    assert!(message(Config::load(Some(Path::new("/dev/zero")))).contains("more than 1048576 bytes"));
+    assert!(message(Config::load(Some(&path))).contains("at most 1048576 bytes"));
+    assert!(message(Config::load(Some(Path::new("/dev/zero")))).contains("at most 1048576 bytes"));
     assert!(message(Config::load(Some(dir.path()))).contains("directory"));
     assert_eq!(read_file(Path::new("/dev/null")).unwrap(), "");
 }

@@ -1,4 +1,4 @@
-//! What is read from the system. What it does not tell is none, and not judged.
+//! Facts about the system. A fact that the system does not report is none, and is not checked.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -6,24 +6,24 @@ use std::path::Path;
 use rbmq_broker::BrokerConfig;
 use rustix::process::{Resource, getrlimit};
 
-/// A limit of the process: soft and hard; none is no limit.
+/// A limit of the process, soft and hard; none: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Limit {
     pub(super) soft: Option<u64>,
     pub(super) hard: Option<u64>,
 }
 
-/// What came of listening on an address.
+/// Whether an address can be listened on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Port {
     Free,
-    /// Somebody listens there.
+    /// Another process listens there.
     Taken,
-    /// It cannot be had, and why.
+    /// The system refuses the address, with the reason.
     Refused(String),
 }
 
-/// The machine as far as it matters to a broker.
+/// The facts about the machine that matter to a broker.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     pub(super) descriptors: Limit,
@@ -35,16 +35,16 @@ pub(super) struct Facts {
     pub(super) wmem_max: Option<u64>,
     pub(super) congestion_control: Option<String>,
     pub(super) congestion_controls: Vec<String>,
-    /// The word in force of transparent huge pages for shared memory.
+    /// The mode of transparent huge pages for shared memory.
     pub(super) shmem_huge_pages: Option<String>,
     pub(super) governor: Option<String>,
     pub(super) clock: Option<String>,
     /// Cores that this process may use.
     pub(super) cores: usize,
     pub(super) memory_bytes: Option<u64>,
-    /// The smallest limit of the control groups that this process is in.
+    /// The smallest memory limit of the control groups of this process.
     pub(super) group_memory_bytes: Option<u64>,
-    /// The address of the broker, and of its HTTP endpoint.
+    /// The addresses of the broker and of its HTTP endpoint.
     pub(super) ports: Vec<(&'static str, String, Port)>,
 }
 
@@ -93,19 +93,19 @@ fn words(path: &str) -> Vec<String> {
     text(path).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
-/// The word in brackets: `always [never] force`.
+/// Returns the word in brackets: `always [never] force`.
 fn chosen(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
 }
 
-/// A line of /proc/meminfo in bytes.
+/// Returns a line of /proc/meminfo in bytes.
 fn meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The smallest memory limit of this process's control group and those above it, in either version.
+/// Returns the smallest memory limit of this process's control group and its ancestors, in either version of control groups.
 fn group_memory() -> Option<u64> {
     let groups = text("/proc/self/cgroup")?;
     let limits = groups.lines().flat_map(|line| {
@@ -125,7 +125,7 @@ fn group_memory() -> Option<u64> {
             })
             .collect::<Vec<_>>()
     });
-    // No limit is the word "max", or a number beyond all memory.
+    // The absence of a limit is the word "max", or a number beyond all memory.
     limits.filter(|limit| *limit < 1 << 60).min()
 }
 
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_systems_texts() {
+    fn the_texts_of_the_system_are_read() {
         assert_eq!(chosen("always within_size advise [never] deny force").as_deref(), Some("never"));
         assert_eq!(chosen("never"), None);
         let text = "MemTotal:       24576000 kB\nMemFree:  1 kB\n";
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_facts() {
+    fn the_facts_of_this_machine_are_read() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut config = BrokerConfig::default();
         config.broker.listen = taken.local_addr().unwrap().to_string();

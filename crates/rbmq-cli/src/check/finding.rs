@@ -21,24 +21,24 @@ pub(super) struct Finding {
     pub(super) level: Level,
     /// The state that the check found.
     pub(super) found: String,
-    /// Its consequence for a broker on this machine.
-    pub(super) means: String,
-    /// What to do about it; none if nothing needs to be done.
-    pub(super) mend: Option<String>,
+    /// The consequence for a broker on this machine.
+    pub(super) consequence: String,
+    /// The command or setting that fixes it; none if nothing is to be fixed.
+    pub(super) fix: Option<String>,
 }
 
 impl Finding {
     pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, level: Level::Ok, found: found.into(), means: String::new(), mend: None }
+        Self { check, level: Level::Ok, found: found.into(), consequence: String::new(), fix: None }
     }
 
     pub(super) fn new(
         check: &'static str,
         level: Level,
         found: String,
-        means: impl Into<String>,
-        mend: String,
+        consequence: impl Into<String>,
+        fix: String,
     ) -> Self {
-        Self { check, level, found, means: means.into(), mend: Some(mend) }
+        Self { check, level, found, consequence: consequence.into(), fix: Some(fix) }
     }
 }

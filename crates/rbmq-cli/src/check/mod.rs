@@ -1,10 +1,10 @@
-//! `rbmq check`: what of this machine will hurt a broker, and the command that mends each.
+//! `rbmq check`: the settings of this machine that harm a broker, with a command that fixes each.
 //!
 //! ```text
 //!   facts (read from the system) ──▶ rules (pure functions of facts and configuration) ──▶ findings
 //! ```
 //!
-//! `rbmq check rdma` looks at what that transport needs instead.
+//! `rbmq check rdma` checks the requirements of that transport instead.
 
 mod facts;
 mod finding;
@@ -25,21 +25,21 @@ use finding::{Finding, Level};
   rbmq check --listen 0.0.0.0:7411 --json
   rbmq check rdma
 
-Run it as the user and with the limits that the broker will have: `systemd-run --user`, `sudo -u rbmq rbmq check`.
+Run the command as the user and with the limits of the broker: `systemd-run --user`, `sudo -u rbmq rbmq check`.
 
-Exit status: 0 if nothing is bad, also with warnings; 1 if something is.")]
+Exit status: 0 if no check is bad, also with warnings; 1 otherwise.")]
 pub(super) struct Args {
-    /// Look at this alone: rdma (libraries, devices, addresses, permissions)
+    /// Check only this: rdma (libraries, devices, addresses, permissions)
     #[arg(value_name = "WHAT")]
     what: Option<What>,
     #[command(flatten)]
     source: Source,
-    /// Print one JSON object per finding: check, level, found, means, mend
+    /// Print one JSON object per finding: check, level, found, consequence, fix
     #[arg(long)]
     json: bool,
 }
 
-/// What is looked at, if not the machine as a whole.
+/// The subject of the checks, if it is not the whole machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum What {
     Rdma,
@@ -74,10 +74,10 @@ fn lines(finding: &Finding, color: bool) -> String {
     let word = if color { format!("\x1b[{code}m{word:<5}\x1b[0m") } else { format!("{word:<5}") };
     let mut text = format!("{word} {:<20} {}\n", finding.check, finding.found);
     if finding.level != Level::Ok {
-        text.push_str(&format!("      {}\n", finding.means));
+        text.push_str(&format!("      {}\n", finding.consequence));
     }
-    if let Some(mend) = &finding.mend {
-        text.push_str(&format!("      mend: {mend}\n"));
+    if let Some(fix) = &finding.fix {
+        text.push_str(&format!("      fix: {fix}\n"));
     }
     text
 }

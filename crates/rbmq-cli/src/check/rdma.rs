@@ -1,4 +1,4 @@
-//! `rbmq check rdma`: what of RDMA is missing, and how to get it. A function of what was found and the configuration.
+//! `rbmq check rdma`: from a report on RDMA and a configuration to findings.
 
 use rbmq_broker::BrokerConfig;
 use rocketnet_rdma::{Access, Device, Port, Report};
@@ -6,7 +6,7 @@ use rocketnet_rdma::{Access, Device, Port, Report};
 use super::finding::{Finding, Level};
 use crate::bytes;
 
-/// A path MTU below this costs a packet's overhead for every few bytes.
+/// The smallest reasonable path MTU. Below it, the overhead of packets dominates.
 const SMALL_MTU: u32 = 1024;
 
 pub(super) fn findings(report: &Report, config: &BrokerConfig) -> Vec<Finding> {
@@ -29,7 +29,7 @@ fn libraries(report: &Report) -> Finding {
         "rdma libraries",
         Level::Bad,
         errors.join("; "),
-        "Everything but RDMA works without them.",
+        "Without them, everything except RDMA works.",
         format!("apt-get install {} ibverbs-providers", packages.join(" ")),
     )
 }
@@ -39,9 +39,9 @@ fn devices(report: &Report) -> Vec<Finding> {
         return vec![Finding::new(
             "rdma device",
             Level::Bad,
-            "the kernel has none (/sys/class/infiniband)".into(),
-            "There is no adapter that can do RDMA, or its driver is not loaded.",
-            "load the adapter's driver (modprobe mlx5_ib); to try it on any network interface: \
+            "the kernel has no RDMA device (/sys/class/infiniband)".into(),
+            "The machine has no RDMA adapter, or its driver is not loaded.",
+            "load the adapter's driver (modprobe mlx5_ib); for a test with any network interface: \
              modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
                 .into(),
         )];
@@ -57,7 +57,7 @@ fn device(device: &Device) -> Vec<Finding> {
                 "rdma device",
                 Level::Bad,
                 format!("{name} has no node in /dev/infiniband"),
-                "Programs cannot reach it.",
+                "Programs cannot use it.",
                 "modprobe ib_uverbs; in a container: pass /dev/infiniband to it".into(),
             )];
         }
@@ -65,7 +65,7 @@ fn device(device: &Device) -> Vec<Finding> {
             return vec![Finding::new(
                 "rdma device",
                 Level::Bad,
-                format!("{name}: /dev/infiniband/uverbs* is not for this user"),
+                format!("{name}: this user has no access to /dev/infiniband/uverbs*"),
                 "Connections over it cannot be made.",
                 "chmod 666 /dev/infiniband/uverbs* (Debian's rdma-core does it by a udev rule)".into(),
             )];
@@ -92,7 +92,7 @@ fn port(device: &Device, port: &Port) -> Finding {
             Level::Warn,
             format!("{place} is {}", port.state),
             "No connection can be made over it.",
-            "see that its cable is in and its network interface is up (rdma link; ip link)".into(),
+            "connect the cable, and set the network interface up (rdma link; ip link)".into(),
         );
     }
     let addresses: Vec<_> =
@@ -101,9 +101,9 @@ fn port(device: &Device, port: &Port) -> Finding {
         return Finding::new(
             "rdma port",
             Level::Bad,
-            format!("{place} has no address of its own"),
-            "Peers cannot reach it: an address of the interface is what connections are made to.",
-            "ip address add ADDRESS/24 dev INTERFACE (rdma link shows which one it is)".into(),
+            format!("{place} has no address"),
+            "Peers cannot connect: connections are made to an address of the interface.",
+            "ip address add ADDRESS/24 dev INTERFACE (rdma link shows the interface)".into(),
         );
     }
     let limits = device.limits.as_ref().ok();
@@ -114,7 +114,7 @@ fn port(device: &Device, port: &Port) -> Finding {
             "rdma port",
             Level::Warn,
             found,
-            "Every packet carries little: more packets, and more work for each.",
+            "Each packet has few bytes, so more packets and more work are needed.",
             "ip link set INTERFACE mtu 9000 at both ends and on the switches between, for an RDMA MTU of 4096".into(),
         ),
         _ => Finding::ok("rdma port", found),
@@ -127,37 +127,40 @@ fn connections(report: &Report) -> Finding {
         Access::Missing => Finding::new(
             "rdma connections",
             Level::Bad,
-            "there is no /dev/infiniband/rdma_cm".into(),
+            "/dev/infiniband/rdma_cm does not exist".into(),
             "Connections cannot be made.",
             "modprobe rdma_ucm; in a container: pass /dev/infiniband to it".into(),
         ),
         Access::Denied => Finding::new(
             "rdma connections",
             Level::Bad,
-            "/dev/infiniband/rdma_cm is not for this user".into(),
+            "this user has no access to /dev/infiniband/rdma_cm".into(),
             "Connections cannot be made.",
             "chmod 666 /dev/infiniband/rdma_cm (Debian's rdma-core does it by a udev rule)".into(),
         ),
     }
 }
 
-/// Every ring that is written to, or read from, by the adapter is locked in memory.
+/// Each ring that the adapter reads or writes is locked in memory.
 fn locked_memory(report: &Report, config: &BrokerConfig) -> Finding {
     let ring = config.framework.buffers.size_bytes;
     let Some(limit) = report.locked_bytes else {
         return Finding::ok("locked memory", "no limit");
     };
-    let found = format!("at most {} may be locked", bytes::show(limit as f64));
+    let found = format!("at most {} can be locked", bytes::show(limit as f64));
     let rings = limit / ring.max(1);
-    let (level, means) = match rings {
-        0 | 1 => (Level::Bad, format!("Not even two rings of {} fit.", bytes::show(ring as f64))),
+    let (level, consequence) = match rings {
+        0 | 1 => (Level::Bad, format!("Fewer than two rings of {} fit.", bytes::show(ring as f64))),
         _ => (
             Level::Warn,
-            format!("About {rings} rings of {} fit, once for each connection.", bytes::show(ring as f64)),
+            format!(
+                "About {rings} rings of {} fit. Each connection needs its own.",
+                bytes::show(ring as f64)
+            ),
         ),
     };
-    let mend = "ulimit -l unlimited; under systemd: LimitMEMLOCK=infinity".into();
-    Finding::new("locked memory", level, found, means, mend)
+    let fix = "ulimit -l unlimited; under systemd: LimitMEMLOCK=infinity".into();
+    Finding::new("locked memory", level, found, consequence, fix)
 }
 
 #[cfg(test)]
@@ -199,7 +202,7 @@ mod tests {
         change(&mut report);
         let findings = findings(&report, &BrokerConfig::default()).into_iter();
         let bad = findings.filter(|finding| finding.level != Level::Ok);
-        bad.map(|f| (f.check, f.level, format!("{} | {}", f.found, f.mend.unwrap_or_default()))).collect()
+        bad.map(|f| (f.check, f.level, format!("{} | {}", f.found, f.fix.unwrap_or_default()))).collect()
     }
 
     fn only(change: impl FnOnce(&mut Report), check: &str, level: Level, parts: &[&str]) {

@@ -1,4 +1,4 @@
-//! What facts mean for a broker with this configuration. No function here asks the system.
+//! The rules: from facts and a configuration to findings. No function here reads from the system.
 
 use rbmq_broker::BrokerConfig;
 
@@ -6,10 +6,10 @@ use super::facts::{Facts, Limit, Port};
 use super::finding::{Finding, Level};
 use crate::bytes;
 
-/// Descriptors and mappings that a process needs besides those that are counted.
+/// Descriptors and mappings that a process needs besides the counted ones.
 const SPARE: u64 = 100;
 
-/// Everything, in the order in which it matters.
+/// Returns all findings, the most important first.
 pub(super) fn findings(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
     let mut findings = ports(facts);
     findings.extend([descriptors(facts, config), memory(facts, config)]);
@@ -23,7 +23,7 @@ pub(super) fn findings(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
     findings.extend(huge_pages(facts));
     findings.extend(governor(facts));
     findings.extend(clock(facts));
-    findings.push(Finding::ok("locked memory", "none is needed: rings over TCP are not locked"));
+    findings.push(Finding::ok("locked memory", "not needed: rings over TCP are not locked"));
     findings
 }
 
@@ -33,14 +33,17 @@ fn ports(facts: &Facts) -> Vec<Finding> {
         Port::Taken => Finding::new(
             "address",
             Level::Warn,
-            format!("{addr} is taken"),
-            "A broker that is started now cannot listen there; perhaps one runs already.",
-            format!("ss -ltnp 'sport = :{}'; or another {name}", addr.rsplit(':').next().unwrap_or_default()),
+            format!("{addr} is in use"),
+            "A broker cannot listen there now. Another broker may be running.",
+            format!(
+                "ss -ltnp 'sport = :{}' shows the process; or set another {name}",
+                addr.rsplit(':').next().unwrap_or_default()
+            ),
         ),
         Port::Refused(why) => Finding::new(
             "address",
             Level::Bad,
-            format!("{addr} cannot be had: {why}"),
+            format!("{addr} cannot be used: {why}"),
             "The broker will not start.",
             format!("set {name} to an address of this machine (ip address)"),
         ),
@@ -56,7 +59,7 @@ fn descriptors(facts: &Facts, config: &BrokerConfig) -> Finding {
     let Limit { soft, hard } = facts.descriptors;
     let Some(hard) = hard.filter(|hard| *hard < needed) else {
         let soft = soft.map_or("unlimited".to_owned(), |soft| soft.to_string());
-        return Finding::ok("descriptors", format!("{soft}, raised as needed; {needed} are needed"));
+        return Finding::ok("descriptors", format!("{soft}, raised automatically; {needed} are needed"));
     };
     let level = if hard < 256 { Level::Bad } else { Level::Warn };
     let served = hard.saturating_sub(reservations + SPARE);
@@ -64,8 +67,8 @@ fn descriptors(facts: &Facts, config: &BrokerConfig) -> Finding {
         "descriptors",
         level,
         format!("{hard} at most; {needed} are needed"),
-        format!("About {served} connections can be served; limits.max_connections promises more."),
-        format!("LimitNOFILE={needed} in the unit, or ulimit -Hn {needed} as root before the start"),
+        format!("About {served} connections can be served, fewer than limits.max_connections."),
+        format!("LimitNOFILE={needed} in the unit, or ulimit -Hn {needed} as root before the broker starts"),
     )
 }
 
@@ -74,19 +77,18 @@ fn memory(facts: &Facts, config: &BrokerConfig) -> Finding {
     let show = |bytes: u64| bytes::show(bytes as f64);
     let known = [(facts.memory_bytes, "this machine"), (facts.group_memory_bytes, "this control group")];
     let limits = known.into_iter().filter_map(|(limit, what)| Some((limit?, what)));
-    let Some((limit, what)) = limits.min() else { return Finding::ok(name, "not known") };
+    let Some((limit, what)) = limits.min() else { return Finding::ok(name, "unknown") };
     let found = format!("{} in {what}; rings may take {}", show(limit), show(most));
     let fits = limit / 10 * 8;
     if most <= fits {
         return Finding::ok(name, found);
     }
-    let means =
-        "When rings fill up the kernel ends the broker, or another program, instead of the broker refusing.";
+    let consequence = "When the rings are full, the kernel kills the broker or another program, instead of the broker refusing topics.";
     Finding::new(
         name,
         Level::Warn,
         found,
-        means,
+        consequence,
         format!("[buffers] max_ring_bytes = {fits} in the configuration"),
     )
 }
@@ -95,13 +97,13 @@ fn file_size(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
     let reservation = config.framework.buffers.reservation_bytes;
     let name = "file size";
     let Some(limit) = facts.file_size.soft.filter(|limit| *limit < reservation) else {
-        return Some(Finding::ok(name, "no limit that matters"));
+        return Some(Finding::ok(name, "no relevant limit"));
     };
     Some(Finding::new(
         name,
         Level::Bad,
         format!("{limit} bytes; rings are reserved {reservation} at a time"),
-        "No ring can be made: each lies in a file in memory, and files may not be so large.",
+        "No ring can be created: rings are in files in memory, and files of this size are not allowed.",
         "ulimit -f unlimited, or LimitFSIZE=infinity in the unit".into(),
     ))
 }
@@ -113,14 +115,14 @@ fn address_space(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
         "address space",
         Level::Warn,
         format!("{limit} bytes; {needed} are needed"),
-        "Rings are mapped twice; they will be refused before buffers.max_ring_bytes is reached.",
+        "Rings are mapped twice, so topics are refused before buffers.max_ring_bytes is reached.",
         "ulimit -v unlimited, or LimitAS=infinity in the unit".into(),
     ))
 }
 
 fn mappings(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
     let most = facts.max_map_count?;
-    // No more rings than topics are promised, and no more than their memory is there for.
+    // There are at most as many rings as topics, and as many as fit the memory for rings.
     let smallest = config.broker.min_ring_bytes.max(1);
     let rings = (config.broker.max_topics as u64).min(config.framework.buffers.max_ring_bytes / smallest);
     let needed = 2 * rings + 10 * SPARE;
@@ -128,9 +130,9 @@ fn mappings(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
     if most >= needed {
         return Some(Finding::ok("memory mappings", found));
     }
-    let means = format!("About {} topics can have a ring; broker.max_topics promises more.", most / 2);
-    let mend = format!("sysctl -w vm.max_map_count={needed}");
-    Some(Finding::new("memory mappings", Level::Warn, found, means, mend))
+    let consequence = format!("About {} topics can have a ring, fewer than broker.max_topics.", most / 2);
+    let fix = format!("sysctl -w vm.max_map_count={needed}");
+    Some(Finding::new("memory mappings", Level::Warn, found, consequence, fix))
 }
 
 fn congestion(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
@@ -145,8 +147,8 @@ fn congestion(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
             name,
             Level::Bad,
             format!("{used} is configured; the kernel has {}", facts.congestion_controls.join(", ")),
-            "The first socket fails.",
-            format!("modprobe tcp_{used}, or another tcp.congestion_control"),
+            "The broker will not start.",
+            format!("modprobe tcp_{used}, or set another tcp.congestion_control"),
         ));
     }
     if !used.starts_with("bbr") {
@@ -156,7 +158,7 @@ fn congestion(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
         name,
         Level::Warn,
         used.clone(),
-        "It paces: within a machine and on short paths everything is 1.5 to 2.4 times slower. Good on long paths that lose packets.",
+        "BBR paces its packets: on one machine and on short paths, everything is 1.5 to 2.4 times slower. BBR suits long paths that lose packets.",
         "[tcp] congestion_control = \"cubic\" in the configuration of the broker and its clients, or sysctl -w \
          net.ipv4.tcp_congestion_control=cubic"
             .into(),
@@ -165,13 +167,14 @@ fn congestion(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
 
 fn backlog(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
     let (most, asked) = (facts.somaxconn?, u64::from(config.framework.tcp.backlog));
-    let found = format!("{most} connections may wait; tcp.backlog is {asked}");
+    let found = format!("{most} connections can wait; tcp.backlog is {asked}");
     if most >= asked {
         return Some(Finding::ok("accept queue", found));
     }
-    let means = "When many clients connect at once, after a restart, some wait for a second or more.";
-    let mend = format!("sysctl -w net.core.somaxconn={asked}");
-    Some(Finding::new("accept queue", Level::Warn, found, means, mend))
+    let consequence =
+        "When many clients connect at once, as after a restart, some of them wait for a second or more.";
+    let fix = format!("sysctl -w net.core.somaxconn={asked}");
+    Some(Finding::new("accept queue", Level::Warn, found, consequence, fix))
 }
 
 fn socket_buffers(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
@@ -187,8 +190,8 @@ fn socket_buffers(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
                 "socket buffers",
                 Level::Warn,
                 format!("{limit} is {most}; {setting} is {asked}"),
-                "The kernel gives less than is configured, and says nothing.",
-                format!("sysctl -w {limit}={asked}, or leave {setting} out: the kernel then tunes it"),
+                "The kernel uses a smaller buffer than configured, without an error.",
+                format!("sysctl -w {limit}={asked}, or remove {setting}: the kernel then tunes the buffer"),
             )
         })
     });
@@ -202,12 +205,12 @@ fn threads(facts: &Facts, config: &BrokerConfig) -> Finding {
         0 => cores,
         threads => threads,
     };
-    let found = format!("{threads} worker threads, {cores} cores may be used");
+    let found = format!("{threads} worker threads, {cores} usable cores");
     if threads <= cores {
         return Finding::ok("threads", found);
     }
-    let means = "Threads take turns on a core, and every turn costs a switch of context.";
-    Finding::new("threads", Level::Warn, found, means, format!("[tcp] tcp_num_threads = {cores}"))
+    let consequence = "Several threads share a core, which costs context switches.";
+    Finding::new("threads", Level::Warn, found, consequence, format!("[tcp] tcp_num_threads = {cores}"))
 }
 
 fn huge_pages(facts: &Facts) -> Option<Finding> {
@@ -219,7 +222,7 @@ fn huge_pages(facts: &Facts) -> Option<Finding> {
         "huge pages",
         Level::Warn,
         format!("{word} for shared memory"),
-        "The first byte of a ring takes 2 MiB: ten thousand quiet topics take 20 GiB instead of 40 MiB.",
+        "The first byte of a ring uses 2 MiB: ten thousand idle topics use 20 GiB instead of 40 MiB.",
         "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled".into(),
     ))
 }
@@ -233,7 +236,7 @@ fn governor(facts: &Facts) -> Option<Finding> {
         "processor clock",
         Level::Warn,
         word.clone(),
-        "Cores that were idle are slow when a message comes: latency is higher and varies.",
+        "Idle cores are slow when a message arrives: the latency is higher and varies.",
         "cpupower frequency-set -g performance".into(),
     ))
 }
@@ -247,8 +250,8 @@ fn clock(facts: &Facts) -> Option<Finding> {
         "clock",
         Level::Warn,
         word.clone(),
-        "Every look at the time is a system call of about a microsecond.",
-        "boot with clocksource=tsc where the processor's clock is steady (dmesg | grep -i tsc says)".into(),
+        "Each reading of the clock is a system call of about a microsecond.",
+        "boot with clocksource=tsc if the processor's clock is stable (dmesg | grep -i tsc)".into(),
     ))
 }
 

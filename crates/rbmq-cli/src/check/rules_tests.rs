@@ -39,8 +39,11 @@ fn config() -> BrokerConfig {
 fn wrong(facts: &Facts, config: &BrokerConfig) -> Vec<(&'static str, Level, String)> {
     let findings = findings(facts, config).into_iter();
     let wrong: Vec<Finding> = findings.filter(|finding| finding.level != Level::Ok).collect();
-    assert!(wrong.iter().all(|finding| finding.means.ends_with('.')), "says what it means: {wrong:?}");
-    wrong.into_iter().map(|f| (f.check, f.level, f.mend.expect("a way to mend it"))).collect()
+    assert!(
+        wrong.iter().all(|finding| finding.consequence.ends_with('.')),
+        "says what it consequence: {wrong:?}"
+    );
+    wrong.into_iter().map(|f| (f.check, f.level, f.fix.expect("a way to fix it"))).collect()
 }
 
 /// The only thing that is wrong after a change of the facts.
@@ -55,7 +58,7 @@ fn only(change: impl FnOnce(&mut Facts)) -> (&'static str, Level, String) {
 #[test]
 fn a_good_machine_has_nothing_to_mend() {
     let findings = findings(&good(), &config());
-    assert!(findings.iter().all(|f| f.level == Level::Ok && f.mend.is_none()), "{findings:?}");
+    assert!(findings.iter().all(|f| f.level == Level::Ok && f.fix.is_none()), "{findings:?}");
     assert!(findings.len() >= 12, "{findings:?}");
 }
 
@@ -80,23 +83,23 @@ fn what_the_system_does_not_tell_is_not_judged() {
 #[test]
 fn limits_of_the_process() {
     let limit = |n| Limit { soft: Some(n), hard: Some(n) };
-    let (check, level, mend) = only(|facts| facts.descriptors = limit(4096));
+    let (check, level, fix) = only(|facts| facts.descriptors = limit(4096));
     assert_eq!((check, level), ("descriptors", Level::Warn));
-    assert!(mend.contains("LimitNOFILE=10168"), "{mend}");
+    assert!(fix.contains("LimitNOFILE=10168"), "{fix}");
     assert_eq!(only(|facts| facts.descriptors = limit(64)).1, Level::Bad);
-    let (check, level, mend) = only(|facts| facts.file_size = limit(1 << 20));
+    let (check, level, fix) = only(|facts| facts.file_size = limit(1 << 20));
     assert_eq!((check, level), ("file size", Level::Bad));
-    assert!(mend.contains("ulimit -f unlimited"), "{mend}");
+    assert!(fix.contains("ulimit -f unlimited"), "{fix}");
     assert_eq!(only(|facts| facts.address_space = limit(4 << 30)).0, "address space");
-    let (check, _, mend) = only(|facts| facts.max_map_count = Some(10_000));
-    assert_eq!((check, mend.as_str()), ("memory mappings", "sysctl -w vm.max_map_count=21000"));
+    let (check, _, fix) = only(|facts| facts.max_map_count = Some(10_000));
+    assert_eq!((check, fix.as_str()), ("memory mappings", "sysctl -w vm.max_map_count=21000"));
 }
 
 #[test]
 fn memory_of_the_machine_and_of_its_group() {
-    let (check, level, mend) = only(|facts| facts.memory_bytes = Some(2 << 30));
+    let (check, level, fix) = only(|facts| facts.memory_bytes = Some(2 << 30));
     assert_eq!((check, level), ("memory", Level::Warn));
-    assert!(mend.contains("max_ring_bytes = 1717986912"), "{mend}");
+    assert!(fix.contains("max_ring_bytes = 1717986912"), "{fix}");
     assert_eq!(only(|facts| facts.group_memory_bytes = Some(9 << 29)).0, "memory");
     let (check, level, _) = only(|facts| facts.shmem_huge_pages = Some("always".into()));
     assert_eq!((check, level), ("huge pages", Level::Warn));
@@ -104,11 +107,11 @@ fn memory_of_the_machine_and_of_its_group() {
 
 #[test]
 fn the_network() {
-    let (check, level, mend) = only(|facts| facts.congestion_control = Some("bbr".into()));
+    let (check, level, fix) = only(|facts| facts.congestion_control = Some("bbr".into()));
     assert_eq!((check, level), ("congestion control", Level::Warn));
-    assert!(mend.contains("congestion_control = \"cubic\""), "{mend}");
-    let (check, _, mend) = only(|facts| facts.somaxconn = Some(128));
-    assert_eq!((check, mend.as_str()), ("accept queue", "sysctl -w net.core.somaxconn=1024"));
+    assert!(fix.contains("congestion_control = \"cubic\""), "{fix}");
+    let (check, _, fix) = only(|facts| facts.somaxconn = Some(128));
+    assert_eq!((check, fix.as_str()), ("accept queue", "sysctl -w net.core.somaxconn=1024"));
     let mut config = self::config();
     config.framework.tcp.congestion_control = Some("vegas".into());
     config.framework.tcp.receive_buffer_bytes = Some(1 << 20);
@@ -121,9 +124,9 @@ fn the_network() {
 #[test]
 fn addresses_cores_and_clocks() {
     let port = |port| move |facts: &mut Facts| facts.ports[0].2 = port;
-    let (check, level, mend) = only(port(Port::Taken));
+    let (check, level, fix) = only(port(Port::Taken));
     assert_eq!((check, level), ("address", Level::Warn));
-    assert!(mend.contains("sport = :7411") && mend.contains("broker.listen"), "{mend}");
+    assert!(fix.contains("sport = :7411") && fix.contains("broker.listen"), "{fix}");
     assert_eq!(only(port(Port::Refused("no such address".into()))).1, Level::Bad);
     assert_eq!(only(|facts| facts.governor = Some("powersave".into())).0, "processor clock");
     assert_eq!(only(|facts| facts.clock = Some("hpet".into())).0, "clock");

@@ -1,23 +1,23 @@
-//! What is pressed while `rbmq top` looks, and the page that says so.
+//! The keys of `rbmq top`, and the help page.
 
 use super::text;
 
-/// What somebody at the keyboard wants.
+/// The meaning of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
     Help,
-    /// So many lines down; up, if it is negative.
+    /// Scrolls this many lines down, or up if negative.
     Lines(isize),
-    /// So many windows down.
+    /// Scrolls this many windows down, or up if negative.
     Pages(isize),
     First,
     Last,
-    /// Anything else.
+    /// A key without a meaning.
     Other,
 }
 
-/// What terminals send, in each of the forms that are usual.
+/// The byte sequences of the keys, in the usual encodings of terminals.
 const SENT: [(&[u8], Key); 27] = [
     (b"q", Key::Quit),
     (b"Q", Key::Quit),
@@ -48,7 +48,7 @@ const SENT: [(&[u8], Key); 27] = [
     (b"\x1b[8~", Key::Last),
 ];
 
-/// The keys whose bytes came, in their order.
+/// Returns the keys that these bytes encode, in order.
 pub(super) fn keys(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     while !bytes.is_empty() {
@@ -62,7 +62,7 @@ pub(super) fn keys(mut bytes: &[u8]) -> Vec<Key> {
     keys
 }
 
-/// The length of a sequence that means nothing here: its letters are not keys of their own.
+/// Returns the length of an unknown sequence. Its letters are not keys of their own.
 fn unknown(bytes: &[u8]) -> usize {
     match bytes {
         [0x1b, b'[', rest @ ..] => {
@@ -74,27 +74,27 @@ fn unknown(bytes: &[u8]) -> usize {
     }
 }
 
-/// The page that `?` shows, of which each line has at most `width` characters.
+/// The help page, in lines of at most `width` characters.
 pub(super) fn help(width: usize) -> Vec<String> {
     let page = "\
 keys
   q, Ctrl-C           end
-  ?, h                this page; any key leaves it
-  down, up, j, k      a line down, up
-  PgDn, PgUp          a window down, up; also space and b
-  Home, End, g, G     the first, the last
+  ?, h                this page; any key closes it
+  down, up, j, k      one line down, up
+  PgDn, PgUp          one window down, up; also space and b
+  Home, End, g, G     to the beginning, to the end
 
 columns
   PUBS          publishers that have not ended the topic; end: all have
-  SUBS          subscriptions; 1+1: one is there, one is away and has its place
+  SUBS          subscriptions; 1+1: one is connected, one is durable and offline
   IN/S, OUT/S   bytes per second from publishers, and to all subscribers
-  LAG           how far the slowest subscriber is behind
-  RING          the same as a part of the ring: at 100 % nothing is free
+  LAG           lag of the slowest subscriber in bytes
+  RING          the lag as a share of the ring; 100 %: the ring has no room
   LOST          bytes that slow subscribers lost
-  POLICY        what happens when the slowest is too slow: block, drop, disconnect
-  SLOWEST       who that is, and for how long it blocks the publisher
+  POLICY        policy of the slowest subscriber: block, drop, disconnect
+  SLOWEST       its name, and for how long it has made no progress
 
-rbmq top TOPIC draws a topic's ring, and everybody's place in it";
+rbmq top TOPIC draws the topic's ring and the cursors of its subscribers";
     page.lines().map(|line| text::cut(line, width)).collect()
 }
 
@@ -103,13 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_a_key_is_that_key_and_no_other() {
+    fn each_sequence_is_its_key_and_no_other() {
         for (sent, key) in SENT {
             assert_eq!(keys(sent), [key], "{sent:?}");
         }
         let several: Vec<u8> = SENT.iter().flat_map(|(sent, _)| sent.iter().copied()).collect();
         assert_eq!(keys(&several), SENT.map(|(_, key)| key));
-        // A key with a modifier, a function key, what a mouse says, and half of something.
+        // A key with a modifier, a function key, a mouse event, and incomplete sequences.
         for other in [&b"\x1b[1;5q"[..], b"\x1b[15~", b"\x1bOq", b"\x1b[", b"\x1b", b"x", b"\xc3"] {
             assert!(keys(other).iter().all(|key| *key == Key::Other), "{other:?}");
         }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_fits() {
+    fn the_help_page_fits_the_window() {
         assert!(help(80).len() <= 24);
         assert!(help(30).iter().all(|line| line.chars().count() <= 30));
     }

@@ -1,4 +1,5 @@
-//! The picture of a buffer: its ring as a bar, and every cursor below it. Pure, from two readings to lines of text.
+//! The drawing of a buffer: its ring as a bar, and the cursors of its subscriptions below. Pure functions from two samples to lines
+//! of text.
 //!
 //! ```text
 //!              T                        B H            Z       tail, boundary, head, horizon
@@ -6,8 +7,8 @@
 //!  dash        [      =====l---s                       ]       consumed … landed … sent
 //! ```
 //!
-//! The bar reaches from the tail to the horizon, which is at most a capacity. A cursor can lie outside of it: below the
-//! tail where a subscription holds nothing, above the horizon never.
+//! The bar is the range from the tail to the horizon, at most the capacity. A cursor may be below the tail if the ring retains
+//! nothing for its subscription. No cursor is above the horizon.
 
 use rbmq::{BufferDetail, BufferStage, BufferStats, SubscriptionStats};
 
@@ -16,19 +17,19 @@ use super::table::policy;
 use super::text;
 use crate::bytes;
 
-/// Characters of a subscriber's name beside its bar.
+/// The width of a subscriber's name beside its bar, in characters.
 const LABEL: usize = 14;
-/// The narrowest bar that is drawn.
+/// The width of the narrowest bar.
 const MIN_CELLS: usize = 8;
 
-/// Bytes a second, in and out.
+/// Bytes per second, in and out.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rates {
     pub(crate) received: Option<f64>,
     pub(crate) delivered: Option<f64>,
 }
 
-/// From positions to cells.
+/// Maps positions to the cells of a bar.
 struct Scale {
     from: u64,
     to: u64,
@@ -40,7 +41,7 @@ impl Scale {
         Self { from: buffer.tail, to: buffer.horizon.max(buffer.tail), cells: cells.max(1) }
     }
 
-    /// The cell of a position; the nearest if it lies outside.
+    /// Returns the cell of a position, or the nearest cell if the position is outside of the bar.
     fn cell(&self, p: u64) -> usize {
         let last = self.cells - 1;
         let span = u128::from(self.to - self.from);
@@ -51,7 +52,7 @@ impl Scale {
         usize::try_from(at).unwrap_or(last).min(last)
     }
 
-    /// The position in the middle of a cell.
+    /// Returns the position in the middle of a cell.
     fn middle(&self, cell: usize) -> u64 {
         let span = u128::from(self.to - self.from);
         let at = span * (2 * cell as u128 + 1) / (2 * self.cells as u128);
@@ -59,12 +60,12 @@ impl Scale {
     }
 }
 
-/// A buffer in lines of at most `width` characters; at most `most` subscriptions, the slowest, and the rest summed.
+/// Draws a buffer in lines of at most `width` characters, with the `most` slowest subscriptions. The others are summed.
 pub(crate) fn picture(detail: &BufferDetail, rates: Rates, width: usize, most: usize) -> Vec<String> {
     let (buffer, subscriptions) = (&detail.buffer, &detail.subscriptions);
     let mut lines = heading(buffer, rates, width);
     if buffer.capacity_bytes == 0 {
-        lines.push("  its publisher has not answered yet: there is no ring".into());
+        lines.push("  the publisher has not answered yet, so the buffer has no ring".into());
         return cut(lines, width);
     }
     let cells = width.saturating_sub(LABEL + 4).max(MIN_CELLS);
@@ -83,7 +84,7 @@ pub(crate) fn picture(detail: &BufferDetail, rates: Rates, width: usize, most: u
     cut(lines, width)
 }
 
-/// What the letters and shades mean, for below the last picture.
+/// Returns the legend of the letters and shades, which follows the last drawing.
 pub(crate) fn legend(width: usize) -> Vec<String> {
     let words = [
         "T tail",
@@ -97,7 +98,7 @@ pub(crate) fn legend(width: usize) -> Vec<String> {
         "c consumed",
         "l landed",
         "s sent",
-        "* several of them",
+        "* several cursors",
     ];
     cut(text::wrap(&words.map(str::to_owned), 0, width), width)
 }
@@ -106,15 +107,15 @@ fn cut(lines: Vec<String>, width: usize) -> Vec<String> {
     lines.into_iter().map(|line| text::cut(line.trim_end(), width)).collect()
 }
 
-/// Which buffer it is, whose, and how it is with its publisher.
+/// Returns the number of a buffer, its publisher, and its state.
 pub(crate) fn title(buffer: &BufferStats) -> String {
-    let (who, state) = who_and_state(buffer);
-    let words = [format!("buffer {}", buffer.bid), who, state];
+    let (publisher, state) = publisher_and_state(buffer);
+    let words = [format!("buffer {}", buffer.bid), publisher, state];
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
-fn who_and_state(buffer: &BufferStats) -> (String, String) {
-    let who = match (buffer.publisher.as_str(), buffer.address.as_str()) {
+fn publisher_and_state(buffer: &BufferStats) -> (String, String) {
+    let publisher = match (buffer.publisher.as_str(), buffer.address.as_str()) {
         ("", "") => String::new(),
         (name, "") => format!("from {}", text::name(name, 40)),
         ("", address) => format!("from {}", text::name(address, 60)),
@@ -122,20 +123,20 @@ fn who_and_state(buffer: &BufferStats) -> (String, String) {
     };
     let state = match buffer.stage {
         BufferStage::Opening => "opening".into(),
-        BufferStage::Live if buffer.connected || who.is_empty() => "live".into(),
-        BufferStage::Live => "its publisher is offline".into(),
+        BufferStage::Live if buffer.connected || publisher.is_empty() => "live".into(),
+        BufferStage::Live => "publisher offline".into(),
         BufferStage::Closed => format!("closed, readable for {}", text::time(buffer.expires_in_ms)),
         BufferStage::Gone => {
-            format!("its publisher is gone, readable for {}", text::time(buffer.expires_in_ms))
+            format!("publisher gone, readable for {}", text::time(buffer.expires_in_ms))
         }
     };
-    (who, state)
+    (publisher, state)
 }
 
 fn heading(buffer: &BufferStats, rates: Rates, width: usize) -> Vec<String> {
-    let (who, state) = who_and_state(buffer);
+    let (publisher, state) = publisher_and_state(buffer);
     let show = |value: u64| bytes::show(value as f64);
-    let mut first = vec![format!("buffer {}", buffer.bid), who, state, buffer.framing.to_string()];
+    let mut first = vec![format!("buffer {}", buffer.bid), publisher, state, buffer.framing.to_string()];
     first.push(format!("epoch {:032x}", buffer.epoch));
     let mut lines = text::wrap(&first, 0, width);
     if buffer.capacity_bytes > 0 {
@@ -152,7 +153,7 @@ fn heading(buffer: &BufferStats, rates: Rates, width: usize) -> Vec<String> {
             },
             match buffer.min_subscribers {
                 0 => String::new(),
-                least => format!("min_subscribers {least}, {} there", buffer.receivers),
+                min => format!("min_subscribers {min}, {} connected", buffer.receivers),
             },
         ];
         lines.extend(text::wrap(&second, 2, width));
@@ -167,7 +168,8 @@ fn heading(buffer: &BufferStats, rates: Rates, width: usize) -> Vec<String> {
     lines
 }
 
-/// The letters above the bar; of those that share a cell the head is shown before the boundary, and both before others.
+/// Returns the letters above the bar. If several positions share a cell, the head has precedence over the boundary, and both over
+/// the others.
 fn marks(buffer: &BufferStats, scale: &Scale) -> String {
     let mut cells = vec![' '; scale.cells];
     let marks = [('Z', buffer.horizon), ('T', buffer.tail), ('B', buffer.boundary), ('H', buffer.head)];
@@ -194,14 +196,14 @@ fn bar(buffer: &BufferStats, subscriptions: &[SubscriptionStats], scale: &Scale)
     (0..scale.cells).map(shade).collect()
 }
 
-/// A subscription's cursors: what lies between them is with the subscriber (`=`) or on its way (`-`).
+/// Draws the cursors of a subscription. Bytes between them are in the subscriber's memory (`=`) or on their way (`-`).
 fn cursors(sub: &SubscriptionStats, scale: &Scale) -> String {
     let mut cells = vec![' '; scale.cells];
     let (consumed, landed, sent) = (scale.cell(sub.consumed), scale.cell(sub.landed), scale.cell(sub.sent));
     fill(&mut cells, consumed, landed, '=');
     fill(&mut cells, landed, sent, '-');
     for (letter, at) in [('c', consumed), ('l', landed), ('s', sent)] {
-        // One that is away has nothing under way.
+        // An offline subscription has no bytes on their way.
         if letter == 's' && sub.offline {
             continue;
         }
@@ -231,7 +233,7 @@ fn words(buffer: &BufferStats, sub: &SubscriptionStats, slowest: Option<u64>) ->
         words.push(format!("behind head: sent {}, consumed {}", behind(sub.sent), behind(sub.consumed)));
     }
     if sub.offline {
-        words.push(format!("offline, its position is kept for {}", text::time(sub.expires_in_ms)));
+        words.push(format!("offline, position kept for {}", text::time(sub.expires_in_ms)));
     } else if lag > 0 {
         words.push(format!("no progress for {}", text::time(sub.idle_ms)));
     }
@@ -252,7 +254,7 @@ fn rest(buffer: &BufferStats, rest: &[SubscriptionStats]) -> Option<String> {
     let lag = rest.iter().map(|sub| sub.lag_bytes(buffer.head)).max().unwrap_or(0);
     let lost = rest.iter().map(|sub| sub.dropped_bytes).fold(0, u64::saturating_add);
     let (lag, lost) = (bytes::show(lag as f64), bytes::show(lost as f64));
-    Some(format!("  and {} more, at most {lag} behind; they lost {lost}", rest.len()))
+    Some(format!("  and {} more: lag at most {lag}, lost {lost}", rest.len()))
 }
 
 #[cfg(test)]
@@ -333,7 +335,7 @@ epoch 00000000000000000000000000000abc
  attic         [                        *                       ]
                  block · lag 200 B (20 %)
                  behind head: sent 200 B, consumed 200 B
-                 offline, its position is kept for 42 s
+                 offline, position kept for 42 s
  good          [                                 *              ]
                  block · has everything
   dash blocks the publisher at 150, for 3.2 s
@@ -359,10 +361,7 @@ epoch 00000000000000000000000000000abc
     #[test]
     fn many_subscriptions_are_summed() {
         let text = picture(&sample(0), RATES, 100, 1);
-        assert!(
-            text.contains(&"  and 3 more, at most 450 B behind; they lost 5.00 kB".to_owned()),
-            "{text:?}"
-        );
+        assert!(text.contains(&"  and 3 more: lag at most 450 B, lost 5.00 kB".to_owned()), "{text:?}");
         assert_eq!(bars(&sample(0), 100).len(), 5);
     }
 
@@ -387,7 +386,7 @@ epoch 00000000000000000000000000000abc
         detail.buffer = BufferStats { bid: 3, ..BufferStats::default() };
         let text = picture(&detail, RATES, 100, 9);
         assert_eq!(text[0], "buffer 3 · opening · records · epoch 00000000000000000000000000000000");
-        assert_eq!(text[1], "  its publisher has not answered yet: there is no ring");
+        assert_eq!(text[1], "  the publisher has not answered yet, so the buffer has no ring");
     }
 
     #[test]
@@ -406,7 +405,7 @@ epoch 00000000000000000000000000000abc
     }
 
     #[test]
-    fn all_who_hold_the_publisher_are_named_the_slowest_first() {
+    fn blocking_subscriptions_are_named_the_slowest_first() {
         let mut detail = sample(0);
         detail.buffer.retain_bytes = 100;
         assert_eq!(
@@ -442,7 +441,7 @@ epoch 00000000000000000000000000000abc
             "  min_subscribers blocks the publisher: 1 of 2 are connected\n  \
              messages from 684 on are retained for them · 300 B to the horizon"
         );
-        // There are enough, and what they do not have fills the ring.
+        // Enough subscribers are connected, and their missing bytes fill the ring.
         detail.buffer.receivers = 2;
         assert!(last_lines(&detail).contains("nothing blocks the publisher"));
         detail.buffer.retained_from = Some(10);

@@ -1,4 +1,4 @@
-//! What `rbmq top` reads from the broker, and what two readings say together.
+//! The samples that `rbmq top` takes of a broker, and their output as text and JSON.
 
 use std::time::{Duration, Instant};
 
@@ -13,21 +13,21 @@ use super::table::{Before, Line, Sort, before, lines, table, table_from};
 use super::text;
 use crate::bytes;
 
-/// How long subscribers may take to say how far they are.
+/// The time for the answers of the subscribers to the broker.
 const ANSWERS: Duration = Duration::from_millis(20);
-/// Topics that are looked at twice; of more, what subscribers answer is seen by the next look.
+/// The most topics for which a sample is taken twice. With more topics, the next sample shows the answers of the subscribers.
 const MAX_TWICE: usize = 1000;
 
-/// What is looked at.
+/// The subject of the samples.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
-    /// The table of the topics that it matches; none: all.
+    /// The table of the topics that the filter matches; none: all topics.
     Topics(Option<TopicFilter>, Sort),
-    /// One topic's rings.
+    /// The rings of one topic.
     Topic(TopicName),
 }
 
-/// What the broker said at one moment.
+/// A sample of the broker's state.
 pub(super) struct Reading {
     at: Instant,
     summary: BrokerSummary,
@@ -40,7 +40,7 @@ enum What {
 }
 
 impl Subject {
-    /// Reads. Looking makes the broker ask its subscribers how far they are, so what is small is looked at twice, and
+    /// Takes a sample. The broker asks its subscribers for their positions at each request, so a small sample is taken twice and
     /// shows their answers.
     pub(super) fn read(&self, observer: &mut Observer) -> Result<Reading, ObserveError> {
         let first = self.what(observer)?;
@@ -63,7 +63,7 @@ impl Subject {
 }
 
 impl Reading {
-    /// Whether there is nothing of what was asked for by name.
+    /// Whether the topic does not exist.
     pub(super) fn is_missing(&self) -> bool {
         matches!(&self.what, What::Topic(detail) if detail.buffers.is_empty())
     }
@@ -80,7 +80,7 @@ impl Reading {
         lines(topics.to_vec(), &old_topics, self.since(old), sort)
     }
 
-    /// The rates of each buffer of a topic.
+    /// The rates of the buffers of a topic.
     fn rates(&self, detail: &TopicDetail, old: Option<&Self>) -> Vec<Rates> {
         let elapsed = self.since(old);
         let rates = |buffer: &rbmq::BufferDetail| {
@@ -97,7 +97,7 @@ impl Reading {
         detail.buffers.iter().map(rates).collect()
     }
 
-    /// All of it as text, in lines of at most `width`.
+    /// The sample as text, in lines of at most `width` characters.
     pub(super) fn text(
         &self,
         subject: &Subject,
@@ -109,7 +109,7 @@ impl Reading {
         out.push(String::new());
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
-                // What no terminal shows is cut nowhere.
+                // Nothing is cut unless it is printed to a terminal.
                 let width = if screen::is_terminal() { width } else { usize::MAX };
                 out.extend(table(&self.lines(topics, old, *sort), width, usize::MAX));
             }
@@ -119,8 +119,8 @@ impl Reading {
         out
     }
 
-    /// As much as a window of so many columns and lines has room for: topics from `from`, or lines of pictures. From 0
-    /// pictures have as many subscriptions as fit.
+    /// The part of the sample that fits a window: topics, or lines of drawings, from the scroll position on. At position 0, the
+    /// drawings have as many subscriptions as fit.
     pub(super) fn window(
         &self,
         subject: &Subject,
@@ -134,7 +134,7 @@ impl Reading {
         let room = height.saturating_sub(out.len());
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
-                // Its head, and the sum of what is not shown.
+                // One line for the titles, and one for the sum of the other topics.
                 let most = room.saturating_sub(2);
                 scroll.limit(topics.len().saturating_sub(most));
                 out.extend(table_from(&self.lines(topics, old, *sort), width, scroll.from, most));
@@ -155,10 +155,10 @@ impl Reading {
     fn pictures(&self, detail: &TopicDetail, old: Option<&Self>, width: usize, room: Room) -> Vec<String> {
         let name = text::name(detail.topic.as_str(), width.saturating_sub(16));
         if detail.buffers.is_empty() {
-            return vec![text::cut(&format!("topic {name}: nobody publishes it now"), width)];
+            return vec![text::cut(&format!("topic {name} has no publisher"), width)];
         }
         let all = detail.buffers.iter().zip(self.rates(detail, old));
-        // What lives comes first.
+        // Live buffers come first.
         let (mut drawn, mut ended): (Vec<Drawn<'_>>, Vec<Drawn<'_>>) =
             all.partition(|(detail, _)| !detail.buffer.has_ended());
         if drawn.is_empty() || matches!(room, Room::Any(_)) {
@@ -197,7 +197,7 @@ impl Reading {
         text::wrap(&words, 0, width).into_iter().map(|line| text::cut(&line, width)).collect()
     }
 
-    /// The same as an object.
+    /// The sample as a JSON object.
     pub(super) fn json(&self, subject: &Subject, old: Option<&Self>, broker: &str) -> Value {
         let mut object = json!({
             "broker": broker,
@@ -222,19 +222,19 @@ impl Reading {
     }
 }
 
-/// Subscriptions of a buffer that are drawn one by one where the window does not say.
+/// The most subscriptions of a buffer that are drawn.
 const SHOWN: usize = 20;
-/// Logs that have ended, of which a window shows a line each.
+/// The most ended buffers that have a line each in a window.
 const ENDED: usize = 3;
-/// Lines that a picture has at least.
+/// The minimum number of lines of a drawing.
 const LEAST_LINES: usize = 6;
 
-/// Which part of what does not fit is seen.
+/// The scroll position.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Scroll {
-    /// The first topic, or line of pictures.
+    /// The first topic, or the first line of the drawings.
     pub(super) from: usize,
-    /// The largest of these behind which the window is still full.
+    /// The last position that still fills the window.
     pub(super) last: usize,
 }
 
@@ -244,15 +244,15 @@ impl Scroll {
     }
 }
 
-/// How many lines pictures may take.
+/// The space for drawings.
 enum Room {
-    /// So many.
+    /// This many lines.
     Lines(usize),
-    /// Any number, of so many subscriptions of each buffer.
+    /// Any number of lines, with this many subscriptions of each buffer.
     Any(usize),
 }
 
-/// A buffer that is drawn.
+/// A buffer to be drawn.
 type Drawn<'a> = (&'a BufferDetail, Rates);
 
 fn lines_of((detail, rates): &Drawn<'_>, width: usize, most: usize) -> Vec<String> {
@@ -261,7 +261,8 @@ fn lines_of((detail, rates): &Drawn<'_>, width: usize, most: usize) -> Vec<Strin
     lines
 }
 
-/// As many subscriptions of each as there is room for; then as many buffers, and the rest is summed.
+/// Draws as many subscriptions of each buffer as fit. If not even one of each fits, draws as many buffers as fit, and sums the
+/// others.
 fn fit(drawn: &[Drawn<'_>], width: usize, room: usize) -> Vec<String> {
     let few = drawn.len() <= room / LEAST_LINES;
     for most in (1..=SHOWN).rev().filter(|_| few) {
@@ -273,11 +274,11 @@ fn fit(drawn: &[Drawn<'_>], width: usize, room: usize) -> Vec<String> {
     let mut out = Vec::new();
     for (n, one) in drawn.iter().enumerate() {
         let lines = lines_of(one, width, 1);
-        // The first is drawn in any case, and a line is left for the rest.
+        // The first buffer is drawn in any case, and one line is left for the sum.
         if n > 0 && out.len() + lines.len() >= room {
             let rest = &drawn[n..];
-            let lag = rest.iter().map(|(detail, _)| furthest(detail)).max().unwrap_or(0);
-            let more = format!("and {} more buffers, at most {} behind", rest.len(), bytes::show(lag as f64));
+            let lag = rest.iter().map(|(detail, _)| max_lag(detail)).max().unwrap_or(0);
+            let more = format!("and {} more buffers: lag at most {}", rest.len(), bytes::show(lag as f64));
             out.push(text::cut(&more, width));
             break;
         }
@@ -286,12 +287,12 @@ fn fit(drawn: &[Drawn<'_>], width: usize, room: usize) -> Vec<String> {
     out
 }
 
-/// How far the slowest subscription of a buffer is behind.
-fn furthest(detail: &BufferDetail) -> u64 {
+/// The largest lag of the subscriptions of a buffer.
+fn max_lag(detail: &BufferDetail) -> u64 {
     detail.subscriptions.iter().map(|sub| sub.lag_bytes(detail.buffer.head)).max().unwrap_or(0)
 }
 
-/// What a window shows: where it is small what lives has the room of the rest, and the legend's last.
+/// The lines of a window. In a small window, ended buffers and then the legend give way to live buffers.
 fn window(
     drawn: &[Drawn<'_>],
     ended: &[Drawn<'_>],
@@ -317,14 +318,13 @@ fn window(
 
 fn ended_lines(ended: &[Drawn<'_>], width: usize, shown: usize) -> Vec<String> {
     let lag = |lag| bytes::show(lag as f64);
-    let one =
-        |(detail, _): &Drawn<'_>| format!("{} · {} behind", title(&detail.buffer), lag(furthest(detail)));
+    let one = |(detail, _): &Drawn<'_>| format!("{} · lag {}", title(&detail.buffer), lag(max_lag(detail)));
     let mut lines: Vec<String> = ended.iter().take(shown).map(one).collect();
     if let Some(rest) = ended.get(shown..).filter(|rest| !rest.is_empty()) {
-        let most = rest.iter().map(|(detail, _)| furthest(detail)).max().unwrap_or(0);
+        let most = rest.iter().map(|(detail, _)| max_lag(detail)).max().unwrap_or(0);
         let which = if shown == 0 { "buffers" } else { "more that" };
         let and = if shown == 0 { "" } else { "and " };
-        lines.push(format!("{and}{} {which} have ended, at most {} behind", rest.len(), lag(most)));
+        lines.push(format!("{and}{} {which} have ended, lag at most {}", rest.len(), lag(most)));
     }
     lines.into_iter().map(|line| text::cut(&line, width)).collect()
 }
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_goes_through_all_pictures_and_no_further() {
+    fn a_window_scrolls_through_all_drawings_and_no_further() {
         let (reading, subject) = (reading(&[BufferStage::Live; 9]), Subject::Topic("t".parse().unwrap()));
         let all = reading.text(&subject, None, "here", 80);
         let head = all.iter().position(String::is_empty).unwrap() + 1;
@@ -384,12 +384,12 @@ mod tests {
             assert_eq!((&lines[head..], kept), (&all[head + from..head + from + room], from));
         }
         assert_eq!(window(usize::MAX), window(all.len() - head - room));
-        // All there is fits: nothing to go through.
+        // Everything fits, so nothing scrolls.
         assert_eq!(window_of(5, 1000).1, 0);
     }
 
     #[test]
-    fn a_window_shows_what_lives_whole_and_a_line_of_what_has_ended() {
+    fn a_window_draws_live_buffers_and_has_a_line_for_ended_ones() {
         use BufferStage::{Closed, Live};
         let lines = shown(&[Closed, Closed, Live, Closed, Closed, Closed], (80, Some(24)));
         assert!(lines.len() <= 24, "{}", lines.join("\n"));
@@ -398,17 +398,17 @@ mod tests {
             at("buffer 2 ·") < at("dash blocks the publisher at") && at("dash blocks") < at("buffer 0 ·")
         );
         assert!(
-            at("buffer 0 · from camera · closed") < at("and 2 more that have ended, at most 60.0 kB behind")
+            at("buffer 0 · from camera · closed") < at("and 2 more that have ended, lag at most 60.0 kB")
         );
-        assert!(lines.last().unwrap().contains("several of them"), "the legend is whole");
-        // A smaller one has a line for all that have ended.
+        assert!(lines.last().unwrap().contains("several cursors"), "the legend is complete");
+        // A smaller window has one line for all ended buffers.
         let lines = shown(&[Closed, Live, Closed], (80, Some(20)));
         assert!(lines.len() <= 20, "{}", lines.join("\n"));
         for part in [
             "log ",
             "dash blocks the publisher at",
-            "2 buffers have ended, at most 60.0 kB behind",
-            "several of them",
+            "2 buffers have ended, lag at most 60.0 kB",
+            "several cursors",
         ] {
             assert!(
                 lines.iter().any(|line| line.contains(part)),
@@ -416,7 +416,7 @@ mod tests {
                 lines.join("\n")
             );
         }
-        // Without a window all is drawn, what lives first.
+        // Without a window, all buffers are drawn, live ones first.
         let lines = shown(&[Closed, Live], (80, None));
         assert_eq!(lines.iter().filter(|line| line.contains(" ring [")).count(), 2);
         assert!(
@@ -431,8 +431,8 @@ mod tests {
             let lines = shown(&vec![BufferStage::Live; count], (80, Some(30)));
             assert!(lines.len() <= 30, "{}", lines.join("\n"));
             assert!(lines.iter().any(|line| line.contains("blocks the publisher at")));
-            assert!(lines.last().unwrap().contains("several of them"), "the legend is whole");
-            let summed = lines.iter().any(|line| line.contains(" more buffers, at most 60.0 kB behind"));
+            assert!(lines.last().unwrap().contains("several cursors"), "the legend is complete");
+            let summed = lines.iter().any(|line| line.contains(" more buffers: lag at most 60.0 kB"));
             assert_eq!(summed, lines.iter().filter(|line| line.starts_with("buffer ")).count() < count);
         }
     }

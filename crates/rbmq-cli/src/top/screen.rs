@@ -1,4 +1,4 @@
-//! The terminal of `rbmq top`: the alternate screen, without echo, and back however it ends.
+//! The terminal of `rbmq top`: the alternate screen, without echo. The former state is restored at any end.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,30 +11,30 @@ use signal_hook::iterator::{Handle, Signals};
 use super::keys::{Key, keys};
 use crate::stop::{IMPATIENT, Stop};
 
-/// A terminal that was taken over; given back when it is dropped.
+/// The terminal in use by `rbmq top`. Dropping it restores the terminal.
 pub(super) struct Screen {
-    /// What the keyboard was set to, if standard input is one.
+    /// The former settings of standard input, if it is a terminal.
     keyboard: Option<Termios>,
-    /// Readable when the window has another size.
+    /// Readable after the size of the window has changed.
     resized: UnixStream,
-    /// Ends the thread that looks for impatience.
+    /// Ends the thread that waits for a second SIGINT.
     impatience: Handle,
 }
 
-/// Whether there is a terminal to take over.
+/// Whether standard output is a terminal.
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Columns of text that is not for a terminal.
+/// The width of text that is not printed to a terminal.
 const PLAIN_WIDTH: usize = 120;
 
-/// Columns of what is printed line by line.
+/// The width of printed lines.
 pub(crate) fn width() -> usize {
     if is_terminal() { size().0 } else { PLAIN_WIDTH }
 }
 
-/// Columns and rows; what a terminal has usually where it does not say.
+/// The size in columns and rows; 80 by 24 if the terminal does not report it.
 pub(super) fn size() -> (usize, usize) {
     match termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
@@ -43,27 +43,27 @@ pub(super) fn size() -> (usize, usize) {
 }
 
 impl Screen {
-    /// Takes it over, and with it what a second SIGINT does.
+    /// Switches the terminal to the alternate screen, and takes over the handling of a second SIGINT.
     pub(super) fn open(stop: &Stop) -> io::Result<Self> {
         let (resized, sender) = UnixStream::pair()?;
         resized.set_nonblocking(true)?;
         sender.set_nonblocking(true)?;
         signal_hook::low_level::pipe::register(SIGWINCH, sender)?;
-        // In this order: there is no moment in which nobody hears it, and none in which the terminal is not given back.
+        // In this order, a second SIGINT is handled at any moment, and the terminal is always restored.
         let mut signals = Signals::new([SIGINT])?;
         stop.remove_second();
         let keyboard = io::stdin().is_terminal().then(|| termios::tcgetattr(io::stdin())).transpose()?;
         if let Some(keyboard) = &keyboard {
-            // Keys come one by one and leave no trace; Ctrl-C stays a signal.
+            // Keys arrive one by one and without echo. Ctrl-C stays a signal.
             let mut quiet = keyboard.clone();
             quiet.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             termios::tcsetattr(io::stdin(), OptionalActions::Now, &quiet)?;
         }
         let screen = Self { keyboard: keyboard.clone(), resized, impatience: signals.handle() };
         let second = move || {
-            // The first is heard of by those who wait; a broker that does not answer is not waited for twice.
+            // The first SIGINT ends the waiting calls. The second one ends the process, even if the broker does not answer.
             if signals.forever().nth(1).is_some() {
-                give_back(keyboard.as_ref());
+                restore(keyboard.as_ref());
                 std::process::exit(IMPATIENT);
             }
         };
@@ -72,7 +72,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Shows these lines, from the top, as many as there is room for.
+    /// Shows these lines from the top of the window, as many as fit.
     pub(super) fn draw(&self, lines: &[String]) -> io::Result<()> {
         let (_, rows) = size();
         let mut text = String::from("\x1b[H");
@@ -85,7 +85,7 @@ impl Screen {
         write(&text)
     }
 
-    /// What to wait for besides time and signals.
+    /// The descriptors to wait for.
     pub(super) fn sources(&self) -> Vec<BorrowedFd<'_>> {
         let mut sources = vec![self.resized.as_fd()];
         if self.keyboard.is_some() {
@@ -94,10 +94,10 @@ impl Screen {
         sources
     }
 
-    /// Takes the keys that came, after one of the sources was readable. A keyboard that is no more ends it.
+    /// Reads the keys after one of the sources was readable. The end of standard input counts as the key `q`.
     pub(super) fn take(&self, readable: &[bool]) -> Vec<Key> {
         let mut bytes = [0; 64];
-        // The signal's bytes say nothing more.
+        // The bytes only wake the thread.
         let _ = (&self.resized).read(&mut bytes);
         if readable.get(1) != Some(&true) {
             return Vec::new();
@@ -115,8 +115,8 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The terminal as it was. Whoever closed it does not need it back.
-fn give_back(keyboard: Option<&Termios>) {
+/// Restores the terminal. Errors are ignored: the terminal may be closed.
+fn restore(keyboard: Option<&Termios>) {
     let _ = write("\x1b[?25h\x1b[?1049l");
     if let Some(keyboard) = keyboard {
         let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, keyboard);
@@ -126,6 +126,6 @@ fn give_back(keyboard: Option<&Termios>) {
 impl Drop for Screen {
     fn drop(&mut self) {
         self.impatience.close();
-        give_back(self.keyboard.as_ref());
+        restore(self.keyboard.as_ref());
     }
 }

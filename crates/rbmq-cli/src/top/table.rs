@@ -1,4 +1,4 @@
-//! The table of topics: pure, from two readings to lines of text.
+//! The table of topics. Pure functions from two samples to lines of text.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use serde::Serialize;
 use super::text;
 use crate::bytes;
 
-/// By what the table is sorted.
+/// The order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sort {
-    /// What came in and went out, the most first
+    /// Bytes per second in and out, the highest first
     Rate,
-    /// How far the slowest subscriber is behind, the furthest first
+    /// The lag of the slowest subscriber, the largest first
     Lag,
     /// By name
     Name,
 }
 
-/// A topic, and what moved since the reading before.
+/// A topic, with its rates since the former sample.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Line {
     #[serde(flatten)]
     pub(crate) stats: TopicStats,
-    /// Bytes a second; none of a topic that was not in the reading before.
+    /// Bytes per second from publishers; none if the former sample did not have the topic.
     pub(crate) received_per_second: Option<f64>,
-    /// The same, to subscribers.
+    /// Bytes per second to subscribers.
     pub(crate) delivered_per_second: Option<f64>,
 }
 
-/// What was read before.
+/// The former sample, by topic.
 pub(crate) type Before = HashMap<String, TopicStats>;
 
-/// A reading, to compare the next one with.
+/// Returns a sample as the former sample of the next one.
 pub(crate) fn before(topics: &[TopicStats]) -> Before {
     topics.iter().map(|topic| (topic.topic.to_string(), topic.clone())).collect()
 }
 
-/// The lines of a reading, with rates since the one before.
+/// Returns the lines of a sample, with rates since the former one.
 pub(crate) fn lines(topics: Vec<TopicStats>, before: &Before, elapsed: Duration, sort: Sort) -> Vec<Line> {
     let mut lines: Vec<Line> = topics
         .into_iter()
@@ -53,7 +53,7 @@ pub(crate) fn lines(topics: Vec<TopicStats>, before: &Before, elapsed: Duration,
             }
         })
         .collect();
-    // They came by name, which decides between equals.
+    // The topics are sorted by name already, which decides between equal values.
     match sort {
         Sort::Name => {}
         Sort::Lag => lines.sort_by_key(|line| std::cmp::Reverse(line.stats.max_lag_bytes)),
@@ -66,7 +66,7 @@ fn moved(line: &Line) -> f64 {
     line.received_per_second.unwrap_or(0.0) + line.delivered_per_second.unwrap_or(0.0)
 }
 
-/// The columns' heads, and how wide each is at least: the first and the last give way as far as that.
+/// The titles of the columns. `LEAST` has their minimum widths; only the first and the last column shrink that far.
 const HEADS: [&str; COLUMNS] =
     ["TOPIC", "PUBS", "SUBS", "IN/S", "OUT/S", "LAG", "RING", "LOST", "POLICY", "SLOWEST"];
 const LEAST: [usize; COLUMNS] = [12, 4, 6, 8, 8, 8, 6, 8, 10, 8];
@@ -74,12 +74,12 @@ const COLUMNS: usize = 10;
 const TOPIC: usize = 0;
 const POLICY: usize = 8;
 const SLOWEST: usize = 9;
-/// Which columns a narrow terminal loses, the first first: how far somebody is behind is told the longest.
+/// The columns that a narrow terminal omits, in this order. The lag stays the longest.
 const GIVEN_UP: [usize; COLUMNS - 1] = [POLICY, SLOWEST, 1, 4, 3, 2, 7, 6, 5];
 
 type Row = [String; COLUMNS];
 
-/// How wide each column is; none that is not shown.
+/// The width of each column; none for an omitted column.
 struct Widths([Option<usize>; COLUMNS]);
 
 impl Widths {
@@ -87,12 +87,12 @@ impl Widths {
         let longest = |column: usize| {
             rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(LEAST[column])
         };
-        // A column of numbers is as wide as they need: half a number is another number.
+        // A column of numbers is as wide as its longest number, since a number that is cut is another number.
         let mut widths: [Option<usize>; COLUMNS] = std::array::from_fn(|column| match column {
             TOPIC | SLOWEST => Some(LEAST[column]),
             _ => Some(longest(column)),
         });
-        // Where nobody is slow nothing is said of that, and names have its room.
+        // If no subscriber is slow, the topic names use the space of the last columns.
         let is_empty = |column: usize| rows.iter().skip(1).all(|row| row[column].is_empty());
         let taken = |widths: &[Option<usize>; COLUMNS]| {
             let shown = widths.iter().flatten();
@@ -110,11 +110,11 @@ impl Widths {
         }
         let left = width.saturating_sub(taken(&widths));
         let more = |column: usize| longest(column).saturating_sub(widths[column].unwrap_or(usize::MAX));
-        let (name, who) = (more(TOPIC), if is_empty(SLOWEST) { 0 } else { more(SLOWEST) });
-        // The longest name is shown whole if half of what is left suffices, or nobody needs the other half.
-        let name = name.min((left / 2).max(left.saturating_sub(who)));
+        let (name, slowest) = (more(TOPIC), if is_empty(SLOWEST) { 0 } else { more(SLOWEST) });
+        // Each of the two columns gets half of the remaining space, or more if the other one needs less.
+        let name = name.min((left / 2).max(left.saturating_sub(slowest)));
         widths[TOPIC] = widths[TOPIC].map(|least| least + name);
-        widths[SLOWEST] = widths[SLOWEST].map(|least| least + who.min(left - name));
+        widths[SLOWEST] = widths[SLOWEST].map(|least| least + slowest.min(left - name));
         Self(widths)
     }
 
@@ -133,12 +133,12 @@ impl Widths {
     }
 }
 
-/// The table, of which each line has at most `width` characters; at most `most` topics, the rest summed.
+/// The table, in lines of at most `width` characters, with at most `most` topics. The others are summed.
 pub(crate) fn table(lines: &[Line], width: usize, most: usize) -> Vec<String> {
     table_from(lines, width, 0, most)
 }
 
-/// The same without the first `from` topics, which are summed with the rest.
+/// The same without the first `from` topics, which are summed with the others.
 pub(super) fn table_from(lines: &[Line], width: usize, from: usize, most: usize) -> Vec<String> {
     let mut rows = vec![HEADS.map(str::to_owned)];
     let (above, below) = lines.split_at(from.min(lines.len()));
@@ -161,7 +161,7 @@ fn topic_row(line: &Line) -> Row {
     let slowest = stats.slowest.as_ref();
     let ring = slowest.map_or(String::new(), |s| text::percent(stats.max_lag_bytes, s.ring_bytes));
     let policy = slowest.map_or_else(String::new, |s| policy(s.policy));
-    let who = who(stats);
+    let slowest_cell = slowest_cell(stats);
     let offline = if stats.offline > 0 { format!("+{}", stats.offline) } else { String::new() };
     let ended = if stats.publishers == 0 && stats.ended > 0 { "end" } else { "" };
     [
@@ -174,12 +174,12 @@ fn topic_row(line: &Line) -> Row {
         ring,
         bytes::show(stats.dropped_bytes as f64),
         policy,
-        who,
+        slowest_cell,
     ]
 }
 
 /// The cell of the column `SLOWEST`: the slowest subscriber, or the reason why the publisher waits.
-fn who(stats: &TopicStats) -> String {
+fn slowest_cell(stats: &TopicStats) -> String {
     let reason = stats.blocked_by.map(|reason| match reason {
         BlockReason::MergeTableFull => "the full merge table blocks the publishers",
         _ => "min_subscribers blocks the publisher",
@@ -214,13 +214,13 @@ fn rest_row(name: String, rest: &[&Line]) -> Row {
     ]
 }
 
-/// The plain list of topics. Nothing is cut: it may be read by a program.
+/// The plain list of topics, for programs too: nothing is cut.
 pub(crate) fn listing(topics: &[TopicStats]) -> Vec<String> {
     let width = topics.iter().map(|topic| name(topic).chars().count()).max().unwrap_or(0).max(5);
     let mut lines =
         vec![format!("{:<width$} {:>5} {:>5} {:>12} BOUNDARY", "TOPIC", "PUBS", "SUBS", "RING BYTES")];
     lines.extend(topics.iter().map(|topic| {
-        // Several buffers have no position in common.
+        // Several buffers have no common position.
         let boundary = topic.boundary.map_or_else(|| "-".to_owned(), |boundary| boundary.to_string());
         format!(
             "{:<width$} {:>5} {:>5} {:>12} {boundary}",
@@ -237,7 +237,7 @@ fn name(topic: &TopicStats) -> String {
     text::name(topic.topic.as_str(), usize::MAX)
 }
 
-/// A policy as it is written everywhere.
+/// The name of a policy, as in the configuration.
 pub(crate) fn policy(policy: rocketbufs::Policy) -> String {
     format!("{policy:?}").to_lowercase()
 }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_and_below_is_summed() {
+    fn topics_outside_of_the_window_are_summed() {
         let lines = sample();
         let rows = table_from(&lines, 120, 1, 1);
         assert_eq!(rows.len(), 3);
@@ -314,7 +314,7 @@ sensors/attic      1      2      0 B      0 B  12.0 kB   18 %  7.00 MB drop     
     }
 
     #[test]
-    fn a_narrow_table_gives_up_columns_and_then_is_cut() {
+    fn a_narrow_table_omits_columns_and_cuts_names() {
         let expected = "\
 TOPIC          PUBS   SUBS     IN/S    OUT/S      LAG   RING     LOST SLOWEST
 sensors/kitch…    1      2  1.00 MB  2.00 MB  40.0 kB   61 %      0 B dash: blo…
@@ -327,12 +327,12 @@ and 3 more        2      6    250 B    500 B  12.0 kB         7.00 MB";
     }
 
     #[test]
-    fn numbers_are_whole_at_any_width_and_names_where_there_is_room() {
+    fn numbers_are_never_cut_and_names_use_the_free_space() {
         let mut long = topic("sensors/kitchen/window", 195, 195);
         long.subscribers = 1_234_567;
         let lines = lines(vec![long], &Before::new(), Duration::from_secs(1), Sort::Name);
         let at = |width| table(&lines, width, 9)[1].clone();
-        // Nobody is slow: the name has the room of who would be.
+        // If no subscriber is slow, the name uses the space of the column SLOWEST.
         assert_eq!(at(80), "sensors/kitchen/window    1 1234567        -        -    195 B             0 B");
         assert_eq!(at(40), "sensors/kitche…    195 B             0 B");
         assert!(at(usize::MAX).starts_with("sensors/kitchen/window    1 1234567 "));
@@ -354,7 +354,7 @@ and 3 more        2      6    250 B    500 B  12.0 kB         7.00 MB";
         };
         assert_eq!(names(Sort::Name), ["away", "ended", "sensors/attic", "sensors/kitchen"]);
         assert_eq!(names(Sort::Lag), ["sensors/kitchen", "sensors/attic", "away", "ended"]);
-        // Without an older reading nothing has moved.
+        // Without a former sample there are no rates.
         assert_eq!(names(Sort::Rate), ["away", "ended", "sensors/attic", "sensors/kitchen"]);
     }
 }

@@ -32,9 +32,9 @@ pub(crate) fn position(p: u64) -> String {
     text
 }
 
-/// A part of a whole as `32 %`; of nothing it is 0 %.
+/// A part of a whole as `32 %`; 0 % if the whole is 0.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
-    // More than the whole is possible: a subscriber that holds nothing falls behind as far as it likes.
+    // More than 100 % is possible: the lag of a subscriber without a hold has no limit.
     let percent = if whole == 0 { 0 } else { u128::from(part) * 100 / u128::from(whole) };
     format!("{percent} %")
 }

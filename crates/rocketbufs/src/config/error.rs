@@ -1,26 +1,26 @@
-//! Where a setting came from, and what can be wrong with it.
+//! The origin of a value, and errors of a configuration.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// Nobody set it.
+    /// The built-in default.
     Default,
     /// A configuration file or text.
     File {
-        /// The file; none if it was a text.
+        /// The file; none for a text.
         path: Option<PathBuf>,
-        /// The line, from 1; none if it is not known.
+        /// The line, from 1; none if unknown.
         line: Option<usize>,
     },
-    /// This environment variable.
+    /// An environment variable, by its name.
     Variable(String),
     /// An argument of the program ([`Config::set`](super::Config::set)).
     Argument,
-    /// The program assigned the field.
+    /// An assignment by the program.
     Program,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What is wrong with a configuration: the fault of whoever wrote it. Nothing was started with it.
+/// An error of a configuration, which its author has to correct. Nothing was started with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -48,25 +48,25 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The text is not TOML.
     #[error("{origin}: {message}")]
     Syntax {
-        /// Where.
+        /// The place.
         origin: Origin,
-        /// What the parser said.
+        /// The error of the parser.
         message: String,
     },
-    /// There is no such setting.
+    /// A setting does not exist.
     #[error("there is no setting '{name}' ({origin}){}", hint(nearest.as_deref()))]
     Unknown {
-        /// What was set.
+        /// The name.
         name: String,
-        /// Where.
+        /// The place.
         origin: Origin,
-        /// A setting with a similar name.
+        /// An existing setting with a similar name.
         nearest: Option<String>,
     },
     /// A value has the wrong type or is out of range.
@@ -76,32 +76,32 @@ pub enum ConfigError {
         name: &'static str,
         /// Its value.
         value: String,
-        /// Where it came from.
+        /// The origin of the value.
         origin: Origin,
-        /// The values it takes.
+        /// The valid values.
         expects: String,
     },
-    /// Two settings do not go together.
+    /// Two settings contradict each other.
     #[error("{0}")]
     Relation(Box<Relation>),
 }
 
-/// Two settings that do not go together.
+/// Two settings that contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
-    /// A setting.
+    /// The setting.
     pub name: &'static str,
     /// Its value.
     pub value: u64,
-    /// Where it came from.
+    /// The origin of the value.
     pub origin: Origin,
-    /// What it must be in relation to the other: "at most".
+    /// The required relation to the other setting, for example "at most".
     pub must_be: &'static str,
     /// The other setting.
     pub other: &'static str,
     /// Its value.
     pub other_value: u64,
-    /// Where that came from.
+    /// The origin of that value.
     pub other_origin: Origin,
 }
 
@@ -116,14 +116,15 @@ fn hint(nearest: Option<&str>) -> String {
     nearest.map(|name| format!("; did you mean '{name}'?")).unwrap_or_default()
 }
 
-/// The candidate that looks most like `name`, if one is close: for errors of those who have settings of their own.
+/// Returns the candidate that is most similar to `name`, if one is similar enough. For programs that report unknown settings of
+/// their own.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
     let close = 1 + name.len() / 4;
     let best = candidates.map(|c| (distance(name, c), c)).min()?;
     (best.0 <= close).then(|| best.1.to_owned())
 }
 
-/// How many single characters have to be put in, taken out or exchanged to make one of the other.
+/// Returns the number of characters to insert, delete or replace that turns one text into the other (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -131,9 +132,9 @@ fn distance(a: &str, b: &str) -> usize {
         let mut diagonal = row[0];
         row[0] = i + 1;
         for (j, y) in b.iter().enumerate() {
-            let exchanged = diagonal + usize::from(x != *y);
+            let replaced = diagonal + usize::from(x != *y);
             diagonal = row[j + 1];
-            row[j + 1] = exchanged.min(row[j] + 1).min(diagonal + 1);
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
         }
     }
     row[b.len()]

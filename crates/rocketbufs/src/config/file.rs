@@ -1,5 +1,5 @@
-//! Reads a configuration file. What stands at its path may be anything by the time it is read again: nothing there
-//! makes a program wait, or fills its memory.
+//! Reads a configuration file. Its path can lead to anything when it is read again. Therefore no file makes a program wait, or fills
+//! its memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,38 +13,37 @@ use super::ConfigError;
 /// The largest configuration file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The text of a configuration file, for programs that read more than one part of it: what [`Config::load`] reads.
+/// Reads the text of a configuration file, as [`Config::load`] does. For programs with sections of their own in the file.
 ///
-/// A pipe is read until its end only where it is one of the process's own (`/dev/stdin`, `/dev/fd/…`); that waits for
-/// whoever writes to it. Nothing else is waited for.
+/// A pipe of the process's own (`/dev/stdin`, `/dev/fd/…`) is read until its end, which waits for its writer. Nothing else makes the
+/// call wait.
 ///
 /// [`Config::load`]: super::Config::load
 ///
 /// # Errors
-/// [`ConfigError::Read`]: there is no such file, it is a pipe or a folder, has more than [`MAX_FILE_BYTES`], or is no
-/// UTF-8.
+/// [`ConfigError::Read`]: the file does not exist, is a pipe or a directory, has more than [`MAX_FILE_BYTES`], or is not UTF-8.
 pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
 fn read(path: &Path) -> io::Result<String> {
     let own = is_own_descriptor(path);
-    // Opening a pipe waits for somebody who writes to it, and reading it does.
+    // Opening a pipe waits for a writer, and so does reading from it.
     let flags = if own { OFlags::empty() } else { OFlags::NONBLOCK };
     let file =
         File::from(open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | flags, Mode::empty())?);
     if !own && file.metadata()?.file_type().is_fifo() {
-        return Err(io::Error::other("it is a pipe; a configuration is read from a file"));
+        return Err(io::Error::other("a pipe is not accepted as a configuration file"));
     }
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("it has more than {MAX_FILE_BYTES} bytes, and is none")));
+        return Err(io::Error::other(format!("a configuration file has at most {MAX_FILE_BYTES} bytes")));
     }
     Ok(text)
 }
 
-/// Whether the path is that of something that the process was started with.
+/// Whether the path leads to a descriptor that the process inherited.
 fn is_own_descriptor(path: &Path) -> bool {
     path == Path::new("/dev/stdin")
         || ["/dev/fd", "/proc/self/fd"].iter().any(|folder| path.starts_with(folder))

@@ -1,4 +1,4 @@
-//! Which line of a text set what, and who set a value last.
+//! The lines of the settings in a text, and the last origin of each value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{ConfigError, Origin};
 
-/// Who set each value last. A value that was assigned afterwards is told by its text: it is another one.
+/// The last origin of each value. A value that the program assigned afterwards is recognised by its text, which differs.
 #[derive(Debug, Clone, Default)]
 pub struct Origins(BTreeMap<&'static str, (Origin, String)>);
 
@@ -17,13 +17,13 @@ impl Origins {
         self.0.insert(name, (origin, value));
     }
 
-    /// Who set it, and to what.
+    /// Returns the origin of a setting, and its value then.
     pub(super) fn of(&self, name: &str) -> Option<(&Origin, &str)> {
         self.0.get(name).map(|(origin, value)| (origin, value.as_str()))
     }
 }
 
-/// The lines of a text on which its top-level names and the fields of its sections stand.
+/// The lines of the top-level names and of the fields of sections in a text.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     path: Option<PathBuf>,
@@ -31,13 +31,13 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Where a name was set.
+    /// Returns the place where a name was set.
     pub fn origin(&self, name: &str) -> Origin {
         Origin::File { path: self.path.clone(), line: self.lines.get(name).copied() }
     }
 }
 
-/// Parses a text and notes the lines.
+/// Parses a text, and collects the lines.
 pub(super) fn parse(text: &str, path: Option<&Path>) -> Result<(Table, Lines), ConfigError> {
     let path = path.map(Path::to_owned);
     let line = |at: usize| 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count();

@@ -1,8 +1,8 @@
-//! Times as people write them: in a configuration, in the environment, on a command line.
+//! The notation of times in configurations, environment variables and command lines.
 
 use std::time::Duration;
 
-/// What follows a number, in nanoseconds.
+/// The units, in nanoseconds.
 const UNITS: [(&str, u64); 9] = [
     ("ns", 1),
     ("us", 1_000),
@@ -15,11 +15,11 @@ const UNITS: [(&str, u64); 9] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// The units, for whoever wrote another.
+/// The units, for error messages.
 pub const TIME_UNITS: &str = "us, ms, s, m or min, h, d";
 
-/// A time as people write it: `250ms`, `1.5 s`, `1h30m`; none if it is none, or more than 64 bits of nanoseconds (584
-/// years). A number alone counts what `alone` says. Every setting and argument that is a time is read by this.
+/// Parses a time: `250ms`, `1.5 s`, `1h30m`. A number without a unit is a multiple of `alone`. Returns none if the text is no time, or
+/// more than 64 bits of nanoseconds (584 years). All settings and arguments that are times use this notation.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +52,7 @@ fn is_number(c: char) -> bool {
     c.is_ascii_digit() || c == '.' || c == '_'
 }
 
-/// A number, perhaps with a fraction, of so many nanoseconds; what is less than one is cut off.
+/// Returns a number, with or without a fraction, times `nanos`, rounded down.
 fn part(number: &str, nanos: u64) -> Option<u64> {
     let number = number.replace('_', "");
     let (whole, fraction) = number.split_once('.').unwrap_or((&number, "0"));
@@ -61,7 +61,7 @@ fn part(number: &str, nanos: u64) -> Option<u64> {
     if !digits(whole) || !digits(fraction) {
         return None;
     }
-    // Of a nanosecond nothing is left after eighteen digits of the longest unit.
+    // Digits after the eighteenth are less than a nanosecond of the longest unit.
     let fraction = &fraction[..fraction.len().min(18)];
     let scale = 10_u128.pow(fraction.len() as u32);
     let fraction = fraction.parse::<u128>().ok()? * u128::from(nanos) / scale;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_is_known_and_nothing_else() {
+    fn all_units_are_parsed_and_nothing_else() {
         let nanos = |text: &str| parse_time(text, Duration::from_millis(1)).map(|time| time.as_nanos());
         for (unit, of) in UNITS {
             assert_eq!(nanos(&format!("3{unit}")), Some(3 * u128::from(of)));

@@ -9,7 +9,7 @@ use crate::error::RecvError;
 use crate::in_event::{InEvent, event_of};
 use crate::lock::lock;
 use crate::proto::Item;
-use crate::state::{InboundShared, Queue, RInShared, SubscriptionOwner, may_wait};
+use crate::state::{Queue, RInShared, SubscriptionOwner, SubscriptionShared, may_wait};
 use crate::view::InView;
 use crate::worker::Waiting;
 
@@ -127,7 +127,7 @@ impl RIn {
         self.shared.has_reader.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<InEvent> {
+    pub(super) fn take_from(&self, inbound: &Arc<SubscriptionShared>) -> Option<InEvent> {
         // Cleared before the look: later news queues the subscription again. Both sides take the state's lock
         // between the flag and the data, so that one of them sees the other.
         inbound.queued.store(false, Ordering::Relaxed);

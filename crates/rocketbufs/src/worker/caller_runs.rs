@@ -22,7 +22,7 @@ use rocketring::{Position, Ring};
 
 use crate::lock::lock;
 use crate::state::{
-    Borrow, Buffer, ContextInner, Inline, RInShared, WaitingThread, WorkerShared, after, as_worker,
+    Borrow, BorrowedReactor, Buffer, ContextInner, RInShared, WaitingThread, WorkerShared, after, as_worker,
     nanos_since,
 };
 use crate::types::Nanos;
@@ -87,12 +87,12 @@ impl<'a> Waiting<'a> {
     /// false if another thread does the work.
     pub(crate) fn drive(&self, limit: Duration, done: &dyn Fn() -> bool) -> bool {
         debug_assert!(self.alone, "with another thread that waits the worker's own does the work");
-        let Some((core, borrow)) = self.worker.borrowed() else { return false };
+        let Some((reactor, borrow)) = self.worker.borrowed() else { return false };
         if !self.worker.token.take() {
             return false;
         }
         let mut token = Taken { worker: self.worker, next: None };
-        token.next = self.turns((&*core, borrow), limit, done);
+        token.next = self.turns((&*reactor, borrow), limit, done);
         token.next.is_some()
     }
 
@@ -115,7 +115,7 @@ impl<'a> Waiting<'a> {
     /// worker has ended, has more to do than this thread waits for, or must not run here any more.
     fn turns(
         &self,
-        (core, borrow): (&Mutex<dyn Inline>, &Borrow),
+        (reactor, borrow): (&Mutex<dyn BorrowedReactor>, &Borrow),
         limit: Duration,
         done: &dyn Fn() -> bool,
     ) -> Option<Nanos> {
@@ -124,7 +124,7 @@ impl<'a> Waiting<'a> {
         let mut more = TURNS_MORE;
         let mut first = true;
         while self.context.may_drive() {
-            let mut locked = lock(core);
+            let mut locked = lock(reactor);
             let now = nanos_since(borrow.started);
             // If only the kernel has news, sleeping is the way to ask it: the sleep ends at once if there are
             // any.
@@ -137,7 +137,7 @@ impl<'a> Waiting<'a> {
                 continue;
             }
             let wait = locked.may_wait(now, !(done() && self.comes_back_soon()));
-            // Prepared before the core is released: a thread that borrows it and leaves work wakes this one.
+            // Prepared before the reactor is released: a thread that borrows it and leaves work wakes this one.
             waker.prepare();
             drop(locked);
             let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
@@ -213,13 +213,13 @@ mod tests {
     use crate::state::{Worker, is_worker};
     use crate::{Config, Context};
 
-    /// A core that does nothing, or panics.
+    /// A reactor that does nothing, or panics.
     struct Fake {
         panics: bool,
         wait: Duration,
     }
 
-    impl Inline for Fake {
+    impl BorrowedReactor for Fake {
         fn send_now(&mut self, _: u32, _: &dyn Fn() -> Nanos) -> Sent {
             Sent::Not
         }
@@ -243,13 +243,13 @@ mod tests {
     }
 
     /// Creates a worker without a thread, as if its own thread were asleep.
-    fn worker(fake: Fake) -> (Worker, Arc<Mutex<dyn Inline>>) {
-        let core: Arc<Mutex<dyn Inline>> = Arc::new(Mutex::new(fake));
+    fn worker(fake: Fake) -> (Worker, Arc<Mutex<dyn BorrowedReactor>>) {
+        let reactor: Arc<Mutex<dyn BorrowedReactor>> = Arc::new(Mutex::new(fake));
         let worker = Worker::new(0, 1).unwrap();
         let fd = worker.token.waker().fd().try_clone_to_owned().unwrap();
-        worker.lend(Arc::downgrade(&core), Instant::now(), Arc::new(fd));
+        worker.lend(Arc::downgrade(&reactor), Instant::now(), Arc::new(fd));
         worker.token.sleep((), || true, || {});
-        (worker, core)
+        (worker, reactor)
     }
 
     fn was_woken(worker: &WorkerShared) -> bool {

@@ -38,7 +38,7 @@ use rustc_hash::FxHashMap;
 
 use crate::config::Config;
 use crate::lock::lock;
-use crate::state::{Activated, Buffer, IdleState, InboundShared, MOVING, NOWHERE, PLACES_APART};
+use crate::state::{Activated, Buffer, IdleState, MOVING, NOWHERE, PLACES_APART, SubscriptionShared};
 use crate::types::{Nanos, Position};
 
 /// Rings that are trimmed and rings that are checked in one turn. A trim costs one or two system calls, a
@@ -49,13 +49,13 @@ pub(super) const LOOKS_PER_TURN: usize = 256;
 /// The owner of a ring: a subscription, or a buffer that the application writes.
 #[derive(Clone)]
 pub(super) enum Owner {
-    In(Arc<InboundShared>),
+    In(Arc<SubscriptionShared>),
     Out(Arc<Buffer>),
 }
 
 #[derive(Clone)]
 pub(super) enum WeakOwner {
-    In(Weak<InboundShared>),
+    In(Weak<SubscriptionShared>),
     Out(Weak<Buffer>),
 }
 
@@ -159,7 +159,7 @@ impl Idle {
 
     /// Handles arrived data, a moved hold, or a moved ring receiver.
     #[inline]
-    pub(super) fn stirred(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
+    pub(super) fn stirred(&mut self, inbound: &Arc<SubscriptionShared>, now: Nanos) {
         if !inbound.rest.is_moving() && self.after > 0 {
             self.move_from(&Owner::In(inbound.clone()), now);
         }
@@ -223,7 +223,7 @@ impl Idle {
     }
 
     /// Handles a pending subscription, in whose ring a hold may have moved.
-    pub(super) fn on_pending(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
+    pub(super) fn on_pending(&mut self, inbound: &Arc<SubscriptionShared>, now: Nanos) {
         if inbound.rest.owed.disarm() == Armed::Yes && self.after > 0 {
             self.look_soon(&Owner::In(inbound.clone()), now);
         }

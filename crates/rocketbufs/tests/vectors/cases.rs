@@ -48,7 +48,7 @@ fn subscribed(wire: u32, start: u64) -> Subscribed {
         start,
         flow_control: true,
         restarted: false,
-        placeless: false,
+        without_slot: false,
         capacity: 1 << 20,
         max_delivery: 1 << 18,
     }
@@ -87,8 +87,8 @@ fn connection_messages() -> Named<Message> {
     };
     let mut all: Named<Message> = vec![
         ("HELLO without an application's hello".into(), Message::Hello(hello(b""))),
-        ("HELLO with one".into(), Message::Hello(hello(b"subscriber"))),
-        ("HELLO, largest, never sends signs of life".into(), Message::Hello(edge)),
+        ("HELLO with an application's hello".into(), Message::Hello(hello(b"subscriber"))),
+        ("HELLO, largest, without heartbeats".into(), Message::Hello(edge)),
         ("WELCOME".into(), Message::Welcome(hello(b"broker"))),
     ];
     for code in BYE_CODES {
@@ -123,12 +123,12 @@ fn subscribe_messages() -> Named<Message> {
         ..subscribe(LAST_WIRE)
     };
     let own = Subscribe { own_memory: true, policy: Policy::Disconnect, ..subscribe(1) };
-    all.push(("SUBSCRIBE, Disconnect, into memory of its own".into(), Message::Subscribe(own)));
+    all.push(("SUBSCRIBE, Disconnect, own memory".into(), Message::Subscribe(own)));
     let longest = Subscribe { name: vec![0xFE; MAX_NAME_BYTES], bid: u32::MAX, ..subscribe(2) };
-    all.push(("SUBSCRIBE from the oldest".into(), Message::Subscribe(oldest)));
-    all.push(("SUBSCRIBE from the last".into(), Message::Subscribe(last)));
+    all.push(("SUBSCRIBE from the oldest delivery".into(), Message::Subscribe(oldest)));
+    all.push(("SUBSCRIBE from the last delivery".into(), Message::Subscribe(last)));
     all.push(("SUBSCRIBE from a time".into(), Message::Subscribe(ago)));
-    all.push(("SUBSCRIBE from the first".into(), Message::Subscribe(first)));
+    all.push(("SUBSCRIBE from the first byte".into(), Message::Subscribe(first)));
     all.push(("SUBSCRIBE, named, from a position".into(), Message::Subscribe(resumed)));
     all.push(("SUBSCRIBE, longest name".into(), Message::Subscribe(longest)));
     for (flow_control, restarted) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -136,8 +136,8 @@ fn subscribe_messages() -> Named<Message> {
         let name = format!("SUBSCRIBED, flow control {flow_control}, restarted {restarted}");
         all.push((name, Message::Subscribed(message)));
     }
-    let placeless = Subscribed { placeless: true, ..subscribed(1, LONG) };
-    all.push(("SUBSCRIBED, no place is kept".into(), Message::Subscribed(placeless)));
+    let without_slot = Subscribed { without_slot: true, ..subscribed(1, LONG) };
+    all.push(("SUBSCRIBED, not durable".into(), Message::Subscribed(without_slot)));
     for code in REFUSE_CODES {
         let (a, b) = match code {
             RefuseCode::RingTooSmall => (4096, 8192),
@@ -196,10 +196,10 @@ fn credit_rejects() -> [(&'static str, Vec<u8>); 5] {
     let whole = &credit[..credit.len() - 1];
     [
         ("CREDIT without its parts", whole.to_vec()),
-        ("CREDIT with more parts than there may be", [whole, &[5]].concat()),
-        ("CREDIT with a part of nobody", credit_with_part(0, 0)),
-        ("CREDIT with a part of all", credit_with_part(0, 258)),
-        ("CREDIT with a part that begins where all do", credit_with_part(LONG, 1)),
+        ("CREDIT with too many parts", [whole, &[5]].concat()),
+        ("CREDIT with a part of no receivers", credit_with_part(0, 0)),
+        ("CREDIT with a part of all receivers", credit_with_part(0, 258)),
+        ("CREDIT with a part that begins at the start of the whole", credit_with_part(LONG, 1)),
     ]
 }
 
@@ -224,7 +224,7 @@ pub fn rejects() -> Named<Vec<u8>> {
         ("an unknown type", unhex("1c01000000")),
         ("PING without its last byte", ping[..8].to_vec()),
         ("PING with a byte too many", longer(&ping)),
-        ("HELLO of something else (HTTP)", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
+        ("HELLO of another protocol (HTTP)", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
         ("HELLO with another magic", changed(&hello, 1, b"RKTC")),
         ("HELLO without the end of its application's hello", hello[..hello.len() - 1].to_vec()),
         ("HELLO, application's hello of 1025 bytes", changed(&hello, 37, &1025_u16.to_le_bytes())),
@@ -267,24 +267,36 @@ pub fn session() -> Vec<(&'static str, &'static str, Step)> {
     };
     let data = |more, bytes: &'static [u8]| Data(Header { wire: 1, more, size: bytes.len() as u32 }, bytes);
     vec![
-        ("receiver", "connects and says what it speaks", Control(Message::Hello(hello(b"reader")))),
-        ("sender", "accepts", Control(Message::Welcome(Hello { instance: 0xA1, ..hello(b"writer") }))),
-        ("receiver", "wants buffer 7 as wire id 1", Control(Message::Subscribe(subscribe(1)))),
-        ("sender", "the log goes on at 4096", Control(Message::Subscribed(subscribed(1, 4096)))),
-        ("receiver", "has a ring of 1 MiB: allows that much", credit(4096, 4096, 4096 + (1 << 20))),
-        ("sender", "one delivery, whole", data(false, b"hello")),
-        ("sender", "the begin of another", data(true, b"wor")),
-        ("sender", "its end", data(false, b"ld")),
+        (
+            "receiver",
+            "connects, with its versions and capabilities",
+            Control(Message::Hello(hello(b"reader"))),
+        ),
         (
             "sender",
-            "somebody waits until this has arrived",
+            "accepts the connection",
+            Control(Message::Welcome(Hello { instance: 0xA1, ..hello(b"writer") })),
+        ),
+        ("receiver", "subscribes to buffer 7 with wire id 1", Control(Message::Subscribe(subscribe(1)))),
+        ("sender", "accepts; the log continues at 4096", Control(Message::Subscribed(subscribed(1, 4096)))),
+        ("receiver", "grants the 1 MiB of its ring", credit(4096, 4096, 4096 + (1 << 20))),
+        ("sender", "sends a complete delivery", data(false, b"hello")),
+        ("sender", "sends the beginning of another delivery", data(true, b"wor")),
+        ("sender", "sends the end of this delivery", data(false, b"ld")),
+        (
+            "sender",
+            "asks for a confirmation that a call waits for",
             Control(Message::Ask { wire: 1, wanted: [4106, 0, 0] }),
         ),
-        ("receiver", "it has; the application gave 5 bytes back", credit(4106, 4101, 4101 + (1 << 20))),
-        ("sender", "a sign of life", Control(Message::Ping(1))),
-        ("receiver", "the answer", Control(Message::Pong(1))),
-        ("receiver", "has enough", Control(Message::Unsubscribe(1))),
-        ("sender", "nothing more comes for wire id 1", Control(Message::Unsubscribed(1))),
-        ("receiver", "closes", Control(Message::Bye { code: CloseCode::Normal, text: "done".to_owned() })),
+        ("receiver", "confirms; the application has released 5 bytes", credit(4106, 4101, 4101 + (1 << 20))),
+        ("sender", "sends a heartbeat", Control(Message::Ping(1))),
+        ("receiver", "answers it", Control(Message::Pong(1))),
+        ("receiver", "unsubscribes", Control(Message::Unsubscribe(1))),
+        ("sender", "confirms; wire id 1 is free", Control(Message::Unsubscribed(1))),
+        (
+            "receiver",
+            "closes the connection",
+            Control(Message::Bye { code: CloseCode::Normal, text: "done".to_owned() }),
+        ),
     ]
 }

@@ -80,7 +80,7 @@ impl ForeignReason {
 pub(crate) struct ListenerShared {
     pub(crate) id: u64,
     pub(crate) callback: Callback<ConnCallback>,
-    pub(crate) strangers: Callback<ForeignCallback>,
+    pub(crate) foreign_callback: Callback<ForeignCallback>,
     pub(crate) waiting: EventQueue<Arc<ConnShared>>,
 }
 
@@ -88,7 +88,7 @@ impl ListenerShared {
     /// Creates a listener. `backlog`: the number of connections that may wait to be accepted.
     pub(crate) fn new(id: u64, backlog: usize) -> Self {
         let waiting = EventQueue::new(backlog);
-        Self { id, callback: Callback::default(), strangers: Callback::default(), waiting }
+        Self { id, callback: Callback::default(), foreign_callback: Callback::default(), waiting }
     }
 
     /// Offers a connection whose HELLO was read: calls the callback, or queues the connection for
@@ -105,9 +105,9 @@ impl ListenerShared {
 
     /// Reports a connection that ended before it was offered.
     pub(crate) fn turned_away(&self, peer: &str, reason: ForeignReason, why: &str) {
-        let stranger = ForeignConnection { peer: peer.to_owned(), reason, why: why.to_owned() };
+        let foreign = ForeignConnection { peer: peer.to_owned(), reason, why: why.to_owned() };
         // Either there is no callback, or the callback panicked, which was reported.
-        let _ = self.strangers.run(stranger, |callback, stranger| callback(&stranger));
+        let _ = self.foreign_callback.run(foreign, |callback, foreign| callback(&foreign));
     }
 
     fn call(&self, conn: Arc<ConnShared>) -> Result<(), Arc<ConnShared>> {

@@ -10,7 +10,7 @@ use crate::in_event::{InEvent, event_of};
 use crate::lock::lock;
 use crate::proto::{CloseCode, Item};
 use crate::state::{
-    ConnShared, ContextInner, InboundShared, PolledRings, Request, SubscriptionNews, SubscriptionOwner,
+    ConnShared, ContextInner, PolledRings, Request, SubscriptionNews, SubscriptionOwner, SubscriptionShared,
     WaitingThread, WorkerShared,
 };
 use crate::types::Bid;
@@ -29,7 +29,7 @@ type EventCallback = dyn FnMut(InEvent) + Send;
 pub(crate) struct RInShared {
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) conn: Mutex<Arc<ConnShared>>,
-    pub(crate) inbounds: RwLock<HashMap<Bid, Arc<InboundShared>>>,
+    pub(crate) inbounds: RwLock<HashMap<Bid, Arc<SubscriptionShared>>>,
     pub(crate) data_cb: Callback<DataCallback>,
     pub(crate) control_cb: Callback<ControlCallback>,
     pub(crate) event_cb: Callback<EventCallback>,
@@ -45,7 +45,7 @@ pub(crate) struct RInShared {
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) notices: VecDeque<InEvent>,
-    pub(crate) ready: VecDeque<Arc<InboundShared>>,
+    pub(crate) ready: VecDeque<Arc<SubscriptionShared>>,
     pub(crate) control: VecDeque<Vec<u8>>,
     control_bytes: usize,
     pub(crate) waiting: usize,
@@ -87,11 +87,11 @@ impl RInShared {
         lock(&self.conn).clone()
     }
 
-    pub(crate) fn inbound(&self, bid: Bid) -> Option<Arc<InboundShared>> {
+    pub(crate) fn inbound(&self, bid: Bid) -> Option<Arc<SubscriptionShared>> {
         self.inbounds.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
     }
 
-    pub(crate) fn all_inbounds(&self) -> Vec<Arc<InboundShared>> {
+    pub(crate) fn all_inbounds(&self) -> Vec<Arc<SubscriptionShared>> {
         let map = self.inbounds.read().unwrap_or_else(|p| p.into_inner());
         let mut all: Vec<_> = map.values().cloned().collect();
         // Ordered by id, so that a simulated run is reproducible.
@@ -100,25 +100,25 @@ impl RInShared {
     }
 
     /// Removes a subscription that is over, so that the same buffer can be subscribed to again.
-    pub(crate) fn forget(&self, inbound: &Arc<InboundShared>) {
-        self.make_place(inbound);
+    pub(crate) fn forget(&self, inbound: &Arc<SubscriptionShared>) {
+        self.free_bid(inbound);
         lock(&self.queue).polled.remove(inbound);
     }
 
-    fn make_place(&self, inbound: &Arc<InboundShared>) {
+    fn free_bid(&self, inbound: &Arc<SubscriptionShared>) {
         let mut map = self.inbounds.write().unwrap_or_else(|p| p.into_inner());
         if map.get(&inbound.bid).is_some_and(|known| Arc::ptr_eq(known, inbound)) {
             map.remove(&inbound.bid);
         }
     }
 
-    fn run_callbacks(&self, inbound: &Arc<InboundShared>) {
+    fn run_callbacks(&self, inbound: &Arc<SubscriptionShared>) {
         while let Some(item) = inbound.next_item(true) {
             let (from, to, pin) = match item {
                 Item::Data(from, to) => (from, to, Some(from)),
                 Item::Payload { from, to, .. } => (from, to, None),
                 other => {
-                    self.tell_item(inbound, other);
+                    self.report_item(inbound, other);
                     continue;
                 }
             };
@@ -137,11 +137,11 @@ impl RInShared {
         }
     }
 
-    fn tell_item(&self, inbound: &Arc<InboundShared>, item: Item) {
-        self.tell_of(inbound, event_of(inbound.bid, item));
+    fn report_item(&self, inbound: &Arc<SubscriptionShared>, item: Item) {
+        self.report_of(inbound, event_of(inbound.bid, item));
     }
 
-    pub(crate) fn enqueue(&self, inbound: &Arc<InboundShared>) {
+    pub(crate) fn enqueue(&self, inbound: &Arc<SubscriptionShared>) {
         if !inbound.has_item() || inbound.queued.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -151,7 +151,7 @@ impl RInShared {
     }
 
     /// Reports an event by callback, or in the queue of [`RIn::recv`].
-    pub(crate) fn tell(&self, event: InEvent) {
+    pub(crate) fn report(&self, event: InEvent) {
         self.run_event_backlog();
         let event = match self.event_cb.run(event, |callback, event| callback(event)) {
             Ok(ran) => {
@@ -175,7 +175,7 @@ impl RInShared {
 
     /// Reports an event of a subscription, unless the application has unsubscribed. A subscription that is
     /// over is removed before its application learns of the end.
-    pub(crate) fn tell_of(&self, inbound: &Arc<InboundShared>, event: InEvent) {
+    pub(crate) fn report_of(&self, inbound: &Arc<SubscriptionShared>, event: InEvent) {
         self.run_event_backlog();
         let is_left = || lock(&inbound.state).sub.is_left();
         if is_left() {
@@ -199,7 +199,7 @@ impl RInShared {
             return;
         }
         if inbound.is_finished() {
-            self.make_place(inbound);
+            self.free_bid(inbound);
         }
         self.push_notice(&mut queue, event);
         drop(queue);
@@ -208,7 +208,7 @@ impl RInShared {
 
     /// Removes waiting events of a buffer's subscription, so that they are not taken for those of its next
     /// one.
-    pub(crate) fn untell(&self, bid: Bid) {
+    pub(crate) fn withdraw(&self, bid: Bid) {
         let mut queue = lock(&self.queue);
         queue.notices.retain(|notice| notice.bid() != Some(bid));
         self.settle(&queue);
@@ -353,14 +353,14 @@ impl SubscriptionOwner for RInShared {
         self.conn().id
     }
 
-    fn on_news(&self, inbound: &Arc<InboundShared>) {
+    fn on_news(&self, inbound: &Arc<SubscriptionShared>) {
         if self.data_cb.is_set() {
             self.run_callbacks(inbound);
         } else if inbound.is_spliced() {
             // The data is for the subscribers; the application receives only the end.
             while let Some(item) = inbound.next_item(false) {
                 if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
-                    self.tell_item(inbound, item);
+                    self.report_item(inbound, item);
                 }
             }
         } else {
@@ -368,7 +368,7 @@ impl SubscriptionOwner for RInShared {
         }
     }
 
-    fn tell(&self, inbound: &Arc<InboundShared>, news: SubscriptionNews) {
+    fn report_news(&self, inbound: &Arc<SubscriptionShared>, news: SubscriptionNews) {
         let bid = inbound.bid;
         let event = match news {
             SubscriptionNews::Subscribed { epoch, start } => InEvent::Subscribed { bid, epoch, start },
@@ -378,16 +378,16 @@ impl SubscriptionOwner for RInShared {
                 InEvent::ConfirmRequested { bid, delivered, consumed }
             }
         };
-        self.tell_of(inbound, event);
+        self.report_of(inbound, event);
     }
 
-    fn forget_if_over(&self, inbound: &Arc<InboundShared>) {
+    fn forget_if_over(&self, inbound: &Arc<SubscriptionShared>) {
         if inbound.is_finished() {
             self.forget(inbound);
         }
     }
 
-    fn poll_ring(&self, inbound: &Arc<InboundShared>, worker: usize) {
+    fn poll_ring(&self, inbound: &Arc<SubscriptionShared>, worker: usize) {
         lock(&self.queue).polled.add(inbound, worker);
     }
 }

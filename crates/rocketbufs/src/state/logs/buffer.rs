@@ -2,11 +2,11 @@
 
 mod confirming;
 mod ending;
-mod places;
+mod notifying;
 mod progress;
 mod resting;
 mod status;
-mod telling;
+mod subscribers;
 mod watching;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rocketring::{EventCount, Hold, PeerDoorbell, WatchKey, Writer, barrier};
 
-use places::SubscriberTable;
-pub(crate) use places::{DurableCursor, Known, Leaving};
 pub(crate) use status::SubscriptionStatus;
+use subscribers::SubscriberTable;
+pub(crate) use subscribers::{DurableCursor, Known, Leaving};
 
 use crate::events::OutEvent;
 use crate::limits::SubscriptionLimits;
@@ -46,7 +46,7 @@ pub(crate) struct Buffer {
     pub(crate) parked: Mutex<Vec<Parked>>,
     /// Bit n: worker n has subscribers of this buffer.
     watch: AtomicU64,
-    places: Mutex<SubscriberTable>,
+    subscribers: Mutex<SubscriberTable>,
     /// All subscribers follow the memory and are woken there, so deliveries up to this position do not notify
     /// workers. 0: every delivery does.
     suppress_notify: AtomicU64,
@@ -56,14 +56,14 @@ pub(crate) struct Buffer {
     /// fall.
     pub(crate) landed_bytes: AtomicU64,
     /// A reader of progress asks for confirmations of everything below.
-    pub(crate) looked_at: AtomicU64,
+    pub(crate) progress_read: AtomicU64,
     pub(crate) dropped_bytes: AtomicU64,
     end: Mutex<Option<End>>,
     /// Lock-free mirror of `end.is_some()`.
     has_end: AtomicBool,
     /// Contexts of deliveries that have not landed everywhere.
     pub(crate) contexts: Contexts,
-    ended_told: AtomicBool,
+    end_reported: AtomicBool,
     /// The end is being reported to the subscription's own application, which happens before the buffer
     /// reports its end.
     ends_above: AtomicBool,
@@ -75,7 +75,7 @@ pub(crate) struct Buffer {
     /// The time at which the log had a certain length.
     pub(crate) times: Times,
     /// The limits of what subscriptions may ask for.
-    pub(crate) terms: Mutex<SubscriptionLimits>,
+    pub(crate) limits: Mutex<SubscriptionLimits>,
     /// For a buffer that the application writes: whether it moves, and where it rests.
     pub(crate) rest: IdleState,
 }
@@ -83,13 +83,19 @@ pub(crate) struct Buffer {
 /// The rOut of a buffer, as the buffer and its workers see it. Called on worker threads.
 pub(crate) trait BufferOwner: Send + Sync {
     /// Reports an event.
-    fn tell(&self, event: OutEvent);
+    fn report(&self, event: OutEvent);
 
     /// Reports the positions of a subscriber, by level.
-    fn tell_subscriber_progress(&self, buffer: &Buffer, conn: u64, levels: [Position; 3], coverage: Coverage);
+    fn report_subscriber_progress(
+        &self,
+        buffer: &Buffer,
+        conn: u64,
+        levels: [Position; 3],
+        coverage: Coverage,
+    );
 
     /// Reports the contexts of deliveries that have landed everywhere.
-    fn tell_landed_contexts(&self, buffer: &Buffer);
+    fn report_landed_contexts(&self, buffer: &Buffer);
 
     /// Removes a buffer that has ended, once nothing needs it any more.
     fn reap(&self, buffer: &Arc<Buffer>);
@@ -141,22 +147,22 @@ impl Buffer {
             source,
             parked: Mutex::default(),
             watch: AtomicU64::new(0),
-            places: Mutex::default(),
+            subscribers: Mutex::default(),
             suppress_notify: AtomicU64::new(0),
             keep_until_delivered,
             landed_bytes: AtomicU64::new(0),
-            looked_at: AtomicU64::new(0),
+            progress_read: AtomicU64::new(0),
             dropped_bytes: AtomicU64::new(0),
             end: Mutex::default(),
             has_end: AtomicBool::new(false),
             contexts: Contexts::default(),
-            ended_told: AtomicBool::new(false),
+            end_reported: AtomicBool::new(false),
             ends_above: AtomicBool::new(false),
             waits: Waits::default(),
             progressed: EventCount::default(),
             watched: ProgressWatch::default(),
             times: Times::default(),
-            terms: Mutex::default(),
+            limits: Mutex::default(),
             rest: IdleState::default(),
         }
     }
@@ -173,16 +179,18 @@ impl Buffer {
         }
         status.sent.store(cursor.sent(), Ordering::Release);
         status.landed.store(landed, Ordering::Release);
-        let mut tally = lock(&status.tally);
+        let mut coverage = lock(&status.coverage);
         status.delivered.store(cursor.delivered(), Ordering::Release);
         status.consumed.store(cursor.consumed(), Ordering::Release);
-        *tally = cursor.tally();
-        drop(tally);
+        *coverage = cursor.coverage();
+        drop(coverage);
         status.dropped.store(dropped, Ordering::Release);
         let ring = self.log().map(|log| &log.ring);
-        if let Some(whole) = ring.filter(|_| !status.name.is_empty()).and_then(|ring| cursor.whole(ring)) {
+        if let Some(resume_boundary) =
+            ring.filter(|_| !status.name.is_empty()).and_then(|ring| cursor.resume_boundary(ring))
+        {
             // An earlier call may know a later position, as only some ends of deliveries are remembered.
-            status.whole.fetch_max(whole, Ordering::Release);
+            status.resume_boundary.fetch_max(resume_boundary, Ordering::Release);
         }
         let at = ring.map_or(cursor.holds_at(), |ring| cursor.holds_whole(ring));
         if let (Some(at), Some(hold)) = (at, &*lock(&status.hold)) {
@@ -202,29 +210,29 @@ impl Buffer {
         &self,
         sub: Arc<SubscriptionStatus>,
         anew: bool,
-        (kept, wants): (&DurableSlots, bool),
+        (slots, wants): (&DurableSlots, bool),
     ) -> (Option<DurableCursor>, Option<Hold>) {
         let bit = 1 << sub.worker;
-        let mut places = lock(&self.places);
+        let mut table = lock(&self.subscribers);
         let (mut held, mut hold) = (None, None);
         if !sub.name.is_empty() {
-            held = places.held.remove(&sub.name);
-            let live = places.subs.iter().position(|s| s.name == sub.name);
-            let live = live.map(|at| places.subs.swap_remove(at));
+            held = table.offline.remove(&sub.name);
+            let live = table.connected.iter().position(|s| s.name == sub.name);
+            let live = live.map(|at| table.connected.swap_remove(at));
             hold = live.as_ref().and_then(|live| lock(&live.hold).take());
-            kept.are_back(usize::from(held.is_some()));
-            let live_has = live.as_ref().is_some_and(|live| live.placed.swap(false, Ordering::Relaxed));
+            slots.are_back(usize::from(held.is_some()));
+            let live_has = live.as_ref().is_some_and(|live| live.has_slot.swap(false, Ordering::Relaxed));
             let had = usize::from(held.is_some()) + usize::from(live_has);
-            kept.give_back(had.saturating_sub(usize::from(wants)));
-            sub.placed.store(wants && (had > 0 || kept.take()), Ordering::Relaxed);
+            slots.give_back(had.saturating_sub(usize::from(wants)));
+            sub.has_slot.store(wants && (had > 0 || slots.take()), Ordering::Relaxed);
             if anew {
                 let counts =
-                    held.iter().map(|held| held.tally.count()).chain(live.iter().map(|live| live.count()));
-                places.past = counts.fold(places.past, |past, count| past.and(count.gone()));
+                    held.iter().map(|held| held.coverage.count()).chain(live.iter().map(|live| live.count()));
+                table.departed = counts.fold(table.departed, |past, count| past.and(count.gone()));
             }
         }
-        places.subs.push(sub);
-        drop(places);
+        table.connected.push(sub);
+        drop(table);
         self.suppress_notify.store(0, Ordering::Relaxed);
         self.watch.fetch_or(bit, Ordering::Relaxed);
         // Pairs with the barrier in `notify_or_send`: either the worker sees the delivery, or the delivering
@@ -245,114 +253,115 @@ impl Buffer {
         self: &Arc<Self>,
         (conn, wire): (u64, WireId),
         leaving: Leaving,
-        kept: Option<&DurableSlots>,
+        slots: Option<&DurableSlots>,
     ) -> Option<bool> {
-        let mut places = lock(&self.places);
-        let at = places.subs.iter().rposition(|s| s.conn == conn && s.wire == wire)?;
-        let gone = places.subs.swap_remove(at);
-        let placed = gone.placed.swap(false, Ordering::Relaxed);
-        let keeps = match (leaving, kept) {
-            (Leaving::Kept(mut held), Some(kept)) if !places.over && (placed || kept.take()) => {
-                kept.leaves();
+        let mut table = lock(&self.subscribers);
+        let at = table.connected.iter().rposition(|s| s.conn == conn && s.wire == wire)?;
+        let gone = table.connected.swap_remove(at);
+        let has_slot = gone.has_slot.swap(false, Ordering::Relaxed);
+        let holds = match (leaving, slots) {
+            (Leaving::Kept(mut held), Some(slots)) if !table.removed && (has_slot || slots.take()) => {
+                slots.leaves();
                 if held.counts() {
                     held.hold = lock(&gone.hold).take();
                 } else {
-                    held.tally = PeerCoverage::default();
-                    places.past = places.past.and(gone.count().gone());
+                    held.coverage = PeerCoverage::default();
+                    table.departed = table.departed.and(gone.count().gone());
                 }
-                places.held.insert(gone.name.clone(), held);
+                table.offline.insert(gone.name.clone(), held);
                 true
             }
-            (_, kept) => {
-                if let (true, Some(kept)) = (placed, kept) {
-                    kept.give_back(1);
+            (_, slots) => {
+                if let (true, Some(slots)) = (has_slot, slots) {
+                    slots.give_back(1);
                 }
-                places.past = places.past.and(gone.count().gone());
+                table.departed = table.departed.and(gone.count().gone());
                 false
             }
         };
-        if !places.subs.iter().any(|s| s.worker == gone.worker) {
+        if !table.connected.iter().any(|s| s.worker == gone.worker) {
             self.watch.fetch_and(!(1 << gone.worker), Ordering::Relaxed);
         }
-        drop(places);
+        drop(table);
         // Releases what the subscription held, unless the hold was handed to a durable cursor.
         drop(lock(&gone.hold).take());
         self.on_progress();
-        Some(keeps)
+        Some(holds)
     }
 
     /// Returns whether the buffer was removed from its rOut.
     pub(crate) fn is_removed(&self) -> bool {
-        lock(&self.places).over
+        lock(&self.subscribers).removed
     }
 
     /// Drops every durable cursor of a removed buffer. Returns their number.
-    pub(crate) fn keep_no_more(self: &Arc<Self>) -> usize {
-        lock(&self.places).over = true;
+    pub(crate) fn drop_all_held(self: &Arc<Self>) -> usize {
+        lock(&self.subscribers).removed = true;
         self.drop_held(|_| false).0
     }
 
     pub(crate) fn subs(&self) -> Vec<Arc<SubscriptionStatus>> {
-        lock(&self.places).subs.clone()
+        lock(&self.subscribers).connected.clone()
     }
 
     pub(crate) fn sub_count(&self) -> usize {
-        lock(&self.places).subs.len()
+        lock(&self.subscribers).connected.len()
     }
 
     /// Returns what is known of a subscription of this name.
     pub(crate) fn known(&self, name: &[u8]) -> Option<Known> {
-        let places = lock(&self.places);
-        if let Some(held) = places.held.get(name) {
+        let table = lock(&self.subscribers);
+        if let Some(held) = table.offline.get(name) {
             let holds = held.hold.as_ref().map(Hold::position);
-            let (levels, tally, whole) = (held.levels, held.tally, held.whole);
-            return Some(Known { levels, tally, holds, whole, live: None });
+            let (levels, coverage, resume_boundary) = (held.levels, held.coverage, held.resume_boundary);
+            return Some(Known { levels, coverage, holds, resume_boundary, live: None });
         }
-        let sub = places.subs.iter().find(|sub| sub.name == name)?;
+        let sub = table.connected.iter().find(|sub| sub.name == name)?;
         let holds = lock(&sub.hold).as_ref().map(Hold::position);
-        let ((levels, tally), whole) = (sub.confirms(), sub.whole.load(Ordering::Acquire));
-        Some(Known { levels, tally, holds, whole, live: Some((sub.conn, sub.worker)) })
+        let ((levels, coverage), resume_boundary) =
+            (sub.confirms(), sub.resume_boundary.load(Ordering::Acquire));
+        Some(Known { levels, coverage, holds, resume_boundary, live: Some((sub.conn, sub.worker)) })
     }
 
     /// Returns the position below which everything landed at every present subscriber; without one, the end
     /// of the written bytes.
     pub(crate) fn min_landed(&self) -> Position {
         let head = self.log().map_or(0, |log| log.ring.head());
-        let places = lock(&self.places);
-        let held = places.waited_for().map(|held| held.levels[0]).min().unwrap_or(head);
+        let table = lock(&self.subscribers);
+        let held = table.waited_for().map(|held| held.levels[0]).min().unwrap_or(head);
         let landed = |sub: &Arc<SubscriptionStatus>| sub.landed.load(Ordering::Acquire);
-        places.subs.iter().map(landed).min().unwrap_or(head).min(held).min(head)
+        table.connected.iter().map(landed).min().unwrap_or(head).min(held).min(head)
     }
 
     /// Calls `show` with the positions of everyone that counts. Returns the receivers that they speak for
     /// together.
-    pub(crate) fn each_place(&self, mut show: impl FnMut([Position; 3])) -> Coverage {
-        let places = lock(&self.places);
-        let held = places.waited_for().map(|held| held.levels[2]);
-        let least = places.subs.iter().map(|sub| sub.consumed.load(Ordering::Relaxed)).chain(held).min();
+    pub(crate) fn each_position(&self, mut show: impl FnMut([Position; 3])) -> Coverage {
+        let table = lock(&self.subscribers);
+        let held = table.waited_for().map(|held| held.levels[2]);
+        let least = table.connected.iter().map(|sub| sub.consumed.load(Ordering::Relaxed)).chain(held).min();
         // No upstream receiver is more than one ring behind, or asks for anything below.
         let floor = least.unwrap_or(0).saturating_sub(self.log().map_or(0, |log| log.ring.capacity()));
-        let mut count = places.past;
-        for held in places.waited_for() {
+        let mut count = table.departed;
+        for held in table.waited_for() {
             show(held.levels);
-            count = count.and_above(held.tally.count(), floor);
+            count = count.and_above(held.coverage.count(), floor);
         }
-        for sub in &places.subs {
-            let (levels, tally) = sub.confirms();
+        for sub in &table.connected {
+            let (levels, coverage) = sub.confirms();
             show(levels);
-            count = count.and_above(tally.count(), floor);
+            count = count.and_above(coverage.count(), floor);
         }
         count
     }
 
     /// Returns the coverage of subscriptions that count no more.
     pub(crate) fn past_count(&self) -> Coverage {
-        lock(&self.places).past
+        lock(&self.subscribers).departed
     }
 
     /// Calls `of` with every durable cursor.
     pub(crate) fn each_held<R>(&self, of: impl Fn(&[u8], &DurableCursor) -> R) -> Vec<R> {
-        lock(&self.places).held.iter().map(|(name, held)| of(name, held)).collect()
+        lock(&self.subscribers).offline.iter().map(|(name, held)| of(name, held)).collect()
     }
 
     /// Drops the durable cursors that `keep` does not want. Returns their number, and when the next of the
@@ -362,19 +371,19 @@ impl Buffer {
         keep: impl Fn(&DurableCursor) -> bool,
     ) -> (usize, Option<Nanos>) {
         let (mut gone, mut past, mut next) = (Vec::new(), Coverage::default(), None);
-        let mut places = lock(&self.places);
-        places.held.retain(|_, held| {
+        let mut table = lock(&self.subscribers);
+        table.offline.retain(|_, held| {
             let keeps = keep(held);
             if keeps {
                 next = Some(next.map_or(held.until, |at: Nanos| at.min(held.until)));
             } else {
-                past = past.and(held.tally.count().gone());
+                past = past.and(held.coverage.count().gone());
                 gone.push(held.hold.take());
             }
             keeps
         });
-        places.past = places.past.and(past);
-        drop(places);
+        table.departed = table.departed.and(past);
+        drop(table);
         // Released outside the lock, since that may wake a writer.
         let count = gone.len();
         drop(gone);
@@ -388,8 +397,8 @@ impl Buffer {
 
     /// Returns whether there are no subscriptions and no durable cursors.
     pub(crate) fn is_abandoned(&self) -> bool {
-        let places = lock(&self.places);
-        places.subs.is_empty() && places.held.is_empty()
+        let table = lock(&self.subscribers);
+        table.connected.is_empty() && table.offline.is_empty()
     }
 
     /// Wakes everything that waits for progress, after a subscriber progressed, came or went.
@@ -397,8 +406,8 @@ impl Buffer {
         // One barrier for all the checks below.
         let moved = barrier::full();
         self.progressed.notify_all(moved);
-        self.tell_progress(moved);
-        self.let_go(moved);
+        self.report_progress(moved);
+        self.on_hold_moved(moved);
         // The upstream subscription may have something to report.
         if let Some(source) = self.upstream() {
             source.on_downstream_progress(self);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::types::Nanos;
 
 /// Polls between two reads of the clock, and the polls that one delivery counts for.
-const LOOKS: u32 = 512;
-pub(crate) const TAKEN: u32 = 32;
+const POLLS: u32 = 512;
+pub(crate) const POLLS_PER_DELIVERY: u32 = 32;
 /// The time between two turns of the worker.
 const TURN_PERIOD: Nanos = 50_000;
 /// The bytes that count as few, and the most pauses that a reader makes to let more arrive. The pauses are
@@ -38,7 +38,7 @@ impl BusyPollBudget {
     /// Sets, after a turn at `now`, whether application threads may poll until the next.
     pub(crate) fn allow(&self, now: Nanos, allow: bool) {
         self.until.store(if allow { now + TURN_PERIOD } else { 0 }, Ordering::Relaxed);
-        self.left.store(if allow { LOOKS } else { 0 }, Ordering::Relaxed);
+        self.left.store(if allow { POLLS } else { 0 }, Ordering::Relaxed);
     }
 
     /// Returns whether anything was taken since the last call.
@@ -47,16 +47,16 @@ impl BusyPollBudget {
     }
 
     /// Returns whether so many more polls are allowed. Concurrent threads may lose some counts.
-    pub(crate) fn spend(&self, looks: u32, now: impl FnOnce() -> Nanos) -> bool {
+    pub(crate) fn spend(&self, polls: u32, now: impl FnOnce() -> Nanos) -> bool {
         let left = self.left.load(Ordering::Relaxed);
-        if left >= looks {
-            self.left.store(left - looks, Ordering::Relaxed);
+        if left >= polls {
+            self.left.store(left - polls, Ordering::Relaxed);
             return true;
         }
         let until = self.until.load(Ordering::Relaxed);
         let again = until > 0 && now() < until;
         if again {
-            self.left.store(LOOKS, Ordering::Relaxed);
+            self.left.store(POLLS, Ordering::Relaxed);
         }
         again
     }
@@ -101,9 +101,9 @@ mod tests {
 
     /// Returns the pauses after so many polls that each found so many bytes.
     fn pauses_after(found: impl IntoIterator<Item = Option<usize>>) -> u32 {
-        let looks = BusyPollBudget::default();
-        found.into_iter().for_each(|found| looks.pace(found));
-        looks.pauses.load(Ordering::Relaxed)
+        let budget = BusyPollBudget::default();
+        found.into_iter().for_each(|found| budget.pace(found));
+        budget.pauses.load(Ordering::Relaxed)
     }
 
     #[test]

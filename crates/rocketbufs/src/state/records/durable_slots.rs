@@ -18,14 +18,14 @@ pub(crate) struct DurableSlots {
     /// Slots of connected and of offline subscriptions.
     taken: AtomicUsize,
     /// Slots of offline subscriptions.
-    away: AtomicUsize,
+    offline: AtomicUsize,
     /// Limits the log lines about subscriptions without a slot.
     full: Mutex<LogLimiter>,
 }
 
 impl DurableSlots {
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, taken: AtomicUsize::new(0), away: AtomicUsize::new(0), full: Mutex::default() }
+        Self { max, taken: AtomicUsize::new(0), offline: AtomicUsize::new(0), full: Mutex::default() }
     }
 
     /// Takes a slot, if one is free.
@@ -34,39 +34,38 @@ impl DurableSlots {
         self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    pub(crate) fn give_back(&self, places: usize) {
-        self.taken.fetch_sub(places, Ordering::AcqRel);
+    pub(crate) fn give_back(&self, slots: usize) {
+        self.taken.fetch_sub(slots, Ordering::AcqRel);
     }
 
     /// Counts a subscription with a slot as offline.
     pub(crate) fn leaves(&self) {
-        self.away.fetch_add(1, Ordering::AcqRel);
+        self.offline.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Counts so many offline subscriptions as back.
-    pub(crate) fn are_back(&self, places: usize) {
-        self.away.fetch_sub(places, Ordering::AcqRel);
+    pub(crate) fn are_back(&self, slots: usize) {
+        self.offline.fetch_sub(slots, Ordering::AcqRel);
     }
 
     /// Frees the slots of so many subscriptions whose hold time is over.
-    pub(crate) fn expired(&self, places: usize) {
-        self.are_back(places);
-        self.give_back(places);
+    pub(crate) fn expired(&self, slots: usize) {
+        self.are_back(slots);
+        self.give_back(slots);
     }
 
     /// Returns whether any subscription with a slot is offline.
-    pub(crate) fn any_away(&self) -> bool {
-        self.away.load(Ordering::Acquire) > 0
+    pub(crate) fn any_offline(&self) -> bool {
+        self.offline.load(Ordering::Acquire) > 0
     }
 
     /// Logs that a subscription got no slot.
-    pub(crate) fn tell_full(&self, name: &str) {
+    pub(crate) fn log_full(&self, name: &str) {
         if let Some(more) = lock(&self.full).allow(Instant::now()) {
             let limit = self.max;
             tracing::warn!(
                 more,
-                "no place can be kept for subscription '{name}' while it is away: {limit} of those that are there or \
-                 away have one, and so many may (limits.max_held_subscriptions)"
+                "subscription '{name}' gets no durable slot: all {limit} are taken (limits.max_held_subscriptions)"
             );
         }
     }

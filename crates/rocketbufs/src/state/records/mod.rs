@@ -12,7 +12,7 @@ mod watchers;
 
 pub use budget::Budget;
 pub(crate) use budget::{Calls, Member, Membership, page_bytes};
-pub(crate) use busy_poll::{BusyPollBudget, TAKEN};
+pub(crate) use busy_poll::{BusyPollBudget, POLLS_PER_DELIVERY};
 pub use confirmed::{ConfirmedPositions, SubscriberProgress};
 pub(crate) use confirmed::{Contexts, Waits};
 pub(crate) use durable_slots::DurableSlots;

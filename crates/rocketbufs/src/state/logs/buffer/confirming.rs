@@ -20,7 +20,7 @@ impl Buffer {
     pub(crate) fn confirmed(&self) -> ConfirmedPositions {
         let head = self.log().map_or(0, |log| log.ring.head());
         let (mut levels, mut subscriptions) = ([head; 3], 0);
-        let coverage = self.each_place(|place| {
+        let coverage = self.each_position(|place| {
             for (least, at) in levels.iter_mut().zip(place) {
                 *least = (*least).min(at);
             }
@@ -51,14 +51,14 @@ impl Buffer {
         } else {
             ProgressLevel::Landed
         });
-        let looked_at = self.looked_at.load(Ordering::Relaxed);
-        let look = |n: usize| (looked_at > known[n]).then_some(looked_at);
+        let progress_read = self.progress_read.load(Ordering::Relaxed);
+        let read = |n: usize| (progress_read > known[n]).then_some(progress_read);
         if !self.waits.is_any() {
-            return ([look(0), None, look(2)], all);
+            return ([read(0), None, read(2)], all);
         }
         let mut next = self.waits.next(known);
-        next[0] = next[0].into_iter().chain(look(0)).min();
-        next[2] = next[2].into_iter().chain(look(2)).min();
+        next[0] = next[0].into_iter().chain(read(0)).min();
+        next[2] = next[2].into_iter().chain(read(2)).min();
         let context = self.next_context(known[0]);
         next[0] = next[0].into_iter().chain(context).min();
         (next, all)
@@ -132,7 +132,7 @@ impl Buffer {
     /// Reports the contexts of deliveries that have landed everywhere. Called on a worker thread.
     pub(crate) fn report_landed_contexts(&self) {
         if let Some(out) = self.out.upgrade() {
-            out.tell_landed_contexts(self);
+            out.report_landed_contexts(self);
         }
     }
 

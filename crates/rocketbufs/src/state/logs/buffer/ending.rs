@@ -17,7 +17,7 @@ impl Buffer {
     pub(crate) fn set_end(self: &Arc<Self>, end: End) {
         lock(&self.end).get_or_insert(end);
         self.has_end.store(true, Ordering::Release);
-        self.tell_end();
+        self.notify_end();
     }
 
     /// Ends the log at its visible end while a writer may continue. An end that was set before stays. Returns
@@ -32,7 +32,7 @@ impl Buffer {
         let boundary = self.log().map_or(0, |log| log.ring.boundary());
         let end = said.get_or_insert(End::Closed(boundary)).position();
         drop(said);
-        self.tell_end();
+        self.notify_end();
         end
     }
 
@@ -48,7 +48,7 @@ impl Buffer {
         self.end().is_none_or(|end| at <= end.position())
     }
 
-    fn tell_end(self: &Arc<Self>) {
+    fn notify_end(self: &Arc<Self>) {
         if let Some(log) = self.log() {
             log.ring.wake_waiters();
         }
@@ -65,11 +65,11 @@ impl Buffer {
     }
 
     /// Returns whether this call is the first to see that the buffer has drained.
-    pub(crate) fn tell_ended(&self) -> bool {
+    pub(crate) fn is_newly_drained(&self) -> bool {
         // The order matters: the locks in `drained` order the load of the flag and `end_with`. Acquire pairs
         // with the Release there.
         let tells = self.drained() && !self.ends_above.load(Ordering::Acquire);
-        tells && !self.ended_told.swap(true, Ordering::AcqRel)
+        tells && !self.end_reported.swap(true, Ordering::AcqRel)
     }
 
     /// Ends the log together with its upstream subscription. Runs `above` before any worker reports the
@@ -94,15 +94,16 @@ impl Buffer {
     /// Returns whether the log has ended and every present subscriber has all of it.
     pub(crate) fn drained(&self) -> bool {
         self.end().is_some_and(|end| {
-            let places = lock(&self.places);
-            places.subs.iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
-                && places.waited_for().all(|held| held.levels[0] >= end.position())
+            let table = lock(&self.subscribers);
+            table.connected.iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
+                && table.waited_for().all(|held| held.levels[0] >= end.position())
         })
     }
 
     /// Returns whether the log has ended, and every present subscriber has all of it and has received the
     /// end.
-    pub(crate) fn everybody_heard_the_end(&self) -> bool {
-        self.drained() && lock(&self.places).subs.iter().all(|sub| sub.heard_end.load(Ordering::Acquire))
+    pub(crate) fn all_received_end(&self) -> bool {
+        self.drained()
+            && lock(&self.subscribers).connected.iter().all(|sub| sub.heard_end.load(Ordering::Acquire))
     }
 }

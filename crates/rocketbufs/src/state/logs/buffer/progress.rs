@@ -31,7 +31,7 @@ impl Buffer {
             Progress::Room => self.notify(),
             Progress::Consumed(position) => self.want([0, 0, position]),
         }
-        self.tell_progress(armed);
+        self.report_progress(armed);
     }
 
     /// Wakes a task once there is room for the segment that was refused last, or the buffer has ended.
@@ -43,7 +43,7 @@ impl Buffer {
         let armed = self.watched.armed.arm();
         drop(wanted);
         self.notify();
-        self.tell_progress(armed);
+        self.report_progress(armed);
     }
 
     /// Removes a task of [`Buffer::wake_on_room`] that no longer waits.
@@ -57,7 +57,7 @@ impl Buffer {
     }
 
     /// Handles progress of a subscriber: reports conditions that have become true.
-    pub(crate) fn tell_progress(self: &Arc<Self>, after: Full) {
+    pub(crate) fn report_progress(self: &Arc<Self>, after: Full) {
         if !self.watched.armed.is_armed(after) {
             return;
         }
@@ -82,7 +82,7 @@ impl Buffer {
             let (out, bid) = (self.out.clone(), self.bid);
             self.inner.run_on_worker(move || {
                 if let Some(out) = out.upgrade() {
-                    out.tell(OutEvent::Progress { bid });
+                    out.report(OutEvent::Progress { bid });
                 }
             });
         }

@@ -18,7 +18,7 @@ impl Buffer {
     }
 
     /// Handles a moved hold.
-    pub(crate) fn let_go(self: &Arc<Self>, moved: Full) {
+    pub(crate) fn on_hold_moved(self: &Arc<Self>, moved: Full) {
         if self.rest.owed.take(moved) {
             self.notify_activated(Activated::HoldMoved(self.slot));
         }

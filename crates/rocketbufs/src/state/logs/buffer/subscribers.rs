@@ -13,20 +13,20 @@ use crate::types::{Nanos, Policy, Position};
 /// never missing and never counted twice.
 #[derive(Default)]
 pub(super) struct SubscriberTable {
-    pub(super) subs: Vec<Arc<SubscriptionStatus>>,
+    pub(super) connected: Vec<Arc<SubscriptionStatus>>,
     /// Cursors of durable subscriptions whose connection is gone. Those with the policy `block` count as
     /// subscribers, so that no byte is confirmed that they do not have.
-    pub(super) held: HashMap<Vec<u8>, DurableCursor>,
+    pub(super) offline: HashMap<Vec<u8>, DurableCursor>,
     /// The coverage of subscriptions that count no more.
-    pub(super) past: Coverage,
+    pub(super) departed: Coverage,
     /// The buffer was removed, so no durable subscription can resume.
-    pub(super) over: bool,
+    pub(super) removed: bool,
 }
 
 impl SubscriberTable {
     /// Returns the offline subscriptions that count.
     pub(super) fn waited_for(&self) -> impl Iterator<Item = &DurableCursor> {
-        self.held.values().filter(|held| held.counts())
+        self.offline.values().filter(|held| held.counts())
     }
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct DurableCursor {
     pub(crate) policy: Policy,
     /// The confirmed positions by level, and the receivers that they speak for.
     pub(crate) levels: [Position; 3],
-    pub(crate) tally: PeerCoverage,
+    pub(crate) coverage: PeerCoverage,
     /// The start of a delivery at which the subscription can resume.
-    pub(crate) whole: Position,
+    pub(crate) resume_boundary: Position,
     pub(crate) until: Nanos,
 }
 
@@ -62,11 +62,11 @@ pub(crate) enum Leaving {
 /// What is known of a durable subscription that comes back.
 pub(crate) struct Known {
     pub(crate) levels: [Position; 3],
-    pub(crate) tally: PeerCoverage,
+    pub(crate) coverage: PeerCoverage,
     /// The position of its hold in the ring.
     pub(crate) holds: Option<Position>,
     /// The start of a delivery at which the subscription can resume, if it is still in the ring.
-    pub(crate) whole: Position,
+    pub(crate) resume_boundary: Position,
     /// The connection and the worker that still have it; `None` if the position was held.
     pub(crate) live: Option<(u64, usize)>,
 }

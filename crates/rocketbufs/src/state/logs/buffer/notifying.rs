@@ -15,7 +15,7 @@ impl Buffer {
     /// Notifies every worker that sends this buffer. Cheap while an earlier notification is unread.
     #[inline]
     pub(crate) fn notify(&self) {
-        self.tell_workers(barrier::full(), WorkerShared::mark_fenced);
+        self.notify_workers(barrier::full(), WorkerShared::mark_fenced);
     }
 
     /// Like [`Buffer::notify`], for an application thread that has delivered and may send by itself.
@@ -27,7 +27,7 @@ impl Buffer {
         let delivered = barrier::light();
         let suppress_notify = self.suppress_notify.load(Ordering::Relaxed);
         if suppress_notify == 0 || self.log().is_none_or(|log| log.ring.head() > suppress_notify) {
-            self.tell_workers(delivered.full(), WorkerShared::mark_or_send);
+            self.notify_workers(delivered.full(), WorkerShared::mark_or_send);
         }
         self.mark_active(delivered);
     }
@@ -36,8 +36,8 @@ impl Buffer {
     pub(crate) fn suppress_notify(&self, to: Position, known: usize) {
         // Under the lock, a new subscription either comes first and counts, or comes later and ends the
         // suppression.
-        let places = lock(&self.places);
-        if places.subs.len() == known {
+        let table = lock(&self.subscribers);
+        if table.connected.len() == known {
             self.suppress_notify.store(to, Ordering::Relaxed);
         }
     }
@@ -56,7 +56,7 @@ impl Buffer {
     }
 
     #[inline]
-    fn tell_workers(&self, after: Full, tell: impl Fn(&WorkerShared, u32, Full)) {
+    fn notify_workers(&self, after: Full, tell: impl Fn(&WorkerShared, u32, Full)) {
         if planted::is(planted::NOTIFY_LOST) && self.log().is_some_and(|log| log.ring.head() % 8 == 0) {
             return;
         }

@@ -1,0 +1,266 @@
+// The C++ API: compiled as C++17 and C++20, with and without exceptions. The argument is the address of an RBMQ broker.
+
+#include <rocketbufs.hpp>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+#include <unistd.h>
+
+using namespace rocketbufs;
+using namespace std::chrono_literals;
+
+#define CHECK(condition)                                                                                             \
+    do {                                                                                                             \
+        if (!(condition)) {                                                                                          \
+            std::fprintf(stderr, "%s:%d: %s (last error: %s)\n", __FILE__, __LINE__, #condition, last_error());     \
+            std::exit(1);                                                                                            \
+        }                                                                                                            \
+    } while (0)
+
+// A call that fails with a code: it throws, or without exceptions it returns what is false.
+#if defined(ROCKETBUFS_NO_EXCEPTIONS)
+#define FAILS(call, wanted) CHECK(!(call))
+#else
+#define FAILS(call, wanted)                                                                                          \
+    do {                                                                                                             \
+        rb_status code_ = RB_OK;                                                                                     \
+        try {                                                                                                        \
+            (void)(call);                                                                                            \
+        } catch (const error &failed) {                                                                              \
+            code_ = failed.code();                                                                                   \
+            CHECK(std::string(failed.what()) == last_error());                                                       \
+        }                                                                                                            \
+        CHECK(code_ == (wanted));                                                                                    \
+    } while (0)
+#endif
+
+static const auto wait = 60s;
+
+template <class T> constexpr bool moves_only = std::is_nothrow_move_constructible_v<T> && !std::is_copy_constructible_v<T>;
+static_assert(moves_only<Context> && moves_only<Conn> && moves_only<Listener> && moves_only<rOut> && moves_only<rIn>);
+static_assert(moves_only<Buffer> && moves_only<Writer> && moves_only<Subscription> && moves_only<View> && moves_only<Reader>);
+static_assert(moves_only<rbmq::Publisher> && moves_only<rbmq::Topic> && moves_only<rbmq::Subscriber>);
+static_assert(moves_only<cmq::Queue> && moves_only<cmq::Message>);
+static_assert(std::is_trivially_copyable_v<buf_seg> && sizeof(buf_seg) == sizeof(rb_buf_seg));
+
+// Listings 1 and 2: a producer, a consumer by callback, and the completion of a delivery.
+static void listings(const Context &context, const std::string &address, const rOut &out) {
+    out.create_buffer(7, 1 << 16);
+    std::atomic<void *> delivered{nullptr};
+    std::atomic<int> received{0};
+    rOut &sender = const_cast<rOut &>(out);
+    sender.set_data_out_cb([&](void *ctx) { delivered = ctx; });
+    rIn in(Conn(context, address, "subscriber"));
+    in.set_data_in_cb([&](bid_t bid, buf_seg seg) {
+        CHECK(bid == 7 && seg.vec_count == 1 && seg.size() == 5 && !std::memcmp(seg.data(), "hello", 5));
+        char copy[4];
+        CHECK(seg.copy(copy, 4, 1) && !std::memcmp(copy, "ello", 4));
+        received++;
+    });
+    in.subscribe(7, 1 << 16);
+    while (out.buffer(7).subscribers().empty()) usleep(1000);
+    buf_seg segs = out.get_output_segment(7, 100, true);
+    CHECK(segs && segs.size() == 100);
+    std::memcpy(segs.vecs[0].iov_base, "hello", 5);
+    int token = 0;
+    out.deliver(segs, 5, &token);
+    while (!received) usleep(1000);
+    CHECK(in.get_buf_ref(7).text() == "hello");
+    in.data_consumed(7, 5);
+    CHECK(in.get_buf_ref(7).size() == 0);
+    while (delivered != &token) usleep(1000);
+    sender.unset_data_out_cb();
+    // No room, and the call does not block.
+    buf_seg full;
+    while ((full = out.get_output_segment(7, 10000, false))) {}
+    CHECK(full.vec_count == -1);
+}
+
+static void calls(const Context &context, const std::string &address, const rOut &out) {
+    Buffer buffer = out.create_buffer(8, 1 << 16);
+    rIn in(Conn(context, address, Bytes("subscriber")));
+    Subscription subscription = in.subscribe(8, 1 << 16);
+    auto event = in.recv(wait);
+    CHECK(event && event->kind == RB_IN_SUBSCRIBED && event->bid == 8);
+    CHECK(!in.recv(no_wait) && !in.recv(1ms));
+    position_t end = 0;
+    {
+        Writer writer = buffer.writer();
+        CHECK(writer.append("one", wait, &end) && end == 3);
+        FAILS(buffer.writer(), RB_ERR_WRITER_TAKEN);
+    }
+    event = subscription.recv(wait);
+    CHECK(event && event->kind == RB_IN_DATA && event->view.text() == "one" && event->view.to_string() == "one");
+#if defined(__cpp_lib_span)
+    CHECK(event->view.span().size() == 3);
+    CHECK(buffer.writer().append(std::span<const char>("two", 3)));
+    event->view.consume();
+    event = in.recv(wait);
+    CHECK(event->view.text() == "two");
+#endif
+    View moved = std::move(event->view);
+    CHECK(!event->view && moved && moved.size() == 3);
+    CHECK(moved.consume() && !moved);
+    CHECK(buffer.wait(RB_LEVEL_CONSUMED, end, wait));
+    CHECK(!buffer.wait(RB_LEVEL_CONSUMED, end + 1000, 1ms));
+    CHECK(buffer.info().head >= 3 && buffer.confirmed().subscriptions == 1);
+    std::optional<InEvent> other;
+    {
+        Reader reader(in);
+        FAILS(in.recv(no_wait), RB_ERR_READER_TAKEN);
+        CHECK(buffer.writer().append("three"));
+        std::string got;
+        while (got.empty()) CHECK(reader.recv([&](bid_t, buf_seg seg) { got.assign(reinterpret_cast<char *>(seg.data()), seg.size()); }, other, wait));
+        CHECK(got == "three" && !other);
+    }
+    buffer.destroy();
+    while ((event = in.recv(wait)) && event->kind != RB_IN_CLOSED) {}
+    CHECK(event);
+    FAILS(out.create_buffer(7, 1 << 16), RB_ERR_EXISTS);
+    FAILS(out.buffer(1234), RB_ERR_NO_SUCH_BUFFER);
+    FAILS(Conn(context, "127.0.0.1:1"), RB_ERR_DOWN);
+    FAILS(Config().set("tcp.nodeley", "1"), RB_ERR_CONFIG);
+    CHECK(Config::from_toml("[tcp]\nnodelay = false").to_toml().find("nodelay = false") != std::string::npos);
+}
+
+// What a callback throws closes its connection, and no other.
+static void throwing(const Context &context, const std::string &address, const rOut &out) {
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+    Buffer buffer = out.create_buffer(9, 1 << 16);
+    Conn conn(context, address, "subscriber");
+    rIn in(conn);
+    in.set_data_in_cb([](bid_t, buf_seg) { throw std::runtime_error("InvalidMapping"); });
+    in.subscribe(9, 1 << 16);
+    while (buffer.subscribers().empty()) usleep(1000);
+    CHECK(buffer.writer().append("x"));
+    auto down = conn.wait_down(wait);
+    CHECK(down && down->by == RB_DOWN_BY_LOCAL && down->text == "InvalidMapping");
+    auto refused = std::string();
+    try {
+        Conn(context, address, "throw");
+    } catch (const error &failed) {
+        refused = failed.what();
+    }
+    CHECK(refused.find("no such role") != std::string::npos);
+#else
+    (void)context, (void)address, (void)out;
+#endif
+}
+
+static void topics(const std::string &broker) {
+    rbmq_subscriber_options options{};
+    options.size = sizeof options;
+    options.until_ended = true;
+    std::string name = "cpp/" + std::to_string(getpid());
+    rbmq::Publisher publisher(broker);
+    rbmq::Topic topic = publisher.topic(name);
+    rbmq::Subscriber subscriber(broker, &options);
+    CHECK(subscriber.subscribe(name) && topic.wait_subscribers(1, wait));
+    rbmq::position_t end = 0;
+    CHECK(topic.publish("one"));
+    // All of it: what recv() has of a batch comes only with recv().
+    auto message = subscriber.recv(wait);
+    CHECK(message && message->text() == "one" && message->topic_name() == name);
+    {
+        rbmq::WriteBatch batch(topic, 64, wait);
+        CHECK(batch && batch.push("two") && batch.push("three") && batch.deliver(&end));
+        rbmq::WriteBatch dropped(topic, 64);
+        CHECK(dropped.push("never") && !dropped.push(std::string(100, 'x')));
+    }
+    std::string got;
+    while (got.size() < 8) subscriber.for_each_record([&](Bytes record) { got.append(static_cast<const char *>(record.data), record.size); }, wait);
+    CHECK(got == "twothree");
+    rbmq_confirmed confirmed{};
+    CHECK(topic.confirm(end, RBMQ_LEVEL_DELIVERED, wait, &confirmed) && confirmed.subscribers == 1);
+    CHECK(topic.confirmation(end, RBMQ_LEVEL_ACCEPTED).wait(wait));
+    CHECK(topic.close(wait) && !topic);
+    CHECK(!subscriber.recv(wait) && subscriber.ended());
+    FAILS(publisher.topic("a+b"), RB_ERR_NAME);
+}
+
+static void queues() {
+    cmq_options immediate{};
+    immediate.size = sizeof immediate;
+    immediate.preset = CMQ_PRESET_IMMEDIATE;
+    cmq::Queue receiver = cmq::new_rq("127.0.0.1:0"), sender = cmq::new_rq("127.0.0.1:0", &immediate);
+    cmq::Key to(receiver.local_addr().address(), 7);
+    CHECK(!receiver.cw_pop() && sender.cw_push(to, "hello"));
+    auto message = receiver.pop(wait);
+    CHECK(message && message->text() == "hello" && message->from().id == 7);
+    CHECK(receiver.cw_push(message->from(), std::string("answer")) && receiver.flush());
+    CHECK(sender.pop(wait)->text() == "answer");
+}
+
+#if defined(ROCKETBUFS_COROUTINES)
+static Task receive(EventLoop &loop, const rIn &in, std::string &got) {
+    for (;;) {
+        auto event = co_await async_recv(loop, in);
+        if (event->kind == RB_IN_DATA) {
+            got += event->view.to_string();
+            event->view.consume();
+        }
+        if (event->kind == RB_IN_CLOSED) co_return;
+    }
+}
+
+static Task publish(EventLoop &loop, const rOut &out, bid_t bid) {
+    for (int subscribers = 0; subscribers < 2;) {
+        auto event = co_await async_recv_event(loop, out);
+        if (event->kind == RB_OUT_SUBSCRIBED && event->bid == bid) subscribers++;
+    }
+    Buffer buffer = out.buffer(bid);
+    for (int i = 0; i < 10; i++) CHECK(buffer.writer().append(std::to_string(i)));
+    buffer.destroy();
+}
+
+// Several coroutines in one thread.
+static void coroutines(const Context &context, const std::string &address, const rOut &out) {
+    EventLoop loop;
+    std::string first, second;
+    out.create_buffer(10, 1 << 16);
+    rIn one(Conn(context, address, "subscriber")), two(Conn(context, address, "subscriber"));
+    one.subscribe(10, 1 << 16);
+    two.subscribe(10, 1 << 16);
+    receive(loop, one, first);
+    receive(loop, two, second);
+    publish(loop, out, 10);
+    loop.run();
+    CHECK(first == "0123456789" && second == first);
+}
+#else
+static void coroutines(const Context &, const std::string &, const rOut &) {}
+#endif
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
+    Context context{Config()};
+    rOut out(context);
+    Listener listener(context, "127.0.0.1:0");
+    listener.set_conn_cb([&](Conn &conn) {
+        std::string role = conn.peer_hello();
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+        if (role == "throw") throw std::runtime_error("no such role");
+#endif
+        CHECK(role == "subscriber");
+        out.add_conn(conn);
+    });
+    std::string address = listener.local_addr();
+    listings(context, address, out);
+    calls(context, address, out);
+    throwing(context, address, out);
+    coroutines(context, address, out);
+    topics(argv[1]);
+    queues();
+    listener.unset_conn_cb();
+    std::printf("C++ %ld%s: ok\n", __cplusplus / 100 % 100,
+#if defined(ROCKETBUFS_NO_EXCEPTIONS)
+                " without exceptions"
+#else
+                ""
+#endif
+    );
+    return 0;
+}

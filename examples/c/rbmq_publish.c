@@ -1,0 +1,32 @@
+// Publishes the lines of standard input to a topic of an RBMQ broker, and waits until a subscriber has consumed them.
+//
+// seq 10 | ./rbmq_publish TOPIC [BROKER], with `rbmq serve` and `rbmq sub TOPIC` running.
+
+#include "check.h"
+#include <string.h>
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        fprintf(stderr, "usage: rbmq_publish TOPIC [BROKER]\n");
+        return 2;
+    }
+    rbmq_publisher *publisher;
+    rbmq_topic *topic;
+    check(rbmq_publisher_connect(argc > 2 ? argv[2] : "127.0.0.1:7411", NULL, &publisher), "the publisher");
+    check(rbmq_publisher_topic(publisher, argv[1], NULL, &topic), "the topic");
+    check(rbmq_topic_wait_subscribers(topic, 1, 60 * RB_S), "a subscriber");
+
+    char line[4096];
+    uint64_t end = 0;
+    int lines = 0;
+    for (; fgets(line, sizeof line, stdin); lines++) {
+        line[strcspn(line, "\n")] = '\0';
+        check(rbmq_topic_publish(topic, line, strlen(line), RB_NO_LIMIT, &end), "a line");
+    }
+    rbmq_confirmed confirmed;
+    check(rbmq_topic_confirm(topic, end, RBMQ_LEVEL_CONSUMED, 60 * RB_S, &confirmed), "the confirmation");
+    printf("%d records, consumed by %u subscribers\n", lines, confirmed.subscribers);
+    check(rbmq_topic_close(topic, 10 * RB_S), "closing the topic");
+    check(rbmq_publisher_close(publisher, 10 * RB_S), "closing the connection");
+    return 0;
+}

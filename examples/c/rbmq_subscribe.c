@@ -1,0 +1,29 @@
+// Prints the messages of topics of an RBMQ broker, until every publisher has closed its topic.
+//
+// ./rbmq_subscribe TOPICS [BROKER]; TOPICS is a name or a pattern, such as 'sensors/+/temperature' or '#'.
+
+#include "check.h"
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        fprintf(stderr, "usage: rbmq_subscribe TOPICS [BROKER]\n");
+        return 2;
+    }
+    rbmq_subscriber *subscriber;
+    rbmq_subscriber_options options = {.size = sizeof options, .until_ended = true, .confirm_consumed = true};
+    check(rbmq_subscriber_connect(argc > 2 ? argv[2] : "127.0.0.1:7411", &options, &subscriber), "the subscriber");
+    check(rbmq_subscriber_subscribe(subscriber, argv[1], NULL), "the topics");
+    rbmq_batch batch;
+    rb_status status;
+    // Several messages at once, in the memory where they landed.
+    while ((status = rbmq_subscriber_next_batch(subscriber, &batch, RB_NO_LIMIT)) == RB_OK) {
+        rbmq_record records[64];
+        size_t count;
+        while (rbmq_subscriber_batch_records(subscriber, records, 64, &count) == RB_OK)
+            for (size_t i = 0; i < count; i++) printf("%.*s\n", (int)records[i].len, (const char *)records[i].data);
+        check(rbmq_subscriber_batch_consume(subscriber), "the batch");
+    }
+    check(status == RB_END ? RB_OK : (int)status, "receiving");
+    check(rbmq_subscriber_close(subscriber, 10 * RB_S), "closing the connection");
+    return 0;
+}

@@ -1,0 +1,21 @@
+// Prints the messages of topics of an RBMQ broker, until every publisher has closed its topic.
+//
+// ./rbmq_subscribe TOPICS [BROKER]; TOPICS is a name or a pattern, such as 'sensors/+/temperature' or '#'.
+
+#include <rocketbufs.hpp>
+
+#include <iostream>
+
+int main(int argc, char **argv) try {
+    if (argc < 2) throw std::runtime_error("usage: rbmq_subscribe TOPICS [BROKER]");
+    rbmq_subscriber_options options{};
+    options.size = sizeof options;
+    options.until_ended = options.confirm_consumed = true;
+    rbmq::Subscriber subscriber(argc > 2 ? argv[2] : "127.0.0.1:7411", &options);
+    subscriber.subscribe(argv[1]);
+    while (auto message = subscriber.recv(rbmq::no_limit)) std::cout << message->text() << "\n";
+    subscriber.close(std::chrono::seconds(10));
+} catch (const std::exception &failed) {
+    std::cerr << failed.what() << "\n";
+    return 1;
+}

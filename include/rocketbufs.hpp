@@ -1,0 +1,1297 @@
+// RocketBufs, RBMQ's client and CMQ for C++17 and later: header-only, on rocketbufs.h. docs/CPP.md is the guide.
+//
+// The classes own handles of the C API: they can be moved and not copied, and their destructors free the handle. The methods
+// are those of the C functions, whose documentation applies: threads, errors, and when memory is whose.
+//
+// Errors. A call that fails throws rocketbufs::error. Without exceptions (-fno-exceptions, or ROCKETBUFS_NO_EXCEPTIONS defined),
+// it returns a status that is false, or an empty object, which is false too; rocketbufs::last_error() has the text. Outcomes
+// that are no failures (no room, nothing in time) are never thrown: they are a status, or an empty optional or object.
+//
+// Callbacks are std::functions, owned by the object on which they were set, and removed by its destructor. An exception that
+// leaves a callback closes the connection that the callback was called for, with the exception's text; where there is none,
+// the program ends.
+
+#ifndef ROCKETBUFS_HPP
+#define ROCKETBUFS_HPP
+
+#include "rocketbufs.h"
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#if defined(__has_include)
+#if __has_include(<version>)
+#include <version>
+#endif
+#endif
+#if defined(__cpp_lib_span)
+#include <cstddef>
+#include <span>
+#endif
+#if defined(__cpp_impl_coroutine) && defined(__cpp_lib_coroutine)
+#include <coroutine>
+#include <sys/epoll.h>
+#include <unistd.h>
+#define ROCKETBUFS_COROUTINES 1
+#endif
+
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS) && !defined(__cpp_exceptions)
+#define ROCKETBUFS_NO_EXCEPTIONS 1
+#endif
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+#include <stdexcept>
+#endif
+
+namespace rocketbufs {
+
+// The id of a buffer (paper 1, section 3.1).
+using bid_t = std::uint32_t;
+// A position in a log.
+using position_t = std::uint64_t;
+
+// The text of this thread's last error.
+inline const char *last_error() noexcept { return rb_last_error(); }
+
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+// A call failed. what() is the text of rb_last_error().
+class error : public std::runtime_error {
+public:
+    error(rb_status code, const char *text) : std::runtime_error(text), code_(code) {}
+    // RB_ERR_...
+    rb_status code() const noexcept { return code_; }
+
+private:
+    rb_status code_;
+};
+#endif
+
+// The result of a call: true for success.
+class status {
+public:
+    constexpr status(rb_status code = RB_OK) noexcept : code_(code) {}
+    // RB_OK, an outcome, or without exceptions an error.
+    constexpr rb_status code() const noexcept { return code_; }
+    constexpr explicit operator bool() const noexcept { return code_ == RB_OK; }
+    // An outcome: nothing in time, no room, nothing more.
+    constexpr bool is_outcome() const noexcept { return code_ > RB_OK; }
+    const char *message() const noexcept { return rb_strerror(code_); }
+
+private:
+    rb_status code_;
+};
+
+namespace detail {
+
+// Throws an error, or returns it.
+inline status check(rb_status code) {
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+    if (code < RB_OK) throw error(code, rb_last_error());
+#endif
+    return status(code);
+}
+
+// A descriptor, or an error.
+inline int check_number(int number) {
+    if (number < 0) check(static_cast<rb_status>(number));
+    return number;
+}
+
+// Owns a handle of the C API.
+template <class T, rb_status (*Free)(T *)> class Handle {
+public:
+    Handle() noexcept = default;
+    explicit Handle(T *handle) noexcept : handle_(handle) {}
+    Handle(Handle &&other) noexcept : handle_(other.release()) {}
+    Handle &operator=(Handle &&other) noexcept {
+        if (this != &other) {
+            Free(handle_);
+            handle_ = other.release();
+        }
+        return *this;
+    }
+    ~Handle() { Free(handle_); }
+
+    // Whether there is an object.
+    explicit operator bool() const noexcept { return handle_ != nullptr; }
+    // The handle of the C API, which stays the object's.
+    T *get() const noexcept { return handle_; }
+    // The handle of the C API, which is the caller's from here on.
+    T *release() noexcept { return std::exchange(handle_, nullptr); }
+
+protected:
+    T *handle_ = nullptr;
+};
+
+// Calls a text function of the C API.
+template <class F> std::string text(F &&call) {
+    std::size_t len = 0;
+    if (!check(call(nullptr, 0, &len))) return {};
+    for (;;) {
+        std::string to(len + 1, '\0');
+        std::size_t needed = 0;
+        if (!check(call(to.data(), to.size(), &needed))) return {};
+        to.resize(needed < to.size() ? needed : to.size() - 1);
+        if (needed <= len) return to;
+        len = needed;
+    }
+}
+
+inline std::string string(const char *text) { return text ? std::string(text) : std::string(); }
+
+// A callback, shared with the call that runs: it may be removed inside itself.
+template <class F> struct Callback {
+    std::shared_ptr<std::function<F>> function;
+    void *owner; // The handle of the object that it was set on.
+};
+template <class F> using CallbackSlot = std::unique_ptr<Callback<F>>;
+
+// Runs a callback. What it throws goes to `failed`.
+template <class F, class Failed> void guarded(F &&run, Failed &&failed) noexcept {
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+    try {
+        run();
+    } catch (const std::exception &thrown) {
+        failed(thrown.what());
+    } catch (...) {
+        failed("a callback threw");
+    }
+#else
+    (void)failed;
+    run();
+#endif
+}
+
+inline void close_rin(void *rin, const char *why) noexcept {
+    rb_conn *conn = nullptr;
+    if (rb_rin_conn(static_cast<rb_rin *>(rin), &conn) == RB_OK) rb_conn_close(conn, why);
+    rb_conn_free(conn);
+}
+
+[[noreturn]] inline void give_up(const char *) noexcept { std::terminate(); }
+
+} // namespace detail
+
+// How long a call waits.
+class Timeout {
+public:
+    template <class Rep, class Period>
+    constexpr Timeout(std::chrono::duration<Rep, Period> limit)
+        : nanos_(std::chrono::duration_cast<std::chrono::nanoseconds>(limit).count()) {
+        if (nanos_ < 0) nanos_ = 0;
+    }
+    static constexpr Timeout no_limit() { return Timeout(RB_NO_LIMIT); }
+    static constexpr Timeout no_wait() { return Timeout(RB_NO_WAIT); }
+    constexpr std::int64_t nanos() const noexcept { return nanos_; }
+
+private:
+    constexpr explicit Timeout(std::int64_t nanos) : nanos_(nanos) {}
+    std::int64_t nanos_;
+};
+inline constexpr Timeout no_limit = Timeout::no_limit();
+inline constexpr Timeout no_wait = Timeout::no_wait();
+
+// Bytes of the caller, during a call.
+struct Bytes {
+    const void *data = nullptr;
+    std::size_t size = 0;
+
+    Bytes() = default;
+    Bytes(const void *bytes, std::size_t count) : data(bytes), size(count) {}
+    Bytes(std::string_view text) : data(text.data()), size(text.size()) {}
+    Bytes(const char *text) : Bytes(std::string_view(text)) {}
+    Bytes(const std::string &text) : Bytes(std::string_view(text)) {}
+    Bytes(const iovec &piece) : data(piece.iov_base), size(piece.iov_len) {}
+    template <class T, class = std::enable_if_t<std::is_trivially_copyable_v<T>>>
+    Bytes(const std::vector<T> &items) : data(items.data()), size(items.size() * sizeof(T)) {}
+#if defined(__cpp_lib_span)
+    template <class T, std::size_t N> Bytes(std::span<T, N> items) : data(items.data()), size(items.size_bytes()) {}
+#endif
+};
+
+// A piece of a buffer's memory (paper 1, Listing 1). A copy is the same piece. Received bytes are valid until the callback
+// returns, and a segment to fill until it is delivered.
+struct buf_seg : rb_buf_seg {
+    buf_seg() : rb_buf_seg{} { vec_count = -1; }
+    buf_seg(const rb_buf_seg &seg) : rb_buf_seg(seg) {}
+
+    // Whether there is a segment. The papers' vec_count = -1 is none.
+    explicit operator bool() const noexcept { return vec_count >= 0; }
+    // The bytes in one piece; nullptr where vec_count is 0 (see rb_buf_seg).
+    unsigned char *data() const noexcept {
+        return vec_count > 0 ? static_cast<unsigned char *>(vecs[0].iov_base) : nullptr;
+    }
+    std::size_t size() const noexcept { return len; }
+    // Copies received bytes, inside the callback.
+    status copy(void *to, std::size_t count, std::size_t offset = 0) const {
+        return detail::check(rb_buf_seg_copy(this, offset, to, count));
+    }
+#if defined(__cpp_lib_span)
+    std::span<std::byte> span() const noexcept { return {reinterpret_cast<std::byte *>(data()), data() ? len : 0}; }
+#endif
+};
+
+// The settings of a context.
+class Config : public detail::Handle<rb_config, rb_config_free> {
+public:
+    // The default settings.
+    Config() { detail::check(rb_config_new(&handle_)); }
+    // A file, if there is one, overridden by the environment.
+    static Config load(const char *path = nullptr) {
+        Config config{Empty{}};
+        detail::check(rb_config_load(path, &config.handle_));
+        return config;
+    }
+    static Config from_toml(const std::string &text) {
+        Config config{Empty{}};
+        detail::check(rb_config_from_toml(text.c_str(), &config.handle_));
+        return config;
+    }
+    status set(const std::string &name, const std::string &value) {
+        return detail::check(rb_config_set(handle_, name.c_str(), value.c_str()));
+    }
+    std::string to_toml() const {
+        return detail::text([&](char *to, std::size_t size, std::size_t *len) {
+            return rb_config_to_toml(handle_, to, size, len);
+        });
+    }
+
+private:
+    struct Empty {};
+    explicit Config(Empty) {}
+};
+
+// Memory, configuration and worker threads of a process.
+class Context : public detail::Handle<rb_context, rb_context_free> {
+public:
+    explicit Context(const Config &config) { detail::check(rb_context_new(config.get(), &handle_)); }
+    static Context load(const char *path = nullptr) {
+        Context context;
+        detail::check(rb_context_load(path, &context.handle_));
+        return context;
+    }
+    // The context of objects that are made without one: with the settings of the environment. Lives as long as the program.
+    static Context &shared() { return shared_with(nullptr); }
+    // As shared(), which must have the transport ("tcp", "shm", "auto", "rdma") if that is not nullptr. The first use decides.
+    static Context &shared_with(const char *transport) {
+        static std::mutex lock;
+        static Context *context = nullptr;
+        static std::string settings;
+        static Context none;
+        std::lock_guard<std::mutex> locked(lock);
+        if (!context) {
+            Config config = Config::load();
+            if (transport) config.set("transport", transport);
+            settings = config.to_toml();
+            Context made(config);
+            if (!made) return none;
+            context = new Context(std::move(made));
+        }
+        if (transport && settings.find("transport = \"" + std::string(transport) + "\"") == std::string::npos) {
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+            throw error(RB_ERR_CONFIG, "the shared context has another transport: the first object that used it decided");
+#else
+            return none;
+#endif
+        }
+        return *context;
+    }
+    std::uint64_t memory_in_use() const {
+        std::uint64_t bytes = 0;
+        detail::check(rb_context_memory_in_use(handle_, &bytes));
+        return bytes;
+    }
+    status allow_callbacks_in_calls() { return detail::check(rb_context_allow_callbacks_in_calls(handle_)); }
+    status shutdown(std::chrono::nanoseconds grace) { return detail::check(rb_context_shutdown(handle_, grace.count())); }
+
+private:
+    Context() = default;
+};
+
+// Why a connection is down.
+struct Down {
+    rb_down_by by;
+    int code; // RB_CLOSE_..., or -1.
+    std::string text;
+};
+
+// A connection to a peer.
+class Conn : public detail::Handle<rb_conn, rb_conn_free> {
+public:
+    Conn() = default;
+    explicit Conn(rb_conn *handle) : Handle(handle) {}
+    // Connects, and waits until the other end has accepted.
+    Conn(const Context &context, const std::string &address, Bytes hello = {}) {
+        detail::check(rb_conn_connect(context.get(), address.c_str(), hello.data, hello.size, &handle_));
+    }
+    explicit Conn(const std::string &address, Bytes hello = {}) : Conn(Context::shared(), address, hello) {}
+    // Begins to connect, and returns at once.
+    static Conn connect_start(const Context &context, const std::string &address, Bytes hello = {}) {
+        Conn conn;
+        detail::check(rb_conn_connect_start(context.get(), address.c_str(), hello.data, hello.size, &conn.handle_));
+        return conn;
+    }
+    status wait_up(Timeout timeout) const { return detail::check(rb_conn_wait_up(handle_, timeout.nanos())); }
+    std::optional<Down> wait_down(Timeout timeout) const {
+        rb_down down;
+        if (!detail::check(rb_conn_wait_down(handle_, &down, timeout.nanos()))) return std::nullopt;
+        return Down{down.by, down.code, detail::string(down.text)};
+    }
+    bool is_up() const { return detail::check_number(rb_conn_is_up(handle_)) > 0; }
+    std::uint64_t id() const {
+        std::uint64_t id = 0;
+        detail::check(rb_conn_id(handle_, &id));
+        return id;
+    }
+    std::string peer_hello() const {
+        return detail::text([&](char *to, std::size_t size, std::size_t *len) {
+            return rb_conn_peer_hello(handle_, to, size, len);
+        });
+    }
+    std::string peer_addr() const {
+        return detail::text([&](char *to, std::size_t size, std::size_t *len) {
+            return rb_conn_peer_addr(handle_, to, size, len);
+        });
+    }
+    std::string carrier() const {
+        return detail::text([&](char *to, std::size_t size, std::size_t *len) {
+            return rb_conn_carrier(handle_, to, size, len);
+        });
+    }
+    status send_control(Bytes message) const {
+        return detail::check(rb_conn_send_control(handle_, message.data, message.size));
+    }
+    status close(const std::string &why = "closed") const { return detail::check(rb_conn_close(handle_, why.c_str())); }
+    status reject(const std::string &why) const { return detail::check(rb_conn_reject(handle_, why.c_str())); }
+    // Readable while rb_conn_recv_event would return an event.
+    int fd() const { return detail::check_number(rb_conn_fd(handle_)); }
+};
+
+// An address that takes connections (paper 1, Listing 3).
+class Listener : public detail::Handle<rb_listener, rb_listener_free> {
+public:
+    Listener(const Context &context, const std::string &address) {
+        detail::check(rb_listener_bind(context.get(), address.c_str(), &handle_));
+    }
+    // In the shared context, which has the transport `protocol` if this is its first use.
+    explicit Listener(const std::string &address, const char *protocol = nullptr)
+        : Listener(Context::shared_with(protocol), address) {}
+    Listener(Listener &&) noexcept = default;
+    Listener &operator=(Listener &&other) noexcept {
+        unset_conn_cb();
+        Handle::operator=(std::move(other));
+        conn_cb_ = std::move(other.conn_cb_);
+        return *this;
+    }
+    ~Listener() { unset_conn_cb(); }
+
+    std::string local_addr() const {
+        return detail::text([&](char *to, std::size_t size, std::size_t *len) {
+            return rb_listener_local_addr(handle_, to, size, len);
+        });
+    }
+    // The callback may move the connection away.
+    status set_conn_cb(std::function<void(Conn &)> callback) {
+        unset_conn_cb();
+        conn_cb_ = detail::CallbackSlot<void(Conn &)>(new detail::Callback<void(Conn &)>{
+            std::make_shared<std::function<void(Conn &)>>(std::move(callback)), handle_});
+        return detail::check(rb_listener_set_conn_cb(handle_, on_conn, conn_cb_.get()));
+    }
+    void unset_conn_cb() noexcept {
+        if (conn_cb_) rb_listener_unset_conn_cb(handle_);
+        conn_cb_.reset();
+    }
+    // The next connection; an empty one if none came.
+    Conn accept(Timeout timeout) const {
+        rb_conn *conn = nullptr;
+        detail::check(rb_listener_accept(handle_, &conn, timeout.nanos()));
+        return Conn(conn);
+    }
+    int fd() const { return detail::check_number(rb_listener_fd(handle_)); }
+
+private:
+    static void on_conn(void *ctx, rb_conn *handle) {
+        auto function = static_cast<detail::Callback<void(Conn &)> *>(ctx)->function;
+        Conn conn(handle);
+        detail::guarded([&] { (*function)(conn); }, [&](const char *why) {
+            // Also if the callback has moved the connection away.
+            rb_conn_reject(handle, why);
+        });
+    }
+    detail::CallbackSlot<void(Conn &)> conn_cb_;
+};
+
+// Received bytes that are held in place. The destructor does not release them: consume() does.
+class View : public detail::Handle<rb_view, rb_view_free> {
+public:
+    View() = default;
+    explicit View(const rb_data &data) : Handle(data.view), data_(data) {}
+    View(View &&other) noexcept : Handle(std::move(other)), data_(std::exchange(other.data_, rb_data{})) {}
+    View &operator=(View &&other) noexcept {
+        Handle::operator=(std::move(other));
+        data_ = std::exchange(other.data_, rb_data{});
+        return *this;
+    }
+
+    bid_t bid() const noexcept { return data_.bid; }
+    // The bytes in place; nullptr where other processes may write the memory (see rb_data).
+    const unsigned char *data() const noexcept { return static_cast<const unsigned char *>(data_.data); }
+    std::size_t size() const noexcept { return data_.len; }
+    position_t position() const noexcept { return data_.position; }
+    position_t end() const noexcept { return data_.end; }
+    rb_id128 epoch() const noexcept { return data_.epoch; }
+    std::string_view text() const noexcept { return {static_cast<const char *>(data_.data), data_.data ? data_.len : 0}; }
+#if defined(__cpp_lib_span)
+    std::span<const std::byte> span() const noexcept {
+        return {static_cast<const std::byte *>(data_.data), data_.data ? data_.len : 0};
+    }
+#endif
+    status copy(void *to, std::size_t count, std::size_t offset = 0) const {
+        return detail::check(rb_view_copy(handle_, offset, to, count));
+    }
+    // A copy of all bytes, also where data() is nullptr.
+    std::string to_string() const {
+        std::string bytes(size(), '\0');
+        if (!bytes.empty()) copy(bytes.data(), bytes.size());
+        return bytes;
+    }
+    // Releases everything up to the end of the view.
+    status consume() { return detail::check(rb_view_consume(release())); }
+    status consume_up_to(position_t position) { return detail::check(rb_view_consume_up_to(release(), position)); }
+    status consume_part(position_t position) {
+        status done = detail::check(rb_view_consume_part(handle_, position));
+        if (done) rb_view_data(handle_, &data_);
+        return done;
+    }
+
+private:
+    rb_data data_{};
+};
+
+// Data or an event of an rIn; rb_in_kind says which fields have a meaning.
+struct InEvent {
+    rb_in_kind kind = RB_IN_OTHER;
+    bid_t bid = 0;
+    View view;
+    rb_id128 epoch{};
+    position_t from = 0, to = 0;
+    rb_status refused = RB_OK;
+    std::string text;    // Of RB_IN_REFUSED and RB_IN_CONN_DOWN.
+    std::string message; // Of RB_IN_CONTROL.
+
+    InEvent() = default;
+    explicit InEvent(const rb_in_event &event)
+        : kind(event.kind), bid(event.bid), view(event.data), epoch(event.epoch), from(event.from), to(event.to),
+          refused(static_cast<rb_status>(event.status)),
+          text(detail::string(event.kind == RB_IN_CONN_DOWN ? event.down.text : event.text)),
+          message(static_cast<const char *>(event.message), event.message_len) {}
+};
+
+// An event of an rOut; rb_out_kind says which fields have a meaning.
+struct OutEvent {
+    rb_out_kind kind = RB_OUT_OTHER;
+    bid_t bid = 0;
+    std::uint64_t conn = 0;
+    position_t from = 0, to = 0;
+    std::uint64_t count = 0;
+    std::uint32_t policy = 0;
+    bool resumed = false;
+    std::string name, message, text;
+    void *delivery = nullptr;
+    rb_subscriber_progress progress{};
+
+    OutEvent() = default;
+    explicit OutEvent(const rb_out_event &event)
+        : kind(event.kind), bid(event.bid), conn(event.conn), from(event.from), to(event.to), count(event.count),
+          policy(event.policy), resumed(event.resumed), name(static_cast<const char *>(event.name), event.name_len),
+          message(static_cast<const char *>(event.message), event.message_len),
+          text(detail::string(event.kind == RB_OUT_CONN_DOWN ? event.down.text : event.text)), delivery(event.delivery),
+          progress(event.progress) {}
+};
+
+// The right to write into a buffer alone.
+class Writer : public detail::Handle<rb_writer, rb_writer_free> {
+public:
+    Writer() = default;
+    explicit Writer(rb_writer *handle) : Handle(handle) {}
+
+    // Copies one delivery. False if there was no room in time.
+    status append(Bytes data, Timeout timeout = no_limit, position_t *end = nullptr) {
+        return detail::check(rb_writer_append(handle_, data.data, data.size, timeout.nanos(), end));
+    }
+    // Copies one delivery that is made of parts.
+    status appendv(const std::vector<iovec> &parts, Timeout timeout = no_limit, position_t *end = nullptr) {
+        return detail::check(rb_writer_appendv(handle_, parts.data(), parts.size(), timeout.nanos(), end));
+    }
+    // Copies many deliveries.
+    status append_many(const std::vector<iovec> &deliveries, Timeout timeout = no_limit, std::size_t *appended = nullptr,
+                       position_t *end = nullptr) {
+        return detail::check(rb_writer_append_many(handle_, deliveries.data(), deliveries.size(), timeout.nanos(), appended, end));
+    }
+    // A segment to fill; an empty one if there was no room in time.
+    buf_seg segment(std::size_t size, Timeout timeout = no_limit) {
+        buf_seg seg;
+        detail::check(rb_writer_segment(handle_, size, timeout.nanos(), &seg));
+        return seg;
+    }
+    status deliver(buf_seg &seg, std::size_t size, void *delivery = nullptr, position_t *end = nullptr) {
+        return detail::check(rb_writer_deliver(handle_, &seg, size, delivery, end));
+    }
+    position_t head() const {
+        position_t head = 0;
+        detail::check(rb_writer_info(handle_, &head, nullptr));
+        return head;
+    }
+};
+
+// A buffer of an rOut. The destructor frees the handle, and does not end the buffer.
+class Buffer : public detail::Handle<rb_buffer, rb_buffer_free> {
+public:
+    Buffer() = default;
+    explicit Buffer(rb_buffer *handle) : Handle(handle) {}
+
+    bid_t bid() const {
+        bid_t bid = 0;
+        detail::check(rb_buffer_bid(handle_, &bid));
+        return bid;
+    }
+    buf_seg segment(std::size_t size, Timeout timeout = no_limit) const {
+        buf_seg seg;
+        detail::check(rb_buffer_segment(handle_, size, timeout.nanos(), &seg));
+        return seg;
+    }
+    status deliver(buf_seg &seg, std::size_t size, void *delivery = nullptr, position_t *end = nullptr) const {
+        return detail::check(rb_buffer_deliver(handle_, &seg, size, delivery, end));
+    }
+    Writer writer() const {
+        rb_writer *writer = nullptr;
+        detail::check(rb_buffer_writer(handle_, &writer));
+        return Writer(writer);
+    }
+    status set_limits(const rb_limits &limits) const { return detail::check(rb_buffer_set_limits(handle_, &limits)); }
+    rb_confirmed_positions confirmed() const {
+        rb_confirmed_positions confirmed{};
+        detail::check(rb_buffer_confirmed(handle_, &confirmed));
+        return confirmed;
+    }
+    // level: RB_LEVEL_...
+    status wait(std::uint32_t level, position_t position, Timeout timeout) const {
+        return detail::check(rb_buffer_wait(handle_, level, position, timeout.nanos()));
+    }
+    status notify_room() const { return detail::check(rb_buffer_notify_room(handle_)); }
+    status notify_consumed(position_t position) const { return detail::check(rb_buffer_notify_consumed(handle_, position)); }
+    status drain(Timeout timeout) const { return detail::check(rb_buffer_drain(handle_, timeout.nanos())); }
+    position_t destroy() const {
+        position_t end = 0;
+        detail::check(rb_buffer_destroy(handle_, &end));
+        return end;
+    }
+    rb_buffer_info info() const {
+        rb_buffer_info info{};
+        detail::check(rb_buffer_get_info(handle_, &info));
+        return info;
+    }
+    std::vector<rb_subscriber_info> subscribers() const {
+        std::vector<rb_subscriber_info> infos;
+        std::size_t count = 0;
+        do {
+            infos.resize(count);
+            if (!detail::check(rb_buffer_subscribers(handle_, infos.data(), infos.size(), &count))) return {};
+        } while (count > infos.size());
+        infos.resize(count);
+        return infos;
+    }
+};
+
+class rOut;
+
+// A subscription of an rIn. The destructor frees the handle, and does not end the subscription.
+class Subscription : public detail::Handle<rb_subscription, rb_subscription_free> {
+public:
+    Subscription() = default;
+    explicit Subscription(rb_subscription *handle) : Handle(handle) {}
+
+    bid_t bid() const {
+        bid_t bid = 0;
+        detail::check(rb_subscription_bid(handle_, &bid));
+        return bid;
+    }
+    std::optional<InEvent> recv(Timeout timeout) const {
+        rb_in_event event;
+        if (!detail::check(rb_subscription_recv(handle_, &event, timeout.nanos()))) return std::nullopt;
+        return InEvent(event);
+    }
+    status consume(std::uint64_t size) const { return detail::check(rb_subscription_consume(handle_, size)); }
+    View buf_ref() const {
+        rb_data data{};
+        detail::check(rb_subscription_buf_ref(handle_, &data));
+        return View(data);
+    }
+    rb_subscription_info info() const {
+        rb_subscription_info info{};
+        detail::check(rb_subscription_get_info(handle_, &info));
+        return info;
+    }
+    status unsubscribe() const { return detail::check(rb_subscription_unsubscribe(handle_)); }
+};
+
+// The receiving end (paper 1, Listing 2).
+class rIn : public detail::Handle<rb_rin, rb_rin_free> {
+public:
+    explicit rIn(const Conn &conn) { detail::check(rb_rin_new(conn.get(), &handle_)); }
+    rIn(rIn &&) noexcept = default;
+    rIn &operator=(rIn &&other) noexcept {
+        unset_all();
+        Handle::operator=(std::move(other));
+        data_cb_ = std::move(other.data_cb_);
+        event_cb_ = std::move(other.event_cb_);
+        control_cb_ = std::move(other.control_cb_);
+        return *this;
+    }
+    ~rIn() { unset_all(); }
+
+    Subscription subscribe(bid_t bid, std::size_t size) const {
+        rb_subscription *subscription = nullptr;
+        detail::check(rb_rin_subscribe(handle_, bid, size, &subscription));
+        return Subscription(subscription);
+    }
+    Subscription subscribe_with(bid_t bid, const rb_subscribe_options &options) const {
+        rb_subscription *subscription = nullptr;
+        detail::check(rb_rin_subscribe_with(handle_, bid, &options, &subscription));
+        return Subscription(subscription);
+    }
+    status unsubscribe(bid_t bid) const { return detail::check(rb_rin_unsubscribe(handle_, bid)); }
+    status data_consumed(bid_t bid, std::size_t size) const { return detail::check(rb_rin_data_consumed(handle_, bid, size)); }
+    // All received bytes that were not released.
+    View get_buf_ref(bid_t bid) const {
+        rb_data data{};
+        detail::check(rb_rin_get_buf_ref(handle_, bid, &data));
+        return View(data);
+    }
+    // The next data or event; none if nothing arrived.
+    std::optional<InEvent> recv(Timeout timeout) const {
+        rb_in_event event;
+        if (!detail::check(rb_rin_recv(handle_, &event, timeout.nanos()))) return std::nullopt;
+        return InEvent(event);
+    }
+    int fd() const { return detail::check_number(rb_rin_fd(handle_)); }
+    status send_control(Bytes message) const { return detail::check(rb_rin_send_control(handle_, message.data, message.size)); }
+    status resume(const Conn &conn) const { return detail::check(rb_rin_resume(handle_, conn.get())); }
+    Conn conn() const {
+        rb_conn *conn = nullptr;
+        detail::check(rb_rin_conn(handle_, &conn));
+        return Conn(conn);
+    }
+
+    status set_data_in_cb(std::function<void(bid_t, buf_seg)> callback) {
+        unset_data_in_cb();
+        data_cb_.reset(new detail::Callback<void(bid_t, buf_seg)>{share(std::move(callback)), handle_});
+        return detail::check(rb_rin_set_data_in_cb(handle_, on_data, data_cb_.get()));
+    }
+    // The name in Listing 3.
+    status set_data_arrived_cb(std::function<void(bid_t, buf_seg)> callback) { return set_data_in_cb(std::move(callback)); }
+    void unset_data_in_cb() noexcept {
+        if (data_cb_) rb_rin_unset_data_in_cb(handle_);
+        data_cb_.reset();
+    }
+    status set_event_cb(std::function<void(const InEvent &)> callback) {
+        unset_event_cb();
+        event_cb_.reset(new detail::Callback<void(const InEvent &)>{share(std::move(callback)), handle_});
+        return detail::check(rb_rin_set_event_cb(handle_, on_event, event_cb_.get()));
+    }
+    void unset_event_cb() noexcept {
+        if (event_cb_) rb_rin_unset_event_cb(handle_);
+        event_cb_.reset();
+    }
+    status set_control_msg_cb(std::function<void(iovec)> callback) {
+        unset_control_msg_cb();
+        control_cb_.reset(new detail::Callback<void(iovec)>{share(std::move(callback)), handle_});
+        return detail::check(rb_rin_set_control_msg_cb(handle_, on_control, control_cb_.get()));
+    }
+    void unset_control_msg_cb() noexcept {
+        if (control_cb_) rb_rin_unset_control_msg_cb(handle_);
+        control_cb_.reset();
+    }
+
+private:
+    template <class F> static std::shared_ptr<std::function<F>> share(std::function<F> &&callback) {
+        return std::make_shared<std::function<F>>(std::move(callback));
+    }
+    void unset_all() noexcept {
+        unset_data_in_cb();
+        unset_event_cb();
+        unset_control_msg_cb();
+    }
+    static void on_data(void *ctx, std::uint32_t bid, const rb_buf_seg *seg) {
+        auto *callback = static_cast<detail::Callback<void(bid_t, buf_seg)> *>(ctx);
+        auto function = callback->function;
+        void *rin = callback->owner;
+        detail::guarded([&] { (*function)(bid, buf_seg(*seg)); }, [&](const char *why) { detail::close_rin(rin, why); });
+    }
+    static void on_event(void *ctx, const rb_in_event *event) {
+        auto *callback = static_cast<detail::Callback<void(const InEvent &)> *>(ctx);
+        auto function = callback->function;
+        void *rin = callback->owner;
+        detail::guarded([&] { (*function)(InEvent(*event)); }, [&](const char *why) { detail::close_rin(rin, why); });
+    }
+    static void on_control(void *ctx, rb_rin *rin, const void *message, std::size_t len) {
+        auto function = static_cast<detail::Callback<void(iovec)> *>(ctx)->function;
+        detail::guarded([&] { (*function)(iovec{const_cast<void *>(message), len}); },
+                        [&](const char *why) { detail::close_rin(rin, why); });
+    }
+
+    detail::CallbackSlot<void(bid_t, buf_seg)> data_cb_;
+    detail::CallbackSlot<void(const InEvent &)> event_cb_;
+    detail::CallbackSlot<void(iovec)> control_cb_;
+};
+
+// The right to read an rIn alone.
+class Reader : public detail::Handle<rb_reader, rb_reader_free> {
+public:
+    explicit Reader(const rIn &rin) { detail::check(rb_rin_reader(rin.get(), &handle_)); }
+
+    // Hands the next data to `each(bid, buf_seg)`, and releases it when that returns; or puts an event into `event`. Returns
+    // whether anything arrived in time. `each` must not throw.
+    template <class F> bool recv(F &&each, std::optional<InEvent> &event, Timeout timeout) {
+        rb_in_event received;
+        bool has_event = false;
+        event.reset();
+        auto call = [](void *ctx, std::uint32_t bid, const rb_buf_seg *seg) {
+            (*static_cast<std::remove_reference_t<F> *>(ctx))(bid, buf_seg(*seg));
+        };
+        void *ctx = const_cast<void *>(static_cast<const void *>(std::addressof(each)));
+        if (!detail::check(rb_reader_recv(handle_, call, ctx, &received, &has_event, timeout.nanos()))) return false;
+        if (has_event) event.emplace(received);
+        return true;
+    }
+};
+
+// The sending end (paper 1, Listing 2).
+class rOut : public detail::Handle<rb_rout, rb_rout_free> {
+public:
+    explicit rOut(const Context &context) { detail::check(rb_rout_new(context.get(), &handle_)); }
+    // In the shared context.
+    rOut() : rOut(Context::shared()) {}
+    rOut(rOut &&) noexcept = default;
+    rOut &operator=(rOut &&other) noexcept {
+        unset_all();
+        Handle::operator=(std::move(other));
+        data_cb_ = std::move(other.data_cb_);
+        event_cb_ = std::move(other.event_cb_);
+        control_cb_ = std::move(other.control_cb_);
+        progress_cb_ = std::move(other.progress_cb_);
+        return *this;
+    }
+    ~rOut() { unset_all(); }
+
+    status add_conn(const Conn &conn) const { return detail::check(rb_rout_add_conn(handle_, conn.get())); }
+    Buffer create_buffer(bid_t bid, std::size_t size) const {
+        rb_buffer *buffer = nullptr;
+        detail::check(rb_rout_create_buffer(handle_, bid, size, &buffer));
+        return Buffer(buffer);
+    }
+    Buffer create_buffer_with(bid_t bid, const rb_buffer_options &options) const {
+        rb_buffer *buffer = nullptr;
+        detail::check(rb_rout_create_buffer_with(handle_, bid, &options, &buffer));
+        return Buffer(buffer);
+    }
+    Buffer buffer(bid_t bid) const {
+        rb_buffer *buffer = nullptr;
+        detail::check(rb_rout_buffer(handle_, bid, &buffer));
+        return Buffer(buffer);
+    }
+    position_t destroy_buffer(bid_t bid) const {
+        position_t end = 0;
+        detail::check(rb_rout_destroy_buffer(handle_, bid, &end));
+        return end;
+    }
+    // A segment to fill; vec_count is -1 if there is no room and the call does not block.
+    buf_seg get_output_segment(bid_t bid, std::size_t size, bool blocking) const {
+        buf_seg seg;
+        detail::check(rb_rout_get_output_segment(handle_, bid, size, blocking, &seg));
+        return seg;
+    }
+    // Makes the first `size` bytes one delivery. `ctx` comes back in the data-out callback.
+    status deliver(buf_seg &segs, std::size_t size, void *ctx = nullptr, position_t *end = nullptr) const {
+        return detail::check(rb_rout_deliver(handle_, &segs, size, ctx, end));
+    }
+    Buffer splice(const rIn &in, bid_t bid) const { return splice_as(in, bid, bid); }
+    Buffer splice_as(const rIn &in, bid_t bid, bid_t out_bid) const {
+        rb_buffer *buffer = nullptr;
+        detail::check(rb_rout_splice_as(handle_, in.get(), bid, out_bid, &buffer));
+        return Buffer(buffer);
+    }
+    // Subscribes and splices in one step, with history for subscribers that join later.
+    Buffer splice_with(const rIn &in, bid_t bid, bid_t out_bid, const rb_subscribe_options &options) const {
+        rb_buffer *buffer = nullptr;
+        detail::check(rb_rout_splice_with(handle_, in.get(), bid, out_bid, &options, &buffer));
+        return Buffer(buffer);
+    }
+    std::optional<OutEvent> recv_event(Timeout timeout) const {
+        rb_out_event event;
+        if (!detail::check(rb_rout_recv_event(handle_, &event, timeout.nanos()))) return std::nullopt;
+        return OutEvent(event);
+    }
+    int fd() const { return detail::check_number(rb_rout_fd(handle_)); }
+    status drain(Timeout timeout) const { return detail::check(rb_rout_drain(handle_, timeout.nanos())); }
+    status send_control(const Conn &conn, Bytes message) const {
+        return detail::check(rb_rout_send_control(handle_, conn.get(), message.data, message.size));
+    }
+    rb_traffic traffic() const {
+        rb_traffic traffic{};
+        detail::check(rb_rout_traffic(handle_, &traffic));
+        return traffic;
+    }
+
+    status set_data_out_cb(std::function<void(void *)> callback) {
+        unset_data_out_cb();
+        data_cb_.reset(new detail::Callback<void(void *)>{share(std::move(callback)), handle_});
+        return detail::check(rb_rout_set_data_out_cb(handle_, on_data_out, data_cb_.get()));
+    }
+    void unset_data_out_cb() noexcept {
+        if (data_cb_) rb_rout_unset_data_out_cb(handle_);
+        data_cb_.reset();
+    }
+    status set_event_cb(std::function<void(const OutEvent &)> callback) {
+        unset_event_cb();
+        event_cb_.reset(new detail::Callback<void(const OutEvent &)>{share(std::move(callback)), handle_});
+        return detail::check(rb_rout_set_event_cb(handle_, on_event, event_cb_.get()));
+    }
+    void unset_event_cb() noexcept {
+        if (event_cb_) rb_rout_unset_event_cb(handle_);
+        event_cb_.reset();
+    }
+    // The connection is valid until the callback returns.
+    status set_control_msg_cb(std::function<void(const Conn &, iovec)> callback) {
+        unset_control_msg_cb();
+        control_cb_.reset(new detail::Callback<void(const Conn &, iovec)>{share(std::move(callback)), handle_});
+        return detail::check(rb_rout_set_control_msg_cb(handle_, on_control, control_cb_.get()));
+    }
+    void unset_control_msg_cb() noexcept {
+        if (control_cb_) rb_rout_unset_control_msg_cb(handle_);
+        control_cb_.reset();
+    }
+    status set_subscriber_progress_cb(std::function<void(const rb_subscriber_progress &)> callback) {
+        unset_subscriber_progress_cb();
+        progress_cb_.reset(new detail::Callback<void(const rb_subscriber_progress &)>{share(std::move(callback)), handle_});
+        return detail::check(rb_rout_set_subscriber_progress_cb(handle_, on_progress, progress_cb_.get()));
+    }
+    void unset_subscriber_progress_cb() noexcept {
+        if (progress_cb_) rb_rout_unset_subscriber_progress_cb(handle_);
+        progress_cb_.reset();
+    }
+
+private:
+    template <class F> static std::shared_ptr<std::function<F>> share(std::function<F> &&callback) {
+        return std::make_shared<std::function<F>>(std::move(callback));
+    }
+    void unset_all() noexcept {
+        unset_data_out_cb();
+        unset_event_cb();
+        unset_control_msg_cb();
+        unset_subscriber_progress_cb();
+    }
+    static void on_data_out(void *ctx, std::uint32_t, void *delivery) {
+        auto function = static_cast<detail::Callback<void(void *)> *>(ctx)->function;
+        detail::guarded([&] { (*function)(delivery); }, detail::give_up);
+    }
+    static void on_event(void *ctx, const rb_out_event *event) {
+        auto function = static_cast<detail::Callback<void(const OutEvent &)> *>(ctx)->function;
+        detail::guarded([&] { (*function)(OutEvent(*event)); }, detail::give_up);
+    }
+    static void on_control(void *ctx, rb_conn *handle, const void *message, std::size_t len) {
+        auto function = static_cast<detail::Callback<void(const Conn &, iovec)> *>(ctx)->function;
+        Conn conn(handle);
+        detail::guarded([&] { (*function)(conn, iovec{const_cast<void *>(message), len}); },
+                        [&](const char *why) { rb_conn_close(handle, why); });
+        // The handle is the library's.
+        conn.release();
+    }
+    static void on_progress(void *ctx, const rb_subscriber_progress *progress) {
+        auto function = static_cast<detail::Callback<void(const rb_subscriber_progress &)> *>(ctx)->function;
+        detail::guarded([&] { (*function)(*progress); }, detail::give_up);
+    }
+
+    detail::CallbackSlot<void(void *)> data_cb_;
+    detail::CallbackSlot<void(const OutEvent &)> event_cb_;
+    detail::CallbackSlot<void(const Conn &, iovec)> control_cb_;
+    detail::CallbackSlot<void(const rb_subscriber_progress &)> progress_cb_;
+};
+
+#if defined(ROCKETBUFS_COROUTINES)
+
+// An event loop on epoll for coroutines. Any class with the method `void when_readable(int fd, std::function<void()> then)`,
+// which calls `then` once, serves as well: for libuv, Asio, or a loop of your own.
+class EventLoop {
+public:
+    EventLoop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
+    EventLoop(const EventLoop &) = delete;
+    EventLoop &operator=(const EventLoop &) = delete;
+    ~EventLoop() { ::close(epoll_); }
+
+    void when_readable(int fd, std::function<void()> then) {
+        auto waiting = new Waiting{fd, std::move(then)};
+        epoll_event event{};
+        event.events = EPOLLIN | EPOLLONESHOT;
+        event.data.ptr = waiting;
+        if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
+        ++waiting_;
+    }
+    // Runs until nothing waits.
+    void run() {
+        while (waiting_ > 0) {
+            epoll_event event{};
+            if (::epoll_wait(epoll_, &event, 1, -1) != 1) continue;
+            std::unique_ptr<Waiting> ready(static_cast<Waiting *>(event.data.ptr));
+            --waiting_;
+            ::epoll_ctl(epoll_, EPOLL_CTL_DEL, ready->fd, nullptr);
+            ready->then();
+        }
+    }
+
+private:
+    struct Waiting {
+        int fd;
+        std::function<void()> then;
+    };
+    int epoll_;
+    std::size_t waiting_ = 0;
+};
+
+// A coroutine that runs by itself: its frame goes when it ends. An exception that leaves it ends the program.
+struct Task {
+    struct promise_type {
+        Task get_return_object() noexcept { return {}; }
+        std::suspend_never initial_suspend() noexcept { return {}; }
+        std::suspend_never final_suspend() noexcept { return {}; }
+        void return_void() noexcept {}
+        void unhandled_exception() noexcept { std::terminate(); }
+    };
+};
+
+// `co_await` until `take` returns something: at once, or when the descriptor of the object is readable.
+template <class Loop, class Fd, class Take> class WhenReadable {
+public:
+    WhenReadable(Loop &loop, Fd fd, Take take) : loop_(loop), fd_(std::move(fd)), take_(std::move(take)) {}
+    bool await_ready() {
+        taken_ = take_();
+        return static_cast<bool>(taken_);
+    }
+    void await_suspend(std::coroutine_handle<> waits) {
+        loop_.when_readable(fd_(), [this, waits] {
+            if (await_ready())
+                waits.resume();
+            else
+                await_suspend(waits);
+        });
+    }
+    auto await_resume() { return std::move(taken_); }
+
+private:
+    Loop &loop_;
+    Fd fd_;
+    Take take_;
+    std::invoke_result_t<Take &> taken_{};
+};
+
+// The next data or event of an rIn, for a coroutine: std::optional<InEvent>, which has a value.
+template <class Loop> auto async_recv(Loop &loop, const rIn &in) {
+    return WhenReadable(loop, [&in] { return in.fd(); }, [&in] { return in.recv(no_wait); });
+}
+// The next event of an rOut, for a coroutine.
+template <class Loop> auto async_recv_event(Loop &loop, const rOut &out) {
+    return WhenReadable(loop, [&out] { return out.fd(); }, [&out] { return out.recv_event(no_wait); });
+}
+
+// The next connection of a listener, for a coroutine.
+template <class Loop> auto async_accept(Loop &loop, const Listener &listener) {
+    return WhenReadable(loop, [&listener] { return listener.fd(); }, [&listener] {
+        Conn conn = listener.accept(no_wait);
+        return conn ? std::optional<Conn>(std::move(conn)) : std::nullopt;
+    });
+}
+
+#endif
+
+} // namespace rocketbufs
+
+// RBMQ's client: publishers and subscribers of topics.
+namespace rbmq {
+
+using rocketbufs::Bytes;
+using rocketbufs::no_limit;
+using rocketbufs::no_wait;
+using rocketbufs::position_t;
+using rocketbufs::status;
+using rocketbufs::Timeout;
+namespace detail = rocketbufs::detail;
+
+// A confirmation that was begun.
+class Confirmation : public detail::Handle<rbmq_confirmation, rbmq_confirmation_free> {
+public:
+    explicit Confirmation(rbmq_confirmation *handle) : Handle(handle) {}
+    // False if the confirmation did not come in time.
+    status wait(Timeout timeout, rbmq_confirmed *confirmed = nullptr) const {
+        return detail::check(rbmq_confirmation_wait(handle_, confirmed, timeout.nanos()));
+    }
+};
+
+// Publishes to one topic.
+class Topic : public detail::Handle<rbmq_topic, rbmq_topic_free> {
+public:
+    explicit Topic(rbmq_topic *handle) : Handle(handle) {}
+
+    // Publishes one record. False if the ring stayed full.
+    status publish(Bytes record, Timeout timeout = no_limit, position_t *end = nullptr) {
+        return detail::check(rbmq_topic_publish(handle_, record.data, record.size, timeout.nanos(), end));
+    }
+    // Publishes many records.
+    status publish_many(const std::vector<iovec> &records, Timeout timeout = no_limit, std::size_t *published = nullptr,
+                        position_t *end = nullptr) {
+        return detail::check(rbmq_topic_publish_many(handle_, records.data(), records.size(), timeout.nanos(), published, end));
+    }
+    status publish_raw(Bytes data, position_t *end = nullptr) {
+        return detail::check(rbmq_topic_publish_raw(handle_, data.data, data.size, end));
+    }
+    // Raw bytes in place: `fill(void *to, size_t capacity)` returns how many bytes it wrote. It must not throw.
+    template <class F> status fill_raw(std::size_t capacity, F &&fill, Timeout timeout = no_limit) {
+        auto call = [](void *ctx, void *to, std::size_t room) -> std::ptrdiff_t {
+            return static_cast<std::ptrdiff_t>((*static_cast<std::remove_reference_t<F> *>(ctx))(to, room));
+        };
+        void *ctx = const_cast<void *>(static_cast<const void *>(std::addressof(fill)));
+        return detail::check(rbmq_topic_fill_raw(handle_, capacity, timeout.nanos(), call, ctx, nullptr));
+    }
+    // Waits until everything below `position` is confirmed at RBMQ_LEVEL_...
+    status confirm(position_t position, std::uint32_t level, Timeout timeout, rbmq_confirmed *confirmed = nullptr) {
+        return detail::check(rbmq_topic_confirm(handle_, position, level, timeout.nanos(), confirmed));
+    }
+    Confirmation confirmation(position_t position, std::uint32_t level) {
+        rbmq_confirmation *confirmation = nullptr;
+        detail::check(rbmq_topic_confirmation(handle_, position, level, &confirmation));
+        return Confirmation(confirmation);
+    }
+    rbmq_topic_info info() {
+        rbmq_topic_info info{};
+        detail::check(rbmq_topic_get_info(handle_, &info));
+        return info;
+    }
+    status wait_subscribers(std::uint32_t count, Timeout timeout) {
+        return detail::check(rbmq_topic_wait_subscribers(handle_, count, timeout.nanos()));
+    }
+    status flush(Timeout timeout) { return detail::check(rbmq_topic_flush(handle_, timeout.nanos())); }
+    // Waits until the broker has everything, and ends the topic.
+    status close(Timeout timeout) { return detail::check(rbmq_topic_close(release(), timeout.nanos())); }
+};
+
+// A delivery of many records, filled in place. The destructor publishes nothing; deliver() does.
+class WriteBatch {
+public:
+    // Room for `bytes` bytes of records and their headers of 4 bytes. Empty if the ring stayed full.
+    WriteBatch(Topic &topic, std::size_t bytes, Timeout timeout = no_limit) {
+        if (detail::check(rbmq_topic_batch(topic.get(), bytes, timeout.nanos()))) topic_ = topic.get();
+    }
+    WriteBatch(const WriteBatch &) = delete;
+    WriteBatch &operator=(const WriteBatch &) = delete;
+    ~WriteBatch() {
+        if (topic_) rbmq_topic_batch_cancel(topic_);
+    }
+    explicit operator bool() const noexcept { return topic_ != nullptr; }
+    // False, and nothing is added, if there is no room.
+    bool push(Bytes record) { return static_cast<bool>(detail::check(rbmq_topic_batch_push(topic_, record.data, record.size))); }
+    status deliver(position_t *end = nullptr) {
+        return detail::check(rbmq_topic_batch_deliver(std::exchange(topic_, nullptr), end));
+    }
+
+private:
+    rbmq_topic *topic_ = nullptr;
+};
+
+// A connection that publishes to a broker.
+class Publisher : public detail::Handle<rbmq_publisher, rbmq_publisher_free> {
+public:
+    explicit Publisher(const std::string &address, const rbmq_publisher_options *options = nullptr) {
+        detail::check(rbmq_publisher_connect(address.c_str(), options, &handle_));
+    }
+    Topic topic(const std::string &name, const rbmq_topic_options *options = nullptr) const {
+        rbmq_topic *topic = nullptr;
+        detail::check(rbmq_publisher_topic(handle_, name.c_str(), options, &topic));
+        return Topic(topic);
+    }
+    bool is_connected() const { return detail::check_number(rbmq_publisher_is_connected(handle_)) > 0; }
+    int fd() const { return detail::check_number(rbmq_publisher_fd(handle_)); }
+    // Its texts are valid until this thread's next call that receives something.
+    std::optional<rbmq_publisher_event> next_event(Timeout timeout) const {
+        rbmq_publisher_event event;
+        if (!detail::check(rbmq_publisher_next_event(handle_, &event, timeout.nanos()))) return std::nullopt;
+        return event;
+    }
+    status close(Timeout timeout) { return detail::check(rbmq_publisher_close(release(), timeout.nanos())); }
+};
+
+// A message in the memory where it landed: valid until the next call on the subscriber.
+struct Message : rbmq_message {
+    Message() : rbmq_message{} {}
+    std::string_view text() const noexcept { return {static_cast<const char *>(data), len}; }
+    std::string_view topic_name() const noexcept { return {topic, topic_len}; }
+#if defined(__cpp_lib_span)
+    std::span<const std::byte> span() const noexcept { return {static_cast<const std::byte *>(data), len}; }
+#endif
+};
+
+// Receives topics from a broker.
+class Subscriber : public detail::Handle<rbmq_subscriber, rbmq_subscriber_free> {
+public:
+    explicit Subscriber(const std::string &address, const rbmq_subscriber_options *options = nullptr) {
+        detail::check(rbmq_subscriber_connect(address.c_str(), options, &handle_));
+    }
+    status subscribe(const std::string &topics, const rbmq_start *start = nullptr) {
+        return detail::check(rbmq_subscriber_subscribe(handle_, topics.c_str(), start));
+    }
+    status unsubscribe(const std::string &topics) {
+        return detail::check(rbmq_subscriber_unsubscribe(handle_, topics.c_str()));
+    }
+    // The next message; none if nothing came, or every topic has ended (ended()).
+    std::optional<Message> recv(Timeout timeout) {
+        Message message;
+        if (!detail::check(rbmq_subscriber_recv(handle_, &message, timeout.nanos()))) return std::nullopt;
+        return message;
+    }
+    // Hands the records of the next batch to `each(Bytes)`, and consumes the batch. Returns how many; 0 if nothing came.
+    template <class F> std::size_t for_each_record(F &&each, Timeout timeout) {
+        rbmq_batch batch;
+        if (!detail::check(rbmq_subscriber_next_batch(handle_, &batch, timeout.nanos()))) return 0;
+        if (batch.framing == RBMQ_FRAMING_RAW) {
+            each(Bytes(batch.data, batch.len));
+            rbmq_subscriber_batch_consume(handle_);
+            return 1;
+        }
+        std::size_t total = 0, count = 0;
+        rbmq_record records[64];
+        do {
+            rb_status code = rbmq_subscriber_batch_records(handle_, records, 64, &count);
+            for (std::size_t i = 0; i < count; i++) each(Bytes(records[i].data, records[i].len));
+            total += count;
+            if (!detail::check(code)) break;
+        } while (count > 0);
+        rbmq_subscriber_batch_consume(handle_);
+        return total;
+    }
+    // The next event; a batch of it is consumed by the next call. Its texts are valid until this thread's next call that receives.
+    std::optional<rbmq_event> next_event(Timeout timeout) {
+        rbmq_event event;
+        if (!detail::check(rbmq_subscriber_next_event(handle_, &event, timeout.nanos()))) return std::nullopt;
+        return event;
+    }
+    bool ended() const { return detail::check_number(rbmq_subscriber_ended(handle_)) > 0; }
+    bool is_connected() const { return detail::check_number(rbmq_subscriber_is_connected(handle_)) > 0; }
+    int fd() const { return detail::check_number(rbmq_subscriber_fd(handle_)); }
+    status close(Timeout timeout) { return detail::check(rbmq_subscriber_close(release(), timeout.nanos())); }
+};
+
+#if defined(ROCKETBUFS_COROUTINES)
+// The next message of a subscriber, for a coroutine.
+template <class Loop> auto async_recv(Loop &loop, Subscriber &subscriber) {
+    return rocketbufs::WhenReadable(loop, [&subscriber] { return subscriber.fd(); },
+                                    [&subscriber] { return subscriber.recv(no_wait); });
+}
+#endif
+
+} // namespace rbmq
+
+// CMQ: queues over UDP.
+namespace cmq {
+
+using rocketbufs::Bytes;
+using rocketbufs::no_limit;
+using rocketbufs::no_wait;
+using rocketbufs::status;
+using rocketbufs::Timeout;
+namespace detail = rocketbufs::detail;
+
+// An address and an integer.
+struct Key : cmq_key {
+    Key() : cmq_key{} {}
+    Key(const cmq_key &key) : cmq_key(key) {}
+    Key(const std::string &address, std::uint32_t mailbox = 0) : cmq_key{} {
+        detail::check(cmq_key_parse(address.c_str(), mailbox, this));
+    }
+    std::string address() const {
+        return detail::text([&](char *to, std::size_t size, std::size_t *len) { return cmq_key_format(this, to, size, len); });
+    }
+};
+
+// A popped message, which owns its memory.
+class Message {
+public:
+    Message() : message_{} {}
+    explicit Message(const cmq_message &message) : message_(message) {}
+    Message(Message &&other) noexcept : message_(std::exchange(other.message_, cmq_message{})) {}
+    Message &operator=(Message &&other) noexcept {
+        std::swap(message_, other.message_);
+        return *this;
+    }
+    ~Message() { cmq_message_free(&message_); }
+
+    const void *data() const noexcept { return message_.data; }
+    std::size_t size() const noexcept { return message_.len; }
+    std::string_view text() const noexcept { return {static_cast<const char *>(message_.data), message_.len}; }
+    Key from() const noexcept { return message_.from; }
+#if defined(__cpp_lib_span)
+    std::span<const std::byte> span() const noexcept { return {static_cast<const std::byte *>(message_.data), message_.len}; }
+#endif
+
+private:
+    cmq_message message_;
+};
+
+// A message queue at an address.
+class Queue : public detail::Handle<cmq_queue, cmq_free> {
+public:
+    explicit Queue(const std::string &address, const cmq_options *options = nullptr) {
+        detail::check(cmq_new_rq(address.c_str(), options, &handle_));
+    }
+    // Queues a message. False if too many bytes wait to be sent.
+    status cw_push(const cmq_key &key, Bytes message) const {
+        return detail::check(cmq_cw_push(handle_, &key, message.data, message.size));
+    }
+    // The next message, if there is one.
+    std::optional<Message> cw_pop() const { return pop(no_wait); }
+    std::optional<Message> pop(Timeout timeout) const {
+        cmq_message message;
+        if (!detail::check(cmq_pop(handle_, &message, timeout.nanos()))) return std::nullopt;
+        return Message(message);
+    }
+    std::optional<cmq_event> next_event() const {
+        cmq_event event;
+        if (!detail::check(cmq_next_event(handle_, &event))) return std::nullopt;
+        return event;
+    }
+    Key local_addr() const {
+        Key key;
+        detail::check(cmq_local_addr(handle_, &key));
+        return key;
+    }
+    cmq_stats stats() const {
+        cmq_stats stats{};
+        detail::check(cmq_get_stats(handle_, &stats));
+        return stats;
+    }
+    status flush() const { return detail::check(cmq_flush(handle_)); }
+    status finish() const { return detail::check(cmq_finish(handle_)); }
+    int fd() const { return detail::check_number(cmq_fd(handle_)); }
+};
+
+// The paper's name.
+inline Queue new_rq(const std::string &address, const cmq_options *options = nullptr) { return Queue(address, options); }
+
+} // namespace cmq
+
+#endif
