@@ -79,7 +79,7 @@ impl ROut {
         let trims =
             inner.config.buffers.idle_trim_ms > 0 && ring.flow_control() && ring.descriptor().is_none();
         if !trims {
-            buffer.rest.never();
+            buffer.idle_state.disable();
         }
         let _ = buffer.log.set(Log { ring, epoch: Epoch(inner.random()) });
         if trims {

@@ -94,7 +94,7 @@ impl RIn {
             return Err(SubscribeError::Exists(inbound.bid));
         }
         if inbound.options.policy != Policy::Block {
-            self.shared.inner.note_keeps_up();
+            self.shared.inner.note_lossy();
         }
         map.insert(inbound.bid, inbound.clone());
         drop(map);

@@ -103,15 +103,14 @@ impl RIn {
     ) -> MutexGuard<'a, Queue> {
         let shared = &self.shared;
         // Looked up each time, since the rIn may resume over a connection of another worker.
-        let waiting = shared.worker_to_drive().map(|worker| Waiting::new(&shared.inner, worker));
+        let waiting = shared.worker_to_run().map(|worker| Waiting::new(&shared.inner, worker));
         if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone()) {
-            queue.driven |= waiting.bit();
+            queue.run_by_caller |= waiting.bit();
             let polled = queue.polled.clone();
             drop(queue);
-            let drove =
-                waiting.drive(left, &|| news(&lock(&shared.queue)) || looks && self.may_look(&polled));
+            let drove = waiting.run(left, &|| news(&lock(&shared.queue)) || looks && self.may_look(&polled));
             queue = lock(&shared.queue);
-            queue.driven &= !waiting.bit();
+            queue.run_by_caller &= !waiting.bit();
             if drove || news(&queue) {
                 return queue;
             }

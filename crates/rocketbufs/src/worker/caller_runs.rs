@@ -47,10 +47,10 @@ impl Buffer {
         let large = until.saturating_sub(ring.head()) >= LARGE_BYTES;
         // A waiting thread is registered, so that the thread that does the worker's work returns the token to
         // the worker.
-        let waiting = self.only_worker().filter(|_| large && self.inner.may_drive());
+        let waiting = self.only_worker().filter(|_| large && self.inner.callers_may_run());
         let waiting = waiting.map(|worker| Waiting::new(&self.inner, worker));
         if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone())
-            && waiting.drive_for_room(self, (ring, until), limit)
+            && waiting.run_for_room(self, (ring, until), limit)
         {
             return;
         }
@@ -85,7 +85,7 @@ impl<'a> Waiting<'a> {
 
     /// Does the worker's work on this thread until `done` or for `limit`. The thread must be alone. Returns
     /// false if another thread does the work.
-    pub(crate) fn drive(&self, limit: Duration, done: &dyn Fn() -> bool) -> bool {
+    pub(crate) fn run(&self, limit: Duration, done: &dyn Fn() -> bool) -> bool {
         debug_assert!(self.alone, "with another thread that waits the worker's own does the work");
         let Some((reactor, borrow)) = self.worker.borrowed() else { return false };
         if !self.worker.token.take() {
@@ -96,19 +96,19 @@ impl<'a> Waiting<'a> {
         token.next.is_some()
     }
 
-    /// Like [`Waiting::drive`], for a writer. Subscribers usually report in time by themselves; a request
+    /// Like [`Waiting::run`], for a writer. Subscribers usually report in time by themselves; a request
     /// makes them report smaller steps.
-    fn drive_for_room(&self, buffer: &Buffer, (ring, until): (&Ring, Position), limit: Duration) -> bool {
+    fn run_for_room(&self, buffer: &Buffer, (ring, until): (&Ring, Position), limit: Duration) -> bool {
         let is_only = || buffer.only_worker().is_some_and(|only| only.index == self.worker.index);
         let done = || buffer.ended() || !is_only() || ring.request(until) >= until;
-        if !self.drive(limit.min(UNASKED), &done) {
+        if !self.run(limit.min(UNASKED), &done) {
             return false;
         }
         if limit <= UNASKED || done() {
             return true;
         }
         self.worker.mark_for_later(buffer.slot);
-        self.drive(limit - UNASKED, &done)
+        self.run(limit - UNASKED, &done)
     }
 
     /// Returns when the worker next has work because of time alone. `None` ends this thread's part: the
@@ -123,7 +123,7 @@ impl<'a> Waiting<'a> {
         let waker = self.worker.token.waker();
         let mut more = TURNS_MORE;
         let mut first = true;
-        while self.context.may_drive() {
+        while self.context.callers_may_run() {
             let mut locked = lock(reactor);
             let now = nanos_since(borrow.started);
             // If only the kernel has news, sleeping is the way to ask it: the sleep ends at once if there are
@@ -142,7 +142,7 @@ impl<'a> Waiting<'a> {
             drop(locked);
             let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
             let over = left.is_zero() || done();
-            if !over && !wait.is_zero() && !self.worker.has_work() && self.context.may_drive() {
+            if !over && !wait.is_zero() && !self.worker.has_work() && self.context.callers_may_run() {
                 borrow.sleeps_on.wait(wait.min(left));
             }
             waker.woken();
@@ -165,7 +165,7 @@ impl<'a> Waiting<'a> {
     /// Registers a thread that sleeps until it is notified, also when the worker's own thread releases the
     /// token.
     pub(crate) fn want(&self, rin: &Arc<RInShared>) {
-        if self.context.may_drive() && self.worker.borrowed().is_some() {
+        if self.context.callers_may_run() && self.worker.borrowed().is_some() {
             let thread = Arc::downgrade(rin) as Weak<dyn WaitingThread>;
             *lock(&self.worker.waiters.who) = Some(thread);
             self.worker.waiters.wants.store(true, Ordering::Relaxed);
@@ -265,7 +265,7 @@ mod tests {
         for (wait, sooner) in [(HOUR / 2, true), (2 * HOUR, false)] {
             let (worker, _core) = worker(Fake { panics: false, wait });
             worker.asleep_until.store(after(0, HOUR), Ordering::Relaxed);
-            assert!(Waiting::new(context.inner(), &worker).drive(HOUR, &|| true));
+            assert!(Waiting::new(context.inner(), &worker).run(HOUR, &|| true));
             assert_eq!(was_woken(&worker), sooner);
         }
     }
@@ -275,7 +275,7 @@ mod tests {
         let context = Context::new(Config::default()).unwrap();
         let (worker, _core) = worker(Fake { panics: true, wait: Duration::MAX });
         let waiting = Waiting::new(context.inner(), &worker);
-        let driven = catch_unwind(AssertUnwindSafe(|| waiting.drive(Duration::MAX, &|| true)));
+        let driven = catch_unwind(AssertUnwindSafe(|| waiting.run(Duration::MAX, &|| true)));
         assert!(driven.is_err() && !is_worker() && was_woken(&worker));
         assert!(worker.token.take(), "nobody is in it");
     }

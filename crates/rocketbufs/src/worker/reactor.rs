@@ -142,7 +142,7 @@ impl<T: Transport> Reactor<T> {
             Command::Unsubscribe { conn, inbound } => {
                 let wire = inbound.end(conn);
                 self.io.lingering.forget(&inbound);
-                self.io.idle.forget(&inbound.rest);
+                self.io.idle.forget(&inbound.idle_state);
                 if let Some(wire) = wire {
                     self.leave(conn, wire);
                 }

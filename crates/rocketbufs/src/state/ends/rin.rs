@@ -50,7 +50,7 @@ pub(crate) struct Queue {
     control_bytes: usize,
     pub(crate) waiting: usize,
     /// Bit n: a thread that would otherwise wait here does the work of worker n.
-    pub(crate) driven: u64,
+    pub(crate) run_by_caller: u64,
     /// Subscriptions whose rings a waiting thread polls.
     pub(crate) polled: PolledRings,
 }
@@ -229,7 +229,7 @@ impl RInShared {
         }
         // The thread may sleep there while this news comes from another worker. If it comes from the same
         // worker, the wake-up costs a fence.
-        let mut driven = queue.driven;
+        let mut driven = queue.run_by_caller;
         while driven != 0 {
             self.inner.workers[driven.trailing_zeros() as usize].token.wake();
             driven &= driven - 1;
@@ -238,8 +238,8 @@ impl RInShared {
     }
 
     /// Returns the worker of the connection, if a waiting thread may do its work.
-    pub(crate) fn worker_to_drive(&self) -> Option<&WorkerShared> {
-        if !self.inner.may_drive() {
+    pub(crate) fn worker_to_run(&self) -> Option<&WorkerShared> {
+        if !self.inner.callers_may_run() {
             return None;
         }
         Some(self.inner.worker(self.conn().id))

@@ -77,7 +77,7 @@ pub(crate) struct Buffer {
     /// The limits of what subscriptions may ask for.
     pub(crate) limits: Mutex<SubscriptionLimits>,
     /// For a buffer that the application writes: whether it moves, and where it rests.
-    pub(crate) rest: IdleState,
+    pub(crate) idle_state: IdleState,
 }
 
 /// The rOut of a buffer, as the buffer and its workers see it. Called on worker threads.
@@ -163,7 +163,7 @@ impl Buffer {
             watched: ProgressWatch::default(),
             times: Times::default(),
             limits: Mutex::default(),
-            rest: IdleState::default(),
+            idle_state: IdleState::default(),
         }
     }
 

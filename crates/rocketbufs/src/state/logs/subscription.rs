@@ -32,7 +32,7 @@ pub(crate) struct SubscriptionShared {
     pub(crate) state: Mutex<SubscriptionState>,
     /// Whether the subscription is in its rIn's queue of subscriptions with something to receive.
     pub(crate) queued: AtomicBool,
-    pub(crate) rest: IdleState,
+    pub(crate) idle_state: IdleState,
     /// The downstream readers of the ring.
     pub(crate) watchers: Mutex<Watchers>,
     /// The least number of receivers that a spliced subscription waits for before it confirms.
@@ -118,7 +118,7 @@ impl SubscriptionShared {
             ))),
             options,
             queued: AtomicBool::new(false),
-            rest: IdleState::default(),
+            idle_state: IdleState::default(),
             watchers: Mutex::default(),
             spliced: Mutex::default(),
             is_spliced: AtomicBool::new(false),
@@ -256,7 +256,7 @@ impl SubscriptionShared {
             }
             other => Followed::Other(other),
         });
-        let due = memory.is_credit_due(log) || !self.rest.is_moving();
+        let due = memory.is_credit_due(log) || !self.idle_state.is_moving();
         drop(state);
         self.notify_worker(due, wire);
         (taken, None)
@@ -352,7 +352,7 @@ impl SubscriptionShared {
         let result = change(log, memory);
         memory.move_hold(log);
         let calls = memory.on_released(log);
-        let due = ended || memory.is_credit_due(log) || self.rest.is_owed();
+        let due = ended || memory.is_credit_due(log) || self.idle_state.waits_for_hold();
         let resumes = state.resumes();
         drop(state);
         calls.run();
@@ -441,7 +441,7 @@ impl Upstream for SubscriptionShared {
         let Some((conn, _)) = state.sub.wire() else { return };
         let due = state.credit_now(Some(&downstream)).is_some_and(|now| log.credit().is_due(&now));
         drop(state);
-        if due || buffer.ended() || self.rest.is_owed() {
+        if due || buffer.ended() || self.idle_state.waits_for_hold() {
             self.inner.worker(conn).mark(self.slot);
         }
     }
@@ -472,7 +472,7 @@ impl Upstream for SubscriptionShared {
 
 impl Drop for SubscriptionShared {
     fn drop(&mut self) {
-        if let Some((worker, place)) = self.rest.resting_at() {
+        if let Some((worker, place)) = self.idle_state.resting_at() {
             let gone = Activated::Gone { slot: self.slot, place };
             self.inner.workers[worker].request(Request::Activated(gone));
         }

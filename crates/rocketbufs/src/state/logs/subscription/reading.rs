@@ -35,7 +35,7 @@ impl SubscriptionShared {
             return None;
         }
         // A ring at rest would not be seen to move.
-        if !self.rest.is_moving() && self.inner.config.buffers.idle_trim_ms > 0 {
+        if !self.idle_state.is_moving() && self.inner.config.buffers.idle_trim_ms > 0 {
             return None;
         }
         let (log, memory) = state.parts().filter(|(_, memory)| memory.has_hold())?;
