@@ -6,7 +6,7 @@
 //!             ConnShared  ListenerShared  ROutShared  RInShared
 //!                                         │ has         │ has
 //!   logs                                  ▼             ▼
-//!                                      Buffer ◀──── InboundShared     a spliced subscription knows its buffer
+//!                                      Buffer ◀──── SubscriptionShared     a spliced subscription knows its buffer
 //!                                         │             │
 //!   workers                               ▼ Request     ▼             numbers and jobs; marks and wake-ups
 //!             ContextInner ─▶ WorkerShared                            also configuration, memory, clock
@@ -31,8 +31,9 @@ pub(crate) use ends::{
 pub use ends::{ForeignConnection, ForeignReason};
 pub use logs::Traffic;
 pub(crate) use logs::{
-    Buffer, BufferOwner, DurableCursor, Followed, InState, InboundShared, Known, Leaving, Readable,
-    ReceiveMemory, SubscriptionNews, SubscriptionOwner, SubscriptionStatus, Upstream, downstream_of, held_at,
+    Buffer, BufferOwner, DurableCursor, Followed, Known, Leaving, Readable, ReceiveMemory, SubscriptionNews,
+    SubscriptionOwner, SubscriptionShared, SubscriptionState, SubscriptionStatus, Upstream, downstream_of,
+    held_at,
 };
 pub use records::{Budget, ConfirmedPositions, Progress, SubscriberProgress};
 pub(crate) use records::{
@@ -40,6 +41,6 @@ pub(crate) use records::{
     NOWHERE, PLACES_APART, POLLS_PER_DELIVERY, ProgressWatch, Waits, Watchers, page_bytes,
 };
 pub(crate) use workers::{
-    Activated, Borrow, ContextInner, Entropy, Inline, Parked, Request, Sent, WaitingThread, WorkerShared,
-    after, as_worker, become_worker, is_worker, may_wait, nanos_since,
+    Activated, Borrow, BorrowedReactor, ContextInner, Entropy, Parked, Request, Sent, WaitingThread,
+    WorkerShared, after, as_worker, become_worker, is_worker, may_wait, nanos_since,
 };

@@ -102,8 +102,8 @@ impl<T: Transport> Connection<'_, T> {
     ) -> Result<(), Refusal> {
         let ring = &log.ring;
         let (flow_control, needed) = (ring.flow_control(), 2 * ring.max_delivery());
-        let terms = *lock(&buffer.terms);
-        let allowed = PolicySet::possible(flow_control).and(terms.policies);
+        let limits = *lock(&buffer.limits);
+        let allowed = PolicySet::possible(flow_control).and(limits.policies);
         if !allowed.contains(subscribe.policy) {
             return Err((RefuseCode::PolicyNotAllowed, allowed.bits(), 0));
         }
@@ -119,11 +119,11 @@ impl<T: Transport> Connection<'_, T> {
         let place = Place { known: known.as_ref(), past, keeps: buffer.keep_until_delivered, maps };
         let begin = begin(log, subscribe, &place)?;
         let Begin { start, restarted, .. } = begin;
-        let tally = known.as_ref().filter(|_| !restarted).map(|known| known.tally).unwrap_or_default();
-        let config = self.send_config((buffer, ring), subscribe, &terms);
-        let cursor = self.cursor(subscribe.wire, ring, config, &begin, (tally, maps));
-        let hold_ms = terms.hold_ms(subscribe.hold_ms);
-        let placeless = self.add_out(out, buffer, subscribe, (cursor, begin, hold_ms));
+        let coverage = known.as_ref().filter(|_| !restarted).map(|known| known.coverage).unwrap_or_default();
+        let config = self.send_config((buffer, ring), subscribe, &limits);
+        let cursor = self.cursor(subscribe.wire, ring, config, &begin, (coverage, maps));
+        let hold_ms = limits.hold_ms(subscribe.hold_ms);
+        let without_slot = self.add_out(out, buffer, subscribe, (cursor, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
             self.io.inner.workers[worker].request(Request::Close { conn, code: CloseCode::TakenOver, why });
@@ -134,7 +134,7 @@ impl<T: Transport> Connection<'_, T> {
             start,
             flow_control,
             restarted,
-            placeless,
+            without_slot,
             capacity: ring.capacity(),
             max_delivery: ring.max_delivery(),
         };
@@ -156,14 +156,14 @@ impl<T: Transport> Connection<'_, T> {
         ring: &Ring,
         mut config: SendConfig,
         begin: &Begin,
-        (tally, maps): (PeerCoverage, bool),
+        (coverage, maps): (PeerCoverage, bool),
     ) -> SendCursor {
         let held = begin.hold.as_ref().map_or(begin.start, Hold::position);
         let behind = begin.start.saturating_sub(held);
         let offered = maps && self.io.transport.offer(self.id(), wire, ring, behind);
         config.maps = offered.then(|| ring.capacity());
         let mut cursor = SendCursor::new(config, begin.start, self.io.now);
-        cursor.resume_at(begin.levels, tally);
+        cursor.resume_at(begin.levels, coverage);
         cursor.keep_from(held);
         cursor.begin_behind(ring);
         cursor
@@ -173,14 +173,14 @@ impl<T: Transport> Connection<'_, T> {
         &self,
         (buffer, ring): (&Buffer, &Ring),
         subscribe: &Subscribe,
-        terms: &SubscriptionLimits,
+        limits: &SubscriptionLimits,
     ) -> SendConfig {
         let session = &self.io.inner.config.session;
         let lag_limit = ring.capacity() - ring.retain();
         let default = if session.max_lag_bytes == 0 { lag_limit / 2 } else { session.max_lag_bytes };
-        let max_lag = terms.lag(subscribe.max_lag, default);
+        let max_lag = limits.lag(subscribe.max_lag, default);
         let asked = (subscribe.block_timeout_ms != u32::MAX).then_some(subscribe.block_timeout_ms);
-        let timeout_ms = terms.timeout_ms(asked, session.block_timeout_ms);
+        let timeout_ms = limits.timeout_ms(asked, session.block_timeout_ms);
         let max_transfer = u64::from(self.io.inner.config.tcp.max_transfer_bytes)
             .min(self.io.transport.promises_to(self.id()).max_write_bytes)
             .min(ring.max_delivery());
@@ -209,14 +209,14 @@ impl<T: Transport> Connection<'_, T> {
         let sub = Arc::new(shared_of(
             (link.line.shared.id, self.io.shared.index),
             subscribe,
-            (begin.hold, begin.whole, &cursor),
+            (begin.hold, begin.resume_boundary, &cursor),
             self.io.now,
         ));
-        drop(buffer.add_sub(sub.clone(), begin.restarted, (&out.kept, wants)));
-        let placed = sub.placed.load(Ordering::Relaxed);
-        buffer.tell_who_follows();
-        if wants && !placed {
-            out.kept.tell_full(&shown(&sub.name));
+        drop(buffer.add_sub(sub.clone(), begin.restarted, (&out.durable_slots, wants)));
+        let has_slot = sub.has_slot.load(Ordering::Relaxed);
+        buffer.notify_upstream();
+        if wants && !has_slot {
+            out.durable_slots.log_full(&shown(&sub.name));
         }
         let (number, start) = (link.line.shared.id, cursor.start());
         let machine = PeerSubscription::new(cursor);
@@ -225,8 +225,8 @@ impl<T: Transport> Connection<'_, T> {
         self.io.slots.add_out(buffer.slot, (link.line.id, subscribe.wire));
         let name = subscribe.name.clone();
         let resumed = !begin.restarted && matches!(subscribe.start, Start::Position(..));
-        out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });
-        subscribe.hold_ms > 0 && !subscribe.name.is_empty() && !placed
+        out.report(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });
+        subscribe.hold_ms > 0 && !subscribe.name.is_empty() && !has_slot
     }
 }
 
@@ -239,7 +239,7 @@ fn shown(name: &[u8]) -> String {
 fn shared_of(
     (conn, worker): (u64, usize),
     subscribe: &Subscribe,
-    (hold, whole, cursor): (Option<Hold>, Position, &SendCursor),
+    (hold, resume_boundary, cursor): (Option<Hold>, Position, &SendCursor),
     now: Nanos,
 ) -> SubscriptionStatus {
     SubscriptionStatus {
@@ -253,10 +253,10 @@ fn shared_of(
         landed: AtomicU64::new(cursor.landed()),
         delivered: AtomicU64::new(cursor.delivered()),
         consumed: AtomicU64::new(cursor.consumed()),
-        whole: AtomicU64::new(whole),
-        tally: Mutex::new(cursor.tally()),
+        resume_boundary: AtomicU64::new(resume_boundary),
+        coverage: Mutex::new(cursor.coverage()),
         dropped: AtomicU64::new(0),
-        placed: AtomicBool::new(false),
+        has_slot: AtomicBool::new(false),
         start: cursor.start(),
         progress: AtomicU64::new(now),
         heard_end: AtomicBool::new(false),
@@ -274,7 +274,7 @@ struct Begin {
     /// The subscription's hold in the ring.
     hold: Option<Hold>,
     /// The start of a delivery at which the subscription can resume; 0 if not known.
-    whole: Position,
+    resume_boundary: Position,
 }
 
 /// What decides where a subscription begins, besides its SUBSCRIBE.
@@ -302,12 +302,12 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
         // The start of a complete delivery was noted while it was known; in a full ring the index may no
         // longer contain it. If a receiver has joined downstream, the confirmed position may be below it
         // since.
-        let begins_whole = known.filter(|known| known.whole <= known.levels[usize::from(keeps)]);
-        let whole = begins_whole.map(|known| known.whole).filter(|at| *at >= ring.tail());
-        let kept = whole.filter(|_| keeps);
+        let resumable = known.filter(|known| known.resume_boundary <= known.levels[usize::from(keeps)]);
+        let resume_boundary = resumable.map(|known| known.resume_boundary).filter(|at| *at >= ring.tail());
+        let floor = resume_boundary.filter(|_| keeps);
         let oldest = || {
             let oldest = ring.boundary_at_or_after(ring.tail()).unwrap_or_else(|| ring.boundary());
-            kept.map_or(oldest, |kept| kept.min(oldest))
+            floor.map_or(oldest, |floor| floor.min(oldest))
         };
         let (start, restarted) = match (subscribe.start, known) {
             (Start::Position(epoch, at), _) if has_epoch(log, epoch) => (at, false),
@@ -319,7 +319,7 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
                 // Not every end of a delivery is known. A position that is too early repeats some data; one
                 // that is too late would lose data.
                 let gone = || if had < ring.tail() { had } else { oldest() };
-                let begins = ring.boundary_at_or_before(had).max(whole.filter(|at| *at <= had));
+                let begins = ring.boundary_at_or_before(had).max(resume_boundary.filter(|at| *at <= had));
                 (begins.unwrap_or_else(gone), false)
             }
             (Start::Newest, None) => (ring.boundary(), false),
@@ -329,9 +329,9 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             (Start::Last, None) => (ring.last_delivery().unwrap_or_else(|| ring.boundary()), false),
         };
         let goes_on = matches!(subscribe.start, Start::Position(..)) && !restarted;
-        let whole = if goes_on { known.map_or(0, |known| known.whole) } else { start };
+        let resume_boundary = if goes_on { known.map_or(0, |known| known.resume_boundary) } else { start };
         if !holds {
-            return Ok(Begin { start, levels: [start; 3], restarted, hold: None, whole });
+            return Ok(Begin { start, levels: [start; 3], restarted, hold: None, resume_boundary });
         }
         // The subscription resumes below the tail: hold the rest. The first step reports the loss.
         let at = if start < ring.tail() { oldest() } else { start };
@@ -344,16 +344,16 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             (None, Start::Position(..)) if !restarted => [start, 0, 0],
             (None, _) => [start; 3],
         };
-        let kept = match known.and_then(|known| known.holds) {
+        let floor = match known.and_then(|known| known.holds) {
             Some(holds) if keeps => holds.min(levels[1]),
             _ => levels[0],
         };
-        let at = if kept >= ring.tail() { at.min(kept) } else { at };
+        let at = if floor >= ring.tail() { at.min(floor) } else { at };
         // A receiver that maps this ring may still read unconsumed bytes. Its first CREDIT reports how many;
         // until then the whole ring is held.
         let at = if maps && goes_on { at.min(ring.tail()) } else { at };
         if let Ok(hold) = ring.hold(at) {
-            return Ok(Begin { start, levels, restarted, hold: Some(hold), whole });
+            return Ok(Begin { start, levels, restarted, hold: Some(hold), resume_boundary });
         }
     }
     Err((RefuseCode::TooSlow, 0, 0))

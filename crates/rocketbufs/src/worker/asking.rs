@@ -19,13 +19,14 @@ use crate::proto::{
     Answer, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveLog, Start, Subscribe, Subscribed,
 };
 use crate::state::{
-    Command, ContextInner, InState, InboundShared, Log, Membership, ReceiveMemory, Role, SubscriptionNews,
+    Command, ContextInner, Log, Membership, ReceiveMemory, Role, SubscriptionNews, SubscriptionShared,
+    SubscriptionState,
 };
 use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Connection<'_, T> {
     /// Sends SUBSCRIBE, either for the first time or to resume.
-    pub(super) fn subscribe(&mut self, inbound: Arc<InboundShared>) {
+    pub(super) fn subscribe(&mut self, inbound: Arc<SubscriptionShared>) {
         let link = &mut *self.link;
         let (conn, number) = (link.line.id, link.line.shared.id);
         if link.is_early() {
@@ -50,7 +51,7 @@ impl<T: Transport> Connection<'_, T> {
             state.ask_reader();
         }
         let wire = link.next_wire;
-        let InState { sub, memory } = &mut *state;
+        let SubscriptionState { sub, memory } = &mut *state;
         let ring = memory.as_ref().map(ReceiveMemory::ring);
         let Some(machine) = sub.subscribe((number, wire), ring, (moves, is_current)) else { return };
         link.next_wire += 1;
@@ -133,7 +134,7 @@ impl<T: Transport> Incoming<'_, T> {
         let window = window(&ring, allocation.as_ref(), subscribed);
         let log = Log { ring, epoch };
         let memory = ReceiveMemory::new(log.clone(), start, inbound.min_receivers.is_any(), member);
-        let config = receive_config((&inbound, subscribed), memory.kept.is_some());
+        let config = receive_config((&inbound, subscribed), memory.receivers_hold.is_some());
         let in_log = ReceiveLog::new(config, (epoch, start), window, allocation);
         lock(&inbound.state).begin(in_log, memory);
         self.io.transport.bind(self.line.id, self.wire, receiver);
@@ -142,11 +143,11 @@ impl<T: Transport> Incoming<'_, T> {
         if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
             let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
-                rin.tell(&inbound, SubscriptionNews::Restarted(epoch));
+                rin.report_news(&inbound, SubscriptionNews::Restarted(epoch));
             }
-            rin.tell(&inbound, SubscriptionNews::Subscribed { epoch, start });
-            if subscribed.placeless {
-                rin.tell(&inbound, SubscriptionNews::NotDurable);
+            rin.report_news(&inbound, SubscriptionNews::Subscribed { epoch, start });
+            if subscribed.without_slot {
+                rin.report_news(&inbound, SubscriptionNews::NotDurable);
             }
             self.let_look();
         }
@@ -157,7 +158,7 @@ impl<T: Transport> Incoming<'_, T> {
             let _ = buffer.log.set(log);
             buffer.unpark();
         }
-        self.tell_credit();
+        self.send_credit();
     }
 
     /// Creates the ring of a log, or its share of a budget, which has no ring until there is data. Refuses
@@ -199,8 +200,8 @@ impl<T: Transport> Incoming<'_, T> {
         let inbound = self.sub.inbound.clone();
         // The state is not locked while the application is notified.
         let left = lock(&inbound.state).sub.is_left();
-        if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
-            rin.tell(&inbound, SubscriptionNews::NotDurable);
+        if let (false, true, Some(rin)) = (left, subscribed.without_slot, inbound.rin.upgrade()) {
+            rin.report_news(&inbound, SubscriptionNews::NotDurable);
         }
         let moves = self.sub.machine.moves();
         if moves && !inbound.is_spliced() {
@@ -224,7 +225,7 @@ impl<T: Transport> Incoming<'_, T> {
         self.io.transport.bind(self.line.id, self.wire, receiver);
         self.follow();
         self.let_look();
-        self.tell_credit();
+        self.send_credit();
         // Handles confirmations that were asked for, and data that arrived, before the resume or the splice.
         self.news();
     }
@@ -245,14 +246,14 @@ impl<T: Transport> Incoming<'_, T> {
         self.io.transport.bind(self.line.id, self.wire, receiver);
         self.follow();
         self.let_look();
-        self.tell_credit();
+        self.send_credit();
     }
 }
 
 /// Creates the ring of a log in memory of this process, or over the offered memory of the sender.
 fn make_ring(
     inner: &ContextInner,
-    inbound: &InboundShared,
+    inbound: &SubscriptionShared,
     subscribed: &Subscribed,
     offered: Option<Offered>,
 ) -> Result<Ring, RefusedError> {
@@ -294,7 +295,7 @@ fn make_ring(
 
 /// Returns the options of an accepted subscription.
 fn receive_config(
-    (inbound, subscribed): (&InboundShared, &Subscribed),
+    (inbound, subscribed): (&SubscriptionShared, &Subscribed),
     keeps_for_others: bool,
 ) -> ReceiveConfig {
     let (options, start) = (&inbound.options, subscribed.start);
@@ -328,7 +329,7 @@ fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
     same && (!ring.flow_control() || ring.discard_below(start.saturating_sub(*behind)))
 }
 
-fn subscribe_message(inbound: &InboundShared, (wire, bid): (WireId, Bid), start: Start) -> Subscribe {
+fn subscribe_message(inbound: &SubscriptionShared, (wire, bid): (WireId, Bid), start: Start) -> Subscribe {
     let options = &inbound.options;
     Subscribe {
         wire,

@@ -1,9 +1,9 @@
-//! Sending from the application's own thread. A worker's core can be borrowed while the worker sleeps, which
+//! Sending from the application's own thread. A worker's reactor can be borrowed while the worker sleeps, which
 //! also serves a thread that does all of the worker's work (`caller_runs`).
 //!
 //! ```text
 //!   worker        look at everything (locked) ── sleep on the transport's descriptor (not locked) ── …
-//!   application              deliver: mark ── core not in use? ── send (locked) ──▶ else wake the worker
+//!   application              deliver: mark ── reactor not in use? ── send (locked) ──▶ else wake the worker
 //! ```
 //!
 //! A lone delivery leaves without waking a thread, which on an idle machine takes longer than sending. A
@@ -28,13 +28,13 @@ use super::reactor::Reactor;
 use super::upcall::Upcall;
 use crate::lock::lock;
 use crate::proto::CallerSend;
-use crate::state::{Inline, Sent, Worker, after};
+use crate::state::{BorrowedReactor, Sent, Worker, after};
 use crate::types::{Nanos, WireId};
 
 /// Polls of followed rings between two turns that also ask the kernel.
 const LOOKS_PER_TURN: u32 = 64;
 
-impl<T: Transport + Send> Inline for Reactor<T> {
+impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
     fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent {
         let Some((conn, wire)) = self.io.slots.only_out(slot) else { return Sent::Not };
         let Some(mut connection) = Connection::find(&mut self.io, &mut self.links, conn) else {
@@ -183,32 +183,32 @@ impl<T: Transport> Turn<'_, T> {
     }
 }
 
-/// Runs a worker whose core can be borrowed. Like [`Reactor::run_once`], but the worker does not hold the
-/// core while it sleeps. Returns false once the worker is done.
+/// Runs a worker whose reactor can be borrowed. Like [`Reactor::run_once`], but the worker does not hold the
+/// reactor while it sleeps. Returns false once the worker is done.
 pub(crate) fn run_shared<T: Transport + Send>(
-    core: &Mutex<Reactor<T>>,
+    reactor: &Mutex<Reactor<T>>,
     shared: &Worker,
     sleeps_on: &dyn Pollable,
     clock: &dyn Fn() -> Nanos,
 ) -> bool {
-    let mut core_now = lock(core);
+    let mut reactor_now = lock(reactor);
     let now = clock();
-    let wait = if core_now.busy_polls(now) { Duration::ZERO } else { core_now.may_wait(now, true) };
+    let wait = if reactor_now.busy_polls(now) { Duration::ZERO } else { reactor_now.may_wait(now, true) };
     if !wait.is_zero() {
         // A thread that does the worker's work wakes the worker if there is an earlier deadline.
         shared.asleep_until.store(after(now, wait), Ordering::Relaxed);
-        shared.token.sleep(core_now, || shared.has_work(), || sleeps_on.wait(wait));
+        shared.token.sleep(reactor_now, || shared.has_work(), || sleeps_on.wait(wait));
         shared.asleep_until.store(0, Ordering::Relaxed);
         if !shared.token.woken() {
             shared.token.park(LOOK_PERIOD);
         }
-        core_now = lock(core);
+        reactor_now = lock(reactor);
     }
-    let goes_on = core_now.turn_now(clock());
-    drop(core_now);
+    let goes_on = reactor_now.turn_now(clock());
+    drop(reactor_now);
     if goes_on && shared.waiters.want() {
         shared.token.release(|| shared.has_work());
-        shared.waiters.tell();
+        shared.waiters.call();
         shared.token.park(LOOK_PERIOD);
     }
     goes_on

@@ -65,16 +65,16 @@ impl<T: Transport> Connection<'_, T> {
             true => place_of((machine.cursor(), &status), until),
             false => Leaving::Gone,
         };
-        let kept = rout.as_ref().map(|rout| rout.durable_slots());
-        let removed = buffer.remove_sub((number, wire), leaving, kept);
-        buffer.tell_who_follows();
+        let slots = rout.as_ref().map(|rout| rout.durable_slots());
+        let removed = buffer.remove_sub((number, wire), leaving, slots);
+        buffer.notify_upstream();
         if removed == Some(true) {
             self.io.look_at_held(until);
         }
         buffer.report_landed_contexts();
         if let Some(rout) = rout {
             let (bid, name) = (buffer.bid, status.name.clone());
-            rout.tell(OutEvent::Unsubscribed { conn: number, bid, name, why: why.to_owned() });
+            rout.report(OutEvent::Unsubscribed { conn: number, bid, name, why: why.to_owned() });
             rout.reap(&buffer);
         }
     }
@@ -100,18 +100,18 @@ impl<T: Transport> Connection<'_, T> {
     /// reason to close the connection.
     pub(super) fn disconnect_slow(&mut self, wire: WireId, lag: u64, rule: &str) -> String {
         let why = format!("too slow: {lag} bytes behind ({rule})");
-        self.tell_too_slow(wire, lag);
+        self.report_too_slow(wire, lag);
         self.io.transport.detach(self.id(), wire);
         self.drop_out(wire, &why, false);
         self.send(&Message::Refused { wire, code: RefuseCode::TooSlow, a: lag, b: 0 });
         why
     }
 
-    fn tell_too_slow(&self, wire: WireId, lag_bytes: u64) {
+    fn report_too_slow(&self, wire: WireId, lag_bytes: u64) {
         let (conn, Some(out)) = (self.link.line.shared.id, self.link.outs.get(&wire)) else { return };
         let (bid, policy) = (out.buffer.bid, out.status.policy);
         if let Some(rout) = out.buffer.out.upgrade() {
-            rout.tell(OutEvent::TooSlow { conn, bid, policy, lag_bytes });
+            rout.report(OutEvent::TooSlow { conn, bid, policy, lag_bytes });
         }
     }
 }
@@ -140,8 +140,8 @@ fn place_of((cursor, sub): (&SendCursor, &SubscriptionStatus), until: Nanos) -> 
         hold: None,
         policy: sub.policy,
         levels: cursor.levels(),
-        tally: cursor.tally(),
-        whole: sub.whole.load(Ordering::Acquire),
+        coverage: cursor.coverage(),
+        resume_boundary: sub.resume_boundary.load(Ordering::Acquire),
         until,
     })
 }

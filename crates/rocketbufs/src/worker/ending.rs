@@ -6,10 +6,10 @@ use rocketring::Ring;
 
 use crate::lock::lock;
 use crate::proto::Ending;
-use crate::state::InboundShared;
+use crate::state::SubscriptionShared;
 
 /// Ends a subscription. The application and the subscribers downstream learn of the end after the data.
-pub(super) fn end_subscription(inbound: &Arc<InboundShared>, ending: Ending) {
+pub(super) fn end_subscription(inbound: &Arc<SubscriptionShared>, ending: Ending) {
     let mut state = lock(&inbound.state);
     if state.sub.ending().is_some() {
         return;

@@ -89,7 +89,7 @@ impl<T: Transport> Connection<'_, T> {
         if self.link.line.phase == LinkPhase::Closing {
             let reason = self.link.line.shared.down_reason();
             let closing = || DownReason::NotStarted("the connection is closing".into());
-            tell_role_down(&role, number, reason.unwrap_or_else(closing));
+            report_down(&role, number, reason.unwrap_or_else(closing));
             return Ok(());
         }
         if let Role::In(rin) = &role {
@@ -129,10 +129,10 @@ impl<T: Transport> Connection<'_, T> {
             return;
         }
         let unheard = self.link.line.phase == LinkPhase::Connecting;
-        self.tell_stranger(ForeignReason::of_close(code), why);
+        self.report_foreign(ForeignReason::of_close(code), why);
         if !unheard {
             self.send_last_app();
-            self.tell_last_credits();
+            self.send_last_credits();
             self.send(&Message::Bye { code, text: why.to_owned() });
             self.io.transport.flush(self.id());
         }
@@ -154,7 +154,7 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Reports, once, to the listener why a connection ended before a valid HELLO.
-    pub(super) fn tell_stranger(&mut self, reason: Option<ForeignReason>, why: &str) {
+    pub(super) fn report_foreign(&mut self, reason: Option<ForeignReason>, why: &str) {
         if self.link.line.phase != LinkPhase::Fresh {
             return;
         }
@@ -183,7 +183,7 @@ impl<T: Transport> Connection<'_, T> {
             }
         }
         if let Some(role) = role {
-            tell_role_down(&role, shared.id, reason);
+            report_down(&role, shared.id, reason);
         }
     }
 
@@ -225,7 +225,7 @@ impl<T: Transport> Connection<'_, T> {
 }
 
 /// Reports the end of a connection to its role.
-pub(super) fn tell_role_down(role: &Role, number: u64, reason: DownReason) {
+pub(super) fn report_down(role: &Role, number: u64, reason: DownReason) {
     match role {
         Role::In(rin) if rin.conn().id == number => {
             rin.report(InEvent::ConnDown { reason });

@@ -15,12 +15,12 @@ use super::io::{Io, Line};
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{Attachment, End, Ending, LogEnd, Message, ReceiveError};
-use crate::state::{Buffer, InboundShared, downstream_of};
+use crate::state::{Buffer, SubscriptionShared, downstream_of};
 use crate::types::{Position, WireId};
 
 /// A subscription of this process at the peer.
 pub(super) struct InSub {
-    pub(super) inbound: Arc<InboundShared>,
+    pub(super) inbound: Arc<SubscriptionShared>,
     pub(super) machine: Attachment,
     /// The sender's ring to be mapped, if it arrived before SUBSCRIBED.
     pub(super) offered: Option<Offered>,
@@ -126,30 +126,30 @@ impl<T: Transport> Incoming<'_, T> {
     }
 
     /// Sends CREDIT, whether it is due or not.
-    pub(super) fn tell_credit(&mut self) {
+    pub(super) fn send_credit(&mut self) {
         let downstream = self.sub.inbound.downstream();
         let Some(credit) = lock(&self.sub.inbound.state).tell(downstream.as_ref()) else { return };
         self.io.send(self.line, &Message::Credit { wire: self.wire, credit });
     }
 
     /// Sends CREDIT unless the sender has switched to another log or has lost part of this one.
-    pub(super) fn tell_last_credit(&mut self) {
+    pub(super) fn send_last_credit(&mut self) {
         let reports = lock(&self.sub.inbound.state).sub.reports_last_credit();
         if reports {
-            self.tell_credit();
+            self.send_credit();
         }
     }
 
     /// Sends CREDIT, whether it is due or not, if the downstream receivers confirm more than the last one
     /// did.
-    pub(super) fn tell_on(&mut self) {
+    pub(super) fn forward_confirmations(&mut self) {
         let downstream = self.sub.inbound.downstream();
         let state = lock(&self.sub.inbound.state);
         let (log, now) = (state.sub.log(), state.credit_now(downstream.as_ref()));
         let more = log.zip(now).is_some_and(|(log, now)| log.credit().confirms_more(&now));
         drop(state);
         if more && self.sub.machine.is_answered() {
-            self.tell_last_credit();
+            self.send_last_credit();
         }
     }
 
@@ -166,7 +166,7 @@ impl<T: Transport> Incoming<'_, T> {
             return;
         }
         if moved {
-            self.tell_credit();
+            self.send_credit();
         }
         self.rest_allocation();
     }
@@ -233,7 +233,7 @@ impl<T: Transport> Incoming<'_, T> {
             return;
         }
         if self.sub.machine.is_answered() {
-            self.tell_last_credit();
+            self.send_last_credit();
         }
         self.sub.machine.leave();
         self.sub.inbound.detach();

@@ -12,7 +12,7 @@ use super::idle::Idle;
 use super::lingering::Lingering;
 use super::pauses::Pauses;
 use crate::proto::{Message, Session};
-use crate::state::{ConnShared, ContextInner, ContextShared, InboundShared, Request, Worker};
+use crate::state::{ConnShared, ContextInner, ContextShared, Request, SubscriptionShared, Worker};
 use crate::types::{Nanos, WireId};
 
 /// The interval of checks of the connections while a subscription may hold others up.
@@ -119,7 +119,7 @@ impl<T: Transport> Io<T> {
     }
 
     /// Starts the linger time of a subscription that lost its connection, or that had none yet.
-    pub(super) fn begin_linger(&mut self, inbound: &Arc<InboundShared>) {
+    pub(super) fn begin_linger(&mut self, inbound: &Arc<SubscriptionShared>) {
         if let Some(gone_at) = self.lingering.begin(inbound, self.now) {
             self.next_tick = self.next_tick.min(gone_at);
         }

@@ -8,7 +8,7 @@ use rocketnet::{ConnId, Down, Transport};
 use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Link};
-use super::handshake::tell_role_down;
+use super::handshake::report_down;
 use super::io::{Line, LinkPhase};
 use super::reactor::Reactor;
 use super::upcall::{Handled, Upcall};
@@ -148,7 +148,7 @@ impl<T: Transport> Reactor<T> {
     /// Forwards confirmations of downstream receivers to the sender of the subscription with this slot, if
     /// this worker has the connection.
     fn forward(&mut self, source: u32) {
-        self.with(source, |turn| turn.tell_on());
+        self.with(source, |turn| turn.forward_confirmations());
     }
 
     /// Forwards the last confirmations of a connection's subscriptions, before these count as departed.
@@ -168,7 +168,7 @@ impl<T: Transport> Reactor<T> {
             Role::Out(_) => None,
         };
         let down = || DownReason::NotStarted("the connection is down".into());
-        tell_role_down(&role, number, known.unwrap_or_else(down));
+        report_down(&role, number, known.unwrap_or_else(down));
     }
 
     /// Sends BYE and closes a connection.
@@ -183,7 +183,7 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn on_down(&mut self, conn: ConnId, down: &Down) {
         self.forward_last(conn);
         if let Some(mut connection) = self.connection(conn) {
-            connection.tell_stranger(ForeignReason::of_down(down), &down.to_string());
+            connection.report_foreign(ForeignReason::of_down(down), &down.to_string());
             connection.take_down(DownReason::Transport(down.clone()));
         }
         if let Some(link) = self.links.remove(&conn) {

@@ -9,13 +9,13 @@ use super::incoming::{Incoming, Received};
 use crate::error::RefusedError;
 use crate::lock::lock;
 use crate::proto::{AllocationStep, CreditAllocation, Ending, Message, ReceiveLog, Share, Subscribed};
-use crate::state::{ContextInner, InboundShared, Member, Membership, page_bytes};
+use crate::state::{ContextInner, Member, Membership, SubscriptionShared, page_bytes};
 use crate::types::Position;
 
 /// Returns the credit allocation of an accepted subscription that has a budget, and its membership. `None`
 /// without a budget, or without flow control, where nothing is granted.
 pub(super) fn allocation(
-    inbound: &Arc<InboundShared>,
+    inbound: &Arc<SubscriptionShared>,
     subscribed: &Subscribed,
 ) -> Result<Option<(CreditAllocation, Membership)>, RefusedError> {
     let Some(budget) = inbound.options.budget.as_ref().filter(|_| subscribed.flow_control) else {

@@ -152,7 +152,7 @@ impl<T: Transport> Turn<'_, T> {
         self.io.send(self.line, &Message::Lost { wire: self.wire, from, to });
         if let Some(rout) = self.out.buffer.out.upgrade() {
             let (conn, bid, policy) = (self.line.shared.id, self.out.buffer.bid, self.out.status.policy);
-            rout.tell(OutEvent::Dropped { conn, bid, from, to, policy });
+            rout.report(OutEvent::Dropped { conn, bid, from, to, policy });
         }
     }
 
@@ -263,7 +263,7 @@ impl<T: Transport> Turn<'_, T> {
     /// Returns the slot of the subscription that the buffer is spliced from, if receivers downstream have
     /// departed with this CREDIT.
     pub(super) fn upstream_of_departed(&self, credit: &Credit) -> Option<u32> {
-        let departed = credit.coverage.left > self.out.machine.cursor().tally().told.left;
+        let departed = credit.coverage.left > self.out.machine.cursor().coverage().told.left;
         if departed { self.out.buffer.upstream().map(|source| source.slot()) } else { None }
     }
 
@@ -280,8 +280,8 @@ impl<T: Transport> Turn<'_, T> {
         let buffer = &self.out.buffer;
         buffer.on_progress();
         if let Some(rout) = buffer.out.upgrade() {
-            rout.tell_subscriber_progress(buffer, self.line.shared.id, levels, coverage);
-            rout.tell_landed_contexts(buffer);
+            rout.report_subscriber_progress(buffer, self.line.shared.id, levels, coverage);
+            rout.report_landed_contexts(buffer);
         }
         self.enqueue();
         let buffer = &self.out.buffer;

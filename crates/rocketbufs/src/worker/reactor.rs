@@ -72,14 +72,14 @@ impl<T: Transport> Reactor<T> {
     pub fn turn(&mut self, now: Nanos) -> bool {
         let mut events = std::mem::take(&mut self.events);
         self.io.transport.poll(Some(Duration::ZERO), &mut events);
-        let came = !events.is_empty() || self.io.shared.looks.take_took();
+        let came = !events.is_empty() || self.io.shared.busy_polls.take_took();
         let busy = came || self.io.shared.has_work() || !self.io.dirty.is_empty();
         if busy {
             self.io.busy_at = now;
         }
         self.take_turn(now, &mut events);
         self.events = events;
-        self.io.shared.looks.allow(now, self.has_something_to_look_at(now));
+        self.io.shared.busy_polls.allow(now, self.has_something_to_look_at(now));
         busy
     }
 
@@ -142,7 +142,7 @@ impl<T: Transport> Reactor<T> {
             Command::Unsubscribe { conn, inbound } => {
                 let wire = inbound.end(conn);
                 self.io.lingering.forget(&inbound);
-                self.io.idle.forget(&inbound.rest);
+                self.io.idle.forget(&inbound.idle_state);
                 if let Some(wire) = wire {
                     self.leave(conn, wire);
                 }

@@ -14,10 +14,10 @@ use crate::types::WireId;
 impl<T: Transport> Connection<'_, T> {
     /// Reports the final positions of every subscription. A peer that asked for confirmations, or that holds
     /// the position of a durable subscription, has no other way to learn them.
-    pub(super) fn tell_last_credits(&mut self) {
+    pub(super) fn send_last_credits(&mut self) {
         let Link { line, ins, .. } = &mut *self.link;
         for (&wire, sub) in ins.iter_mut().filter(|(_, sub)| sub.machine.is_live()) {
-            Incoming { io: self.io, line, wire, sub }.tell_last_credit();
+            Incoming { io: self.io, line, wire, sub }.send_last_credit();
         }
     }
 

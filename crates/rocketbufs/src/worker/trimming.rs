@@ -9,7 +9,7 @@ use super::idle::{LOOKS_PER_TURN, Owner, TRIMS_PER_TURN};
 use super::io::Io;
 use super::reactor::Reactor;
 use crate::lock::lock;
-use crate::state::InboundShared;
+use crate::state::SubscriptionShared;
 use crate::types::Position;
 
 /// A last delivery up to this size stays in memory, whatever the budget.
@@ -26,7 +26,7 @@ impl<T: Transport> Reactor<T> {
             let Some(moving) = self.io.idle.take_due(self.io.now) else { break };
             let Some(owner) = moving.owner.upgrade() else { continue };
             let Some(ring) = owner.ring() else {
-                self.io.idle.forget(owner.rest());
+                self.io.idle.forget(owner.idle_state());
                 continue;
             };
             let head = ring.head();
@@ -53,14 +53,14 @@ impl<T: Transport> Reactor<T> {
     }
 
     fn come_to_rest(&mut self, owner: &Owner, ring: &Ring, head: Position) {
-        self.io.idle.forget(owner.rest());
+        self.io.idle.forget(owner.idle_state());
         // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
             Owner::In(inbound) => {
                 self.with(inbound.slot, |turn| turn.come_to_rest());
                 inbound.is_spliced()
             }
-            Owner::Out(buffer) if !buffer.rest.begin(ring, head) => {
+            Owner::Out(buffer) if !buffer.idle_state.come_to_rest(ring, head) => {
                 return self.io.idle.buffer_stirred(buffer.clone(), self.io.now);
             }
             Owner::Out(_) => true,
@@ -84,16 +84,16 @@ impl<T: Transport> Reactor<T> {
         if held {
             let slowest = ring.slowest_hold();
             // Pairs with a hold that advances: either the advance is seen here, or the advancing thread sees
-            // `owed`.
-            owner.rest().owed.arm();
-            if ring.slowest_hold() != slowest && owner.rest().owed.disarm() == Armed::Yes {
+            // `hold_moved`.
+            owner.idle_state().hold_moved.arm();
+            if ring.slowest_hold() != slowest && owner.idle_state().hold_moved.disarm() == Armed::Yes {
                 self.io.idle.look_soon(owner, self.io.now);
             }
         }
         Some(left)
     }
 
-    fn trim_receiver(&mut self, inbound: &Arc<InboundShared>, keep: u64) -> Option<Trimmed> {
+    fn trim_receiver(&mut self, inbound: &Arc<SubscriptionShared>, keep: u64) -> Option<Trimmed> {
         let mut state = lock(&inbound.state);
         if let Some(receiver) = state.memory.as_mut().and_then(|memory| memory.receiver.as_mut()) {
             return Some(receiver.trim(keep));
@@ -106,7 +106,11 @@ impl<T: Transport> Reactor<T> {
 impl<T: Transport> Io<T> {
     /// Keeps the ring receiver of an ended log that subscribers downstream still read, so that the ring can
     /// release memory.
-    pub(super) fn keep_receiver(&mut self, inbound: &Arc<InboundShared>, receiver: Option<RingReceiver>) {
+    pub(super) fn keep_receiver(
+        &mut self,
+        inbound: &Arc<SubscriptionShared>,
+        receiver: Option<RingReceiver>,
+    ) {
         let mut state = lock(&inbound.state);
         if !inbound.is_spliced() || state.sub.is_left() {
             return;
