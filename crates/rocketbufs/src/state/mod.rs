@@ -2,20 +2,22 @@
 //! below it.
 //!
 //! ```text
-//!   ends      ContextShared  Command    what handles ask of a worker
-//!             ConnShared  ListenerShared  ROutShared  RInShared
-//!                                         │ has         │ has
-//!   logs                                  ▼             ▼
-//!                                      Buffer ◀──── SubscriptionShared     a spliced subscription knows its buffer
-//!                                         │             │
-//!   workers                               ▼ Request     ▼             numbers and jobs; marks and wake-ups
-//!             ContextInner ─▶ WorkerShared                            also configuration, memory, clock
+//!   ends      ContextShared ─▶ Command                    what handles ask of a worker
+//!             ConnShared   ListenerShared   ROutShared   RInShared
+//!                                               │ has        │ has
+//!   logs                                        ▼            ▼
+//!                                             Buffer ◀── SubscriptionShared     if it is spliced
+//!                                               │            │
+//!   workers                                     ▼ Request    ▼                  marks, wake-ups, jobs
+//!             ContextInner ─▶ WorkerShared                                      configuration, memory, clock
 //!
-//!   records   Budget, BusyPollBudget, ConfirmedPositions, IdleState … know nothing of the others
+//!   records   Budget  BusyPollBudget  ConfirmedPositions  DurableSlots  IdleState …
 //! ```
 //!
-//! Upwards there are four traits: a buffer knows its rOut as a `BufferOwner` and its upstream subscription as an
-//! `Upstream`, a subscription its rIn as a `SubscriptionOwner`, and a worker its mailbox as a `RequestQueue`.
+//! What a layer needs of the layers above it is a trait. A buffer knows its rOut as a `BufferOwner` and its upstream
+//! subscription as an `Upstream`, and a subscription knows its rIn as a `SubscriptionOwner`. A worker knows its
+//! mailbox as a `RequestQueue`, its reactor as a `BorrowedReactor`, and an rIn that waits for it as a
+//! `WaitingThread`.
 //!
 //! These layers do no I/O and know no handle: callbacks of the application are closures over its state.
 
