@@ -7,8 +7,8 @@ use rocketnet::Transport;
 use rocketring::{Hold, Ring};
 
 use super::connection::Connection;
-use super::halt::Handled;
 use super::peer::OutSub;
+use super::upcall::Handled;
 use crate::events::OutEvent;
 use crate::fields::printable;
 use crate::limits::{PolicySet, SubscriptionLimits};

@@ -22,10 +22,10 @@ use rocketnet::{Pollable, Transport};
 
 use super::caller_runs::LOOK_PERIOD;
 use super::connection::Connection;
-use super::halt::Halt;
 use super::io::LinkPhase;
 use super::peer::Turn;
 use super::reactor::Reactor;
+use super::upcall::Upcall;
 use crate::lock::lock;
 use crate::proto::CallerSend;
 use crate::state::{BorrowedReactor, Sent, Worker, after};
@@ -49,8 +49,8 @@ impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
                 // The worker is woken if it sleeps past the report's deadline.
                 if self.io.reports.due < asleep_until { Sent::Not } else { Sent::All }
             }
-            Err(halt) => {
-                self.halt(conn, halt);
+            Err(upcall) => {
+                self.execute(conn, upcall);
                 Sent::Not
             }
         }
@@ -119,7 +119,7 @@ impl<T: Transport> Connection<'_, T> {
         &mut self,
         (slot, wire): (u32, WireId),
         clock: &dyn Fn() -> Nanos,
-    ) -> Result<CallerSent, Halt> {
+    ) -> Result<CallerSent, Upcall> {
         let now = clock();
         let Some(mut turn) = self.out(wire) else { return Ok(CallerSent::Rest) };
         let follows = turn.line.phase == LinkPhase::Up && turn.out.can_wait();

@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] is a link with the worker's transport, time and schedule, found with one look-up for each
 //! event. What concerns other connections, or the connection's own existence, is left to the reactor
-//! ([`Halt`]).
+//! ([`Upcall`]).
 
 use std::collections::HashMap;
 use std::sync::Weak;
@@ -10,10 +10,10 @@ use std::sync::Weak;
 use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
-use super::halt::{Halt, Handled};
 use super::incoming::{InSub, Incoming, Received};
 use super::io::{Io, Line, LinkPhase};
 use super::peer::{OutSub, Turn, wire_of_pong};
+use super::upcall::{Handled, Upcall};
 use crate::error::DownReason;
 use crate::fields::printable;
 use crate::proto::{CloseCode, End, Message, ReceiveError};
@@ -146,10 +146,10 @@ impl<T: Transport> Connection<'_, T> {
 
     fn on_control(&mut self, bytes: &[u8]) -> Handled {
         let message = Message::decode(bytes)
-            .map_err(|error| Halt::protocol(format!("a message of this peer is not valid: {error}")))?;
+            .map_err(|error| Upcall::protocol(format!("a message of this peer is not valid: {error}")))?;
         match (self.link.line.phase, message) {
             (_, Message::Bye { code, text }) => {
-                Err(Halt::Down(DownReason::Peer { code, text: printable(&text) }))
+                Err(Upcall::Down(DownReason::Peer { code, text: printable(&text) }))
             }
             (LinkPhase::Closing, _) => Ok(()),
             (LinkPhase::Fresh, Message::Hello(hello)) => self.on_hello(hello),
@@ -162,13 +162,13 @@ impl<T: Transport> Connection<'_, T> {
             (phase, message) => {
                 let kind = format!("{message:?}");
                 let kind = kind.split([' ', '(']).next().unwrap_or_default();
-                Err(Halt::protocol(format!("{kind} does not belong here ({phase:?})")))
+                Err(Upcall::protocol(format!("{kind} does not belong here ({phase:?})")))
             }
         }
     }
 
     /// Handles a message of a connection that has a role. `forwarded`: confirmations that must precede its
-    /// effects were forwarded, see [`Halt::Forward`].
+    /// effects were forwarded, see [`Upcall::Forward`].
     pub(super) fn on_message(&mut self, message: Message, forwarded: bool) -> Handled {
         match message {
             Message::Ping(token) => self.send(&Message::Pong(token)),
@@ -178,7 +178,7 @@ impl<T: Transport> Connection<'_, T> {
                 }
             }
             Message::App(bytes) => return self.on_app(bytes),
-            Message::Hello(_) | Message::Welcome(_) => return Err(Halt::protocol("a second greeting")),
+            Message::Hello(_) | Message::Welcome(_) => return Err(Upcall::protocol("a second greeting")),
             Message::Bye { .. } => {}
             Message::Subscribe(subscribe) => return self.on_subscribe(subscribe),
             Message::Unsubscribe(wire) => return self.on_unsubscribe(wire, forwarded),
@@ -187,7 +187,7 @@ impl<T: Transport> Connection<'_, T> {
                 let Some(mut turn) = self.out(wire) else { return Ok(()) };
                 // Earlier confirmations are forwarded before departed downstream receivers are counted.
                 if !forwarded && let Some(source) = turn.upstream_of_departed(&credit) {
-                    return Err(Halt::Forward(source, Box::new(Message::Credit { wire, credit })));
+                    return Err(Upcall::Forward(source, Box::new(Message::Credit { wire, credit })));
                 }
                 return turn.on_credit(&credit);
             }
@@ -239,7 +239,7 @@ impl<T: Transport> Connection<'_, T> {
             None => true,
         };
         let why = || "too many control messages that nobody reads".to_owned();
-        taken.then_some(()).ok_or_else(|| Halt::Close(CloseCode::Limit, why()))
+        taken.then_some(()).ok_or_else(|| Upcall::Close(CloseCode::Limit, why()))
     }
 }
 
@@ -282,7 +282,7 @@ impl<T: Transport> Connection<'_, T> {
 
     /// Sends one transfer of each subscription in turn, until the queue is full. Returns whether anything was
     /// written.
-    pub(super) fn write_some(&mut self) -> Result<bool, Halt> {
+    pub(super) fn write_some(&mut self) -> Result<bool, Upcall> {
         let Link { line, outs, .. } = &mut *self.link;
         let ordered = self.io.transport.promises_to(line.id).ordered;
         let mut wrote = false;

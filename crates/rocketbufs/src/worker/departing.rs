@@ -7,8 +7,8 @@ use rocketnet::Transport;
 use rocketring::Ring;
 
 use super::connection::Connection;
-use super::halt::{Halt, Handled};
 use super::peer::OutSub;
+use super::upcall::{Handled, Upcall};
 use crate::events::OutEvent;
 use crate::lock::lock;
 use crate::planted;
@@ -21,7 +21,7 @@ impl<T: Transport> Connection<'_, T> {
     /// before it counts as departed.
     pub(super) fn on_unsubscribe(&mut self, wire: WireId, forwarded: bool) -> Handled {
         if !forwarded && let Some(source) = self.link.outs.get(&wire).and_then(|out| out.buffer.upstream()) {
-            return Err(Halt::Forward(source.slot(), Box::new(Message::Unsubscribe(wire))));
+            return Err(Upcall::Forward(source.slot(), Box::new(Message::Unsubscribe(wire))));
         }
         // Queued data is copied: the stream stays intact, and the ring is free.
         self.io.transport.detach(self.id(), wire);
@@ -90,7 +90,7 @@ impl<T: Transport> Connection<'_, T> {
             let waits = holds_others(&log.ring, out, slowest);
             holds |= waits;
             if let Some(lag) = out.machine.tick(waits, &log.ring, self.io.now) {
-                stalled = Err(Halt::TooSlow { wire, lag, rule });
+                stalled = Err(Upcall::TooSlow { wire, lag, rule });
             }
         }
         (holds, stalled)

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rocketnet::Transport;
 
 use super::connection::{APP_BYTES_PER_FLUSH, Connection, Link};
-use super::halt::{Halt, Handled};
 use super::io::LinkPhase;
+use super::upcall::{Handled, Upcall};
 use crate::error::DownReason;
 use crate::in_event::InEvent;
 use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Tick, VERSION};
@@ -50,19 +50,19 @@ impl<T: Transport> Connection<'_, T> {
             let (min, max) = (hello.min_version, hello.max_version);
             let why =
                 format!("version {min} to {max} was offered; this end speaks {MIN_VERSION} to {VERSION}");
-            return Err(Halt::Close(CloseCode::Version, why));
+            return Err(Upcall::Close(CloseCode::Version, why));
         };
         self.link.version = version;
         self.link.line.phase = LinkPhase::Offered;
         self.link.line.shared.greeted(hello, Phase::Offered, carrier);
         self.io.transport.pause(self.id(), true);
         let Some(listener) = self.link.listener.take().and_then(|listener| listener.upgrade()) else {
-            return Err(Halt::Close(CloseCode::ShuttingDown, "no longer listening".to_owned()));
+            return Err(Upcall::Close(CloseCode::ShuttingDown, "no longer listening".to_owned()));
         };
         if let Some(refused) = listener.offer(self.link.line.shared.clone()) {
             let why = "too many connections wait to be accepted";
             listener.turned_away(&refused.peer_addr(), ForeignReason::Limit, why);
-            return Err(Halt::Close(CloseCode::Limit, why.to_owned()));
+            return Err(Upcall::Close(CloseCode::Limit, why.to_owned()));
         }
         Ok(())
     }
@@ -72,7 +72,7 @@ impl<T: Transport> Connection<'_, T> {
         tracing::debug!(peer = self.id().0, carrier = carrier.name, why = carrier.why, "connected");
         if self.link.line.session.on_hello(&hello, self.io.now).is_none() {
             let why = "the version in WELCOME was not offered".to_owned();
-            return Err(Halt::Close(CloseCode::Version, why));
+            return Err(Upcall::Close(CloseCode::Version, why));
         }
         self.link.line.phase = LinkPhase::Up;
         self.link.line.shared.greeted(hello, Phase::Up, carrier);
@@ -80,7 +80,7 @@ impl<T: Transport> Connection<'_, T> {
             // Without a role there is no recipient for incoming messages.
             self.io.transport.pause(self.id(), true);
         }
-        Err(Halt::Up(std::mem::take(&mut self.link.early), Vec::new()))
+        Err(Upcall::Up(std::mem::take(&mut self.link.early), Vec::new()))
     }
 
     /// Gives the connection its role, and starts or resumes reading.
@@ -110,7 +110,7 @@ impl<T: Transport> Connection<'_, T> {
         }
         self.io.transport.pause(self.id(), false);
         let (early, unheard) = (std::mem::take(&mut self.link.early), std::mem::take(&mut self.link.unheard));
-        Err(Halt::Up(early, unheard))
+        Err(Upcall::Up(early, unheard))
     }
 }
 
@@ -195,7 +195,7 @@ impl<T: Transport> Connection<'_, T> {
         }
         if self.link.is_abandoned() && !self.io.shared.has_work() {
             let why = "nobody took the connection: its application let go of it";
-            return Err(Halt::Close(CloseCode::NotAccepted, why.to_owned()));
+            return Err(Upcall::Close(CloseCode::NotAccepted, why.to_owned()));
         }
         let paused = phase == LinkPhase::Offered || self.link.role.is_none() && phase == LinkPhase::Up;
         match self.link.line.session.tick(self.io.now, paused) {
@@ -204,20 +204,20 @@ impl<T: Transport> Connection<'_, T> {
             Tick::Ping if phase == LinkPhase::Offered => {}
             Tick::Ping => self.send(&Message::Ping(self.io.now)),
             Tick::HandshakeTimeout => {
-                return Err(Halt::Close(
+                return Err(Upcall::Close(
                     CloseCode::Timeout,
                     "no answer within the handshake time".to_owned(),
                 ));
             }
             Tick::Dead => {
                 let text = "the peer was silent for three heartbeats".to_owned();
-                return Err(Halt::Down(DownReason::Local { code: CloseCode::Timeout, text }));
+                return Err(Upcall::Down(DownReason::Local { code: CloseCode::Timeout, text }));
             }
             Tick::Silent => {
                 let most = self.io.inner.config.session.max_silence_ms;
                 let why =
                     format!("nothing came for session.max_silence_ms = {most}, not even an answer to PING");
-                return Err(Halt::Close(CloseCode::Timeout, why));
+                return Err(Upcall::Close(CloseCode::Timeout, why));
             }
         }
         Ok(())

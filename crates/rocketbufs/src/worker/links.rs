@@ -8,10 +8,10 @@ use rocketnet::{ConnId, Down, Transport};
 use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Link};
-use super::halt::{Halt, Handled};
 use super::handshake::report_down;
 use super::io::{Line, LinkPhase};
 use super::reactor::Reactor;
+use super::upcall::{Handled, Upcall};
 use crate::error::{DownReason, ListenError};
 use crate::proto::{CloseCode, Message, Session, SessionConfig, VERSION};
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
@@ -112,26 +112,26 @@ impl<T: Transport> Reactor<T> {
 
     /// Does what a connection cannot do by itself.
     #[cold]
-    pub(super) fn halt(&mut self, conn: ConnId, halt: Halt) {
-        match halt {
-            Halt::Close(code, why) => self.close(conn, code, &why),
-            Halt::Down(reason) => {
+    pub(super) fn execute(&mut self, conn: ConnId, upcall: Upcall) {
+        match upcall {
+            Upcall::Close(code, why) => self.close(conn, code, &why),
+            Upcall::Down(reason) => {
                 self.forward_last(conn);
                 if let Some(mut connection) = self.connection(conn) {
                     connection.drop_line(reason);
                 }
             }
-            Halt::TooSlow { wire, lag, rule } => {
+            Upcall::TooSlow { wire, lag, rule } => {
                 self.forward_last(conn);
                 let Some(mut connection) = self.connection(conn) else { return };
                 let why = connection.disconnect_slow(wire, lag, rule);
                 connection.close(CloseCode::Timeout, &why);
             }
-            Halt::Forward(source, message) => {
+            Upcall::Forward(source, message) => {
                 self.forward(source);
                 self.at(conn, |connection| connection.on_message(*message, true));
             }
-            Halt::Up(commands, unheard) => self.on_up(conn, commands, unheard),
+            Upcall::Up(commands, unheard) => self.on_up(conn, commands, unheard),
         }
     }
 

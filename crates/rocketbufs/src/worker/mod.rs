@@ -15,6 +15,7 @@
 //!   * `handshake`: its begin, its time limits and its end;
 //!   * `admitting`, `departing`: how subscriptions of the peer come and go;
 //!   * `asking`, `receiving`: how subscriptions of this end come and go;
+//! * `upcall`: what a connection leaves to the reactor;
 //! * `lingering`: spliced subscriptions that wait for their writer to come back;
 //! * `ticks`: what happens because time passed.
 //!
@@ -35,7 +36,6 @@ mod connection;
 mod departing;
 mod ending;
 mod following;
-mod halt;
 mod handshake;
 mod idle;
 mod incoming;
@@ -50,6 +50,7 @@ mod receiving;
 pub(crate) mod thread;
 mod ticks;
 mod trimming;
+mod upcall;
 
 pub(crate) use accepting::transport_connections;
 pub(crate) use caller_runs::Waiting;

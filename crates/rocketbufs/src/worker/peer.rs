@@ -2,7 +2,7 @@
 //!
 //! The machine ([`PeerSubscription`]) decides. A [`Turn`] has what executing the decisions needs: the
 //! connection, the transport and the buffer, found with one look-up. Effects that end the subscription or its
-//! connection are left to the reactor ([`Halt`]).
+//! connection are left to the reactor ([`Upcall`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use rocketnet::{NotWritten, SourceRange, Transport};
 use rocketring::{PeerDoorbell, Ring};
 
-use super::halt::{Halt, Handled};
 use super::io::{Io, Line, LinkPhase};
+use super::upcall::{Handled, Upcall};
 use crate::events::OutEvent;
 use crate::planted;
 use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
@@ -75,7 +75,7 @@ impl<T: Transport> Turn<'_, T> {
             None => {}
             Some(LagAction::Skip) => self.skip(),
             Some(LagAction::Disconnect { lag }) => {
-                return Err(Halt::TooSlow { wire: self.wire, lag, rule: "policy disconnect" });
+                return Err(Upcall::TooSlow { wire: self.wire, lag, rule: "policy disconnect" });
             }
         }
         if let Some(credit) = self.out.machine.take_deferred_credit() {
@@ -157,7 +157,7 @@ impl<T: Transport> Turn<'_, T> {
     }
 
     /// Takes the subscription's turn to send at most `room` bytes. Returns whether anything was sent.
-    pub(super) fn take(&mut self, room: u64, ordered: bool) -> Result<bool, Halt> {
+    pub(super) fn take(&mut self, room: u64, ordered: bool) -> Result<bool, Upcall> {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         machine.dequeue();
         let Some(log) = buffer.log() else { return Ok(false) };
@@ -191,7 +191,7 @@ impl<T: Transport> Turn<'_, T> {
         &mut self,
         (from, to): (Position, Position),
         written: Result<(), NotWritten>,
-    ) -> Result<bool, Halt> {
+    ) -> Result<bool, Upcall> {
         self.out.machine.queue();
         self.line.ready.push_back(self.wire);
         match written {
@@ -208,7 +208,7 @@ impl<T: Transport> Turn<'_, T> {
             Err(NotWritten::Overwritten) => self.out.machine.on_overwritten(),
             // `room` promised space, so the transport broke its contract.
             Err(NotWritten::QueueFull) => {
-                return Err(Halt::protocol("the transport took no write where it had room"));
+                return Err(Upcall::protocol("the transport took no write where it had room"));
             }
         }
         Ok(true)
@@ -255,7 +255,7 @@ impl<T: Transport> Turn<'_, T> {
     pub(super) fn on_credit(&mut self, credit: &Credit) -> Handled {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         let log = (buffer.log().map(|log| &log.ring), buffer.source.is_some());
-        machine.on_credit(credit, log, self.io.now).map_err(Halt::protocol)?;
+        machine.on_credit(credit, log, self.io.now).map_err(Upcall::protocol)?;
         self.moved_on();
         Ok(())
     }

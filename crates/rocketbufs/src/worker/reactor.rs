@@ -12,10 +12,10 @@ use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Link};
-use super::halt::{Halt, Handled};
 use super::incoming::Incoming;
 use super::io::{At, Io, SlotUse};
 use super::peer::OutSub;
+use super::upcall::{Handled, Upcall};
 use crate::planted;
 use crate::proto::CloseCode;
 use crate::state::{Command, ContextShared, ListenerShared, Request, Worker};
@@ -154,7 +154,7 @@ impl<T: Transport> Reactor<T> {
 
     fn on_request(&mut self, request: Request) {
         match request {
-            Request::Close { conn, code, why } => self.at_number(conn, |_| Err(Halt::Close(code, why))),
+            Request::Close { conn, code, why } => self.at_number(conn, |_| Err(Upcall::Close(code, why))),
             Request::Control { conn, message, cost } => self.at_number(conn, |connection| {
                 connection.send_app(message, cost);
                 Ok(())
@@ -235,9 +235,9 @@ impl<T: Transport> Reactor<T> {
     /// Handles an event of a connection.
     pub(super) fn at(&mut self, conn: ConnId, handle: impl FnOnce(&mut Connection<'_, T>) -> Handled) {
         if let Some(mut connection) = self.connection(conn)
-            && let Err(halt) = handle(&mut connection)
+            && let Err(upcall) = handle(&mut connection)
         {
-            self.halt(conn, halt);
+            self.execute(conn, upcall);
         }
     }
 

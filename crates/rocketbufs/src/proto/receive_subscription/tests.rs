@@ -376,6 +376,17 @@ impl Sender {
     }
 }
 
+/// How much of the budget is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Supply {
+    /// Other subscriptions wait.
+    Short,
+    /// There is room for data that the sender has.
+    Scarce,
+    /// There is room for data that the sender does not have yet.
+    Plenty,
+}
+
 /// The receiver: an allocation, and the numbers of its ring.
 struct Receiver {
     allocation: CreditAllocation,
@@ -403,9 +414,10 @@ impl Receiver {
     }
 
     /// Does what the worker does with a subscription of a budget, and sends CREDIT or RECALL.
-    fn work(&mut self, sender: &mut Sender, short: bool, budget: u64) {
+    fn work(&mut self, sender: &mut Sender, supply: Supply, budget: u64) {
+        let (short, ahead) = (supply == Supply::Short, supply == Supply::Plenty);
         for _ in 0..2 {
-            match self.allocation.step(&self.positions(), short, || !short).0 {
+            match self.allocation.step(&self.positions(), short, || ahead).0 {
                 AllocationStep::Nothing => break,
                 AllocationStep::Recall => {
                     self.allocation.recall();
@@ -415,8 +427,8 @@ impl Receiver {
                 AllocationStep::Release => self.ring(None),
                 AllocationStep::Take(need) => {
                     let most = need.full.max(need.least).min(budget);
-                    let bytes = if short { need.bytes.next_power_of_two().min(most) } else { most };
-                    let share = Share { bytes, ahead: !short };
+                    let bytes = if ahead { most } else { need.bytes.next_power_of_two().min(most) };
+                    let share = Share { bytes, ahead };
                     self.allocation.on_share(Some(share));
                     self.ring(Some(share));
                     break;
@@ -438,8 +450,12 @@ enum Turn {
     Hear,
     Send(u64),
     Release,
-    Work(bool),
+    Work(Supply),
     Rest,
+}
+
+fn supply() -> impl Strategy<Value = Supply> {
+    prop_oneof![Just(Supply::Short), Just(Supply::Scarce), Just(Supply::Plenty)]
 }
 
 fn turn() -> impl Strategy<Value = Turn> {
@@ -449,7 +465,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         2 => Just(Turn::Hear),
         2 => (1..=100_u64).prop_map(Turn::Send),
         2 => Just(Turn::Release),
-        3 => any::<bool>().prop_map(Turn::Work),
+        3 => supply().prop_map(Turn::Work),
         1 => Just(Turn::Rest),
     ]
 }
@@ -478,7 +494,7 @@ fn take_turn(turn: &Turn, sender: &mut Sender, receiver: &mut Receiver) {
             receiver.consumed = receiver.boundary;
             receiver.allocation.on_released(receiver.consumed >= receiver.head, false);
         }
-        Turn::Work(short) => receiver.work(sender, short, 1024),
+        Turn::Work(supply) => receiver.work(sender, supply, 1024),
         Turn::Rest => match receiver.allocation.at_rest(&receiver.positions()) {
             AllocationStep::Release => receiver.ring(None),
             AllocationStep::Recall => {
@@ -495,7 +511,7 @@ proptest! {
 
     /// Nothing is granted without room for it, and every delivery gets through in the end.
     #[test]
-    fn credit_on_demand_is_safe_and_lets_all_through(turns in vec(turn(), 1..200)) {
+    fn credit_on_demand_is_safe_and_lets_all_through(turns in vec(turn(), 1..200), supply in supply()) {
         let mut sender = Sender::default();
         let mut receiver = Receiver {
             allocation: CreditAllocation::new(0, 128, 512),
@@ -509,7 +525,7 @@ proptest! {
         for turn in &turns {
             take_turn(turn, &mut sender, &mut receiver);
         }
-        let last = [Turn::Hear, Turn::Hear, Turn::Work(true), Turn::Send(64), Turn::Release, Turn::Ask];
+        let last = [Turn::Hear, Turn::Hear, Turn::Work(supply), Turn::Send(64), Turn::Release, Turn::Ask];
         for _ in 0..(4 * turns.len() + 16) {
             last.iter().for_each(|turn| take_turn(turn, &mut sender, &mut receiver));
         }

@@ -5,8 +5,8 @@ use crate::proto::{CloseCode, Message, ReceiveError};
 use crate::state::Command;
 use crate::types::WireId;
 
-/// What the reactor does before the connection continues.
-pub(super) enum Halt {
+/// An effect that the reactor executes before the connection continues.
+pub(super) enum Upcall {
     /// Close the connection.
     Close(CloseCode, String),
     /// End the connection without BYE.
@@ -20,17 +20,17 @@ pub(super) enum Halt {
     Up(Vec<Command>, Vec<Message>),
 }
 
-/// The result of an event.
-pub(super) type Handled = Result<(), Halt>;
+/// The result of an event: what the connection could not do by itself.
+pub(super) type Handled = Result<(), Upcall>;
 
-impl Halt {
+impl Upcall {
     /// Closes the connection of a peer that broke the protocol.
     pub(super) fn protocol(why: impl ToString) -> Self {
         Self::Close(CloseCode::Protocol, why.to_string())
     }
 }
 
-impl From<ReceiveError> for Halt {
+impl From<ReceiveError> for Upcall {
     fn from(error: ReceiveError) -> Self {
         Self::protocol(error)
     }
