@@ -15,8 +15,9 @@ build: setup ## build the rbmq command, optimised
 install: setup ## install the C and C++ library (PREFIX=/usr/local, DESTDIR=, LIBDIR=PREFIX/lib)
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" LIBDIR="$(LIBDIR)" scripts/c-install
 
-deb: setup ## build the Debian package, with unit, manual pages and completions
+deb: setup ## build the Debian packages: the broker with its unit, manual pages and completions; the C and C++ library
 	@scripts/deb
+	@scripts/deb-c
 
 wheel: setup ## build the wheel of the Python package, optimised, in target/wheels (maturin from PyPI)
 	@scripts/wheel

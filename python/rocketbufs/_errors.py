@@ -157,6 +157,11 @@ def make(name, kind, text):
     return error
 
 
+def closed(what):
+    """The exception of a call on something that was closed in Python."""
+    return make("Closed", "Closed", f"the {what} is closed")
+
+
 for _name in [name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Error)]:
     globals()[_name].__module__ = "rocketbufs"
 del _name

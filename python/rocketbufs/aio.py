@@ -18,7 +18,7 @@ import asyncio
 import functools
 
 from . import _rocketbufs as rust
-from ._errors import PublishError
+from ._errors import PublishError, closed
 from ._waiting import take_of
 
 __all__ = ["Publisher", "Queue", "Subscriber", "TopicWriter", "iterate", "receive"]
@@ -84,6 +84,7 @@ class _Source:
         self._take = take
         self._ended = ended
         self._readable = _Readable(descriptor)
+        self._closed = False
         self._in_a_row = 0
 
     async def next(self, take=None):
@@ -93,7 +94,9 @@ class _Source:
         if self._in_a_row >= _TURN:
             self._in_a_row = 0
             await asyncio.sleep(0)
-        while (item := take()) is None:
+        while self._closed or (item := take()) is None:
+            if self._closed:
+                raise closed("subscriber")
             if self._ended is not None and self._ended():
                 return None
             self._in_a_row = 0
@@ -101,6 +104,8 @@ class _Source:
         return item
 
     def close(self):
+        """Ends the waits: the descriptor is not to be watched any more."""
+        self._closed = True
         self._readable.close()
 
 
@@ -156,7 +161,7 @@ class Subscriber:
                 yield batch
 
     async def close(self, timeout=10.0):
-        """As `rbmq.Subscriber.close`."""
+        """As `rbmq.Subscriber.close`. Tasks that wait for a message get `Closed`."""
         self._source.close()
         await _in_executor(self.sync.close, timeout)
 
@@ -207,6 +212,8 @@ class Publisher:
 
     async def _changed(self, topic):
         """Waits until something about the topic has changed, or for a moment."""
+        if not self._descriptors:
+            raise closed("publisher")
         waiter = self._loop.create_future()
         waiters = self._waiters.setdefault(topic, [])
         waiters.append(waiter)
@@ -248,9 +255,13 @@ class Publisher:
         for descriptor in self._descriptors:
             self._loop.remove_reader(descriptor)
         self._descriptors = ()
-        await _in_executor(self.sync.close, timeout)
         for topic in list(self._waiters):
             self._wake(topic)
+        for _, waiter in self._pending:
+            if not waiter.done():
+                waiter.set_exception(closed("publisher"))
+        self._pending = []
+        await _in_executor(self.sync.close, timeout)
 
     async def __aenter__(self):
         return self

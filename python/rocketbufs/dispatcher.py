@@ -12,7 +12,7 @@ import os
 import selectors
 import threading
 
-from ._errors import Closed, Error
+from ._errors import Closed, Error, closed
 from ._waiting import take_of
 
 # How many items of one object are taken before the others have their turn.
@@ -44,7 +44,7 @@ class Dispatcher:
         take, descriptor = take_of(source), source.fileno()
         with self._lock:
             if self._closed:
-                raise _closed()
+                raise closed("dispatcher")
             if id(source) in self._sources:
                 raise ValueError("the object is in the dispatcher already")
             # The source is kept alive: its descriptor is its own.
@@ -143,9 +143,3 @@ class Dispatcher:
     def _report(self, error):
         arguments = (type(error), error, error.__traceback__, self._thread)
         threading.excepthook(threading.ExceptHookArgs(arguments))
-
-
-def _closed():
-    error = Closed("the dispatcher is closed")
-    error.kind = "Closed"
-    return error

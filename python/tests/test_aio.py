@@ -185,8 +185,23 @@ def test_close_ends_a_receive(broker):
             await asyncio.sleep(0.05)
             await subscriber.close()
             with pytest.raises(rocketbufs.Closed):
+                await task
+            with pytest.raises(rocketbufs.Closed):
                 await subscriber.recv()
-            task.cancel()
+        publisher = await aio.Publisher.connect(broker.addr)
+        writer = await publisher.topic("t")
+        tasks = [asyncio.create_task(writer.wait_subscribers(1))]
+        async with await aio.Subscriber.connect(broker.addr, confirm_consumed=True) as subscriber:
+            subscriber.subscribe("u")
+            other = await publisher.topic("u")
+            await other.wait_subscribers(1)
+            await other.publish(b"x")
+            tasks.append(asyncio.create_task(other.confirm(level="consumed")))
+            await asyncio.sleep(0.05)
+            await publisher.close()
+            for task in tasks:
+                with pytest.raises(rocketbufs.Closed):
+                    await task
 
     run(main())
 

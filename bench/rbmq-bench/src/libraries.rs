@@ -1,4 +1,5 @@
-//! `rbmq-bench libraries`: RBMQ's client library beside those of Redis, NATS, RabbitMQ, MQTT and zenoh, as people use them.
+//! `rbmq-bench libraries`: RBMQ's client libraries beside those of Redis, NATS, RabbitMQ, MQTT, zenoh and ZeroMQ, as people use
+//! them.
 //!
 //! ```text
 //!   publisher ──its library──▶ server ──its library──▶ 1 or 4 subscribers
@@ -6,10 +7,15 @@
 //! ```
 //!
 //! Each end is a process of its own and runs the loops of `benchkit::library`: RBMQ's ends are this program, the others are
-//! `library-peers` (`bench/peers/libraries`). Servers keep their default limits. Three loads: as many messages as go, a rate
+//! `library-peers` (`bench/peers/libraries`), and those in C are `c-library-peers` (`bench/peers/c`). Servers keep their default limits. Three loads: as many messages as go, a rate
 //! that every library carries, and round trips of one message at a time.
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use benchkit::{
     credit,
@@ -36,6 +42,8 @@ use crate::{
 
 /// What the other libraries' ends are.
 const PEERS: &str = "library-peers";
+/// What the ends in C are.
+const C_PEERS: &str = "c-library-peers";
 
 /// What `rbmq-bench libraries` can be told.
 #[derive(Debug, Args)]
@@ -95,7 +103,7 @@ pub struct LibrariesArgs {
     output: Output,
 }
 
-const ALL: [Library; 7] = [
+const ALL: [Library; 12] = [
     Library::Rbmq,
     Library::RedisPipelined,
     Library::RedisManager,
@@ -103,25 +111,47 @@ const ALL: [Library; 7] = [
     Library::Lapin,
     Library::Rumqttc,
     Library::Zenoh,
+    Library::RbmqC,
+    Library::Hiredis,
+    Library::NatsC,
+    Library::Librabbitmq,
+    Library::Libzmq,
 ];
 
 impl Library {
     /// The server that the bench starts for it; none for those that are programs of the bench.
     fn servers(self) -> Option<Servers> {
         match self {
-            Library::Rbmq | Library::Zenoh => None,
-            Library::RedisPipelined | Library::RedisManager => Some(Servers::Redis),
-            Library::AsyncNats => Some(Servers::Nats),
-            Library::Lapin => Some(Servers::Rabbitmq),
+            Library::Rbmq | Library::RbmqC | Library::Zenoh | Library::Libzmq => None,
+            Library::RedisPipelined | Library::RedisManager | Library::Hiredis => Some(Servers::Redis),
+            Library::AsyncNats | Library::NatsC => Some(Servers::Nats),
+            Library::Lapin | Library::Librabbitmq => Some(Servers::Rabbitmq),
             Library::Rumqttc => Some(Servers::Mosquitto),
         }
+    }
+
+    /// The program of the bench and its argument that is the library's server, instead of a server of its own.
+    fn relay(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Library::Zenoh => Some((PEERS, "router")),
+            Library::Libzmq => Some((C_PEERS, "proxy")),
+            _ => None,
+        }
+    }
+
+    /// Whether something drops or queues messages without limit when a publisher is too fast.
+    fn needs_hold(self) -> bool {
+        self.servers().is_some() || self == Library::Libzmq
     }
 
     /// The command that starts one of its ends, without what the end is told; or what is missing.
     fn end(self) -> Result<Command, &'static str> {
         let mut command = match self {
             Library::Rbmq => sys::worker().map_err(|_| "this program")?,
-            _ => Command::new(server::find(PEERS).ok_or("its program in target/peers")?),
+            _ => {
+                let program = if self.is_c() { C_PEERS } else { PEERS };
+                Command::new(server::find(program).ok_or("its program in target/peers")?)
+            }
         };
         match self {
             Library::Rbmq => command.arg("library"),
@@ -215,7 +245,7 @@ fn method(args: &LibrariesArgs) -> Result<Method, BenchError> {
 
 /// All points, those of the same load together: they are measured in turn.
 fn loads(args: &LibrariesArgs, libraries: &[Library]) -> Vec<Vec<Point>> {
-    let held_back = |library: Library| !args.not_held_back && library.servers().is_some();
+    let held_back = |library: Library| !args.not_held_back && library.needs_hold();
     let load = |kind, size, subscribers, rate| {
         let point = |&library: &Library| {
             let held_back = kind == Kind::Full && held_back(library);
@@ -250,23 +280,43 @@ struct Between {
 impl Between {
     fn start(library: Library) -> Result<Between, BenchError> {
         let folder = Middle::new_folder();
-        let mut process = match library.servers() {
-            Some(servers) => {
+        let mut process = match (library.servers(), library.relay()) {
+            (Some(servers), _) => {
                 let args = ["server", "--limits", "--system", servers.name(), "--folder"];
                 let mut args = words(&args);
                 args.push(folder.to_string_lossy().into_owned());
                 Process::start("server", &args)?
             }
-            None if library == Library::Zenoh => {
-                let program = server::find(PEERS).ok_or(BenchError::NotInstalled { peer: PEERS })?;
+            (None, Some((peer, role))) => {
+                let program = server::find(peer).ok_or(BenchError::NotInstalled { peer })?;
                 let mut command = Command::new(program);
-                command.arg("router");
-                Process::spawn("router", command)?
+                command.arg(role);
+                Process::spawn(role, command)?
             }
-            None => Process::start("broker", &words(&["broker"]))?,
+            (None, None) => Process::start("broker", &words(&["broker"]))?,
         };
         let (addr, version) = Middle::await_ready(&mut process)?;
         Ok(Between { process, addr, version, folder })
+    }
+}
+
+/// The folder of a relay, for the measurement. The guard of a server makes the server's.
+struct RelayFolder(PathBuf);
+
+impl RelayFolder {
+    fn make(point: &Point, folder: &Path) -> io::Result<Option<RelayFolder>> {
+        if !point.held_back || point.library.relay().is_none() {
+            return Ok(None);
+        }
+        fs::create_dir_all(folder)?;
+        Ok(Some(RelayFolder(folder.to_owned())))
+    }
+}
+
+impl Drop for RelayFolder {
+    fn drop(&mut self) {
+        // What is left is a folder with a FIFO among the temporary files.
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -301,8 +351,8 @@ fn await_end(process: &Process) -> Result<String, BenchError> {
 /// What a row begins with; all figures are zero.
 fn row(point: &Point, method: &Method, rep: u32, versions: (&str, String)) -> Row {
     let (server, library_version) = versions;
-    // A router is of the library's version.
-    let server = if point.library == Library::Zenoh { &library_version } else { server };
+    // A relay is of the library's version.
+    let server = if point.library.relay().is_some() { &library_version } else { server };
     Row {
         library: point.library,
         setting: Setting::new(System::Rbmq, server, &method.congestion),
@@ -331,6 +381,7 @@ fn row(point: &Point, method: &Method, rep: u32, versions: (&str, String)) -> Ro
 
 /// One publisher, and subscribers.
 fn stream(point: &Point, method: &Method, rep: u32, between: Between) -> Result<Row, BenchError> {
+    let _made = RelayFolder::make(point, &between.folder)?;
     if point.held_back {
         credit::create(&between.folder, 1)?;
     }
@@ -421,7 +472,7 @@ fn head(args: &LibrariesArgs, method: &Method, rows: &[Row]) -> String {
         let name = match row.library {
             Library::Rbmq => format!("rbmq {}", row.library_version),
             _ => {
-                let server = row.library.servers().map_or("its router", Servers::name);
+                let server = row.library.servers().map_or("its relay", Servers::name);
                 format!(
                     "{} {} with {server} {}",
                     row.library.name(),

@@ -23,9 +23,25 @@ pub enum Library {
     Rumqttc,
     /// zenoh, with its router
     Zenoh,
+    /// RBMQ's in C
+    RbmqC,
+    /// hiredis, with pipelines of up to 128 commands
+    Hiredis,
+    /// nats.c
+    NatsC,
+    /// librabbitmq, with RabbitMQ
+    Librabbitmq,
+    /// libzmq, with its proxy
+    Libzmq,
 }
 
 impl Library {
+    /// The language of the ends.
+    pub fn is_c(self) -> bool {
+        use Library::{Hiredis, Librabbitmq, Libzmq, NatsC, RbmqC};
+        matches!(self, RbmqC | Hiredis | NatsC | Librabbitmq | Libzmq)
+    }
+
     /// As on the command line and in the rows.
     pub fn name(self) -> &'static str {
         match self {
@@ -36,6 +52,11 @@ impl Library {
             Library::Lapin => "lapin",
             Library::Rumqttc => "rumqttc",
             Library::Zenoh => "zenoh",
+            Library::RbmqC => "rbmq-c",
+            Library::Hiredis => "hiredis",
+            Library::NatsC => "nats-c",
+            Library::Librabbitmq => "librabbitmq",
+            Library::Libzmq => "libzmq",
         }
     }
 
@@ -49,6 +70,11 @@ impl Library {
             Library::Lapin => "`lapin` (RabbitMQ)",
             Library::Rumqttc => "`rumqttc` (Mosquitto)",
             Library::Zenoh => "`zenoh` (its router)",
+            Library::RbmqC => "C: `rbmq_…`",
+            Library::Hiredis => "C: `hiredis`, pipelined (Redis)",
+            Library::NatsC => "C: `nats.c` (NATS)",
+            Library::Librabbitmq => "C: `librabbitmq` (RabbitMQ)",
+            Library::Libzmq => "C: `libzmq` (its proxy)",
         }
     }
 }

@@ -406,7 +406,7 @@ fn a_log_with_another_epoch_than_announced_is_not_used() {
         start: 0,
         flow_control: true,
         restarted: false,
-        placeless: false,
+        without_slot: false,
         capacity: 64 << 10,
         max_delivery: 1024,
     }));

@@ -345,7 +345,7 @@ fn raw_publisher(addr: &str) -> (Raw, u32) {
         start: 0,
         flow_control: true,
         restarted: false,
-        placeless: false,
+        without_slot: false,
         capacity: 64 << 10,
         max_delivery: 4096,
     }));

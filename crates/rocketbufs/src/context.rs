@@ -79,10 +79,10 @@ impl Context {
         transport: T,
     ) -> Result<JoinHandle<()>, ContextError> {
         let inner = self.inner();
-        let core = Reactor::new(self.handle.shared.clone(), worker.clone(), transport);
+        let reactor = Reactor::new(self.handle.shared.clone(), worker.clone(), transport);
         let pin = inner.config.tcp.tcp_thread_pinning.then_some(worker.index);
-        let inline = inner.config.tcp.inline_idle_us > 0;
-        thread::spawn(core, worker, (inner.started, pin, inline)).map_err(ContextError::Thread)
+        let lends = inner.config.tcp.inline_idle_us > 0;
+        thread::spawn(reactor, worker, (inner.started, pin, lends)).map_err(ContextError::Thread)
     }
 
     /// Creates a context without threads. The caller drives its workers with [`Reactor::turn`], and supplies
@@ -96,12 +96,12 @@ impl Context {
     ) -> Result<(Self, Vec<Reactor<T>>), ContextError> {
         let shared = ContextShared::new(config, workers, entropy)?;
         let context = Self { handle: Arc::new(Handle { shared: shared.clone() }) };
-        let core = |worker: &Arc<Worker>| {
+        let reactor = |worker: &Arc<Worker>| {
             let transport = transport(worker.token.waker().clone());
             Reactor::new(shared.clone(), worker.clone(), transport)
         };
-        let cores = shared.workers.iter().map(core).collect();
-        Ok((context, cores))
+        let reactors = shared.workers.iter().map(reactor).collect();
+        Ok((context, reactors))
     }
 
     /// Returns the configuration in force.

@@ -123,7 +123,7 @@ impl OutBuffer {
     /// allowed is refused with those that are, other wishes are lowered. To be set before a receiver can know of the
     /// buffer.
     pub fn set_limits(&self, limits: SubscriptionLimits) {
-        *lock(&self.buffer.terms) = limits;
+        *lock(&self.buffer.limits) = limits;
     }
 
     /// How far the buffer is confirmed, and for which receivers. Without subscriptions everything written counts as

@@ -17,8 +17,8 @@ use crate::out_segment::OutSegment;
 use crate::proto::End;
 use crate::rin::RIn;
 use crate::state::{
-    Buffer, BufferOwner, Command, ConnShared, InboundShared, Log, ROutShared, Request, Role,
-    SubscriberProgress, Upstream, may_wait,
+    Buffer, BufferOwner, Command, ConnShared, Log, ROutShared, Request, Role, SubscriberProgress,
+    SubscriptionShared, Upstream, may_wait,
 };
 use crate::types::{Bid, Epoch, Position, ProgressLevel};
 
@@ -79,7 +79,7 @@ impl ROut {
         let trims =
             inner.config.buffers.idle_trim_ms > 0 && ring.flow_control() && ring.descriptor().is_none();
         if !trims {
-            buffer.rest.never();
+            buffer.idle_state.disable();
         }
         let _ = buffer.log.set(Log { ring, epoch: Epoch(inner.random()) });
         if trims {
@@ -192,7 +192,7 @@ impl ROut {
     fn splice_inbound(
         &self,
         input: &RIn,
-        inbound: &Arc<InboundShared>,
+        inbound: &Arc<SubscriptionShared>,
         out_bid: Bid,
     ) -> Result<Arc<Buffer>, BufferError> {
         let bid = inbound.bid;

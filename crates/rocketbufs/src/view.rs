@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rocketring::{Lapped, Ring, View};
 
-use crate::state::InboundShared;
+use crate::state::SubscriptionShared;
 use crate::types::{Bid, Epoch, Position};
 
 /// A range of a buffer that a callback receives (paper 1, Listing 1). It is valid until the callback returns.
@@ -102,7 +102,7 @@ impl<'a> BufSeg<'a> {
 /// releases nothing; [`InView::consume`] does.
 pub struct InView {
     view: View,
-    inbound: Arc<InboundShared>,
+    inbound: Arc<SubscriptionShared>,
     epoch: Epoch,
     guard: ViewGuard,
     /// The end of the bytes that are released with the view: for an overwritable buffer they include the
@@ -127,7 +127,7 @@ impl InView {
     /// more is busy with it.)
     pub(crate) fn new(
         view: View,
-        inbound: Arc<InboundShared>,
+        inbound: Arc<SubscriptionShared>,
         epoch: Epoch,
         pin: Option<Position>,
         end: Position,
@@ -138,7 +138,7 @@ impl InView {
 
     /// Creates an empty view for the exclusive reader of `inbound`. Such a reader releases only bytes that
     /// the view has shown, and shows nothing else.
-    pub(crate) fn of_reader(view: View, inbound: Arc<InboundShared>, epoch: Epoch) -> Self {
+    pub(crate) fn of_reader(view: View, inbound: Arc<SubscriptionShared>, epoch: Epoch) -> Self {
         let end = view.to();
         Self { view, inbound, epoch, guard: ViewGuard::ByReader, end }
     }

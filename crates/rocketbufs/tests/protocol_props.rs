@@ -65,7 +65,7 @@ fn subscribed() -> impl Strategy<Value = Subscribed> {
         start: n.1,
         flow_control: n.2,
         restarted: n.3,
-        placeless: n.4,
+        without_slot: n.4,
         capacity: n.5,
         max_delivery: n.6,
     })

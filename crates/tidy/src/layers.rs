@@ -20,7 +20,7 @@ pub const FILE: &str = "crates/tidy/layers.toml";
 /// The violations that exist today, relative to the root of the repository.
 pub const KNOWN_FILE: &str = "crates/tidy/layers-known.toml";
 /// The folders of the packages that are checked. Fuzz targets are free: no package depends on them.
-const CHECKED: [&str; 2] = ["crates/", "bench/"];
+const CHECKED: [&str; 3] = ["crates/", "bench/", "python"];
 
 /// The declared layers of each package, by package name.
 pub type Declared = BTreeMap<String, Order>;

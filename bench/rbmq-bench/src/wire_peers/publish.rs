@@ -115,7 +115,7 @@ impl Publishing {
                     start: 0,
                     flow_control: true,
                     restarted: false,
-                    placeless: false,
+                    without_slot: false,
                     capacity: self.ring_bytes,
                     max_delivery: self.max_delivery_bytes,
                 };

@@ -106,7 +106,7 @@ pub struct Subscribed {
     /// Whether the requested log is another one now: the writer was restarted.
     pub restarted: bool,
     /// Whether a durable slot was asked for (a name and a hold time) and none was free.
-    pub placeless: bool,
+    pub without_slot: bool,
     /// The capacity of the sender's ring, in bytes.
     pub capacity: u64,
     /// The largest delivery of this buffer, in bytes.
@@ -325,7 +325,7 @@ impl Message {
             }
             Self::Subscribe(subscribe) => encode_subscribe(&mut w, subscribe),
             Self::Subscribed(s) => {
-                let [first, second, third] = [s.flow_control, s.restarted, s.placeless].map(u8::from);
+                let [first, second, third] = [s.flow_control, s.restarted, s.without_slot].map(u8::from);
                 let flags = first | second << 1 | third << 2;
                 w.u8(SUBSCRIBED).u32(s.wire).u128(s.epoch.0).u64(s.start).u8(flags);
                 w.u64(s.capacity).u64(s.max_delivery);
@@ -493,7 +493,7 @@ fn decode_subscribed(r: &mut Reader<'_>) -> Result<Subscribed, FieldError> {
     if flags & !7 != 0 {
         return Err(FieldError::value("flags", flags));
     }
-    let [flow_control, restarted, placeless] = [1, 2, 4].map(|bit| flags & bit != 0);
+    let [flow_control, restarted, without_slot] = [1, 2, 4].map(|bit| flags & bit != 0);
     let (capacity, max_delivery) = (r.u64()?, r.u64()?);
-    Ok(Subscribed { wire, epoch, start, flow_control, restarted, placeless, capacity, max_delivery })
+    Ok(Subscribed { wire, epoch, start, flow_control, restarted, without_slot, capacity, max_delivery })
 }

@@ -21,9 +21,11 @@ pub use message::{
 };
 pub use receive_subscription::{
     AllocationStep, Answer, Attachment, BudgetNote, CreditAllocation, CreditReport, Downstream, Drained,
-    Ending, Item, LogEnd, Need, ReceiveConfig, ReceiveError, ReceiveLog, ReceiveSubscription, RingPositions,
-    Share, Suspension, TooMuch,
+    Ending, Item, LogEnd, Need, ReceiveConfig, ReceiveCursor, ReceiveError, ReceiveLog, ReceiveSubscription,
+    RingPositions, Share, Suspension, TooMuch,
 };
 pub use refused::RefusedError;
-pub use send_subscription::{End, Enqueue, LagAction, PeerSubscription, SendConfig, SendCursor, Step};
+pub use send_subscription::{
+    CallerSend, End, Enqueue, LagAction, PeerSubscription, SendConfig, SendCursor, Step,
+};
 pub use session::{Session, SessionConfig, Tick, choose_version};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::receive::RIn;
 use crate::in_event::{InEvent, event_of};
-use crate::state::{Followed, InboundShared, MOST_RINGS, POLLS_PER_DELIVERY, PolledRings, WorkerShared};
+use crate::state::{Followed, MOST_RINGS, POLLS_PER_DELIVERY, PolledRings, SubscriptionShared, WorkerShared};
 use crate::view::InView;
 
 impl RIn {
@@ -30,23 +30,23 @@ impl RIn {
     pub(super) fn look(&self, polled: &PolledRings) -> Option<InEvent> {
         let worker = &*self.shared.inner.workers[polled.worker()];
         let now = || self.shared.inner.now();
-        if !worker.looks.spend(POLLS_PER_DELIVERY, now) {
+        if !worker.busy_polls.spend(POLLS_PER_DELIVERY, now) {
             return None;
         }
-        for _ in 0..worker.looks.pauses() {
+        for _ in 0..worker.busy_polls.pauses() {
             std::hint::spin_loop();
         }
         let mut rings = [const { None }; MOST_RINGS];
         for (ring, inbound) in rings.iter_mut().zip(polled.inbounds()) {
             let (taken, sight) = inbound.follow();
             if let Some(taken) = taken {
-                worker.looks.pace(Some(taken.len()));
+                worker.busy_polls.pace(Some(taken.len()));
                 return Some(self.hand_out(worker, inbound, taken));
             }
             *ring = sight;
         }
-        worker.looks.pace(None);
-        while worker.looks.spend(1, now) && !worker.has_work() {
+        worker.busy_polls.pace(None);
+        while worker.busy_polls.spend(1, now) && !worker.has_work() {
             for (ring, inbound) in rings.iter().zip(polled.inbounds()) {
                 if ring.as_ref().is_some_and(rocketring::Ring::has_new_data)
                     && let Some(taken) = inbound.follow().0
@@ -60,8 +60,8 @@ impl RIn {
     }
 
     #[inline(always)]
-    fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<InboundShared>, taken: Followed) -> InEvent {
-        worker.looks.took();
+    fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<SubscriptionShared>, taken: Followed) -> InEvent {
+        worker.busy_polls.took();
         worker.token.note_visit();
         match taken {
             Followed::Data { view, epoch, more } => {

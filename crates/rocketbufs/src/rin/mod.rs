@@ -15,7 +15,7 @@ use crate::in_event::InEvent;
 use crate::lock::lock;
 use crate::options::SubscribeOptions;
 use crate::proto::{CloseCode, MAX_NAME_BYTES};
-use crate::state::{Command, InboundShared, RInShared, Role, SubscriptionOwner};
+use crate::state::{Command, RInShared, Role, SubscriptionOwner, SubscriptionShared};
 use crate::types::{Bid, Policy};
 use crate::view::{BufSeg, InView};
 
@@ -72,7 +72,7 @@ impl RIn {
         &self,
         bid: Bid,
         mut options: SubscribeOptions,
-    ) -> Result<Arc<InboundShared>, SubscribeError> {
+    ) -> Result<Arc<SubscriptionShared>, SubscribeError> {
         let inner = &self.shared.inner;
         let size = *options.size_bytes.get_or_insert(inner.config.buffers.size_bytes);
         if options.name.len() > MAX_NAME_BYTES {
@@ -84,17 +84,17 @@ impl RIn {
         }
         let rin = Arc::downgrade(&self.shared) as Weak<dyn SubscriptionOwner>;
         let slot = inner.take_slot().ok_or(SubscribeError::TooMany(inner.config.limits.max_buffers))?;
-        Ok(Arc::new(InboundShared::new(bid, slot, rin, inner, options)))
+        Ok(Arc::new(SubscriptionShared::new(bid, slot, rin, inner, options)))
     }
 
     /// Registers a subscription, and asks the sender for it.
-    pub(crate) fn begin(&self, inbound: Arc<InboundShared>) -> Result<Subscription, SubscribeError> {
+    pub(crate) fn begin(&self, inbound: Arc<SubscriptionShared>) -> Result<Subscription, SubscribeError> {
         let mut map = self.shared.inbounds.write().unwrap_or_else(|p| p.into_inner());
         if map.get(&inbound.bid).is_some_and(|known| !known.is_over()) {
             return Err(SubscribeError::Exists(inbound.bid));
         }
         if inbound.options.policy != Policy::Block {
-            self.shared.inner.note_keeps_up();
+            self.shared.inner.note_lossy();
         }
         map.insert(inbound.bid, inbound.clone());
         drop(map);
@@ -103,7 +103,7 @@ impl RIn {
     }
 
     /// Asks the sender for a subscription, or for its rest.
-    pub(crate) fn request(&self, inbound: &Arc<InboundShared>) {
+    pub(crate) fn request(&self, inbound: &Arc<SubscriptionShared>) {
         let conn = self.shared.conn().id;
         self.context.shared().send(conn, Command::Subscribe { conn, inbound: inbound.clone() });
     }

@@ -18,7 +18,7 @@ use super::receive::RIn;
 use crate::error::RecvError;
 use crate::in_event::InEvent;
 use crate::lock::lock;
-use crate::state::{InboundShared, POLLS_PER_DELIVERY, PolledRings, Readable, WorkerShared};
+use crate::state::{POLLS_PER_DELIVERY, PolledRings, Readable, SubscriptionShared, WorkerShared};
 use crate::types::{Bid, Position};
 use crate::view::{BufSeg, InView};
 
@@ -77,7 +77,7 @@ pub struct InReader {
 
 /// A subscription whose ring is followed.
 struct Sight {
-    inbound: Arc<InboundShared>,
+    inbound: Arc<SubscriptionShared>,
     reader: Arc<LazyCursor>,
     /// Set while the subscription is read alone.
     reads: Option<Reads>,
@@ -137,11 +137,11 @@ impl InReader {
         let inner = &self.rin.shared.inner;
         let worker = &*inner.workers[self.polled.worker()];
         let now = || inner.now();
-        if !worker.looks.spend(POLLS_PER_DELIVERY, now) {
+        if !worker.busy_polls.spend(POLLS_PER_DELIVERY, now) {
             return false;
         }
         if waits {
-            (0..worker.looks.pauses()).for_each(|_| std::hint::spin_loop());
+            (0..worker.busy_polls.pauses()).for_each(|_| std::hint::spin_loop());
         }
         let mut first = true;
         loop {
@@ -149,15 +149,15 @@ impl InReader {
                 match sight.look(worker, each) {
                     Look::Nothing => {}
                     Look::Bytes(bytes) => {
-                        worker.looks.pace(first.then_some(bytes));
+                        worker.busy_polls.pace(first.then_some(bytes));
                         return true;
                     }
                     Look::Other => return false,
                 }
             }
             first = false;
-            if !waits || !worker.looks.spend(1, now) || worker.has_work() {
-                worker.looks.pace(None);
+            if !waits || !worker.busy_polls.spend(1, now) || worker.has_work() {
+                worker.busy_polls.pace(None);
                 return false;
             }
             std::hint::spin_loop();
@@ -206,7 +206,7 @@ impl InReader {
 }
 
 impl Sight {
-    fn new(inbound: &Arc<InboundShared>) -> Self {
+    fn new(inbound: &Arc<SubscriptionShared>) -> Self {
         Self { inbound: inbound.clone(), reader: Arc::new(LazyCursor::new(0)), reads: None }
     }
 
@@ -229,13 +229,13 @@ impl Sight {
         if !view.ring().is_stable(from) {
             return Look::Other;
         }
-        worker.looks.took();
+        worker.busy_polls.took();
         worker.token.note_visit();
         view.go_on(to);
         each(self.inbound.bid, &BufSeg::of(view));
         if self.reader.advance_to(to) || to - *told >= *step {
             *told = to;
-            self.inbound.tell_read(&self.reader);
+            self.inbound.report_read(&self.reader);
         }
         Look::Bytes((to - from) as usize)
     }

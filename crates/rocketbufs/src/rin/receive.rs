@@ -9,7 +9,7 @@ use crate::error::RecvError;
 use crate::in_event::{InEvent, event_of};
 use crate::lock::lock;
 use crate::proto::Item;
-use crate::state::{InboundShared, Queue, RInShared, SubscriptionOwner, may_wait};
+use crate::state::{Queue, RInShared, SubscriptionOwner, SubscriptionShared, may_wait};
 use crate::view::InView;
 use crate::worker::Waiting;
 
@@ -103,15 +103,14 @@ impl RIn {
     ) -> MutexGuard<'a, Queue> {
         let shared = &self.shared;
         // Looked up each time, since the rIn may resume over a connection of another worker.
-        let waiting = shared.worker_to_drive().map(|worker| Waiting::new(&shared.inner, worker));
+        let waiting = shared.worker_to_run().map(|worker| Waiting::new(&shared.inner, worker));
         if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone()) {
-            queue.driven |= waiting.bit();
+            queue.run_by_caller |= waiting.bit();
             let polled = queue.polled.clone();
             drop(queue);
-            let drove =
-                waiting.drive(left, &|| news(&lock(&shared.queue)) || looks && self.may_look(&polled));
+            let drove = waiting.run(left, &|| news(&lock(&shared.queue)) || looks && self.may_look(&polled));
             queue = lock(&shared.queue);
-            queue.driven &= !waiting.bit();
+            queue.run_by_caller &= !waiting.bit();
             if drove || news(&queue) {
                 return queue;
             }
@@ -127,7 +126,7 @@ impl RIn {
         self.shared.has_reader.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take_from(&self, inbound: &Arc<InboundShared>) -> Option<InEvent> {
+    pub(super) fn take_from(&self, inbound: &Arc<SubscriptionShared>) -> Option<InEvent> {
         // Cleared before the look: later news queues the subscription again. Both sides take the state's lock
         // between the flag and the data, so that one of them sees the other.
         inbound.queued.store(false, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use super::receive::{Deadline, RIn};
 use crate::error::RecvError;
 use crate::in_event::InEvent;
 use crate::lock::lock;
-use crate::state::{Command, InboundShared, Queue, may_wait};
+use crate::state::{Command, Queue, SubscriptionShared, may_wait};
 use crate::types::{Bid, Epoch, Position};
 use crate::view::InView;
 
@@ -43,7 +43,7 @@ use crate::view::InView;
 #[derive(Clone)]
 pub struct Subscription {
     pub(crate) rin: RIn,
-    pub(crate) inbound: Arc<InboundShared>,
+    pub(crate) inbound: Arc<SubscriptionShared>,
 }
 
 /// The state of a subscription, from [`Subscription::info`].
@@ -63,7 +63,7 @@ pub struct SubscriptionInfo {
 }
 
 impl Subscription {
-    pub(super) fn new(rin: &RIn, inbound: Arc<InboundShared>) -> Self {
+    pub(super) fn new(rin: &RIn, inbound: Arc<SubscriptionShared>) -> Self {
         Self { rin: rin.clone(), inbound }
     }
 
@@ -73,7 +73,7 @@ impl Subscription {
     }
 
     /// Returns the subscription, unless the application has unsubscribed.
-    pub(crate) fn live(&self) -> Result<&Arc<InboundShared>, RecvError> {
+    pub(crate) fn live(&self) -> Result<&Arc<SubscriptionShared>, RecvError> {
         match lock(&self.inbound.state).sub.is_left() {
             true => Err(RecvError::NotSubscribed(self.inbound.bid)),
             false => Ok(&self.inbound),

@@ -2,20 +2,22 @@
 //! below it.
 //!
 //! ```text
-//!   ends      ContextShared  Command    what handles ask of a worker
-//!             ConnShared  ListenerShared  ROutShared  RInShared
-//!                                         │ has         │ has
-//!   logs                                  ▼             ▼
-//!                                      Buffer ◀──── InboundShared     a spliced subscription knows its buffer
-//!                                         │             │
-//!   workers                               ▼ Request     ▼             numbers and jobs; marks and wake-ups
-//!             ContextInner ─▶ WorkerShared                            also configuration, memory, clock
+//!   ends      ContextShared ─▶ Command                    what handles ask of a worker
+//!             ConnShared   ListenerShared   ROutShared   RInShared
+//!                                               │ has        │ has
+//!   logs                                        ▼            ▼
+//!                                             Buffer ◀── SubscriptionShared     if it is spliced
+//!                                               │            │
+//!   workers                                     ▼ Request    ▼                  marks, wake-ups, jobs
+//!             ContextInner ─▶ WorkerShared                                      configuration, memory, clock
 //!
-//!   records   Budget, BusyPollBudget, ConfirmedPositions, IdleState … know nothing of the others
+//!   records   Budget  BusyPollBudget  ConfirmedPositions  DurableSlots  IdleState …
 //! ```
 //!
-//! Upwards there are four traits: a buffer knows its rOut as a `BufferOwner` and its upstream subscription as an
-//! `Upstream`, a subscription its rIn as a `SubscriptionOwner`, and a worker its mailbox as a `RequestQueue`.
+//! What a layer needs of the layers above it is a trait. A buffer knows its rOut as a `BufferOwner` and its upstream
+//! subscription as an `Upstream`, and a subscription knows its rIn as a `SubscriptionOwner`. A worker knows its
+//! mailbox as a `RequestQueue`, its reactor as a `BorrowedReactor`, and an rIn that waits for it as a
+//! `WaitingThread`.
 //!
 //! These layers do no I/O and know no handle: callbacks of the application are closures over its state.
 
@@ -31,8 +33,9 @@ pub(crate) use ends::{
 pub use ends::{ForeignConnection, ForeignReason};
 pub use logs::Traffic;
 pub(crate) use logs::{
-    Buffer, BufferOwner, DurableCursor, Followed, InState, InboundShared, Known, Leaving, Readable,
-    ReceiveMemory, SubscriptionNews, SubscriptionOwner, SubscriptionStatus, Upstream, downstream_of, held_at,
+    Buffer, BufferOwner, DurableCursor, Followed, Known, Leaving, Readable, ReceiveMemory, SubscriptionNews,
+    SubscriptionOwner, SubscriptionShared, SubscriptionState, SubscriptionStatus, Upstream, downstream_of,
+    held_at,
 };
 pub use records::{Budget, ConfirmedPositions, Progress, SubscriberProgress};
 pub(crate) use records::{
@@ -40,6 +43,6 @@ pub(crate) use records::{
     NOWHERE, PLACES_APART, POLLS_PER_DELIVERY, ProgressWatch, Waits, Watchers, page_bytes,
 };
 pub(crate) use workers::{
-    Activated, Borrow, ContextInner, Entropy, Inline, Parked, Request, Sent, WaitingThread, WorkerShared,
-    after, as_worker, become_worker, is_worker, may_wait, nanos_since,
+    Activated, Borrow, BorrowedReactor, ContextInner, Entropy, Parked, Request, Sent, WaitingThread,
+    WorkerShared, after, as_worker, become_worker, is_worker, may_wait, nanos_since,
 };

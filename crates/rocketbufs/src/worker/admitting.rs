@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rocketnet::{ConnId, Transport};
+use rocketnet::Transport;
 use rocketring::{Hold, Ring};
 
+use super::connection::Connection;
 use super::peer::OutSub;
-use super::reactor::Reactor;
+use super::upcall::Handled;
 use crate::events::OutEvent;
 use crate::fields::printable;
 use crate::limits::{PolicySet, SubscriptionLimits};
@@ -23,16 +24,20 @@ use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 /// A refusal: its code and numbers.
 type Refusal = (RefuseCode, u64, u64);
 
-impl<T: Transport> Reactor<T> {
-    pub(super) fn on_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) {
+impl<T: Transport> Connection<'_, T> {
+    pub(super) fn on_subscribe(&mut self, subscribe: Subscribe) -> Handled {
         let wire = subscribe.wire;
-        if let Err((code, a, b)) = self.try_subscribe(conn, subscribe) {
-            self.send(conn, &Message::Refused { wire, code, a, b });
+        match self.try_subscribe(subscribe) {
+            Ok(()) => self.wake_out(wire),
+            Err((code, a, b)) => {
+                self.send(&Message::Refused { wire, code, a, b });
+                Ok(())
+            }
         }
     }
 
-    fn try_subscribe(&mut self, conn: ConnId, subscribe: Subscribe) -> Result<(), Refusal> {
-        let Some(link) = self.links.get(&conn) else { return Ok(()) };
+    fn try_subscribe(&mut self, subscribe: Subscribe) -> Result<(), Refusal> {
+        let link = &*self.link;
         let Some(Role::Out(out)) = link.role.clone() else { return Err((RefuseCode::NotAnOut, 0, 0)) };
         let limit = self.io.inner.config.limits.max_subscriptions_per_connection;
         let open = link.outs.len() + link.parked.len();
@@ -45,27 +50,25 @@ impl<T: Transport> Reactor<T> {
         let buffer = out.buffer(subscribe.bid).ok_or((RefuseCode::NoSuchBuffer, 0, 0))?;
         let number = link.line.shared.id;
         let Some(log) = buffer.log().cloned() else {
-            return self.park(conn, &buffer, Parked { conn: number, subscribe });
+            return self.park(&buffer, Parked { conn: number, subscribe });
         };
-        self.accept(conn, &out, &buffer, &log, &subscribe)
+        self.accept(&out, &buffer, &log, &subscribe)
     }
 
-    pub(super) fn unpark(&mut self, parked: Parked) {
-        let Some(&conn) = self.by_number.get(&parked.conn) else { return };
-        let Some(link) = self.links.get_mut(&conn) else { return };
+    pub(super) fn unpark(&mut self, parked: Parked) -> Handled {
         // Otherwise the subscription was dropped while it was parked.
-        if link.parked.remove(&parked.subscribe.wire).is_some() {
-            self.on_subscribe(conn, parked.subscribe);
+        match self.link.parked.remove(&parked.subscribe.wire) {
+            Some(_) => self.on_subscribe(parked.subscribe),
+            None => Ok(()),
         }
     }
 
     /// Parks a subscription until its buffer's log is known, or until it is clear that it never will be.
-    fn park(&mut self, conn: ConnId, buffer: &Arc<Buffer>, parked: Parked) -> Result<(), Refusal> {
+    fn park(&mut self, buffer: &Arc<Buffer>, parked: Parked) -> Result<(), Refusal> {
         if buffer.ended() {
             return Err((RefuseCode::NoSuchBuffer, 0, 0));
         }
-        let Some(link) = self.links.get_mut(&conn) else { return Ok(()) };
-        link.parked.insert(parked.subscribe.wire, Arc::downgrade(buffer));
+        self.link.parked.insert(parked.subscribe.wire, Arc::downgrade(buffer));
         lock(&buffer.parked).push(parked);
         // The log may have become known, or have ended, since the check above.
         if buffer.log().is_some() || buffer.ended() {
@@ -75,8 +78,8 @@ impl<T: Transport> Reactor<T> {
     }
 
     /// Drops parked subscriptions of a connection.
-    pub(super) fn drop_parked(&mut self, conn: ConnId, wire: Option<WireId>) {
-        let Some(link) = self.links.get_mut(&conn) else { return };
+    pub(super) fn drop_parked(&mut self, wire: Option<WireId>) {
+        let link = &mut *self.link;
         let number = link.line.shared.id;
         let gone: Vec<_> = match wire {
             Some(wire) => link.parked.remove(&wire).into_iter().collect(),
@@ -92,7 +95,6 @@ impl<T: Transport> Reactor<T> {
 
     fn accept(
         &mut self,
-        conn: ConnId,
         out: &Arc<ROutShared>,
         buffer: &Arc<Buffer>,
         log: &Log,
@@ -100,8 +102,8 @@ impl<T: Transport> Reactor<T> {
     ) -> Result<(), Refusal> {
         let ring = &log.ring;
         let (flow_control, needed) = (ring.flow_control(), 2 * ring.max_delivery());
-        let terms = *lock(&buffer.terms);
-        let allowed = PolicySet::possible(flow_control).and(terms.policies);
+        let limits = *lock(&buffer.limits);
+        let allowed = PolicySet::possible(flow_control).and(limits.policies);
         if !allowed.contains(subscribe.policy) {
             return Err((RefuseCode::PolicyNotAllowed, allowed.bits(), 0));
         }
@@ -113,15 +115,15 @@ impl<T: Transport> Reactor<T> {
             Start::Ago(ms) => buffer.times.ago(self.io.now, ms),
             _ => None,
         };
-        let maps = !subscribe.own_memory && self.may_map(conn, ring);
+        let maps = !subscribe.own_memory && self.may_map(ring);
         let place = Place { known: known.as_ref(), past, keeps: buffer.keep_until_delivered, maps };
         let begin = begin(log, subscribe, &place)?;
         let Begin { start, restarted, .. } = begin;
-        let tally = known.as_ref().filter(|_| !restarted).map(|known| known.tally).unwrap_or_default();
-        let config = self.send_config(conn, (buffer, ring), subscribe, &terms);
-        let cursor = self.cursor((conn, subscribe.wire), ring, config, &begin, (tally, maps));
-        let hold_ms = terms.hold_ms(subscribe.hold_ms);
-        let placeless = self.add_out(conn, out, buffer, subscribe, (cursor, begin, hold_ms));
+        let coverage = known.as_ref().filter(|_| !restarted).map(|known| known.coverage).unwrap_or_default();
+        let config = self.send_config((buffer, ring), subscribe, &limits);
+        let cursor = self.cursor(subscribe.wire, ring, config, &begin, (coverage, maps));
+        let hold_ms = limits.hold_ms(subscribe.hold_ms);
+        let without_slot = self.add_out(out, buffer, subscribe, (cursor, begin, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
             self.io.inner.workers[worker].request(Request::Close { conn, code: CloseCode::TakenOver, why });
@@ -132,37 +134,36 @@ impl<T: Transport> Reactor<T> {
             start,
             flow_control,
             restarted,
-            placeless,
+            without_slot,
             capacity: ring.capacity(),
             max_delivery: ring.max_delivery(),
         };
-        self.send(conn, &Message::Subscribed(subscribed));
-        self.wake_out(conn, subscribe.wire);
+        self.send(&Message::Subscribed(subscribed));
         Ok(())
     }
 
     /// Returns whether a peer may map the ring. The peer may hold half of it for any time, and the writer
     /// continues in the other half.
-    fn may_map(&self, conn: ConnId, ring: &Ring) -> bool {
-        2 * ring.max_delivery() <= ring.capacity() && self.io.transport.carrier(conn).name == "shm"
+    fn may_map(&self, ring: &Ring) -> bool {
+        2 * ring.max_delivery() <= ring.capacity() && self.io.transport.carrier(self.id()).name == "shm"
     }
 
     /// Creates the state machine of a subscription. Offers the ring ahead of SUBSCRIBED, so that the receiver
     /// can create its ring over the same memory.
     fn cursor(
         &mut self,
-        (conn, wire): (ConnId, WireId),
+        wire: WireId,
         ring: &Ring,
         mut config: SendConfig,
         begin: &Begin,
-        (tally, maps): (PeerCoverage, bool),
+        (coverage, maps): (PeerCoverage, bool),
     ) -> SendCursor {
         let held = begin.hold.as_ref().map_or(begin.start, Hold::position);
         let behind = begin.start.saturating_sub(held);
-        let offered = maps && self.io.transport.offer(conn, wire, ring, behind);
+        let offered = maps && self.io.transport.offer(self.id(), wire, ring, behind);
         config.maps = offered.then(|| ring.capacity());
         let mut cursor = SendCursor::new(config, begin.start, self.io.now);
-        cursor.resume_at(begin.levels, tally);
+        cursor.resume_at(begin.levels, coverage);
         cursor.keep_from(held);
         cursor.begin_behind(ring);
         cursor
@@ -170,19 +171,18 @@ impl<T: Transport> Reactor<T> {
 
     fn send_config(
         &self,
-        conn: ConnId,
         (buffer, ring): (&Buffer, &Ring),
         subscribe: &Subscribe,
-        terms: &SubscriptionLimits,
+        limits: &SubscriptionLimits,
     ) -> SendConfig {
         let session = &self.io.inner.config.session;
         let lag_limit = ring.capacity() - ring.retain();
         let default = if session.max_lag_bytes == 0 { lag_limit / 2 } else { session.max_lag_bytes };
-        let max_lag = terms.lag(subscribe.max_lag, default);
+        let max_lag = limits.lag(subscribe.max_lag, default);
         let asked = (subscribe.block_timeout_ms != u32::MAX).then_some(subscribe.block_timeout_ms);
-        let timeout_ms = terms.timeout_ms(asked, session.block_timeout_ms);
+        let timeout_ms = limits.timeout_ms(asked, session.block_timeout_ms);
         let max_transfer = u64::from(self.io.inner.config.tcp.max_transfer_bytes)
-            .min(self.io.transport.promises_to(conn).max_write_bytes)
+            .min(self.io.transport.promises_to(self.id()).max_write_bytes)
             .min(ring.max_delivery());
         SendConfig {
             policy: subscribe.policy,
@@ -198,7 +198,6 @@ impl<T: Transport> Reactor<T> {
     /// Adds a subscription. Returns whether it asked for a durable slot and got none.
     fn add_out(
         &mut self,
-        conn: ConnId,
         out: &ROutShared,
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
@@ -206,28 +205,28 @@ impl<T: Transport> Reactor<T> {
     ) -> bool {
         let hold_ms = hold_ms.min(self.io.inner.config.limits.max_hold_ms);
         let wants = hold_ms > 0 && !subscribe.name.is_empty();
-        let Some(link) = self.links.get_mut(&conn) else { return false };
+        let link = &mut *self.link;
         let sub = Arc::new(shared_of(
             (link.line.shared.id, self.io.shared.index),
             subscribe,
-            (begin.hold, begin.whole, &cursor),
+            (begin.hold, begin.resume_boundary, &cursor),
             self.io.now,
         ));
-        drop(buffer.add_sub(sub.clone(), begin.restarted, (&out.kept, wants)));
-        let placed = sub.placed.load(Ordering::Relaxed);
-        buffer.tell_who_follows();
-        if wants && !placed {
-            out.kept.tell_full(&shown(&sub.name));
+        drop(buffer.add_sub(sub.clone(), begin.restarted, (&out.durable_slots, wants)));
+        let has_slot = sub.has_slot.load(Ordering::Relaxed);
+        buffer.notify_upstream();
+        if wants && !has_slot {
+            out.durable_slots.log_full(&shown(&sub.name));
         }
         let (number, start) = (link.line.shared.id, cursor.start());
         let machine = PeerSubscription::new(cursor);
         let out_sub = OutSub { buffer: buffer.clone(), machine, status: sub, hold_ms };
         link.outs.insert(subscribe.wire, out_sub);
-        self.slots.add_out(buffer.slot, (conn, subscribe.wire));
+        self.io.slots.add_out(buffer.slot, (link.line.id, subscribe.wire));
         let name = subscribe.name.clone();
         let resumed = !begin.restarted && matches!(subscribe.start, Start::Position(..));
-        out.tell(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });
-        subscribe.hold_ms > 0 && !subscribe.name.is_empty() && !placed
+        out.report(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });
+        subscribe.hold_ms > 0 && !subscribe.name.is_empty() && !has_slot
     }
 }
 
@@ -240,7 +239,7 @@ fn shown(name: &[u8]) -> String {
 fn shared_of(
     (conn, worker): (u64, usize),
     subscribe: &Subscribe,
-    (hold, whole, cursor): (Option<Hold>, Position, &SendCursor),
+    (hold, resume_boundary, cursor): (Option<Hold>, Position, &SendCursor),
     now: Nanos,
 ) -> SubscriptionStatus {
     SubscriptionStatus {
@@ -254,10 +253,10 @@ fn shared_of(
         landed: AtomicU64::new(cursor.landed()),
         delivered: AtomicU64::new(cursor.delivered()),
         consumed: AtomicU64::new(cursor.consumed()),
-        whole: AtomicU64::new(whole),
-        tally: Mutex::new(cursor.tally()),
+        resume_boundary: AtomicU64::new(resume_boundary),
+        coverage: Mutex::new(cursor.coverage()),
         dropped: AtomicU64::new(0),
-        placed: AtomicBool::new(false),
+        has_slot: AtomicBool::new(false),
         start: cursor.start(),
         progress: AtomicU64::new(now),
         heard_end: AtomicBool::new(false),
@@ -275,7 +274,7 @@ struct Begin {
     /// The subscription's hold in the ring.
     hold: Option<Hold>,
     /// The start of a delivery at which the subscription can resume; 0 if not known.
-    whole: Position,
+    resume_boundary: Position,
 }
 
 /// What decides where a subscription begins, besides its SUBSCRIBE.
@@ -303,12 +302,12 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
         // The start of a complete delivery was noted while it was known; in a full ring the index may no
         // longer contain it. If a receiver has joined downstream, the confirmed position may be below it
         // since.
-        let begins_whole = known.filter(|known| known.whole <= known.levels[usize::from(keeps)]);
-        let whole = begins_whole.map(|known| known.whole).filter(|at| *at >= ring.tail());
-        let kept = whole.filter(|_| keeps);
+        let resumable = known.filter(|known| known.resume_boundary <= known.levels[usize::from(keeps)]);
+        let resume_boundary = resumable.map(|known| known.resume_boundary).filter(|at| *at >= ring.tail());
+        let floor = resume_boundary.filter(|_| keeps);
         let oldest = || {
             let oldest = ring.boundary_at_or_after(ring.tail()).unwrap_or_else(|| ring.boundary());
-            kept.map_or(oldest, |kept| kept.min(oldest))
+            floor.map_or(oldest, |floor| floor.min(oldest))
         };
         let (start, restarted) = match (subscribe.start, known) {
             (Start::Position(epoch, at), _) if has_epoch(log, epoch) => (at, false),
@@ -320,7 +319,7 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
                 // Not every end of a delivery is known. A position that is too early repeats some data; one
                 // that is too late would lose data.
                 let gone = || if had < ring.tail() { had } else { oldest() };
-                let begins = ring.boundary_at_or_before(had).max(whole.filter(|at| *at <= had));
+                let begins = ring.boundary_at_or_before(had).max(resume_boundary.filter(|at| *at <= had));
                 (begins.unwrap_or_else(gone), false)
             }
             (Start::Newest, None) => (ring.boundary(), false),
@@ -330,9 +329,9 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             (Start::Last, None) => (ring.last_delivery().unwrap_or_else(|| ring.boundary()), false),
         };
         let goes_on = matches!(subscribe.start, Start::Position(..)) && !restarted;
-        let whole = if goes_on { known.map_or(0, |known| known.whole) } else { start };
+        let resume_boundary = if goes_on { known.map_or(0, |known| known.resume_boundary) } else { start };
         if !holds {
-            return Ok(Begin { start, levels: [start; 3], restarted, hold: None, whole });
+            return Ok(Begin { start, levels: [start; 3], restarted, hold: None, resume_boundary });
         }
         // The subscription resumes below the tail: hold the rest. The first step reports the loss.
         let at = if start < ring.tail() { oldest() } else { start };
@@ -345,16 +344,16 @@ fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, R
             (None, Start::Position(..)) if !restarted => [start, 0, 0],
             (None, _) => [start; 3],
         };
-        let kept = match known.and_then(|known| known.holds) {
+        let floor = match known.and_then(|known| known.holds) {
             Some(holds) if keeps => holds.min(levels[1]),
             _ => levels[0],
         };
-        let at = if kept >= ring.tail() { at.min(kept) } else { at };
+        let at = if floor >= ring.tail() { at.min(floor) } else { at };
         // A receiver that maps this ring may still read unconsumed bytes. Its first CREDIT reports how many;
         // until then the whole ring is held.
         let at = if maps && goes_on { at.min(ring.tail()) } else { at };
         if let Ok(hold) = ring.hold(at) {
-            return Ok(Begin { start, levels, restarted, hold: Some(hold), whole });
+            return Ok(Begin { start, levels, restarted, hold: Some(hold), resume_boundary });
         }
     }
     Err((RefuseCode::TooSlow, 0, 0))

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use rocketnet::{Offered, Transport};
 use rocketring::{Ring, RingConfig};
 
-use super::incoming::{Handled, InSub, Incoming};
+use super::connection::Connection;
+use super::incoming::{InSub, Incoming, Received};
 use super::io::LinkPhase;
 use super::on_demand;
-use super::reactor::Reactor;
 use crate::error::RefusedError;
 use crate::limits::millis;
 use crate::lock::lock;
@@ -19,28 +19,29 @@ use crate::proto::{
     Answer, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveLog, Start, Subscribe, Subscribed,
 };
 use crate::state::{
-    Command, ContextInner, InState, InboundShared, Log, Membership, ReceiveMemory, SubscriptionNews,
+    Command, ContextInner, Log, Membership, ReceiveMemory, Role, SubscriptionNews, SubscriptionShared,
+    SubscriptionState,
 };
 use crate::types::{Bid, Position, WireId};
 
-impl<T: Transport> Reactor<T> {
+impl<T: Transport> Connection<'_, T> {
     /// Sends SUBSCRIBE, either for the first time or to resume.
-    pub(super) fn subscribe(&mut self, number: u64, inbound: Arc<InboundShared>) {
-        let early = || Command::Subscribe { conn: number, inbound: inbound.clone() };
-        if self.too_early(number, early) {
-            return;
+    pub(super) fn subscribe(&mut self, inbound: Arc<SubscriptionShared>) {
+        let link = &mut *self.link;
+        let (conn, number) = (link.line.id, link.line.shared.id);
+        if link.is_early() {
+            return link.early.push(Command::Subscribe { conn: number, inbound });
         }
-        let known = self.by_number.get(&number).and_then(|conn| Some((*conn, self.links.get_mut(conn)?)));
-        let Some((conn, link)) = known.filter(|(_, link)| link.line.phase == LinkPhase::Up) else {
-            return self.begin_linger(&inbound);
-        };
+        if link.line.phase != LinkPhase::Up {
+            return self.io.begin_linger(&inbound);
+        }
         let on_this_machine = self.io.transport.carrier(conn).name == "shm";
         // Only the connection that the rIn has now counts, see `ReceiveSubscription::subscribe`.
         let is_current = inbound.rin.upgrade().is_none_or(|rin| rin.conn_id() == number);
         let mut state = lock(&inbound.state);
         let Some(remote_id) = state.sub.remote_id() else {
             drop(state);
-            return self.begin_linger(&inbound);
+            return self.io.begin_linger(&inbound);
         };
         // A log in the sender's memory, or one that moves there, does not resume in the same ring.
         let moves = !inbound.is_spliced()
@@ -50,7 +51,7 @@ impl<T: Transport> Reactor<T> {
             state.ask_reader();
         }
         let wire = link.next_wire;
-        let InState { sub, memory } = &mut *state;
+        let SubscriptionState { sub, memory } = &mut *state;
         let ring = memory.as_ref().map(ReceiveMemory::ring);
         let Some(machine) = sub.subscribe((number, wire), ring, (moves, is_current)) else { return };
         link.next_wire += 1;
@@ -63,16 +64,26 @@ impl<T: Transport> Reactor<T> {
         };
         drop(state);
         link.ins.insert(wire, InSub { inbound: inbound.clone(), machine, offered: None });
-        self.lingering.forget(&inbound);
-        self.slots.set_in(inbound.slot, (conn, wire));
+        self.io.lingering.forget(&inbound);
+        self.io.slots.set_in(inbound.slot, (conn, wire));
         let own_memory = on_this_machine && inbound.options.own_memory;
         let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, remote_id), start) };
         self.io.send(&mut link.line, &Message::Subscribe(subscribe));
     }
 }
 
+impl<T: Transport> Connection<'_, T> {
+    /// Resumes a subscription for which the application has released its data.
+    pub(super) fn resume(&mut self, bid: Bid) {
+        let Some(Role::In(rin)) = &self.link.role else { return };
+        if let Some(inbound) = rin.inbound(bid) {
+            self.subscribe(inbound);
+        }
+    }
+}
+
 impl<T: Transport> Incoming<'_, T> {
-    pub(super) fn on_subscribed(&mut self, subscribed: &Subscribed) -> Handled {
+    pub(super) fn on_subscribed(&mut self, subscribed: &Subscribed) -> Received {
         let offered = self.sub.offered.take();
         let known = lock(&self.sub.inbound.state).sub.log().map(ReceiveLog::epoch);
         match self.sub.machine.on_subscribed(known, (subscribed.epoch, subscribed.start))? {
@@ -123,7 +134,7 @@ impl<T: Transport> Incoming<'_, T> {
         let window = window(&ring, allocation.as_ref(), subscribed);
         let log = Log { ring, epoch };
         let memory = ReceiveMemory::new(log.clone(), start, inbound.min_receivers.is_any(), member);
-        let config = receive_config((&inbound, subscribed), memory.kept.is_some());
+        let config = receive_config((&inbound, subscribed), memory.receivers_hold.is_some());
         let in_log = ReceiveLog::new(config, (epoch, start), window, allocation);
         lock(&inbound.state).begin(in_log, memory);
         self.io.transport.bind(self.line.id, self.wire, receiver);
@@ -132,11 +143,11 @@ impl<T: Transport> Incoming<'_, T> {
         if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
             let asked = matches!(inbound.options.start, Start::Position(..));
             if asked && subscribed.restarted {
-                rin.tell(&inbound, SubscriptionNews::Restarted(epoch));
+                rin.report_news(&inbound, SubscriptionNews::Restarted(epoch));
             }
-            rin.tell(&inbound, SubscriptionNews::Subscribed { epoch, start });
-            if subscribed.placeless {
-                rin.tell(&inbound, SubscriptionNews::NotDurable);
+            rin.report_news(&inbound, SubscriptionNews::Subscribed { epoch, start });
+            if subscribed.without_slot {
+                rin.report_news(&inbound, SubscriptionNews::NotDurable);
             }
             self.let_look();
         }
@@ -147,7 +158,7 @@ impl<T: Transport> Incoming<'_, T> {
             let _ = buffer.log.set(log);
             buffer.unpark();
         }
-        self.tell_credit();
+        self.send_credit();
     }
 
     /// Creates the ring of a log, or its share of a budget, which has no ring until there is data. Refuses
@@ -189,8 +200,8 @@ impl<T: Transport> Incoming<'_, T> {
         let inbound = self.sub.inbound.clone();
         // The state is not locked while the application is notified.
         let left = lock(&inbound.state).sub.is_left();
-        if let (false, true, Some(rin)) = (left, subscribed.placeless, inbound.rin.upgrade()) {
-            rin.tell(&inbound, SubscriptionNews::NotDurable);
+        if let (false, true, Some(rin)) = (left, subscribed.without_slot, inbound.rin.upgrade()) {
+            rin.report_news(&inbound, SubscriptionNews::NotDurable);
         }
         let moves = self.sub.machine.moves();
         if moves && !inbound.is_spliced() {
@@ -214,7 +225,7 @@ impl<T: Transport> Incoming<'_, T> {
         self.io.transport.bind(self.line.id, self.wire, receiver);
         self.follow();
         self.let_look();
-        self.tell_credit();
+        self.send_credit();
         // Handles confirmations that were asked for, and data that arrived, before the resume or the splice.
         self.news();
     }
@@ -235,14 +246,14 @@ impl<T: Transport> Incoming<'_, T> {
         self.io.transport.bind(self.line.id, self.wire, receiver);
         self.follow();
         self.let_look();
-        self.tell_credit();
+        self.send_credit();
     }
 }
 
 /// Creates the ring of a log in memory of this process, or over the offered memory of the sender.
 fn make_ring(
     inner: &ContextInner,
-    inbound: &InboundShared,
+    inbound: &SubscriptionShared,
     subscribed: &Subscribed,
     offered: Option<Offered>,
 ) -> Result<Ring, RefusedError> {
@@ -284,7 +295,7 @@ fn make_ring(
 
 /// Returns the options of an accepted subscription.
 fn receive_config(
-    (inbound, subscribed): (&InboundShared, &Subscribed),
+    (inbound, subscribed): (&SubscriptionShared, &Subscribed),
     keeps_for_others: bool,
 ) -> ReceiveConfig {
     let (options, start) = (&inbound.options, subscribed.start);
@@ -318,7 +329,7 @@ fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
     same && (!ring.flow_control() || ring.discard_below(start.saturating_sub(*behind)))
 }
 
-fn subscribe_message(inbound: &InboundShared, (wire, bid): (WireId, Bid), start: Start) -> Subscribe {
+fn subscribe_message(inbound: &SubscriptionShared, (wire, bid): (WireId, Bid), start: Start) -> Subscribe {
     let options = &inbound.options;
     Subscribe {
         wire,

@@ -22,7 +22,7 @@ use rocketring::{Position, Ring};
 
 use crate::lock::lock;
 use crate::state::{
-    Borrow, Buffer, ContextInner, Inline, RInShared, WaitingThread, WorkerShared, after, as_worker,
+    Borrow, BorrowedReactor, Buffer, ContextInner, RInShared, WaitingThread, WorkerShared, after, as_worker,
     nanos_since,
 };
 use crate::types::Nanos;
@@ -47,10 +47,10 @@ impl Buffer {
         let large = until.saturating_sub(ring.head()) >= LARGE_BYTES;
         // A waiting thread is registered, so that the thread that does the worker's work returns the token to
         // the worker.
-        let waiting = self.only_worker().filter(|_| large && self.inner.may_drive());
+        let waiting = self.only_worker().filter(|_| large && self.inner.callers_may_run());
         let waiting = waiting.map(|worker| Waiting::new(&self.inner, worker));
         if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone())
-            && waiting.drive_for_room(self, (ring, until), limit)
+            && waiting.run_for_room(self, (ring, until), limit)
         {
             return;
         }
@@ -85,37 +85,37 @@ impl<'a> Waiting<'a> {
 
     /// Does the worker's work on this thread until `done` or for `limit`. The thread must be alone. Returns
     /// false if another thread does the work.
-    pub(crate) fn drive(&self, limit: Duration, done: &dyn Fn() -> bool) -> bool {
+    pub(crate) fn run(&self, limit: Duration, done: &dyn Fn() -> bool) -> bool {
         debug_assert!(self.alone, "with another thread that waits the worker's own does the work");
-        let Some((core, borrow)) = self.worker.borrowed() else { return false };
+        let Some((reactor, borrow)) = self.worker.borrowed() else { return false };
         if !self.worker.token.take() {
             return false;
         }
         let mut token = Taken { worker: self.worker, next: None };
-        token.next = self.turns((&*core, borrow), limit, done);
+        token.next = self.turns((&*reactor, borrow), limit, done);
         token.next.is_some()
     }
 
-    /// Like [`Waiting::drive`], for a writer. Subscribers usually report in time by themselves; a request
+    /// Like [`Waiting::run`], for a writer. Subscribers usually report in time by themselves; a request
     /// makes them report smaller steps.
-    fn drive_for_room(&self, buffer: &Buffer, (ring, until): (&Ring, Position), limit: Duration) -> bool {
+    fn run_for_room(&self, buffer: &Buffer, (ring, until): (&Ring, Position), limit: Duration) -> bool {
         let is_only = || buffer.only_worker().is_some_and(|only| only.index == self.worker.index);
         let done = || buffer.ended() || !is_only() || ring.request(until) >= until;
-        if !self.drive(limit.min(UNASKED), &done) {
+        if !self.run(limit.min(UNASKED), &done) {
             return false;
         }
         if limit <= UNASKED || done() {
             return true;
         }
         self.worker.mark_for_later(buffer.slot);
-        self.drive(limit - UNASKED, &done)
+        self.run(limit - UNASKED, &done)
     }
 
     /// Returns when the worker next has work because of time alone. `None` ends this thread's part: the
     /// worker has ended, has more to do than this thread waits for, or must not run here any more.
     fn turns(
         &self,
-        (core, borrow): (&Mutex<dyn Inline>, &Borrow),
+        (reactor, borrow): (&Mutex<dyn BorrowedReactor>, &Borrow),
         limit: Duration,
         done: &dyn Fn() -> bool,
     ) -> Option<Nanos> {
@@ -123,8 +123,8 @@ impl<'a> Waiting<'a> {
         let waker = self.worker.token.waker();
         let mut more = TURNS_MORE;
         let mut first = true;
-        while self.context.may_drive() {
-            let mut locked = lock(core);
+        while self.context.callers_may_run() {
+            let mut locked = lock(reactor);
             let now = nanos_since(borrow.started);
             // If only the kernel has news, sleeping is the way to ask it: the sleep ends at once if there are
             // any.
@@ -137,12 +137,12 @@ impl<'a> Waiting<'a> {
                 continue;
             }
             let wait = locked.may_wait(now, !(done() && self.comes_back_soon()));
-            // Prepared before the core is released: a thread that borrows it and leaves work wakes this one.
+            // Prepared before the reactor is released: a thread that borrows it and leaves work wakes this one.
             waker.prepare();
             drop(locked);
             let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
             let over = left.is_zero() || done();
-            if !over && !wait.is_zero() && !self.worker.has_work() && self.context.may_drive() {
+            if !over && !wait.is_zero() && !self.worker.has_work() && self.context.callers_may_run() {
                 borrow.sleeps_on.wait(wait.min(left));
             }
             waker.woken();
@@ -165,7 +165,7 @@ impl<'a> Waiting<'a> {
     /// Registers a thread that sleeps until it is notified, also when the worker's own thread releases the
     /// token.
     pub(crate) fn want(&self, rin: &Arc<RInShared>) {
-        if self.context.may_drive() && self.worker.borrowed().is_some() {
+        if self.context.callers_may_run() && self.worker.borrowed().is_some() {
             let thread = Arc::downgrade(rin) as Weak<dyn WaitingThread>;
             *lock(&self.worker.waiters.who) = Some(thread);
             self.worker.waiters.wants.store(true, Ordering::Relaxed);
@@ -213,13 +213,13 @@ mod tests {
     use crate::state::{Worker, is_worker};
     use crate::{Config, Context};
 
-    /// A core that does nothing, or panics.
+    /// A reactor that does nothing, or panics.
     struct Fake {
         panics: bool,
         wait: Duration,
     }
 
-    impl Inline for Fake {
+    impl BorrowedReactor for Fake {
         fn send_now(&mut self, _: u32, _: &dyn Fn() -> Nanos) -> Sent {
             Sent::Not
         }
@@ -243,13 +243,13 @@ mod tests {
     }
 
     /// Creates a worker without a thread, as if its own thread were asleep.
-    fn worker(fake: Fake) -> (Worker, Arc<Mutex<dyn Inline>>) {
-        let core: Arc<Mutex<dyn Inline>> = Arc::new(Mutex::new(fake));
+    fn worker(fake: Fake) -> (Worker, Arc<Mutex<dyn BorrowedReactor>>) {
+        let reactor: Arc<Mutex<dyn BorrowedReactor>> = Arc::new(Mutex::new(fake));
         let worker = Worker::new(0, 1).unwrap();
         let fd = worker.token.waker().fd().try_clone_to_owned().unwrap();
-        worker.lend(Arc::downgrade(&core), Instant::now(), Arc::new(fd));
+        worker.lend(Arc::downgrade(&reactor), Instant::now(), Arc::new(fd));
         worker.token.sleep((), || true, || {});
-        (worker, core)
+        (worker, reactor)
     }
 
     fn was_woken(worker: &WorkerShared) -> bool {
@@ -265,7 +265,7 @@ mod tests {
         for (wait, sooner) in [(HOUR / 2, true), (2 * HOUR, false)] {
             let (worker, _core) = worker(Fake { panics: false, wait });
             worker.asleep_until.store(after(0, HOUR), Ordering::Relaxed);
-            assert!(Waiting::new(context.inner(), &worker).drive(HOUR, &|| true));
+            assert!(Waiting::new(context.inner(), &worker).run(HOUR, &|| true));
             assert_eq!(was_woken(&worker), sooner);
         }
     }
@@ -275,7 +275,7 @@ mod tests {
         let context = Context::new(Config::default()).unwrap();
         let (worker, _core) = worker(Fake { panics: true, wait: Duration::MAX });
         let waiting = Waiting::new(context.inner(), &worker);
-        let driven = catch_unwind(AssertUnwindSafe(|| waiting.drive(Duration::MAX, &|| true)));
+        let driven = catch_unwind(AssertUnwindSafe(|| waiting.run(Duration::MAX, &|| true)));
         assert!(driven.is_err() && !is_worker() && was_woken(&worker));
         assert!(worker.token.take(), "nobody is in it");
     }

@@ -1,9 +1,9 @@
-//! Sending from the application's own thread. A worker's core can be borrowed while the worker sleeps, which
+//! Sending from the application's own thread. A worker's reactor can be borrowed while the worker sleeps, which
 //! also serves a thread that does all of the worker's work (`caller_runs`).
 //!
 //! ```text
 //!   worker        look at everything (locked) ── sleep on the transport's descriptor (not locked) ── …
-//!   application              deliver: mark ── core not in use? ── send (locked) ──▶ else wake the worker
+//!   application              deliver: mark ── reactor not in use? ── send (locked) ──▶ else wake the worker
 //! ```
 //!
 //! A lone delivery leaves without waking a thread, which on an idle machine takes longer than sending. A
@@ -11,72 +11,49 @@
 //! and either there were pauses of `tcp.inline_idle_us` between the connection's last sends and little is
 //! pending, or enough is pending to be worth a system call. Otherwise the worker sends, and further
 //! deliveries join its next batch. If the worker finds that deliveries come one by one, each about that long
-//! after the last, shorter pauses suffice ([`Pauses`]). Sending does nothing that could run a callback, so no
+//! after the last, shorter pauses suffice ([`Pauses`](super::pauses::Pauses)). Sending does nothing that could run a callback, so no
 //! callback runs inside a delivering call.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketnet::{ConnId, Pollable, Transport};
+use rocketnet::{Pollable, Transport};
 
 use super::caller_runs::LOOK_PERIOD;
+use super::connection::Connection;
 use super::io::LinkPhase;
+use super::peer::Turn;
 use super::reactor::Reactor;
+use super::upcall::Upcall;
 use crate::lock::lock;
-use crate::state::{Inline, Sent, Worker, after};
+use crate::proto::CallerSend;
+use crate::state::{BorrowedReactor, Sent, Worker, after};
 use crate::types::{Nanos, WireId};
-
-/// More than this is a batch. A thread that writes so much soon writes more, and the worker sends meanwhile.
-const SMALL_PAYLOAD_BYTES: u64 = 16 << 10;
-/// From this size on a system call is cheap compared to moving the bytes. The calling thread moves them out
-/// of its own cache, from which another core would have to fetch them.
-const BATCH_BYTES: u64 = 48 << 10;
 
 /// Polls of followed rings between two turns that also ask the kernel.
 const LOOKS_PER_TURN: u32 = 64;
 
-impl<T: Transport + Send> Inline for Reactor<T> {
+impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
     fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent {
-        let now = clock();
-        if let Some(wakes) = self.leave_untold(slot, now) {
-            return if wakes { Sent::Not } else { Sent::All };
-        }
-        let Some((conn, wire)) = self.slots.only_out(slot) else { return Sent::Not };
-        match self.may_send_now(conn, wire, now) {
-            May::Not => return Sent::Not,
-            May::Later => {
-                self.io.shared.pending.clear(slot);
-                return Sent::All;
-            }
-            May::Now => {}
-        }
-        // The clock was read before the lock was taken. The worker's time never goes back.
-        self.io.now = self.io.now.max(now);
-        // A later delivery marks the buffer again. An earlier one is seen when the head is loaded.
-        self.io.shared.pending.clear(slot);
-        if let Some(turn) = self.out(conn, wire) {
-            turn.out.machine.queue();
-            turn.line.ready.push_back(wire);
-        }
-        self.write_some(conn);
-        let left = self.io.transport.flush(conn);
-        let idle = self.inline_idle();
-        let Some(link) = self.links.get_mut(&conn) else { return Sent::Not };
-        // The end of the send counts: a thread that delivers again at once writes a stream, however long the
-        // system call took.
-        link.line.pauses.end((now, clock()), idle);
-        if !left || !link.line.ready.is_empty() {
-            // The transport reports what the kernel did not take. The rest belongs to the worker's next turn.
-            // The mark makes it visible to checks for work.
-            self.make_dirty(conn);
-            self.io.shared.pending.mark(slot);
+        let Some((conn, wire)) = self.io.slots.only_out(slot) else { return Sent::Not };
+        let Some(mut connection) = Connection::find(&mut self.io, &mut self.links, conn) else {
             return Sent::Not;
+        };
+        match connection.send_now((slot, wire), clock) {
+            Ok(CallerSent::All) => Sent::All,
+            Ok(CallerSent::Rest) => Sent::Not,
+            Ok(CallerSent::Deferred) => {
+                self.suppress_notify(slot);
+                let asleep_until = self.io.shared.asleep_until.load(Ordering::Relaxed);
+                // The worker is woken if it sleeps past the report's deadline.
+                if self.io.reports.due < asleep_until { Sent::Not } else { Sent::All }
+            }
+            Err(upcall) => {
+                self.execute(conn, upcall);
+                Sent::Not
+            }
         }
-        if std::mem::take(&mut link.line.dirty) {
-            self.io.dirty.retain(|dirty| *dirty != conn);
-        }
-        Sent::All
     }
 
     fn turn_now(&mut self, now: Nanos) -> bool {
@@ -124,77 +101,114 @@ impl<T: Transport> Reactor<T> {
         let budget = Nanos::from(self.io.inner.config.shm.busy_poll_us) * 1_000;
         now.saturating_sub(self.io.busy_at) < budget
     }
+}
 
-    pub(super) fn inline_idle(&self) -> Nanos {
-        Nanos::from(self.io.inner.config.tcp.inline_idle_us) * 1_000
+/// What a thread that has delivered did about it.
+enum CallerSent {
+    /// Everything is sent, or needs no sending before there is credit.
+    All,
+    /// The worker sends, or sends the rest.
+    Rest,
+    /// The receiver sees the data by itself: its report is deferred.
+    Deferred,
+}
+
+impl<T: Transport> Connection<'_, T> {
+    /// Sends what is pending for a buffer's only subscription, if one system call can do it.
+    fn send_now(
+        &mut self,
+        (slot, wire): (u32, WireId),
+        clock: &dyn Fn() -> Nanos,
+    ) -> Result<CallerSent, Upcall> {
+        let now = clock();
+        let Some(mut turn) = self.out(wire) else { return Ok(CallerSent::Rest) };
+        let follows = turn.line.phase == LinkPhase::Up && turn.out.can_wait();
+        let decision = if follows { CallerSend::Later } else { turn.caller_send(now) };
+        if decision == CallerSend::Not {
+            return Ok(CallerSent::Rest);
+        }
+        // A later delivery marks the buffer again. An earlier one is seen when the head is loaded.
+        turn.io.shared.pending.clear(slot);
+        if follows {
+            turn.io.now = turn.io.now.max(now);
+            turn.report_later();
+            return Ok(CallerSent::Deferred);
+        }
+        if decision == CallerSend::Later {
+            return Ok(CallerSent::All);
+        }
+        // The clock was read before the lock was taken. The worker's time never goes back.
+        turn.io.now = turn.io.now.max(now);
+        turn.out.machine.queue();
+        turn.line.ready.push_back(wire);
+        self.write_some()?;
+        let (left, idle) = (self.io.transport.flush(self.id()), self.io.inline_idle());
+        let line = &mut self.link.line;
+        // The end of the send counts: a thread that delivers again at once writes a stream, however long the
+        // system call took.
+        line.pauses.end((now, clock()), idle);
+        if !left || !line.ready.is_empty() {
+            // The transport reports what the kernel did not take. The rest belongs to the worker's next turn.
+            // The mark makes it visible to checks for work.
+            self.io.mark_dirty(line);
+            self.io.shared.pending.mark(slot);
+            return Ok(CallerSent::Rest);
+        }
+        if std::mem::take(&mut line.dirty) {
+            self.io.dirty.retain(|dirty| *dirty != line.id);
+        }
+        Ok(CallerSent::All)
     }
+}
 
-    fn may_send_now(&self, conn: ConnId, wire: WireId, now: Nanos) -> May {
-        let Some(link) = self.links.get(&conn) else { return May::Not };
-        let Some(out) = link.outs.get(&wire) else { return May::Not };
-        let Some(log) = out.buffer.log() else { return May::Not };
-        let quiet = link.line.phase == LinkPhase::Up
-            && !link.line.dirty
-            && link.line.ready.is_empty()
-            && link.line.app.is_empty();
-        let lone = link.line.pauses.pay(now, self.inline_idle());
-        let promises = self.io.transport.promises_to(conn);
+impl<T: Transport> Turn<'_, T> {
+    /// Returns whether the delivering thread sends.
+    fn caller_send(&self, now: Nanos) -> CallerSend {
+        let (line, out) = (&*self.line, &*self.out);
+        let Some(log) = out.buffer.log() else { return CallerSend::Not };
+        let nothing_waits = line.phase == LinkPhase::Up
+            && !line.dirty
+            && line.ready.is_empty()
+            && line.app.is_empty()
+            && !out.buffer.ended();
+        let promises = self.io.transport.promises_to(line.id);
         // The whole queue is free, so nothing is queued.
-        let empty = promises.ordered && self.io.transport.room(conn) == promises.max_write_bytes;
-        let plain = !out.machine.is_queued() && out.machine.lag_action(&log.ring).is_none();
-        if !(quiet && empty && plain && !out.buffer.ended()) {
-            return May::Not;
+        let empty = promises.ordered && self.io.transport.room(line.id) == promises.max_write_bytes;
+        if !(nothing_waits && empty) {
+            return CallerSend::Not;
         }
+        let paused = line.pauses.pay(now, self.io.inline_idle());
         // The delivering thread also does the worker's work now and then, and so receives credit.
-        let hears = self.io.shared.token.is_parked();
-        match out.machine.cursor().pending_in_order(&log.ring) {
-            Some((0, true)) if hears => May::Later,
-            // Data within the grant is sent however little it is, since a receiver with a small ring
-            // gives no credit for less.
-            Some((_, true)) if hears => May::Now,
-            Some((_, true)) => May::Not,
-            Some((BATCH_BYTES.., _)) => May::Now,
-            Some((1..=SMALL_PAYLOAD_BYTES, _)) if lone => May::Now,
-            _ => May::Not,
-        }
+        out.machine.caller_send(&log.ring, paused, self.io.shared.token.is_parked())
     }
 }
 
-/// Whether a thread that has delivered sends.
-enum May {
-    Now,
-    /// Nothing may leave before there is credit. The rest leaves with it.
-    Later,
-    /// The worker sends.
-    Not,
-}
-
-/// Runs a worker whose core can be borrowed. Like [`Reactor::run_once`], but the worker does not hold the
-/// core while it sleeps. Returns false once the worker is done.
+/// Runs a worker whose reactor can be borrowed. Like [`Reactor::run_once`], but the worker does not hold the
+/// reactor while it sleeps. Returns false once the worker is done.
 pub(crate) fn run_shared<T: Transport + Send>(
-    core: &Mutex<Reactor<T>>,
+    reactor: &Mutex<Reactor<T>>,
     shared: &Worker,
     sleeps_on: &dyn Pollable,
     clock: &dyn Fn() -> Nanos,
 ) -> bool {
-    let mut core_now = lock(core);
+    let mut reactor_now = lock(reactor);
     let now = clock();
-    let wait = if core_now.busy_polls(now) { Duration::ZERO } else { core_now.may_wait(now, true) };
+    let wait = if reactor_now.busy_polls(now) { Duration::ZERO } else { reactor_now.may_wait(now, true) };
     if !wait.is_zero() {
         // A thread that does the worker's work wakes the worker if there is an earlier deadline.
         shared.asleep_until.store(after(now, wait), Ordering::Relaxed);
-        shared.token.sleep(core_now, || shared.has_work(), || sleeps_on.wait(wait));
+        shared.token.sleep(reactor_now, || shared.has_work(), || sleeps_on.wait(wait));
         shared.asleep_until.store(0, Ordering::Relaxed);
         if !shared.token.woken() {
             shared.token.park(LOOK_PERIOD);
         }
-        core_now = lock(core);
+        reactor_now = lock(reactor);
     }
-    let goes_on = core_now.turn_now(clock());
-    drop(core_now);
+    let goes_on = reactor_now.turn_now(clock());
+    drop(reactor_now);
     if goes_on && shared.waiters.want() {
         shared.token.release(|| shared.has_work());
-        shared.waiters.tell();
+        shared.waiters.call();
         shared.token.park(LOOK_PERIOD);
     }
     goes_on

@@ -11,16 +11,11 @@
 //! relay's own report to the reader comes late then and holds no news. The reader's credit may speak of data
 //! that the relay has not seen yet.
 
-use std::sync::atomic::Ordering;
-
-use rocketnet::{ConnId, Transport};
+use rocketnet::Transport;
 
 use super::incoming::Incoming;
-use super::io::LinkPhase;
-use super::peer::OutSub;
-use super::reactor::Reactor;
 use crate::lock::lock;
-use crate::types::{Nanos, Policy, WireId};
+use crate::types::Policy;
 
 impl<T: Transport> Incoming<'_, T> {
     /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.
@@ -70,46 +65,5 @@ impl<T: Transport> Incoming<'_, T> {
         }
         drop(watchers);
         self.io.mark_dirty(self.line);
-    }
-}
-
-impl<T: Transport> Reactor<T> {
-    /// Sends deferred reports to peers that follow.
-    pub(super) fn report_all(&mut self) {
-        self.io.report_at = Nanos::MAX;
-        for (conn, wire) in std::mem::take(&mut self.io.unreported) {
-            if let Some(mut turn) = self.out(conn, wire) {
-                turn.report();
-            }
-        }
-    }
-
-    /// Suppresses marks for a buffer whose subscribers all follow: no delivery needs this worker until the
-    /// next report.
-    pub(super) fn suppress_notify(&mut self, slot: u32) {
-        let outs = self.slots.outs(slot);
-        let out = |(conn, wire): &(ConnId, WireId)| self.links.get(conn).and_then(|link| link.outs.get(wire));
-        let Some(first) = outs.first().and_then(out).filter(|out| out.machine.is_unreported()) else {
-            return;
-        };
-        let steps = outs.iter().map(|at| out(at).and_then(OutSub::unreported_to));
-        let Some(least) = steps.min().flatten() else { return };
-        first.buffer.suppress_notify(least, outs.len());
-    }
-
-    /// Defers the report of the calling thread's delivery if the buffer's only subscription follows. Returns
-    /// `None` if it does not; true if the worker must be woken because it sleeps past the report's deadline.
-    pub(super) fn leave_untold(&mut self, slot: u32, now: Nanos) -> Option<bool> {
-        let (conn, wire) = self.slots.only_out(slot)?;
-        let link = self.links.get(&conn).filter(|link| link.line.phase == LinkPhase::Up)?;
-        link.outs.get(&wire).filter(|out| out.can_wait())?;
-        self.io.now = self.io.now.max(now);
-        self.io.shared.pending.clear(slot);
-        if let Some(mut turn) = self.out(conn, wire) {
-            turn.report_later();
-        }
-        self.suppress_notify(slot);
-        let asleep_until = self.io.shared.asleep_until.load(Ordering::Relaxed);
-        Some(self.io.report_at < asleep_until)
     }
 }

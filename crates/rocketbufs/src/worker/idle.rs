@@ -16,17 +16,17 @@
 //! A ring that comes to rest also sends CREDIT, due or not, since the sender's ring holds data until then.
 //!
 //! The cost is proportional to the moving rings, not to all rings: a ring at rest causes no wake-ups. Bytes
-//! that a slow reader still holds are checked again when that reader progresses (`IdleState::owed`).
+//! that a slow reader still holds are checked again when that reader progresses (`IdleState::hold_moved`).
 //!
 //! The worker of a connection owns the rings that the connection fills. A buffer that the application writes
 //! is assigned to a worker by its number, and that worker learns when it begins to move. The writer sees by
-//! one load that the worker already knows (`IdleState::still`).
+//! one load that the worker already knows (`IdleState::written`).
 //!
 //! ```text
 //!   application            worker
-//!   head moves             still = armed
+//!   head moves             written = armed
 //!   ── light ──            ── heavy ──
-//!   still? → notify        head unchanged? → rest
+//!   written? → notify      head unchanged? → rest
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -38,7 +38,7 @@ use rustc_hash::FxHashMap;
 
 use crate::config::Config;
 use crate::lock::lock;
-use crate::state::{Activated, Buffer, IdleState, InboundShared, MOVING, NOWHERE, PLACES_APART};
+use crate::state::{Activated, Buffer, IdleState, MOVING, NOWHERE, PLACES_APART, SubscriptionShared};
 use crate::types::{Nanos, Position};
 
 /// Rings that are trimmed and rings that are checked in one turn. A trim costs one or two system calls, a
@@ -49,13 +49,13 @@ pub(super) const LOOKS_PER_TURN: usize = 256;
 /// The owner of a ring: a subscription, or a buffer that the application writes.
 #[derive(Clone)]
 pub(super) enum Owner {
-    In(Arc<InboundShared>),
+    In(Arc<SubscriptionShared>),
     Out(Arc<Buffer>),
 }
 
 #[derive(Clone)]
 pub(super) enum WeakOwner {
-    In(Weak<InboundShared>),
+    In(Weak<SubscriptionShared>),
     Out(Weak<Buffer>),
 }
 
@@ -67,10 +67,10 @@ impl Owner {
         }
     }
 
-    pub(super) fn rest(&self) -> &IdleState {
+    pub(super) fn idle_state(&self) -> &IdleState {
         match self {
-            Self::In(inbound) => &inbound.rest,
-            Self::Out(buffer) => &buffer.rest,
+            Self::In(inbound) => &inbound.idle_state,
+            Self::Out(buffer) => &buffer.idle_state,
         }
     }
 
@@ -159,8 +159,8 @@ impl Idle {
 
     /// Handles arrived data, a moved hold, or a moved ring receiver.
     #[inline]
-    pub(super) fn stirred(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
-        if !inbound.rest.is_moving() && self.after > 0 {
+    pub(super) fn stirred(&mut self, inbound: &Arc<SubscriptionShared>, now: Nanos) {
+        if !inbound.idle_state.is_moving() && self.after > 0 {
             self.move_from(&Owner::In(inbound.clone()), now);
         }
     }
@@ -197,21 +197,21 @@ impl Idle {
 
     /// Handles a write by the application.
     pub(super) fn buffer_stirred(&mut self, buffer: Arc<Buffer>, now: Nanos) {
-        if buffer.rest.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
+        if buffer.idle_state.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
             self.move_from(&Owner::Out(buffer), now);
         }
     }
 
     fn move_from(&mut self, owner: &Owner, now: Nanos) {
         self.begin_to_move(owner);
-        owner.rest().owed.disarm();
+        owner.idle_state().hold_moved.disarm();
         let look_at = now + self.after / 2;
         self.moving.push_back(Moving { owner: owner.downgrade(), head: Position::MAX, since: now, look_at });
     }
 
     fn begin_to_move(&mut self, owner: &Owner) {
-        self.forget(owner.rest());
-        owner.rest().place.store(MOVING, Ordering::Relaxed);
+        self.forget(owner.idle_state());
+        owner.idle_state().place.store(MOVING, Ordering::Relaxed);
     }
 
     /// Checks a resting ring soon in which a hold moved, but not for each of many steps.
@@ -223,19 +223,19 @@ impl Idle {
     }
 
     /// Handles a pending subscription, in whose ring a hold may have moved.
-    pub(super) fn on_pending(&mut self, inbound: &Arc<InboundShared>, now: Nanos) {
-        if inbound.rest.owed.disarm() == Armed::Yes && self.after > 0 {
+    pub(super) fn on_pending(&mut self, inbound: &Arc<SubscriptionShared>, now: Nanos) {
+        if inbound.idle_state.hold_moved.disarm() == Armed::Yes && self.after > 0 {
             self.look_soon(&Owner::In(inbound.clone()), now);
         }
         // Data may have arrived past the worker.
-        if !inbound.rest.is_moving() && lock(&inbound.state).sub.is_looked_at() {
+        if !inbound.idle_state.is_moving() && lock(&inbound.state).sub.is_looked_at() {
             self.stirred(inbound, now);
         }
     }
 
     /// Handles a moved hold in a buffer that waited for that, unless the buffer is moving by now.
     fn on_hold_moved(&mut self, buffer: Arc<Buffer>, now: Nanos) {
-        if buffer.rest.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
+        if buffer.idle_state.place.load(Ordering::Relaxed) != MOVING && self.after > 0 {
             self.look_soon(&Owner::Out(buffer), now);
         }
     }
@@ -279,7 +279,7 @@ impl Idle {
         self.next_place += PLACES_APART;
         self.history += bytes;
         // Pairs with the Acquire when the buffer goes, if the drop of its last handle does not order that.
-        owner.rest().place.store(place, Ordering::Release);
+        owner.idle_state().place.store(place, Ordering::Release);
         self.resting.insert(place, Resting { owner: owner.downgrade(), bytes });
     }
 

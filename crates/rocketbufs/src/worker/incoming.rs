@@ -8,20 +8,19 @@
 use std::sync::Arc;
 
 use rocketnet::{Offered, Transport};
-use rocketring::{Ring, Trimmed};
+use rocketring::Trimmed;
 
-use super::idle::Idle;
+use super::ending::end_subscription;
 use super::io::{Io, Line};
-use super::slots::Slots;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{Attachment, End, Ending, LogEnd, Message, ReceiveError};
-use crate::state::{Buffer, InboundShared, downstream_of};
+use crate::state::{Buffer, SubscriptionShared, downstream_of};
 use crate::types::{Position, WireId};
 
 /// A subscription of this process at the peer.
 pub(super) struct InSub {
-    pub(super) inbound: Arc<InboundShared>,
+    pub(super) inbound: Arc<SubscriptionShared>,
     pub(super) machine: Attachment,
     /// The sender's ring to be mapped, if it arrived before SUBSCRIBED.
     pub(super) offered: Option<Offered>,
@@ -30,42 +29,17 @@ pub(super) struct InSub {
 /// A subscription with everything that executing its effects needs, see [the module](self).
 pub(super) struct Incoming<'a, T: Transport> {
     pub(super) io: &'a mut Io<T>,
-    pub(super) idle: &'a mut Idle,
-    pub(super) slots: &'a mut Slots,
     pub(super) line: &'a mut Line,
     pub(super) wire: WireId,
     pub(super) sub: &'a mut InSub,
 }
 
 /// The result of a message: an error closes the connection.
-pub(super) type Handled = Result<(), ReceiveError>;
-
-/// Ends a subscription. The application and the subscribers downstream learn of the end after the data.
-pub(super) fn end_subscription(inbound: &Arc<InboundShared>, ending: Ending) {
-    let mut state = lock(&inbound.state);
-    if state.sub.ending().is_some() {
-        return;
-    }
-    let boundary = state.ring().map_or(0, Ring::stop_following);
-    let end = ending.downstream(boundary);
-    state.sub.end(ending);
-    drop(state);
-    // The end is set before any notification: an application that removes the buffer in response cannot end
-    // it otherwise.
-    let tell = || {
-        if let Some(rin) = inbound.rin.upgrade() {
-            rin.on_news(inbound);
-        }
-    };
-    match inbound.spliced_to() {
-        Some(buffer) => buffer.end_with(end, tell),
-        None => tell(),
-    }
-}
+pub(super) type Received = Result<(), ReceiveError>;
 
 impl<T: Transport> Incoming<'_, T> {
     /// Handles data that landed.
-    pub(super) fn on_arrived(&mut self) -> Handled {
+    pub(super) fn on_arrived(&mut self) -> Received {
         if !self.sub.machine.is_leaving() {
             self.goes_on()?;
             self.news();
@@ -75,14 +49,15 @@ impl<T: Transport> Incoming<'_, T> {
 
     /// Handles data that this end found in mapped memory. The data stays valid after the log's end arrived,
     /// so an ended subscription is not an error.
-    pub(super) fn on_followed(&mut self) {
+    pub(super) fn on_followed(&mut self) -> Received {
         if !self.sub.machine.is_leaving() && self.goes_on().is_ok() {
             self.news();
         }
+        Ok(())
     }
 
     /// Checks that the log has not ended.
-    fn goes_on(&self) -> Handled {
+    fn goes_on(&self) -> Received {
         match lock(&self.sub.inbound.state).sub.ending() {
             None => Ok(()),
             Some(_) => Err(ReceiveError::AfterEnd),
@@ -92,7 +67,7 @@ impl<T: Transport> Incoming<'_, T> {
     /// Handles news of the buffer: releases by the application, and progress downstream.
     pub(super) fn on_pending(&mut self) {
         let inbound = &self.sub.inbound;
-        self.idle.on_pending(inbound, self.io.now);
+        self.io.idle.on_pending(inbound, self.io.now);
         if let (true, Some(rin)) = (inbound.is_spliced(), inbound.rin.upgrade()) {
             // Data from before the splice is held for an application that is no longer told of it.
             rin.on_news(inbound);
@@ -103,7 +78,7 @@ impl<T: Transport> Incoming<'_, T> {
     /// Reports progress to the subscribers downstream, the application, and the sender.
     pub(super) fn news(&mut self) {
         let inbound = &self.sub.inbound;
-        self.idle.stirred(inbound, self.io.now);
+        self.io.idle.stirred(inbound, self.io.now);
         let spliced = inbound.spliced_to();
         if let Some(buffer) = &spliced {
             if let Some(log) = buffer.log() {
@@ -151,30 +126,30 @@ impl<T: Transport> Incoming<'_, T> {
     }
 
     /// Sends CREDIT, whether it is due or not.
-    pub(super) fn tell_credit(&mut self) {
+    pub(super) fn send_credit(&mut self) {
         let downstream = self.sub.inbound.downstream();
         let Some(credit) = lock(&self.sub.inbound.state).tell(downstream.as_ref()) else { return };
         self.io.send(self.line, &Message::Credit { wire: self.wire, credit });
     }
 
     /// Sends CREDIT unless the sender has switched to another log or has lost part of this one.
-    pub(super) fn tell_last_credit(&mut self) {
+    pub(super) fn send_last_credit(&mut self) {
         let reports = lock(&self.sub.inbound.state).sub.reports_last_credit();
         if reports {
-            self.tell_credit();
+            self.send_credit();
         }
     }
 
     /// Sends CREDIT, whether it is due or not, if the downstream receivers confirm more than the last one
     /// did.
-    pub(super) fn tell_on(&mut self) {
+    pub(super) fn forward_confirmations(&mut self) {
         let downstream = self.sub.inbound.downstream();
         let state = lock(&self.sub.inbound.state);
         let (log, now) = (state.sub.log(), state.credit_now(downstream.as_ref()));
         let more = log.zip(now).is_some_and(|(log, now)| log.credit().confirms_more(&now));
         drop(state);
         if more && self.sub.machine.is_answered() {
-            self.tell_last_credit();
+            self.send_last_credit();
         }
     }
 
@@ -191,7 +166,7 @@ impl<T: Transport> Incoming<'_, T> {
             return;
         }
         if moved {
-            self.tell_credit();
+            self.send_credit();
         }
         self.rest_allocation();
     }
@@ -201,18 +176,19 @@ impl<T: Transport> Incoming<'_, T> {
         self.io.transport.trim(self.line.id, self.wire, keep)
     }
 
-    pub(super) fn on_ask(&mut self, wanted: [Position; 3]) {
+    pub(super) fn on_ask(&mut self, wanted: [Position; 3]) -> Received {
         if planted::is(planted::ASK_IGNORED) {
-            return;
+            return Ok(());
         }
         if let Some(log) = lock(&self.sub.inbound.state).sub.log_mut() {
             log.on_ask(wanted);
         }
         self.sub.inbound.want_confirmed(wanted);
         self.give_credit();
+        Ok(())
     }
 
-    pub(super) fn on_lost(&mut self, (from, to): (Position, Position)) -> Handled {
+    pub(super) fn on_lost(&mut self, (from, to): (Position, Position)) -> Received {
         if self.sub.machine.is_leaving() {
             return Ok(());
         }
@@ -231,7 +207,7 @@ impl<T: Transport> Incoming<'_, T> {
         Ok(())
     }
 
-    pub(super) fn on_end(&mut self, end: End) -> Handled {
+    pub(super) fn on_end(&mut self, end: End) -> Received {
         if self.sub.machine.is_leaving() {
             return Ok(());
         }
@@ -257,11 +233,11 @@ impl<T: Transport> Incoming<'_, T> {
             return;
         }
         if self.sub.machine.is_answered() {
-            self.tell_last_credit();
+            self.send_last_credit();
         }
         self.sub.machine.leave();
         self.sub.inbound.detach();
-        self.slots.remove(self.sub.inbound.slot);
+        self.io.slots.remove(self.sub.inbound.slot);
         self.io.send(self.line, &Message::Unsubscribe(self.wire));
     }
 }

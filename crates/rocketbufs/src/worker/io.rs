@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketnet::{ConnId, Transport};
+use rustc_hash::FxHashMap;
 
+use super::idle::Idle;
+use super::lingering::Lingering;
 use super::pauses::Pauses;
 use crate::proto::{Message, Session};
-use crate::state::{ConnShared, ContextInner, ContextShared, Worker};
+use crate::state::{ConnShared, ContextInner, ContextShared, Request, SubscriptionShared, Worker};
 use crate::types::{Nanos, WireId};
 
 /// The interval of checks of the connections while a subscription may hold others up.
@@ -29,12 +32,17 @@ pub(super) struct Io<T: Transport> {
     pub(super) busy_at: Nanos,
     /// Connections that have something to send this turn, in order of arrival.
     pub(super) dirty: VecDeque<ConnId>,
-    /// Deadline for deferred reports, and their subscriptions.
-    pub(super) report_at: Nanos,
-    pub(super) unreported: Vec<(ConnId, WireId)>,
+    /// Reports to peers that follow.
+    pub(super) reports: DeferredReports,
     pub(super) next_tick: Nanos,
     /// A subscription had news since the last tick, or holds others up.
     pub(super) stirring: bool,
+    /// What to look at when a buffer or a subscription is marked as pending.
+    pub(super) slots: Slots,
+    /// Rings that move, and rings at rest.
+    pub(super) idle: Idle,
+    /// Subscriptions that wait for their writer to come back.
+    pub(super) lingering: Lingering,
 }
 
 /// The part of a connection that sending needs, whatever is sent.
@@ -70,16 +78,21 @@ pub(super) enum LinkPhase {
 
 impl<T: Transport> Io<T> {
     pub(super) fn new(context: Arc<ContextShared>, shared: Arc<Worker>, transport: T) -> Self {
+        let inner = context.inner.clone();
+        let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
+        let lingering = Lingering::new(inner.config.session.linger_ms);
         Self {
-            inner: context.inner.clone(),
             context,
+            inner,
             shared,
             transport,
+            slots: Slots::default(),
+            idle,
+            lingering,
             now: 0,
             busy_at: 0,
             dirty: VecDeque::new(),
-            report_at: Nanos::MAX,
-            unreported: Vec::new(),
+            reports: DeferredReports::default(),
             next_tick: 0,
             stirring: false,
         }
@@ -105,17 +118,31 @@ impl<T: Transport> Io<T> {
         self.mark_dirty(line);
     }
 
+    /// Starts the linger time of a subscription that lost its connection, or that had none yet.
+    pub(super) fn begin_linger(&mut self, inbound: &Arc<SubscriptionShared>) {
+        if let Some(gone_at) = self.lingering.begin(inbound, self.now) {
+            self.next_tick = self.next_tick.min(gone_at);
+        }
+    }
+
+    /// Schedules the expiry of a durable cursor. The first worker handles all of them.
+    pub(super) fn look_at_held(&mut self, until: Nanos) {
+        match self.shared.index {
+            0 => self.next_tick = self.next_tick.min(until),
+            _ => self.inner.workers[0].request(Request::LookAt(until)),
+        }
+    }
+
+    /// Returns the pause between sends that a thread needs to send by itself.
+    pub(super) fn inline_idle(&self) -> Nanos {
+        Nanos::from(self.inner.config.tcp.inline_idle_us) * 1_000
+    }
+
     /// Schedules the connection to send this turn.
     pub(super) fn mark_dirty(&mut self, line: &mut Line) {
         if !std::mem::replace(&mut line.dirty, true) {
             self.dirty.push_back(line.id);
         }
-    }
-
-    /// Defers the report of a subscription's news to a deadline.
-    pub(super) fn report_later(&mut self, conn: ConnId, wire: WireId) {
-        self.unreported.push((conn, wire));
-        self.report_at = self.report_at.min(self.now.saturating_add(UNREPORTED));
     }
 
     /// Records news of a subscription. Only news can make others wait for it, so no subscription is checked
@@ -134,5 +161,94 @@ impl<T: Transport> Io<T> {
         let looks = looks.into_iter().filter(|(ms, _)| *ms > 0);
         let calm = looks.map(|(ms, parts)| (Nanos::from(ms) * 1_000_000 / parts).max(1_000_000)).min();
         calm.unwrap_or(4 * TICK).min(if hurry { TICK } else { 4 * TICK })
+    }
+}
+
+/// A subscription on one of the worker's connections.
+pub(super) type At = (ConnId, WireId);
+
+/// The users of one slot.
+pub(super) enum SlotUse {
+    /// The slot of a buffer: the subscriptions of peers that send it.
+    Outs(Vec<At>),
+    /// The slot of a subscription of this end.
+    In(At),
+}
+
+/// The users of a worker's slots.
+#[derive(Default)]
+pub(super) struct Slots(FxHashMap<u32, SlotUse>);
+
+impl Slots {
+    pub(super) fn get(&self, slot: u32) -> Option<&SlotUse> {
+        self.0.get(&slot)
+    }
+
+    /// Returns the subscriptions of peers that send the buffer with this slot.
+    pub(super) fn outs(&self, slot: u32) -> &[At] {
+        match self.0.get(&slot) {
+            Some(SlotUse::Outs(outs)) => outs,
+            _ => &[],
+        }
+    }
+
+    /// Returns the only subscription that sends a buffer, if there is only one.
+    pub(super) fn only_out(&self, slot: u32) -> Option<At> {
+        match self.outs(slot) {
+            [only] => Some(*only),
+            _ => None,
+        }
+    }
+
+    pub(super) fn add_out(&mut self, slot: u32, at: At) {
+        match self.0.entry(slot).or_insert_with(|| SlotUse::Outs(Vec::new())) {
+            SlotUse::Outs(outs) => outs.push(at),
+            stale => *stale = SlotUse::Outs(vec![at]),
+        }
+    }
+
+    pub(super) fn remove_out(&mut self, slot: u32, at: At) {
+        let Some(SlotUse::Outs(outs)) = self.0.get_mut(&slot) else { return };
+        // From the end, where a connection that goes with many subscriptions removes them.
+        if let Some(index) = outs.iter().rposition(|out| *out == at) {
+            outs.remove(index);
+        }
+        if outs.is_empty() {
+            self.0.remove(&slot);
+        }
+    }
+
+    pub(super) fn set_in(&mut self, slot: u32, at: At) {
+        self.0.insert(slot, SlotUse::In(at));
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) {
+        self.0.remove(&slot);
+    }
+}
+
+/// Reports of new data to peers that follow, which see the data by themselves.
+pub(super) struct DeferredReports {
+    /// When the reports are due; the last time there is without any.
+    pub(super) due: Nanos,
+    subs: Vec<At>,
+}
+
+impl Default for DeferredReports {
+    fn default() -> Self {
+        Self { due: Nanos::MAX, subs: Vec::new() }
+    }
+}
+
+impl DeferredReports {
+    /// Defers the report of a subscription's news.
+    pub(super) fn defer(&mut self, at: At, now: Nanos) {
+        self.subs.push(at);
+        self.due = self.due.min(now.saturating_add(UNREPORTED));
+    }
+
+    /// Takes the subscriptions whose reports are deferred.
+    pub(super) fn take(&mut self) -> Vec<At> {
+        std::mem::take(self).subs
     }
 }

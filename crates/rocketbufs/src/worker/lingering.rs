@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 
 use rocketring::Ring;
 
-use super::incoming::end_subscription;
+use super::ending::end_subscription;
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{End, Ending};
-use crate::state::InboundShared;
+use crate::state::SubscriptionShared;
 use crate::types::Nanos;
 
 /// The subscriptions of a worker that wait for their writers. The references are weak, since another worker
@@ -19,7 +19,7 @@ use crate::types::Nanos;
 pub(super) struct Lingering {
     /// The linger time of a subscription that has none of its own.
     usual: Nanos,
-    all: Vec<(Weak<InboundShared>, Nanos)>,
+    all: Vec<(Weak<SubscriptionShared>, Nanos)>,
 }
 
 impl Lingering {
@@ -30,7 +30,7 @@ impl Lingering {
     /// Starts the linger time of a spliced subscription that no connection carries and none is about to
     /// carry. This includes a subscription that lost its connection before SUBSCRIBE was sent or before the
     /// splice. Returns when the writer counts as gone.
-    pub(super) fn begin(&mut self, inbound: &Arc<InboundShared>, now: Nanos) -> Option<Nanos> {
+    pub(super) fn begin(&mut self, inbound: &Arc<SubscriptionShared>, now: Nanos) -> Option<Nanos> {
         let linger = inbound.options.linger.map_or(self.usual, |own| Nanos::from(millis(own)) * 1_000_000);
         let gone_at = now + linger;
         if !inbound.is_spliced() || !lock(&inbound.state).sub.begin_linger(gone_at) {
@@ -41,7 +41,7 @@ impl Lingering {
     }
 
     /// Stops waiting: the subscription resumes, or is left.
-    pub(super) fn forget(&mut self, inbound: &Arc<InboundShared>) {
+    pub(super) fn forget(&mut self, inbound: &Arc<SubscriptionShared>) {
         self.all.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(inbound));
     }
 
@@ -64,9 +64,5 @@ impl Lingering {
             }
         }
         self.all.iter().map(|(_, at)| *at).min()
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.all.clear();
     }
 }

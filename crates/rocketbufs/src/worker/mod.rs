@@ -10,13 +10,13 @@
 //! * `peer`: one subscription of a peer, and the execution of its machine's effects;
 //! * `incoming`: one subscription of this end, and the execution of its machines' effects;
 //! * `io`: what executing an effect needs besides the connection: transport, time, and the schedule;
-//! * `accepting`, `links`: connections, from the handshake to their end;
-//! * `admitting`: subscriptions of peers, until they are accepted or refused;
-//! * `sending`: accepted subscriptions of peers;
-//! * `asking`: subscriptions at peers, until they are accepted or refused;
-//! * `receiving`: accepted subscriptions at peers;
+//! * `accepting`, `links`: how connections and listeners come and go;
+//! * `connection`: one connection: what arrives, and what is sent, with
+//!   * `handshake`: its begin, its time limits and its end;
+//!   * `admitting`, `departing`: how subscriptions of the peer come and go;
+//!   * `asking`, `receiving`: how subscriptions of this end come and go;
+//! * `upcall`: what a connection leaves to the reactor;
 //! * `lingering`: spliced subscriptions that wait for their writer to come back;
-//! * `slots`: what to look at when a buffer or subscription is marked as pending;
 //! * `ticks`: what happens because time passed.
 //!
 //! Optimisations, each with its own state:
@@ -32,7 +32,11 @@ mod admitting;
 mod asking;
 mod caller_runs;
 pub(crate) mod caller_send;
+mod connection;
+mod departing;
+mod ending;
 mod following;
+mod handshake;
 mod idle;
 mod incoming;
 mod io;
@@ -43,11 +47,10 @@ mod pauses;
 mod peer;
 mod reactor;
 mod receiving;
-mod sending;
-mod slots;
 pub(crate) mod thread;
 mod ticks;
 mod trimming;
+mod upcall;
 
 pub(crate) use accepting::transport_connections;
 pub(crate) use caller_runs::Waiting;

@@ -5,17 +5,17 @@ use std::sync::{Arc, Weak};
 use rocketnet::Transport;
 use rocketring::{PoolError, Ring, RingConfig};
 
-use super::incoming::{Handled, Incoming};
+use super::incoming::{Incoming, Received};
 use crate::error::RefusedError;
 use crate::lock::lock;
 use crate::proto::{AllocationStep, CreditAllocation, Ending, Message, ReceiveLog, Share, Subscribed};
-use crate::state::{ContextInner, InboundShared, Member, Membership, page_bytes};
+use crate::state::{ContextInner, Member, Membership, SubscriptionShared, page_bytes};
 use crate::types::Position;
 
 /// Returns the credit allocation of an accepted subscription that has a budget, and its membership. `None`
 /// without a budget, or without flow control, where nothing is granted.
 pub(super) fn allocation(
-    inbound: &Arc<InboundShared>,
+    inbound: &Arc<SubscriptionShared>,
     subscribed: &Subscribed,
 ) -> Result<Option<(CreditAllocation, Membership)>, RefusedError> {
     let Some(budget) = inbound.options.budget.as_ref().filter(|_| subscribed.flow_control) else {
@@ -80,7 +80,7 @@ impl<T: Transport> Incoming<'_, T> {
                 if let Some(share) = share {
                     self.swap_ring(Some(share));
                     // The ring comes to rest even if nothing arrives.
-                    self.idle.stirred(&self.sub.inbound, self.io.now);
+                    self.io.idle.stirred(&self.sub.inbound, self.io.now);
                 }
             }
         }
@@ -93,7 +93,7 @@ impl<T: Transport> Incoming<'_, T> {
         self.take_allocation_step(step);
     }
 
-    pub(super) fn on_recalled(&mut self, at: Position) -> Handled {
+    pub(super) fn on_recalled(&mut self, at: Position) -> Received {
         if self.sub.machine.is_leaving() {
             return Ok(());
         }

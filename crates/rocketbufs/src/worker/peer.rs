@@ -2,7 +2,7 @@
 //!
 //! The machine ([`PeerSubscription`]) decides. A [`Turn`] has what executing the decisions needs: the
 //! connection, the transport and the buffer, found with one look-up. Effects that end the subscription or its
-//! connection are left to the reactor ([`Verdict`]).
+//! connection are left to the reactor ([`Upcall`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,7 @@ use rocketnet::{NotWritten, SourceRange, Transport};
 use rocketring::{PeerDoorbell, Ring};
 
 use super::io::{Io, Line, LinkPhase};
+use super::upcall::{Handled, Upcall};
 use crate::events::OutEvent;
 use crate::planted;
 use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
@@ -36,17 +37,6 @@ pub(super) struct Turn<'a, T: Transport> {
     pub(super) line: &'a mut Line,
     pub(super) wire: WireId,
     pub(super) out: &'a mut OutSub,
-}
-
-/// What the reactor does after the effects of a subscription were executed.
-#[must_use]
-pub(super) enum Verdict {
-    /// Nothing: the subscription continues.
-    GoesOn,
-    /// The subscription is too slow: end it and its connection.
-    TooSlow { lag: u64, rule: &'static str },
-    /// The peer, or its transport, broke the protocol: close the connection.
-    Broken(String),
 }
 
 /// Returns the wire id from a PONG that answers the PING after an end.
@@ -78,23 +68,21 @@ impl OutSub {
 
 impl<T: Transport> Turn<'_, T> {
     /// Handles news of the buffer: applies the policy, and gives the subscription a turn.
-    pub(super) fn on_news(&mut self) -> Verdict {
-        let Some(ring) = self.out.ring() else { return Verdict::GoesOn };
+    pub(super) fn on_news(&mut self) -> Handled {
+        let Some(ring) = self.out.ring() else { return Ok(()) };
         self.out.buffer.times.note(self.io.now, ring);
         match self.out.machine.lag_action(ring) {
             None => {}
             Some(LagAction::Skip) => self.skip(),
             Some(LagAction::Disconnect { lag }) => {
-                return Verdict::TooSlow { lag, rule: "policy disconnect" };
+                return Err(Upcall::TooSlow { wire: self.wire, lag, rule: "policy disconnect" });
             }
         }
-        if let Some(credit) = self.out.machine.take_deferred_credit()
-            && let broken @ Verdict::Broken(_) = self.on_credit(&credit)
-        {
-            return broken;
+        if let Some(credit) = self.out.machine.take_deferred_credit() {
+            self.on_credit(&credit)?;
         }
         self.enqueue();
-        Verdict::GoesOn
+        Ok(())
     }
 
     /// Gives the subscription a turn, or defers the report of data that its receiver sees by itself.
@@ -105,7 +93,7 @@ impl<T: Transport> Turn<'_, T> {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         let Some(log) = buffer.log() else { return };
         match machine.enqueue(&log.ring, buffer.ended() || buffer.is_waited_for()) {
-            Enqueue::Later => self.io.report_later(self.line.id, self.wire),
+            Enqueue::Later => self.io.reports.defer((self.line.id, self.wire), self.io.now),
             Enqueue::Unreported => {}
             Enqueue::Queue => self.queue(),
             Enqueue::Queued => self.io.mark_dirty(self.line),
@@ -122,7 +110,7 @@ impl<T: Transport> Turn<'_, T> {
     /// Defers the report to a receiver that sees the data by itself.
     pub(super) fn report_later(&mut self) {
         if self.out.machine.defer_report() {
-            self.io.report_later(self.line.id, self.wire);
+            self.io.reports.defer((self.line.id, self.wire), self.io.now);
         }
     }
 
@@ -164,12 +152,12 @@ impl<T: Transport> Turn<'_, T> {
         self.io.send(self.line, &Message::Lost { wire: self.wire, from, to });
         if let Some(rout) = self.out.buffer.out.upgrade() {
             let (conn, bid, policy) = (self.line.shared.id, self.out.buffer.bid, self.out.status.policy);
-            rout.tell(OutEvent::Dropped { conn, bid, from, to, policy });
+            rout.report(OutEvent::Dropped { conn, bid, from, to, policy });
         }
     }
 
     /// Takes the subscription's turn to send at most `room` bytes. Returns whether anything was sent.
-    pub(super) fn take(&mut self, room: u64, ordered: bool) -> Result<bool, Verdict> {
+    pub(super) fn take(&mut self, room: u64, ordered: bool) -> Result<bool, Upcall> {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         machine.dequeue();
         let Some(log) = buffer.log() else { return Ok(false) };
@@ -203,7 +191,7 @@ impl<T: Transport> Turn<'_, T> {
         &mut self,
         (from, to): (Position, Position),
         written: Result<(), NotWritten>,
-    ) -> Result<bool, Verdict> {
+    ) -> Result<bool, Upcall> {
         self.out.machine.queue();
         self.line.ready.push_back(self.wire);
         match written {
@@ -220,7 +208,7 @@ impl<T: Transport> Turn<'_, T> {
             Err(NotWritten::Overwritten) => self.out.machine.on_overwritten(),
             // `room` promised space, so the transport broke its contract.
             Err(NotWritten::QueueFull) => {
-                return Err(Verdict::Broken("the transport took no write where it had room".to_owned()));
+                return Err(Upcall::protocol("the transport took no write where it had room"));
             }
         }
         Ok(true)
@@ -264,16 +252,19 @@ impl<T: Transport> Turn<'_, T> {
         self.enqueue();
     }
 
-    pub(super) fn on_credit(&mut self, credit: &Credit) -> Verdict {
+    pub(super) fn on_credit(&mut self, credit: &Credit) -> Handled {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         let log = (buffer.log().map(|log| &log.ring), buffer.source.is_some());
-        match machine.on_credit(credit, log, self.io.now) {
-            Ok(()) => {
-                self.moved_on();
-                Verdict::GoesOn
-            }
-            Err(error) => Verdict::Broken(error.to_string()),
-        }
+        machine.on_credit(credit, log, self.io.now).map_err(Upcall::protocol)?;
+        self.moved_on();
+        Ok(())
+    }
+
+    /// Returns the slot of the subscription that the buffer is spliced from, if receivers downstream have
+    /// departed with this CREDIT.
+    pub(super) fn upstream_of_departed(&self, credit: &Credit) -> Option<u32> {
+        let departed = credit.coverage.left > self.out.machine.cursor().coverage().told.left;
+        if departed { self.out.buffer.upstream().map(|source| source.slot()) } else { None }
     }
 
     pub(super) fn on_landed(&mut self, position: Position) {
@@ -289,8 +280,8 @@ impl<T: Transport> Turn<'_, T> {
         let buffer = &self.out.buffer;
         buffer.on_progress();
         if let Some(rout) = buffer.out.upgrade() {
-            rout.tell_subscriber_progress(buffer, self.line.shared.id, levels, coverage);
-            rout.tell_landed_contexts(buffer);
+            rout.report_subscriber_progress(buffer, self.line.shared.id, levels, coverage);
+            rout.report_landed_contexts(buffer);
         }
         self.enqueue();
         let buffer = &self.out.buffer;

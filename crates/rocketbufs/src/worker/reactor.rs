@@ -5,24 +5,21 @@
 //! send its turns; then flush. The reactor never waits for a lock that is held across I/O, and reads no
 //! clock.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
+use super::connection::{Connection, Link};
+use super::incoming::Incoming;
+use super::io::{At, Io, SlotUse};
+use super::peer::OutSub;
+use super::upcall::{Handled, Upcall};
 use crate::planted;
-use crate::proto::{CloseCode, Message};
-use crate::state::{Buffer, Command, ContextShared, ListenerShared, Request, Role, Worker};
+use crate::proto::CloseCode;
+use crate::state::{Command, ContextShared, ListenerShared, Request, Worker};
 use crate::types::{Nanos, WireId};
-
-use super::idle::Idle;
-use super::incoming::InSub;
-use super::io::{Io, Line};
-use super::lingering::Lingering;
-use super::peer::{OutSub, Turn};
-use super::slots::{SlotUse, Slots};
 
 /// The state of one worker. Public only for the simulator, which drives it by hand.
 #[doc(hidden)]
@@ -31,48 +28,18 @@ pub struct Reactor<T: Transport> {
     pub(super) links: FxHashMap<ConnId, Link>,
     pub(super) by_number: FxHashMap<u64, ConnId>,
     pub(super) listeners: Vec<(u64, String, Weak<ListenerShared>)>,
-    pub(super) slots: Slots,
-    pub(super) lingering: Lingering,
-    pub(super) idle: Idle,
     pub(super) events: Vec<Event>,
     pub(super) stop_at: Option<Nanos>,
     pub(super) stopped: bool,
 }
 
-/// One connection. Maps with keys that the peer chooses use a hash that the peer cannot predict.
-pub(super) struct Link {
-    pub(super) line: Line,
-    pub(super) role: Option<Role>,
-    /// The HELLO to send when the connection is up (connecting end), or the listener that accepted it.
-    pub(super) hello: Vec<u8>,
-    pub(super) listener: Option<Weak<ListenerShared>>,
-    /// The protocol version that was chosen from those of both ends.
-    pub(super) version: u16,
-    pub(super) outs: HashMap<WireId, OutSub>,
-    /// Parked subscriptions of the peer, which wait for their buffer's log.
-    pub(super) parked: HashMap<WireId, Weak<Buffer>>,
-    pub(super) ins: FxHashMap<WireId, InSub>,
-    pub(super) next_wire: WireId,
-    /// Commands that wait until the connection is up.
-    pub(super) early: Vec<Command>,
-    /// Messages that arrived together with WELCOME, before the application gave the connection a role. At
-    /// most one read of the transport.
-    pub(super) unheard: Vec<Message>,
-}
-
 impl<T: Transport> Reactor<T> {
     pub(crate) fn new(context: Arc<ContextShared>, shared: Arc<Worker>, transport: T) -> Self {
-        let inner = &context.inner;
-        let lingering = Lingering::new(inner.config.session.linger_ms);
-        let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
         Self {
             io: Io::new(context, shared, transport),
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
             listeners: Vec::new(),
-            slots: Slots::default(),
-            lingering,
-            idle,
             events: Vec::new(),
             stop_at: None,
             stopped: false,
@@ -105,20 +72,20 @@ impl<T: Transport> Reactor<T> {
     pub fn turn(&mut self, now: Nanos) -> bool {
         let mut events = std::mem::take(&mut self.events);
         self.io.transport.poll(Some(Duration::ZERO), &mut events);
-        let came = !events.is_empty() || self.io.shared.looks.take_took();
+        let came = !events.is_empty() || self.io.shared.busy_polls.take_took();
         let busy = came || self.io.shared.has_work() || !self.io.dirty.is_empty();
         if busy {
             self.io.busy_at = now;
         }
         self.take_turn(now, &mut events);
         self.events = events;
-        self.io.shared.looks.allow(now, self.has_something_to_look_at(now));
+        self.io.shared.busy_polls.allow(now, self.has_something_to_look_at(now));
         busy
     }
 
     /// Returns when time alone next causes work.
     pub fn next_tick(&self) -> Nanos {
-        self.io.next_tick.min(self.idle.due()).min(self.io.report_at)
+        self.io.next_tick.min(self.io.idle.due()).min(self.io.reports.due)
     }
 
     fn take_turn(&mut self, now: Nanos, events: &mut Vec<Event>) {
@@ -129,61 +96,35 @@ impl<T: Transport> Reactor<T> {
         for command in self.io.shared.take_mail() {
             self.on_command(command);
         }
-        if now >= self.io.report_at {
-            self.report_all();
+        if now >= self.io.reports.due {
+            for (conn, wire) in self.io.reports.take() {
+                self.at(conn, |connection| connection.report(wire));
+            }
         }
         self.take_news();
         self.pump_all();
         if now >= self.io.next_tick {
             self.tick();
         }
-        if now >= self.idle.due() {
+        if now >= self.io.idle.due() {
             self.sweep();
         }
     }
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Connected(conn) => self.on_connected(conn),
             Event::Incoming(accepted) => self.on_incoming(accepted),
-            Event::Arrived(conn, wire) => {
-                self.heard(conn);
-                self.receive(conn, wire, |turn| turn.on_arrived());
-            }
-            // A look at the mapped ring says nothing about whether the peer is alive.
-            Event::Followed(conn, wire) => {
-                if let Some(mut turn) = self.incoming(conn, wire) {
-                    turn.on_followed();
-                }
-            }
-            Event::Watched(conn, wire, number, doorbell) => {
-                self.heard(conn);
-                if let Some(mut turn) = self.out(conn, wire) {
-                    turn.watch(number, doorbell);
-                }
-            }
-            Event::Unwatched(conn, wire, number) => {
-                if let Some(mut turn) = self.out(conn, wire) {
-                    turn.unwatch(number);
-                }
-            }
-            Event::Control(conn, bytes) => {
-                self.heard(conn);
-                self.on_control(conn, &bytes);
-            }
-            Event::Offered(conn, wire, offered) => {
-                self.heard(conn);
-                if let Some(mut turn) = self.incoming(conn, wire) {
-                    turn.on_offered(offered);
-                }
-            }
-            Event::Landed(conn, wire, position) => {
-                self.heard(conn);
-                self.on_landed(conn, wire, position);
-            }
-            Event::Writable(_) if planted::is(planted::WRITABLE_IGNORED) => {}
-            Event::Writable(conn) => self.make_dirty(conn),
             Event::Down(conn, why) => self.on_down(conn, &why),
+            Event::Writable(_) if planted::is(planted::WRITABLE_IGNORED) => {}
+            Event::Connected(conn)
+            | Event::Arrived(conn, _)
+            | Event::Followed(conn, _)
+            | Event::Watched(conn, ..)
+            | Event::Unwatched(conn, ..)
+            | Event::Control(conn, _)
+            | Event::Offered(conn, ..)
+            | Event::Landed(conn, ..)
+            | Event::Writable(conn) => self.at(conn, |connection| connection.on_event(event)),
         }
     }
 
@@ -194,30 +135,52 @@ impl<T: Transport> Reactor<T> {
             Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),
             Command::Adopt { conn, accepted, listener } => self.adopt(conn, accepted, listener),
             Command::Attach { conn, role } => self.attach(conn, role),
-            Command::Subscribe { conn, inbound } => self.subscribe(conn, inbound),
-            Command::Unsubscribe { conn, inbound } => self.unsubscribe(conn, &inbound),
-            Command::Trim(buffer) => self.idle.trim(buffer),
+            Command::Subscribe { conn, inbound } => match self.numbered(conn) {
+                Some(mut connection) => connection.subscribe(inbound),
+                None => self.io.begin_linger(&inbound),
+            },
+            Command::Unsubscribe { conn, inbound } => {
+                let wire = inbound.end(conn);
+                self.io.lingering.forget(&inbound);
+                self.io.idle.forget(&inbound.idle_state);
+                if let Some(wire) = wire {
+                    self.leave(conn, wire);
+                }
+            }
+            Command::Trim(buffer) => self.io.idle.trim(buffer),
             Command::Request(request) => self.on_request(request),
         }
     }
 
     fn on_request(&mut self, request: Request) {
         match request {
-            Request::Close { conn, code, why } => self.close_number(conn, code, &why),
-            Request::Control { conn, message, cost } => self.send_app(conn, message, cost),
+            Request::Close { conn, code, why } => self.at_number(conn, |_| Err(Upcall::Close(code, why))),
+            Request::Control { conn, message, cost } => self.at_number(conn, |connection| {
+                connection.send_app(message, cost);
+                Ok(())
+            }),
             Request::Leave { conn, wire } => self.leave(conn, wire),
-            Request::Resume { conn, bid } => self.resume(conn, bid),
+            Request::Resume { conn, bid } => self.at_number(conn, |connection| {
+                connection.resume(bid);
+                Ok(())
+            }),
+            // Without a connection, the watchers are passed on at the resume.
             Request::PassWatchers { slot } => {
-                // Without a connection, the watchers are passed on at the resume.
-                if let Some(mut turn) = self.incoming_of(slot) {
-                    turn.pass_watchers();
-                }
+                self.with(slot, |turn| turn.pass_watchers());
             }
-            Request::Unpark(parked) => self.unpark(parked),
-            Request::Activated(activated) => self.idle.activated(activated, self.io.now),
+            Request::Unpark(parked) => self.at_number(parked.conn, |connection| connection.unpark(parked)),
+            Request::Activated(activated) => self.io.idle.activated(activated, self.io.now),
             Request::Run(job) => job(),
             Request::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
             Request::Shutdown { grace } => self.shutdown(grace),
+        }
+    }
+
+    fn leave(&mut self, number: u64, wire: WireId) {
+        if let Some(mut connection) = self.numbered(number)
+            && let Some(mut turn) = connection.incoming(wire)
+        {
+            turn.leave();
         }
     }
 
@@ -228,47 +191,74 @@ impl<T: Transport> Reactor<T> {
     }
 
     fn on_slot(&mut self, slot: u32) {
-        match self.slots.get(slot) {
+        match self.io.slots.get(slot) {
             None => {}
             Some(&SlotUse::In((conn, wire))) => {
-                if let Some(mut turn) = self.incoming(conn, wire) {
+                if let Some(mut connection) = self.connection(conn)
+                    && let Some(mut turn) = connection.incoming(wire)
+                {
                     turn.on_pending();
                 }
             }
             Some(SlotUse::Outs(outs)) => {
                 match outs[..] {
-                    [(conn, wire)] => self.wake_out(conn, wire),
-                    _ => outs.clone().into_iter().for_each(|(conn, wire)| self.wake_out(conn, wire)),
+                    [(conn, wire)] => self.at(conn, |connection| connection.wake_out(wire)),
+                    _ => {
+                        for (conn, wire) in outs.clone() {
+                            self.at(conn, |connection| connection.wake_out(wire));
+                        }
+                    }
                 }
                 self.suppress_notify(slot);
             }
         }
     }
 
-    fn heard(&mut self, conn: ConnId) {
-        if let Some(link) = self.links.get_mut(&conn) {
-            link.line.session.heard(self.io.now);
+    /// Suppresses marks for a buffer whose subscribers all follow: no delivery needs this worker until the
+    /// next report.
+    pub(super) fn suppress_notify(&mut self, slot: u32) {
+        let outs = self.io.slots.outs(slot);
+        let out = |(conn, wire): &At| self.links.get(conn).and_then(|link| link.outs.get(wire));
+        let Some(first) = outs.first().and_then(out).filter(|out| out.machine.is_unreported()) else {
+            return;
+        };
+        let steps = outs.iter().map(|at| out(at).and_then(OutSub::unreported_to));
+        let Some(least) = steps.min().flatten() else { return };
+        first.buffer.suppress_notify(least, outs.len());
+    }
+
+    /// Returns a connection, with everything that executing its effects needs.
+    pub(super) fn connection(&mut self, conn: ConnId) -> Option<Connection<'_, T>> {
+        Connection::find(&mut self.io, &mut self.links, conn)
+    }
+
+    /// Handles an event of a connection.
+    pub(super) fn at(&mut self, conn: ConnId, handle: impl FnOnce(&mut Connection<'_, T>) -> Handled) {
+        if let Some(mut connection) = self.connection(conn)
+            && let Err(upcall) = handle(&mut connection)
+        {
+            self.execute(conn, upcall);
         }
     }
 
-    /// Queues a control message, and has the connection flushed at the end of the turn.
-    pub(super) fn send(&mut self, conn: ConnId, message: &Message) {
-        if let Some(link) = self.links.get_mut(&conn) {
-            self.io.send(&mut link.line, message);
-        }
+    /// Executes effects of the subscription of this end with this slot, if one of the connections carries it.
+    pub(super) fn with<R>(
+        &mut self,
+        slot: u32,
+        execute: impl FnOnce(&mut Incoming<'_, T>) -> R,
+    ) -> Option<R> {
+        let Some(&SlotUse::In((conn, wire))) = self.io.slots.get(slot) else { return None };
+        let mut connection = self.connection(conn)?;
+        let mut turn = connection.incoming(wire)?;
+        Some(execute(&mut turn))
     }
 
-    /// Gives a connection its turn to send at the end of this worker's turn.
-    pub(super) fn make_dirty(&mut self, conn: ConnId) {
-        if let Some(link) = self.links.get_mut(&conn) {
-            self.io.mark_dirty(&mut link.line);
+    /// Gives every connection that has something to send its turns.
+    pub(super) fn pump_all(&mut self) {
+        for _ in 0..self.io.dirty.len() {
+            let Some(conn) = self.io.dirty.pop_front() else { break };
+            self.at(conn, |connection| connection.pump());
         }
-    }
-
-    /// Returns a subscription of the peer, with everything that executing its effects needs.
-    pub(super) fn out(&mut self, conn: ConnId, wire: WireId) -> Option<Turn<'_, T>> {
-        let Link { line, outs, .. } = self.links.get_mut(&conn)?;
-        Some(Turn { io: &mut self.io, line, wire, out: outs.get_mut(&wire)? })
     }
 
     fn shutdown(&mut self, grace: Duration) {
@@ -289,8 +279,6 @@ impl<T: Transport> Drop for Reactor<T> {
     fn drop(&mut self) {
         // Dropped connections notify the worker's shared state, and must not keep it alive.
         self.links.clear();
-        self.lingering.clear();
-        self.slots.clear();
         self.io.shared.close();
     }
 }

@@ -7,20 +7,20 @@ use std::time::Instant;
 
 use rocketnet::Transport;
 
-use crate::state::{Inline, Worker, become_worker, nanos_since};
+use crate::state::{BorrowedReactor, Worker, become_worker, nanos_since};
 use crate::worker::Reactor;
 use crate::worker::caller_send::run_shared;
 
-/// Starts a worker thread, pinned to a core if `tcp_thread_pinning` is set. With `inline` its core can be
+/// Starts a worker thread, pinned to a core if `tcp_thread_pinning` is set. With `lends` its reactor can be
 /// borrowed while it sleeps.
 pub(crate) fn spawn<T: Transport + Send + 'static>(
-    mut core: Reactor<T>,
+    mut reactor: Reactor<T>,
     shared: &Arc<Worker>,
-    (started, pin, inline): (Instant, Option<usize>, bool),
+    (started, pin, lends): (Instant, Option<usize>, bool),
 ) -> io::Result<JoinHandle<()>> {
     let name = format!("rocket-{}", shared.index);
     let shared = shared.clone();
-    let pollable = core.transport_mut().pollable().filter(|_| inline);
+    let pollable = reactor.transport_mut().pollable().filter(|_| lends);
     std::thread::Builder::new().name(name).spawn(move || {
         become_worker();
         if let Some(index) = pin {
@@ -28,13 +28,14 @@ pub(crate) fn spawn<T: Transport + Send + 'static>(
         }
         let clock = || nanos_since(started);
         let Some(sleeps_on) = pollable else {
-            while core.run_once(&clock) {}
+            while reactor.run_once(&clock) {}
             return;
         };
-        let core = Arc::new(Mutex::new(core));
-        let borrowed: Weak<Mutex<dyn Inline>> = Arc::downgrade(&(core.clone() as Arc<Mutex<dyn Inline>>));
+        let reactor = Arc::new(Mutex::new(reactor));
+        let borrowed: Weak<Mutex<dyn BorrowedReactor>> =
+            Arc::downgrade(&(reactor.clone() as Arc<Mutex<dyn BorrowedReactor>>));
         shared.lend(borrowed, started, sleeps_on.clone());
-        while run_shared(&core, &shared, &*sleeps_on, &clock) {}
+        while run_shared(&reactor, &shared, &*sleeps_on, &clock) {}
     })
 }
 

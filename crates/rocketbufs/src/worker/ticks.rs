@@ -19,17 +19,23 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn tick(&mut self) {
         let mut conns: Vec<_> = self.links.keys().copied().collect();
         conns.sort_unstable();
-        let looks = std::mem::take(&mut self.io.stirring);
+        let checks = std::mem::take(&mut self.io.stirring);
         let mut hurry = false;
         let mut slowest = HashMap::new();
         for conn in conns {
-            self.tick_link(conn);
-            hurry |= looks && self.tick_outs(conn, &mut slowest);
+            self.at(conn, |connection| connection.tick());
+            if checks {
+                self.at(conn, |connection| {
+                    let (holds, stalled) = connection.tick_outs(&mut slowest);
+                    hurry |= holds;
+                    stalled
+                });
+            }
         }
         // Without news, only time shows how long a subscription holds others up.
         self.io.stirring |= hurry;
         let mut next = self.io.now + self.interval(hurry);
-        if let Some(at) = self.lingering.tick(self.io.now) {
+        if let Some(at) = self.io.lingering.tick(self.io.now) {
             next = next.min(at);
         }
         if self.io.shared.index == 0
@@ -59,17 +65,17 @@ impl<T: Transport> Reactor<T> {
         lock(&self.io.context.routs).retain(|out| out.strong_count() > 0);
         let outs: Vec<_> = lock(&self.io.context.routs).iter().filter_map(Weak::upgrade).collect();
         for out in outs {
-            if !out.kept.any_offline() {
+            if !out.durable_slots.any_offline() {
                 continue;
             }
             for buffer in out.all_buffers() {
                 let (gone, at) = buffer.drop_held(|held| held.until > now);
                 next = [next, at].into_iter().flatten().min();
                 if gone > 0 {
-                    out.kept.expired(gone);
+                    out.durable_slots.expired(gone);
                     buffer.on_progress();
                     buffer.report_landed_contexts();
-                    out.tell(OutEvent::DurableExpired { bid: buffer.bid });
+                    out.report(OutEvent::DurableExpired { bid: buffer.bid });
                     out.reap(&buffer);
                 }
             }

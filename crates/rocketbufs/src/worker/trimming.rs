@@ -6,9 +6,10 @@ use rocketnet::Transport;
 use rocketring::{Armed, Ring, RingReceiver, Trimmed};
 
 use super::idle::{LOOKS_PER_TURN, Owner, TRIMS_PER_TURN};
+use super::io::Io;
 use super::reactor::Reactor;
 use crate::lock::lock;
-use crate::state::InboundShared;
+use crate::state::SubscriptionShared;
 use crate::types::Position;
 
 /// A last delivery up to this size stays in memory, whatever the budget.
@@ -22,47 +23,45 @@ impl<T: Transport> Reactor<T> {
             if trims >= TRIMS_PER_TURN {
                 break;
             }
-            let Some(moving) = self.idle.take_due(self.io.now) else { break };
+            let Some(moving) = self.io.idle.take_due(self.io.now) else { break };
             let Some(owner) = moving.owner.upgrade() else { continue };
             let Some(ring) = owner.ring() else {
-                self.idle.forget(owner.rest());
+                self.io.idle.forget(owner.idle_state());
                 continue;
             };
             let head = ring.head();
-            if self.idle.still_moves(moving, head, self.io.now) {
+            if self.io.idle.still_moves(moving, head, self.io.now) {
                 continue;
             }
             trims += 1;
             self.come_to_rest(&owner, &ring, head);
         }
         while trims < 2 * TRIMS_PER_TURN
-            && let Some((place, owner)) = self.idle.next_to_reduce()
+            && let Some((place, owner)) = self.io.idle.next_to_reduce()
         {
             trims += 1;
             match owner.upgrade() {
-                None => self.idle.gone(place),
+                None => self.io.idle.gone(place),
                 Some(owner) if owner.has_the_only_copy() => {}
                 Some(owner) => {
                     let ring = owner.ring();
                     let left = ring.and_then(|ring| self.trim(&owner, &ring, last_delivery(&ring)));
-                    self.idle.was_reduced(place, left.unwrap_or(0));
+                    self.io.idle.was_reduced(place, left.unwrap_or(0));
                 }
             }
         }
     }
 
     fn come_to_rest(&mut self, owner: &Owner, ring: &Ring, head: Position) {
-        self.idle.forget(owner.rest());
+        self.io.idle.forget(owner.idle_state());
         // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
             Owner::In(inbound) => {
-                if let Some(mut turn) = self.incoming_of(inbound.slot) {
-                    turn.come_to_rest();
-                }
+                self.with(inbound.slot, |turn| turn.come_to_rest());
                 inbound.is_spliced()
             }
-            Owner::Out(buffer) if !buffer.rest.begin(ring, head) => {
-                return self.idle.buffer_stirred(buffer.clone(), self.io.now);
+            Owner::Out(buffer) if !buffer.idle_state.come_to_rest(ring, head) => {
+                return self.io.idle.buffer_stirred(buffer.clone(), self.io.now);
             }
             Owner::Out(_) => true,
         };
@@ -72,26 +71,7 @@ impl<T: Transport> Reactor<T> {
         }
         let left = self.trim(owner, ring, if has_history { ring.retain() } else { 0 });
         if let Some(left) = left.filter(|left| *left > 0 && has_history) {
-            self.idle.rests(owner, left);
-        }
-    }
-
-    /// Keeps the ring receiver of an ended log that subscribers downstream still read, so that the ring can
-    /// release memory.
-    pub(super) fn keep_receiver(
-        &mut self,
-        inbound: Option<Arc<InboundShared>>,
-        receiver: Option<RingReceiver>,
-    ) {
-        let Some(inbound) = inbound.filter(|inbound| inbound.is_spliced()) else { return };
-        let mut state = lock(&inbound.state);
-        if state.sub.is_left() {
-            return;
-        }
-        if let Some(memory) = &mut state.memory {
-            memory.receiver = receiver;
-            drop(state);
-            self.idle.stirred(&inbound, self.io.now);
+            self.io.idle.rests(owner, left);
         }
     }
 
@@ -104,22 +84,42 @@ impl<T: Transport> Reactor<T> {
         if held {
             let slowest = ring.slowest_hold();
             // Pairs with a hold that advances: either the advance is seen here, or the advancing thread sees
-            // `owed`.
-            owner.rest().owed.arm();
-            if ring.slowest_hold() != slowest && owner.rest().owed.disarm() == Armed::Yes {
-                self.idle.look_soon(owner, self.io.now);
+            // `hold_moved`.
+            owner.idle_state().hold_moved.arm();
+            if ring.slowest_hold() != slowest && owner.idle_state().hold_moved.disarm() == Armed::Yes {
+                self.io.idle.look_soon(owner, self.io.now);
             }
         }
         Some(left)
     }
 
-    fn trim_receiver(&mut self, inbound: &Arc<InboundShared>, keep: u64) -> Option<Trimmed> {
+    fn trim_receiver(&mut self, inbound: &Arc<SubscriptionShared>, keep: u64) -> Option<Trimmed> {
         let mut state = lock(&inbound.state);
         if let Some(receiver) = state.memory.as_mut().and_then(|memory| memory.receiver.as_mut()) {
             return Some(receiver.trim(keep));
         }
         drop(state);
-        self.incoming_of(inbound.slot)?.trim(keep)
+        self.with(inbound.slot, |turn| turn.trim(keep))?
+    }
+}
+
+impl<T: Transport> Io<T> {
+    /// Keeps the ring receiver of an ended log that subscribers downstream still read, so that the ring can
+    /// release memory.
+    pub(super) fn keep_receiver(
+        &mut self,
+        inbound: &Arc<SubscriptionShared>,
+        receiver: Option<RingReceiver>,
+    ) {
+        let mut state = lock(&inbound.state);
+        if !inbound.is_spliced() || state.sub.is_left() {
+            return;
+        }
+        if let Some(memory) = &mut state.memory {
+            memory.receiver = receiver;
+            drop(state);
+            self.idle.stirred(inbound, self.now);
+        }
     }
 }
 

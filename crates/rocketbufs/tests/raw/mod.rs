@@ -179,7 +179,7 @@ pub fn answer(wire: u32, start: u64, flow_control: bool) -> Subscribed {
         start,
         flow_control,
         restarted: false,
-        placeless: false,
+        without_slot: false,
         capacity: 1 << 20,
         max_delivery: 1 << 12,
     }

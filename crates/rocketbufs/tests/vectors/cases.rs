@@ -48,7 +48,7 @@ fn subscribed(wire: u32, start: u64) -> Subscribed {
         start,
         flow_control: true,
         restarted: false,
-        placeless: false,
+        without_slot: false,
         capacity: 1 << 20,
         max_delivery: 1 << 18,
     }
@@ -136,8 +136,8 @@ fn subscribe_messages() -> Named<Message> {
         let name = format!("SUBSCRIBED, flow control {flow_control}, restarted {restarted}");
         all.push((name, Message::Subscribed(message)));
     }
-    let placeless = Subscribed { placeless: true, ..subscribed(1, LONG) };
-    all.push(("SUBSCRIBED, not durable".into(), Message::Subscribed(placeless)));
+    let without_slot = Subscribed { without_slot: true, ..subscribed(1, LONG) };
+    all.push(("SUBSCRIBED, not durable".into(), Message::Subscribed(without_slot)));
     for code in REFUSE_CODES {
         let (a, b) = match code {
             RefuseCode::RingTooSmall => (4096, 8192),

@@ -84,7 +84,7 @@ pub fn fields(message: &Message) -> Value {
         Message::Subscribe(s) => subscribe_fields(s),
         Message::Subscribed(s) => json!({
             "type": "SUBSCRIBED", "wire": s.wire, "epoch": s.epoch.to_string(), "start": s.start.to_string(),
-            "flow_control": s.flow_control, "restarted": s.restarted, "placeless": s.placeless, "capacity": s.capacity.to_string(),
+            "flow_control": s.flow_control, "restarted": s.restarted, "without_slot": s.without_slot, "capacity": s.capacity.to_string(),
             "max_delivery": s.max_delivery.to_string(),
         }),
         Message::Refused { wire, code, a, b } => json!({
@@ -190,7 +190,7 @@ pub fn message(v: &Value) -> Message {
             start: long(v, "start"),
             flow_control: flag(v, "flow_control"),
             restarted: flag(v, "restarted"),
-            placeless: flag(v, "placeless"),
+            without_slot: flag(v, "without_slot"),
             capacity: long(v, "capacity"),
             max_delivery: long(v, "max_delivery"),
         }),

@@ -9,13 +9,14 @@
 //!   a lost connection    ──▶ └─────────────────────┘ ──▶ connections    where it resumes
 //! ```
 //!
-//! [`ReceiveLog`] has the positions, [`CreditReport`] decides when CREDIT is due, and [`CreditAllocation`] is
+//! [`ReceiveCursor`] has what was read and released, [`ReceiveLog`] what is reported, [`CreditReport`] decides when CREDIT is due, and [`CreditAllocation`] is
 //! the part for a subscription that shares a budget. [`Attachment`] is the part of one connection, from
 //! SUBSCRIBE to UNSUBSCRIBED. The ring, holds in it and the budget belong to the caller.
 
 mod allocation;
 mod attachment;
 mod credit_report;
+mod cursor;
 mod item;
 mod log;
 #[cfg(test)]
@@ -32,8 +33,9 @@ pub use allocation::{
 };
 pub use attachment::{Answer, Attachment, LogEnd, ReceiveError};
 pub use credit_report::CreditReport;
+pub use cursor::{ReceiveCursor, TooMuch};
 pub use item::{Ending, Item};
-pub use log::{Downstream, ReceiveConfig, ReceiveLog, TooMuch};
+pub use log::{Downstream, ReceiveConfig, ReceiveLog};
 
 /// One subscription of this end, see [the module](self).
 #[derive(Debug)]
@@ -121,7 +123,7 @@ impl ReceiveSubscription {
             return None;
         }
         let given_back =
-            |ring: &Ring| self.log.as_ref().is_some_and(|log| log.is_given_back(ring.boundary()));
+            |ring: &Ring| self.log.as_ref().is_some_and(|log| log.cursor().is_given_back(ring.boundary()));
         let waits = moves && !ring.is_some_and(given_back);
         if self.wire.is_some() || waits {
             // Either the old connection is closing and still has the ring receiver, or the application has
@@ -151,7 +153,7 @@ impl ReceiveSubscription {
         if self.resume_on.is_none() || self.wire.is_some() {
             return None;
         }
-        let given_back = self.log.as_ref().is_some_and(|log| log.is_given_back(boundary));
+        let given_back = self.log.as_ref().is_some_and(|log| log.cursor().is_given_back(boundary));
         self.resume_on.take_if(|_| given_back)
     }
 
@@ -220,7 +222,7 @@ impl ReceiveSubscription {
         }
         let ending = self.ending.as_ref()?;
         if let (Ending::End(end), Some(log)) = (ending, &self.log)
-            && log.read() < end.position()
+            && log.cursor().read() < end.position()
         {
             return None;
         }

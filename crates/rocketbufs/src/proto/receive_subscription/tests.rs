@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use rocketring::{Hold, Pool, PoolConfig, Ring, RingConfig, RingReceiver};
 
 use super::*;
+use crate::proto::Coverage;
 use crate::types::Epoch;
 
 const START: Position = (1 << 32) - 100;
@@ -72,23 +73,19 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::with(PLAIN)
+    }
+
+    fn with(config: ReceiveConfig) -> Self {
         let pool = Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 1 << 24 }).unwrap();
-        let config = RingConfig {
+        let shape = RingConfig {
             capacity_bytes: CAPACITY,
             retain_bytes: Some(0),
             max_delivery_bytes: None,
             flow_control: true,
             start: START,
         };
-        let ring = pool.ring(config).unwrap();
-        let config = ReceiveConfig {
-            confirm_consumed: false,
-            relays: false,
-            place_kept: false,
-            max_view_bytes: 0,
-            keeps_for_others: false,
-            covered_from: START,
-        };
+        let ring = pool.ring(shape).unwrap();
         Self {
             log: ReceiveLog::new(config, (Epoch(1), START), CAPACITY, None),
             receiver: ring.receiver().unwrap(),
@@ -123,8 +120,8 @@ impl Pair {
     }
 
     fn take(&mut self, pin: bool) {
-        let expected = self.model.next(self.log.read());
-        let item = self.log.next_item(&self.ring, pin, false);
+        let expected = self.model.next(self.log.cursor().read());
+        let item = self.log.cursor_mut().next_item(&self.ring, pin, false);
         assert_eq!(item, expected);
         if let (Some(Item::Data(from, to)), true) = (item, pin) {
             self.model.views.push((from, to));
@@ -136,16 +133,16 @@ impl Pair {
             return;
         }
         let (from, to) = self.model.views.swap_remove(index % self.model.views.len());
-        self.log.unpin(from);
+        self.log.cursor_mut().unpin(from);
         if consumes {
-            self.log.give_back(to, &self.ring);
+            self.log.cursor_mut().give_back(to, &self.ring);
             self.model.release_below(to);
         }
     }
 
     fn consume(&mut self, size: u64) {
         let unreleased = self.model.unreleased();
-        let result = self.log.consume(size, &self.ring);
+        let result = self.log.cursor_mut().consume(size, &self.ring);
         assert_eq!(result.is_ok(), size as usize <= unreleased.len(), "{size} of {}", unreleased.len());
         if result.is_ok()
             && let Some(last) = unreleased.get((size as usize).wrapping_sub(1))
@@ -156,11 +153,11 @@ impl Pair {
 
     /// Moves the hold as the caller of the machine does, and checks that nothing needed is given up.
     fn settle(&mut self) {
-        let holds = self.log.holds_at();
+        let holds = self.log.cursor().holds_at();
         if let Some(needed) = self.model.needed() {
             assert!(holds <= needed, "{holds} is held, {needed} is needed");
         }
-        assert!(self.log.consumed() <= self.ring.head());
+        assert!(self.log.cursor().consumed() <= self.ring.head());
         self.hold.advance(holds);
     }
 
@@ -225,7 +222,7 @@ proptest! {
             pair.settle();
         }
         // Whatever happened before, everything can be taken and released in the end.
-        while pair.log.has_item(&pair.ring) {
+        while pair.log.cursor().has_item(&pair.ring) {
             pair.take(true);
         }
         while !pair.model.views.is_empty() {
@@ -233,8 +230,110 @@ proptest! {
         }
         let left = pair.model.unreleased().len() as u64;
         pair.consume(left);
-        prop_assert_eq!(pair.log.holds_at(), pair.ring.boundary());
+        prop_assert_eq!(pair.log.cursor().holds_at(), pair.ring.boundary());
     }
+}
+
+/// The options of a subscription that reports to the sender by itself.
+const PLAIN: ReceiveConfig = ReceiveConfig {
+    confirm_consumed: false,
+    relays: false,
+    place_kept: false,
+    max_view_bytes: 0,
+    keeps_for_others: false,
+    covered_from: START,
+};
+
+/// Returns the confirmed positions, relative to the start, after 100 bytes arrived and 40 were released.
+fn levels(config: ReceiveConfig, downstream: Option<(u64, u64)>) -> [u64; 3] {
+    let mut pair = Pair::with(config);
+    pair.land(100, true);
+    pair.take(false);
+    pair.log.cursor_mut().give_back(START + 40, &pair.ring);
+    pair.log.confirm(START + 30, START + 20, Coverage::ONE);
+    let downstream = downstream.map(|(delivered, consumed)| Downstream {
+        delivered: START + delivered,
+        consumed: START + consumed,
+        coverage: Coverage::ONE,
+    });
+    let credit = pair.log.credit_now(&pair.ring, downstream.as_ref());
+    credit.levels().map(|at| at.saturating_sub(START))
+}
+
+#[test]
+fn each_kind_of_subscription_confirms_what_it_may() {
+    assert_eq!(levels(PLAIN, None), [100, 100, 40]);
+    assert_eq!(levels(ReceiveConfig { confirm_consumed: true, ..PLAIN }, None), [40, 40, 40]);
+    let relays = ReceiveConfig { confirm_consumed: true, relays: true, ..PLAIN };
+    assert_eq!(levels(relays, None), [40, 30, 20], "at most what was released, and what it was told");
+    let keeps = ReceiveConfig { keeps_for_others: true, ..PLAIN };
+    assert_eq!(levels(keeps, None), [100, 0, 0], "there is no receiver yet");
+    assert_eq!(levels(keeps, Some((80, 60))), [100, 80, 60]);
+    assert_eq!(levels(PLAIN, Some((120, 110))), [100, 100, 100], "receivers may be ahead of this end");
+}
+
+/// A subscription with 100 bytes, of which the application was shown all.
+fn accepted() -> (ReceiveSubscription, Pair) {
+    let mut pair = Pair::with(PLAIN);
+    pair.land(100, true);
+    let mut sub = ReceiveSubscription::new(7);
+    assert!(sub.subscribe((1, 5), None, (false, true)).is_some_and(|first| first.resumed_at().is_none()));
+    let log = ReceiveLog::new(PLAIN, (Epoch(1), START), CAPACITY, None);
+    sub.begin(log);
+    assert!(sub.log_mut().unwrap().cursor_mut().next_item(&pair.ring, false, false).is_some());
+    (sub, pair)
+}
+
+#[test]
+fn a_subscription_resumes_once_the_old_connection_is_down() {
+    let (mut sub, pair) = accepted();
+    let resume = |sub: &mut ReceiveSubscription, conn, is_current| {
+        sub.subscribe((conn, 9), Some(&pair.ring), (false, is_current)).map(|again| again.resumed_at())
+    };
+    assert_eq!(resume(&mut sub, 1, true), None, "it is subscribed there");
+    assert_eq!((resume(&mut sub, 2, false), sub.take_resume()), (None, None), "the application left it");
+    assert_eq!((resume(&mut sub, 3, true), sub.take_resume()), (None, Some(3)));
+    sub.disconnect();
+    assert_eq!(resume(&mut sub, 3, true), Some(Some(START + 100)));
+    assert_eq!((sub.wire(), sub.wire_on(1), sub.wire_on(3)), (Some((3, 9)), None, Some(9)));
+}
+
+#[test]
+fn a_log_that_moves_waits_until_its_data_is_released() {
+    let (mut sub, pair) = accepted();
+    sub.disconnect();
+    let boundary = START + 100;
+    assert!(sub.subscribe((2, 9), Some(&pair.ring), (true, true)).is_none());
+    assert!(sub.waits_to_resume() && sub.resumes(boundary).is_none());
+    sub.log_mut().unwrap().cursor_mut().give_back(boundary, &pair.ring);
+    assert_eq!((sub.resumes(boundary), sub.resumes(boundary)), (Some(2), None));
+    let moved = sub.subscribe((2, 9), Some(&pair.ring), (true, true)).unwrap();
+    assert!(moved.moves() && moved.resumed_at() == Some(boundary));
+}
+
+#[test]
+fn only_a_subscription_without_a_connection_lingers() {
+    let (mut sub, pair) = accepted();
+    assert!(!sub.begin_linger(50), "it has a connection");
+    sub.disconnect();
+    assert!(sub.begin_linger(60) && !sub.begin_linger(70));
+    assert!(sub.is_gone(60) && !sub.is_gone(50));
+    assert!(sub.subscribe((2, 9), Some(&pair.ring), (false, true)).is_some());
+    assert!(!sub.is_gone(60), "the writer came back");
+    sub.disconnect();
+    assert!(sub.begin_linger(80) && !sub.leave() && !sub.is_gone(80));
+}
+
+#[test]
+fn the_end_comes_after_all_data_and_once() {
+    let (mut sub, _pair) = accepted();
+    let end = Ending::End(End::Closed(START + 150));
+    assert!(sub.end(end.clone()) && !sub.end(Ending::Restarted(Epoch(2))));
+    assert_eq!((sub.next_ending(), sub.is_over()), (None, false), "50 bytes are missing");
+    sub.log_mut().unwrap().cursor_mut().end_reading(START + 150);
+    assert_eq!((sub.next_ending(), sub.next_ending()), (Some(Item::Ending(end)), None));
+    assert!(sub.is_over() && !sub.is_finished(false), "nothing was released");
+    assert!(sub.is_finished(true), "those downstream release it");
 }
 
 /// A sender with whole deliveries, which asks for credit as the protocol says.
@@ -277,6 +376,17 @@ impl Sender {
     }
 }
 
+/// How much of the budget is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Supply {
+    /// Other subscriptions wait.
+    Short,
+    /// There is room for data that the sender has.
+    Scarce,
+    /// There is room for data that the sender does not have yet.
+    Plenty,
+}
+
 /// The receiver: an allocation, and the numbers of its ring.
 struct Receiver {
     allocation: CreditAllocation,
@@ -304,9 +414,10 @@ impl Receiver {
     }
 
     /// Does what the worker does with a subscription of a budget, and sends CREDIT or RECALL.
-    fn work(&mut self, sender: &mut Sender, short: bool, budget: u64) {
+    fn work(&mut self, sender: &mut Sender, supply: Supply, budget: u64) {
+        let (short, ahead) = (supply == Supply::Short, supply == Supply::Plenty);
         for _ in 0..2 {
-            match self.allocation.step(&self.positions(), short, || !short).0 {
+            match self.allocation.step(&self.positions(), short, || ahead).0 {
                 AllocationStep::Nothing => break,
                 AllocationStep::Recall => {
                     self.allocation.recall();
@@ -316,8 +427,8 @@ impl Receiver {
                 AllocationStep::Release => self.ring(None),
                 AllocationStep::Take(need) => {
                     let most = need.full.max(need.least).min(budget);
-                    let bytes = if short { need.bytes.next_power_of_two().min(most) } else { most };
-                    let share = Share { bytes, ahead: !short };
+                    let bytes = if ahead { most } else { need.bytes.next_power_of_two().min(most) };
+                    let share = Share { bytes, ahead };
                     self.allocation.on_share(Some(share));
                     self.ring(Some(share));
                     break;
@@ -339,8 +450,12 @@ enum Turn {
     Hear,
     Send(u64),
     Release,
-    Work(bool),
+    Work(Supply),
     Rest,
+}
+
+fn supply() -> impl Strategy<Value = Supply> {
+    prop_oneof![Just(Supply::Short), Just(Supply::Scarce), Just(Supply::Plenty)]
 }
 
 fn turn() -> impl Strategy<Value = Turn> {
@@ -350,7 +465,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         2 => Just(Turn::Hear),
         2 => (1..=100_u64).prop_map(Turn::Send),
         2 => Just(Turn::Release),
-        3 => any::<bool>().prop_map(Turn::Work),
+        3 => supply().prop_map(Turn::Work),
         1 => Just(Turn::Rest),
     ]
 }
@@ -379,7 +494,7 @@ fn take_turn(turn: &Turn, sender: &mut Sender, receiver: &mut Receiver) {
             receiver.consumed = receiver.boundary;
             receiver.allocation.on_released(receiver.consumed >= receiver.head, false);
         }
-        Turn::Work(short) => receiver.work(sender, short, 1024),
+        Turn::Work(supply) => receiver.work(sender, supply, 1024),
         Turn::Rest => match receiver.allocation.at_rest(&receiver.positions()) {
             AllocationStep::Release => receiver.ring(None),
             AllocationStep::Recall => {
@@ -396,7 +511,7 @@ proptest! {
 
     /// Nothing is granted without room for it, and every delivery gets through in the end.
     #[test]
-    fn credit_on_demand_is_safe_and_lets_all_through(turns in vec(turn(), 1..200)) {
+    fn credit_on_demand_is_safe_and_lets_all_through(turns in vec(turn(), 1..200), supply in supply()) {
         let mut sender = Sender::default();
         let mut receiver = Receiver {
             allocation: CreditAllocation::new(0, 128, 512),
@@ -410,7 +525,7 @@ proptest! {
         for turn in &turns {
             take_turn(turn, &mut sender, &mut receiver);
         }
-        let last = [Turn::Hear, Turn::Hear, Turn::Work(true), Turn::Send(64), Turn::Release, Turn::Ask];
+        let last = [Turn::Hear, Turn::Hear, Turn::Work(supply), Turn::Send(64), Turn::Release, Turn::Ask];
         for _ in 0..(4 * turns.len() + 16) {
             last.iter().for_each(|turn| take_turn(turn, &mut sender, &mut receiver));
         }

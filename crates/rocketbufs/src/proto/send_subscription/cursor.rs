@@ -111,7 +111,7 @@ pub struct SendCursor {
     pub(super) map_floor: Position,
     pub(super) delivered: Position,
     consumed: Position,
-    tally: PeerCoverage,
+    coverage: PeerCoverage,
     asked: AskedLevels,
     on_demand: OnDemandCredit,
     pub(super) ended: bool,
@@ -141,7 +141,7 @@ impl SendCursor {
             delivered: start,
             consumed: start,
             // The first CREDIT reports the coverage. Before it the subscription confirms nothing new.
-            tally: PeerCoverage::default(),
+            coverage: PeerCoverage::default(),
             asked: AskedLevels::default(),
             on_demand: OnDemandCredit::default(),
             ended: false,
@@ -171,6 +171,11 @@ impl SendCursor {
         log.head().saturating_sub(needed)
     }
 
+    /// Returns the position below which the receiver has its own copy, or needs nothing.
+    pub(super) fn needed(&self) -> Position {
+        if self.config.maps.is_some() { self.map_floor } else { self.landed }
+    }
+
     /// Holds everything from `at` until the first CREDIT: the receiver maps the ring and may have begun
     /// before.
     pub fn keep_from(&mut self, at: Position) {
@@ -179,12 +184,12 @@ impl SendCursor {
 
     /// Resumes a subscription with the positions below its start that are known to be confirmed, by
     /// [`ProgressLevel`].
-    pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], tally: PeerCoverage) {
+    pub fn resume_at(&mut self, [landed, delivered, consumed]: [Position; 3], coverage: PeerCoverage) {
         self.landed = self.landed.min(landed);
         self.map_floor = self.map_floor.min(landed);
         self.delivered = self.delivered.min(delivered).min(self.landed);
         self.consumed = self.consumed.min(consumed).min(self.delivered);
-        self.tally = tally;
+        self.coverage = coverage;
     }
 
     /// Everything below was given to the transport.
@@ -213,8 +218,8 @@ impl SendCursor {
     }
 
     /// Returns the receivers that the confirmed positions speak for.
-    pub fn tally(&self) -> PeerCoverage {
-        self.tally
+    pub fn coverage(&self) -> PeerCoverage {
+        self.coverage
     }
 
     /// Records that the receiver follows the ring: it has everything below `at` without a transfer, and knows
@@ -302,7 +307,7 @@ impl SendCursor {
 
     fn skip(&mut self, from: Position, to: Position) -> Step {
         self.dropped_bytes += to.saturating_sub(from);
-        self.tally.skip(to);
+        self.coverage.skip(to);
         self.sent = to;
         self.sent_boundary = to;
         self.inside = false;
@@ -432,7 +437,7 @@ impl SendCursor {
             self.on_demand.begin(self.config.flow_control && grant <= self.start);
         }
         self.landed = self.landed.max(landed);
-        let joined = coverage.joined(self.tally.told);
+        let joined = coverage.joined(self.coverage.told);
         for (asked, level, told) in [(1, &mut self.delivered, delivered), (2, &mut self.consumed, consumed)] {
             if joined && told < *level {
                 *level = told;
@@ -446,7 +451,7 @@ impl SendCursor {
             // Both rings have the same capacity, so the grant is that much above what is still needed.
             self.map_floor = self.map_floor.max(self.grant.saturating_sub(capacity).min(self.landed));
         }
-        self.tally.told = coverage;
+        self.coverage.told = coverage;
         if before != (self.landed, self.delivered, self.consumed, self.grant) {
             self.last_progress = now;
         }
@@ -471,7 +476,7 @@ impl SendCursor {
         all: Option<ProgressLevel>,
     ) -> Option<[Position; 3]> {
         let (levels, sent) = (self.levels(), self.sent);
-        let also = all.and(self.level_of_room());
+        let also = all.and_then(|_| self.level_of_room());
         let mut ask = [0; 3];
         for (n, known) in levels.into_iter().enumerate() {
             let asked = &mut self.asked[n];

@@ -35,12 +35,12 @@ impl SendCursor {
     /// `None` also if that start is not known.
     pub fn holds_whole(&self, log: &Ring) -> Option<Position> {
         let at = self.holds_at()?;
-        if self.config.keep_until_delivered { Some(self.whole(log)?.min(at)) } else { Some(at) }
+        if self.config.keep_until_delivered { Some(self.resume_boundary(log)?.min(at)) } else { Some(at) }
     }
 
     /// Returns the last known end of a delivery that the receiver will not be sent again if it resumes
     /// without its data.
-    pub fn whole(&self, log: &Ring) -> Option<Position> {
+    pub fn resume_boundary(&self, log: &Ring) -> Option<Position> {
         log.boundary_at_or_before(if self.config.keep_until_delivered { self.delivered } else { self.landed })
     }
 
@@ -51,10 +51,5 @@ impl SendCursor {
     pub(super) fn level_of_room(&self) -> Option<ProgressLevel> {
         (self.config.maps.is_some() && self.map_floor < self.landed && !self.ended)
             .then_some(ProgressLevel::Consumed)
-    }
-
-    /// Returns the position below which the receiver has its own copy, or needs nothing.
-    pub(super) fn needed(&self) -> Position {
-        if self.config.maps.is_some() { self.map_floor } else { self.landed }
     }
 }

@@ -9,7 +9,8 @@ use rocketring::Mailbox;
 use crate::error::{DownReason, ListenError};
 use crate::proto::CloseCode;
 use crate::state::{
-    Buffer, ConnShared, InboundShared, ListenerShared, Phase, RInShared, ROutShared, Request, WorkerShared,
+    Buffer, ConnShared, ListenerShared, Phase, RInShared, ROutShared, Request, SubscriptionShared,
+    WorkerShared,
 };
 
 /// A worker with its mailbox, as the worker's own thread and the application's handles see it.
@@ -41,11 +42,11 @@ pub(crate) enum Command {
     },
     Subscribe {
         conn: u64,
-        inbound: Arc<InboundShared>,
+        inbound: Arc<SubscriptionShared>,
     },
     Unsubscribe {
         conn: u64,
-        inbound: Arc<InboundShared>,
+        inbound: Arc<SubscriptionShared>,
     },
     /// Release memory of this buffer while it rests.
     Trim(Weak<Buffer>),

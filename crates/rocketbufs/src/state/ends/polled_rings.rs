@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::state::InboundShared;
+use crate::state::SubscriptionShared;
 
 /// The most rings that application threads poll.
 pub(crate) const MOST_RINGS: usize = 8;
@@ -11,7 +11,7 @@ pub(crate) const MOST_RINGS: usize = 8;
 #[derive(Clone, Default)]
 pub(crate) struct PolledRings {
     worker: usize,
-    inbounds: Arc<[Arc<InboundShared>]>,
+    inbounds: Arc<[Arc<SubscriptionShared>]>,
 }
 
 impl PolledRings {
@@ -19,7 +19,7 @@ impl PolledRings {
         self.inbounds.is_empty()
     }
 
-    pub(crate) fn inbounds(&self) -> &[Arc<InboundShared>] {
+    pub(crate) fn inbounds(&self) -> &[Arc<SubscriptionShared>] {
         &self.inbounds
     }
 
@@ -34,7 +34,7 @@ impl PolledRings {
 
     /// Adds a subscription whose ring this worker follows. With more rings than [`MOST_RINGS`] only the worker
     /// polls the ring.
-    pub(super) fn add(&mut self, inbound: &Arc<InboundShared>, worker: usize) {
+    pub(super) fn add(&mut self, inbound: &Arc<SubscriptionShared>, worker: usize) {
         let mut inbounds = self.without(inbound);
         if inbounds.len() < MOST_RINGS {
             inbounds.push(inbound.clone());
@@ -43,13 +43,13 @@ impl PolledRings {
     }
 
     /// Removes a subscription.
-    pub(super) fn remove(&mut self, inbound: &Arc<InboundShared>) {
+    pub(super) fn remove(&mut self, inbound: &Arc<SubscriptionShared>) {
         if !self.is_empty() {
             self.inbounds = self.without(inbound).into();
         }
     }
 
-    fn without(&self, inbound: &Arc<InboundShared>) -> Vec<Arc<InboundShared>> {
+    fn without(&self, inbound: &Arc<SubscriptionShared>) -> Vec<Arc<SubscriptionShared>> {
         self.inbounds.iter().filter(|known| !Arc::ptr_eq(known, inbound)).cloned().collect()
     }
 }

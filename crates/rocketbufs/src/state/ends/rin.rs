@@ -10,7 +10,7 @@ use crate::in_event::{InEvent, event_of};
 use crate::lock::lock;
 use crate::proto::{CloseCode, Item};
 use crate::state::{
-    ConnShared, ContextInner, InboundShared, PolledRings, Request, SubscriptionNews, SubscriptionOwner,
+    ConnShared, ContextInner, PolledRings, Request, SubscriptionNews, SubscriptionOwner, SubscriptionShared,
     WaitingThread, WorkerShared,
 };
 use crate::types::Bid;
@@ -29,7 +29,7 @@ type EventCallback = dyn FnMut(InEvent) + Send;
 pub(crate) struct RInShared {
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) conn: Mutex<Arc<ConnShared>>,
-    pub(crate) inbounds: RwLock<HashMap<Bid, Arc<InboundShared>>>,
+    pub(crate) inbounds: RwLock<HashMap<Bid, Arc<SubscriptionShared>>>,
     pub(crate) data_cb: Callback<DataCallback>,
     pub(crate) control_cb: Callback<ControlCallback>,
     pub(crate) event_cb: Callback<EventCallback>,
@@ -45,12 +45,12 @@ pub(crate) struct RInShared {
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) notices: VecDeque<InEvent>,
-    pub(crate) ready: VecDeque<Arc<InboundShared>>,
+    pub(crate) ready: VecDeque<Arc<SubscriptionShared>>,
     pub(crate) control: VecDeque<Vec<u8>>,
     control_bytes: usize,
     pub(crate) waiting: usize,
     /// Bit n: a thread that would otherwise wait here does the work of worker n.
-    pub(crate) driven: u64,
+    pub(crate) run_by_caller: u64,
     /// Subscriptions whose rings a waiting thread polls.
     pub(crate) polled: PolledRings,
 }
@@ -87,11 +87,11 @@ impl RInShared {
         lock(&self.conn).clone()
     }
 
-    pub(crate) fn inbound(&self, bid: Bid) -> Option<Arc<InboundShared>> {
+    pub(crate) fn inbound(&self, bid: Bid) -> Option<Arc<SubscriptionShared>> {
         self.inbounds.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
     }
 
-    pub(crate) fn all_inbounds(&self) -> Vec<Arc<InboundShared>> {
+    pub(crate) fn all_inbounds(&self) -> Vec<Arc<SubscriptionShared>> {
         let map = self.inbounds.read().unwrap_or_else(|p| p.into_inner());
         let mut all: Vec<_> = map.values().cloned().collect();
         // Ordered by id, so that a simulated run is reproducible.
@@ -100,19 +100,19 @@ impl RInShared {
     }
 
     /// Removes a subscription that is over, so that the same buffer can be subscribed to again.
-    pub(crate) fn forget(&self, inbound: &Arc<InboundShared>) {
-        self.make_place(inbound);
+    pub(crate) fn forget(&self, inbound: &Arc<SubscriptionShared>) {
+        self.free_bid(inbound);
         lock(&self.queue).polled.remove(inbound);
     }
 
-    fn make_place(&self, inbound: &Arc<InboundShared>) {
+    fn free_bid(&self, inbound: &Arc<SubscriptionShared>) {
         let mut map = self.inbounds.write().unwrap_or_else(|p| p.into_inner());
         if map.get(&inbound.bid).is_some_and(|known| Arc::ptr_eq(known, inbound)) {
             map.remove(&inbound.bid);
         }
     }
 
-    fn run_callbacks(&self, inbound: &Arc<InboundShared>) {
+    fn run_callbacks(&self, inbound: &Arc<SubscriptionShared>) {
         while let Some(item) = inbound.next_item(true) {
             let (from, to, pin) = match item {
                 Item::Data(from, to) => (from, to, Some(from)),
@@ -137,11 +137,11 @@ impl RInShared {
         }
     }
 
-    fn report_item(&self, inbound: &Arc<InboundShared>, item: Item) {
+    fn report_item(&self, inbound: &Arc<SubscriptionShared>, item: Item) {
         self.report_of(inbound, event_of(inbound.bid, item));
     }
 
-    pub(crate) fn enqueue(&self, inbound: &Arc<InboundShared>) {
+    pub(crate) fn enqueue(&self, inbound: &Arc<SubscriptionShared>) {
         if !inbound.has_item() || inbound.queued.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -175,7 +175,7 @@ impl RInShared {
 
     /// Reports an event of a subscription, unless the application has unsubscribed. A subscription that is
     /// over is removed before its application learns of the end.
-    pub(crate) fn report_of(&self, inbound: &Arc<InboundShared>, event: InEvent) {
+    pub(crate) fn report_of(&self, inbound: &Arc<SubscriptionShared>, event: InEvent) {
         self.run_event_backlog();
         let is_left = || lock(&inbound.state).sub.is_left();
         if is_left() {
@@ -199,7 +199,7 @@ impl RInShared {
             return;
         }
         if inbound.is_finished() {
-            self.make_place(inbound);
+            self.free_bid(inbound);
         }
         self.push_notice(&mut queue, event);
         drop(queue);
@@ -229,7 +229,7 @@ impl RInShared {
         }
         // The thread may sleep there while this news comes from another worker. If it comes from the same
         // worker, the wake-up costs a fence.
-        let mut driven = queue.driven;
+        let mut driven = queue.run_by_caller;
         while driven != 0 {
             self.inner.workers[driven.trailing_zeros() as usize].token.wake();
             driven &= driven - 1;
@@ -238,8 +238,8 @@ impl RInShared {
     }
 
     /// Returns the worker of the connection, if a waiting thread may do its work.
-    pub(crate) fn worker_to_drive(&self) -> Option<&WorkerShared> {
-        if !self.inner.may_drive() {
+    pub(crate) fn worker_to_run(&self) -> Option<&WorkerShared> {
+        if !self.inner.callers_may_run() {
             return None;
         }
         Some(self.inner.worker(self.conn().id))
@@ -353,7 +353,7 @@ impl SubscriptionOwner for RInShared {
         self.conn().id
     }
 
-    fn on_news(&self, inbound: &Arc<InboundShared>) {
+    fn on_news(&self, inbound: &Arc<SubscriptionShared>) {
         if self.data_cb.is_set() {
             self.run_callbacks(inbound);
         } else if inbound.is_spliced() {
@@ -368,7 +368,7 @@ impl SubscriptionOwner for RInShared {
         }
     }
 
-    fn tell(&self, inbound: &Arc<InboundShared>, news: SubscriptionNews) {
+    fn report_news(&self, inbound: &Arc<SubscriptionShared>, news: SubscriptionNews) {
         let bid = inbound.bid;
         let event = match news {
             SubscriptionNews::Subscribed { epoch, start } => InEvent::Subscribed { bid, epoch, start },
@@ -381,13 +381,13 @@ impl SubscriptionOwner for RInShared {
         self.report_of(inbound, event);
     }
 
-    fn forget_if_over(&self, inbound: &Arc<InboundShared>) {
+    fn forget_if_over(&self, inbound: &Arc<SubscriptionShared>) {
         if inbound.is_finished() {
             self.forget(inbound);
         }
     }
 
-    fn poll_ring(&self, inbound: &Arc<InboundShared>, worker: usize) {
+    fn poll_ring(&self, inbound: &Arc<SubscriptionShared>, worker: usize) {
         lock(&self.queue).polled.add(inbound, worker);
     }
 }

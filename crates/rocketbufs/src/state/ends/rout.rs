@@ -25,7 +25,7 @@ pub(crate) struct ROutShared {
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
     pub(crate) conns: Mutex<HashSet<u64>>,
-    pub(crate) kept: DurableSlots,
+    pub(crate) durable_slots: DurableSlots,
     /// The received, delivered and dropped bytes of destroyed buffers.
     pub(crate) past: Mutex<Traffic>,
     pub(crate) data_out_cb: Callback<DataOutCallback>,
@@ -65,7 +65,7 @@ impl ROutShared {
             inner: inner.clone(),
             buffers: RwLock::default(),
             conns: Mutex::default(),
-            kept: DurableSlots::new(inner.config.limits.max_held_subscriptions),
+            durable_slots: DurableSlots::new(inner.config.limits.max_held_subscriptions),
             past: Mutex::default(),
             data_out_cb: Callback::default(),
             control_cb: Callback::default(),
@@ -208,7 +208,7 @@ impl ROutShared {
 
     pub(crate) fn conn_down(&self, conn: u64, reason: DownReason) {
         lock(&self.conns).remove(&conn);
-        self.tell(OutEvent::ConnDown { conn, reason });
+        self.report(OutEvent::ConnDown { conn, reason });
     }
 
     pub(crate) fn remove(&self, buffer: &Arc<Buffer>) {
@@ -218,7 +218,7 @@ impl ROutShared {
             lock(&self.past).add(buffer.traffic());
         }
         drop(buffers);
-        self.kept.expired(buffer.drop_all_held());
+        self.durable_slots.expired(buffer.drop_all_held());
     }
 
     pub(crate) fn all_buffers(&self) -> Vec<Arc<Buffer>> {
@@ -227,14 +227,14 @@ impl ROutShared {
 }
 
 impl BufferOwner for ROutShared {
-    fn tell(&self, event: OutEvent) {
+    fn report(&self, event: OutEvent) {
         self.run_event_backlog();
         if let Err(event) = self.call(event) {
             self.queue_event(event);
         }
     }
 
-    fn tell_subscriber_progress(
+    fn report_subscriber_progress(
         &self,
         buffer: &Buffer,
         conn: u64,
@@ -260,7 +260,7 @@ impl BufferOwner for ROutShared {
         }
     }
 
-    fn tell_landed_contexts(&self, buffer: &Buffer) {
+    fn report_landed_contexts(&self, buffer: &Buffer) {
         let contexts = buffer.take_landed_contexts();
         if contexts.is_empty() {
             return;
@@ -279,7 +279,7 @@ impl BufferOwner for ROutShared {
             // The id of the destroyed buffer may belong to a new buffer by now, which continues.
             let replaced = || self.buffer(buffer.bid).is_some_and(|known| !Arc::ptr_eq(&known, buffer));
             if buffer.is_newly_drained() && !replaced() {
-                self.tell(OutEvent::Ended { bid: buffer.bid });
+                self.report(OutEvent::Ended { bid: buffer.bid });
             }
             return;
         }
@@ -289,6 +289,6 @@ impl BufferOwner for ROutShared {
     }
 
     fn durable_slots(&self) -> &DurableSlots {
-        &self.kept
+        &self.durable_slots
     }
 }

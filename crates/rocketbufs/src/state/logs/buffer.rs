@@ -75,21 +75,27 @@ pub(crate) struct Buffer {
     /// The time at which the log had a certain length.
     pub(crate) times: Times,
     /// The limits of what subscriptions may ask for.
-    pub(crate) terms: Mutex<SubscriptionLimits>,
+    pub(crate) limits: Mutex<SubscriptionLimits>,
     /// For a buffer that the application writes: whether it moves, and where it rests.
-    pub(crate) rest: IdleState,
+    pub(crate) idle_state: IdleState,
 }
 
 /// The rOut of a buffer, as the buffer and its workers see it. Called on worker threads.
 pub(crate) trait BufferOwner: Send + Sync {
     /// Reports an event.
-    fn tell(&self, event: OutEvent);
+    fn report(&self, event: OutEvent);
 
     /// Reports the positions of a subscriber, by level.
-    fn tell_subscriber_progress(&self, buffer: &Buffer, conn: u64, levels: [Position; 3], coverage: Coverage);
+    fn report_subscriber_progress(
+        &self,
+        buffer: &Buffer,
+        conn: u64,
+        levels: [Position; 3],
+        coverage: Coverage,
+    );
 
     /// Reports the contexts of deliveries that have landed everywhere.
-    fn tell_landed_contexts(&self, buffer: &Buffer);
+    fn report_landed_contexts(&self, buffer: &Buffer);
 
     /// Removes a buffer that has ended, once nothing needs it any more.
     fn reap(&self, buffer: &Arc<Buffer>);
@@ -156,8 +162,8 @@ impl Buffer {
             progressed: EventCount::default(),
             watched: ProgressWatch::default(),
             times: Times::default(),
-            terms: Mutex::default(),
-            rest: IdleState::default(),
+            limits: Mutex::default(),
+            idle_state: IdleState::default(),
         }
     }
 
@@ -173,16 +179,18 @@ impl Buffer {
         }
         status.sent.store(cursor.sent(), Ordering::Release);
         status.landed.store(landed, Ordering::Release);
-        let mut tally = lock(&status.tally);
+        let mut coverage = lock(&status.coverage);
         status.delivered.store(cursor.delivered(), Ordering::Release);
         status.consumed.store(cursor.consumed(), Ordering::Release);
-        *tally = cursor.tally();
-        drop(tally);
+        *coverage = cursor.coverage();
+        drop(coverage);
         status.dropped.store(dropped, Ordering::Release);
         let ring = self.log().map(|log| &log.ring);
-        if let Some(whole) = ring.filter(|_| !status.name.is_empty()).and_then(|ring| cursor.whole(ring)) {
+        if let Some(resume_boundary) =
+            ring.filter(|_| !status.name.is_empty()).and_then(|ring| cursor.resume_boundary(ring))
+        {
             // An earlier call may know a later position, as only some ends of deliveries are remembered.
-            status.whole.fetch_max(whole, Ordering::Release);
+            status.resume_boundary.fetch_max(resume_boundary, Ordering::Release);
         }
         let at = ring.map_or(cursor.holds_at(), |ring| cursor.holds_whole(ring));
         if let (Some(at), Some(hold)) = (at, &*lock(&status.hold)) {
@@ -213,13 +221,13 @@ impl Buffer {
             let live = live.map(|at| table.connected.swap_remove(at));
             hold = live.as_ref().and_then(|live| lock(&live.hold).take());
             slots.are_back(usize::from(held.is_some()));
-            let live_has = live.as_ref().is_some_and(|live| live.placed.swap(false, Ordering::Relaxed));
+            let live_has = live.as_ref().is_some_and(|live| live.has_slot.swap(false, Ordering::Relaxed));
             let had = usize::from(held.is_some()) + usize::from(live_has);
             slots.give_back(had.saturating_sub(usize::from(wants)));
-            sub.placed.store(wants && (had > 0 || slots.take()), Ordering::Relaxed);
+            sub.has_slot.store(wants && (had > 0 || slots.take()), Ordering::Relaxed);
             if anew {
                 let counts =
-                    held.iter().map(|held| held.tally.count()).chain(live.iter().map(|live| live.count()));
+                    held.iter().map(|held| held.coverage.count()).chain(live.iter().map(|live| live.count()));
                 table.departed = counts.fold(table.departed, |past, count| past.and(count.gone()));
             }
         }
@@ -250,21 +258,21 @@ impl Buffer {
         let mut table = lock(&self.subscribers);
         let at = table.connected.iter().rposition(|s| s.conn == conn && s.wire == wire)?;
         let gone = table.connected.swap_remove(at);
-        let placed = gone.placed.swap(false, Ordering::Relaxed);
+        let has_slot = gone.has_slot.swap(false, Ordering::Relaxed);
         let holds = match (leaving, slots) {
-            (Leaving::Kept(mut held), Some(slots)) if !table.removed && (placed || slots.take()) => {
+            (Leaving::Kept(mut held), Some(slots)) if !table.removed && (has_slot || slots.take()) => {
                 slots.leaves();
                 if held.counts() {
                     held.hold = lock(&gone.hold).take();
                 } else {
-                    held.tally = PeerCoverage::default();
+                    held.coverage = PeerCoverage::default();
                     table.departed = table.departed.and(gone.count().gone());
                 }
                 table.offline.insert(gone.name.clone(), held);
                 true
             }
             (_, slots) => {
-                if let (true, Some(slots)) = (placed, slots) {
+                if let (true, Some(slots)) = (has_slot, slots) {
                     slots.give_back(1);
                 }
                 table.departed = table.departed.and(gone.count().gone());
@@ -305,13 +313,14 @@ impl Buffer {
         let table = lock(&self.subscribers);
         if let Some(held) = table.offline.get(name) {
             let holds = held.hold.as_ref().map(Hold::position);
-            let (levels, tally, whole) = (held.levels, held.tally, held.whole);
-            return Some(Known { levels, tally, holds, whole, live: None });
+            let (levels, coverage, resume_boundary) = (held.levels, held.coverage, held.resume_boundary);
+            return Some(Known { levels, coverage, holds, resume_boundary, live: None });
         }
         let sub = table.connected.iter().find(|sub| sub.name == name)?;
         let holds = lock(&sub.hold).as_ref().map(Hold::position);
-        let ((levels, tally), whole) = (sub.confirms(), sub.whole.load(Ordering::Acquire));
-        Some(Known { levels, tally, holds, whole, live: Some((sub.conn, sub.worker)) })
+        let ((levels, coverage), resume_boundary) =
+            (sub.confirms(), sub.resume_boundary.load(Ordering::Acquire));
+        Some(Known { levels, coverage, holds, resume_boundary, live: Some((sub.conn, sub.worker)) })
     }
 
     /// Returns the position below which everything landed at every present subscriber; without one, the end
@@ -335,12 +344,12 @@ impl Buffer {
         let mut count = table.departed;
         for held in table.waited_for() {
             show(held.levels);
-            count = count.and_above(held.tally.count(), floor);
+            count = count.and_above(held.coverage.count(), floor);
         }
         for sub in &table.connected {
-            let (levels, tally) = sub.confirms();
+            let (levels, coverage) = sub.confirms();
             show(levels);
-            count = count.and_above(tally.count(), floor);
+            count = count.and_above(coverage.count(), floor);
         }
         count
     }
@@ -368,7 +377,7 @@ impl Buffer {
             if keeps {
                 next = Some(next.map_or(held.until, |at: Nanos| at.min(held.until)));
             } else {
-                past = past.and(held.tally.count().gone());
+                past = past.and(held.coverage.count().gone());
                 gone.push(held.hold.take());
             }
             keeps

@@ -9,6 +9,6 @@ pub(crate) use buffer::{
     Buffer, BufferOwner, DurableCursor, Known, Leaving, SubscriptionStatus, Upstream, held_at,
 };
 pub(crate) use subscription::{
-    Followed, InState, InboundShared, Readable, ReceiveMemory, SubscriptionNews, SubscriptionOwner,
-    downstream_of,
+    Followed, Readable, ReceiveMemory, SubscriptionNews, SubscriptionOwner, SubscriptionShared,
+    SubscriptionState, downstream_of,
 };

@@ -20,19 +20,19 @@ use crate::state::{
 };
 use crate::types::{Bid, Epoch, Position, WireId};
 
-pub(crate) use memory::{InState, ReceiveMemory};
+pub(crate) use memory::{ReceiveMemory, SubscriptionState};
 pub(crate) use reading::Readable;
 
-pub(crate) struct InboundShared {
+pub(crate) struct SubscriptionShared {
     pub(crate) bid: Bid,
     pub(crate) slot: u32,
     pub(crate) rin: Weak<dyn SubscriptionOwner>,
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) options: SubscribeOptions,
-    pub(crate) state: Mutex<InState>,
+    pub(crate) state: Mutex<SubscriptionState>,
     /// Whether the subscription is in its rIn's queue of subscriptions with something to receive.
     pub(crate) queued: AtomicBool,
-    pub(crate) rest: IdleState,
+    pub(crate) idle_state: IdleState,
     /// The downstream readers of the ring.
     pub(crate) watchers: Mutex<Watchers>,
     /// The least number of receivers that a spliced subscription waits for before it confirms.
@@ -48,16 +48,16 @@ pub(crate) trait SubscriptionOwner: Send + Sync {
 
     /// Handles data and the end of the log: runs the callbacks, or queues the subscription. Called on the
     /// worker that owns the connection.
-    fn on_news(&self, inbound: &Arc<InboundShared>);
+    fn on_news(&self, inbound: &Arc<SubscriptionShared>);
 
     /// Reports news that are neither data nor its end. Called on the worker that owns the connection.
-    fn tell(&self, inbound: &Arc<InboundShared>, news: SubscriptionNews);
+    fn report_news(&self, inbound: &Arc<SubscriptionShared>, news: SubscriptionNews);
 
     /// Removes a subscription of which nothing is left to report or to release.
-    fn forget_if_over(&self, inbound: &Arc<InboundShared>);
+    fn forget_if_over(&self, inbound: &Arc<SubscriptionShared>);
 
     /// Lets application threads poll the ring of a subscription, which this worker follows.
-    fn poll_ring(&self, inbound: &Arc<InboundShared>, worker: usize);
+    fn poll_ring(&self, inbound: &Arc<SubscriptionShared>, worker: usize);
 }
 
 /// What a subscription reports besides its data and its end.
@@ -99,7 +99,7 @@ pub(crate) fn downstream_of(buffer: &Buffer) -> Downstream {
     Downstream { delivered: confirmed.delivered, consumed: confirmed.consumed, coverage: confirmed.coverage }
 }
 
-impl InboundShared {
+impl SubscriptionShared {
     pub(crate) fn new(
         bid: Bid,
         slot: u32,
@@ -113,10 +113,12 @@ impl InboundShared {
             rin,
             inner: inner.clone(),
             min_receivers: MinReceivers::new(options.min_receivers),
-            state: Mutex::new(InState::new(ReceiveSubscription::new(options.remote_id.unwrap_or(bid)))),
+            state: Mutex::new(SubscriptionState::new(ReceiveSubscription::new(
+                options.remote_id.unwrap_or(bid),
+            ))),
             options,
             queued: AtomicBool::new(false),
-            rest: IdleState::default(),
+            idle_state: IdleState::default(),
             watchers: Mutex::default(),
             spliced: Mutex::default(),
             is_spliced: AtomicBool::new(false),
@@ -149,7 +151,7 @@ impl InboundShared {
         let state = lock(&self.state);
         // The subscription may have been left meanwhile. The leaving thread may have looked for the buffer
         // before the splice stored it, and no other thread would end the buffer.
-        if state.sub.is_left() || state.sub.log().is_some_and(ReceiveLog::is_read_alone) {
+        if state.sub.is_left() || state.sub.log().is_some_and(|log| log.cursor().is_read_alone()) {
             drop(state);
             self.is_spliced.store(false, Ordering::Release);
             *lock(&self.spliced) = None;
@@ -203,9 +205,9 @@ impl InboundShared {
         }
         let (spliced, wire, ended) = (self.is_spliced(), state.sub.wire(), state.sub.ending().is_some());
         if let Some((log, memory)) = state.parts() {
-            let consumed = log.consumed();
-            let item = log.next_item(memory.ring(), pin, spliced);
-            let released = log.consumed() != consumed;
+            let consumed = log.cursor().consumed();
+            let item = log.cursor_mut().next_item(memory.ring(), pin, spliced);
+            let released = log.cursor().consumed() != consumed;
             if released {
                 memory.move_hold(log);
             }
@@ -236,15 +238,15 @@ impl InboundShared {
         }
         let wire = state.sub.wire();
         let Some((log, memory)) = state.parts() else { return (None, None) };
-        if log.is_read_alone() {
+        if log.cursor().is_read_alone() {
             return (None, None);
         }
         if !memory.ring().has_new_data() || !memory.ring().follow() {
             return (None, Some(memory.ring().clone()));
         }
-        let consumed = log.consumed();
-        let item = log.next_item(memory.ring(), true, false);
-        if log.consumed() != consumed {
+        let consumed = log.cursor().consumed();
+        let item = log.cursor_mut().next_item(memory.ring(), true, false);
+        if log.cursor().consumed() != consumed {
             memory.move_hold(log);
         }
         let taken = item.map(|item| match item {
@@ -254,20 +256,21 @@ impl InboundShared {
             }
             other => Followed::Other(other),
         });
-        let due = memory.is_credit_due(log) || !self.rest.is_moving();
+        let due = memory.is_credit_due(log) || !self.idle_state.is_moving();
         drop(state);
         self.notify_worker(due, wire);
         (taken, None)
     }
 
-    /// Returns whether [`InboundShared::next_item`] would return something.
+    /// Returns whether [`SubscriptionShared::next_item`] would return something.
     pub(crate) fn has_item(&self) -> bool {
         let mut state = lock(&self.state);
         if state.sub.is_left() {
             return false;
         }
         state.catch_up();
-        state.parts().is_some_and(|(log, memory)| log.has_item(memory.ring())) || state.sub.has_ending()
+        state.parts().is_some_and(|(log, memory)| log.cursor().has_item(memory.ring()))
+            || state.sub.has_ending()
     }
 
     /// Returns whether the application has received the end. The same buffer can be subscribed to again then.
@@ -284,14 +287,14 @@ impl InboundShared {
 
     /// Releases `size` bytes, oldest first (`data_consumed`).
     pub(crate) fn consume(&self, size: u64) -> Result<(), RecvError> {
-        let consumed = self.update(|log, memory| log.consume(size, memory.ring()));
+        let consumed = self.update(|log, memory| log.cursor_mut().consume(size, memory.ring()));
         let consumed = consumed.ok_or(RecvError::NotSubscribed(self.bid))?;
         consumed.map_err(|error| RecvError::TooMuch { size, received: error.received })
     }
 
     /// Releases everything below `to`.
     pub(crate) fn consume_to(&self, to: Position) {
-        self.update(|log, memory| log.give_back_received(to, memory.ring()));
+        self.update(|log, memory| log.cursor_mut().give_back_received(to, memory.ring()));
     }
 
     /// Returns the view of a range of the ring, with the log's epoch.
@@ -311,7 +314,7 @@ impl InboundShared {
             // same message.
             buffer.want([0, delivered, consumed]);
         } else if let (ConfirmMode::Relayed, Some(rin)) = (self.options.confirm, self.rin.upgrade()) {
-            rin.tell(self, SubscriptionNews::ConfirmRequested { delivered, consumed });
+            rin.report_news(self, SubscriptionNews::ConfirmRequested { delivered, consumed });
         }
     }
 
@@ -324,9 +327,9 @@ impl InboundShared {
     #[inline]
     pub(crate) fn unpin(&self, at: Position, consume_to: Option<Position>) {
         self.update(|log, memory| {
-            log.unpin(at);
+            log.cursor_mut().unpin(at);
             if let Some(to) = consume_to {
-                log.give_back(to, memory.ring());
+                log.cursor_mut().give_back(to, memory.ring());
             }
         });
     }
@@ -334,8 +337,8 @@ impl InboundShared {
     /// Moves the start of a view forward.
     pub(crate) fn unpin_part(&self, at: Position, to: Position) {
         self.update(|log, memory| {
-            log.move_pin(at, to);
-            log.give_back(to, memory.ring());
+            log.cursor_mut().move_pin(at, to);
+            log.cursor_mut().give_back(to, memory.ring());
         });
     }
 
@@ -349,7 +352,7 @@ impl InboundShared {
         let result = change(log, memory);
         memory.move_hold(log);
         let calls = memory.on_released(log);
-        let due = ended || memory.is_credit_due(log) || self.rest.is_owed();
+        let due = ended || memory.is_credit_due(log) || self.idle_state.waits_for_hold();
         let resumes = state.resumes();
         drop(state);
         calls.run();
@@ -399,7 +402,7 @@ impl InboundShared {
         if !memory.has_hold() || self.is_spliced() {
             return None;
         }
-        let (from, to) = log.pin_unreleased(memory.ring());
+        let (from, to) = log.cursor_mut().pin_unreleased(memory.ring());
         Some((memory.ring().view(from, to), memory.log.epoch, from))
     }
 
@@ -410,7 +413,7 @@ impl InboundShared {
     }
 }
 
-impl Upstream for InboundShared {
+impl Upstream for SubscriptionShared {
     fn slot(&self) -> u32 {
         self.slot
     }
@@ -420,7 +423,7 @@ impl Upstream for InboundShared {
     }
 
     fn kept_from(&self) -> Option<Position> {
-        lock(&self.state).memory.as_ref().and_then(|memory| held_at(memory.kept.as_ref()))
+        lock(&self.state).memory.as_ref().and_then(|memory| held_at(memory.receivers_hold.as_ref()))
     }
 
     fn on_downstream_progress(&self, buffer: &Buffer) {
@@ -438,7 +441,7 @@ impl Upstream for InboundShared {
         let Some((conn, _)) = state.sub.wire() else { return };
         let due = state.credit_now(Some(&downstream)).is_some_and(|now| log.credit().is_due(&now));
         drop(state);
-        if due || buffer.ended() || self.rest.is_owed() {
+        if due || buffer.ended() || self.idle_state.waits_for_hold() {
             self.inner.worker(conn).mark(self.slot);
         }
     }
@@ -467,9 +470,9 @@ impl Upstream for InboundShared {
     }
 }
 
-impl Drop for InboundShared {
+impl Drop for SubscriptionShared {
     fn drop(&mut self) {
-        if let Some((worker, place)) = self.rest.resting_at() {
+        if let Some((worker, place)) = self.idle_state.resting_at() {
             let gone = Activated::Gone { slot: self.slot, place };
             self.inner.workers[worker].request(Request::Activated(gone));
         }
@@ -477,7 +480,7 @@ impl Drop for InboundShared {
     }
 }
 
-impl Member for InboundShared {
+impl Member for SubscriptionShared {
     fn call(&self) -> Option<Calls> {
         let mut state = lock(&self.state);
         let Some((conn, _)) = state.sub.wire() else { return state.on_call() };

@@ -60,7 +60,7 @@ impl DurableSlots {
     }
 
     /// Logs that a subscription got no slot.
-    pub(crate) fn tell_full(&self, name: &str) {
+    pub(crate) fn log_full(&self, name: &str) {
         if let Some(more) = lock(&self.full).allow(Instant::now()) {
             let limit = self.max;
             tracing::warn!(

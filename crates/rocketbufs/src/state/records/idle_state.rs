@@ -19,14 +19,18 @@ pub(crate) const PLACES_APART: u64 = 64;
 pub(crate) struct IdleState {
     pub(crate) place: AtomicU64,
     /// Whether there is more memory to release once a hold moves.
-    pub(crate) owed: NotifyFlag,
-    /// For a buffer: whether its worker must learn when the buffer moves.
-    pub(crate) still: NotifyFlag<Light>,
+    pub(crate) hold_moved: NotifyFlag,
+    /// For a buffer: whether its worker must learn when the application writes it.
+    pub(crate) written: NotifyFlag<Light>,
 }
 
 impl Default for IdleState {
     fn default() -> Self {
-        Self { place: AtomicU64::new(NOWHERE), owed: NotifyFlag::new(false), still: NotifyFlag::new(true) }
+        Self {
+            place: AtomicU64::new(NOWHERE),
+            hold_moved: NotifyFlag::new(false),
+            written: NotifyFlag::new(true),
+        }
     }
 }
 
@@ -45,19 +49,19 @@ impl IdleState {
 
     /// Returns whether the worker must learn of a moved hold, if it does not for other reasons. The hold's
     /// own barrier, one for each move, orders this load.
-    pub(crate) fn is_owed(&self) -> bool {
-        self.owed.peek()
+    pub(crate) fn waits_for_hold(&self) -> bool {
+        self.hold_moved.peek()
     }
 
     /// Stops notifications for a ring whose memory does not go back.
-    pub(crate) fn never(&self) {
-        self.still.disarm();
+    pub(crate) fn disable(&self) {
+        self.written.disarm();
     }
 
     /// Puts the ring to rest if its head is still at `head`. Returns false if it moved; the worker then
     /// continues to check it.
-    pub(crate) fn begin(&self, ring: &Ring, head: Position) -> bool {
-        self.still.arm();
-        ring.head() == head || self.still.disarm() != Armed::Yes
+    pub(crate) fn come_to_rest(&self, ring: &Ring, head: Position) -> bool {
+        self.written.arm();
+        ring.head() == head || self.written.disarm() != Armed::Yes
     }
 }

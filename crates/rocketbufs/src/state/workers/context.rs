@@ -32,7 +32,7 @@ pub(crate) struct ContextInner {
     callbacks: AtomicUsize,
     callbacks_in_calls: AtomicBool,
     /// Whether there was a subscription that loses data if arrivals are not read at once.
-    keeps_up: AtomicBool,
+    has_lossy: AtomicBool,
     /// The origin of the workers' time.
     pub(crate) started: Instant,
 }
@@ -68,7 +68,7 @@ impl ContextInner {
             next_conn: AtomicU64::new(1),
             callbacks: AtomicUsize::new(0),
             callbacks_in_calls: AtomicBool::new(false),
-            keeps_up: AtomicBool::new(false),
+            has_lossy: AtomicBool::new(false),
             started: Instant::now(),
         }))
     }
@@ -90,7 +90,7 @@ impl ContextInner {
     pub(crate) fn set_callback<F: ?Sized>(&self, place: &Callback<F>, callback: Box<F>) {
         // Counted first, so that no application thread runs the callback by mistake.
         self.callbacks.fetch_add(1, Ordering::Relaxed);
-        self.look_who_drives();
+        self.stop_callers();
         if place.set(callback) {
             self.callbacks.fetch_sub(1, Ordering::Relaxed);
         }
@@ -106,14 +106,14 @@ impl ContextInner {
     /// Records a subscription with another policy than `block`. A thread that does a worker's work and then
     /// its own reads nothing meanwhile for any of the worker's connections, which such a subscription pays
     /// with lost data.
-    pub(crate) fn note_keeps_up(&self) {
-        self.keeps_up.store(true, Ordering::Relaxed);
-        self.look_who_drives();
+    pub(crate) fn note_lossy(&self) {
+        self.has_lossy.store(true, Ordering::Relaxed);
+        self.stop_callers();
     }
 
-    /// Wakes the threads that must stop doing a worker's work after [`ContextInner::may_drive`] has changed.
-    fn look_who_drives(&self) {
-        if !self.may_drive() {
+    /// Wakes the threads that must stop doing a worker's work after [`ContextInner::callers_may_run`] has changed.
+    fn stop_callers(&self) {
+        if !self.callers_may_run() {
             self.workers.iter().for_each(|worker| worker.token.wake());
         }
     }
@@ -129,9 +129,9 @@ impl ContextInner {
     }
 
     /// Returns whether a waiting thread may do a worker's work, callbacks included.
-    pub(crate) fn may_drive(&self) -> bool {
+    pub(crate) fn callers_may_run(&self) -> bool {
         let callbacks = !self.has_callbacks() || self.callbacks_in_calls.load(Ordering::Relaxed);
-        callbacks && !self.keeps_up.load(Ordering::Relaxed)
+        callbacks && !self.has_lossy.load(Ordering::Relaxed)
     }
 
     pub(crate) fn random(&self) -> u128 {

@@ -8,6 +8,6 @@ mod worker;
 pub(crate) use context::{ContextInner, Entropy};
 pub(crate) use request::{Activated, Parked, Request};
 pub(crate) use worker::{
-    Borrow, Inline, Sent, WaitingThread, WorkerShared, after, as_worker, become_worker, is_worker, may_wait,
-    nanos_since,
+    Borrow, BorrowedReactor, Sent, WaitingThread, WorkerShared, after, as_worker, become_worker, is_worker,
+    may_wait, nanos_since,
 };

@@ -63,8 +63,8 @@ pub(crate) struct WorkerShared<M: ?Sized = dyn RequestQueue> {
     pub(crate) asleep_until: AtomicU64,
     pub(crate) pending: PendingSet,
     /// Whether others may poll the rings that the worker follows.
-    pub(crate) looks: BusyPollBudget,
-    /// The core, if other threads may send with it while the worker sleeps, or do all of its work.
+    pub(crate) busy_polls: BusyPollBudget,
+    /// The reactor, if other threads may send with it while the worker sleeps, or do all of its work.
     borrow: OnceLock<Borrow>,
     /// Requests, and with a [`Mailbox`] the commands of the layer that has them.
     pub(crate) mailbox: M,
@@ -89,9 +89,9 @@ impl<C: From<Request> + Send> RequestQueue for Mailbox<C> {
     }
 }
 
-/// A core that can be borrowed, and the clock of its worker.
+/// A reactor that can be borrowed, and the clock of its worker.
 pub(crate) struct Borrow {
-    pub(crate) core: Weak<Mutex<dyn Inline>>,
+    pub(crate) reactor: Weak<Mutex<dyn BorrowedReactor>>,
     pub(crate) started: Instant,
     pub(crate) sleeps_on: Arc<dyn Pollable>,
 }
@@ -104,7 +104,7 @@ impl<C> WorkerShared<Mailbox<C>> {
             waiters: Waiters::default(),
             asleep_until: AtomicU64::new(0),
             pending: PendingSet::new(slots),
-            looks: BusyPollBudget::default(),
+            busy_polls: BusyPollBudget::default(),
             borrow: OnceLock::new(),
             mailbox: Mailbox::default(),
         })
@@ -142,15 +142,20 @@ impl<M: RequestQueue + ?Sized> WorkerShared<M> {
         }
     }
 
-    /// Allows the core to be borrowed while it exists.
-    pub(crate) fn lend(&self, core: Weak<Mutex<dyn Inline>>, started: Instant, sleeps_on: Arc<dyn Pollable>) {
-        let _ = self.borrow.set(Borrow { core, started, sleeps_on });
+    /// Allows the reactor to be borrowed while it exists.
+    pub(crate) fn lend(
+        &self,
+        reactor: Weak<Mutex<dyn BorrowedReactor>>,
+        started: Instant,
+        sleeps_on: Arc<dyn Pollable>,
+    ) {
+        let _ = self.borrow.set(Borrow { reactor, started, sleeps_on });
     }
 
-    /// Returns the core and what working with it needs; `None` if it cannot be borrowed.
-    pub(crate) fn borrowed(&self) -> Option<(Arc<Mutex<dyn Inline>>, &Borrow)> {
+    /// Returns the reactor and what working with it needs; `None` if it cannot be borrowed.
+    pub(crate) fn borrowed(&self) -> Option<(Arc<Mutex<dyn BorrowedReactor>>, &Borrow)> {
         let borrow = self.borrow.get()?;
-        Some((borrow.core.upgrade()?, borrow))
+        Some((borrow.reactor.upgrade()?, borrow))
     }
 
     /// Like [`WorkerShared::mark`], for a thread that has just delivered and made a fence since. If the
@@ -163,11 +168,11 @@ impl<M: RequestQueue + ?Sized> WorkerShared<M> {
     }
 
     fn send_or_wake(&self, slot: u32) {
-        let Some((core, borrow)) = self.borrowed() else { return self.token.wake() };
-        // If the core is taken, the worker is awake and looks for news before it sleeps, or another thread
+        let Some((reactor, borrow)) = self.borrowed() else { return self.token.wake() };
+        // If the reactor is taken, the worker is awake and looks for news before it sleeps, or another thread
         // sends.
         let clock = || nanos_since(borrow.started);
-        self.token.run_or_wake(&*core, |core| core.send_now(slot, &clock) == Sent::All);
+        self.token.run_or_wake(&*reactor, |reactor| reactor.send_now(slot, &clock) == Sent::All);
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -177,7 +182,7 @@ impl<M: RequestQueue + ?Sized> WorkerShared<M> {
     /// Returns whether an application thread may poll in the worker's place. The worker's own thread is then
     /// parked, and there is no other work that the application thread would have to do.
     pub(crate) fn may_be_polled_past(&self) -> bool {
-        self.looks.are_allowed() && self.token.is_parked() && !self.has_work()
+        self.busy_polls.are_allowed() && self.token.is_parked() && !self.has_work()
     }
 }
 
@@ -190,8 +195,8 @@ pub(crate) fn after(now: Nanos, wait: Duration) -> Nanos {
     now.saturating_add(Nanos::try_from(wait.as_nanos()).unwrap_or(Nanos::MAX))
 }
 
-/// What an application thread may do with a worker's core.
-pub(crate) trait Inline: Send {
+/// What an application thread may do with a worker's reactor.
+pub(crate) trait BorrowedReactor: Send {
     /// Sends what is pending in a buffer, if one system call can do it; otherwise the worker does.
     fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent;
 
@@ -241,7 +246,7 @@ impl Waiters {
     }
 
     /// Wakes the thread that wants the token, once it is free.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn call(&self) {
         self.wants.store(false, Ordering::Relaxed);
         let who = std::mem::take(&mut *lock(&self.who));
         if let Some(thread) = who.and_then(|who| who.upgrade()) {

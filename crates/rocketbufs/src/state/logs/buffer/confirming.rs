@@ -132,7 +132,7 @@ impl Buffer {
     /// Reports the contexts of deliveries that have landed everywhere. Called on a worker thread.
     pub(crate) fn report_landed_contexts(&self) {
         if let Some(out) = self.out.upgrade() {
-            out.tell_landed_contexts(self);
+            out.report_landed_contexts(self);
         }
     }
 

@@ -82,7 +82,7 @@ impl Buffer {
             let (out, bid) = (self.out.clone(), self.bid);
             self.inner.run_on_worker(move || {
                 if let Some(out) = out.upgrade() {
-                    out.tell(OutEvent::Progress { bid });
+                    out.report(OutEvent::Progress { bid });
                 }
             });
         }

@@ -12,21 +12,21 @@ impl Buffer {
     /// Handles a delivery of the application.
     #[inline]
     pub(crate) fn mark_active(self: &Arc<Self>, delivered: Light) {
-        if self.rest.still.take(delivered) {
+        if self.idle_state.written.take(delivered) {
             self.notify_activated(Activated::Written(self.slot));
         }
     }
 
     /// Handles a moved hold.
     pub(crate) fn on_hold_moved(self: &Arc<Self>, moved: Full) {
-        if self.rest.owed.take(moved) {
+        if self.idle_state.hold_moved.take(moved) {
             self.notify_activated(Activated::HoldMoved(self.slot));
         }
     }
 
     /// Ends the rest of a buffer that is gone.
     pub(crate) fn end_rest(&self) {
-        let place = self.rest.place.load(Ordering::Acquire);
+        let place = self.idle_state.place.load(Ordering::Acquire);
         self.notify_activated(Activated::Gone { slot: self.slot, place });
     }
 

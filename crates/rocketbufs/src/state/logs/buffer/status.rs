@@ -23,13 +23,13 @@ pub(crate) struct SubscriptionStatus {
     pub(crate) delivered: AtomicU64,
     pub(crate) consumed: AtomicU64,
     /// For a durable subscription: where it can resume if it comes back without its received data.
-    pub(crate) whole: AtomicU64,
+    pub(crate) resume_boundary: AtomicU64,
     /// The receivers that `delivered` and `consumed` speak for. The lock orders changes of all three, since
     /// the positions may go back when the coverage grows.
-    pub(crate) tally: Mutex<PeerCoverage>,
+    pub(crate) coverage: Mutex<PeerCoverage>,
     pub(crate) dropped: AtomicU64,
     /// Whether the subscription takes a durable slot; changed under the lock of the buffer's `subscribers`.
-    pub(crate) placed: AtomicBool,
+    pub(crate) has_slot: AtomicBool,
     /// The first position of the subscription.
     pub(crate) start: Position,
     /// The time of the last release.
@@ -55,12 +55,12 @@ impl SubscriptionStatus {
 
     /// Returns a consistent pair of the confirmed positions and the receivers that they speak for.
     pub(super) fn confirms(&self) -> ([Position; 3], PeerCoverage) {
-        let tally = lock(&self.tally);
-        (self.levels(), *tally)
+        let coverage = lock(&self.coverage);
+        (self.levels(), *coverage)
     }
 
     /// Returns the receivers that the confirmed positions speak for.
     pub(crate) fn count(&self) -> Coverage {
-        lock(&self.tally).count()
+        lock(&self.coverage).count()
     }
 }

@@ -36,9 +36,9 @@ pub(crate) struct DurableCursor {
     pub(crate) policy: Policy,
     /// The confirmed positions by level, and the receivers that they speak for.
     pub(crate) levels: [Position; 3],
-    pub(crate) tally: PeerCoverage,
+    pub(crate) coverage: PeerCoverage,
     /// The start of a delivery at which the subscription can resume.
-    pub(crate) whole: Position,
+    pub(crate) resume_boundary: Position,
     pub(crate) until: Nanos,
 }
 
@@ -62,11 +62,11 @@ pub(crate) enum Leaving {
 /// What is known of a durable subscription that comes back.
 pub(crate) struct Known {
     pub(crate) levels: [Position; 3],
-    pub(crate) tally: PeerCoverage,
+    pub(crate) coverage: PeerCoverage,
     /// The position of its hold in the ring.
     pub(crate) holds: Option<Position>,
     /// The start of a delivery at which the subscription can resume, if it is still in the ring.
-    pub(crate) whole: Position,
+    pub(crate) resume_boundary: Position,
     /// The connection and the worker that still have it; `None` if the position was held.
     pub(crate) live: Option<(u64, usize)>,
 }

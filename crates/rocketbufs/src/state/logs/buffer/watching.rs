@@ -29,7 +29,7 @@ impl Buffer {
     }
 
     /// Handles a change of subscribers, after which the writer may have to wake this end, or no longer.
-    pub(crate) fn tell_who_follows(&self) {
+    pub(crate) fn notify_upstream(&self) {
         let follows = self.log().is_some_and(|log| log.ring.is_peer_written());
         if let Some(source) = self.upstream().filter(|_| follows) {
             source.pass_watchers();

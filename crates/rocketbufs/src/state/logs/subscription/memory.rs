@@ -13,7 +13,7 @@ use crate::state::{Calls, Log, Membership};
 use crate::types::Position;
 
 /// What the lock of a subscription protects.
-pub(crate) struct InState {
+pub(crate) struct SubscriptionState {
     pub(crate) sub: ReceiveSubscription,
     /// The memory, once the subscription was accepted.
     pub(crate) memory: Option<ReceiveMemory>,
@@ -27,7 +27,7 @@ pub(crate) struct ReceiveMemory {
     /// What the application holds.
     hold: Option<Hold>,
     /// Holds data until enough receivers have it (`SubscribeOptions::min_receivers`).
-    pub(crate) kept: Option<Hold>,
+    pub(crate) receivers_hold: Option<Hold>,
     /// The cursor of the reader that reads the subscription alone. The machine catches up with it on demand.
     pub(super) reader: Option<Arc<LazyCursor>>,
     /// The membership of a budget, for a subscription that has a ring only while there is data.
@@ -39,8 +39,8 @@ impl ReceiveMemory {
     /// it.
     pub(crate) fn new(log: Log, start: Position, keeps: bool, member: Option<Membership>) -> Self {
         let hold = if log.ring.flow_control() { log.ring.hold(start).ok() } else { None };
-        let kept = keeps.then(|| log.ring.hold(start).ok()).flatten();
-        Self { log, receiver: None, hold, kept, reader: None, member }
+        let receivers_hold = keeps.then(|| log.ring.hold(start).ok()).flatten();
+        Self { log, receiver: None, hold, receivers_hold, reader: None, member }
     }
 
     /// Continues the log at `start` in another ring. Returns the former membership, to be dropped without the
@@ -70,7 +70,7 @@ impl ReceiveMemory {
     /// Moves the application's hold to where the log says.
     pub(super) fn move_hold(&self, log: &ReceiveLog) {
         if let Some(hold) = &self.hold {
-            hold.advance(log.holds_at());
+            hold.advance(log.cursor().holds_at());
         }
     }
 
@@ -129,7 +129,7 @@ impl ReceiveMemory {
     }
 }
 
-impl InState {
+impl SubscriptionState {
     pub(super) fn new(sub: ReceiveSubscription) -> Self {
         Self { sub, memory: None }
     }
@@ -173,7 +173,7 @@ impl InState {
     pub(crate) fn catch_up(&mut self) -> bool {
         let Some((log, memory)) = self.parts() else { return true };
         let Some(reader) = &memory.reader else { return true };
-        if log.catch_up(reader.position(), &memory.log.ring) {
+        if log.cursor_mut().catch_up(reader.position(), &memory.log.ring) {
             memory.move_hold(log);
         }
         false
@@ -191,10 +191,10 @@ impl InState {
     /// Moves the hold of kept data past what enough receivers have.
     pub(crate) fn keep_for(&self, downstream: &Downstream) {
         let (Some(log), Some(memory)) = (self.sub.log(), &self.memory) else { return };
-        if let Some(kept) = &memory.kept
+        if let Some(receivers_hold) = &memory.receivers_hold
             && let Some(at) = log.keeps_from(memory.ring(), downstream)
         {
-            kept.advance(at);
+            receivers_hold.advance(at);
         }
     }
 

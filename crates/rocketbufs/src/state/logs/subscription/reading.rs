@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rocketring::{LazyCursor, Ring};
 
-use super::InboundShared;
+use super::SubscriptionShared;
 use crate::lock::lock;
 use crate::types::{Epoch, Position};
 
@@ -26,7 +26,7 @@ pub(crate) struct Readable {
     pub(crate) step: u64,
 }
 
-impl InboundShared {
+impl SubscriptionShared {
     /// Gives all further data to this reader. Returns `None` if the ring is not followed, or if received data
     /// was not released yet.
     pub(crate) fn begin_reading(&self, reader: &Arc<LazyCursor>) -> Option<Readable> {
@@ -35,7 +35,7 @@ impl InboundShared {
             return None;
         }
         // A ring at rest would not be seen to move.
-        if !self.rest.is_moving() && self.inner.config.buffers.idle_trim_ms > 0 {
+        if !self.idle_state.is_moving() && self.inner.config.buffers.idle_trim_ms > 0 {
             return None;
         }
         let (log, memory) = state.parts().filter(|(_, memory)| memory.has_hold())?;
@@ -52,7 +52,7 @@ impl InboundShared {
     }
 
     /// Takes over the reader's position.
-    pub(crate) fn tell_read(&self, reader: &LazyCursor) {
+    pub(crate) fn report_read(&self, reader: &LazyCursor) {
         self.update(|log, _| {
             if !log.credit().is_asked() {
                 reader.clear_request();
@@ -65,7 +65,7 @@ impl InboundShared {
     pub(crate) fn end_reading(&self, reader: &Arc<LazyCursor>, read: Position) {
         self.update(|log, memory| {
             if memory.reader.take_if(|known| Arc::ptr_eq(known, reader)).is_some() {
-                log.end_reading(read);
+                log.cursor_mut().end_reading(read);
             }
         });
     }
