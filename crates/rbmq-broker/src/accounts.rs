@@ -1,7 +1,7 @@
 //! The counters of the broker: connections, refusals by reason, and the traffic of buffers that were removed.
 //!
 //! ```text
-//!   bytes of a topic = traffic of its buffers + past traffic of its removed buffers
+//!   bytes of a topic = traffic of its buffers + removed traffic of its removed buffers
 //!   the first topics, up to http.max_topic_series, are listed by name; all others have one sum
 //! ```
 //!
@@ -83,7 +83,7 @@ pub(crate) struct TopicAccount {
     /// Whether the topic is listed by name.
     pub(crate) own: bool,
     /// The traffic of removed buffers.
-    pub(crate) past: Traffic,
+    pub(crate) removed: Traffic,
     pub(crate) bids: Vec<Bid>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct TopicAccount {
 pub(crate) struct Census {
     pub(crate) topics: Vec<TopicAccount>,
     /// The traffic of removed topics that were not listed by name.
-    pub(crate) others_past: Traffic,
+    pub(crate) others_removed: Traffic,
     pub(crate) totals: Totals,
     pub(crate) publishers: usize,
     pub(crate) publishers_offline: usize,
@@ -104,7 +104,7 @@ pub(crate) struct Census {
 struct Account {
     number: u64,
     own: bool,
-    past: Traffic,
+    removed: Traffic,
 }
 
 /// The broker's counters and the accounts of its topics.
@@ -114,7 +114,7 @@ pub(super) struct Accounts {
     by_topic: HashMap<TopicName, Account>,
     own: usize,
     opened: u64,
-    others_past: Traffic,
+    others_removed: Traffic,
     /// Limits the lines of the log about publishers that keep no position for this broker.
     pub(super) no_slot_log: LogLimiter,
 }
@@ -147,13 +147,13 @@ impl Accounts {
     /// Closes the account of a buffer. `last`: the topic has no other buffer.
     pub(super) fn closed(&mut self, topic: &TopicName, traffic: Traffic, last: bool) {
         if !last {
-            return add(&mut self.account(topic, 0).past, traffic);
+            return add(&mut self.account(topic, 0).removed, traffic);
         }
         match self.by_topic.remove(topic) {
             Some(account) if account.own => self.own -= 1,
             account => {
-                add(&mut self.others_past, account.unwrap_or_default().past);
-                add(&mut self.others_past, traffic);
+                add(&mut self.others_removed, account.unwrap_or_default().removed);
+                add(&mut self.others_removed, traffic);
             }
         }
     }
@@ -164,18 +164,18 @@ impl Accounts {
             *opened += 1;
             let named = *own < max_own;
             *own += usize::from(named);
-            Account { number: *opened, own: named, past: Traffic::default() }
+            Account { number: *opened, own: named, removed: Traffic::default() }
         })
     }
 
     /// The accounts of all topics, at most `max_own` of them listed by name.
     pub(super) fn topics(&mut self, topics: &Topics, max_own: usize) -> (Vec<TopicAccount>, Traffic) {
         let accounts = topics.after(None).map(|(name, bids)| {
-            let Account { number, own, past } = *self.account(name, max_own);
-            TopicAccount { name: name.to_string(), number, own, past, bids: bids.to_vec() }
+            let Account { number, own, removed } = *self.account(name, max_own);
+            TopicAccount { name: name.to_string(), number, own, removed, bids: bids.to_vec() }
         });
         let accounts = accounts.collect();
-        (accounts, self.others_past)
+        (accounts, self.others_removed)
     }
 }
 
@@ -199,9 +199,9 @@ mod tests {
         let (mut accounts, mut topics) = (Accounts::default(), Topics::default());
         let bids = ["a", "b", "c"].map(|name| topics.add(buffer(name, 1), 9).unwrap());
         let own = |accounts: &mut Accounts, topics: &Topics| {
-            let (list, past) = accounts.topics(topics, 2);
+            let (list, removed) = accounts.topics(topics, 2);
             let own: Vec<String> = list.iter().filter(|a| a.own).map(|a| a.name.clone()).collect();
-            (own.join(" "), past.received_bytes)
+            (own.join(" "), removed.received_bytes)
         };
         assert_eq!(own(&mut accounts, &topics), ("a b".into(), 0));
         // The bytes of a topic that is not listed by name stay in the sum.
@@ -224,7 +224,7 @@ mod tests {
         topics.remove(first);
         accounts.closed(&"a".parse().unwrap(), traffic(40), false);
         let account = &accounts.topics(&topics, 5).0[0];
-        assert_eq!((account.number, account.past), (number, traffic(40)));
+        assert_eq!((account.number, account.removed), (number, traffic(40)));
     }
 
     #[test]

@@ -373,11 +373,11 @@ impl Engine {
 
     fn census(&mut self, max_own: usize) -> Census {
         let tables = &mut self.tables;
-        let (topics, others_past) = tables.accounts.topics(&tables.topics, max_own);
+        let (topics, others_removed) = tables.accounts.topics(&tables.topics, max_own);
         let sessions = tables.sessions.counts();
         Census {
             topics,
-            others_past,
+            others_removed,
             totals: tables.accounts.totals,
             publishers: sessions.connected,
             publishers_offline: sessions.disconnected,

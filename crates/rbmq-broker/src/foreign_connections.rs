@@ -21,13 +21,13 @@ pub(crate) struct ForeignConnections {
 }
 
 impl ForeignConnections {
-    pub(super) fn record(&self, stranger: &ForeignConnection) {
-        let Some(at) = ForeignReason::ALL.iter().position(|reason| *reason == stranger.reason) else {
+    pub(super) fn record(&self, foreign: &ForeignConnection) {
+        let Some(at) = ForeignReason::ALL.iter().position(|reason| *reason == foreign.reason) else {
             return;
         };
         self.counts[at].fetch_add(1, Ordering::Relaxed);
         let Some(more) = self.log_now(at, Instant::now()) else { return };
-        let ForeignConnection { peer, reason, why } = stranger;
+        let ForeignConnection { peer, reason, why } = foreign;
         let advice = advice(*reason);
         match reason {
             ForeignReason::Left => {

@@ -121,7 +121,7 @@ impl Broker {
         let thread = thread.spawn(move || engine.run(&inbox)).map_err(BrokerError::Thread)?;
         let foreign = Arc::new(foreign_connections::ForeignConnections::default());
         let (arrivals, refused) = (events.clone(), foreign.clone());
-        listener.set_foreign_conn_cb(move |stranger| refused.record(stranger));
+        listener.set_foreign_conn_cb(move |foreign| refused.record(foreign));
         listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
         let watch =

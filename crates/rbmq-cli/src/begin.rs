@@ -179,7 +179,7 @@ impl Beginnings {
             ));
         }
         for silent in self.silent.values_mut().filter(|s| s.asked && s.since.elapsed() >= DELAY) {
-            silent.tell_beyond(&mut self.told[1]);
+            silent.report_beyond(&mut self.told[1]);
         }
         if connected
             && self.since.elapsed() >= DELAY
@@ -196,7 +196,7 @@ impl Beginnings {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        Some(format!("waiting: nobody publishes {}{more} yet", named.join(", ")))
+        Some(format!("waiting for a publisher of {}{more}", named.join(", ")))
     }
 }
 
@@ -204,7 +204,7 @@ impl Silent {
     /// The log has ended without a message.
     fn on_end(&mut self, [closed, beyond]: &mut [HashSet<TopicName>; 2]) {
         if self.asked {
-            self.tell_beyond(beyond);
+            self.report_beyond(beyond);
         } else if self.since.elapsed() < DELAY && closed.insert(self.topic.clone()) {
             // An open topic is rarely closed just after the subscription.
             warn!(
@@ -214,7 +214,7 @@ impl Silent {
         }
     }
 
-    fn tell_beyond(&mut self, beyond: &mut HashSet<TopicName>) {
+    fn report_beyond(&mut self, beyond: &mut HashSet<TopicName>) {
         if !std::mem::replace(&mut self.told, true) && beyond.insert(self.topic.clone()) {
             warn!(
                 "topic '{}': no message follows position {}: the log ends there or before",

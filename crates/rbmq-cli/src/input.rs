@@ -89,7 +89,7 @@ impl Lines {
     }
 
     /// The complete lines that were read and not returned yet, with their newlines.
-    pub(super) fn whole(&mut self) -> &[u8] {
+    pub(super) fn complete(&mut self) -> &[u8] {
         let last = self.buffer[self.searched..self.filled].iter().rposition(|b| *b == b'\n');
         self.searched = self.filled;
         match last {

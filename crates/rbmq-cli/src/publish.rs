@@ -273,9 +273,9 @@ impl Job {
         let max_line = usize::try_from(self.writer.max_delivery_bytes()).unwrap_or(usize::MAX) - 4;
         let mut lines = Lines::new(max_line);
         while lines.fill(input, &self.stop).map_err(cannot)? {
-            let whole = lines.whole();
-            if !whole.is_empty() {
-                self.publish_whole(whole)?;
+            let complete = lines.complete();
+            if !complete.is_empty() {
+                self.publish_records(complete)?;
                 self.progress.show(&self.totals, false);
             }
             if lines.too_long() {
@@ -284,13 +284,13 @@ impl Job {
         }
         self.rest.ended = lines.ended();
         if self.rest.ended {
-            self.publish_whole(lines.rest())?;
+            self.publish_records(lines.rest())?;
         }
         Ok(())
     }
 
     /// Publishes lines, with as many as fit in each delivery. The last line may lack its newline.
-    fn publish_whole(&mut self, mut lines: &[u8]) -> Result<(), Failure> {
+    fn publish_records(&mut self, mut lines: &[u8]) -> Result<(), Failure> {
         let max = self.writer.max_delivery_bytes();
         while !lines.is_empty() && !self.stop.asked() {
             self.too_few.check(&self.writer)?;

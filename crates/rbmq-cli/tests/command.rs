@@ -105,7 +105,7 @@ fn a_waiting_command_reports_the_reason() {
     let mut sub = broker.sub("nosuch");
     let mut line = String::new();
     sub.stderr().read_line(&mut line).unwrap();
-    assert_eq!(line, "rbmq: waiting: nobody publishes 'nosuch' yet\n");
+    assert_eq!(line, "rbmq: waiting for a publisher of 'nosuch'\n");
     sub.signal("INT");
     sub.finish().good();
     broker.publish_all("over", &lines("over", 3).into_bytes());

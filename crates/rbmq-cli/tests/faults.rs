@@ -1,4 +1,4 @@
-//! Connections that break, brokers that end, strangers that talk nonsense.
+//! Connections that break, brokers that end, clients of other protocols.
 
 mod common;
 

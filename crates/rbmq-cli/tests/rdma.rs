@@ -263,5 +263,5 @@ fn who_finds_no_broker_over_rdma_is_told_why() {
     let addr = format!("{}:1", broker.addr.rsplit_once(':').expect("a port").0);
     let outcome = over("rdma", client("sub", &addr, "nothing")).finish();
     assert!(!outcome.status.success());
-    assert!(outcome.stderr.contains("nobody listens there"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("no process listens there"), "{}", outcome.stderr);
 }

@@ -1,4 +1,4 @@
-//! Receivers and strangers that mean harm: each loses its own connection, and an honest subscriber goes on.
+//! Hostile receivers and clients of other protocols: each loses its own connection, and an honest subscriber goes on.
 
 mod raw;
 
@@ -65,7 +65,7 @@ impl Victim {
 }
 
 #[test]
-fn strangers_are_told_apart() {
+fn foreign_bytes_are_recognised() {
     let victim = Victim::new(|_| {});
     let memory = victim.ctx.memory_in_use();
     let wrong_magic = {

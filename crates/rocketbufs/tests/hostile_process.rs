@@ -1,5 +1,4 @@
-//! What strangers use up of the process: its descriptors and its memory. Alone in its process, since the limits are
-//! those of all of it.
+//! The descriptors and memory that foreign connections use. A process of its own, since the limits are those of the process.
 
 mod raw;
 
@@ -59,14 +58,14 @@ fn neither_descriptors_nor_memory_run_out_for_good() {
     assert!(used < 256 << 10, "{used} KiB for a hundred connections");
 
     let limit = getrlimit(Resource::Nofile);
-    let mut strangers = use_up_descriptors(&addr);
-    for raw in &mut strangers {
+    let mut foreign = use_up_descriptors(&addr);
+    for raw in &mut foreign {
         raw.say(&Message::Hello(hello()));
     }
     for _ in 0..100 {
         goes_on(&honest);
     }
-    drop(strangers);
+    drop(foreign);
     setrlimit(Resource::Nofile, limit).unwrap();
     let late = subscriber();
     goes_on(&honest);

@@ -40,8 +40,8 @@ impl Sender {
     /// Subscribes over a connection of its own. Whether it has a place.
     fn named(&self, bid: Bid, name: &str) -> (RIn, bool) {
         let input = receiver(&self.ctx, &self.listener);
-        let placed = self.subscribe(&input, bid, name);
-        (input, placed)
+        let durable = self.subscribe(&input, bid, name);
+        (input, durable)
     }
 
     fn subscribe(&self, input: &RIn, bid: Bid, name: &str) -> bool {
@@ -80,10 +80,10 @@ fn event(input: &RIn) -> InEvent {
 fn a_subscriber_without_a_durable_slot_is_told_when_it_subscribes() {
     let sender = served(1);
     let (_without, no_name) = sender.named(1, "");
-    let (_first, placed) = sender.named(1, "first");
-    assert!(no_name && placed);
-    let (second, placed) = sender.named(2, "second");
-    assert!(!placed);
+    let (_first, durable) = sender.named(1, "first");
+    assert!(no_name && durable);
+    let (second, durable) = sender.named(2, "second");
+    assert!(!durable);
     second.conn().close("away");
     sender.until_gone(2);
     assert!(sender.out.buffer(2).unwrap().durable_cursors().is_empty());
@@ -92,17 +92,17 @@ fn a_subscriber_without_a_durable_slot_is_told_when_it_subscribes() {
 #[test]
 fn a_durable_subscriber_that_returns_has_its_own_slot() {
     let sender = served(1);
-    let (first, placed) = sender.named(1, "me");
-    assert!(placed);
+    let (first, durable) = sender.named(1, "me");
+    assert!(durable);
     // While the old connection is still there, and after it has gone.
-    let (again, placed) = sender.named(1, "me");
-    assert!(placed);
+    let (again, durable) = sender.named(1, "me");
+    assert!(durable);
     again.conn().close("away");
     sender.until_gone(1);
     assert_eq!(sender.out.buffer(1).unwrap().durable_cursors().len(), 1);
     assert!(!sender.named(2, "other").1, "a place that is kept counts");
-    let (back, placed) = sender.named(1, "me");
-    assert!(placed && sender.out.buffer(1).unwrap().durable_cursors().is_empty());
+    let (back, durable) = sender.named(1, "me");
+    assert!(durable && sender.out.buffer(1).unwrap().durable_cursors().is_empty());
     drop((first, back));
 }
 
@@ -110,15 +110,15 @@ fn a_durable_subscriber_that_returns_has_its_own_slot() {
 fn durable_slots_of_unsubscribed_names_are_free() {
     let sender = served(1);
     for _ in 0..3 {
-        let (input, placed) = sender.named(1, "me");
-        assert!(placed);
+        let (input, durable) = sender.named(1, "me");
+        assert!(durable);
         input.unsubscribe(1);
         sender.until_gone(1);
     }
     // It got none; one that is free by the time it leaves is kept.
-    let (one, placed) = sender.named(1, "one");
+    let (one, durable) = sender.named(1, "one");
     let (two, second) = sender.named(2, "two");
-    assert!(placed && !second);
+    assert!(durable && !second);
     one.unsubscribe(1);
     sender.until_gone(1);
     two.conn().close("away");
@@ -140,10 +140,10 @@ fn a_durable_slot_of_a_removed_buffer_is_free() {
     sender.out.destroy_buffer(9).unwrap();
     input.conn().close("away");
     until("there is a place", || {
-        let (other, placed) = sender.named(3, "other");
+        let (other, durable) = sender.named(3, "other");
         other.unsubscribe(3);
         sender.until_gone(3);
-        placed
+        durable
     });
 }
 

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_told_apart() {
+    fn foreign_bytes_are_recognised() {
         assert_eq!(read_greeting(&greeting(256)), Ok(256));
         let mut longer = greeting(64).to_vec();
         longer.resize(56, 0);

@@ -66,7 +66,7 @@ pub(super) struct Scrape {
 impl Scrape {
     /// Reads the positions of the buffers in the census.
     pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 3], last: &mut LastScrape) -> Self {
-        let mut others = Topic { name: OTHERS.into(), traffic: census.others_past, ..Topic::default() };
+        let mut others = Topic { name: OTHERS.into(), traffic: census.others_removed, ..Topic::default() };
         let accounts = std::mem::take(&mut census.topics);
         let (topic_count, mut buffer_count) = (accounts.len() as u64, 0);
         let (mut topics, mut reported) = (Vec::new(), HashMap::new());
@@ -112,19 +112,20 @@ impl Scrape {
 
 impl Topic {
     fn read(watch: &Watch, account: &TopicAccount) -> Self {
-        let mut topic = Self { name: account.name.clone(), traffic: account.past, ..Self::default() };
+        let mut topic = Self { name: account.name.clone(), traffic: account.removed, ..Self::default() };
         for bid in &account.bids {
             let Some(buffer) = watch.out().buffer(*bid) else { continue };
             let Some(info) = buffer.info() else { continue };
             add(&mut topic.traffic, info.traffic);
             topic.publishers += u64::from(!info.ended);
             topic.ring_bytes += info.capacity_bytes;
-            let (present, kept) = (buffer.subscribers(), buffer.durable_cursors());
+            let (present, offline) = (buffer.subscribers(), buffer.durable_cursors());
             topic.subscribers += present.len() as u64;
             let unsent = present.iter().map(|sub| sub.lag_bytes).max().unwrap_or(0);
             topic.unsent_bytes = topic.unsent_bytes.max(unsent);
-            // Disconnected subscribers with a kept position hold the publishers too.
-            let landed = present.iter().map(|sub| sub.landed).chain(kept.iter().map(|place| place.landed));
+            // Offline durable subscribers block the publishers too.
+            let landed =
+                present.iter().map(|sub| sub.landed).chain(offline.iter().map(|cursor| cursor.landed));
             let lag = landed.map(|landed| info.head.saturating_sub(landed)).max().unwrap_or(0);
             topic.lag_bytes = topic.lag_bytes.max(lag);
             if lag > 0 {

@@ -321,12 +321,12 @@ section! {
         /// make each connection hold that many bytes.
         max_control_bytes: u32 = 65_536, "bytes", range [2048 to 16777216],
             cost "at most this per connection, while a message is incomplete";
-        /// Held positions of durable subscriptions (with a name and a hold time), connected or away: a subscriber
+        /// Held positions of durable subscriptions (with a name and a hold time), connected or offline: a subscriber
         /// of 1,000 buffers has 1,000. A subscription beyond this number continues, and its subscriber is told
-        /// that its position is not held. Small: a subscriber that is away for a moment loses the bytes of that
+        /// that its position is not held. Small: a subscriber that is offline for a moment loses the bytes of that
         /// time. Large: many subscribers that never return hold their writers.
         max_held_subscriptions: usize = 65_536, "subscriptions", range [0 or 1 to 16777216],
-            cost "each subscription that is away: about 512 bytes, and the history that it holds in its buffer";
+            cost "each offline subscription: about 512 bytes, and the history that it holds in its buffer";
         /// The longest time for which a position is held, whatever the subscriber asks for. Small: a subscriber
         /// that restarts finds that its position is no longer held. Large: subscribers that never return hold
         /// their writers for this time (policy `block`).

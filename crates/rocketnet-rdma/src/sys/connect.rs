@@ -146,7 +146,7 @@ impl Events {
             RDMA_CM_EVENT_ADDR_ERROR => "no RDMA device leads to that address (rbmq check rdma)",
             RDMA_CM_EVENT_ROUTE_ERROR => "the device knows no way to that address",
             RDMA_CM_EVENT_UNREACHABLE => "nobody answers there",
-            RDMA_CM_EVENT_REJECTED => "nobody listens there, or the peer refused",
+            RDMA_CM_EVENT_REJECTED => "no process listens there, or the peer refused",
             _ => "the connection could not be made",
         };
         // SAFETY: a text that is the library's and stays.

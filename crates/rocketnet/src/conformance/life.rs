@@ -194,7 +194,7 @@ pub fn unlisten_refuses_newcomers<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let listening = kit.ends[0].link().listen(&address).expect("the lab's address can be listened on");
     kit.ends[0].link().unlisten(&listening);
-    kit.ends[0].link().unlisten("nobody listens here");
+    kit.ends[0].link().unlisten("no process listens here");
     let id = kit.ends[1].link().connect(&listening).expect("the address is well formed");
     kit.until("Down", |kit| kit.ends[1].down(id).is_some());
     assert!(matches!(kit.ends[1].down(id), Some(Down::Refused { .. })));

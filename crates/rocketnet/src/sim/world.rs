@@ -291,7 +291,7 @@ impl World {
         let clock = &mut self.clock;
         match kind {
             Kind::SynAck { .. } => connected(clock, conn),
-            Kind::Refuse { .. } => self.refuse(no, "nobody listens there, or nobody answers"),
+            Kind::Refuse { .. } => self.refuse(no, "no process listens there, or none answers"),
             Kind::Orphan { .. } => self.refuse(no, "nobody took the connection"),
             Kind::Pump { side, .. } => {
                 conn.lanes[side].pump_due = false;

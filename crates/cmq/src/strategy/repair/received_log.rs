@@ -418,15 +418,15 @@ mod tests {
         for port in 1..=8 {
             assert!(senders.arrived(peer(port), 1, false, now));
         }
-        let (stranger, _) = peer(9);
+        let (unknown, _) = peer(9);
         for token in 0..1000 {
-            assert!(senders.arrived((stranger, token), 0, false, now));
+            assert!(senders.arrived((unknown, token), 0, false, now));
         }
         assert_eq!((senders.missing(), senders.unrecoverable()), (8, 0), "the others' gaps are remembered");
         // Senders of other addresses still find room.
         for port in 10..=40 {
             assert!(senders.arrived(peer(port), 0, false, now));
-            assert!(senders.arrived((stranger, 1000 + u32::from(port)), 0, false, now));
+            assert!(senders.arrived((unknown, 1000 + u32::from(port)), 0, false, now));
         }
         assert_eq!((senders.missing(), senders.unrecoverable()), (8, 0));
         assert!((10..=40).all(|port| !senders.arrived(peer(port), 0, false, now)), "each is remembered");

@@ -86,7 +86,7 @@ pub struct Suspension {
     pub free_ring: bool,
 }
 
-/// Credit on demand, see [the module](self).
+/// Credit on demand, see the module.
 #[derive(Debug, Clone)]
 pub struct CreditAllocation {
     /// The least bytes that a whole delivery needs, and the capacity of the ring that the subscription would

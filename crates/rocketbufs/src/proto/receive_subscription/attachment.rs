@@ -8,7 +8,7 @@
 use crate::proto::End;
 use crate::types::{Epoch, Position};
 
-/// A subscription on one connection, see [the module](self).
+/// A subscription on one connection, see the module.
 #[derive(Debug)]
 pub struct Attachment {
     answered: bool,

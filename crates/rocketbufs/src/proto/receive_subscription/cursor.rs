@@ -24,7 +24,7 @@ pub struct TooMuch {
     pub received: u64,
 }
 
-/// What was read and released, see [the module](self).
+/// What was read and released, see the module.
 #[derive(Debug)]
 pub struct ReceiveCursor {
     /// The most bytes of one view; 0: no limit.

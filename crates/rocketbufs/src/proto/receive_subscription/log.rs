@@ -46,7 +46,7 @@ struct Relayed {
     coverage: Coverage,
 }
 
-/// The positions of an accepted subscription, see [the module](self).
+/// The positions of an accepted subscription, see the module.
 #[derive(Debug)]
 pub struct ReceiveLog {
     config: ReceiveConfig,

@@ -37,7 +37,7 @@ pub use cursor::{ReceiveCursor, TooMuch};
 pub use item::{Ending, Item};
 pub use log::{Downstream, ReceiveConfig, ReceiveLog};
 
-/// One subscription of this end, see [the module](self).
+/// One subscription of this end, see the module.
 #[derive(Debug)]
 pub struct ReceiveSubscription {
     /// The id of the buffer at the peer. `None` while the peer is another process than the one that assigned

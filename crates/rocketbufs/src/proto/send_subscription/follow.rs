@@ -6,7 +6,7 @@ use crate::proto::credit::Credit;
 /// The number of the peer's own doorbell. Other numbers belong to readers downstream of the peer.
 const OWN_DOORBELL: u32 = 0;
 
-/// A peer that follows, see [the module](self).
+/// A peer that follows, see the module.
 #[derive(Debug, Default)]
 pub(super) struct FollowState {
     /// Readers whose doorbells ring when there is new data, by their numbers on this connection.
