@@ -10,10 +10,16 @@ use crate::options::{level, limits, rb_limits};
 use crate::out_events::rb_coverage;
 use crate::raw::{array, array_mut, bytes, iovec_bytes, nanos, pieces, place, put, rb_id128, timeout};
 use crate::rout::{context_of, rb_traffic};
-use crate::segment::{deliver, open, rb_buf_seg};
+use crate::segment::{SegmentReserve, deliver, open, rb_buf_seg};
 use crate::status::rb_status::{RB_ERR_NOT_ANSWERED, RB_FULL, RB_TIMED_OUT};
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::{exclusive, free_shared, insert, shared, take};
+
+/// A writer, and the slot for its segments.
+pub(crate) struct SegmentWriter {
+    writer: OutWriter,
+    reserve: SegmentReserve,
+}
 
 /// The id of a buffer. Any thread.
 #[unsafe(no_mangle)]
@@ -40,7 +46,7 @@ pub extern "C" fn rb_buffer_segment(
 ) -> rb_status {
     call(|| {
         place(seg, "the place for the segment")?;
-        open(seg, shared::<OutBuffer>(buffer)?.segment(size, timeout(timeout_ns))?)
+        open(seg, shared::<OutBuffer>(buffer)?.segment(size, timeout(timeout_ns))?, None)
     })
 }
 
@@ -61,7 +67,7 @@ pub extern "C" fn rb_buffer_deliver(
 ) -> rb_status {
     call(|| {
         let buffer = shared::<OutBuffer>(buffer)?;
-        deliver(seg, end, |segment| buffer.deliver(segment, size, context_of(delivery)))
+        deliver(seg, end, None, |segment| buffer.deliver(segment, size, context_of(delivery)))
     })
 }
 
@@ -74,7 +80,8 @@ pub extern "C" fn rb_buffer_deliver(
 pub extern "C" fn rb_buffer_writer(buffer: *const rb_buffer, out: *mut *mut rb_writer) -> rb_status {
     call(|| {
         place(out, "the place for the writer")?;
-        put(out, insert(shared::<OutBuffer>(buffer)?.writer()?)?);
+        let writer = shared::<OutBuffer>(buffer)?.writer()?;
+        put(out, insert(SegmentWriter { writer, reserve: SegmentReserve::new() })?);
         Ok(())
     })
 }
@@ -381,11 +388,11 @@ pub extern "C" fn rb_writer_append(
     end: *mut u64,
 ) -> rb_status {
     call(|| {
-        let mut writer = exclusive::<OutWriter>(writer)?;
+        let writer = &mut exclusive::<SegmentWriter>(writer)?.writer;
         let data = bytes(data, len, "the data")?;
         match writer.append(&[data]) {
             Ok(position) => put(end, position),
-            Err(SegmentError::Full) => put(end, wait_append(&mut writer, &[data], timeout_ns)?),
+            Err(SegmentError::Full) => put(end, wait_append(writer, &[data], timeout_ns)?),
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -411,11 +418,11 @@ pub extern "C" fn rb_writer_appendv(
     end: *mut u64,
 ) -> rb_status {
     call(|| {
-        let mut writer = exclusive::<OutWriter>(writer)?;
+        let writer = &mut exclusive::<SegmentWriter>(writer)?.writer;
         pieces(parts, count, |parts| {
             match writer.append(parts) {
                 Ok(position) => put(end, position),
-                Err(SegmentError::Full) => put(end, wait_append(&mut writer, parts, timeout_ns)?),
+                Err(SegmentError::Full) => put(end, wait_append(writer, parts, timeout_ns)?),
                 Err(error) => return Err(error.into()),
             }
             Ok(())
@@ -439,12 +446,12 @@ pub extern "C" fn rb_writer_append_many(
 ) -> rb_status {
     call(|| {
         put(appended, 0);
-        let mut writer = exclusive::<OutWriter>(writer)?;
+        let writer = &mut exclusive::<SegmentWriter>(writer)?.writer;
         for (before, delivery) in array(deliveries, count, "the array of deliveries")?.iter().enumerate() {
             let data = iovec_bytes(delivery)?;
             let position = match writer.append(&[data]) {
                 Ok(position) => position,
-                Err(SegmentError::Full) => wait_append(&mut writer, &[data], timeout_ns)?,
+                Err(SegmentError::Full) => wait_append(writer, &[data], timeout_ns)?,
                 Err(error) => return Err(error.into()),
             };
             put(end, position);
@@ -464,7 +471,8 @@ pub extern "C" fn rb_writer_segment(
 ) -> rb_status {
     call(|| {
         place(seg, "the place for the segment")?;
-        open(seg, exclusive::<OutWriter>(writer)?.segment(size, timeout(timeout_ns))?)
+        let SegmentWriter { writer, reserve } = &mut *exclusive::<SegmentWriter>(writer)?;
+        open(seg, writer.segment(size, timeout(timeout_ns))?, Some(reserve))
     })
 }
 
@@ -478,8 +486,8 @@ pub extern "C" fn rb_writer_deliver(
     end: *mut u64,
 ) -> rb_status {
     call(|| {
-        let mut writer = exclusive::<OutWriter>(writer)?;
-        deliver(seg, end, |segment| writer.deliver(segment, size, context_of(delivery)))
+        let SegmentWriter { writer, reserve } = &mut *exclusive::<SegmentWriter>(writer)?;
+        deliver(seg, end, Some(reserve), |segment| writer.deliver(segment, size, context_of(delivery)))
     })
 }
 
@@ -488,7 +496,7 @@ pub extern "C" fn rb_writer_deliver(
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_writer_info(writer: *mut rb_writer, head: *mut u64, free_bytes: *mut u64) -> rb_status {
     call(|| {
-        let writer = exclusive::<OutWriter>(writer)?;
+        let writer = &exclusive::<SegmentWriter>(writer)?.writer;
         put(head, writer.head());
         put(free_bytes, writer.free_bytes());
         Ok(())
@@ -500,7 +508,7 @@ pub extern "C" fn rb_writer_info(writer: *mut rb_writer, head: *mut u64, free_by
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_writer_note_time(writer: *mut rb_writer) -> rb_status {
     call(|| {
-        exclusive::<OutWriter>(writer)?.note_time();
+        exclusive::<SegmentWriter>(writer)?.writer.note_time();
         Ok(())
     })
 }
@@ -510,7 +518,7 @@ pub extern "C" fn rb_writer_note_time(writer: *mut rb_writer) -> rb_status {
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_writer_free(writer: *mut rb_writer) -> rb_status {
     call(|| -> Outcome {
-        if writer.is_null() { Ok(()) } else { take::<OutWriter>(writer).map(drop) }
+        if writer.is_null() { Ok(()) } else { take::<SegmentWriter>(writer).map(drop) }
     })
 }
 

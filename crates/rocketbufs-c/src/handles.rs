@@ -1,9 +1,8 @@
 //! The kinds of handles.
 
-use rocketbufs::{
-    Budget, Config, Conn, Context, InReader, Listener, OutBuffer, OutWriter, RIn, ROut, Subscription,
-};
+use rocketbufs::{Budget, Config, Conn, Context, InReader, Listener, OutBuffer, RIn, ROut, Subscription};
 
+use crate::buffer::SegmentWriter;
 use crate::table::kinds;
 
 /// The settings of a context. One thread uses it at a time.
@@ -36,7 +35,7 @@ kinds! {
     rb_listener => Listener, 4, "listener";
     rb_rout => ROut, 5, "rOut";
     rb_buffer => OutBuffer, 6, "buffer";
-    rb_writer => OutWriter, 7, "writer";
+    rb_writer => SegmentWriter, 7, "writer";
     rb_rin => RIn, 9, "rIn";
     rb_subscription => Subscription, 10, "subscription";
     rb_reader => InReader, 12, "reader";

@@ -198,7 +198,7 @@ pub extern "C" fn rb_rout_get_output_segment(
 ) -> rb_status {
     call(|| {
         place(seg, "the place for the segment")?;
-        open(seg, shared::<ROut>(rout)?.get_output_segment(bid, size, blocking)?)
+        open(seg, shared::<ROut>(rout)?.get_output_segment(bid, size, blocking)?, None)
     })
 }
 
@@ -213,7 +213,7 @@ pub extern "C" fn rb_rout_deliver(
 ) -> rb_status {
     call(|| {
         let rout = shared::<ROut>(rout)?;
-        deliver(seg, end, |segment| rout.deliver(segment, size, context_of(delivery)))
+        deliver(seg, end, None, |segment| rout.deliver(segment, size, context_of(delivery)))
     })
 }
 

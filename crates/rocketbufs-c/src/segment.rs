@@ -11,7 +11,7 @@ use crate::failures::of_deliver;
 use crate::raw::{bytes_mut, get, place, put};
 use crate::status::rb_status::RB_ERR_ARGUMENT;
 use crate::status::{Failure, Outcome, call, rb_status};
-use crate::table::{insert_placed, kinds, take};
+use crate::table::{Reserve, insert_placed, kinds, take, take_to};
 
 /// A free piece of a buffer, between `rb_buffer_segment` and `rb_buffer_deliver`. One thread uses it at a time.
 pub struct rb_segment(());
@@ -62,14 +62,21 @@ pub(crate) struct OpenSegment {
 // SAFETY: the pointer of `vec` is that of the segment's bytes, which moves with the segment.
 unsafe impl Send for OpenSegment {}
 
+/// The slot for the segments of a writer.
+pub(crate) type SegmentReserve = Reserve<OpenSegment>;
+
 /// Hands a segment to the caller.
 #[inline]
-pub(crate) fn open(seg: *mut rb_buf_seg, mut segment: OutSegment) -> Outcome {
+pub(crate) fn open(
+    seg: *mut rb_buf_seg,
+    mut segment: OutSegment,
+    reserve: Option<&mut SegmentReserve>,
+) -> Outcome {
     let (bid, position) = (segment.bid(), segment.position());
     let bytes = segment.bytes_mut();
     let vec = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let len = vec.iov_len;
-    let (segment, placed) = insert_placed(OpenSegment { segment, vec })?;
+    let (segment, placed) = insert_placed(OpenSegment { segment, vec }, reserve)?;
     // SAFETY: the object stays where it is until its handle is freed; only the address of a field is taken.
     let vecs = unsafe { &raw mut (*placed).vec };
     put(seg, rb_buf_seg { vecs, vec_count: 1, bid, position, len, segment, reserved: std::ptr::null() });
@@ -81,10 +88,15 @@ pub(crate) fn open(seg: *mut rb_buf_seg, mut segment: OutSegment) -> Outcome {
 pub(crate) fn deliver(
     seg: *mut rb_buf_seg,
     end: *mut u64,
+    mut reserve: Option<&mut SegmentReserve>,
     deliver: impl FnOnce(OutSegment) -> Result<Position, DeliverError>,
 ) -> Outcome {
-    let segment = take::<OpenSegment>(get(seg, "the segment's structure")?.segment)?.segment;
-    match deliver(segment) {
+    let handle = get(seg, "the segment's structure")?.segment;
+    let taken = match &mut reserve {
+        Some(reserve) => take_to(reserve, handle)?,
+        None => take::<OpenSegment>(handle)?,
+    };
+    match deliver(taken.segment) {
         Ok(position) => {
             put(seg, NOTHING);
             put(end, position);
@@ -95,7 +107,7 @@ pub(crate) fn deliver(
             match error {
                 DeliverError::ShortDeliver(back)
                 | DeliverError::TooLong { segment: back, .. }
-                | DeliverError::Foreign(back) => open(seg, back)?,
+                | DeliverError::Foreign(back) => open(seg, back, reserve)?,
                 _ => put(seg, NOTHING),
             }
             Err(failure)

@@ -175,16 +175,18 @@ fn give_back<T: Kind>(slot: u32) {
 /// Makes a handle of an object.
 #[inline]
 pub(crate) fn insert<T: Kind>(object: T) -> Result<*mut T::Opaque, Failure> {
-    insert_placed(object).map(|(handle, _)| handle)
+    insert_placed(object, None).map(|(handle, _)| handle)
 }
 
-/// Makes a handle of an object, and says where the object is for as long as the handle is not freed.
-pub(crate) fn insert_placed<T: Kind>(object: T) -> Result<(*mut T::Opaque, *mut T), Failure> {
-    let table = T::table();
-    let spare = T::spares().try_with(|spares| spares.borrow_mut().slots.pop()).ok().flatten();
-    let number = spare.or_else(|| table.take_free());
-    let number = number.ok_or(Failure::new(rb_status::RB_ERR_TOO_MANY, "too many handles exist"))?;
-    let slot = table.slot(number);
+/// Makes a handle of an object, in the reserved slot if that is free, and says where the object is for as long as the handle
+/// is not freed.
+#[inline]
+pub(crate) fn insert_placed<T: Kind>(
+    object: T,
+    reserve: Option<&mut Reserve<T>>,
+) -> Result<(*mut T::Opaque, *mut T), Failure> {
+    let reserved = reserve.and_then(Reserve::use_slot);
+    let (number, slot) = if let Some(reserved) = reserved { reserved } else { free_slot::<T>()? };
     // SAFETY: a free slot has no object, and this thread alone has taken it.
     let place = unsafe { &raw mut *(*slot.object.get()).write(object) };
     let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
@@ -196,8 +198,70 @@ pub(crate) fn insert_placed<T: Kind>(object: T) -> Result<(*mut T::Opaque, *mut 
     Ok((std::ptr::without_provenance_mut((tag as usize) << TAG_SHIFT | number as usize), place))
 }
 
+/// A free slot of this thread's spares or of the table.
+fn free_slot<T: Kind>() -> Result<(u32, &'static Slot<T>), Failure> {
+    let table = T::table();
+    let spare = T::spares().try_with(|spares| spares.borrow_mut().slots.pop()).ok().flatten();
+    let number = spare.or_else(|| table.take_free());
+    let number = number.ok_or(Failure::new(rb_status::RB_ERR_TOO_MANY, "too many handles exist"))?;
+    Ok((number, table.slot(number)))
+}
+
+/// The slot that an exclusive object used last for another object that it makes and takes back, again and again: the next one
+/// needs neither the spares of the thread nor a search.
+pub(crate) struct Reserve<T: Kind> {
+    slot: Option<(u32, &'static Slot<T>)>,
+    /// Whether the slot is free, and nobody else's.
+    free: bool,
+}
+
+// SAFETY: the slot is used through `&mut Reserve`, and only its atomic parts unless it is free. An object in it may be taken
+// by any thread, as `T` is Send.
+unsafe impl<T: Kind + Send> Send for Reserve<T> {}
+
+impl<T: Kind> Reserve<T> {
+    pub(crate) const fn new() -> Self {
+        Self { slot: None, free: false }
+    }
+
+    #[inline]
+    fn use_slot(&mut self) -> Option<(u32, &'static Slot<T>)> {
+        if std::mem::take(&mut self.free) { self.slot } else { None }
+    }
+
+    /// The slot of a handle if it is this one.
+    #[inline]
+    fn find(&self, handle: usize) -> Option<Found<T>> {
+        let (tag, (number, slot)) = ((handle >> TAG_SHIFT) as u32, self.slot?);
+        let found = number == handle as u32 && tag != 0 && slot.tag.load(Ordering::Acquire) == tag;
+        found.then_some((slot, tag, number))
+    }
+
+    /// Keeps a slot that became free, unless there is one.
+    #[inline]
+    fn keep(&mut self, number: u32, slot: &'static Slot<T>) {
+        if self.free {
+            give_back::<T>(number);
+        } else {
+            *self = Self { slot: Some((number, slot)), free: true };
+        }
+    }
+}
+
+impl<T: Kind> Drop for Reserve<T> {
+    fn drop(&mut self) {
+        if let Some((number, _)) = self.use_slot() {
+            give_back::<T>(number);
+        }
+    }
+}
+
+/// A slot, the tag of its object, and its number.
+type Found<T> = (&'static Slot<T>, u32, u32);
+
 /// The slot of a handle, and the tag that it must have.
-fn find<T: Kind>(handle: *const T::Opaque) -> Result<(&'static Slot<T>, u32, u32), Failure> {
+#[inline]
+fn find<T: Kind>(handle: *const T::Opaque) -> Result<Found<T>, Failure> {
     let handle = handle.addr();
     let (tag, number) = ((handle >> TAG_SHIFT) as u32, handle as u32);
     let table = T::table();
@@ -336,19 +400,37 @@ impl<T: Kind> Drop for Exclusive<T> {
     }
 }
 
-/// Takes an exclusive object out of its handle, which is freed.
+/// Takes an exclusive object out of its handle, which is freed. Of several calls at a time one gets the object.
 pub(crate) fn take<T: Kind + Send>(handle: *const T::Opaque) -> Result<T, Failure> {
     let (slot, tag, number) = find::<T>(handle)?;
-    let used = slot.uses.compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed);
-    used.map_err(|_| busy::<T>())?;
-    if slot.tag.compare_exchange(tag, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        // Freed, and taken for another object, since `find`.
-        slot.uses.store(1, Ordering::Release);
-        return Err(freed::<T>());
+    if slot.uses.load(Ordering::Acquire) != 1 {
+        return Err(busy::<T>());
     }
+    // Fails if the object was freed since `find`.
+    let gone = slot.tag.compare_exchange(tag, 0, Ordering::AcqRel, Ordering::Relaxed);
+    gone.map_err(|_| freed::<T>())?;
     // SAFETY: the tag is gone and no call uses the object, so this is the only reference to it.
     let object = unsafe { (*slot.object.get()).assume_init_read() };
     give_back::<T>(number);
+    Ok(object)
+}
+
+/// As [`take`], and keeps the slot in reserve. Finds only with plain loads that no other call takes the object, as
+/// [`exclusive`] does.
+#[inline]
+pub(crate) fn take_to<T: Kind + Send>(
+    reserve: &mut Reserve<T>,
+    handle: *const T::Opaque,
+) -> Result<T, Failure> {
+    let found = reserve.find(handle.addr());
+    let (slot, _, number) = if let Some(found) = found { found } else { find::<T>(handle)? };
+    if slot.uses.load(Ordering::Acquire) != 1 {
+        return Err(busy::<T>());
+    }
+    slot.tag.store(0, Ordering::Release);
+    // SAFETY: the tag is gone, and by the contract of the C API no other thread uses the object.
+    let object = unsafe { (*slot.object.get()).assume_init_read() };
+    reserve.keep(number, slot);
     Ok(object)
 }
 
@@ -441,6 +523,34 @@ mod tests {
         drop(used);
         assert_eq!(take::<Number>(handle).unwrap().0, 9);
         assert_eq!(status(take::<Number>(handle)), rb_status::RB_ERR_FREED);
+    }
+
+    #[test]
+    fn a_reserved_slot_is_used_again() {
+        let alive = Arc::new(());
+        let mut reserve = Reserve::<Number>::new();
+        let (first, _) = insert_placed(Number(1, alive.clone()), Some(&mut reserve)).unwrap();
+        assert_eq!(status(take_to(&mut reserve, std::ptr::null())), rb_status::RB_ERR_NULL);
+        assert_eq!(take_to(&mut reserve, first).unwrap().0, 1);
+        assert_eq!(status(take_to(&mut reserve, first)), rb_status::RB_ERR_FREED);
+        assert_eq!(status(take_to(&mut reserve, std::ptr::null())), rb_status::RB_ERR_NULL);
+        let (second, _) = insert_placed(Number(2, alive.clone()), Some(&mut reserve)).unwrap();
+        assert_eq!(first.addr() as u32, second.addr() as u32, "the slot is used again");
+        assert_eq!(status(take_to(&mut reserve, first)), rb_status::RB_ERR_FREED);
+        let (third, _) = insert_placed(Number(3, alive.clone()), Some(&mut reserve)).unwrap();
+        assert_ne!(second.addr() as u32, third.addr() as u32, "the slot is not free");
+        assert_eq!(take_to(&mut reserve, third).unwrap().0, 3);
+        assert_eq!(take::<Number>(second).unwrap().0, 2, "an object can also be taken without the reserve");
+        assert_eq!(status(take_to(&mut reserve, second)), rb_status::RB_ERR_FREED);
+        let (last, _) = insert_placed(Number(4, alive.clone()), Some(&mut reserve)).unwrap();
+        assert_eq!(
+            last.addr() as u32,
+            third.addr() as u32,
+            "the slot that was taken back last is in reserve"
+        );
+        drop(reserve);
+        assert_eq!(take::<Number>(last).unwrap().0, 4, "an object outlives the reserve");
+        assert_eq!(Arc::strong_count(&alive), 1);
     }
 
     /// Threads use, free and make handles of the same slots; every object is dropped once.
