@@ -92,11 +92,15 @@ pub(crate) fn deliver(
     deliver: impl FnOnce(OutSegment) -> Result<Position, DeliverError>,
 ) -> Outcome {
     let handle = get(seg, "the segment's structure")?.segment;
-    let taken = match &mut reserve {
-        Some(reserve) => take_to(reserve, handle)?,
-        None => take::<OpenSegment>(handle)?,
+    let segment = match &mut reserve {
+        Some(reserve) => {
+            let taken = take_to(reserve, handle)?;
+            // SAFETY: read once, before the reserve is used again. The other field needs no drop.
+            unsafe { (&raw const (*taken).segment).read() }
+        }
+        None => take::<OpenSegment>(handle)?.segment,
     };
-    match deliver(taken.segment) {
+    match deliver(segment) {
         Ok(position) => {
             put(seg, NOTHING);
             put(end, position);

@@ -237,13 +237,13 @@ impl<T: Kind> Reserve<T> {
         found.then_some((slot, tag, number))
     }
 
-    /// Keeps a slot that became free, unless there is one.
+    /// Keeps a slot that became free, instead of the one before it.
     #[inline]
     fn keep(&mut self, number: u32, slot: &'static Slot<T>) {
-        if self.free {
-            give_back::<T>(number);
-        } else {
-            *self = Self { slot: Some((number, slot)), free: true };
+        let before = self.use_slot();
+        *self = Self { slot: Some((number, slot)), free: true };
+        if let Some((before, _)) = before {
+            give_back::<T>(before);
         }
     }
 }
@@ -417,21 +417,22 @@ pub(crate) fn take<T: Kind + Send>(handle: *const T::Opaque) -> Result<T, Failur
 
 /// As [`take`], and keeps the slot in reserve. Finds only with plain loads that no other call takes the object, as
 /// [`exclusive`] does.
+///
+/// Returns where the object is until the reserve is used again. The caller reads it from there, once: returning the object
+/// would move it several times.
 #[inline]
 pub(crate) fn take_to<T: Kind + Send>(
     reserve: &mut Reserve<T>,
     handle: *const T::Opaque,
-) -> Result<T, Failure> {
+) -> Result<*const T, Failure> {
     let found = reserve.find(handle.addr());
     let (slot, _, number) = if let Some(found) = found { found } else { find::<T>(handle)? };
     if slot.uses.load(Ordering::Acquire) != 1 {
         return Err(busy::<T>());
     }
     slot.tag.store(0, Ordering::Release);
-    // SAFETY: the tag is gone, and by the contract of the C API no other thread uses the object.
-    let object = unsafe { (*slot.object.get()).assume_init_read() };
     reserve.keep(number, slot);
-    Ok(object)
+    Ok(slot.object.get().cast_const().cast())
 }
 
 /// Declares kinds: the opaque type of C, the type of the object, the number of the kind, and its name in error texts.
@@ -527,21 +528,25 @@ mod tests {
 
     #[test]
     fn a_reserved_slot_is_used_again() {
+        fn take_number(reserve: &mut Reserve<Number>, handle: *const Opaque) -> Result<Number, Failure> {
+            // SAFETY: the object is read once, before the reserve is used again.
+            take_to(reserve, handle).map(|place| unsafe { place.read() })
+        }
         let alive = Arc::new(());
         let mut reserve = Reserve::<Number>::new();
         let (first, _) = insert_placed(Number(1, alive.clone()), Some(&mut reserve)).unwrap();
-        assert_eq!(status(take_to(&mut reserve, std::ptr::null())), rb_status::RB_ERR_NULL);
-        assert_eq!(take_to(&mut reserve, first).unwrap().0, 1);
-        assert_eq!(status(take_to(&mut reserve, first)), rb_status::RB_ERR_FREED);
-        assert_eq!(status(take_to(&mut reserve, std::ptr::null())), rb_status::RB_ERR_NULL);
+        assert_eq!(status(take_number(&mut reserve, std::ptr::null())), rb_status::RB_ERR_NULL);
+        assert_eq!(take_number(&mut reserve, first).unwrap().0, 1);
+        assert_eq!(status(take_number(&mut reserve, first)), rb_status::RB_ERR_FREED);
+        assert_eq!(status(take_number(&mut reserve, std::ptr::null())), rb_status::RB_ERR_NULL);
         let (second, _) = insert_placed(Number(2, alive.clone()), Some(&mut reserve)).unwrap();
         assert_eq!(first.addr() as u32, second.addr() as u32, "the slot is used again");
-        assert_eq!(status(take_to(&mut reserve, first)), rb_status::RB_ERR_FREED);
+        assert_eq!(status(take_number(&mut reserve, first)), rb_status::RB_ERR_FREED);
         let (third, _) = insert_placed(Number(3, alive.clone()), Some(&mut reserve)).unwrap();
         assert_ne!(second.addr() as u32, third.addr() as u32, "the slot is not free");
-        assert_eq!(take_to(&mut reserve, third).unwrap().0, 3);
+        assert_eq!(take_number(&mut reserve, third).unwrap().0, 3);
         assert_eq!(take::<Number>(second).unwrap().0, 2, "an object can also be taken without the reserve");
-        assert_eq!(status(take_to(&mut reserve, second)), rb_status::RB_ERR_FREED);
+        assert_eq!(status(take_number(&mut reserve, second)), rb_status::RB_ERR_FREED);
         let (last, _) = insert_placed(Number(4, alive.clone()), Some(&mut reserve)).unwrap();
         assert_eq!(
             last.addr() as u32,

@@ -109,6 +109,39 @@ static void wrong_arguments(void) {
     OK(rb_config_free(config));
 }
 
+// Segments of a writer, which keeps the place of the last one.
+static void wrong_order_of_a_writer(void) {
+    rb_buf_seg seg, newer, copy;
+    rb_writer *writer;
+    OK(rb_buffer_writer(buffer, &writer));
+    for (int i = 0; i < 3; i++) {
+        OK(rb_writer_segment(writer, 10, RB_NO_WAIT, &seg));
+        copy = seg;
+        FAILS(rb_writer_deliver(writer, &seg, 11, NULL, NULL), RB_ERR_TOO_LARGE, "11 bytes");
+        FAILS(rb_writer_deliver(writer, &copy, 10, NULL, NULL), RB_ERR_FREED, "the segment was freed");
+        copy = seg;
+        FAILS(rb_buffer_deliver(buffer, &seg, 10, NULL, NULL), RB_ERR_FOREIGN, "does not belong");
+        FAILS(rb_writer_deliver(writer, &copy, 10, NULL, NULL), RB_ERR_FREED, "the segment was freed");
+        copy = seg;
+        OK(rb_writer_segment(writer, 10, RB_NO_WAIT, &newer));
+        FAILS(rb_writer_deliver(writer, &seg, 5, NULL, NULL), RB_ERR_SHORT_DELIVER, "newest open segment");
+        FAILS(rb_writer_deliver(writer, &copy, 10, NULL, NULL), RB_ERR_FREED, "the segment was freed");
+        copy = seg;
+        OK(rb_writer_deliver(writer, &seg, 10, NULL, NULL));
+        FAILS(rb_writer_deliver(writer, &copy, 10, NULL, NULL), RB_ERR_FREED, "the segment was freed");
+        FAILS(rb_writer_deliver(writer, &seg, 10, NULL, NULL), RB_ERR_NULL, "the segment is NULL");
+        copy.segment = (rb_segment *)(void *)writer;
+        FAILS(rb_writer_deliver(writer, &copy, 10, NULL, NULL), RB_ERR_HANDLE, "no handle of a segment");
+        OK(rb_writer_deliver(writer, &newer, 10, NULL, NULL));
+    }
+    OK(rb_writer_segment(writer, 10, RB_NO_WAIT, &seg));
+    OK(rb_writer_free(writer));
+    copy = seg;
+    memset(seg.vecs[0].iov_base, 1, seg.vecs[0].iov_len);
+    OK(rb_buffer_deliver(buffer, &seg, 10, NULL, NULL));
+    FAILS(rb_buffer_deliver(buffer, &copy, 10, NULL, NULL), RB_ERR_FREED, "the segment was freed");
+}
+
 static void wrong_order(void) {
     rb_buf_seg seg, older, copy;
     rb_writer *writer, *second;
@@ -261,6 +294,7 @@ int main(void) {
     freed_handles();
     wrong_arguments();
     wrong_order();
+    wrong_order_of_a_writer();
     receiving();
     in_a_callback();
     two_threads();
