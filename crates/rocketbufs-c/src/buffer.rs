@@ -10,16 +10,10 @@ use crate::options::{level, limits, rb_limits};
 use crate::out_events::rb_coverage;
 use crate::raw::{array, array_mut, bytes, iovec_bytes, nanos, pieces, place, put, rb_id128, timeout};
 use crate::rout::{context_of, rb_traffic};
-use crate::segment::{SegmentReserve, deliver, open, rb_buf_seg};
+use crate::segment::{SegmentReserve, SegmentWriter, deliver, open, rb_buf_seg};
 use crate::status::rb_status::{RB_ERR_NOT_ANSWERED, RB_FULL, RB_TIMED_OUT};
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::{exclusive, free_shared, insert, shared, take};
-
-/// A writer, and the slot for its segments.
-pub(crate) struct SegmentWriter {
-    writer: OutWriter,
-    reserve: SegmentReserve,
-}
 
 /// The id of a buffer. Any thread.
 #[unsafe(no_mangle)]

@@ -2,7 +2,7 @@
 
 use rocketbufs::{Budget, Config, Conn, Context, InReader, Listener, OutBuffer, RIn, ROut, Subscription};
 
-use crate::buffer::SegmentWriter;
+use crate::segment::SegmentWriter;
 use crate::table::kinds;
 
 /// The settings of a context. One thread uses it at a time.

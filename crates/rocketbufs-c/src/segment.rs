@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::iovec;
 use rocketbufs::error::DeliverError;
-use rocketbufs::{BufSeg, OutSegment, Position};
+use rocketbufs::{BufSeg, OutSegment, OutWriter, Position};
 
 use crate::failures::of_deliver;
 use crate::raw::{bytes_mut, get, place, put};
@@ -64,6 +64,12 @@ unsafe impl Send for OpenSegment {}
 
 /// The slot for the segments of a writer.
 pub(crate) type SegmentReserve = Reserve<OpenSegment>;
+
+/// A writer, and the slot for its segments.
+pub(crate) struct SegmentWriter {
+    pub(crate) writer: OutWriter,
+    pub(crate) reserve: SegmentReserve,
+}
 
 /// Hands a segment to the caller.
 #[inline]
