@@ -388,7 +388,8 @@ def test_a_log_that_replaces_a_merged_one_is_reported(tmp_path):
     first, addr = start("127.0.0.1:0")
     with first, rbmq.Publisher(addr) as publisher, rbmq.Subscriber(addr) as subscriber:
         subscriber.subscribe("x", "oldest")
-        publisher.topic("x", ring_bytes=65536).publish(b"before")
+        writer = publisher.topic("x", ring_bytes=65536)
+        writer.publish(b"before")
         assert subscriber.recv(WAIT) == b"before"
         first.kill()
         first.wait()
