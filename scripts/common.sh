@@ -7,6 +7,11 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck disable=SC2034
 target=${CARGO_TARGET_DIR:-$root/target}
 
+# What the parts c and python of scripts/test leave for the part languages: the installed C library, the C and C++ examples,
+# and a virtual environment with the wheel.
+# shellcheck disable=SC2034
+languages=$target/languages
+
 # Prints a line to standard error, which leaves standard output for the results.
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$@"; exit 1; }
@@ -22,3 +27,22 @@ cargo_tool() {
     fi
     "$@"
 }
+
+# Starts a program in the background, as $started, and waits for the address that it prints, which goes to $at. Its standard
+# output goes to $scratch/got. $1: what precedes the address, the rest: the command.
+start() {
+    local before=$1
+    shift
+    rm -f "$scratch/got" "$scratch/messages"
+    "$@" >"$scratch/got" 2>"$scratch/messages" &
+    started=$!
+    for _ in {1..600}; do
+        at=$(sed -n "s/.*$before\([^;]*\).*/\1/p" "$scratch/got" "$scratch/messages" 2>/dev/null) || true
+        [[ $at ]] && return
+        sleep 0.1
+    done
+    die "$1 does not start"
+}
+
+# Ends every program that this script started and that still runs.
+stop_jobs() { { jobs -p | xargs -r kill; } 2>/dev/null || true; }

@@ -151,11 +151,11 @@ impl<T> Exporter<T> {
         if state.exports == 0 {
             return Ok(());
         }
-        Err(PyBufferError::new_err(format!(
-            "{} of the {} still exist: release them first (del view, or view.release())",
-            if state.exports == 1 { "a buffer".to_owned() } else { format!("{} buffers", state.exports) },
-            self.what
-        )))
+        let exist = match state.exports {
+            1 => format!("a buffer of the {} still exists: release it", self.what),
+            more => format!("{more} buffers of the {} still exist: release them", self.what),
+        };
+        Err(PyBufferError::new_err(format!("{exist} first (del view, or view.release())")))
     }
 
     /// Puts a value back that [`Exporter::take`] returned.

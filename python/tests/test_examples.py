@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from rocketbufs import rbmq
+
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "python"
 LIMIT = 60
 
@@ -73,6 +75,15 @@ def test_a_topic_that_is_taken_is_refused(broker):
     assert first.returncode == 0
 
 
+def test_rbmq():
+    with rbmq.Broker("127.0.0.1:0") as broker:
+        subscriber = begin("rbmq_subscribe", "numbers", broker.addr)
+        given = b"".join(b"%d\n" % n for n in range(10_000))
+        printed, _ = run("rbmq_publish", "numbers", broker.addr, given=given)
+        out, _ = subscriber.communicate(timeout=LIMIT)
+        assert printed == b"10000 records, consumed by 1 subscribers\n" and out == given and subscriber.returncode == 0
+
+
 def test_cmq():
     receiver = begin("cmq_receive", "127.0.0.1:0")
     address = receiver.stderr.readline().decode().removeprefix("receiving at ").strip()
@@ -83,7 +94,7 @@ def test_cmq():
 
 
 def test_usage():
-    for name in ("publish", "subscribe", "publish_confirmed", "fill"):
+    for name in ("publish", "subscribe", "publish_confirmed", "fill", "rbmq_publish", "rbmq_subscribe"):
         process = begin(name)
         _, errors = process.communicate(timeout=LIMIT)
         assert process.returncode == 2 and errors.startswith(b"usage: "), name

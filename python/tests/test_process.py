@@ -181,6 +181,41 @@ print(child.exitcode)
     assert run(program) == "from a child done\n0\n"
 
 
+def test_a_child_reconnects_although_its_parent_has_clients():
+    program = """
+import subprocess
+SERVE = "import sys; from rocketbufs import rbmq; b = rbmq.Broker(sys.argv[1]); print(b.addr, flush=True); sys.stdin.read()"
+def serve(addr):
+    command = [sys.executable, "-c", SERVE, addr]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return server, server.stdout.readline().strip()
+server, addr = serve("127.0.0.1:0")
+parent = rbmq.Publisher(addr)
+ready, go = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    own = rbmq.Subscriber(addr)
+    own.subscribe("child")
+    os.write(ready[1], b"1")
+    os.read(go[0], 1)
+    end = time.monotonic() + 40
+    while time.monotonic() < end:
+        event = own.next_event(1)
+        if event is not None and event.kind == "Reconnected":
+            os._exit(0)
+    os._exit(1)
+os.read(ready[0], 1)
+server.kill()
+server.wait()
+server, _ = serve(addr)
+os.write(go[1], b"1")
+_, status = os.waitpid(child, 0)
+server.kill()
+print(os.waitstatus_to_exitcode(status))
+"""
+    assert run(program) == "0\n"
+
+
 @pytest.mark.parametrize(
     "end",
     [

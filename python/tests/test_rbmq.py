@@ -3,6 +3,8 @@
 import array
 import datetime
 import gc
+import subprocess
+import sys
 import threading
 import time
 
@@ -370,6 +372,38 @@ def test_a_broker_that_dies_is_reported(broker):
     assert not publisher.is_connected
     with pytest.raises(rocketbufs.ConnectError, match="cannot connect to the broker"):
         rbmq.Subscriber(broker.addr)
+
+
+def test_a_log_that_replaces_a_merged_one_is_reported(tmp_path):
+    config = tmp_path / "rbmq.toml"
+    config.write_text('[[broker.topics]]\npattern = "#"\ningest = "merge"\n')
+    serve = "import sys; from rocketbufs import rbmq; broker = rbmq.Broker(sys.argv[1], config_file=sys.argv[2]); "
+    serve += "print(broker.addr, flush=True); sys.stdin.read()"
+
+    def start(addr):
+        command = [sys.executable, "-c", serve, addr, str(config)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return process, process.stdout.readline().strip()
+
+    first, addr = start("127.0.0.1:0")
+    with first, rbmq.Publisher(addr) as publisher, rbmq.Subscriber(addr) as subscriber:
+        subscriber.subscribe("x", "oldest")
+        writer = publisher.topic("x", ring_bytes=65536)
+        writer.publish(b"before")
+        assert subscriber.recv(WAIT) == b"before"
+        first.kill()
+        first.wait()
+        second, _ = start(addr)
+        with second:
+            kinds = {}
+            while "Joined" not in kinds:
+                event = subscriber.next_event(WAIT)
+                assert event is not None
+                if isinstance(event, rocketbufs.Event):
+                    kinds[event.kind] = event
+            replaced = kinds["LogReplaced"]
+            assert (replaced.topic, replaced.epoch) == ("x", kinds["Joined"].epoch)
+            second.kill()
 
 
 def test_durable_subscribers_continue(broker):

@@ -1,11 +1,14 @@
 //! One thread notices the lost connections of all clients of the process.
 //!
 //! The thread exists while there are clients. It sleeps in epoll on the descriptors of the connections' events.
+//!
+//! A fork copies the watches of the parent, possibly in the middle of a change, and not the thread. A child process therefore
+//! has watches of its own.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use rbmq_wire::sync::lock;
@@ -32,29 +35,52 @@ struct Watches {
     epoll: Option<OwnedFd>,
 }
 
-static WATCHES: LazyLock<Mutex<Watches>> = LazyLock::new(Mutex::default);
+/// The watches of one process.
+struct Process {
+    id: u32,
+    watches: Mutex<Watches>,
+    /// The child in which this memory is, after a fork.
+    child: OnceLock<Box<Process>>,
+}
+
+impl Process {
+    fn new(id: u32) -> Self {
+        Self { id, watches: Mutex::default(), child: OnceLock::new() }
+    }
+}
+
+/// The watches of this process. Those of its parents are not touched: their lock may be held for ever.
+fn watches() -> MutexGuard<'static, Watches> {
+    static FIRST: OnceLock<Process> = OnceLock::new();
+    let id = std::process::id();
+    let mut process = FIRST.get_or_init(|| Process::new(id));
+    while process.id != id {
+        process = process.child.get_or_init(|| Box::new(Process::new(id)));
+    }
+    lock(&process.watches)
+}
 
 /// Calls `on_down` once, when the connection is down. Returns at once.
 ///
 /// # Errors
 /// The process has no descriptor or no thread left. The connection is not watched then.
 pub(super) fn add(conn: &Conn, on_down: impl OnDown) -> io::Result<()> {
-    let mut watches = lock(&WATCHES);
-    let number = watches.next;
-    let new = match &watches.epoll {
+    let mut present = watches();
+    let number = present.next;
+    let new = match &present.epoll {
         Some(_) => None,
         None => Some(epoll::create(epoll::CreateFlags::CLOEXEC)?),
     };
-    let Some(epoll) = new.as_ref().or(watches.epoll.as_ref()) else { return Ok(()) };
+    let Some(epoll) = new.as_ref().or(present.epoll.as_ref()) else { return Ok(()) };
     epoll::add(epoll, conn.pollable()?, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
     if let Some(epoll) = new {
         let sleeps_on = epoll.try_clone()?;
         std::thread::Builder::new().name("rbmq-watch".into()).spawn(move || run(&sleeps_on))?;
-        watches.epoll = Some(epoll);
+        present.epoll = Some(epoll);
     }
-    watches.next += 1;
+    present.next += 1;
     let on_down = Box::new(move |why| on_down.on_down(why));
-    watches.watched.insert(number, Watched { conn: conn.clone(), on_down });
+    present.watched.insert(number, Watched { conn: conn.clone(), on_down });
     Ok(())
 }
 
@@ -67,9 +93,9 @@ fn run(epoll: &OwnedFd) {
             Err(error) => warn!("lost connections are not noticed: {error}"),
         }
         ready.iter().for_each(|event| look(epoll, event.data.u64()));
-        let mut watches = lock(&WATCHES);
-        if watches.watched.is_empty() {
-            watches.epoll = None;
+        let mut present = watches();
+        if present.watched.is_empty() {
+            present.epoll = None;
             return;
         }
     }
@@ -77,11 +103,11 @@ fn run(epoll: &OwnedFd) {
 
 /// Takes the events of a connection.
 fn look(epoll: &OwnedFd, number: u64) {
-    let Some(conn) = lock(&WATCHES).watched.get(&number).map(|watched| watched.conn.clone()) else { return };
+    let Some(conn) = watches().watched.get(&number).map(|watched| watched.conn.clone()) else { return };
     while let Ok(Some(event)) = conn.recv_event(Some(Duration::ZERO)) {
         if let ConnEvent::Down { reason } = event {
             let _ = conn.pollable().map(|descriptor| epoll::delete(epoll, descriptor));
-            let watched = lock(&WATCHES).watched.remove(&number);
+            let watched = watches().watched.remove(&number);
             if let Some(watched) = watched {
                 (watched.on_down)(reason);
             }

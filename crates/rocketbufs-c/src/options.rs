@@ -8,7 +8,7 @@ use rocketbufs::{
 };
 
 use crate::handles::rb_budget;
-use crate::raw::{Versioned, bytes, duration, options, rb_id128, timeout};
+use crate::raw::{Versioned, bytes, duration, options, rb_bool, rb_id128, timeout};
 use crate::status::Failure;
 use crate::status::rb_status::RB_ERR_ARGUMENT;
 use crate::table::shared;
@@ -64,7 +64,7 @@ pub struct rb_subscribe_options {
     /// subscription.
     pub budget: *const rb_budget,
     /// Receives into memory that no other process writes, at the cost of a copy: views then always have a plain pointer.
-    pub own_memory: bool,
+    pub own_memory: rb_bool,
     /// `RB_START_…`.
     pub start: u32,
     /// With `RB_START_AGO`.
@@ -74,11 +74,11 @@ pub struct rb_subscribe_options {
     /// With `RB_START_POSITION`: the position.
     pub start_position: u64,
     /// Whether `covered_from` is set.
-    pub has_covered_from: bool,
+    pub has_covered_from: rb_bool,
     /// With `RB_START_POSITION`: an earlier subscription of this end received everything from here up to the start.
     pub covered_from: u64,
     /// Whether `remote_id` is set.
-    pub has_remote_id: bool,
+    pub has_remote_id: rb_bool,
     /// The id of the buffer at the sender; otherwise the same as here.
     pub remote_id: u32,
     /// What happens while this end is slow: `RB_POLICY_…`.
@@ -97,12 +97,12 @@ pub struct rb_subscribe_options {
     /// When data counts as landed: `RB_CONFIRM_…`.
     pub confirm: u32,
     /// Whether `retain_bytes` is set.
-    pub has_retain_bytes: bool,
+    pub has_retain_bytes: rb_bool,
     /// History that a spliced buffer keeps for subscribers that join, in bytes. Otherwise half the ring if spliced, and nothing
     /// if not.
     pub retain_bytes: u64,
     /// Whether `linger_ns` is set.
-    pub has_linger: bool,
+    pub has_linger: rb_bool,
     /// How long a spliced subscription waits for its writer to come back; otherwise `session.linger_ms`.
     pub linger_ns: i64,
     /// The receivers that a spliced subscription needs to confirm data.
@@ -118,15 +118,15 @@ pub struct rb_buffer_options {
     /// The capacity of the ring in bytes, rounded up to a power of two; 0: `buffers.size_bytes`.
     pub size_bytes: u64,
     /// Whether `retain_bytes` is set.
-    pub has_retain_bytes: bool,
+    pub has_retain_bytes: rb_bool,
     /// History that is kept for joins and resumes, in bytes; otherwise `buffers.retain_bytes`, or half the capacity.
     pub retain_bytes: u64,
     /// The largest delivery in bytes; 0: a quarter of the capacity.
     pub max_delivery_bytes: u64,
     /// Overwrites the oldest data instead of waiting for slow subscribers. Deliveries then carry markers.
-    pub without_flow_control: bool,
+    pub without_flow_control: rb_bool,
     /// Keeps everything until it is in the memory of every receiver at the end of a chain, and not only of the first one.
-    pub keep_until_delivered: bool,
+    pub keep_until_delivered: rb_bool,
     /// The position where the log begins.
     pub start: u64,
 }
@@ -147,7 +147,7 @@ pub struct rb_limits {
     pub max_hold_ns: i64,
 }
 
-// SAFETY: integers, pointers and `bool`s. The first field is the size. A `bool` of a C program is 0 or 1.
+// SAFETY: integers, pointers and `rb_bool`s, and the first field is the size.
 unsafe impl Versioned for rb_subscribe_options {}
 // SAFETY: as above.
 unsafe impl Versioned for rb_buffer_options {}
@@ -199,21 +199,21 @@ pub(crate) fn subscribe_options(given: *const rb_subscribe_options) -> Result<Su
     };
     let mut made = SubscribeOptions::new()
         .max_view_bytes(nonzero(given.max_view_bytes))
-        .own_memory(given.own_memory)
+        .own_memory(given.own_memory.is_set())
         .start(start)
-        .covered_from(given.has_covered_from.then_some(given.covered_from))
-        .remote_id(given.has_remote_id.then_some(given.remote_id))
+        .covered_from(given.has_covered_from.is_set().then_some(given.covered_from))
+        .remote_id(given.has_remote_id.is_set().then_some(given.remote_id))
         .policy(policy(given.policy)?)
         .max_lag_bytes(nonzero(given.max_lag_bytes))
         .block_timeout(block_timeout(given.block_timeout_ns))
         .durable(bytes(given.name, given.name_len, "the name")?, duration(given.hold_ns, "hold_ns")?)
         .confirm(confirm)
-        .retain_bytes(given.has_retain_bytes.then_some(given.retain_bytes))
+        .retain_bytes(given.has_retain_bytes.is_set().then_some(given.retain_bytes))
         .min_receivers(given.min_receivers);
     if given.size_bytes != 0 {
         made = made.size_bytes(given.size_bytes);
     }
-    if given.has_linger {
+    if given.has_linger.is_set() {
         made = made.linger(Some(duration(given.linger_ns, "linger_ns")?));
     }
     if !given.budget.is_null() {
@@ -226,10 +226,10 @@ pub(crate) fn subscribe_options(given: *const rb_subscribe_options) -> Result<Su
 pub(crate) fn buffer_options(given: *const rb_buffer_options) -> Result<BufferOptions, Failure> {
     let given = options(given, "the buffer's options")?;
     let made = BufferOptions::new()
-        .retain_bytes(given.has_retain_bytes.then_some(given.retain_bytes))
+        .retain_bytes(given.has_retain_bytes.is_set().then_some(given.retain_bytes))
         .max_delivery_bytes(nonzero(given.max_delivery_bytes))
-        .flow_control(!given.without_flow_control)
-        .keep_until_delivered(given.keep_until_delivered)
+        .flow_control(!given.without_flow_control.is_set())
+        .keep_until_delivered(given.keep_until_delivered.is_set())
         .start(given.start);
     Ok(if given.size_bytes == 0 { made } else { made.size_bytes(given.size_bytes) })
 }

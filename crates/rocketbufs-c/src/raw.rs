@@ -55,12 +55,15 @@ pub(crate) fn bytes<'a>(data: *const c_void, len: usize, what: &str) -> Result<&
     if len == 0 {
         return Ok(&[]);
     }
-    if data.is_null() || isize::try_from(len).is_err() {
+    if data.is_null() || len > TOO_LONG {
         return Err(if data.is_null() { null(what) } else { too_long(what) });
     }
     // SAFETY: by the contract, `len` bytes are at `data`, and nobody writes them during the call.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), len) })
 }
+
+/// More bytes than an address space has: a negative length that became a `size_t`, or garbage.
+const TOO_LONG: usize = 1 << 52;
 
 #[cold]
 fn too_long(what: &str) -> Failure {
@@ -72,7 +75,7 @@ pub(crate) fn bytes_mut<'a>(data: *mut c_void, len: usize, what: &str) -> Result
     if len == 0 {
         return Ok(&mut []);
     }
-    if data.is_null() || isize::try_from(len).is_err() {
+    if data.is_null() || len > TOO_LONG {
         return Err(if data.is_null() { null(what) } else { too_long(what) });
     }
     // SAFETY: by the contract, `len` bytes at `data` may be written, and nobody else uses them during the call.
@@ -84,8 +87,8 @@ pub(crate) fn array<'a, T>(items: *const T, len: usize, what: &str) -> Result<&'
     if len == 0 {
         return Ok(&[]);
     }
-    if items.is_null() {
-        return Err(null(what));
+    if items.is_null() || len > TOO_LONG / size_of::<T>().max(1) {
+        return Err(if items.is_null() { null(what) } else { too_long(what) });
     }
     // SAFETY: by the contract, `len` items are there, and nobody writes them during the call.
     Ok(unsafe { std::slice::from_raw_parts(items, len) })
@@ -96,8 +99,8 @@ pub(crate) fn array_mut<'a, T>(items: *mut T, len: usize, what: &str) -> Result<
     if len == 0 {
         return Ok(&mut []);
     }
-    if items.is_null() {
-        return Err(null(what));
+    if items.is_null() || len > TOO_LONG / size_of::<T>().max(1) {
+        return Err(if items.is_null() { null(what) } else { too_long(what) });
     }
     // SAFETY: by the contract, `len` items are there, and nobody else uses them during the call.
     Ok(unsafe { std::slice::from_raw_parts_mut(items, len) })
@@ -190,6 +193,17 @@ pub(crate) fn options<T: Versioned>(options: *const T, what: &str) -> Result<T, 
     // SAFETY: as many bytes as the type has at most, and every pattern of bits is a value.
     unsafe { std::ptr::copy_nonoverlapping(ours.as_ptr(), (&raw mut known).cast(), ours.len()) };
     Ok(known)
+}
+
+/// A `bool` in a structure of the caller: a byte, which a program may have filled with anything. 0 is false.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub struct rb_bool(u8);
+
+impl rb_bool {
+    pub(crate) fn is_set(self) -> bool {
+        self.0 != 0
+    }
 }
 
 /// The context pointer of a callback.

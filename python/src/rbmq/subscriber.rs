@@ -171,8 +171,8 @@ impl Subscriber {
         })
     }
 
-    /// The next batch or event (`Joined`, `Lost`, `Closed`, `Gone`, `Refused`, `OptionClamped`, `Disconnected`, `Reconnected`),
-    /// waiting at most `timeout` seconds; None if nothing came.
+    /// The next batch or event (`Joined`, `Lost`, `Closed`, `Gone`, `LogReplaced`, `Refused`, `OptionClamped`, `Disconnected`,
+    /// `Reconnected`), waiting at most `timeout` seconds; None if nothing came.
     #[pyo3(signature = (timeout=None))]
     fn next_event<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let deadline = Deadline::after(times::timeout(timeout)?);
@@ -256,6 +256,7 @@ fn notice_of(py: Python<'_>, notice: Notice) -> PyResult<Event> {
         }
         Notice::Closed { topic, epoch, end } => of_log("Closed", topic, epoch)?.with(py, "end", end),
         Notice::Gone { topic, epoch, end } => of_log("Gone", topic, epoch)?.with(py, "end", end),
+        Notice::LogReplaced { topic, epoch } => of_log("LogReplaced", topic, epoch),
         Notice::Refused { topic, reason } => Event::new(py, "Refused")
             .with(py, "topic", topic.as_ref().map(|topic| topic.as_str()))?
             .with(py, "reason", reason),

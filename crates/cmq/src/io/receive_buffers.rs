@@ -66,7 +66,10 @@ impl ReceiveBuffers {
         filled.flat_map(|(meta, buffer)| {
             let from = canonical(meta.addr);
             let shared = (self.shareable && meta.len >= MIN_SHARED_BYTES).then_some(buffer);
-            let datagrams = buffer.as_bytes()[..meta.len].chunks(meta.stride.max(1));
+            let bytes = &buffer.as_bytes()[..meta.len];
+            // An empty datagram has no chunks, and is reported all the same.
+            let empty = bytes.is_empty().then_some(bytes);
+            let datagrams = bytes.chunks(meta.stride.max(1)).chain(empty);
             datagrams.map(move |datagram| (from, datagram, shared))
         })
     }
@@ -144,6 +147,18 @@ mod tests {
         let (_, datagram, buffer) = buffers.iter().next().expect("one");
         let part = &datagram[..9];
         (buffer.map_or_else(|| Bytes::copy_from_slice(part), |buffer| buffer.slice(part)), buffer.is_some())
+    }
+
+    /// A queue reports it, as every other foreign datagram.
+    #[test]
+    fn an_empty_datagram_is_a_datagram() {
+        let mut buffers = ReceiveBuffers::new();
+        let call = |_: &mut [IoSliceMut<'_>], metas: &mut [RecvMeta]| {
+            (metas[0].len, metas[0].stride) = (0, 0);
+            Ok::<_, ()>(1)
+        };
+        buffers.fill(call).expect("the call receives a datagram");
+        assert_eq!(buffers.iter().map(|(_, datagram, _)| datagram).collect::<Vec<_>>(), [b""]);
     }
 
     /// Kept parts do not change, and pin at most [`MAX_BUFFERS`] buffers. Released buffers are used again.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cmq::{Config, Delivery, OverflowPolicy, Oversize};
 
-use crate::raw::{Versioned, duration, options};
+use crate::raw::{Versioned, duration, options, rb_bool};
 use crate::status::Failure;
 use crate::status::rb_status::RB_ERR_ARGUMENT;
 
@@ -31,7 +31,7 @@ pub struct cmq_options {
     /// The age in nanoseconds at which a batch leaves.
     pub timeout_ns: i64,
     /// Does not send pending messages when a thread begins to wait for a message.
-    pub no_flush_on_wait: bool,
+    pub no_flush_on_wait: rb_bool,
     /// How long a thread that waits polls the socket before it sleeps, in nanoseconds.
     pub spin_ns: i64,
     /// Bytes that may wait to be sent.
@@ -41,11 +41,11 @@ pub struct cmq_options {
     /// Bytes that each mailbox may hold.
     pub mailbox_bytes: usize,
     /// A full mailbox drops the message that has waited longest, and not the arriving one.
-    pub drop_oldest: bool,
+    pub drop_oldest: rb_bool,
     /// Messages are popped as they arrive, and not in the order in which they were pushed.
-    pub unordered: bool,
+    pub unordered: rb_bool,
     /// Whether `wait_ns` is set.
-    pub has_wait: bool,
+    pub has_wait: rb_bool,
     /// The longest time in nanoseconds in which a missing message may still arrive.
     pub wait_ns: i64,
     /// The datagrams that may arrive before it.
@@ -53,9 +53,9 @@ pub struct cmq_options {
     /// Memory for messages that arrived before a missing one.
     pub reorder_bytes: usize,
     /// Refuses messages that do not fit into a datagram, instead of sending them in fragments.
-    pub reject_oversize: bool,
+    pub reject_oversize: rb_bool,
     /// Sends a parity fragment for each 16 or fewer fragments.
-    pub parity_fragments: bool,
+    pub parity_fragments: rb_bool,
     /// The largest message in bytes.
     pub max_message: usize,
     /// Memory for incomplete messages.
@@ -65,7 +65,7 @@ pub struct cmq_options {
     /// The largest datagram in bytes; 0: the path's.
     pub max_datagram: usize,
     /// Sends the datagrams of a batch with `sendmmsg`, and does not let the kernel cut it.
-    pub no_segmentation_offload: bool,
+    pub no_segmentation_offload: rb_bool,
     /// Streams of senders that are remembered.
     pub max_senders: usize,
     /// Destination addresses that are remembered.
@@ -77,10 +77,10 @@ pub struct cmq_options {
     /// The socket's send buffer in bytes.
     pub send_buffer: usize,
     /// Lets several sockets share the address, as receivers of one multicast group on one machine do.
-    pub reuse_address: bool,
+    pub reuse_address: rb_bool,
 }
 
-// SAFETY: integers and `bool`s, and the first field is the size.
+// SAFETY: integers and `rb_bool`s, and the first field is the size.
 unsafe impl Versioned for cmq_options {}
 
 /// Sets a number that is not zero.
@@ -113,14 +113,14 @@ pub(crate) fn config(given: *const cmq_options) -> Result<Config, Failure> {
     set_time(&mut config.timeout, given.timeout_ns, "timeout_ns")?;
     set_time(&mut config.spin, given.spin_ns, "spin_ns")?;
     set_time(&mut config.fragment_timeout, given.fragment_timeout_ns, "fragment_timeout_ns")?;
-    config.flush_on_wait &= !given.no_flush_on_wait;
-    config.segmentation_offload &= !given.no_segmentation_offload;
-    config.parity_fragments |= given.parity_fragments;
-    config.reuse_address |= given.reuse_address;
-    if given.drop_oldest {
+    config.flush_on_wait &= !given.no_flush_on_wait.is_set();
+    config.segmentation_offload &= !given.no_segmentation_offload.is_set();
+    config.parity_fragments |= given.parity_fragments.is_set();
+    config.reuse_address |= given.reuse_address.is_set();
+    if given.drop_oldest.is_set() {
         config.overflow = OverflowPolicy::DropOldest;
     }
-    if given.reject_oversize {
+    if given.reject_oversize.is_set() {
         config.oversize = Oversize::Reject;
     }
     config.delivery = delivery(config.delivery, &given)?;
@@ -151,11 +151,11 @@ pub(crate) fn config(given: *const cmq_options) -> Result<Config, Failure> {
 
 fn delivery(preset: Delivery, given: &cmq_options) -> Result<Delivery, Failure> {
     let (Delivery::Ordered { mut wait, mut window } | Delivery::Unordered { mut wait, mut window }) = preset;
-    if given.has_wait {
+    if given.has_wait.is_set() {
         wait = duration(given.wait_ns, "wait_ns")?;
     }
     set(&mut window, given.window);
-    Ok(if given.unordered {
+    Ok(if given.unordered.is_set() {
         Delivery::Unordered { wait, window }
     } else {
         Delivery::Ordered { wait, window }

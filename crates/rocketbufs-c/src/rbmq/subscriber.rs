@@ -13,7 +13,8 @@ use rocketbufs::{Config, Context, Epoch};
 use crate::handles::{rb_config, rb_context};
 use crate::kept::{Kept, with_kept};
 use crate::raw::{
-    Versioned, array, array_mut, duration, optional_text, options, place, put, rb_id128, text, timeout,
+    Versioned, array, array_mut, duration, optional_text, options, place, put, rb_bool, rb_id128, text,
+    timeout,
 };
 use crate::status::rb_status::{RB_END, RB_ERR_ARGUMENT, RB_ERR_BUSY, RB_ERR_MALFORMED, RB_TIMED_OUT};
 use crate::status::{Failure, Outcome, call, call_number, rb_status};
@@ -179,9 +180,9 @@ pub struct rbmq_subscriber_options {
     /// 0: not durable.
     pub hold_ns: i64,
     /// The broker keeps everything that was not consumed. Durable subscribers always have this set.
-    pub confirm_consumed: bool,
+    pub confirm_consumed: rb_bool,
     /// Calls that wait for messages return `RB_END` as soon as every topic has ended.
-    pub until_ended: bool,
+    pub until_ended: rb_bool,
     /// What the broker does when the subscriber is slow: `RBMQ_SLOW_…`.
     pub slow: u32,
     /// With `RBMQ_SLOW_BLOCK`: the longest time without progress in nanoseconds; 0: the broker's, below 0: without a limit.
@@ -200,7 +201,7 @@ pub struct rbmq_subscriber_options {
     pub context: *const rb_context,
 }
 
-// SAFETY: integers, pointers and `bool`s, and the first field is the size.
+// SAFETY: integers, pointers and `rb_bool`s, and the first field is the size.
 unsafe impl Versioned for rbmq_subscriber_options {}
 
 /// With the next published message.
@@ -346,8 +347,8 @@ pub extern "C" fn rbmq_subscriber_connect(
         place(out, "the place for the subscriber")?;
         let given = options(given, "the subscriber's options")?;
         let mut builder = Subscriber::builder()
-            .confirm_consumed(given.confirm_consumed)
-            .until_ended(given.until_ended)
+            .confirm_consumed(given.confirm_consumed.is_set())
+            .until_ended(given.until_ended.is_set())
             .slow(slow_policy(&given)?);
         let name = optional_text(given.name, "the name")?.unwrap_or("");
         builder = match duration(given.hold_ns, "hold_ns")? {

@@ -8,7 +8,7 @@ use libc::iovec;
 use rbmq::{Framing, Publisher, TopicOptions, TopicWriter, WriteBatch};
 
 use crate::conn::function;
-use crate::raw::{Versioned, array, bytes, iovec_bytes, options, place, put, text, timeout};
+use crate::raw::{Versioned, array, bytes, iovec_bytes, options, place, put, rb_bool, text, timeout};
 use crate::rbmq::publisher::{rbmq_fill_fn, rbmq_publisher};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_BUSY, RB_FULL};
 use crate::status::{Failure, Outcome, call, rb_status};
@@ -102,14 +102,14 @@ pub struct rbmq_topic_options {
     pub open_timeout_ns: i64,
     /// Keeps records in this process until they are delivered, and not only until the broker has them: a broker that dies
     /// loses nothing.
-    pub keep_until_delivered: bool,
+    pub keep_until_delivered: rb_bool,
     /// The least number of subscribers. While there are fewer, publishing waits, and nothing is confirmed as delivered.
     pub min_subscribers: u32,
     /// The most confirmations that wait at a time; 0: 65,536.
     pub max_confirmations: usize,
 }
 
-// SAFETY: integers and a `bool`, and the first field is the size.
+// SAFETY: integers and an `rb_bool`, and the first field is the size.
 unsafe impl Versioned for rbmq_topic_options {}
 
 fn topic_options(given: *const rbmq_topic_options) -> Result<TopicOptions, Failure> {
@@ -121,7 +121,7 @@ fn topic_options(given: *const rbmq_topic_options) -> Result<TopicOptions, Failu
     };
     let mut made = TopicOptions::default()
         .framing(framing)
-        .keep_until_delivered(given.keep_until_delivered)
+        .keep_until_delivered(given.keep_until_delivered.is_set())
         .min_subscribers(given.min_subscribers);
     if given.ring_bytes != 0 {
         made = made.ring_bytes(given.ring_bytes);

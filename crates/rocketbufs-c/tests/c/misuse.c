@@ -36,6 +36,7 @@ static void null_and_garbage(void) {
     FAILS(rb_listener_set_conn_cb(listener, NULL, NULL), RB_ERR_NULL, "the callback is NULL");
     FAILS(rb_listener_local_addr(listener, NULL, 8, &len), RB_ERR_NULL, "the buffer for the text is NULL");
     FAILS(rb_rout_buffers(out, NULL, 3, &len), RB_ERR_NULL, "the place for the ids is NULL");
+    FAILS(rb_rout_buffers(out, &(uint32_t){0}, SIZE_MAX, &len), RB_ERR_ARGUMENT, "longer than any memory");
     FAILS(rbmq_publisher_connect(NULL, NULL, NULL), RB_ERR_NULL, "the place for the publisher is NULL");
     FAILS(rbmq_topic_publish(NULL, "x", 1, RB_NO_WAIT, NULL), RB_ERR_NULL, "the topic is NULL");
     FAILS(rbmq_subscriber_recv((rbmq_subscriber *)out, &(rbmq_message){0}, 0), RB_ERR_HANDLE, "no handle of a subscriber");
@@ -96,6 +97,21 @@ static void wrong_arguments(void) {
     FAILS(rb_rin_subscribe_with(in, 7, &options, &subscription), RB_ERR_ARGUMENT, "size is 0");
     options = (rb_subscribe_options){.size = sizeof options, .budget = (rb_budget *)context};
     FAILS(rb_rin_subscribe_with(in, 7, &options, &subscription), RB_ERR_HANDLE, "no handle of a budget");
+    // A program that fills its options with ones: a flag is any byte but 0.
+    options = (rb_subscribe_options){.size = sizeof options, .size_bytes = 1 << 16};
+    memset(&options.own_memory, 0xff, sizeof options.own_memory);
+    memset(&options.has_remote_id, 0xfe, sizeof options.has_remote_id);
+    options.remote_id = 7;
+    OK(rb_rin_subscribe_with(in, 70, &options, &subscription));
+    rb_in_event event;
+    OK(rb_rin_recv(in, &event, WAIT));
+    CHECK(event.kind == RB_IN_SUBSCRIBED && event.bid == 70);
+    OK(rb_subscription_unsubscribe(subscription));
+    OK(rb_subscription_free(subscription));
+    memset(&options, 0xff, sizeof options);
+    FAILS(rb_rin_subscribe_with(in, 7, &options, &subscription), RB_ERR_ARGUMENT, "set it to sizeof");
+    options.size = sizeof options;
+    FAILS(rb_rin_subscribe_with(in, 7, &options, &subscription), RB_ERR_ARGUMENT, "4294967295 is no start");
     struct { rb_limits known; uint64_t unknown; } newer = {.known = {.size = sizeof newer}, .unknown = 1};
     FAILS(rb_buffer_set_limits(buffer, &newer.known), RB_ERR_ARGUMENT, "does not know");
     FAILS(rb_buffer_wait(buffer, 8, 0, RB_NO_WAIT), RB_ERR_ARGUMENT, "8 is no level");

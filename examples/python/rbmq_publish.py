@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""Publishes the lines of standard input to a topic of an RBMQ broker, and waits until a subscriber has consumed them.
+
+    seq 10 | python3 examples/python/rbmq_publish.py TOPIC [BROKER]    # with `rbmq serve` and `rbmq sub TOPIC` running
+"""
+
+import sys
+
+from rocketbufs import rbmq
+
+if __name__ == "__main__":
+    if not 2 <= len(sys.argv) <= 3:
+        print(f"usage: {sys.argv[0]} TOPIC [BROKER]", file=sys.stderr)
+        sys.exit(2)
+    # The end of a block closes its topic or its connection.
+    with rbmq.Publisher(sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:7411") as publisher:
+        with publisher.topic(sys.argv[1]) as topic:
+            topic.wait_subscribers(1, timeout=60)
+            count = 0
+            for line in sys.stdin.buffer:
+                end = topic.publish(line.rstrip(b"\n"))
+                count += 1
+            if count:
+                confirmed = topic.confirm(end, "consumed", timeout=60)
+                print(f"{count} records, consumed by {confirmed.subscribers} subscribers")

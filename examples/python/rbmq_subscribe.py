@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""Prints the messages of topics of an RBMQ broker, until every publisher has closed its topic.
+
+    python3 examples/python/rbmq_subscribe.py TOPICS [BROKER]
+
+TOPICS is a name or a pattern, such as 'sensors/+/temperature' or '#'.
+"""
+
+import sys
+
+from rocketbufs import rbmq
+
+if __name__ == "__main__":
+    if not 2 <= len(sys.argv) <= 3:
+        print(f"usage: {sys.argv[0]} TOPICS [BROKER]", file=sys.stderr)
+        sys.exit(2)
+    broker = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:7411"
+    with rbmq.Subscriber(broker, until_ended=True, confirm_consumed=True) as subscriber:
+        subscriber.subscribe(sys.argv[1])
+        # Several messages at once, in the memory where they landed. The end of the block consumes them.
+        while (batch := subscriber.recv_batch()) is not None:
+            with batch:
+                for message in batch.to_list():
+                    sys.stdout.buffer.write(message + b"\n")
+        sys.stdout.buffer.flush()
