@@ -401,6 +401,8 @@ enum rbmq_event_kind
     RBMQ_EVENT_RECONNECTED = 9,
     // An event that this version of the library cannot describe.
     RBMQ_EVENT_OTHER = 10,
+    // A merged topic has another log after a restart of its broker, from which messages may be missing: `topic`, `epoch`.
+    RBMQ_EVENT_LOG_REPLACED = 11,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

@@ -16,6 +16,9 @@ use rocketbufs::{Conn, ConnEvent, DownReason};
 use rustix::event::epoll;
 use tracing::warn;
 
+/// The pause after an error of epoll.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// What follows when a connection is lost. Must not wait.
 pub(super) trait OnDown: Send + 'static {
     fn on_down(self, why: DownReason);
@@ -90,7 +93,10 @@ fn run(epoll: &OwnedFd) {
         ready.clear();
         match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut ready), None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => warn!("lost connections are not noticed: {error}"),
+            Err(error) => {
+                warn!("lost connections are noticed late: {error}");
+                std::thread::sleep(RETRY);
+            }
         }
         ready.iter().for_each(|event| look(epoll, event.data.u64()));
         let mut present = watches();

@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 
+use rocketbufs::error::SubscribeError;
+use rocketbufs::proto::MAX_NAME_BYTES;
 use rocketbufs::{
     BlockTimeout, BufferOptions, ConfirmMode, Epoch, Policy, PolicySet, ProgressLevel, Start,
     SubscribeOptions, SubscriptionLimits,
@@ -206,7 +208,7 @@ pub(crate) fn subscribe_options(given: *const rb_subscribe_options) -> Result<Su
         .policy(policy(given.policy)?)
         .max_lag_bytes(nonzero(given.max_lag_bytes))
         .block_timeout(block_timeout(given.block_timeout_ns))
-        .durable(bytes(given.name, given.name_len, "the name")?, duration(given.hold_ns, "hold_ns")?)
+        .durable(name(&given)?, duration(given.hold_ns, "hold_ns")?)
         .confirm(confirm)
         .retain_bytes(given.has_retain_bytes.is_set().then_some(given.retain_bytes))
         .min_receivers(given.min_receivers);
@@ -220,6 +222,16 @@ pub(crate) fn subscribe_options(given: *const rb_subscribe_options) -> Result<Su
         made = made.budget(Some(shared::<rocketbufs::Budget>(given.budget)?.clone()));
     }
     Ok(made)
+}
+
+/// The name of a subscription. The length is checked before the name is copied.
+fn name(given: &rb_subscribe_options) -> Result<&[u8], Failure> {
+    match given.name_len {
+        size if size > MAX_NAME_BYTES => {
+            Err(SubscribeError::NameTooLong { size, max: MAX_NAME_BYTES }.into())
+        }
+        size => bytes(given.name, size, "the name"),
+    }
 }
 
 /// The buffer options of the caller; NULL is the defaults.

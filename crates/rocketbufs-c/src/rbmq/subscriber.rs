@@ -591,6 +591,8 @@ pub enum rbmq_event_kind {
     RBMQ_EVENT_RECONNECTED = 9,
     /// An event that this version of the library cannot describe.
     RBMQ_EVENT_OTHER = 10,
+    /// A merged topic has another log after a restart of its broker, from which messages may be missing: `topic`, `epoch`.
+    RBMQ_EVENT_LOG_REPLACED = 11,
 }
 
 /// An event of a subscriber. Its texts are valid until this thread's next call that receives something.
@@ -650,6 +652,7 @@ fn notice_event(notice: Notice, kept: &mut Kept) -> rbmq_event {
         Notice::Lost { topic, epoch, from, to } => about(RBMQ_EVENT_LOST, &topic, epoch, from, to),
         Notice::Closed { topic, epoch, end } => about(RBMQ_EVENT_CLOSED, &topic, epoch, 0, end),
         Notice::Gone { topic, epoch, end } => about(RBMQ_EVENT_GONE, &topic, epoch, 0, end),
+        Notice::LogReplaced { topic, epoch } => about(RBMQ_EVENT_LOG_REPLACED, &topic, epoch, 0, 0),
         Notice::Refused { topic, reason } => rbmq_event {
             topic: topic.map_or(std::ptr::null(), |topic| kept.text(topic.as_str())),
             text: kept.text(&reason),

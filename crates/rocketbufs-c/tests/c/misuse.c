@@ -97,6 +97,8 @@ static void wrong_arguments(void) {
     FAILS(rb_rin_subscribe_with(in, 7, &options, &subscription), RB_ERR_ARGUMENT, "size is 0");
     options = (rb_subscribe_options){.size = sizeof options, .budget = (rb_budget *)context};
     FAILS(rb_rin_subscribe_with(in, 7, &options, &subscription), RB_ERR_HANDLE, "no handle of a budget");
+    options = (rb_subscribe_options){.size = sizeof options, .name = "n", .name_len = (size_t)1 << 50};
+    FAILS(rb_rin_subscribe_with(in, 7, &options, &subscription), RB_ERR_TOO_LARGE, "255");
     // A program that fills its options with ones: a flag is any byte but 0.
     options = (rb_subscribe_options){.size = sizeof options, .size_bytes = 1 << 16};
     memset(&options.own_memory, 0xff, sizeof options.own_memory);
