@@ -6,7 +6,7 @@
 //!             ◀─ status ── call ◀─── Result, or a panic           status.rs, failures.rs
 //! ```
 //!
-//! Every exported function is a thin layer: it finds the objects of its handles ([`table`]), converts its arguments
+//! Every exported function is a thin layer: it finds the objects of its handles (module `table`), converts its arguments
 //! ([`raw`]), calls the Rust API, and returns a status ([`status`]).
 
 #![allow(non_camel_case_types)]
