@@ -255,7 +255,7 @@ class Paho:
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as config:
             config.write(text)
             config.flush()
-            # It gives up root's rights before it reads the file.
+            # The server gives up root's rights before it reads the file.
             os.chmod(config.name, 0o644)
             with server("mosquitto", ["-c", config.name], port):
                 yield port

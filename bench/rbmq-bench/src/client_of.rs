@@ -104,7 +104,7 @@ struct PeerReceiver {
 
 impl Receives for PeerReceiver {
     fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), BenchError> {
-        // What came with the server's answers, if anything, is there before the first read.
+        // Bytes that came with the server's answers are there before the first read.
         let mut at = 0;
         loop {
             match self.peer.next(&self.reader.data()[at..])? {

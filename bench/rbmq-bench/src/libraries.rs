@@ -40,9 +40,9 @@ use crate::{
     units,
 };
 
-/// What the other libraries' ends are.
+/// The program of the other libraries' ends in Rust.
 const PEERS: &str = "library-peers";
-/// What the ends in C are.
+/// The program of the ends in C.
 const C_PEERS: &str = "c-library-peers";
 
 /// What `rbmq-bench libraries` can be told.
@@ -315,7 +315,7 @@ impl RelayFolder {
 
 impl Drop for RelayFolder {
     fn drop(&mut self) {
-        // What is left is a folder with a FIFO among the temporary files.
+        // A failure leaves a folder with a FIFO among the temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

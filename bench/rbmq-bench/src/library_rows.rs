@@ -79,7 +79,7 @@ impl Library {
     }
 }
 
-/// What is measured.
+/// The kind of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {

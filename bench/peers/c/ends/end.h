@@ -1,4 +1,4 @@
-// What the bench calls of each library. Every function prints its reason to standard error before it fails.
+// The functions that the bench calls for each library. Every function prints its reason to standard error before it fails.
 
 #ifndef END_H
 #define END_H

@@ -1,4 +1,4 @@
-//! One publisher, subscriber, pinger or echoer by way of a C client library; `rbmq-bench libraries` starts it.
+//! The program runs one publisher, subscriber, pinger or echoer with a C client library. `rbmq-bench libraries` starts it.
 //!
 //! The loops, the messages and their checks are those of `benchkit::library`, which all ends run. What calls a library is C
 //! (`ends/*.c`), compiled by the same compiler for all of them, and costs one call through a pointer more for each message.
@@ -20,7 +20,7 @@ use clap::{Parser, ValueEnum};
 #[derive(Parser)]
 #[command(name = "c-library-peers")]
 enum Command {
-    /// One end of a measurement
+    /// Runs one end of a measurement
     End {
         #[arg(value_enum)]
         library: Name,

@@ -29,7 +29,7 @@ const MANIFEST: &str = include_str!("../Cargo.toml");
 #[derive(Parser)]
 #[command(name = "library-peers")]
 enum Command {
-    /// One end of a measurement
+    /// Runs one end of a measurement
     End {
         #[arg(value_enum)]
         library: Library,
