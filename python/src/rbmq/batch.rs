@@ -188,6 +188,15 @@ impl Batch {
         Ok(())
     }
 
+    /// Ends the batch without consuming it: later batches can be received, but no space from here on returns to the publisher
+    /// before the result's `consume`. For programs that count messages as consumed only when they are safe elsewhere.
+    fn defer(&self, py: Python<'_>) -> PyResult<DeferredBatch> {
+        match self.batch.take(py)? {
+            Some(batch) => Ok(DeferredBatch(Exporter::new(batch.defer(), "batch"), self.epoch)),
+            None => Err(crate::errors::released(py, "batch")),
+        }
+    }
+
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
@@ -215,6 +224,36 @@ impl Exports for Batch {
 }
 
 buffer_protocol!(Batch);
+
+/// A received batch that is not consumed yet. The last reference consumes nothing. Consuming a later batch of the same log
+/// consumes this one too.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct DeferredBatch(Exporter<rbmq::DeferredBatch>, u128);
+
+#[pymethods]
+impl DeferredBatch {
+    /// The log of the publisher.
+    #[getter]
+    fn epoch(&self) -> u128 {
+        self.1
+    }
+
+    /// Counts the batch, and all earlier ones of the log, as consumed. A second call does nothing.
+    fn consume(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(batch) = self.0.take(py)? {
+            batch.consume();
+        }
+        Ok(())
+    }
+
+    /// As `consume`, for the messages below a position, which is the `end` of a message.
+    fn consume_up_to(&self, py: Python<'_>, position: u64) -> PyResult<()> {
+        if let Some(batch) = self.0.take(py)? {
+            batch.consume_up_to(position);
+        }
+        Ok(())
+    }
+}
 
 /// The numbers of [`Batch::offsets`].
 #[pyclass(frozen)]

@@ -13,7 +13,7 @@ use super::options;
 use super::segment::MessageSegment;
 use crate::errors;
 use crate::guarded::Guarded;
-use crate::input::Input;
+use crate::input::{Input, inputs_of};
 use crate::notify::Notifier;
 use crate::times::{self, Deadline};
 
@@ -50,18 +50,13 @@ impl TopicWriter {
         Self { writer: Arc::new(Guarded::new(writer, "topic")), topic, framing, max_delivery }
     }
 
-    /// Tries at once, with the interpreter. Then, if there is no room, again and again without it.
+    /// Tries until there is room.
     fn trying<R: Send>(
         &self,
         py: Python<'_>,
         timeout: Option<Duration>,
         attempt: impl Fn(&mut rbmq::TopicWriter, Duration) -> Result<R, PublishError> + Send + Sync,
     ) -> PyResult<R> {
-        match self.writer.with(py, |writer| attempt(writer, Duration::ZERO))? {
-            Ok(done) => return Ok(done),
-            Err(error) if may_wait(&error) && timeout != Some(Duration::ZERO) => {}
-            Err(error) => return Err(publish_error(py, &error)),
-        }
         let mut last = None;
         let waited =
             self.writer.wait(py, &Deadline::after(timeout), |writer, step| match attempt(writer, step) {
@@ -216,7 +211,7 @@ impl TopicWriter {
     ) -> PyResult<u64> {
         let timeout = times::timeout(timeout)?;
         let objects = messages.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-        let inputs = objects.iter().map(Input::of).collect::<PyResult<Vec<_>>>()?;
+        let inputs = inputs_of(&objects)?;
         let mut published = 0;
         if let Err(error) = self.publish_all(py, &inputs, timeout, &mut published) {
             error.value(py).setattr("published", published)?;
