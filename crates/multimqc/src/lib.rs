@@ -22,19 +22,26 @@
 //! * [`Level`] is the contract. A level can be left out or put in without a change of the others.
 //! * [`Batch`] carries its offset, so a lost batch is a [`Hole`] and shifts nothing.
 //! * [`Sizing`] is equation 1 of the paper: how late the next level may be.
+//! * [`Stack`] puts levels together, and [`Transfers`] moves bytes from each to the next.
 //! * [`wire`] is the format of pushes, pulls, replies and batches.
 //!
 //! Linux only, like the rest of the workspace.
 
 #![forbid(unsafe_code)]
 
+pub mod conformance;
 mod equation;
 mod level;
+pub mod levels;
 mod log;
+mod stack;
 mod topic;
+mod transfer;
 pub mod wire;
 
 pub use equation::{OVERLAP_BYTES, Sizing, TooSmall};
 pub use level::{Appended, Counters, Found, Level, LevelError, LevelKind, Stop, Written};
 pub use log::{Batch, Hole, MAX_OFFSET, Offset, Placement, Window};
+pub use stack::{Answer, Rest, Stack, StackError};
 pub use topic::{Epoch, TopicId};
+pub use transfer::{Mover, Progress, ProgressReport, TransferConfig, Transfers};
