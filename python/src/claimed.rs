@@ -65,8 +65,8 @@ impl<O: Origin> Claimed<O> {
     }
 
     /// Whether the segment was sent or given back.
-    pub fn is_released(&self) -> bool {
-        self.segment.is_released()
+    pub fn is_released(&self, py: Python<'_>) -> bool {
+        self.segment.is_released(py)
     }
 
     /// Calls `end` with the segment, which remains if the call fails and returns it.
@@ -81,7 +81,7 @@ impl<O: Origin> Claimed<O> {
         let Some(segment) = self.segment.take(py)? else { return Err(errors::released(py, "segment")) };
         end(&self.origin, segment).map_err(|NotSent { error, segment }| {
             if let Some(segment) = segment {
-                self.segment.put_back(segment);
+                self.segment.put_back(py, segment);
             }
             error
         })
@@ -108,7 +108,7 @@ impl<O: Origin> Claimed<O> {
     /// # Errors
     /// As [`Claimed::end`].
     pub fn leave(&self, py: Python<'_>, exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        if self.is_released() {
+        if self.is_released(py) {
             return Ok(());
         }
         if exception.is_none() { self.send(py, None).map(drop) } else { self.give_back(py) }
@@ -129,8 +129,8 @@ impl<O: Origin> Exports for Claimed<O> {
         self.segment.export(py, |segment| Ok(Memory::writable(O::bytes(segment))))
     }
 
-    fn unexport(&self) {
-        self.segment.unexport();
+    fn unexport(&self, py: Python<'_>) {
+        self.segment.unexport(py);
     }
 }
 
@@ -149,8 +149,8 @@ macro_rules! claimed_methods {
 
             /// Whether the segment was sent or given back.
             #[getter]
-            fn released(&self) -> bool {
-                self.0.is_released()
+            fn released(&self, py: pyo3::Python<'_>) -> bool {
+                self.0.is_released(py)
             }
 
             fn __len__(&self) -> usize {
@@ -171,8 +171,8 @@ macro_rules! claimed_methods {
                 self.0.leave(py, exception)
             }
 
-            fn __repr__(&self) -> String {
-                let released = if self.0.is_released() { ", released" } else { "" };
+            fn __repr__(&self, py: pyo3::Python<'_>) -> String {
+                let released = if self.0.is_released(py) { ", released" } else { "" };
                 format!("{}({} bytes{released})", stringify!($class), self.0.len())
             }
         }
@@ -182,8 +182,8 @@ macro_rules! claimed_methods {
                 self.0.export(py)
             }
 
-            fn unexport(&self) {
-                self.0.unexport();
+            fn unexport(&self, py: pyo3::Python<'_>) {
+                self.0.unexport(py);
             }
         }
 

@@ -485,6 +485,7 @@ def test_shared_memory(broker):
 
 def test_clients_share_a_context(broker):
     with rocketbufs.Context({"transport": "tcp"}) as context:
+        assert "tcp" in repr(context.config).lower() and rocketbufs.Context(context.config).memory_in_use == 0
         with rbmq.Publisher(broker.addr, context=context) as publisher:
             with rbmq.Subscriber(broker.addr, context=context) as subscriber, publisher.topic("t") as topic:
                 assert context.memory_in_use > 0

@@ -18,7 +18,7 @@ use crate::notify::Notifier;
 use crate::times::{self, Deadline};
 
 /// The most bytes of messages that `publish_many` makes one delivery of.
-const CHUNK_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 128 << 10;
 
 /// The bytes of the header of a record.
 const HEADER: usize = rbmq::wire::RECORD_HEADER_BYTES;
