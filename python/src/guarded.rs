@@ -159,7 +159,11 @@ impl<T: Send> Guarded<T> {
         }
     }
 
-    fn wait_detached<R: Send, E: Send>(
+    /// As [`Guarded::wait`], without the first attempt: for what has an effect if it is refused, and will wait.
+    ///
+    /// # Errors
+    /// As [`Guarded::wait`].
+    pub fn wait_detached<R: Send, E: Send>(
         &self,
         py: Python<'_>,
         deadline: &Deadline,

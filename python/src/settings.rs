@@ -8,7 +8,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
 use crate::errors;
-use crate::framework::Context;
 
 /// The settings of a context: defaults, a file, the environment, or values of the program (docs/CONFIGURATION.md).
 #[pyclass(frozen, module = "rocketbufs")]
@@ -119,30 +118,5 @@ pub fn of_argument(argument: Option<&Bound<'_, PyAny>>) -> PyResult<rocketbufs::
             "config is a Config, a dict of settings or the path of a file, not {}",
             argument.get_type().name()?
         ))),
-    }
-}
-
-/// The memory and the threads of a client: its own, with these settings, or those of a context.
-pub enum Resources {
-    /// A context for the client alone.
-    Own(Box<rocketbufs::Config>),
-    /// A context that others use too.
-    Shared(rocketbufs::Context),
-}
-
-/// The arguments `config` and `context` of a client.
-///
-/// # Errors
-/// Both are given; or as [`of_argument`].
-pub fn resources(
-    config: Option<&Bound<'_, PyAny>>,
-    context: Option<&Bound<'_, Context>>,
-) -> PyResult<Resources> {
-    match (config, context) {
-        (Some(_), Some(_)) => {
-            Err(PyTypeError::new_err("a context has its own configuration: config or context, not both"))
-        }
-        (_, Some(context)) => Ok(Resources::Shared(context.get().handle(context.py())?.clone())),
-        (config, None) => Ok(Resources::Own(Box::new(of_argument(config)?))),
     }
 }

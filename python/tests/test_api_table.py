@@ -41,7 +41,7 @@ PYTHON = {
     "Config.new": "__new__", "Config.set": "__setitem__",
     "Context.new": "__new__", "Listener.bind": "__new__", "Conn.connect": "__new__", "Conn.connect_start": "start",
     "ROut.new": "__new__", "ROut.create_buffer_with": "create_buffer", "ROut.splice_as": "splice",
-    "OutWriter.append_blocking": "append", "OutSegment.bytes_mut": "view",
+    "OutWriter.append_blocking": "append", "OutWriter.buffer": "bid", "OutSegment.bytes_mut": "view",
     "RIn.new": "__new__", "RIn.subscribe_with": "subscribe", "InView.copy_to": "__buffer__", "InView.to_vec": "__buffer__",
     "Publisher.connect": "__new__", "Publisher.builder": "__new__", "Publisher.topic_with": "topic",
     "Publisher.close_timeout": "close",

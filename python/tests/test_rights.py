@@ -24,7 +24,7 @@ def test_a_writer_writes_alone(ends):
     e = ends()
     e.subscribe()
     with e.buffer.writer() as writer:
-        assert writer.buffer.bid == 7 and not writer.closed and writer.free_bytes > 0
+        assert writer.bid == 7 and not writer.closed and writer.free_bytes > 0
         for taken in (lambda: e.buffer.append(b"x"), lambda: e.out.get_output_segment(7, 1, False)):
             with pytest.raises(rocketbufs.SegmentError):
                 taken()

@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 use rocketbufs::SegmentError;
 
 use super::failures::Raise;
-use super::out_buffer::OutBuffer;
 use super::segment::{OutSegment, by_writer};
 use crate::guarded::{Guarded, Kept};
 use crate::input::{Input, inputs_of};
@@ -52,7 +51,13 @@ impl OutWriter {
         timeout: Option<Duration>,
     ) -> PyResult<u64> {
         let bytes: Vec<&[u8]> = parts.iter().map(|part| part.bytes(py)).collect();
-        match self.writer.with(py, |writer| writer.append(&bytes))? {
+        let size: usize = bytes.iter().map(|part| part.len()).sum();
+        // As in `append_if_free`.
+        let done = self.writer.with(py, |writer| {
+            let may_try = timeout == Some(Duration::ZERO) || writer.free_bytes() >= size as u64;
+            may_try.then(|| writer.append(&bytes))
+        })?;
+        match done.unwrap_or(Err(SegmentError::Full)) {
             Err(SegmentError::Full) if timeout != Some(Duration::ZERO) => {}
             done => return done.or_raise(py, "SegmentError"),
         }
@@ -62,12 +67,19 @@ impl OutWriter {
     }
 }
 
+/// One delivery, if there is room for it. None if not, or for any other reason.
+fn append_if_free(writer: &mut rocketbufs::OutWriter, bytes: &[u8]) -> Option<u64> {
+    // A writer that is refused asks the subscribers for room, which one that waits does only in time.
+    let fits = writer.free_bytes() >= bytes.len() as u64;
+    fits.then(|| writer.append(&[bytes])).and_then(Result::ok)
+}
+
 #[pymethods]
 impl OutWriter {
-    /// The buffer.
+    /// The id of the buffer.
     #[getter]
-    fn buffer(&self, py: Python<'_>) -> PyResult<OutBuffer> {
-        Ok(OutBuffer::of(self.buffer.get(py)?.clone()))
+    fn bid(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.buffer.get(py)?.bid())
     }
 
     /// One delivery with a copy of any object with the buffer protocol. Waits for room at most `timeout` seconds. Returns the end
@@ -75,10 +87,8 @@ impl OutWriter {
     #[pyo3(signature = (data, timeout=None))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<u64> {
         let (input, timeout) = (Input::of(data)?, times::timeout(timeout)?);
-        if let Ok(end) = self.writer.with(py, |writer| writer.append(&[input.bytes(py)]))? {
-            return Ok(end);
-        }
-        self.deliver_parts(py, &[input], timeout)
+        let appended = self.writer.with(py, |writer| append_if_free(writer, input.bytes(py)))?;
+        if let Some(end) = appended { Ok(end) } else { self.deliver_parts(py, &[input], timeout) }
     }
 
     /// One delivery made of these parts, one behind the other, as `append`.
@@ -105,12 +115,12 @@ impl OutWriter {
         loop {
             // With one lock for all that fits; what does not fit waits for room.
             let refused = self.writer.with(py, |writer| {
-                inputs.find(|input| match writer.append(&[input.bytes(py)]) {
-                    Ok(position) => {
+                inputs.find(|input| {
+                    let appended = append_if_free(writer, input.bytes(py));
+                    if let Some(position) = appended {
                         (published, end) = (published + 1, position);
-                        false
                     }
-                    Err(_) => true,
+                    appended.is_none()
                 })
             })?;
             let Some(input) = refused else { return Ok(end) };

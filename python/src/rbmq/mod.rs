@@ -7,6 +7,7 @@ mod failures;
 mod observer;
 mod options;
 mod publisher;
+mod resources;
 mod segment;
 mod subscriber;
 mod writer;

@@ -8,12 +8,12 @@ use rbmq::{PublisherEvent, TopicOptions};
 
 use super::failures::connect_error;
 use super::options;
+use super::resources::{Resources, resources};
 use super::writer::TopicWriter;
 use crate::errors;
 use crate::event::Event;
 use crate::framework::Context;
 use crate::guarded::Guarded;
-use crate::settings::{self, Resources};
 use crate::times::{self, Deadline};
 
 /// Publishes to a broker, and reconnects by itself. `topic` opens a topic.
@@ -44,7 +44,7 @@ impl Publisher {
         context: Option<&Bound<'_, Context>>,
     ) -> PyResult<Self> {
         let builder = rbmq::Publisher::builder().name(name);
-        let builder = match settings::resources(config, context)? {
+        let builder = match resources(config, context)? {
             Resources::Own(config) => builder.config(*config),
             Resources::Shared(context) => builder.context(&context),
         };

@@ -10,11 +10,11 @@ use rbmq::{Message as Copied, MessageRef, Notice, OwnedBatch, ReceiveError};
 use super::batch::{Batch, Message};
 use super::failures::{connect_error, receive_error};
 use super::options;
+use super::resources::{Resources, resources};
 use crate::errors;
 use crate::event::Event;
 use crate::framework::Context;
 use crate::guarded::Guarded;
-use crate::settings::{self, Resources};
 use crate::times::{self, Deadline};
 
 /// Receives topics from a broker, and reconnects by itself: message by message as copies (`recv`, iteration), or in batches in
@@ -127,7 +127,7 @@ impl Subscriber {
             .name(name)
             .confirm_consumed(confirm_consumed)
             .until_ended(until_ended);
-        builder = match settings::resources(config, context)? {
+        builder = match resources(config, context)? {
             Resources::Own(config) => builder.config(*config),
             Resources::Shared(context) => builder.context(&context),
         };
