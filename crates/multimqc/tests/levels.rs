@@ -1,24 +1,11 @@
 //! Every level and every subset of levels, by the conformance suite; and a level beside a plain vector, with drawn operations.
 
-use std::sync::Arc;
+mod common;
 
+use common::User;
 use multimqc::conformance::{self, Lab, Model};
-use multimqc::levels::{UserConfig, UserLevel};
-use multimqc::{Batch, Epoch, Level, LevelKind, TopicId};
+use multimqc::{Batch, Epoch, TopicId};
 use proptest::prelude::*;
-
-struct User;
-
-impl Lab for User {
-    fn kind(&self) -> LevelKind {
-        LevelKind::User
-    }
-
-    fn level(&self, capacity_bytes: u64, batch_bytes: u64) -> Arc<dyn Level> {
-        let config = UserConfig { capacity_bytes, batch_bytes, max_topics: 2 };
-        Arc::new(UserLevel::new(config).expect("the configuration is good"))
-    }
-}
 
 #[test]
 fn the_user_level_conforms() {
@@ -27,7 +14,7 @@ fn the_user_level_conforms() {
 
 #[test]
 fn every_subset_of_levels_conforms() {
-    conformance::stack(&[&User]);
+    conformance::stack(&common::labs());
 }
 
 #[derive(Debug, Clone)]
