@@ -35,8 +35,8 @@ pub struct Puller {
 pub enum Fetched<'a> {
     /// Bytes from the asked offset on: at least one, perhaps fewer than asked for.
     Data(&'a [u8]),
-    /// The byte was not written yet.
-    End,
+    /// The byte was not written yet: the log ends here. A pull at [`MAX_OFFSET`](crate::MAX_OFFSET) asks for that.
+    End(Offset),
     /// This many bytes are missing in the log.
     Hole(u64),
     /// This many bytes, or more, are older than what is kept.
@@ -172,9 +172,10 @@ impl Puller {
             };
             let Ok(Datagram { header, body }) = Datagram::parse(&self.reply[..size]) else { continue };
             let asked = &self.header;
-            let mine = (header.cookie, header.sequence, header.offset, header.topic)
-                == (asked.cookie, asked.sequence, asked.offset, asked.topic);
-            if mine && header.kind == Kind::Reply && body.len() <= asked.length as usize {
+            let place = header.offset == asked.offset || header.status == Status::End;
+            let mine =
+                (header.cookie, header.sequence, header.topic) == (asked.cookie, asked.sequence, asked.topic);
+            if mine && place && header.kind == Kind::Reply && body.len() <= asked.length as usize {
                 return Ok(Some((header, body.len())));
             }
         }
@@ -185,7 +186,7 @@ fn fetched<'a>(header: &Header, bytes: &'a [u8]) -> Fetched<'a> {
     let length = header.length.into();
     match header.status {
         Status::Data => Fetched::Data(bytes),
-        Status::End => Fetched::End,
+        Status::End => Fetched::End(header.offset),
         Status::Hole => Fetched::Hole(length),
         Status::Gone => Fetched::Gone(length),
         Status::UnknownTopic => Fetched::UnknownTopic,

@@ -263,7 +263,10 @@ impl Service {
                 match (reply.len() - HEADER_BYTES, rest) {
                     (0, Rest::Hole(hole)) => header.reply(Status::Hole, hole.bytes(), epoch),
                     (0, Rest::Gone(first)) => header.reply(Status::Gone, first - header.offset, epoch),
-                    (0, _) => header.reply(Status::End, 0, epoch),
+                    (0, _) => {
+                        let head = self.stack.head(header.topic).unwrap_or(header.offset);
+                        Header { offset: head, ..header.reply(Status::End, 0, epoch) }
+                    }
                     (bytes, _) => header.reply(Status::Data, bytes as u64, epoch),
                 }
             }
@@ -300,7 +303,7 @@ impl Service {
     }
 
     /// Stores messages, through the topic's input function. Returns how many need no further mention.
-    fn store<'a>(&self, topic: TopicId, messages: &mut dyn Iterator<Item = &'a [u8]>) -> u64 {
+    fn store(&self, topic: TopicId, messages: &mut dyn Iterator<Item = &[u8]>) -> u64 {
         let Some(input) = self.functions.get(&topic).and_then(|functions| functions.input.as_deref()) else {
             return self.stack.append(topic, messages).map_or(0, |appended| appended.messages);
         };

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::User;
+use common::{Disk, User};
 use multimqc::conformance::{self, Lab, Model};
 use multimqc::{Batch, Epoch, TopicId};
 use proptest::prelude::*;
@@ -13,8 +13,14 @@ fn the_user_level_conforms() {
 }
 
 #[test]
+fn the_disk_level_conforms() {
+    conformance::level(&Disk::new());
+}
+
+#[test]
 fn every_subset_of_levels_conforms() {
-    conformance::stack(&common::labs());
+    let labs = common::labs();
+    conformance::stack(&labs.iter().map(|lab| &**lab).collect::<Vec<_>>());
 }
 
 #[derive(Debug, Clone)]

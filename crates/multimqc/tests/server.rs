@@ -11,8 +11,8 @@ use multimqc::conformance::{Lab, pattern};
 use multimqc::functions::{DropRange, ExtractField, NumberType};
 use multimqc::wire::{Datagram, HEADER_BYTES, Header, Kind, Status};
 use multimqc::{
-    Batch, Epoch, Fetched, Functions, Puller, Pusher, Server, ServerConfig, ServiceConfig, Stack, StartError,
-    TopicConfig, TopicId,
+    Batch, Epoch, Fetched, Functions, MAX_OFFSET, Puller, Pusher, Server, ServerConfig, ServiceConfig, Stack,
+    StartError, TopicConfig, TopicId,
 };
 
 const TOPIC: TopicId = TopicId(3);
@@ -52,7 +52,7 @@ fn clients_push_and_pull() {
     let server = start(&config(), Vec::new());
     let mut pusher = Pusher::connect(header_address(&server), TOPIC).expect("a socket");
     let mut puller = Puller::connect(header_address(&server), TOPIC).expect("a socket");
-    assert_eq!(puller.fetch(0, 10, Some(PATIENCE)).expect("a socket"), Some(Fetched::End));
+    assert_eq!(puller.fetch(0, 10, Some(PATIENCE)).expect("a socket"), Some(Fetched::End(0)));
     let mut sent = 0;
     for round in 1..=100 {
         let message = pattern(sent, round * 40);
@@ -68,6 +68,8 @@ fn clients_push_and_pull() {
         at += bytes.len() as u64;
     }
     assert!(puller.epoch() != Epoch::ANY);
+    let end = puller.fetch(MAX_OFFSET, 1, Some(PATIENCE)).expect("a socket");
+    assert_eq!(end, Some(Fetched::End(sent)), "the way to the newest byte");
     let report = server.report();
     assert_eq!((report.pushes, report.refused, report.senders.lost), (100, 0, 0));
     assert_eq!(report.replies, report.pulls);
@@ -190,7 +192,7 @@ fn functions_filter_and_transform() {
     let fetched = puller.fetch(0, 12, Some(PATIENCE)).expect("a socket");
     assert_eq!(fetched, Some(Fetched::Data(&[51, 61, 71])));
     let fetched = puller.fetch(8, 8, Some(PATIENCE)).expect("a socket");
-    assert_eq!(fetched, Some(Fetched::End), "half of the range was not written yet");
+    assert_eq!(fetched, Some(Fetched::End(12)), "half of the range was not written yet");
     let fetched = puller.fetch(0, 1, Some(PATIENCE)).expect("a socket");
     assert_eq!(fetched, Some(Fetched::Hole(1)), "nothing of the range is sent");
 }

@@ -122,7 +122,7 @@ fn exchanges_through_every_subset_of_levels() {
     let exchange = &vectors["exchange"];
     for chosen in 1..1_usize << labs.len() {
         let subset: Vec<&dyn Lab> =
-            (0..labs.len()).filter(|at| chosen & 1 << at != 0).map(|at| labs[at]).collect();
+            (0..labs.len()).filter(|at| chosen & 1 << at != 0).map(|at| &*labs[at]).collect();
         for trusted in [false, true] {
             let server = server(&subset, trusted, exchange);
             let (_, _, pull) = server.addresses().topics[0];

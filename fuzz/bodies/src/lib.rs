@@ -9,7 +9,7 @@
 mod cmq_wire;
 mod framework;
 mod marks;
-mod multimqc;
+mod multimqc_service;
 pub mod mutate;
 mod rbmq_state;
 mod rbmq_wire;
@@ -21,7 +21,7 @@ use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 pub use cmq_wire::cmq_datagram;
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
-pub use multimqc::multimqc_datagrams;
+pub use multimqc_service::multimqc_datagrams;
 pub use rbmq_state::rbmq_state;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
 pub use rdma::rdma_frame;

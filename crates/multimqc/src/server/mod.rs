@@ -11,14 +11,12 @@
 
 mod receive;
 mod socket;
+mod stop;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::service::{Functions, Service, ServiceConfig, ServiceReport};
 use crate::stack::{Stack, StackError};
@@ -27,6 +25,7 @@ use crate::transfer::{ProgressReport, TransferConfig, Transfers};
 use crate::wire::{HEADER_PORT, PULL_PORT, PUSH_PORT};
 use receive::{Port, Role};
 use socket::Socket;
+use stop::Stop;
 
 /// The settings of a [`Server`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,13 +110,6 @@ pub struct Server {
     transfers: Transfers,
 }
 
-/// How the threads are asked to end.
-pub(crate) struct Stop {
-    asked: AtomicBool,
-    /// Readable from then on.
-    event: rustix::fd::OwnedFd,
-}
-
 impl Server {
     /// Opens the topics and starts to serve. `functions` has the functions of topics that have some.
     ///
@@ -137,8 +129,7 @@ impl Server {
         }
         let service = Arc::new(service);
         let (addresses, ports) = bind(config)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
-        let stop = Arc::new(Stop { asked: AtomicBool::new(false), event });
+        let stop = Arc::new(Stop::new()?);
         let transfers = Transfers::start(&stack, &config.transfer)?;
         let mut server = Server { service, stack, addresses, stop, threads: Vec::new(), transfers };
         for port in ports {
@@ -172,9 +163,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.asked.store(true, Ordering::Release);
-        // A write of 8 bytes to an eventfd whose count is 0 does not fail.
-        let _ = rustix::io::write(&self.stop.event, &1_u64.to_ne_bytes());
+        self.stop.ask();
         for thread in self.threads.drain(..) {
             // A thread that panicked serves no more.
             let _ = thread.join();

@@ -1,13 +1,12 @@
 //! The thread of a socket.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::Stop;
 use super::socket::{Received, Replies, Socket};
+use super::stop::Stop;
 use crate::service::Service;
 use crate::topic::TopicId;
 
@@ -44,8 +43,7 @@ pub(crate) struct Port {
 /// Serves until asked to stop.
 pub(crate) fn run(port: Port, service: &Service, stop: &Stop) {
     let (mut received, mut replies) = (Received::new(), Replies::default());
-    // Acquire pairs with the Release of the thread that asks.
-    while !stop.asked.load(Ordering::Acquire) {
+    while !stop.is_asked() {
         match port.socket.receive(&mut received) {
             Ok(()) => {
                 handle(port.role, service, &received, &mut replies);
@@ -86,8 +84,7 @@ fn handle(role: Role, service: &Service, received: &Received, replies: &mut Repl
 
 /// Sleeps until the socket is readable, or the server stops.
 fn wait(socket: &Socket, stop: &Stop) {
-    let (socket, stop) = (socket.fd(), &stop.event);
-    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+    let mut polled = [socket.fd(), stop.fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     // An interrupted poll only costs another turn.
     let _ = poll(&mut polled, None);
 }

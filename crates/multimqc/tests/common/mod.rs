@@ -3,9 +3,10 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use multimqc::conformance::Lab;
-use multimqc::levels::{UserConfig, UserLevel};
+use multimqc::levels::{DiskConfig, DiskLevel, UserConfig, UserLevel};
 use multimqc::{Level, LevelKind};
 use serde_json::Value;
 
@@ -22,9 +23,39 @@ impl Lab for User {
     }
 }
 
+/// Disk levels in a folder that is removed with the lab.
+pub struct Disk {
+    folder: tempfile::TempDir,
+    levels: AtomicUsize,
+}
+
+impl Disk {
+    pub fn new() -> Disk {
+        Disk { folder: tempfile::tempdir().expect("a folder"), levels: AtomicUsize::new(0) }
+    }
+}
+
+impl Lab for Disk {
+    fn kind(&self) -> LevelKind {
+        LevelKind::Disk
+    }
+
+    fn level(&self, capacity_bytes: u64, batch_bytes: u64) -> Arc<dyn Level> {
+        let number = self.levels.fetch_add(1, Ordering::Relaxed);
+        let config = DiskConfig {
+            max_bytes: Some(8 * capacity_bytes),
+            segment_bytes: capacity_bytes,
+            batch_bytes,
+            max_topics: 2,
+            ..DiskConfig::new(self.folder.path().join(number.to_string()))
+        };
+        Arc::new(DiskLevel::new(config).expect("a folder"))
+    }
+}
+
 /// Every level that is here.
-pub fn labs() -> Vec<&'static dyn Lab> {
-    vec![&User]
+pub fn labs() -> Vec<Box<dyn Lab>> {
+    vec![Box::new(User), Box::new(Disk::new())]
 }
 
 pub fn vectors() -> Value {
