@@ -1,0 +1,251 @@
+//! The contract of a level (section III-E of the paper: write, transfer, read and forward).
+//!
+//! | paper | here |
+//! |---|---|
+//! | write: store the payload of a push | [`Level::append`] in the first level, which gives each byte its offset; [`Level::write`] in the others, at the offset that a batch carries |
+//! | transfer: hand messages to the next level | [`Level::wait_batch`], then [`Level::transfer`] from the next level's head on |
+//! | read: answer a pull from this level | [`Level::read`], if it returns [`Stop::Filled`] |
+//! | forward: pass a pull to the next level | [`Level::read`], if it returns any other [`Stop`] |
+//!
+//! A level that acts on packets by itself (a NIC, a kernel program) does all four on the wire as well: it stores pushes, answers
+//! the pulls that it holds whole, passes everything else up untouched, and may send batches up as datagrams of the kind
+//! [`Kind::Batch`](crate::wire::Kind::Batch). The methods here are its side in user space. Such a level answers them from the
+//! memory that it shares, and a level that shares none says [`LevelError::NotShared`].
+//!
+//! Offsets are the same in all levels, and a reply has the same bytes from each. A level that leaves the stack takes its window
+//! with it, and nothing else changes.
+
+use std::io;
+use std::time::Duration;
+
+use crate::log::{Batch, Hole, Offset, Window};
+use crate::topic::{Epoch, TopicId};
+
+/// The place of a level, in the numbering of the paper's table I, continued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum LevelKind {
+    /// Block RAM of a NIC.
+    NicBram = 1,
+    /// DRAM of a NIC.
+    NicDram = 2,
+    /// Memory of the kernel, written by an eBPF program.
+    Kernel = 3,
+    /// A ring in this process.
+    User = 4,
+    /// Segment files.
+    Disk = 5,
+    /// Apache Kafka.
+    Kafka = 6,
+}
+
+impl LevelKind {
+    /// All kinds, the first level first.
+    pub const ALL: [LevelKind; 6] = [
+        LevelKind::NicBram,
+        LevelKind::NicDram,
+        LevelKind::Kernel,
+        LevelKind::User,
+        LevelKind::Disk,
+        LevelKind::Kafka,
+    ];
+
+    /// The name in configurations and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            LevelKind::NicBram => "nic-bram",
+            LevelKind::NicDram => "nic-dram",
+            LevelKind::Kernel => "kernel",
+            LevelKind::User => "user",
+            LevelKind::Disk => "disk",
+            LevelKind::Kafka => "kafka",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<LevelKind> {
+        LevelKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// Appended messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// The offset of the first byte.
+    pub offset: Offset,
+    /// The number of bytes of all messages.
+    pub bytes: u64,
+    /// The number of messages.
+    pub messages: u64,
+    /// Messages that were larger than the level takes. No part of them is in the log.
+    pub oversize: u64,
+}
+
+/// The effect of a batch on a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The hole that the batch left before it.
+    pub hole: Option<Hole>,
+    /// The bytes that were added.
+    pub bytes: u64,
+    /// The bytes that lay below the head and were dropped.
+    pub repeated: u64,
+}
+
+/// Why a read returned no more bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The buffer is full: the level has answered.
+    Filled,
+    /// The next byte was not written yet, or not to this level.
+    Head,
+    /// The next byte is in a hole.
+    Hole(Hole),
+    /// The next byte is older than the level keeps. The level's window begins at the offset here, or began there a moment ago.
+    Gone(Offset),
+}
+
+/// The result of a read: bytes from the asked offset on, and the reason why there are no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// How many bytes at the beginning of the buffer are of the log.
+    pub bytes: usize,
+    /// What follows them.
+    pub stop: Stop,
+}
+
+/// What a level counts for a topic since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages that were appended. 0 in a level that gets batches.
+    pub messages: u64,
+    /// Batches that were written. 0 in a level that gets messages.
+    pub batches: u64,
+    /// Bytes that were stored.
+    pub bytes: u64,
+    /// Reads that the level has answered.
+    pub hits: u64,
+    /// Reads that the level has forwarded.
+    pub misses: u64,
+    /// Bytes that can no longer be read from the level, because newer bytes or retention took their place.
+    pub overwritten_bytes: u64,
+    /// Holes.
+    pub holes: u64,
+    /// Bytes in holes.
+    pub hole_bytes: u64,
+    /// Bytes of batches that were in the log already.
+    pub repeated_bytes: u64,
+    /// Messages or batches that were refused: oversize, damaged, or without room.
+    pub refused: u64,
+}
+
+/// Why a level failed. Nothing of the call's bytes is in the log unless the variant says so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LevelError {
+    /// The caller's: the topic was not opened.
+    #[error("topic {0} is not open in this level")]
+    UnknownTopic(TopicId),
+    /// The configuration's: there are as many topics as the level can have.
+    #[error("no room for another topic: the level has {0}, its limit")]
+    TooManyTopics(usize),
+    /// The caller's: the offset is beyond [`MAX_OFFSET`](crate::MAX_OFFSET).
+    #[error("offset {0} is beyond the end of every log")]
+    Offset(Offset),
+    /// The level is fed by its own hardware or programs, and takes no messages from this process.
+    #[error("the level takes no messages from this process")]
+    NotWritable,
+    /// The level shares no memory with this process. Its batches arrive as datagrams.
+    #[error("the level shares no memory with this process")]
+    NotShared,
+    /// The machine's: no space on the device. The level takes batches again once there is space.
+    #[error("no space left for the level: {0}")]
+    Full(io::Error),
+    /// A server that the level consists of does not answer. The level takes batches again once it does.
+    #[error("the level is down: {0}")]
+    Down(String),
+    /// The machine's.
+    #[error("the level failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl LevelError {
+    /// Whether the same call may succeed later without a change by anybody here.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, LevelError::Full(_) | LevelError::Down(_))
+    }
+}
+
+/// A level: a window of the log of each topic, in memory or on a device of one kind.
+///
+/// All methods may be called from any thread. One thread at a time calls [`Level::write`] for a topic, and one waits for
+/// batches. Readers never stop a writer, and a read is never torn: bytes that were overwritten while they were copied are not
+/// returned.
+pub trait Level: Send + Sync {
+    /// The place of the level.
+    fn kind(&self) -> LevelKind;
+
+    /// The bytes that the level keeps of each topic; none if only retention or the device limits them.
+    fn capacity_bytes(&self) -> Option<u64>;
+
+    /// Makes the topic's log known to the level, and returns what the level has of it, for example from before a restart.
+    /// Where it has nothing, its window is empty and begins at `start`, with the epoch `epoch`. An open topic stays as it is.
+    ///
+    /// # Errors
+    /// [`LevelError`], if there is no room for the topic or its storage cannot be opened.
+    fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError>;
+
+    /// What the level holds now. None if the topic is not open.
+    fn window(&self, topic: TopicId) -> Option<Window>;
+
+    /// Write, in the first level: appends messages, each whole and in the order of the iterator, and so decides on their
+    /// offsets. Concurrent calls do not mix their messages.
+    ///
+    /// # Errors
+    /// [`LevelError::NotWritable`] for a level that is never first, or is fed on the wire only.
+    fn append(
+        &self,
+        topic: TopicId,
+        messages: &mut dyn Iterator<Item = &[u8]>,
+    ) -> Result<Appended, LevelError>;
+
+    /// Write, in the other levels: places a batch at its offset, by the rule of [`Batch::place`]. Only whole batches become
+    /// visible. A temporary error leaves the log as it was, and the caller offers the same bytes again.
+    ///
+    /// # Errors
+    /// [`LevelError`].
+    fn write(&self, topic: TopicId, batch: Batch<'_>) -> Result<Written, LevelError>;
+
+    /// Waits until a topic has grown by the level's batch size since the last call that said so, at most for `timeout`. True if
+    /// one has. May return early.
+    fn wait_batch(&self, timeout: Duration) -> bool;
+
+    /// Ends the wait of another thread.
+    fn wake(&self);
+
+    /// Transfer: copies bytes from `from` on, for the next level. As [`Level::read`], but counted neither as hit nor as miss.
+    /// [`Stop::Gone`] says that the next level was too late: the bytes below its offset are a hole there.
+    ///
+    /// # Errors
+    /// [`LevelError`].
+    fn transfer(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError>;
+
+    /// Read: copies bytes from `from` on, as many as fit into `out` and lie before the next hole and the head. A caller that
+    /// gets another [`Stop`] than [`Stop::Filled`] forwards the request to the next level.
+    ///
+    /// # Errors
+    /// [`LevelError`]. The caller forwards the request too.
+    fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError>;
+
+    /// Makes durable what was written, in levels that have something to make durable.
+    ///
+    /// # Errors
+    /// [`LevelError`].
+    fn sync(&self) -> Result<(), LevelError> {
+        Ok(())
+    }
+
+    /// The counters of a topic; zeros if it is not open.
+    fn counters(&self, topic: TopicId) -> Counters;
+}

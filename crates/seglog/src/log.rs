@@ -1,0 +1,220 @@
+//! The writer of a log.
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::append::Pending;
+use crate::error::{AppendError, FileError, OpenError, SyncError};
+use crate::options::Options;
+use crate::reader::Reader;
+use crate::recover::{self, Found, Recovery};
+use crate::segments;
+use crate::shared::{Shared, State, Stats};
+use crate::storage::{OsStorage, Storage};
+use crate::ticker::Ticker;
+use crate::writer::Writer;
+
+/// The name of the file that the writer locks.
+const LOCK: &str = "lock";
+
+/// The writer of a log. There is one for each log, in all processes.
+///
+/// Readers come from [`reader`](Self::reader), work in other threads, and outlive the writer. Dropping the writer syncs; an error of
+/// that is lost, so call [`close`](Self::close) to know.
+#[derive(Debug)]
+pub struct Log {
+    writer: Writer,
+    recovery: Recovery,
+    ticker: Option<Ticker>,
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl Log {
+    /// Opens the log in a directory, and makes both if they do not exist.
+    ///
+    /// After a crash the log has a prefix of what was appended, which includes all that was durable. [`recovery`](Self::recovery)
+    /// tells what was cut. Everything that the log then has is durable.
+    ///
+    /// # Errors
+    /// [`OpenError::Locked`] if there is another writer. An error changes nothing that was durable.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
+        Self::open_on(Arc::new(OsStorage), dir, options)
+    }
+
+    /// The same on another storage.
+    pub fn open_on(
+        storage: Arc<dyn Storage>,
+        dir: impl AsRef<Path>,
+        options: Options,
+    ) -> Result<Self, OpenError> {
+        options.check()?;
+        let dir = dir.as_ref();
+        storage.create_dir(dir).map_err(FileError::new("create", dir))?;
+        let lock_path = dir.join(LOCK);
+        let lock = storage.lock(&lock_path).map_err(FileError::new("lock", &lock_path))?;
+        let Some(lock) = lock else { return Err(OpenError::Locked(dir.to_owned())) };
+        let found = match recover::recover(&*storage, dir, &options, true)? {
+            Some(found) => found,
+            None => first_segment(&*storage, dir, &options)?,
+        };
+        // A rename of the last process may not be durable yet.
+        storage.sync_dir(dir).map_err(FileError::new("sync", dir))?;
+        let Found { log_id, segments, recovery } = found;
+        let end = segments.back().map_or(options.first_position, |last| last.records.end);
+        let state = State {
+            segments,
+            end,
+            durable: end,
+            suspect: false,
+            writer: true,
+            waiting: 0,
+            uses: 0,
+            stats: Stats::default(),
+        };
+        let interval = options.sync.interval();
+        let shared = Arc::new(Shared {
+            storage,
+            dir: dir.to_owned(),
+            options,
+            log_id,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            sync_turn: Mutex::new(()),
+            follows: None,
+        });
+        let ticker = interval.map(|interval| Ticker::start(Arc::clone(&shared), interval)).transpose();
+        let ticker = ticker.map_err(FileError::new("start the sync thread for", dir))?;
+        Ok(Self { writer: Writer::new(shared), recovery, ticker, _lock: lock })
+    }
+
+    /// What was found when the log was opened.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// The random name of this log, which it got when it was made. A position means something only together with it.
+    pub fn id(&self) -> [u8; 16] {
+        self.writer.shared.log_id
+    }
+
+    /// A reader, which also waits for the end and for durability.
+    pub fn reader(&self) -> Reader {
+        Reader::new(Arc::clone(&self.writer.shared))
+    }
+
+    /// The first position that is kept.
+    pub fn first(&self) -> u64 {
+        self.writer.first()
+    }
+
+    /// The position after the last appended byte, where the next batch goes.
+    pub fn end(&self) -> u64 {
+        self.writer.end()
+    }
+
+    /// What lies below this position is on the disk.
+    pub fn durable(&self) -> u64 {
+        self.writer.durable()
+    }
+
+    /// Counters since the log was opened.
+    pub fn stats(&self) -> Stats {
+        self.writer.shared.stats()
+    }
+
+    /// Appends a batch at the end. Returns its position. An empty batch is nothing.
+    pub fn append(&mut self, batch: &[u8]) -> Result<u64, AppendError> {
+        let position = self.end();
+        self.append_at(position, batch)?;
+        Ok(position)
+    }
+
+    /// Appends a batch at a position. Returns the new end. What lies between the end and the position becomes a hole, which readers
+    /// are told of and nothing can fill.
+    pub fn append_at(&mut self, position: u64, batch: &[u8]) -> Result<u64, AppendError> {
+        self.append_parts(position, &[batch])
+    }
+
+    /// Appends one batch that lies in several parts of memory, as [`append_at`](Self::append_at) does.
+    pub fn append_parts(&mut self, position: u64, parts: &[&[u8]]) -> Result<u64, AppendError> {
+        self.writer.write(&[Pending::batch(position, parts)])
+    }
+
+    /// Appends many batches, each at its position, with one system call where they fit into the segment. After an error the log has
+    /// the first of them, as the end in the error tells.
+    pub fn append_many(&mut self, batches: &[(u64, &[u8])]) -> Result<u64, AppendError> {
+        let parts: Vec<[&[u8]; 1]> = batches.iter().map(|(_, batch)| [*batch]).collect();
+        let pending: Vec<Pending> = batches
+            .iter()
+            .zip(&parts)
+            .map(|((position, _), parts)| Pending::batch(*position, parts))
+            .collect();
+        self.writer.write(&pending)
+    }
+
+    /// Makes the positions from the end to this one a hole. Returns the new end.
+    pub fn append_hole(&mut self, to: u64) -> Result<u64, AppendError> {
+        self.writer.write(&[Pending::batch(to, &[])])
+    }
+
+    /// Makes everything durable that was appended. After an earlier failure, what was not durable is first written anew to another
+    /// file. Returns the durable end.
+    pub fn sync(&mut self) -> Result<u64, SyncError> {
+        self.writer.repair()?;
+        self.writer.shared.sync()
+    }
+
+    /// Removes what the limits of [`Retention`](crate::Retention) say. Returns the first position that is kept.
+    pub fn apply_retention(&mut self) -> Result<u64, FileError> {
+        self.writer.roll_old().map_err(|error| match error {
+            AppendError::NotWritten { source, .. } | AppendError::NotDurable { source, .. } => source,
+            other => FileError::new("complete the last segment of", &self.writer.shared.dir)(
+                std::io::Error::other(other),
+            ),
+        })?;
+        self.writer.retain()
+    }
+
+    /// Removes the complete segments that lie wholly below a position, whatever the limits say. Returns the first position that is
+    /// kept.
+    pub fn release(&mut self, below: u64) -> Result<u64, FileError> {
+        self.writer.remove_while(|state| state.limit(0) <= below)
+    }
+
+    /// Syncs and closes the log. Readers go on with what is there.
+    pub fn close(mut self) -> Result<u64, SyncError> {
+        self.ticker = None;
+        self.sync()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.ticker = None;
+        // `close` is there for those who want to know.
+        let _ = self.sync();
+        self.writer.shared.change(|state| state.writer = false);
+        // Readers that wait for durability alone are not counted as waiting for the end.
+        self.writer.shared.changed.notify_all();
+    }
+}
+
+fn first_segment(storage: &dyn Storage, dir: &Path, options: &Options) -> Result<Found, OpenError> {
+    let log_id = match options.log_id {
+        Some(log_id) => log_id,
+        None => {
+            let mut log_id = [0; 16];
+            storage.random(&mut log_id).map_err(FileError::new("name", dir))?;
+            log_id
+        }
+    };
+    let segment = segments::create(storage, dir, options.first_position, log_id)?;
+    Ok(Found {
+        log_id,
+        segments: [segment].into(),
+        recovery: Recovery { segments: 1, ..Recovery::default() },
+    })
+}

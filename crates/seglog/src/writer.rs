@@ -1,0 +1,33 @@
+//! The state of the writer, apart from what readers share.
+
+use std::sync::Arc;
+
+use crate::shared::Shared;
+
+/// Writes to the last segment. `append` appends, `segments` begins, completes and removes segments.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) shared: Arc<Shared>,
+    /// The last segment has bytes of a failed append behind its records.
+    pub(crate) torn: bool,
+    /// Reused memory for headers.
+    pub(crate) headers: Vec<u8>,
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, torn: false, headers: Vec::new() }
+    }
+
+    pub(crate) fn first(&self) -> u64 {
+        self.shared.kept().start
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.shared.kept().end
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.shared.state.lock().durable
+    }
+}
