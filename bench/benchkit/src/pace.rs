@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_follows_the_clock() {
+    fn due_messages_follow_the_clock() {
         assert_eq!(due(Duration::from_millis(1500), 1000.0), 1500);
         assert_eq!(due(Duration::from_micros(999), 1000.0), 0);
         assert_eq!(Pace::new(None).wait(7), u64::MAX);

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_is_checked_however_it_is_cut() {
+    fn written_bytes_are_checked_wherever_they_are_cut() {
         for size in SIZES {
             let pattern = Pattern::new(3, size);
             let len = 5 * pattern.record_bytes() + 200_001;

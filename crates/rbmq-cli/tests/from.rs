@@ -194,7 +194,7 @@ fn the_command_begins_with_the_last_line() {
 }
 
 #[test]
-fn a_subscriber_from_the_oldest_learns_what_is_not_kept() {
+fn a_subscriber_from_the_oldest_learns_the_bytes_not_kept() {
     let broker = BrokerProcess::start();
     let many = lines("line", 60_000);
     broker.publish_all("s/long", many.as_bytes());

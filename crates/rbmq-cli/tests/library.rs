@@ -439,7 +439,7 @@ fn closed_publishers_of_merged_topics_use_no_limit() {
 }
 
 #[test]
-fn waits_report_what_is_missing() {
+fn waits_report_the_missing_part() {
     let broker = broker_with(|_| {});
     let mut topic = Publisher::connect(&broker.addr()).unwrap().topic("t").unwrap();
     let error = topic.wait_subscribers(2, Some(Duration::from_millis(20))).unwrap_err();

@@ -129,7 +129,7 @@ fn a_log_that_replaces_a_merged_one_is_reported_each_time() {
 }
 
 #[test]
-fn a_subscriber_that_returns_late_learns_what_is_lost() {
+fn a_subscriber_that_returns_late_learns_its_losses() {
     let mut merging = Merging::start();
     let proxy = Proxy::to(&merging.addr);
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&proxy.addr).unwrap();
@@ -138,7 +138,7 @@ fn a_subscriber_that_returns_late_learns_what_is_lost() {
 }
 
 #[test]
-fn a_restarted_subscriber_learns_what_is_lost_too() {
+fn a_restarted_subscriber_learns_its_losses_too() {
     let merging = Merging::start();
     let (_publisher, mut writer) = merging.publisher();
     publish(&mut writer);
@@ -152,7 +152,7 @@ fn behind(addr: &str) -> Broker {
 }
 
 #[test]
-fn a_downstream_subscriber_learns_what_is_lost_too() {
+fn a_downstream_subscriber_learns_its_losses_too() {
     let mut merging = Merging::start();
     let proxy = Proxy::to(&merging.addr);
     let broker = behind(&proxy.addr);

@@ -93,7 +93,7 @@ fn brokers_are_chained_over_rdma() {
 }
 
 #[test]
-fn what_was_confirmed_was_delivered() {
+fn confirmed_messages_were_delivered() {
     let Some(broker) = broker() else { return };
     let sub = over("rdma", client("sub", &broker.addr, "sure --until-closed"));
     let text = lines("sure", 1_000);
@@ -258,7 +258,7 @@ fn a_publisher_that_is_killed_is_gone_and_leaves_nothing() {
 }
 
 #[test]
-fn who_finds_no_broker_over_rdma_is_told_why() {
+fn a_client_without_a_broker_over_rdma_is_told_why() {
     let Some(broker) = broker() else { return };
     let addr = format!("{}:1", broker.addr.rsplit_once(':').expect("a port").0);
     let outcome = over("rdma", client("sub", &addr, "nothing")).finish();

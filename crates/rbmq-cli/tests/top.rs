@@ -338,7 +338,7 @@ fn a_ring_with_more_subscribers_than_lines_is_scrolled() {
 }
 
 #[test]
-fn shows_what_was_last_while_the_broker_is_away_and_goes_on_when_it_is_back() {
+fn shows_the_last_reading_while_the_broker_is_away_and_goes_on_later() {
     let broker = BrokerProcess::start();
     let addr = broker.addr.clone();
     let publisher = Publisher::connect(&addr).unwrap();

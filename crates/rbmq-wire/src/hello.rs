@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn names_the_fault() {
         assert_eq!(Hello::decode(b"GET / HTTP/1.1"), Err(DecodeError::NotRbmq));
         assert_eq!(Hello::decode(b""), Err(DecodeError::NotRbmq));
         assert_eq!(Hello::decode(b"RBMQ\x09\x01"), Err(DecodeError::Version { theirs: 9, ours: 1 }));

@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn what_begins_like_a_hello_is_decoded_or_refused(rest in proptest::collection::vec(any::<u8>(), 0..80)) {
+    fn bytes_that_begin_like_a_hello_are_decoded_or_refused(rest in proptest::collection::vec(any::<u8>(), 0..80)) {
         let bytes = [&b"RBMQ\x01"[..], &rest].concat();
         if let Ok(hello) = Hello::decode(&bytes) {
             prop_assert_eq!(hello.encode(), bytes);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_first_is_forgotten_first_and_what_may_go_on_never() {
+    fn the_earliest_end_is_forgotten_first_and_a_resumable_topic_never() {
         let mut state = OutputState::new("t");
         state.reached(Epoch(0), 1);
         let last = OutputState::MAX_ENDED as u128 + 1;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_state() {
+    fn refuses_bytes_that_are_no_state() {
         for text in [
             "",
             "rbmq-state 2\n",

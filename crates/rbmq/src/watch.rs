@@ -98,7 +98,7 @@ fn run(epoll: &OwnedFd) {
                 std::thread::sleep(RETRY);
             }
         }
-        ready.iter().for_each(|event| look(epoll, event.data.u64()));
+        ready.iter().for_each(|event| take_events(epoll, event.data.u64()));
         let mut present = watches();
         if present.watched.is_empty() {
             present.epoll = None;
@@ -108,7 +108,7 @@ fn run(epoll: &OwnedFd) {
 }
 
 /// Takes the events of a connection.
-fn look(epoll: &OwnedFd, number: u64) {
+fn take_events(epoll: &OwnedFd, number: u64) {
     let Some(conn) = watches().watched.get(&number).map(|watched| watched.conn.clone()) else { return };
     while let Ok(Some(event)) = conn.recv_event(Some(Duration::ZERO)) {
         if let ConnEvent::Down { reason } = event {

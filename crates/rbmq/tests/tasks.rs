@@ -178,7 +178,7 @@ fn the_last_answer_ends_a_stream() {
 
 /// A refusal and too large a record are errors; a publisher without enough subscribers waits.
 #[test]
-fn what_cannot_be_published_is_an_error() {
+fn an_unpublishable_message_is_an_error() {
     let broker = broker_at("127.0.0.1:0");
     run(async {
         let publisher = Publisher::connect_async(&broker.addr()).await.unwrap();

@@ -31,7 +31,7 @@ fn peer_of(doorbell: &Doorbell) -> Arc<PeerDoorbell> {
 
 /// A writer rings once for each sleep, and not while the reader is awake.
 #[test]
-fn a_writer_rings_for_those_who_sleep() {
+fn a_writer_rings_for_sleeping_readers() {
     let ring = ring();
     let mut writer = ring.writer().unwrap();
     let doorbell = Doorbell::new(false).unwrap();
@@ -94,7 +94,7 @@ fn a_doorbell_that_is_gone_or_full_stops_nobody() {
 
 /// What is no doorbell is refused.
 #[test]
-fn what_is_no_doorbell_is_refused() {
+fn a_file_that_is_no_doorbell_is_refused() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     let (doorbell, other) = (Doorbell::new(false).unwrap(), Doorbell::new(false).unwrap());
     let [page, pipe] = doorbell.files().map(|file| file.try_clone_to_owned().unwrap());

@@ -26,7 +26,7 @@ fn view_of(start: u64, bytes: &[u8]) -> View {
 
 proptest! {
     #[test]
-    fn what_was_marked_verifies(start in starts(), len in 0..9000usize, more in 0..50usize) {
+    fn marked_bytes_verify(start in starts(), len in 0..9000usize, more in 0..50usize) {
         let payload = content(start, len);
         let mut bytes = marked(start, &payload);
         bytes.extend(content(1, more));
@@ -72,7 +72,7 @@ fn a_part_of_a_delivery_says_how_much_is_missing() {
 }
 
 #[test]
-fn the_format_is_what_is_documented() {
+fn the_format_is_as_documented() {
     let bytes = marked(0x0102, b"rocket");
     assert_eq!(bytes[..16], [2, 1, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes[22..30], [2, 1, 0, 0, 0, 0, 0, 0]);

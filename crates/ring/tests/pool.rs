@@ -82,7 +82,7 @@ fn the_limit_shows_its_arithmetic() {
 }
 
 #[test]
-fn what_was_written_is_gone_with_the_ring() {
+fn written_bytes_are_gone_with_the_ring() {
     let pool = Pool::new(PoolConfig::default()).unwrap();
     let ring = pool.ring(of(64 << 10)).unwrap();
     fill(&ring, 0xff);

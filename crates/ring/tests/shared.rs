@@ -144,7 +144,7 @@ fn sealable(bytes: u64) -> OwnedFd {
 }
 
 #[test]
-fn nobody_else_can_write_shrink_or_grow_it() {
+fn no_other_process_can_write_shrink_or_grow_a_ring() {
     let ring = shared(0, true);
     let file = ring.descriptor().unwrap();
     assert_eq!(fcntl_get_seals(file).unwrap(), SEALS);
@@ -158,7 +158,7 @@ fn nobody_else_can_write_shrink_or_grow_it() {
 }
 
 #[test]
-fn what_is_no_sealed_ring_is_refused() {
+fn an_unsealed_ring_is_refused() {
     let refused = |file: OwnedFd| maps().map(file).err();
     let pipe = rustix::pipe::pipe().unwrap().0;
     assert!(matches!(refused(pipe), Some(MapError::NotMemory)));
@@ -188,7 +188,7 @@ fn what_is_no_sealed_ring_is_refused() {
 
 /// One thread lands what it was told of, another what it sees: each delivery once, and never part of one.
 #[test]
-fn who_is_told_and_who_looks_land_the_same_log() {
+fn notified_and_polling_readers_land_the_same_log() {
     let total = 1_u64 << 20;
     let Pair { mut writer, mut receiver, kept, held, seen, .. } = Pair::new(0);
     seen.grant();
@@ -228,7 +228,7 @@ fn who_is_told_and_who_looks_land_the_same_log() {
 
 /// What was not granted does not land, told or seen.
 #[test]
-fn nobody_lands_more_than_was_granted() {
+fn no_writer_lands_more_than_was_granted() {
     let ring = shared(0, true);
     let seen = offered(&ring).ring(config(0, true)).unwrap();
     let (held, mut receiver) = (seen.hold(0).unwrap(), seen.receiver().unwrap());
@@ -275,7 +275,7 @@ fn a_reader_that_was_lapped_is_told() {
 
 /// A hole is no reason to take what is held for overwritten, however far it reaches.
 #[test]
-fn what_is_held_is_whole_behind_a_hole() {
+fn held_memory_is_whole_behind_a_hole() {
     let ring = shared(0, true);
     let (kept, mut origin) = (ring.hold(0).unwrap(), ring.receiver().unwrap());
     let seen = offered(&ring).ring(config(0, true)).unwrap();
@@ -315,7 +315,7 @@ fn only_its_writer_writes_it() {
 }
 
 #[test]
-fn limits_count_what_is_mapped_and_let_go() {
+fn limits_count_mapped_and_released_rings() {
     let pool = Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 2 * CAPACITY }).unwrap();
     let rings: Vec<_> = (0..2).map(|_| pool.shared_ring(config(0, true)).unwrap()).collect();
     assert!(matches!(pool.shared_ring(config(0, true)), Err(PoolError::Limit { .. })));
@@ -348,7 +348,7 @@ fn limits_count_what_is_mapped_and_let_go() {
 
 /// A writer that dies has told less than it had delivered; what it had not delivered does not count.
 #[test]
-fn what_a_dead_writer_had_delivered_is_there() {
+fn deliveries_of_a_dead_writer_are_there() {
     let ring = shared(0, true);
     let mut writer = ring.writer().unwrap();
     let seen = offered(&ring).ring(config(0, true)).unwrap();
@@ -386,7 +386,7 @@ fn what_a_dead_writer_had_delivered_is_there() {
 /// Ends of deliveries within a step are not known to who follows: who hands the ring on takes none that is longer than the
 /// largest delivery. When the writer is gone nobody tells them any more.
 #[test]
-fn who_hands_a_ring_on_follows_in_small_steps() {
+fn a_relay_of_a_ring_follows_in_small_steps() {
     let ring = shared(0, true);
     let mut writer = ring.writer().unwrap();
     let seen = offered(&ring).ring(config(0, true)).unwrap();

@@ -50,7 +50,7 @@ proptest! {
 
     /// Appended in parts or claimed, alone or several at a time, copied whole or in pieces.
     #[test]
-    fn what_is_copied_is_the_log(
+    fn copied_bytes_are_the_log(
         start in starts(),
         steps in prop::collection::vec((1..80_u64, 0..80_usize, any::<bool>(), any::<bool>()), 1..100),
     ) {

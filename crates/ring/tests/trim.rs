@@ -29,7 +29,7 @@ fn backed(ring: &Ring) -> usize {
 }
 
 #[test]
-fn what_nobody_holds_goes_but_for_what_is_kept() {
+fn unheld_memory_goes_except_kept_memory() {
     let (ring, mut receiver) = used(300_000);
     assert_eq!(backed(&ring), CAPACITY as usize);
     let trimmed = receiver.trim(10_000);
@@ -43,7 +43,7 @@ fn what_nobody_holds_goes_but_for_what_is_kept() {
 }
 
 #[test]
-fn what_is_held_and_what_is_incomplete_stays() {
+fn held_and_incomplete_memory_stays() {
     let (ring, mut receiver) = used(300_000);
     let hold = ring.hold(280_500).unwrap();
     receiver.copy_in(&[9; 500]);
@@ -59,7 +59,7 @@ fn what_is_held_and_what_is_incomplete_stays() {
 }
 
 #[test]
-fn what_is_held_below_a_hole_stays() {
+fn memory_held_below_a_hole_stays() {
     let (ring, mut receiver) = used(300_000);
     let hold = ring.hold(299_000).unwrap();
     receiver.skip(900_000);
@@ -72,7 +72,7 @@ fn what_is_held_below_a_hole_stays() {
 }
 
 #[test]
-fn trimming_again_gives_nothing_but_what_is_wanted() {
+fn trimming_again_gives_only_the_bytes_asked_for() {
     let (ring, mut receiver) = used(300_000);
     receiver.trim(30_000);
     let tail = ring.tail();
@@ -96,7 +96,7 @@ fn written(bytes: usize) -> (Ring, Writer) {
 }
 
 #[test]
-fn what_a_writer_left_goes_but_for_what_is_kept() {
+fn memory_of_a_gone_writer_goes_except_kept_memory() {
     let (ring, mut writer) = written(300_000);
     assert_eq!(backed(&ring), CAPACITY as usize);
     let trimmed = ring.trim(10_000).unwrap();
@@ -119,7 +119,7 @@ fn what_a_writer_left_goes_but_for_what_is_kept() {
 }
 
 #[test]
-fn what_is_held_or_claimed_of_a_written_ring_stays() {
+fn held_or_claimed_memory_of_a_written_ring_stays() {
     let (ring, mut writer) = written(300_000);
     let hold = ring.hold(280_500).unwrap();
     let mut claims: Vec<_> = (0..3).map(|_| writer.claim(10_000).unwrap()).collect();

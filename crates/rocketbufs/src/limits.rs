@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_lowered_and_never_raised() {
+    fn a_request_is_lowered_and_never_raised() {
         let none = SubscriptionLimits::default();
         let some = SubscriptionLimits {
             max_lag_bytes: Some(100),

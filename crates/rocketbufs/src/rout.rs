@@ -395,7 +395,7 @@ mod tests {
     use crate::{Config, Listener};
 
     #[test]
-    fn what_was_left_before_it_is_spliced_is_refused() {
+    fn a_buffer_left_before_its_splice_is_refused() {
         let ctx = Context::new(Config::default()).unwrap();
         let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
         let conn = Conn::connect_start(&ctx, &listener.local_addr(), b"").unwrap();

@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_later_is_missed_and_what_is_known_is_bounded(
+        fn nothing_later_is_missed_and_memory_is_bounded(
             looks in proptest::collection::vec((0_u64..400, 0_u64..50, 0_u64..500), 1..300),
             asked in proptest::collection::vec(0_u64..70_000, 1..50),
         ) {

@@ -282,7 +282,7 @@ mod tests {
     use super::is_unchanging;
 
     #[test]
-    fn what_a_peer_writes_by_itself_is_not_kept_whoever_is_trusted() {
+    fn memory_that_a_peer_writes_is_not_kept_even_from_a_trusted_peer() {
         let pool = Pool::new(PoolConfig { max_bytes: 1 << 20, ..PoolConfig::default() }).expect("a pool");
         for trusted in [false, true] {
             let ring =

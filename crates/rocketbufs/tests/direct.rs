@@ -149,7 +149,7 @@ fn splices_through_two_brokers() {
 }
 
 #[test]
-fn drop_skips_and_says_what_is_lost() {
+fn drop_skips_and_names_the_loss() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();

@@ -318,7 +318,7 @@ fn a_subscription_that_left_while_it_waited_does_not_come_back() {
 }
 
 #[test]
-fn destroying_a_spliced_buffer_answers_who_waits_for_its_log() {
+fn destroying_a_spliced_buffer_answers_waiters_for_its_log() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener, _input, _publisher) = broker(&ctx);
     let mut raw = Raw::up(&listener.local_addr());

@@ -42,7 +42,7 @@ fn write(out: &ROut, deliveries: usize) {
 }
 
 #[test]
-fn counts_what_came_and_what_landed_and_keeps_the_sums_of_what_is_gone() {
+fn counts_arrived_and_landed_bytes_and_keeps_the_sums_of_gone_connections() {
     let (out, input, _contexts) = joined(SubscribeOptions::default());
     write(&out, 10);
     let mut got = 0;
@@ -67,7 +67,7 @@ fn counts_what_came_and_what_landed_and_keeps_the_sums_of_what_is_gone() {
 }
 
 #[test]
-fn shows_what_was_sent_to_somebody_who_gives_nothing_back() {
+fn shows_bytes_sent_to_a_subscriber_that_gives_nothing_back() {
     let (out, _input, _contexts) = joined(SubscribeOptions::default());
     write(&out, 10);
     until("sent", || out.buffer(7).unwrap().subscribers()[0].sent == 11_000);
@@ -79,7 +79,7 @@ fn shows_what_was_sent_to_somebody_who_gives_nothing_back() {
 }
 
 #[test]
-fn a_trickle_is_told_to_those_who_look() {
+fn a_trickle_is_told_to_polling_readers() {
     let (out, input, _contexts) = joined(SubscribeOptions::default());
     // Far less than a quarter of a window, of which nobody would tell unasked.
     write(&out, 1);

@@ -101,7 +101,7 @@ fn lost(input: &RIn) -> (Position, Position) {
 }
 
 #[test]
-fn a_start_at_the_first_byte_tells_what_is_gone() {
+fn a_start_at_the_first_byte_tells_the_gone_bytes() {
     let sender = served();
     let mut writer = sender.out.buffer(BID).unwrap().writer().unwrap();
     let begin = || {

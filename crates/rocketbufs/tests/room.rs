@@ -241,7 +241,7 @@ fn run(seed: u64) {
 
 /// TCP and shared memory, chains, histories, names, and rings as small as the deliveries allow.
 #[test]
-fn whoever_writes_gets_room_at_last() {
+fn each_writer_gets_room_at_last() {
     let one = std::env::var("ROOM_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = std::env::var("ROOM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(64);
     for seed in one.map_or(0..seeds, |seed: u64| seed..seed + 1) {

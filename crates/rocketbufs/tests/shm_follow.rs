@@ -130,7 +130,7 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
 /// A broker that keeps everything until somebody has it, and a subscriber that had it from another broker and is there before
 /// the data: what it has is not kept once it comes.
 #[test]
-fn a_broker_lets_go_of_what_came_after_who_has_it() {
+fn a_broker_releases_bytes_after_their_readers() {
     const RING: u64 = 1 << 16;
     let [ctx, broker, other] = [(); 3].map(|()| context(SHM));
     let (out, listener) = sender(&ctx);

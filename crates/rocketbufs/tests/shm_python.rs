@@ -42,7 +42,7 @@ fn ends(args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_script_says_in_one_line_what_is_wrong() {
+fn a_script_names_the_fault_in_one_line() {
     if !has_python() {
         return;
     }

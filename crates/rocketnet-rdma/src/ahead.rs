@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_handled_stays_within_the_capacity() {
+    fn unhandled_entries_stay_within_the_capacity() {
         let mut ahead = Ahead::default();
         let start = u32::MAX - 1;
         ahead.handled(start);

@@ -13,7 +13,7 @@ use rocketring::RingReceiver;
 
 use crate::config::RdmaConfig;
 use crate::frame::Record;
-use crate::intake::{Ends, Intake, Looked};
+use crate::intake::{Ends, Handled, Intake};
 use crate::outgoing::Outgoing;
 use crate::receives::Receives;
 use crate::sys::{Done, Id, QueuePair};
@@ -155,7 +155,7 @@ impl Conn {
         let mut more = false;
         if may_look {
             let mut ends = Ends { id: self.id, queue_pair, out: &mut self.out, receives: &mut self.receives };
-            more = matches!(self.intake.look(&mut ends, quiet, events)?, Looked::More);
+            more = matches!(self.intake.handle(&mut ends, quiet, events)?, Handled::More);
         }
         if let Some(ended) = self.ended.clone().filter(|_| self.intake.is_empty() && may_look) {
             return Err(ended);
@@ -199,7 +199,7 @@ impl Conn {
         if let Some(queue_pair) = &mut self.queue_pair {
             let mut ends = Ends { id: self.id, queue_pair, out: &mut self.out, receives: &mut self.receives };
             // Other messages of the peer are no longer needed.
-            let _ = self.intake.look(&mut ends, true, &mut Vec::new());
+            let _ = self.intake.handle(&mut ends, true, &mut Vec::new());
         }
         self.out.kill();
         self.queue_pair = None;

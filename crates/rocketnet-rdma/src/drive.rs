@@ -26,7 +26,7 @@ impl Rdma {
         self.wait(if before > 0 { Some(Duration::ZERO) } else { timeout }, events);
         if self.config.polling {
             for id in self.conns.ids().collect::<Vec<_>>() {
-                self.look_again(id);
+                self.serve_again(id);
             }
         }
         for id in std::mem::take(&mut self.again) {
@@ -81,7 +81,7 @@ impl Rdma {
             if let Some(queue_pair) = self.conns.get_mut(id).and_then(|conn| conn.queue_pair.as_mut()) {
                 queue_pair.arm();
             }
-            self.look_again(id);
+            self.serve_again(id);
         }
     }
 
@@ -96,7 +96,7 @@ impl Rdma {
                 let Some(conn) = self.conns.get_mut(id) else { continue };
                 if conn.queue_pair.as_ref().is_some_and(|queue_pair| queue_pair.goes_over(context, port)) {
                     conn.ended.get_or_insert_with(|| Down::Broken(what.clone()));
-                    self.look_again(id);
+                    self.serve_again(id);
                 }
             }
         }
@@ -162,7 +162,7 @@ impl Rdma {
                 if let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.state == State::Open) {
                     conn.set_deadline(None, &mut self.deadlines);
                 }
-                self.look_again(id);
+                self.serve_again(id);
             }
             Err(reason) => self.fail(id, Down::Broken(reason), events),
         }
@@ -209,7 +209,7 @@ impl Rdma {
                     let why = conn.reason(Down::PeerClosed);
                     self.fail(id, why, events);
                 } else if more || !all {
-                    self.look_again(id);
+                    self.serve_again(id);
                 }
             }
             Err(down) => self.fail(id, down, events),

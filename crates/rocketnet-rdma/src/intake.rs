@@ -100,7 +100,7 @@ pub(crate) struct Ends<'a> {
 }
 
 /// The result of handling the inbox.
-pub(crate) enum Looked {
+pub(crate) enum Handled {
     /// Nothing is left.
     All,
     /// There is more, for the next poll.
@@ -176,12 +176,12 @@ impl Intake {
 
     /// Handles the inbox. The error ends the connection. `quiet`: no events are reported, and everything behind a control
     /// message is dropped; ranges before it land, since the peer may have a report that they did.
-    pub fn look(
+    pub fn handle(
         &mut self,
         conn: &mut Ends<'_>,
         quiet: bool,
         events: &mut Vec<Event>,
-    ) -> Result<Looked, Down> {
+    ) -> Result<Handled, Down> {
         let mut heard = false;
         let mut arrived: Vec<WireId> = Vec::new();
         while let Some(&next) = self.inbox.front() {
@@ -190,7 +190,7 @@ impl Intake {
                     if quiet {
                         self.deaf |= self.deaf || self.land(word, bytes).is_err();
                     } else if heard {
-                        return Ok(Looked::More);
+                        return Ok(Handled::More);
                     } else {
                         let landed = self.land(word, bytes)?;
                         if let Some(wire) = landed.filter(|wire| !arrived.contains(wire)) {
@@ -203,7 +203,7 @@ impl Intake {
                 Done::Message { slot, bytes } => {
                     let frame = conn.queue_pair.message(slot, bytes).to_vec();
                     if heard && wants(&frame) {
-                        return Ok(Looked::More);
+                        return Ok(Handled::More);
                     }
                     heard |= self.read(conn, &frame, quiet, events)?;
                     slot
@@ -216,7 +216,7 @@ impl Intake {
                 conn.receives.post();
             }
         }
-        Ok(Looked::All)
+        Ok(Handled::All)
     }
 
     fn land(&mut self, word: u32, bytes: u32) -> Result<Option<WireId>, Down> {

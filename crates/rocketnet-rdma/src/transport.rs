@@ -146,7 +146,7 @@ impl Rdma {
     }
 
     /// Makes the next poll serve a connection.
-    pub(crate) fn look_again(&mut self, id: ConnId) {
+    pub(crate) fn serve_again(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get_mut(id)
             && !std::mem::replace(&mut conn.listed, true)
         {
@@ -176,7 +176,7 @@ impl Rdma {
                 // The requests will not complete. Ending the queue pair makes the adapter release the memory.
                 return self.fail_later(id, ended);
             }
-            self.look_again(id);
+            self.serve_again(id);
             std::thread::yield_now();
             if Instant::now() > until {
                 let why = "the network has not confirmed a transfer whose memory is needed";
@@ -271,7 +271,7 @@ impl Transport for Rdma {
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.paused = paused;
         if !paused {
-            self.look_again(id);
+            self.serve_again(id);
         }
     }
 
@@ -289,7 +289,7 @@ impl Transport for Rdma {
     fn discard(&mut self, id: ConnId, wire: WireId) -> bool {
         if let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.is_down()) {
             conn.discard(wire);
-            self.look_again(id);
+            self.serve_again(id);
         }
         true
     }
@@ -360,7 +360,7 @@ impl Transport for Rdma {
             return self.fail_later(id, Down::Local(why.into()));
         }
         self.set_deadline(id, Some(linger));
-        self.look_again(id);
+        self.serve_again(id);
     }
 
     fn forget(&mut self, id: ConnId) {

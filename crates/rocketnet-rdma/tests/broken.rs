@@ -62,7 +62,7 @@ fn until_down(kit: &mut Kit<'_, RdmaLab>, flow: &mut Flow, size: u64) -> Down {
 
 /// Whichever way packets are lost: those that bring data, or those that acknowledge it.
 #[test]
-fn who_does_not_answer_any_more() {
+fn a_peer_that_stops_answering() {
     let Some(mut lab) = lab() else { return };
     let changes: [(&[&str], &'static [&'static str]); 2] = [
         (&["tc qdisc add dev rdma1 root netem loss 100%"], &["tc qdisc del dev rdma1 root"]),

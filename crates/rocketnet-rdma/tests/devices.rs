@@ -269,7 +269,7 @@ fn run(program: &str, args: &[&str]) {
 
 /// A ring whose bytes are on their way is let go of when the adapter has given up.
 #[test]
-fn detaching_from_who_does_not_answer_says_why() {
+fn detaching_from_a_silent_peer_says_why() {
     let Some(mut lab) = RdmaLab::new(RdmaConfig { ack_timeout: 8, retries: 1, ..RdmaConfig::default() })
     else {
         return;

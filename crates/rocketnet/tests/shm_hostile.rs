@@ -165,7 +165,7 @@ fn descriptors_that_nobody_announced_end_the_connection() {
 }
 
 #[test]
-fn what_is_no_ring_is_told_and_closed() {
+fn a_file_that_is_no_ring_is_told_and_closed() {
     let mut scene = Scene::new();
     let file: OwnedFd = std::fs::File::open("/dev/zero").expect("it is there").into();
     scene.offer(1, &[file.as_fd()]);
@@ -196,7 +196,7 @@ fn offers_are_limited_and_count_nothing_once_they_are_dropped() {
 /// What a peer had delivered and not told lands before its end is told, also if it ends within a message; what it had not
 /// delivered does not.
 #[test]
-fn what_a_peer_had_delivered_lands_when_it_is_gone() {
+fn deliveries_of_a_peer_land_after_the_peer_is_gone() {
     for said in [0, 11] {
         let mut scene = Scene::new();
         let source = shared();

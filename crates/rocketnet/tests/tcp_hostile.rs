@@ -101,7 +101,7 @@ fn header(wire: u32, size: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_breaks_off_is_told_as_broken() {
+fn a_frame_that_breaks_off_is_told_as_broken() {
     let mut victim = Victim::new(TcpConfig::default());
     assert_eq!(victim.verdict(b""), Down::PeerClosed);
     for bytes in [header(1, 10)[..3].to_vec(), header(1, 10), header(CONTROL_WIRE, 10)] {
@@ -152,7 +152,7 @@ fn garbage_ends_its_own_connection_only() {
 }
 
 #[test]
-fn slow_peers_hold_nobody_up() {
+fn slow_peers_hold_no_other_peer_up() {
     let mut victim = Victim::new(TcpConfig::default());
     let mut slow: Vec<_> = (0..20).map(|_| victim.dial()).collect();
     let (mut good, id) = victim.dial();
@@ -215,7 +215,7 @@ fn a_peer_that_does_not_read_fills_bounded_queues_and_can_be_closed() {
 }
 
 #[test]
-fn what_came_before_a_reset_is_kept_while_paused() {
+fn bytes_before_a_reset_are_kept_while_paused() {
     let mut victim = Victim::new(TcpConfig::default());
     let (mut stream, conn) = victim.dial();
     victim.tcp.pause(conn, true);

@@ -193,7 +193,7 @@ fn a_connection_that_is_not_answered_ends_in_time() {
 }
 
 #[test]
-fn what_is_queued_while_connecting_leaves_when_connected() {
+fn bytes_queued_while_connecting_leave_when_connected() {
     let (mut a, mut b) = (tcp(TcpConfig::default()).unwrap(), tcp(TcpConfig::default()).unwrap());
     let address = b.listen("127.0.0.1:0").unwrap();
     let conn = a.connect(&address).unwrap();

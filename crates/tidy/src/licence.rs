@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_parse_is_refused() {
+    fn an_unparsable_licence_is_refused() {
         for broken in ["", "MIT OR", "(MIT", "MIT)", "MIT MIT", "AND", "MIT WITH"] {
             assert!(!allowed(broken, &["MIT"]), "{broken}");
         }

@@ -165,7 +165,7 @@ mod tests {
     const PEERS: [Peer; 3] = [Peer::Redis, Peer::Nats, Peer::Rabbitmq];
 
     #[test]
-    fn what_is_encoded_is_what_is_around_a_payload() {
+    fn encoded_bytes_are_the_frame_around_a_payload() {
         for peer in PEERS {
             for size in [1, 8, 100, 70_000] {
                 let (mut whole, suffix) = peer.around(3, size);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_delivered_is_parsed_wherever_it_is_cut() {
+    fn delivered_bytes_are_parsed_wherever_they_are_cut() {
         for peer in [Peer::Redis, Peer::Nats] {
             let (mut whole, suffix) = peer.delivered_around(42, 9).unwrap();
             whole.extend_from_slice(b"\r\n$3 pay\r");

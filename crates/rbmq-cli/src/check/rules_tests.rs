@@ -63,7 +63,7 @@ fn a_good_machine_has_nothing_to_mend() {
 }
 
 #[test]
-fn what_the_system_does_not_tell_is_not_judged() {
+fn a_fact_that_the_system_does_not_tell_is_not_judged() {
     let facts = Facts {
         max_map_count: None,
         somaxconn: None,

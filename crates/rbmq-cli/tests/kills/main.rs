@@ -34,7 +34,7 @@ fn play(seed: u64) -> usize {
 }
 
 #[test]
-fn what_was_confirmed_is_there_whoever_is_killed() {
+fn confirmed_bytes_are_there_after_each_kill() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("KILL_SEED") {
         println!("seed {seed}: {} killed", play(seed));

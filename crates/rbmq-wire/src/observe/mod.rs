@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn names_the_fault() {
         assert!(matches!(
             Observe::decode(b"\x3f\0\0\0\0"),
             Err(DecodeError::Field(FieldError::Value { field: "type of message", .. }))

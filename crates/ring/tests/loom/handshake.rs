@@ -36,13 +36,13 @@ fn a_notification_is_not_lost() {
 
 #[test]
 #[should_panic = "lost"]
-fn whoever_asks_needs_a_barrier() {
+fn asking_needs_a_barrier() {
     one_sees_the_other(barrier::full, Some(Side::Asks));
 }
 
 #[test]
 #[should_panic = "lost"]
-fn whoever_publishes_needs_a_barrier() {
+fn publishing_needs_a_barrier() {
     one_sees_the_other(barrier::full, Some(Side::Publishes));
 }
 
@@ -93,18 +93,18 @@ fn a_sleeper_is_woken(left_out: Option<Side>) {
 }
 
 #[test]
-fn who_waits_for_a_confirmation_is_woken() {
+fn a_waiter_for_a_confirmation_is_woken() {
     a_sleeper_is_woken(None);
 }
 
 #[test]
 #[should_panic = "deadlock"]
-fn who_waits_for_a_confirmation_needs_a_barrier() {
+fn waiting_for_a_confirmation_needs_a_barrier() {
     a_sleeper_is_woken(Some(Side::Asks));
 }
 
 #[test]
 #[should_panic = "deadlock"]
-fn who_confirms_needs_a_barrier() {
+fn confirming_needs_a_barrier() {
     a_sleeper_is_woken(Some(Side::Publishes));
 }

@@ -196,7 +196,7 @@ fn a_writer_goes_on_while_its_ring_is_trimmed() {
 
 /// What lies below a head or boundary that was read is there, boundaries and index included.
 #[test]
-fn what_is_published_is_there() {
+fn published_bytes_are_there() {
     model(|| {
         let ring = ring(true);
         let reader_hold = ring.hold(0).unwrap();

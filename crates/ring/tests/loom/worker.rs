@@ -116,13 +116,13 @@ fn a_mark_is_not_lost() {
 
 #[test]
 #[should_panic = "lost"]
-fn who_marks_needs_a_barrier() {
+fn marking_needs_a_barrier() {
     a_mark_that_is_there_already(Some(Side::Publishes));
 }
 
 #[test]
 #[should_panic = "lost"]
-fn who_drains_needs_a_barrier() {
+fn draining_needs_a_barrier() {
     a_mark_that_is_there_already(Some(Side::Asks));
 }
 

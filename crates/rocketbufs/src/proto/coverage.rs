@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_parts_those_stay_that_begin_first() {
+    fn the_first_of_too_many_parts_stay() {
         let parts = |floor| {
             let of = |covered_from| Coverage { covered_from, ..Coverage::ONE };
             let all = [0, 10, 500, 900, 950, 990, 999].map(of);

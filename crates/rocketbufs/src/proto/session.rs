@@ -52,7 +52,7 @@ pub struct Session {
     /// When PING was sent to a silent peer. Void once anything arrives.
     asked: Nanos,
     /// The time of the last tick.
-    looked: Nanos,
+    ticked: Nanos,
     greeted: bool,
     peer_heartbeat: Nanos,
 }
@@ -66,7 +66,7 @@ impl Session {
             heard: now,
             spoke: now,
             asked: now,
-            looked: now,
+            ticked: now,
             greeted: false,
             peer_heartbeat: 0,
         }
@@ -98,7 +98,7 @@ impl Session {
 
     /// Checks the time-outs. A paused connection, which is not read, is never dead.
     pub fn tick(&mut self, now: Nanos, paused: bool) -> Tick {
-        let since_look = now.saturating_sub(std::mem::replace(&mut self.looked, now));
+        let since_tick = now.saturating_sub(std::mem::replace(&mut self.ticked, now));
         if !self.greeted {
             let late = now.saturating_sub(self.opened) >= self.config.handshake_timeout;
             return if late { Tick::HandshakeTimeout } else { Tick::Quiet };
@@ -108,7 +108,7 @@ impl Session {
         } else if self.peer_heartbeat > 0 && now.saturating_sub(self.heard) >= 3 * self.peer_heartbeat {
             return Tick::Dead;
         }
-        if let Some(tick) = self.silence(now, since_look) {
+        if let Some(tick) = self.silence(now, since_tick) {
             return tick;
         }
         if self.config.heartbeat > 0 && now.saturating_sub(self.spoke) >= self.config.heartbeat {
@@ -119,14 +119,14 @@ impl Session {
     }
 
     /// Returns PING for a silent peer, or `Silent` when its time is over.
-    fn silence(&mut self, now: Nanos, since_look: Nanos) -> Option<Tick> {
+    fn silence(&mut self, now: Nanos, since_tick: Nanos) -> Option<Tick> {
         let patience = self.config.max_silence;
         let third = patience / 3;
         if patience == 0 || now.saturating_sub(self.heard) < third {
             return None;
         }
         // An end that was itself stopped may not have read the answer yet, and asks again.
-        let asked = self.asked > self.heard && since_look < third;
+        let asked = self.asked > self.heard && since_tick < third;
         if !asked {
             (self.asked, self.spoke) = (now, now);
             return Some(Tick::Ping);
@@ -163,66 +163,66 @@ mod tests {
     }
 
     /// Returns the ticks every 10 ms from `from` to `to` that are not `Quiet`, with their times.
-    fn looks(session: &mut Session, from: Nanos, to: Nanos, paused: bool) -> Vec<(Nanos, Tick)> {
+    fn ticks(session: &mut Session, from: Nanos, to: Nanos, paused: bool) -> Vec<(Nanos, Tick)> {
         let at = (from..=to).step_by(10);
-        let looks = at.map(|ms| (ms, session.tick(ms * MS, paused)));
-        looks.filter(|(_, tick)| *tick != Tick::Quiet).collect()
+        let ticks = at.map(|ms| (ms, session.tick(ms * MS, paused)));
+        ticks.filter(|(_, tick)| *tick != Tick::Quiet).collect()
     }
 
     #[test]
-    fn who_says_nothing_is_asked_and_then_gone_whatever_it_announced() {
+    fn a_silent_peer_is_asked_and_then_gone_whatever_the_peer_announced() {
         for announced in [0, 3_600_000] {
             let mut session = session(0, announced);
-            assert_eq!(looks(&mut session, 10, 300, false), [(100, Tick::Ping), (300, Tick::Silent)]);
+            assert_eq!(ticks(&mut session, 10, 300, false), [(100, Tick::Ping), (300, Tick::Silent)]);
         }
     }
 
     #[test]
-    fn who_answers_is_asked_again_and_stays() {
+    fn an_answering_peer_is_asked_again_and_stays() {
         let mut session = session(0, 0);
-        assert_eq!(looks(&mut session, 10, 290, false), [(100, Tick::Ping)]);
+        assert_eq!(ticks(&mut session, 10, 290, false), [(100, Tick::Ping)]);
         session.heard(290 * MS);
-        assert_eq!(looks(&mut session, 300, 580, false), [(390, Tick::Ping)]);
+        assert_eq!(ticks(&mut session, 300, 580, false), [(390, Tick::Ping)]);
         session.heard(580 * MS);
-        assert_eq!(looks(&mut session, 590, 880, false), [(680, Tick::Ping), (880, Tick::Silent)]);
+        assert_eq!(ticks(&mut session, 590, 880, false), [(680, Tick::Ping), (880, Tick::Silent)]);
     }
 
     #[test]
     fn a_shorter_heartbeat_goes_on_to_apply() {
         let mut session = session(0, 50);
-        assert_eq!(looks(&mut session, 10, 150, false), [(100, Tick::Ping), (150, Tick::Dead)]);
+        assert_eq!(ticks(&mut session, 10, 150, false), [(100, Tick::Ping), (150, Tick::Dead)]);
     }
 
     #[test]
-    fn what_this_end_says_by_itself_is_no_question() {
+    fn own_messages_are_no_question() {
         let mut session = session(30, 0);
-        let said = looks(&mut session, 10, 300, false);
+        let said = ticks(&mut session, 10, 300, false);
         assert_eq!(said.last(), Some(&(300, Tick::Silent)));
         assert!(said.contains(&(100, Tick::Ping)), "{said:?}");
     }
 
     #[test]
-    fn who_is_not_read_is_not_blamed() {
+    fn an_unread_peer_is_not_blamed() {
         let mut session = session(0, 0);
-        assert_eq!(looks(&mut session, 10, 5_000, true), []);
-        assert_eq!(looks(&mut session, 5_010, 5_290, false), [(5_100, Tick::Ping)]);
+        assert_eq!(ticks(&mut session, 10, 5_000, true), []);
+        assert_eq!(ticks(&mut session, 5_010, 5_290, false), [(5_100, Tick::Ping)]);
         // The same holds when this end stops reading after it asked.
-        assert_eq!(looks(&mut session, 5_290, 9_000, true), []);
-        assert_eq!(looks(&mut session, 9_010, 9_300, false), [(9_100, Tick::Ping), (9_300, Tick::Silent)]);
+        assert_eq!(ticks(&mut session, 5_290, 9_000, true), []);
+        assert_eq!(ticks(&mut session, 9_010, 9_300, false), [(9_100, Tick::Ping), (9_300, Tick::Silent)]);
     }
 
     #[test]
     fn an_end_that_was_stopped_itself_asks_again() {
         let mut session = session(0, 0);
-        assert_eq!(looks(&mut session, 10, 150, false), [(100, Tick::Ping)]);
+        assert_eq!(ticks(&mut session, 10, 150, false), [(100, Tick::Ping)]);
         assert_eq!(session.tick(10_000 * MS, false), Tick::Ping);
-        assert_eq!(looks(&mut session, 10_010, 10_200, false), [(10_200, Tick::Silent)]);
+        assert_eq!(ticks(&mut session, 10_010, 10_200, false), [(10_200, Tick::Silent)]);
     }
 
     #[test]
-    fn without_a_limit_nobody_is_asked() {
+    fn without_a_limit_no_peer_is_asked() {
         let mut session = session(0, 0);
         session.config.max_silence = 0;
-        assert_eq!(looks(&mut session, 10, 100_000, false), []);
+        assert_eq!(ticks(&mut session, 10, 100_000, false), []);
     }
 }

@@ -20,14 +20,14 @@ use crate::view::InView;
 
 impl RIn {
     /// Returns whether this thread should poll instead of doing the worker's work.
-    pub(super) fn may_look(&self, polled: &PolledRings) -> bool {
+    pub(super) fn may_poll(&self, polled: &PolledRings) -> bool {
         let inner = &self.shared.inner;
         // With callbacks, data must not be taken past them.
         !polled.is_empty() && !inner.has_callbacks() && inner.workers[polled.worker()].may_be_polled_past()
     }
 
     /// Polls rings until one has news, or until the worker's turn is due.
-    pub(super) fn look(&self, polled: &PolledRings) -> Option<InEvent> {
+    pub(super) fn poll(&self, polled: &PolledRings) -> Option<InEvent> {
         let worker = &*self.shared.inner.workers[polled.worker()];
         let now = || self.shared.inner.now();
         if !worker.busy_polls.spend(POLLS_PER_DELIVERY, now) {
@@ -38,12 +38,12 @@ impl RIn {
         }
         let mut rings = [const { None }; MOST_RINGS];
         for (ring, inbound) in rings.iter_mut().zip(polled.inbounds()) {
-            let (taken, sight) = inbound.follow();
+            let (taken, followed) = inbound.follow();
             if let Some(taken) = taken {
                 worker.busy_polls.pace(Some(taken.len()));
                 return Some(self.hand_out(worker, inbound, taken));
             }
-            *ring = sight;
+            *ring = followed;
         }
         worker.busy_polls.pace(None);
         while worker.busy_polls.spend(1, now) && !worker.has_work() {

@@ -72,11 +72,11 @@ pub struct InReader {
     rin: RIn,
     /// The rIn's polled rings, when they were last looked up.
     polled: PolledRings,
-    rings: Vec<Sight>,
+    rings: Vec<PolledRing>,
 }
 
 /// A subscription whose ring is followed.
-struct Sight {
+struct PolledRing {
     inbound: Arc<SubscriptionShared>,
     reader: Arc<LazyCursor>,
     /// Set while the subscription is read alone.
@@ -86,12 +86,12 @@ struct Sight {
 struct Reads {
     view: InView,
     /// The last position that was reported to the subscription.
-    told: Position,
+    reported: Position,
     step: u64,
 }
 
 /// The result of one poll of a ring.
-enum Look {
+enum Polled {
     Nothing,
     /// So many bytes were handed out.
     Bytes(usize),
@@ -122,7 +122,7 @@ impl InReader {
         timeout: Option<Duration>,
         mut each: impl FnMut(Bid, &BufSeg<'_>),
     ) -> Result<InRead, RecvError> {
-        if self.look(timeout != Some(Duration::ZERO), &mut each) {
+        if self.poll(timeout != Some(Duration::ZERO), &mut each) {
             return Ok(InRead::Data);
         }
         self.receive(timeout, &mut each)
@@ -130,8 +130,8 @@ impl InReader {
 
     /// Polls the rings that this reader reads alone, until one has news or the worker's turn is due.
     #[inline]
-    fn look(&mut self, waits: bool, each: &mut impl FnMut(Bid, &BufSeg<'_>)) -> bool {
-        if self.rings.is_empty() || !self.rin.may_look(&self.polled) {
+    fn poll(&mut self, waits: bool, each: &mut impl FnMut(Bid, &BufSeg<'_>)) -> bool {
+        if self.rings.is_empty() || !self.rin.may_poll(&self.polled) {
             return false;
         }
         let inner = &self.rin.shared.inner;
@@ -145,14 +145,14 @@ impl InReader {
         }
         let mut first = true;
         loop {
-            for sight in &mut self.rings {
-                match sight.look(worker, each) {
-                    Look::Nothing => {}
-                    Look::Bytes(bytes) => {
+            for polled_ring in &mut self.rings {
+                match polled_ring.poll(worker, each) {
+                    Polled::Nothing => {}
+                    Polled::Bytes(bytes) => {
                         worker.busy_polls.pace(first.then_some(bytes));
                         return true;
                     }
-                    Look::Other => return false,
+                    Polled::Other => return false,
                 }
             }
             first = false;
@@ -187,25 +187,25 @@ impl InReader {
     fn begin_reading(&mut self) {
         let polled = lock(&self.rin.shared.queue).polled.clone();
         if !polled.are(&self.polled) {
-            self.rings = polled.inbounds().iter().map(Sight::new).collect();
+            self.rings = polled.inbounds().iter().map(PolledRing::new).collect();
             self.polled = polled;
         }
-        self.rings.iter_mut().for_each(Sight::begin_reading);
+        self.rings.iter_mut().for_each(PolledRing::begin_reading);
     }
 
     /// Gives the rings back. Other readers continue after this reader's data.
     fn end_reading(&mut self) {
-        for sight in &mut self.rings {
-            if let Some(Reads { view, .. }) = sight.reads.take() {
-                sight.inbound.end_reading(&sight.reader, view.end());
+        for polled_ring in &mut self.rings {
+            if let Some(Reads { view, .. }) = polled_ring.reads.take() {
+                polled_ring.inbound.end_reading(&polled_ring.reader, view.end());
                 // Data may have arrived meanwhile.
-                self.rin.shared.enqueue(&sight.inbound);
+                self.rin.shared.enqueue(&polled_ring.inbound);
             }
         }
     }
 }
 
-impl Sight {
+impl PolledRing {
     fn new(inbound: &Arc<SubscriptionShared>) -> Self {
         Self { inbound: inbound.clone(), reader: Arc::new(LazyCursor::new(0)), reads: None }
     }
@@ -215,29 +215,29 @@ impl Sight {
             return;
         };
         let view = InView::of_reader(ring.view(at, at), self.inbound.clone(), epoch);
-        self.reads = Some(Reads { view, told: at, step });
+        self.reads = Some(Reads { view, reported: at, step });
     }
 
     #[inline]
-    fn look(&mut self, worker: &WorkerShared, each: &mut impl FnMut(Bid, &BufSeg<'_>)) -> Look {
-        let Some(Reads { view, told, step }) = &mut self.reads else { return Look::Other };
+    fn poll(&mut self, worker: &WorkerShared, each: &mut impl FnMut(Bid, &BufSeg<'_>)) -> Polled {
+        let Some(Reads { view, reported, step }) = &mut self.reads else { return Polled::Other };
         if !view.ring().has_new_data() {
-            return Look::Nothing;
+            return Polled::Nothing;
         }
         let from = view.end();
-        let Some(to) = view.ring().follow_from(from) else { return Look::Other };
+        let Some(to) = view.ring().follow_from(from) else { return Polled::Other };
         if !view.ring().is_stable(from) {
-            return Look::Other;
+            return Polled::Other;
         }
         worker.busy_polls.took();
         worker.token.note_visit();
         view.go_on(to);
         each(self.inbound.bid, &BufSeg::of(view));
-        if self.reader.advance_to(to) || to - *told >= *step {
-            *told = to;
+        if self.reader.advance_to(to) || to - *reported >= *step {
+            *reported = to;
             self.inbound.report_read(&self.reader);
         }
-        Look::Bytes((to - from) as usize)
+        Polled::Bytes((to - from) as usize)
     }
 }
 

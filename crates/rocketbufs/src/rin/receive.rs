@@ -73,10 +73,10 @@ impl RIn {
                 queue = lock(&shared.queue);
                 continue;
             }
-            if timeout != Some(Duration::ZERO) && self.may_look(&queue.polled) {
+            if timeout != Some(Duration::ZERO) && self.may_poll(&queue.polled) {
                 let polled = queue.polled.clone();
                 drop(queue);
-                if let Some(received) = self.look(&polled) {
+                if let Some(received) = self.poll(&polled) {
                     return Ok(Some(received));
                 }
                 queue = lock(&shared.queue);
@@ -93,13 +93,13 @@ impl RIn {
     }
 
     /// Waits for news in the queue at most for the given time, or does the worker's work until there may be
-    /// news. With `looks` the call returns when it is better to poll the rings.
+    /// news. With `polls` the call returns when it is better to poll the rings.
     pub(super) fn wait<'a>(
         &'a self,
         mut queue: MutexGuard<'a, Queue>,
         left: Duration,
         news: &dyn Fn(&Queue) -> bool,
-        looks: bool,
+        polls: bool,
     ) -> MutexGuard<'a, Queue> {
         let shared = &self.shared;
         // Looked up each time, since the rIn may resume over a connection of another worker.
@@ -108,7 +108,7 @@ impl RIn {
             queue.run_by_caller |= waiting.bit();
             let polled = queue.polled.clone();
             drop(queue);
-            let drove = waiting.run(left, &|| news(&lock(&shared.queue)) || looks && self.may_look(&polled));
+            let drove = waiting.run(left, &|| news(&lock(&shared.queue)) || polls && self.may_poll(&polled));
             queue = lock(&shared.queue);
             queue.run_by_caller &= !waiting.bit();
             if drove || news(&queue) {

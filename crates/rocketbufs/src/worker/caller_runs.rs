@@ -259,7 +259,7 @@ mod tests {
 
     /// The own thread sleeps for an hour, and work on this thread creates an earlier deadline.
     #[test]
-    fn the_own_thread_does_not_oversleep_what_is_new() {
+    fn the_own_thread_does_not_oversleep_new_work() {
         const HOUR: Duration = Duration::from_secs(3600);
         let context = Context::new(Config::default()).unwrap();
         for (wait, sooner) in [(HOUR / 2, true), (2 * HOUR, false)] {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn those_with_a_pause_before_them_are_sent_at_once() {
+    fn sends_after_a_pause_leave_at_once() {
         assert_eq!(Both::rested().deliver(1_000, IDLE), 1_000);
     }
 

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sleeper_was_told_is_taken_once() {
+    fn a_notice_to_a_sleeper_is_taken_once() {
         let (ready, _pipe) = one_ready();
         let mut events = ReadyEvents::new();
         assert!(!ready.take(&mut events));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_before_another_poll_is_thrown_away() {
+    fn a_notice_before_another_poll_is_thrown_away() {
         let (ready, _pipe) = one_ready();
         let mut events = ReadyEvents::new();
         ready.take(&mut events);

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_is_taken_again_by_what_fits() {
+    fn a_spare_is_taken_by_a_request_that_fits() {
         let mut spares = Spares::default();
         let mut buffer = spares.take(150_000);
         assert_eq!(buffer.len(), HEADER_BYTES + (256 << 10));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_limits() {
+    fn spare_memory_has_limits() {
         let mut spares = Spares::default();
         let kept = |spares: &Spares| spares.kept.iter().map(Vec::len).sum::<usize>();
         for payload in [1, SMALLEST, 100_000, 1 << 20, KEPT_BYTES, SMALLEST, 1 << 20, 1 << 20, 1 << 21] {

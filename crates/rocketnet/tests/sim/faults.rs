@@ -32,7 +32,7 @@ fn sending(p: &mut Pair, size: u64) -> Buffer {
 }
 
 #[test]
-fn what_was_not_flushed_does_not_leave() {
+fn unflushed_bytes_do_not_leave() {
     for config in kinds() {
         let mut p = pair(1, config);
         p.a.control(p.ca, b"x").unwrap();
@@ -93,7 +93,7 @@ fn memory_comes_before_the_notification() {
 }
 
 #[test]
-fn what_was_told_as_landed_is_in_the_head_whatever_breaks() {
+fn landed_bytes_stay_in_the_head_after_each_fault() {
     for seed in 0..32 {
         let mut p = pair(seed, SimConfig::one_sided());
         let mut buffer = Buffer::new(&mut p, 1, 4096);
@@ -254,7 +254,7 @@ fn a_killed_host_is_silent_and_its_name_can_live_again() {
 }
 
 #[test]
-fn who_breaks_the_rules_is_told_apart() {
+fn a_peer_that_breaks_the_rules_is_told_apart() {
     for config in kinds() {
         let mut p = pair(1, config.clone());
         let buffer = sending(&mut p, 10);
@@ -285,7 +285,7 @@ fn who_breaks_the_rules_is_told_apart() {
 }
 
 #[test]
-fn a_close_waits_for_what_is_queued_as_long_as_it_may() {
+fn a_close_waits_for_queued_bytes_as_long_as_it_may() {
     for config in kinds() {
         let mut p = pair(1, SimConfig { window_bytes: 32, ..config.clone() });
         let mut buffer = sending(&mut p, 1000);

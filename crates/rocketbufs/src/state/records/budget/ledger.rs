@@ -24,7 +24,7 @@ pub(super) type Key = u64;
 const MAX_SHARES: u64 = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum MemberState {
     Waiting,
     Busy,
     Idle(u64),
@@ -35,7 +35,7 @@ enum Place {
 struct Member {
     /// The cost of its share, or, while it waits, of the share that it needs.
     bytes: u64,
-    place: Place,
+    state: MemberState,
 }
 
 /// The accounts of a budget, see [the module](self).
@@ -51,7 +51,7 @@ pub(super) struct Ledger {
     waiting: VecDeque<Key>,
     /// Whether the first waiting member was told that there is room.
     told: bool,
-    /// In the order in which members became idle, as their places say.
+    /// In the order in which members became idle, as the number in their state says.
     idle: BTreeMap<u64, Key>,
     called: BTreeMap<u64, Key>,
     next_idle: u64,
@@ -103,7 +103,7 @@ impl Ledger {
         let bytes = self.cost(share.bytes);
         let first = self.waiting.front().is_none_or(|first| *first == key);
         if !first || self.used + bytes > self.bytes {
-            let waits = Member { bytes: self.cost(small), place: Place::Waiting };
+            let waits = Member { bytes: self.cost(small), state: MemberState::Waiting };
             let waits = self.members.insert(key, waits);
             if waits.is_none() {
                 self.waiting.push_back(key);
@@ -115,7 +115,7 @@ impl Ledger {
             self.told = false;
         }
         self.used += bytes;
-        self.members.insert(key, Member { bytes, place: Place::Busy });
+        self.members.insert(key, Member { bytes, state: MemberState::Busy });
         self.call_off();
         Some(share)
     }
@@ -123,16 +123,16 @@ impl Ledger {
     /// Returns a member's share, or ends its wait.
     pub(super) fn leave(&mut self, key: Key) {
         let Some(member) = self.members.remove(&key) else { return };
-        match member.place {
-            Place::Waiting => {
+        match member.state {
+            MemberState::Waiting => {
                 self.told &= self.waiting.front() != Some(&key);
                 self.waiting.retain(|other| *other != key);
                 self.call_off();
                 return;
             }
-            Place::Busy => {}
-            Place::Idle(at) => drop(self.idle.remove(&at)),
-            Place::Called(at) => self.answered(at, member.bytes),
+            MemberState::Busy => {}
+            MemberState::Idle(at) => drop(self.idle.remove(&at)),
+            MemberState::Called(at) => self.answered(at, member.bytes),
         }
         self.used -= member.bytes;
     }
@@ -148,7 +148,7 @@ impl Ledger {
             self.called_bytes = 0;
             for (at, key) in std::mem::take(&mut self.called) {
                 if let Some(member) = self.members.get_mut(&key) {
-                    member.place = Place::Idle(at);
+                    member.state = MemberState::Idle(at);
                     self.idle.insert(at, key);
                 }
             }
@@ -158,9 +158,9 @@ impl Ledger {
     /// Records that a member's ring is empty, so that its share can be recalled.
     pub(super) fn idle(&mut self, key: Key) {
         if let Some(member) = self.members.get_mut(&key)
-            && member.place == Place::Busy
+            && member.state == MemberState::Busy
         {
-            member.place = Place::Idle(self.next_idle);
+            member.state = MemberState::Idle(self.next_idle);
             self.idle.insert(self.next_idle, key);
             self.next_idle += 1;
         }
@@ -168,13 +168,13 @@ impl Ledger {
 
     /// Records that a recalled member cannot return its share now.
     pub(super) fn busy(&mut self, key: Key) {
-        let Some(&Member { bytes, place }) = self.members.get(&key) else { return };
-        match place {
-            Place::Called(at) => self.answered(at, bytes),
-            Place::Idle(at) => drop(self.idle.remove(&at)),
-            Place::Waiting | Place::Busy => return,
+        let Some(&Member { bytes, state }) = self.members.get(&key) else { return };
+        match state {
+            MemberState::Called(at) => self.answered(at, bytes),
+            MemberState::Idle(at) => drop(self.idle.remove(&at)),
+            MemberState::Waiting | MemberState::Busy => return,
         }
-        self.members.insert(key, Member { bytes, place: Place::Busy });
+        self.members.insert(key, Member { bytes, state: MemberState::Busy });
     }
 
     /// Returns the next member to call: one whose share is recalled, or the first waiting one if there is
@@ -190,7 +190,7 @@ impl Ledger {
         }
         let (at, key) = self.idle.pop_first()?;
         let member = self.members.get_mut(&key)?;
-        member.place = Place::Called(at);
+        member.state = MemberState::Called(at);
         self.called.insert(at, key);
         self.called_bytes += member.bytes;
         Some(key)
