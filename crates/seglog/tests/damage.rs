@@ -128,7 +128,7 @@ fn a_cut_sealed_segment_is_read_as_far_as_it_goes() {
         });
         let missing = log.recovery().damaged.clone();
         if len < 64 {
-            assert_eq!((log.first(), missing), (next, vec![0..next]), "{len}");
+            assert_eq!((log.first(), missing), (next, Vec::from_iter([0..next])), "{len}");
         } else {
             let expected: Vec<_> = std::iter::once(left..next).filter(|range| !range.is_empty()).collect();
             assert_eq!(missing, expected, "{len}");

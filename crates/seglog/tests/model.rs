@@ -184,6 +184,18 @@ impl World {
         self.take(&batches, end);
     }
 
+    /// Appends batches with gaps before them.
+    fn append_many(&mut self, batches: &[(u8, u16)]) {
+        let mut at = self.cells.len() as u64;
+        let mut many = Vec::new();
+        for (gap, len) in batches {
+            at += u64::from(*gap);
+            many.push((at, self.payload((*len).into())));
+            at += u64::from(*len);
+        }
+        self.append(many);
+    }
+
     /// Notes what the log promises, and what is in doubt.
     fn observe(&mut self) {
         let log = self.log.as_ref().expect("the log is open");
@@ -259,16 +271,7 @@ impl World {
                 let bytes = self.payload(len.into());
                 self.append(vec![(end + u64::from(gap), bytes)]);
             }
-            Op::Many(batches) => {
-                let mut at = end;
-                let mut many = Vec::new();
-                for (gap, len) in batches {
-                    at += u64::from(gap);
-                    many.push((at, self.payload(len.into())));
-                    at += u64::from(len);
-                }
-                self.append(many);
-            }
+            Op::Many(batches) => self.append_many(&batches),
             Op::Hole(gap) => self.append(vec![(end + u64::from(gap), Vec::new())]),
             Op::Sync => {
                 if let Ok(durable) = self.log().sync() {
