@@ -214,17 +214,19 @@ fn the_configuration_file() {
     assert!(String::from_utf8(printed.stdout).expect("text").contains("#: levels = [\"user\", \"disk\"]"));
 }
 
+/// Runs the command, which fails with this status and these words.
+fn fails(args: &[&str], status: i32, words: &str) {
+    let failed = output(&mut multimqc(args));
+    let error = String::from_utf8(failed.stderr).expect("text");
+    assert_eq!(failed.status.code(), Some(status), "{args:?}: {error}");
+    assert!(error.contains(words), "{args:?}: {error}");
+}
+
 #[test]
 fn errors_name_the_cause_and_the_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("multimqc.toml");
     let path = file.to_str().expect("text");
-    let fails = |args: &[&str], status: i32, words: &str| {
-        let failed = output(&mut multimqc(args));
-        let error = String::from_utf8(failed.stderr).expect("text");
-        assert_eq!(failed.status.code(), Some(status), "{args:?}: {error}");
-        assert!(error.contains(words), "{args:?}: {error}");
-    };
     fails(&["serve", "--levels", "nic"], 1, "level \"nic\": there are kernel, user and disk");
     fails(&["serve", "--levels", "kernel"], 1, "it needs the name of an interface");
     fails(
@@ -246,6 +248,11 @@ fn errors_name_the_cause_and_the_remedy() {
     let directory = folder.path().to_str().expect("text");
     let equation = "latency < (capacity - (batch + overlap)) / rate, here 100ms < (917504 - (32768 + 1500)) B / 100000000 B/s";
     fails(&["serve", "--config", path, "--directory", directory], 1, equation);
+}
+
+#[test]
+fn errors_of_clients_and_addresses() {
+    let folder = tempfile::tempdir().expect("a folder");
     let control = folder.path().join("nobody").display().to_string();
     fails(&["stat", "--control", &control], 1, "is `multimqc serve` running");
     fails(&["pull", "--from", "yesterday"], 2, "use an offset, oldest or newest");
