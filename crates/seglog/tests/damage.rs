@@ -1,5 +1,7 @@
 //! A log that was cut at every byte, and one with damage at every byte.
 
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges")]
+
 use std::sync::Arc;
 
 use seglog::sim::SimStorage;
@@ -128,7 +130,7 @@ fn a_cut_sealed_segment_is_read_as_far_as_it_goes() {
         });
         let missing = log.recovery().damaged.clone();
         if len < 64 {
-            assert_eq!((log.first(), missing), (next, Vec::from_iter([0..next])), "{len}");
+            assert_eq!((log.first(), missing), (next, vec![0..next]), "{len}");
         } else {
             let expected: Vec<_> = std::iter::once(left..next).filter(|range| !range.is_empty()).collect();
             assert_eq!(missing, expected, "{len}");
