@@ -11,7 +11,7 @@ use lab::SimLab;
 use rocketnet::sim::SimConfig;
 use traffic::{detach, kinds, traffic};
 
-/// One module of the suite for each seed, so that a failing test's name says which seed it was.
+/// A module of the suite for each seed, so that the name of a failing test has the seed.
 macro_rules! suite {
     ($config:ident: $($name:ident $seed:literal),* $(,)?) => {
         $(rocketnet::conformance_tests!($name, SimLab::new($seed, SimConfig::$config()));)*

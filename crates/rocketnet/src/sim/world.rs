@@ -93,7 +93,7 @@ impl World {
             addr.to_owned()
         };
         if self.listeners.contains_key(&addr) {
-            return Err(refuse("somebody listens there already"));
+            return Err(refuse("a listener has this address already"));
         }
         self.listeners.insert(addr.clone(), endpoint);
         Ok(addr)
