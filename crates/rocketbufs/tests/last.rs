@@ -1,4 +1,4 @@
-//! Who comes late may begin with the last delivery, or with the first and be told what is gone of it.
+//! A late subscriber can begin with the last delivery, or at the first position, and then learns which bytes are gone.
 
 mod ends;
 
@@ -92,7 +92,7 @@ fn a_place_that_is_kept_counts_more() {
     }
 }
 
-/// What is lost, which is told before anything else.
+/// The range of LOST, which must be the first event.
 fn lost(input: &RIn) -> (Position, Position) {
     match input.recv(Some(WAIT)).unwrap() {
         Some(InEvent::Lost { from, to, .. }) => (from, to),
