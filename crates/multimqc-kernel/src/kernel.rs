@@ -80,13 +80,14 @@ impl Kernel {
         Ok(Kernel { config, maps, shared, ports, ids, wakes, programs, links, topics })
     }
 
-    /// Attaches the programs to an interface of this thread's network namespace. With [`Config::keep`], programs of an earlier
+    /// Attaches the programs to an interface of this thread's network namespace, and forgets interfaces that are gone. With [`Config::keep`], programs of an earlier
     /// process are replaced in one step: nothing is lost meanwhile.
     ///
     /// # Errors
     /// [`KernelError::Interface`], [`KernelError::Attach`], or [`KernelError::Call`].
     pub fn attach(&mut self, interface: &str) -> Result<(), KernelError> {
         let kept = self.maps.kept.as_ref();
+        self.links.retain(Link::is_attached);
         let mut links = Vec::new();
         for loaded in &self.programs {
             links.push(attach::attach(loaded, self.config.mode, interface, kept)?);

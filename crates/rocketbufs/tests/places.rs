@@ -5,8 +5,10 @@ mod ends;
 use std::time::{Duration, Instant};
 
 use ends::{pattern, receiver, sender, subscribe, take};
+use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    Bid, Config, Context, InEvent, Listener, Policy, ProgressLevel, RIn, ROut, Start, SubscribeOptions,
+    Bid, Config, Context, InEvent, InView, Listener, Policy, ProgressLevel, RIn, ROut, Start,
+    SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -205,5 +207,85 @@ fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
         assert!(lost > 0 && lost <= head - 1000 - RING_BYTES / 2 + 2000, "{policy:?}: {lost} bytes");
         writer.append(&[&pattern(head, 1000)]).unwrap();
         assert_eq!(take(&back, head, head + 1000), 0);
+    }
+}
+
+/// The time for which a position is held here. No test lasts so long.
+const LONG: Duration = Duration::from_secs(600);
+
+/// A reader of buffer 1 that was told CLOSED, and has not released the data.
+struct Told {
+    ctx: Context,
+    input: RIn,
+    view: Option<InView>,
+}
+
+impl Told {
+    /// Subscribes, and takes everything up to the end of the log, which `write` makes.
+    fn new(transport: TransportKind, listener: &Listener, write: impl FnOnce()) -> Self {
+        let ctx = ends::context(transport);
+        let input = receiver(&ctx, listener);
+        subscribe(&input, 1, options("reader").durable("reader", LONG));
+        write();
+        let InEvent::Data(view) = event(&input) else { panic!("data comes first") };
+        assert!(matches!(event(&input), InEvent::Closed { .. }));
+        Self { ctx, input, view: Some(view) }
+    }
+
+    fn release(&mut self) {
+        self.view.take().into_iter().for_each(InView::consume);
+    }
+}
+
+/// Ends the connection of an rIn.
+fn cut(input: &RIn) {
+    input.conn().close("cut");
+    input.conn().wait_down(Some(WAIT)).expect("it is down");
+}
+
+#[test]
+fn a_closed_log_is_confirmed_after_its_connection_was_lost() {
+    for transport in [TransportKind::Tcp, TransportKind::Shm] {
+        for released_before in [true, false] {
+            let ctx = ends::context(transport);
+            let (out, listener) = sender(&ctx);
+            let buffer = out.create_buffer(1, RING_BYTES).unwrap();
+            let mut reader = Told::new(transport, &listener, || {
+                buffer.writer().unwrap().append(&[b"x"]).unwrap();
+                out.destroy_buffer(1).unwrap();
+            });
+            cut(&reader.input);
+            until("the position is held", || buffer.durable_cursors().len() == 1);
+            assert_eq!(buffer.confirmed().consumed, 0);
+            if released_before {
+                reader.release();
+            }
+            reader.input.resume(&ends::connect(&reader.ctx, &listener));
+            reader.release();
+            until("the buffer is gone", || out.buffer(1).is_none());
+            assert!(buffer.durable_cursors().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_broker_confirms_a_closed_log_after_its_connection_was_lost() {
+    for transport in [TransportKind::Tcp, TransportKind::Shm] {
+        let (ctx, broker) = (ends::context(transport), ends::context(transport));
+        let (out, listener) = sender(&ctx);
+        let buffer = out.create_buffer(1, RING_BYTES).unwrap();
+        let (handed_on, behind) = sender(&broker);
+        let up = receiver(&broker, &listener);
+        handed_on.splice_with(&up, 1, 1, options("broker").durable("broker", LONG)).unwrap();
+        let mut reader = Told::new(transport, &behind, || {
+            buffer.writer().unwrap().append(&[b"x"]).unwrap();
+            out.destroy_buffer(1).unwrap();
+        });
+        until("the broker was told", || matches!(up.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { .. })));
+        cut(&up);
+        until("the position is held", || buffer.durable_cursors().len() == 1);
+        reader.release();
+        up.resume(&ends::connect(&broker, &listener));
+        until("the buffer is gone", || out.buffer(1).is_none());
     }
 }

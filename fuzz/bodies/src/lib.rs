@@ -9,6 +9,7 @@
 mod cmq_wire;
 mod framework;
 mod marks;
+mod multimqc_service;
 pub mod mutate;
 mod rbmq_state;
 mod rbmq_wire;
@@ -20,6 +21,7 @@ use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 pub use cmq_wire::cmq_datagram;
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
+pub use multimqc_service::multimqc_datagrams;
 pub use rbmq_state::rbmq_state;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
 pub use rdma::rdma_frame;
@@ -33,6 +35,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("cmq_datagram", cmq_datagram),
     ("config_toml", config_toml),
     ("marks_verify", marks_verify),
+    ("multimqc_datagrams", multimqc_datagrams),
     ("protocol_message", protocol_message),
     ("rbmq_control", rbmq_control),
     ("rbmq_filter", rbmq_filter),

@@ -10,7 +10,7 @@ use rocketbufs::worker::Reactor;
 
 use super::oracle::{Stats, Violation};
 use super::plan::{Flavour, Kind, Plan};
-use super::publisher::{Publisher, Source};
+use super::publisher::Publisher;
 use super::subscriber::State;
 use super::world::{App, PATIENCE, World};
 
@@ -126,8 +126,7 @@ impl World<'_> {
                 }
             }
         }
-        let waits = |source: &&Source| !source.contexts.is_empty() && !waits_for_kept(publisher, source);
-        let waiting = publisher.sources.iter().find(waits);
+        let waiting = publisher.sources.iter().find(|source| !source.contexts.is_empty());
         let waiting = waiting.map(|source| {
             let (bid, first) = (source.plan.bid, source.contexts.front());
             format!("contexts of buffer {bid} did not come back: {first:?}; {}", self.above(0, bid))
@@ -142,9 +141,6 @@ impl World<'_> {
             let Some(confirmed) = publisher.out.buffer(bid).map(|buffer| buffer.confirmed()) else {
                 continue;
             };
-            if waits_for_kept(publisher, source) || self.waits_for_ended(bid as usize - 1) {
-                continue;
-            }
             let short = ProgressLevel::ALL
                 .into_iter()
                 .find(|level| source.reached[*level as usize] < asked[*level as usize]);
@@ -162,27 +158,6 @@ impl World<'_> {
             }
         }
         None
-    }
-
-    /// Whether a broker keeps the durable cursor of a subscription that got the end of its log and then lost its connection. Such
-    /// a subscription does not resume, and its consumed bytes are confirmed when the cursor expires.
-    fn waits_for_ended(&self, buffer: usize) -> bool {
-        if !self.env.ended_early[buffer] {
-            return false;
-        }
-        let nodes = self.nodes.iter().zip(&self.plan.nodes);
-        let brokers =
-            nodes.filter_map(|(node, plan)| match node.process.as_ref().map(|process| &process.app) {
-                Some(App::Broker(broker)) => {
-                    Some((broker, plan.subs.iter().find(|sub| sub.buffer == buffer)?))
-                }
-                _ => None,
-            });
-        brokers.into_iter().any(|(broker, sub)| {
-            let Some(out) = broker.out.buffer(sub.out_bid) else { return false };
-            let head = out.info().map_or(0, |info| info.head);
-            out.durable_cursors().iter().any(|cursor| cursor.consumed < head)
-        })
     }
 
     /// A node's state of a buffer, for a failure's text.
@@ -388,17 +363,4 @@ pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
         Some(failure) => Err(failure),
         None => Ok(total.into_inner().expect("no panics")),
     }
-}
-
-/// Whether the durable cursor of a disconnected subscriber lags: nothing is confirmed until the cursor expires. A subscriber
-/// that got the end of its log does not come back.
-fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
-    let head =
-        publisher.out.buffer(source.plan.bid).and_then(|buffer| buffer.info()).map_or(0, |info| info.head);
-    publisher
-        .out
-        .buffer(source.plan.bid)
-        .map_or(Vec::new(), |buffer| buffer.durable_cursors())
-        .iter()
-        .any(|place| place.landed < head || (source.closed.is_some() && place.consumed < head))
 }
