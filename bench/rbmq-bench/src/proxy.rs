@@ -1,5 +1,5 @@
-//! Something between two ends of TCP that can be cut: both sides of every connection end at once, and what was on its
-//! way is gone, as when a cable is pulled and the ends notice.
+//! A TCP proxy that can be cut: both sides of every connection end at once, and bytes in flight are lost, as if a cable were
+//! pulled and both ends noticed.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Passes on to `upstream`, for as long as this process lives.
+    /// Forwards connections to `upstream`, until the process ends.
     ///
     /// # Errors
     /// There is no free port.
@@ -26,7 +26,7 @@ impl Proxy {
         let (known, upstream) = (Arc::clone(&sockets), upstream.to_owned());
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                // Nobody upstream: the client sees its connection end, and tries again.
+                // Without a server upstream the client's connection ends, and the client tries again.
                 let _ = join(client, &upstream, &known);
             }
         });
