@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(beginnings.on_notice(&joined(1, 500)), None, "nothing is missing before it");
         let told = beginnings.on_notice(&joined(2, 500)).unwrap();
         assert!(told.contains("begins at position 500"), "{told}");
-        // One that was closed does not go on.
+        // A closed log does not continue.
         let closed = Notice::Closed { topic: topic.clone(), epoch: Epoch(1), end: 500 };
         assert_eq!(beginnings.on_notice(&closed), None);
         assert!(beginnings.on_notice(&joined(1, 500)).is_some());

@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(positions("+/7"), [(Epoch(1), 5)]);
         assert_eq!(positions("#").len(), 2);
         assert_eq!(positions("b"), []);
-        // What was written and never reached does not count.
+        // Bytes that were written after the last recorded position do not count.
         assert_eq!(std::fs::read(dir.path().join("a%2F7")).unwrap(), b"");
     }
 

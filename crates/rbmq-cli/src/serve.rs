@@ -99,7 +99,7 @@ fn print_http(endpoint: &Endpoint, printer: &Printer) {
     printer.print(&format!("rbmq: metrics on http://{addr}/metrics"));
     if !addr.ip().is_loopback() {
         warn!(
-            "http://{addr} can be reached from other machines: everybody who can connect sees the names and rates of all topics"
+            "http://{addr} is reachable from other machines: every client that can connect sees the names and rates of all topics"
         );
     }
 }

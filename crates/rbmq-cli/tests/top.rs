@@ -31,7 +31,7 @@ fn slow(topic: &str) -> (BrokerProcess, TopicWriter, Subscriber) {
     slow.subscribe(topic).unwrap();
     writer.wait_subscribers(1, Some(common::LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr).unwrap();
-    // How much that is depends on what the subscriber has told so far.
+    // The number of bytes depends on the subscriber's last CREDIT.
     let (mut received, mut looks) = (0, 0);
     until("its ring and the broker's are full", || {
         let full = writer.publish_timeout(&[7; 1000], Some(Duration::ZERO)).is_err();
@@ -135,7 +135,7 @@ fn the_broker_prints_the_same_table() {
     assert_eq!(lines.next().unwrap(), "0 topics, rings of 0 B");
 }
 
-/// A terminal of 100 columns, and what was written to it.
+/// A terminal of 100 columns, and its text.
 struct Terminal {
     keyboard: File,
     end: OwnedFd,
@@ -155,7 +155,7 @@ impl Terminal {
         let text: Arc<Mutex<Vec<u8>>> = Arc::clone(&seen);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Ends with an error when nobody has the other end any more.
+            // The read fails when the other end is closed.
             while let Ok(n @ 1..) = screen.read(&mut bytes) {
                 text.lock().unwrap().extend_from_slice(&bytes[..n]);
             }
@@ -213,9 +213,9 @@ fn an_impatient_end_gives_the_terminal_back_too() {
     let terminal = Terminal::open();
     let mut process = terminal.run(&broker, "--interval 0.1");
     terminal.shows("sensors/kitchen");
-    // It waits for an answer, and hears the second signal alone.
+    // The command waits for an answer, and only the second signal ends it.
     broker.process.signal("STOP");
-    until("it is told to end, and again", || {
+    until("two signals end the command", || {
         process.signal("INT");
         !process.is_running()
     });
@@ -233,7 +233,7 @@ fn it_can_be_ended_before_the_broker_has_answered() {
     let terminal = Terminal::open();
     let mut process = terminal.run(&broker, "--interval 0.1");
     until("it handles signals", || caught(process.id()) & (1 << 1) != 0);
-    until("it is told to end, and again", || {
+    until("two signals end the command", || {
         process.signal("INT");
         !process.is_running()
     });
@@ -304,7 +304,7 @@ fn more_topics_than_lines_are_scrolled_and_the_keys_are_told() {
     press(b"\x1b[B", &["topic/01", "1 above, 34 below"]);
     press(b"\x1b[6~", &["topic/25", "25 above, 10 below"]);
     press(b"G", &["topic/59", "35 above, 0 below"]);
-    // It does not go further than there is something to see.
+    // Scrolling stops at the last line.
     press(b"jjk", &["topic/34", "34 above, 1 below"]);
     press(b"\x1b[H", &["topic/00", "and 35 more"]);
     press(b"q", &[]);

@@ -196,7 +196,7 @@ mod tests {
         Report { libraries, connections: Access::Yes, devices: vec![device], locked_bytes: None }
     }
 
-    /// What is not as it should be: its name, level, what was found and what mends it.
+    /// The findings that are not OK: name, level, finding and remedy.
     fn wrong(change: impl FnOnce(&mut Report)) -> Vec<(&'static str, Level, String)> {
         let mut report = good();
         change(&mut report);
