@@ -103,6 +103,11 @@ impl Kernel {
         Ok(())
     }
 
+    /// Bytes of each topic's ring.
+    pub fn ring_bytes(&self) -> u64 {
+        self.config.ring_bytes
+    }
+
     /// How the programs are attached: `xdp-native`, `xdp-generic`, `tcx`, `netfilter`.
     pub fn modes(&self) -> Vec<&'static str> {
         self.links.iter().map(|link| link.mode).collect()
