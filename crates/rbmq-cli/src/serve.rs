@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     printer.print(&format!("rbmq: listening on {addr}"));
     if !is_loopback(&addr) {
         warn!(
-            "{addr} can be reached from other machines, and there is no authentication yet: everybody who can connect may publish and read everything"
+            "{addr} is reachable from other machines, and there is no authentication yet: every client that can connect may publish and read everything"
         );
     }
     if let Some(http) = &http {
