@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_goes_on_in_another_buffer_has_lost_nothing() {
+    fn a_log_that_continues_in_another_buffer_loses_nothing() {
         let mut beginnings = Beginnings::new();
         beginnings.add(&"#".parse().unwrap(), Some(StartFrom::Oldest));
         let topic: TopicName = "t".parse().unwrap();

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn many_topics_have_a_file_each_and_go_on_with_a_pattern() {
+    fn many_topics_have_a_file_each_and_continue_with_a_pattern() {
         let dir = tempfile::tempdir().unwrap();
         let topics: Vec<TopicName> = (0..MAX_OPEN + 50).map(|n| format!("a/{n}").parse().unwrap()).collect();
         let mut outputs = Outputs::new(dir.path(), &filters("a/#"), false).unwrap();

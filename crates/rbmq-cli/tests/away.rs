@@ -50,7 +50,7 @@ fn leave(subscriber: Subscriber, observer: &mut Observer) {
 }
 
 #[test]
-fn topics_that_appeared_meanwhile_begin_at_their_first_byte() {
+fn topics_that_appeared_in_between_begin_at_their_first_byte() {
     let broker = broker_with(|_| {});
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let publisher = Publisher::connect(&broker.addr()).unwrap();
@@ -91,7 +91,7 @@ fn numbered(publisher: &Publisher, topic: &str, count: usize) -> TopicWriter {
 }
 
 #[test]
-fn missing_bytes_of_a_topic_that_appeared_meanwhile_are_reported_as_lost() {
+fn missing_bytes_of_a_topic_that_appeared_in_between_are_reported_as_lost() {
     let rules = vec![rule("y/#", |rule| rule.ring_bytes = Some(65_536))];
     let broker = broker_with(|config| config.broker.topics = rules.into());
     let mut observer = Observer::connect(&broker.addr()).unwrap();
@@ -151,7 +151,7 @@ fn the_command_receives_topics_that_appeared_while_it_was_stopped() {
 }
 
 #[test]
-fn a_subscriber_without_a_durable_slot_is_told_once_and_a_returning_one_has_its_slot() {
+fn a_missing_durable_slot_is_reported_once_and_a_returning_subscriber_has_its_slot() {
     let broker = broker_with(|config| config.framework.limits.max_held_subscriptions = 1);
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let publisher = Publisher::connect(&broker.addr()).unwrap();

@@ -326,7 +326,7 @@ fn not_consumed() -> (BrokerProcess, Process, Subscriber) {
 }
 
 #[test]
-fn a_subscriber_that_left_is_told_apart_from_one_that_never_came() {
+fn a_subscriber_that_left_differs_from_a_missing_one() {
     let (_broker, publisher, slow) = not_consumed();
     drop(slow);
     let outcome = publisher.finish().good();

@@ -413,7 +413,7 @@ fn publishers_that_come_and_go_use_one_log() {
 }
 
 #[test]
-fn a_restarted_broker_receives_what_publishers_still_have() {
+fn a_restarted_broker_receives_kept_records_of_publishers() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rbmq.toml");
     std::fs::write(&file, "[[broker.topics]]\npattern = \"#\"\ningest = \"merge\"\n").unwrap();

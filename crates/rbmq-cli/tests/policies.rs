@@ -36,7 +36,7 @@ fn fill(writer: &mut TopicWriter, kilobytes: usize, patience: Duration) -> Resul
     (0..kilobytes).try_for_each(|_| writer.publish_timeout(&[7; 1020], Some(patience)).map(drop))
 }
 
-/// The next notice that is `wanted`; messages and other notices are passed over.
+/// The next notice that is `wanted`; messages and other notices are skipped.
 fn notice<T>(subscriber: &mut Subscriber, mut wanted: impl FnMut(Notice) -> Option<T>) -> T {
     loop {
         if let Event::Notice(notice) = subscriber.next_event(Some(LONG)).unwrap().expect("something comes")

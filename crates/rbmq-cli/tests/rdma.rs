@@ -107,7 +107,7 @@ fn size(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_subscriber_that_is_killed_goes_on_exactly_where_it_stopped() {
+fn a_killed_subscriber_continues_exactly_where_it_stopped() {
     let Some(broker) = broker() else { return };
     let dir = tempfile::tempdir().unwrap();
     let (input, out) = (dir.path().join("input"), dir.path().join("out"));
@@ -138,7 +138,7 @@ fn kill(process: Process) -> Outcome {
 /// Publisher and subscriber connect to the next broker, and lost messages are sent again. If the publisher is back first, some
 /// messages are delivered without a subscriber, and the subscriber reports them as missed. It gets all others once.
 #[test]
-fn a_broker_that_is_killed_between_them_loses_nothing_untold() {
+fn a_killed_broker_loses_no_message_unreported() {
     let Some(mut broker) = broker() else { return };
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
@@ -258,7 +258,7 @@ fn a_publisher_that_is_killed_is_gone_and_leaves_nothing() {
 }
 
 #[test]
-fn a_client_without_a_broker_over_rdma_is_told_why() {
+fn a_client_without_a_broker_over_rdma_gets_a_reason() {
     let Some(broker) = broker() else { return };
     let addr = format!("{}:1", broker.addr.rsplit_once(':').expect("a port").0);
     let outcome = over("rdma", client("sub", &addr, "nothing")).finish();

@@ -100,7 +100,7 @@ fn lists_topics() {
 }
 
 #[test]
-fn arguments_and_absent_brokers_are_told() {
+fn wrong_arguments_and_absent_brokers_are_reported() {
     let bad = Process::start(rbmq(["top", "--interval", "0"])).finish();
     assert_eq!(bad.status.code(), Some(2));
     let bad = Process::start(rbmq(["top", "a#"])).finish();
@@ -111,7 +111,7 @@ fn arguments_and_absent_brokers_are_told() {
 }
 
 #[test]
-fn prints_again_and_again_in_a_pipe_until_it_is_told_to_end() {
+fn prints_repeatedly_in_a_pipe_until_a_signal() {
     let broker = BrokerProcess::start();
     let mut process = Process::start(client("top", &broker.addr, "--interval 0.1 --json"));
     let mut lines = BufReader::new(process.stdout()).lines();
@@ -285,7 +285,7 @@ fn q_ends_it_and_another_size_is_drawn() {
 }
 
 #[test]
-fn more_topics_than_lines_are_scrolled_and_the_keys_are_told() {
+fn more_topics_than_lines_are_scrolled_with_keys() {
     let broker = BrokerProcess::start();
     let publisher = Publisher::connect(&broker.addr).unwrap();
     let _writers: Vec<TopicWriter> =
@@ -338,7 +338,7 @@ fn a_ring_with_more_subscribers_than_lines_is_scrolled() {
 }
 
 #[test]
-fn shows_the_last_reading_while_the_broker_is_away_and_goes_on_later() {
+fn shows_the_last_reading_while_the_broker_is_away_and_continues_later() {
     let broker = BrokerProcess::start();
     let addr = broker.addr.clone();
     let publisher = Publisher::connect(&addr).unwrap();

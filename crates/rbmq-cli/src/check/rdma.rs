@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn each_missing_piece_is_named_with_what_to_do() {
+    fn each_missing_piece_is_named_with_its_remedy() {
         use Level::{Bad, Warn};
         let lacks = |r: &mut Report| r.libraries[0].error = Some("libibverbs.so.1: no such file".into());
         only(lacks, "rdma libraries", Bad, &["no such file", "libibverbs1"]);
