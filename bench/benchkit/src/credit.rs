@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_nobody_reports_count_as_dropped() {
+    fn unreported_messages_count_as_dropped() {
         let folder = tempfile::tempdir().unwrap();
         create(folder.path(), 1).unwrap();
         let record = WINDOW_BYTES / 100;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_subscribers_that_there_are_not() {
+    fn no_publisher_waits_for_missing_subscribers() {
         let folder = tempfile::tempdir().unwrap();
         create(folder.path(), 1).unwrap();
         assert_eq!(Credit::open(folder.path(), 0, 0, 8).unwrap().wait(u64::MAX - 1).unwrap(), u64::MAX);

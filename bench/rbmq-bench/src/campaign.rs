@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_disturbed_one_is_kept_and_enough_is_enough() {
+    fn the_least_disturbed_measurement_is_kept_and_retries_are_limited() {
         let measured = |retries, disturbed: &[f64]| {
             let mut left = disturbed.iter().copied();
             let best = least_disturbed_of(retries, |row: &f64| *row, || Ok(left.next().unwrap())).unwrap();

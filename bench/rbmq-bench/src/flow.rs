@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_together_is_compared() {
+    fn repetitions_in_turn_are_compared() {
         // The machine was slow in some repetitions: twice as much in each, though of the medians it is 3 times.
         let of = [(true, [2.0, 60.0, 80.0]), (false, [1.0, 30.0, 40.0])];
         let mut rows: Vec<Row> = Vec::new();

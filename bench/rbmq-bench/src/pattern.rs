@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_that_share_a_connection_are_told_apart_at_each_record() {
+    fn topics_that_share_a_connection_are_distinguished_at_each_record() {
         for size in SIZES {
             let framed = |topic: u32| {
                 Pattern::framed(topic, size, format!("PUT {topic} {size} ").into(), b"end".to_vec())

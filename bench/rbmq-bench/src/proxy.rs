@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_can_be_made_again() {
+    fn a_cut_connection_can_be_made_again() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Proxy::start(&server.local_addr().unwrap().to_string()).unwrap();
         for _ in 0..2 {

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ours_is_measured_over_what_others_have_not() {
+    fn only_ours_is_measured_over_other_transports() {
         let ways = Ways { transport: vec![Way::Shm, Way::TcpShm] };
         assert_eq!(ways.of(System::Rbmq), [Way::Shm, Way::TcpShm]);
         assert_eq!(ways.of(System::Redis), [Way::Tcp]);

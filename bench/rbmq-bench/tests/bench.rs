@@ -229,7 +229,7 @@ fn confirmed_messages_are_counted() {
 }
 
 #[test]
-fn what_is_cut_goes_on_and_loses_nothing() {
+fn a_cut_connection_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let line = "recovery --against relay,redis --seconds 1 --warmup 0 --reps 1 --retries 0";
     let outcome = exactly(line, folder.path());
@@ -394,7 +394,7 @@ fn zenoh_by_its_library_delivers_every_message() {
 }
 
 #[test]
-fn what_nobody_holds_back_is_counted_all_the_same() {
+fn messages_without_flow_control_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let line = "libraries --library rbmq,async-nats --loads full --sizes 64 --subscribers 2 --not-held-back";
     bench(line, folder.path());
@@ -405,7 +405,7 @@ fn what_nobody_holds_back_is_counted_all_the_same() {
 }
 
 #[test]
-fn the_table_of_libraries_can_be_had_alone() {
+fn the_table_of_libraries_is_printed_alone() {
     let folder = tempfile::tempdir().unwrap();
     bench("libraries --library rbmq --sizes 64 --subscribers 1 --loads full,trips", folder.path());
     let readme = folder.path().join("README.md");

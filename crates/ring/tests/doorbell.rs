@@ -77,7 +77,7 @@ fn watchers_are_counted() {
 
 /// A reader that closes its end of the pipe, or lets it fill, does not stop the writer.
 #[test]
-fn a_doorbell_that_is_gone_or_full_stops_nobody() {
+fn a_closed_or_full_doorbell_stops_no_writer() {
     let ring = ring();
     let mut writer = ring.writer().unwrap();
     let doorbell = Doorbell::new(false).unwrap();

@@ -73,7 +73,7 @@ fn is_right(number: u32) -> bool {
 
 /// All planted bugs in one test, because the switch is global to the process.
 #[test]
-fn every_planted_bug_is_one() {
+fn every_planted_bug_breaks_the_ring() {
     for &(number, what) in BUGS {
         ACTIVE.store(0, Ordering::Relaxed);
         assert!(is_right(number), "wrong without a bug: {what}");

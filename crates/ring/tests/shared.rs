@@ -254,7 +254,7 @@ fn no_writer_lands_more_than_was_granted() {
 
 /// Without flow control nothing holds the writer, and a reader that is too slow gets an error.
 #[test]
-fn a_reader_that_was_lapped_is_told() {
+fn a_lapped_reader_gets_an_error() {
     let ring = shared(0, false);
     let mut writer = ring.writer().unwrap();
     let seen = offered(&ring).ring(config(0, false)).unwrap();

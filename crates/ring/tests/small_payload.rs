@@ -107,7 +107,7 @@ fn a_whole_delivery_is_taken_from_there() {
 }
 
 #[test]
-fn the_first_small_delivery_is_told_there() {
+fn the_first_small_delivery_is_in_the_head_page() {
     let bytes = content(7, SMALL_PAYLOAD_BYTES);
     for size in 1..=SMALL_PAYLOAD_BYTES {
         for cut in 0..=size {

@@ -318,7 +318,7 @@ fn a_foreign_or_overlong_delivery_gives_the_claim_back() {
 }
 
 #[test]
-fn a_full_writer_says_so_until_it_was_granted() {
+fn a_full_writer_gets_an_error_until_a_grant() {
     let ring = small();
     let hold = ring.hold(0).unwrap();
     let mut writer = ring.writer().unwrap();

@@ -219,7 +219,7 @@ fn places_are_given_up_in_time_on_every_worker() {
 }
 
 #[test]
-fn connections_that_nobody_takes_are_closed() {
+fn connections_without_an_owner_are_closed() {
     let ctx = Context::new(Config::default()).unwrap();
     let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
     listener.set_conn_cb(drop);

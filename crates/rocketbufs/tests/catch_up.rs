@@ -61,7 +61,7 @@ impl Sender {
         }
     }
 
-    fn until_nobody_subscribes(&self) {
+    fn until_no_subscriber_is_left(&self) {
         let started = Instant::now();
         while self.out.buffer(BID).unwrap().subscriber_count() > 0 {
             assert!(
@@ -91,7 +91,7 @@ fn read_to(input: &RIn, end: Position) {
 }
 
 #[test]
-fn one_that_begins_further_behind_than_it_may_lag_gets_everything() {
+fn a_subscriber_that_begins_beyond_its_lag_gets_everything() {
     let sender = Sender::new();
     let written = sender.write_more_than_a_ring();
     let (input, start) = sender.reader();
@@ -112,7 +112,7 @@ fn one_that_begins_further_behind_than_it_may_lag_gets_everything() {
 }
 
 #[test]
-fn one_that_falls_back_after_it_caught_up_is_cut_off() {
+fn a_subscriber_that_falls_back_is_disconnected() {
     let sender = Sender::new();
     let written = sender.write_more_than_a_ring();
     let (input, _) = sender.reader();
@@ -122,16 +122,16 @@ fn one_that_falls_back_after_it_caught_up_is_cut_off() {
     for _ in 0..10 {
         sender.write();
     }
-    sender.until_nobody_subscribes();
+    sender.until_no_subscriber_is_left();
 }
 
 #[test]
-fn one_that_only_holds_the_writer_is_cut_off() {
+fn a_subscriber_that_only_holds_the_writer_is_disconnected() {
     let sender = Sender::new();
     sender.write_more_than_a_ring();
     let (_input, _) = sender.reader();
     for _ in 0..100 {
         sender.write();
     }
-    sender.until_nobody_subscribes();
+    sender.until_no_subscriber_is_left();
 }

@@ -82,7 +82,7 @@ fn every_kind_of_value_is_read_from_a_file_and_from_a_text() {
 }
 
 #[test]
-fn an_error_names_the_setting_its_value_its_place_and_what_it_must_be() {
+fn an_error_names_the_setting_its_value_its_place_and_its_range() {
     assert_eq!(
         message(Config::from_toml("\n[tcp]\nread_bytes = 17\n")),
         "tcp.read_bytes = 17 (configuration, line 3): it must be 262144 to 67108864 bytes"

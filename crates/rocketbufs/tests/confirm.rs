@@ -141,7 +141,7 @@ fn receivers_confirm_only_bytes_that_they_have() {
 
 /// A receiver that joins behind two brokers, and has less than was confirmed before, does not confirm the earlier bytes.
 #[test]
-fn receivers_that_join_later_confirm_what_they_have() {
+fn receivers_that_join_later_confirm_their_bytes() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = || {

@@ -1,4 +1,4 @@
-//! One rOut and rIns over real TCP: data by callback and synchronously, credit, confirmations, splices, ends.
+//! An rOut and rIns over real TCP: data by callback and synchronously, credit, confirmations, splices, ends.
 
 mod ends;
 
@@ -91,7 +91,7 @@ fn callbacks_and_confirmations() {
 }
 
 #[test]
-fn a_full_buffer_says_so_and_waits_for_its_receiver() {
+fn a_full_buffer_is_an_error_until_its_receiver_releases_bytes() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
@@ -280,7 +280,7 @@ fn control_messages_that_came_before_the_callback_are_given_to_it() {
 }
 
 #[test]
-fn a_sender_that_drains_and_ends_is_heard_as_closed() {
+fn a_sender_that_drains_and_ends_is_reported_as_closed() {
     for _ in 0..20 {
         let there = Context::new(Config::default()).unwrap();
         let (out, listener) = sender(&there);

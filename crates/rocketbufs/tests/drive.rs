@@ -94,7 +94,7 @@ fn callbacks_run_on_workers_only_by_default() {
 
 /// After a waiting thread has returned, the worker's own thread does the work.
 #[test]
-fn a_worker_goes_on_when_nobody_waits_any_more() {
+fn a_worker_works_after_a_wait_in_a_call() {
     let pair = pair(true);
     for n in 0..20_u8 {
         publish(&pair.out, &[n]);
@@ -234,7 +234,7 @@ fn waiting() -> (Context, Listener, RIn, thread::JoinHandle<()>) {
 
 /// A callback that is set while a thread does the worker's work is none that it was made for.
 #[test]
-fn callbacks_that_are_set_meanwhile_run_on_workers() {
+fn callbacks_that_are_set_during_a_wait_run_on_workers() {
     let (in_ctx, listener, input, waiting) = waiting();
     let other = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
     let (tell, heard_on) = mpsc::sync_channel(16);

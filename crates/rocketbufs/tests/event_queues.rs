@@ -217,7 +217,7 @@ fn events_before_an_event_callback_come_first_and_after_it_they_wait_again() {
 }
 
 #[test]
-fn events_that_nobody_takes_are_bounded_and_counted() {
+fn untaken_events_are_bounded_and_counted() {
     let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
     let (out, listener) = sender(&source);
     out.create_buffer(BID, 1 << 16).unwrap();

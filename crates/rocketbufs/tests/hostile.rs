@@ -293,7 +293,7 @@ fn slow_readers_hold_no_writer_for_ever() {
 }
 
 #[test]
-fn a_name_can_be_taken_over_and_the_old_one_hears_why() {
+fn a_name_can_be_taken_over_and_the_old_subscriber_gets_a_reason() {
     let victim = Victim::new(|_| {});
     let named = || rocketbufs::proto::Subscribe { hold_ms: 1000, name: b"me".to_vec(), ..subscribe(3, 1) };
     let mut first = victim.up();

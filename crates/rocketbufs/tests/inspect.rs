@@ -42,7 +42,7 @@ fn write(out: &ROut, deliveries: usize) {
 }
 
 #[test]
-fn counts_arrived_and_landed_bytes_and_keeps_the_sums_of_gone_connections() {
+fn counts_arrived_and_landed_bytes_and_keeps_the_sums_of_lost_connections() {
     let (out, input, _contexts) = joined(SubscribeOptions::default());
     write(&out, 10);
     let mut got = 0;
@@ -79,7 +79,7 @@ fn shows_bytes_sent_to_a_subscriber_that_gives_nothing_back() {
 }
 
 #[test]
-fn a_trickle_is_told_to_polling_readers() {
+fn a_trickle_is_announced_to_polling_readers() {
     let (out, input, _contexts) = joined(SubscribeOptions::default());
     // Far less than a quarter of a window, so that no CREDIT comes without a request.
     write(&out, 1);

@@ -79,7 +79,7 @@ fn event(input: &RIn) -> InEvent {
 }
 
 #[test]
-fn a_subscriber_without_a_durable_slot_is_told_when_it_subscribes() {
+fn a_missing_durable_slot_is_reported_at_the_subscription() {
     let sender = served(1);
     let (_without, no_name) = sender.named(1, "");
     let (_first, durable) = sender.named(1, "first");

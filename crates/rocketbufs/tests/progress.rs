@@ -33,7 +33,7 @@ fn joined() -> (ROut, Listener, RIn, mpsc::Receiver<u32>) {
 }
 
 #[test]
-fn room_is_told_when_a_subscriber_makes_some() {
+fn room_is_reported_when_a_subscriber_releases_bytes() {
     let (out, _listener, input, progress) = joined();
     let mut writer = out.buffer(BID).unwrap().writer().unwrap();
     for _ in 0..20 {
@@ -54,7 +54,7 @@ fn room_is_told_when_a_subscriber_makes_some() {
 }
 
 #[test]
-fn progress_is_told_once_data_is_given_back() {
+fn progress_is_reported_when_data_is_released() {
     let (out, _listener, input, progress) = joined();
     let mut writer = out.buffer(BID).unwrap().writer().unwrap();
     let end = writer.append(&[&[7; 1000]]).unwrap();

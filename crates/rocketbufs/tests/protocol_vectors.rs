@@ -280,7 +280,7 @@ fn session_text() -> String {
 }
 
 #[test]
-fn the_example_session_reads_as_told_and_is_in_the_document() {
+fn the_example_session_decodes_and_is_in_the_document() {
     for step in list(&vectors(), "session") {
         let bytes = bytes(step, "hex");
         let (head, body) = bytes.split_at(HEADER_BYTES);

@@ -140,7 +140,7 @@ fn subscriptions_that_share_a_budget() {
 
 /// With any sizes of the rings at both ends; the subscription reaches the last written byte.
 #[test]
-fn without_flow_control_only_what_verifies_is_handed_out() {
+fn without_flow_control_only_verified_deliveries_are_handed_out() {
     let Some(addr) = device() else { return };
     for (own, theirs, piece) in [(1 << 16, 1 << 16, 400), (1 << 20, 1 << 14, 400), (1 << 20, 1 << 16, 10_000)]
     {
@@ -192,7 +192,7 @@ fn bring(out: &ROut, ctx: &Context, listener: &Listener, carrier: &str) -> Conn 
 /// A log that came over TCP continues over RDMA, from a broker that has the log too. A plain slice that was taken before stays
 /// valid.
 #[test]
-fn a_log_goes_on_over_another_transport() {
+fn a_log_continues_over_another_transport() {
     let Some(addr) = device() else { return };
     for borrows in [true, false] {
         let tcp = Context::new(Config { transport: TransportKind::Tcp, ..Config::default() }).unwrap();

@@ -163,7 +163,7 @@ fn data_that_a_reader_has_read_is_consumed() {
 }
 
 #[test]
-fn it_alone_receives() {
+fn a_reader_excludes_other_receivers() {
     let pair = Pair::new([spinning(), spinning()]);
     assert_eq!(pair.input.recv(None).unwrap_err(), RecvError::ReaderTaken);
     assert_eq!(pair.input.reader().unwrap_err(), RecvError::ReaderTaken);
@@ -182,7 +182,7 @@ fn it_alone_receives() {
 }
 
 #[test]
-fn it_goes_on_over_another_connection() {
+fn the_reader_continues_over_another_connection() {
     for context in [spinning, || context(TransportKind::Tcp)] as [fn() -> Context; 2] {
         let mut pair = Pair::new([context(), context()]);
         for _ in 0..5 {
@@ -317,7 +317,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_each_byte_comes_once(steps in proptest::collection::vec(step(), 1..80)) {
+    fn each_byte_comes_once_for_any_steps(steps in proptest::collection::vec(step(), 1..80)) {
         run(&steps);
     }
 }

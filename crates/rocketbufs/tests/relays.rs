@@ -80,7 +80,7 @@ enum Lost {
 
 /// Subscribers of a spliced buffer get GONE whenever in the handshake the writer was lost.
 #[test]
-fn a_writer_that_went_early_is_gone_after_its_linger() {
+fn a_writer_lost_during_the_handshake_is_gone_after_its_linger() {
     for lost in [Lost::Connecting, Lost::Unasked, Lost::Answered] {
         let mut lingers = Config::default();
         lingers.session.linger_ms = 50;
@@ -196,7 +196,7 @@ fn resuming_twice_continues_over_the_last_connection() {
 
 /// A broker whose publishers come and go splices the next buffer in the callback that reports the end of the last one.
 #[test]
-fn a_buffer_that_ended_is_spliced_again_in_the_callback_that_tells_so() {
+fn a_buffer_is_spliced_again_in_the_callback_of_its_end() {
     let (source, broker) =
         (Context::new(Config::default()).unwrap(), Context::new(Config::default()).unwrap());
     let (out, listener) = sender(&source);
@@ -256,7 +256,7 @@ fn a_destroyed_buffer_is_spliced_again_while_a_subscriber_still_reads_it() {
 }
 
 #[test]
-fn an_end_before_the_splice_is_told_without_a_subscriber() {
+fn an_end_before_the_splice_is_reported_without_a_subscriber() {
     let (source, broker) =
         (Context::new(Config::default()).unwrap(), Context::new(Config::default()).unwrap());
     let (out, listener) = sender(&source);

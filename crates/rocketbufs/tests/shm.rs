@@ -1,4 +1,4 @@
-//! One program over TCP and shared memory by configuration alone: the same cases, the same bytes.
+//! A program over TCP and shared memory by configuration alone: the same cases, the same bytes.
 
 mod ends;
 
@@ -127,7 +127,7 @@ fn a_dropping_subscriber_loses_only_reported_ranges() {
 }
 
 #[test]
-fn overwritable_buffers_hand_out_only_what_verifies() {
+fn overwritable_buffers_hand_out_only_verified_deliveries() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
         let (out, listener) = sender(&ctx);
@@ -160,7 +160,7 @@ fn overwritable_buffers_hand_out_only_what_verifies() {
 
 /// A publisher and a broker with subscribers over shared memory and over TCP.
 #[test]
-fn through_a_splice_everybody_gets_the_same() {
+fn all_subscribers_of_a_splice_get_the_same_bytes() {
     let auto = TransportKind::Auto;
     let (ctx, broker) = (context(auto), context(auto));
     let (out, listener) = sender(&ctx);
@@ -281,7 +281,7 @@ fn from_tcp_to_shared_memory() {
 
 /// The log continues over another connection, in memory that is mapped anew, also with unread bytes.
 #[test]
-fn a_subscription_goes_on_over_another_connection() {
+fn a_subscription_continues_over_another_connection() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
         let (out, listener) = sender(&ctx);
@@ -316,7 +316,7 @@ fn a_subscription_goes_on_over_another_connection() {
 
 /// Bytes in the sender's memory have landed only if the sender keeps them without a connection, or once they are released.
 #[test]
-fn landed_is_what_stays_without_a_connection() {
+fn landed_bytes_stay_without_a_connection() {
     for kind in KINDS {
         for (name, policy) in [(&b""[..], Policy::Block), (b"me", Policy::Block), (b"me", Policy::Disconnect)]
         {
@@ -372,7 +372,7 @@ fn data_of_a_refused_subscription_is_discarded() {
 
 /// A subscriber that asks for memory of its own, and is refused, can ask any number of times.
 #[test]
-fn many_that_want_memory_of_their_own_are_refused_one_by_one() {
+fn many_subscriptions_with_own_memory_are_refused_one_by_one() {
     let (ctx, other) = (context(TransportKind::Shm), context(TransportKind::Shm));
     let (_out, listener) = sender(&ctx);
     let input = RIn::new(&connect(&other, &listener));

@@ -69,7 +69,7 @@ fn keep_busy(listener: &Listener, visitor: &Context) -> (mpsc::SyncSender<()>, C
 
 /// The broker's only thread is busy, and its subscribers get published data nevertheless.
 #[test]
-fn a_broker_that_is_busy_delays_nobody() {
+fn a_busy_broker_delays_no_subscriber() {
     let broker = context(SHM);
     let chain = Chain::new(&broker, 2, 1 << 16);
     let at = chain.know_each_other();
@@ -97,7 +97,7 @@ fn a_broker_that_is_busy_delays_nobody() {
 /// with its history it grants less than the publisher's ring holds. The rest is too little for a notice, and more than the
 /// broker follows in one step.
 #[test]
-fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
+fn a_broker_accepts_releases_of_unseen_bytes() {
     const RING: u64 = 256 << 10;
     const PIECE: u64 = 10_000;
     let broker = context(SHM);
@@ -152,7 +152,7 @@ fn a_broker_releases_bytes_after_their_readers() {
 
 /// The broker's threads see published data at different times, and later than its subscribers.
 #[test]
-fn a_broker_of_many_threads_believes_what_it_has_not_seen() {
+fn a_broker_of_many_threads_accepts_releases_of_unseen_bytes() {
     let mut many = config(SHM);
     many.tcp.tcp_num_threads = 3;
     let broker = Context::new(many).unwrap();
@@ -186,7 +186,7 @@ fn busy_polling_sees_the_same() {
 /// A thread that polls rings continues over another connection, although nothing else wakes it. Between the connections it has
 /// no ring to poll. With a timer in each round the test would take too long.
 #[test]
-fn a_polling_thread_hears_of_another_connection() {
+fn a_polling_thread_notices_another_connection() {
     let [ctx, other] = [(); 2].map(|()| {
         let mut spins = spinning(2_000);
         (spins.buffers.idle_trim_ms, spins.session.heartbeat_ms) = (3_600_000, 3_600_000);

@@ -95,7 +95,7 @@ impl Chain {
 /// Bytes that subscribers of a splice have not released stay in the publisher's ring when the broker's connection to the
 /// publisher is lost and made anew.
 #[test]
-fn a_splice_that_goes_on_keeps_what_its_subscribers_hold() {
+fn a_continued_splice_keeps_bytes_that_subscribers_hold() {
     for name in [&b"broker"[..], b""] {
         let chain = Chain::new(name);
         write(&chain.out, 1, 20_000, 1_000);
@@ -136,7 +136,7 @@ fn overwritten_data_is_not_forwarded() {
 
 /// A splice without a name has no durable cursor at the publisher. Bytes that were overwritten in between are not delivered.
 #[test]
-fn a_splice_that_lost_what_its_subscribers_hold_ends() {
+fn a_splice_that_lost_held_bytes_ends() {
     let chain = Chain::new(b"");
     write(&chain.out, 1, 20_000, 1_000);
     let first = chain.view();

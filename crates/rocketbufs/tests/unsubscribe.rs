@@ -24,7 +24,7 @@ fn is_subscribed(input: &RIn) {
 }
 
 #[test]
-fn an_end_that_nobody_heard_is_not_the_next_subscriptions() {
+fn an_unreported_end_does_not_end_the_next_subscription() {
     for ends in [Ends::Refused, Ends::Closed] {
         let (source, broker) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
         let (out, listener) = sender(&source);
@@ -54,7 +54,7 @@ fn an_end_that_nobody_heard_is_not_the_next_subscriptions() {
 
 /// Also where its answer comes at that moment.
 #[test]
-fn nothing_of_a_subscription_that_was_left_is_told() {
+fn an_ended_subscription_reports_nothing() {
     let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
     let (out, listener) = sender(&source);
     out.create_buffer(BID, 1 << 16).unwrap();

@@ -1,4 +1,4 @@
-//! One poll: the kernel's events of connections, the adapters' completions, and deadlines.
+//! A poll: the kernel's events of connections, the adapters' completions, and deadlines.
 
 use std::time::{Duration, Instant};
 

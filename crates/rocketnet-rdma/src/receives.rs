@@ -72,7 +72,7 @@ impl Receives {
         self.peer_posted.wrapping_sub(self.peer_depth)
     }
 
-    /// One receive of this end is posted again.
+    /// Counts a receive of this end that is posted again.
     pub fn post(&mut self) {
         self.posted = self.posted.wrapping_add(1);
     }

@@ -269,7 +269,7 @@ fn run(program: &str, args: &[&str]) {
 
 /// `detach` with bytes in flight returns when the adapter has given up.
 #[test]
-fn detaching_from_a_silent_peer_says_why() {
+fn detaching_from_a_silent_peer_gives_a_reason() {
     let Some(mut lab) = RdmaLab::new(RdmaConfig { ack_timeout: 8, retries: 1, ..RdmaConfig::default() })
     else {
         return;

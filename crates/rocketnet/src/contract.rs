@@ -121,7 +121,7 @@ pub enum Down {
     },
 }
 
-/// What happened. Events of one connection are in order.
+/// An event. Events of one connection are in order.
 #[derive(Debug)]
 pub enum Event {
     /// A connection of [`Transport::connect`] is established.
@@ -185,7 +185,7 @@ pub enum AcceptedHandle {
     Tcp(std::net::TcpStream),
     /// A local socket, non-blocking, of a peer that may map offered rings.
     Local(OwnedFd),
-    /// One end of a simulated connection.
+    /// An end of a simulated connection.
     Sim(u64),
     /// A handle of another crate's transport.
     Other(Box<dyn Foreign>),

@@ -101,7 +101,7 @@ fn shared() -> Ring {
 }
 
 #[test]
-fn a_range_beyond_what_was_granted_ends_the_connection() {
+fn a_range_beyond_the_grant_ends_the_connection() {
     let mut scene = Scene::new();
     let seen = scene.bind(7);
     scene.say(LOCAL_RANGE, 7, 1000);
@@ -151,7 +151,7 @@ fn an_offer_without_a_descriptor_ends_the_connection() {
 }
 
 #[test]
-fn descriptors_that_nobody_announced_end_the_connection() {
+fn unannounced_descriptors_end_the_connection() {
     let file = std::fs::File::open("/dev/null").expect("it is there");
     let mut scene = Scene::new();
     scene.offer(1, &[file.as_fd(); 8]);
@@ -165,7 +165,7 @@ fn descriptors_that_nobody_announced_end_the_connection() {
 }
 
 #[test]
-fn a_file_that_is_no_ring_is_told_and_closed() {
+fn a_file_that_is_no_ring_is_reported_and_closed() {
     let mut scene = Scene::new();
     let file: OwnedFd = std::fs::File::open("/dev/zero").expect("it is there").into();
     scene.offer(1, &[file.as_fd()]);
@@ -226,7 +226,7 @@ fn deliveries_of_a_peer_land_after_the_peer_is_gone() {
 }
 
 #[test]
-fn a_peer_that_dies_in_the_middle_of_a_message_is_told() {
+fn a_peer_that_dies_inside_a_message_is_reported() {
     let mut scene = Scene::new();
     let bytes = local_message(LOCAL_OFFER, Header { wire: 1, more: false, size: 0 });
     scene.peer.write_all(&bytes[..11]).expect("it is read");

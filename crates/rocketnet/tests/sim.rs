@@ -62,7 +62,7 @@ fn a_seed_is_a_history() {
 }
 
 #[test]
-fn a_detached_range_is_what_it_was() {
+fn a_detached_range_keeps_its_bytes() {
     for config in kinds() {
         for seed in 0..16 {
             detach(seed, config.clone());

@@ -101,7 +101,7 @@ fn header(wire: u32, size: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_that_breaks_off_is_told_as_broken() {
+fn an_incomplete_frame_is_reported_as_broken() {
     let mut victim = Victim::new(TcpConfig::default());
     assert_eq!(victim.verdict(b""), Down::PeerClosed);
     for bytes in [header(1, 10)[..3].to_vec(), header(1, 10), header(CONTROL_WIRE, 10)] {

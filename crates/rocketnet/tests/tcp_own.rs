@@ -43,7 +43,7 @@ fn a_wake_ends_a_poll_without_timeout() {
 
 /// Six that are ready at the same time: what some brought can be answered before the next are read.
 #[test]
-fn connections_that_bring_little_are_told_in_portions() {
+fn connections_with_little_data_are_reported_in_portions() {
     const CONNECTIONS: usize = 6;
     let (mut a, mut b) = (tcp(TcpConfig::default()).unwrap(), tcp(TcpConfig::default()).unwrap());
     let address = b.listen("127.0.0.1:0").unwrap();

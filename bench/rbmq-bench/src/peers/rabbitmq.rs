@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn oversized_messages_are_refused() {
         assert_eq!(next(&method((60, 50), |_| {})), None);
         assert_eq!(next(&[METHOD, 0, 1, 0xFF, 0, 0, 0, 0]), None);
         let mut wrong_end = method(BASIC_ACK, |to| to.extend_from_slice(&[0; 9]));

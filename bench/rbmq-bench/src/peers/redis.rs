@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn other_replies_are_told_apart() {
+    fn other_replies_are_distinguished() {
         assert_eq!(next(b"+PONG\r\n"), Some(Next::ignored(7)));
         let one = Next::Other { len: 4, answer: None, accepted: Accepted::One };
         assert_eq!(next(b":4\r\n:"), Some(one));

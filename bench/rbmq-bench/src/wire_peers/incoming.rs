@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_the_same_however_it_is_cut() {
+    fn parts_are_the_same_for_any_cut() {
         let ping = |token| frame(CONTROL_WIRE, &Message::Ping(token).encode());
         let app = Message::App((0..=255).cycle().take(40_000).collect());
         let large: Vec<u8> = (0..=255).cycle().take(600_000).collect();

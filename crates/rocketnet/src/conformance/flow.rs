@@ -226,7 +226,7 @@ impl Flow {
         assert_eq!(self.sink.boundary(), end, "all deliveries ended");
     }
 
-    /// One turn of [`Flow::run`] towards the position `end`.
+    /// A turn of [`Flow::run`] towards the position `end`.
     pub fn advance<L: Lab>(&mut self, kit: &mut Kit<'_, L>, end: Position, size: &mut impl FnMut() -> u64) {
         for _ in 0..64 {
             if self.queued == self.source.head() {

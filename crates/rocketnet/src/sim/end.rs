@@ -53,7 +53,7 @@ pub(super) struct Bound {
     pub(super) era: u64,
 }
 
-/// One end of a connection.
+/// An end of a connection.
 pub(super) struct End {
     pub(super) host: u32,
     pub(super) owner: Option<u64>,

@@ -8,7 +8,7 @@ use super::conn::Conn;
 use super::end::Phase;
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event, TransportError};
 
-/// One transport: a worker of a host.
+/// A transport: a worker of a host.
 pub(super) struct Endpoint {
     pub(super) host: u32,
     pub(super) alive: bool,

@@ -1,4 +1,4 @@
-//! One poll: handles the kernel's events, each connection in its turn.
+//! A poll: handles the kernel's events, each connection in its turn.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -166,7 +166,7 @@ fn an_unordered_network_passes_data_by_controls() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_says_when_it_is_not() {
+fn a_full_queue_reports_when_it_has_room() {
     for config in kinds() {
         let mut p = pair(1, SimConfig { queue_writes: 2, ..config });
         let mut buffer = Buffer::new(&mut p, 1, 4096);
@@ -213,7 +213,7 @@ fn a_partition_delays_and_loses_nothing() {
 }
 
 #[test]
-fn a_cut_connection_is_down_at_both_ends_and_gives_back_what_it_had() {
+fn a_cut_connection_is_down_at_both_ends_and_releases_its_rings() {
     for config in kinds() {
         for seed in 0..16 {
             let mut p = pair(seed, config.clone());
@@ -254,7 +254,7 @@ fn a_killed_host_is_silent_and_its_name_can_live_again() {
 }
 
 #[test]
-fn a_peer_that_breaks_the_rules_is_told_apart() {
+fn a_peer_that_breaks_the_protocol_is_distinguished() {
     for config in kinds() {
         let mut p = pair(1, config.clone());
         let buffer = sending(&mut p, 10);
