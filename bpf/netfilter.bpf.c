@@ -90,7 +90,7 @@ static __always_inline int read_push(struct bpf_dynptr *packet, struct port *por
 
 static __always_inline int store(struct bpf_dynptr *packet, struct frame *f, struct request *r, __u64 header_sum)
 {
-	__u32 zero = 0, n = r->n & MULTIMQC_MAX_MESSAGE;
+	__u32 zero = 0, n = bounded(r->n);
 	struct scratch *s = bpf_map_lookup_elem(&scratch, &zero);
 	struct topic *topic = bpf_map_lookup_elem(&topics, &r->topic);
 	struct cpu *cpu = this_cpu(r->topic);

@@ -92,11 +92,6 @@ impl Kernel {
         for loaded in &self.programs {
             links.push(attach::attach(loaded, self.config.mode, interface, kept)?);
         }
-        for (name, link) in self.programs.iter().flat_map(|loaded| &loaded.functions) {
-            if let Some(kept) = kept {
-                kept.put(name, link.as_fd())?;
-            }
-        }
         let modes: Vec<&str> = links.iter().map(|link| link.mode).collect();
         tracing::info!(interface, ?modes, "kernel level attached");
         self.links.extend(links);
@@ -195,7 +190,7 @@ impl Kernel {
     /// The kernel refuses the packet, or the kind of program cannot be run like this.
     pub fn run(&self, packet: &[u8], repeat: u32) -> io::Result<Run> {
         let mut out = vec![0; packet.len() + 4096];
-        let run = sys::test_run(self.programs[0].program.fd.as_fd(), packet, &mut out, repeat)?;
+        let run = sys::test_run(self.programs[0].program.as_fd(), packet, &mut out, repeat)?;
         out.truncate(run.bytes);
         Ok(Run { verdict: run.result, packet: out, nanos: run.nanos })
     }
