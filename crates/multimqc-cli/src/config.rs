@@ -11,6 +11,7 @@ use multimqc::{
     Functions, Level, LevelKind, OVERLAP_BYTES, ServerConfig, ServiceConfig, Sizing, Stack, TopicConfig,
     TopicId, TransferConfig, wire,
 };
+use multimqc_kernel::{Kernel, KernelLevel, Mode, Ports};
 use serde::Deserialize;
 
 use super::failure::Failure;
@@ -35,9 +36,20 @@ pub struct Config {
     pub max_age_ms: u64,
     pub expected_bytes_per_second: u64,
     pub expected_latency_ms: u64,
+    pub kernel: InKernel,
     pub user: User,
     pub disk: Disk,
     pub topics: Vec<Topic>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InKernel {
+    pub interface: String,
+    pub mode: String,
+    pub ring_bytes: u64,
+    pub keep: Option<PathBuf>,
+    pub required: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,12 +126,20 @@ impl Default for Config {
             accept_batches: service.accept_batches,
             batch_bytes: server.transfer.batch_bytes,
             max_age_ms: server.transfer.max_age.as_millis() as u64,
-            expected_bytes_per_second: 300_000_000,
+            expected_bytes_per_second: 100_000_000,
             expected_latency_ms: 100,
+            kernel: InKernel::default(),
             user: User::default(),
             disk: Disk::default(),
             topics: vec![topic],
         }
+    }
+}
+
+impl Default for InKernel {
+    fn default() -> Self {
+        let ring_bytes = multimqc_kernel::Config::default().ring_bytes;
+        InKernel { interface: String::new(), mode: "auto".into(), ring_bytes, keep: None, required: true }
     }
 }
 
@@ -169,15 +189,69 @@ impl Config {
         let mut levels: Vec<Arc<dyn Level>> = Vec::new();
         for name in &self.levels {
             match LevelKind::from_name(name) {
+                Some(LevelKind::Kernel) => levels.extend(self.kernel_level()?),
                 Some(LevelKind::User) => levels.push(self.user_level()?),
                 Some(LevelKind::Disk) => levels.push(self.disk_level()?),
                 _ => {
-                    let message = format!("level {name:?}: this build has the levels user and disk");
+                    let message = format!("level {name:?}: there are kernel, user and disk");
                     return Err(Failure::Failed(message));
                 }
             }
         }
         Stack::new(levels).map_err(Failure::failed)
+    }
+
+    /// The level in the kernel, attached. None if the process has not the rights, and may do without.
+    fn kernel_level(&self) -> Result<Option<Arc<dyn Level>>, Failure> {
+        let InKernel { interface, keep, .. } = &self.kernel;
+        let ports: Vec<_> =
+            self.topics.iter().map(|topic| self.kernel_ports(topic)).collect::<Result<_, _>>()?;
+        let fail = |why: &dyn std::fmt::Display| Failure::Failed(format!("level kernel: {why}"));
+        if interface.is_empty() {
+            return Err(fail(&"it needs the name of an interface: --interface"));
+        }
+        if self.address.is_loopback() && interface != "lo" {
+            return Err(fail(&format!("{} is not reached through {interface}: use --address", self.address)));
+        }
+        let address = match self.address {
+            IpAddr::V4(address) => Some(address).filter(|address| !address.is_unspecified()),
+            IpAddr::V6(_) => return Err(fail(&"it takes IPv4 only: use another --address")),
+        };
+        let config = multimqc_kernel::Config::default()
+            .ring_bytes(self.kernel.ring_bytes)
+            .max_topics(self.topics.len() as u32)
+            .batch_bytes(self.batch_bytes as u64)
+            .max_reply_bytes(self.max_reply_bytes.min(wire::MTU_PAYLOAD_BYTES) as u32)
+            .address(address)
+            .trusted(address.filter(|_| self.trusted).map(|address| (address, 0)))
+            .mode(mode(&self.kernel.mode)?)
+            .keep(keep.clone())
+            .bytes_per_second(if self.levels.len() > 1 { self.expected_bytes_per_second } else { 0 })
+            .next_level_latency(Duration::from_millis(self.expected_latency_ms));
+        let attached = Kernel::new(config).and_then(|mut kernel| kernel.attach(interface).map(|()| kernel));
+        match attached {
+            Ok(kernel) => {
+                eprintln!("multimqc: level kernel on {interface}: {}", kernel.modes().join(", "));
+                Ok(Some(Arc::new(KernelLevel::new(kernel, ports))))
+            }
+            Err(error) if error.is_missing_right() && !self.kernel.required => {
+                eprintln!("multimqc: without the level kernel: {error}");
+                Ok(None)
+            }
+            Err(error) if error.is_missing_right() => {
+                Err(fail(&format!("{error}; run as root, or leave it out: --levels user,disk")))
+            }
+            Err(error) => Err(fail(&error)),
+        }
+    }
+
+    /// The ports of a topic in the kernel, which are those of the sockets: they get what the kernel passes up.
+    fn kernel_ports(&self, topic: &Topic) -> Result<(TopicId, Ports), Failure> {
+        let (push, pull, header) = (topic.push_port, topic.pull_port, self.header_port);
+        if header == 0 || push == Some(0) || pull == Some(0) {
+            return Err(Failure::Failed("level kernel: it needs the numbers of all ports, not 0".into()));
+        }
+        Ok((TopicId(topic.id), Ports { push: push.unwrap_or(0), pull: pull.unwrap_or(0), header }))
     }
 
     fn user_level(&self) -> Result<Arc<dyn Level>, Failure> {
@@ -265,6 +339,21 @@ pub fn default_control() -> PathBuf {
     }
 }
 
+/// The place of the programs with this name.
+fn mode(name: &str) -> Result<Mode, Failure> {
+    Ok(match name {
+        "auto" => Mode::Auto,
+        "xdp-native" => Mode::XdpNative,
+        "xdp-generic" => Mode::XdpGeneric,
+        "tcx" => Mode::Tcx,
+        "netfilter" => Mode::Netfilter,
+        _ => {
+            let all = "use auto, xdp-native, xdp-generic, tcx or netfilter";
+            return Err(Failure::Failed(format!("mode {name:?}: {all}")));
+        }
+    })
+}
+
 impl Function {
     fn drop_range(&self) -> Result<Option<DropRange>, Failure> {
         let Function::DropRange { at, number, from, to, record_bytes } = self else { return Ok(None) };
@@ -319,6 +408,7 @@ mod tests {
         let mut default = Config::default();
         default.control.clone_from(&all.control);
         default.disk.directory.clone_from(&all.disk.directory);
+        default.kernel.keep.clone_from(&all.kernel.keep);
         assert_eq!(format!("{all:?}"), format!("{default:?}"));
         assert!(toml::from_str::<Config>(EXAMPLE).is_ok());
     }

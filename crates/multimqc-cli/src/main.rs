@@ -12,6 +12,7 @@ mod stat;
 mod stop;
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -43,6 +44,13 @@ enum Command {
     Pull(pull::Args),
     /// Show the levels of a server, and how long a byte stays in each
     Stat(stat::Args),
+    /// Remove the programs and rings that a server with kernel.keep has left in the kernel
+    #[command(after_help = "Example:
+  sudo multimqc detach /sys/fs/bpf/multimqc")]
+    Detach {
+        /// The folder: kernel.keep in the server's configuration
+        folder: PathBuf,
+    },
     /// Print a configuration file with every setting at its default
     Config,
     /// Print a completion script for a shell
@@ -62,6 +70,7 @@ fn main() -> ExitCode {
         Command::Push(args) => push::run(&args),
         Command::Pull(args) => pull::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Detach { folder } => detach(&folder),
         Command::Config => print(config::EXAMPLE.as_bytes()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -77,6 +86,13 @@ fn main() -> ExitCode {
     // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "multimqc: {message}");
     ExitCode::from(status)
+}
+
+fn detach(folder: &Path) -> Result<(), Failure> {
+    match multimqc_kernel::detach(folder).map_err(Failure::failed)? {
+        true => print(b"multimqc: detached\n"),
+        false => print(b"multimqc: nothing was attached\n"),
+    }
 }
 
 fn print(bytes: &[u8]) -> Result<(), Failure> {

@@ -18,6 +18,7 @@ use super::stop::Stop;
 #[command(after_help = "Examples:
   multimqc serve --levels user
   multimqc serve --levels user,disk --directory /var/lib/multimqc
+  sudo multimqc serve --levels kernel,user,disk --interface eth0 --address 192.0.2.7
   multimqc serve --topic 1 --topic 2 --stats 2s --json
   multimqc config > multimqc.toml && multimqc serve --config multimqc.toml
 
@@ -26,9 +27,15 @@ pub struct Args {
     /// The configuration file; options take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The levels, separated by commas: user, disk [default: user,disk]
+    /// The levels, separated by commas: kernel, user, disk [default: user,disk]
     #[arg(long, value_name = "LEVELS", value_delimiter = ',')]
     levels: Option<Vec<String>>,
+    /// The interface of the level in the kernel
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Where the level in the kernel is attached: auto, xdp-native, xdp-generic, tcx, netfilter [default: auto]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
     /// The folder of the disk level [default: multimqc in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
@@ -65,6 +72,12 @@ impl Args {
             let topic =
                 |id: &u16| Topic { id: *id, push_port: None, pull_port: None, input: None, output: None };
             config.topics = self.topic.iter().map(topic).collect();
+        }
+        if let Some(interface) = &self.interface {
+            config.kernel.interface.clone_from(interface);
+        }
+        if let Some(mode) = &self.mode {
+            config.kernel.mode.clone_from(mode);
         }
         config.disk.directory = self.directory.clone().or(config.disk.directory.take());
         config.control = self.control.clone().or(config.control.take());

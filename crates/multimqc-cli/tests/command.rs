@@ -214,26 +214,45 @@ fn the_configuration_file() {
     assert!(String::from_utf8(printed.stdout).expect("text").contains("#: levels = [\"user\", \"disk\"]"));
 }
 
+/// Runs the command, which fails with this status and these words.
+fn fails(args: &[&str], status: i32, words: &str) {
+    let failed = output(&mut multimqc(args));
+    let error = String::from_utf8(failed.stderr).expect("text");
+    assert_eq!(failed.status.code(), Some(status), "{args:?}: {error}");
+    assert!(error.contains(words), "{args:?}: {error}");
+}
+
 #[test]
 fn errors_name_the_cause_and_the_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("multimqc.toml");
     let path = file.to_str().expect("text");
-    let fails = |args: &[&str], status: i32, words: &str| {
-        let failed = output(&mut multimqc(args));
-        let error = String::from_utf8(failed.stderr).expect("text");
-        assert_eq!(failed.status.code(), Some(status), "{args:?}: {error}");
-        assert!(error.contains(words), "{args:?}: {error}");
-    };
-    fails(&["serve", "--levels", "nic"], 1, "level \"nic\": this build has the levels user and disk");
+    fails(&["serve", "--levels", "nic"], 1, "level \"nic\": there are kernel, user and disk");
+    fails(&["serve", "--levels", "kernel"], 1, "it needs the name of an interface");
+    fails(
+        &["serve", "--levels", "kernel", "--interface", "eth0"],
+        1,
+        "127.0.0.1 is not reached through eth0",
+    );
+    fails(&["serve", "--levels", "kernel", "--interface", "lo", "--mode", "fast"], 1, "use auto, xdp-native");
+    fails(
+        &["serve", "--levels", "kernel", "--interface", "lo", "--port", "0"],
+        1,
+        "the numbers of all ports",
+    );
     fails(&["serve", "--levels", "user,user"], 1, "the level user is named twice");
     std::fs::write(&file, "levels = [\"user\"]\nport = 1\n").expect("a file");
     fails(&["serve", "--config", path], 1, "unknown field `port`");
     let small = "[user]\ncapacity_bytes = 1048576\n";
     std::fs::write(&file, small).expect("a file");
     let directory = folder.path().to_str().expect("text");
-    let equation = "latency < (capacity - (batch + overlap)) / rate, here 100ms < (917504 - (32768 + 1500)) B / 300000000 B/s";
+    let equation = "latency < (capacity - (batch + overlap)) / rate, here 100ms < (917504 - (32768 + 1500)) B / 100000000 B/s";
     fails(&["serve", "--config", path, "--directory", directory], 1, equation);
+}
+
+#[test]
+fn errors_of_clients_and_addresses() {
+    let folder = tempfile::tempdir().expect("a folder");
     let control = folder.path().join("nobody").display().to_string();
     fails(&["stat", "--control", &control], 1, "is `multimqc serve` running");
     fails(&["pull", "--from", "yesterday"], 2, "use an offset, oldest or newest");
@@ -276,4 +295,48 @@ fn completions_and_help() {
         let help = output(&mut multimqc(&[command, "--help"]));
         assert!(String::from_utf8(help.stdout).expect("text").contains("Examples:"), "{command}");
     }
+}
+
+/// In a network namespace of its own, on its loopback interface.
+const IN_KERNEL: &str = r#"
+set -e
+ip link set lo up
+"$0" serve --levels kernel,user,disk --interface lo --topic 0 --control "$1/control" --directory "$1/disk" >"$1/log" &
+server=$!
+trap 'kill -9 $server 2>/dev/null' EXIT
+until grep -q listening "$1/log"; do kill -0 $server; sleep 0.05; done
+printf 'one\ntwo\n' | "$0" push
+until [ "$("$0" pull --from 0 --length 8)" = "$(printf 'one\ntwo')" ]; do sleep 0.05; done
+until "$0" stat --json --interval 10ms --control "$1/control" | grep -q '"head":8,"hits":[0-9]*,"hole_bytes":0,"holes":0,"level":"disk"'; do sleep 0.05; done
+"$0" stat --json --interval 10ms --control "$1/control" >"$1/stat"
+kill -INT $server
+wait $server
+trap - EXIT
+"#;
+
+#[test]
+fn the_level_in_the_kernel() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if !rustix::process::geteuid().is_root() {
+        let said =
+            writeln!(std::io::stderr(), "SKIPPED: the command with the level in the kernel (needs root)");
+        return said.expect("standard error");
+    }
+    let run = Command::new("timeout")
+        .args(["60", "unshare", "-n", "sh", "-c", IN_KERNEL, env!("CARGO_BIN_EXE_multimqc")])
+        .arg(folder.path())
+        .output()
+        .expect("util-linux is installed");
+    let error = String::from_utf8_lossy(&run.stderr);
+    if error.contains("run as root") {
+        let said = writeln!(std::io::stderr(), "SKIPPED: the command with the level in the kernel ({error})");
+        return said.expect("standard error");
+    }
+    assert!(run.status.success(), "{run:?}");
+    let stat = std::fs::read(folder.path().join("stat")).expect("it was written");
+    let stat: serde_json::Value = serde_json::from_slice(&stat).expect("JSON");
+    let levels = &stat["topics"][0]["levels"];
+    assert_eq!((&levels[0]["level"], &levels[0]["messages"]), (&"kernel".into(), &2.into()), "{stat}");
+    assert!(levels[0]["hits"].as_u64() > Some(0), "the kernel has answered: {stat}");
+    assert_eq!((&levels[2]["level"], &levels[2]["head"]), (&"disk".into(), &8.into()), "{stat}");
 }
