@@ -30,7 +30,6 @@ pub struct Kernel {
     /// Words that say what each port and each topic id is, 8 bytes apart.
     ports: Mapping,
     ids: Mapping,
-    wakes: Wakes,
     programs: Vec<Loaded>,
     links: Vec<Link>,
     topics: Mutex<HashMap<TopicId, Opened>>,
@@ -70,14 +69,14 @@ impl Kernel {
         let topics = config.max_topics as usize;
         let shared = Shared {
             topics: map("topics", page(topics * size_of::<TopicState>()))?,
-            cpus: map("cpus", page(topics * maps.cpus as usize * size_of::<CpuState>()))?,
-            cpus_of_topic: maps.cpus,
+            cpus: map("cpus", page(topics * maps.writers as usize * size_of::<CpuState>()))?,
+            writers: maps.writers,
             ring_bytes: config.ring_bytes,
+            wakes: Wakes::new(maps.fd("wakes")).map_err(KernelError::call("read wake-ups"))?,
         };
         let (ports, ids) = (map("ports", PORTS as usize * 8)?, map("ids", PORTS as usize * 8)?);
-        let wakes = Wakes::new(maps.fd("wakes")).map_err(KernelError::call("read wake-ups"))?;
         let (shared, links, topics) = (Arc::new(shared), Vec::new(), Mutex::default());
-        Ok(Kernel { config, maps, shared, ports, ids, wakes, programs, links, topics })
+        Ok(Kernel { config, maps, shared, ports, ids, programs, links, topics })
     }
 
     /// Attaches the programs to an interface of this thread's network namespace, and forgets interfaces that are gone. With [`Config::keep`], programs of an earlier
@@ -136,17 +135,23 @@ impl Kernel {
             .or(free)
             .ok_or(KernelError::TooManyTopics { topic: id, max_topics: self.config.max_topics })?;
         self.check_ports(index, ports)?;
-        let stride = self.maps.ring_stride * index as usize;
-        let ring = Mapping::twice(self.maps.fd("rings"), stride, self.config.ring_bytes as usize)
-            .map_err(KernelError::call("map a ring"))?;
-        let topic = Topic::new(Arc::clone(&self.shared), ring, index);
-        if found.is_none() {
-            topic.clear_slots();
-            topic.reset(id, start, epoch);
+        let topic = self.map_topic(index).map_err(KernelError::call("map a ring"))?;
+        match found {
+            Some(_) => topic.recover(),
+            None => topic.reset(id, start, epoch),
         }
         self.set_ports(index, id, ports);
         topics.insert(id, Opened { reported: topic.window().first, topic: topic.clone() });
         Ok(topic)
+    }
+
+    /// Maps the ring at an index, and its mirror.
+    fn map_topic(&self, index: u32) -> io::Result<Topic> {
+        let (fd, ring_bytes) = (self.maps.fd("rings"), self.config.ring_bytes as usize);
+        let at = self.maps.ring_stride * index as usize;
+        let ring = Mapping::twice(fd, at, ring_bytes)?;
+        let mirror = Mapping::new(fd, at + ring_bytes, self.maps.ring_stride - ring_bytes, true)?;
+        Ok(Topic::new(Arc::clone(&self.shared), ring, mirror, index))
     }
 
     /// An open topic.
@@ -163,13 +168,13 @@ impl Kernel {
         if self.has_batch() {
             return Ok(true);
         }
-        self.wakes.wait(timeout)?;
+        self.shared.wakes.wait(timeout)?;
         Ok(self.has_batch())
     }
 
     /// Ends the wait of another thread.
     pub fn wake(&self) {
-        self.wakes.wake();
+        self.shared.wakes.wake();
     }
 
     /// Whether there is a batch, in any topic. Those without one wake the waiting thread when they have.

@@ -14,6 +14,7 @@ pub mod mutate;
 mod rbmq_state;
 mod rbmq_wire;
 mod rdma;
+mod seglog;
 mod tcp;
 
 use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
@@ -25,6 +26,7 @@ pub use multimqc_service::multimqc_datagrams;
 pub use rbmq_state::rbmq_state;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
 pub use rdma::rdma_frame;
+pub use seglog::seglog_recovery;
 pub use tcp::tcp_receive;
 
 /// A body: takes arbitrary bytes, and panics if a promise is broken.
@@ -45,6 +47,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rbmq_runs", rbmq_runs),
     ("rbmq_state", rbmq_state),
     ("rdma_frame", rdma_frame),
+    ("seglog_recovery", seglog_recovery),
     ("tcp_receive", tcp_receive),
     ("wire_header", wire_header),
 ];
