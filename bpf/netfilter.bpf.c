@@ -35,6 +35,27 @@ static __always_inline int read_headers(struct bpf_dynptr *packet, struct frame 
 	return bpf_dynptr_read(&f->version, IP_UDP_HEADERS, packet, 0, 0);
 }
 
+/* The ones' complement sum of a message. Programs of this kind may not call the helper that sums. */
+static __always_inline __u64 sum_message(struct multimqc_message *m, __u32 n)
+{
+	__u64 sum = 0;
+	__u32 at = 0, left = n & 7;
+
+	for (; at < (MULTIMQC_MAX_MESSAGE + 1) / 8; at++) {
+		__u64 word = ((__u64 *)m->data)[at];
+
+		if (at * 8 + 8 > n)
+			break;
+		sum += (word & 0xffffffff) + (word >> 32);
+	}
+	for (int i = 0; i < 7 && i < left; i++) {
+		__u8 byte = m->data[((n & ~7U) + i) & MULTIMQC_MAX_MESSAGE];
+
+		sum += i & 1 ? bpf_htons(byte) : bpf_htons((__u16)byte << 8);
+	}
+	return sum;
+}
+
 static __always_inline int check_message(struct frame *f, struct multimqc_message *m, __u32 n, __u64 header_sum)
 {
 	__u64 sum;
@@ -44,7 +65,7 @@ static __always_inline int check_message(struct frame *f, struct multimqc_messag
 	if (f->sum == 0 || fold(sum_pseudo(f)) == f->sum)
 		return SUM_FULL;
 	sum = sum_pseudo(f) + f->source_port + f->port + f->length + f->sum + header_sum;
-	return fold(sum + sum_memory(m->data, n)) == 0xffff ? SUM_FULL : SUM_WRONG;
+	return fold(sum + sum_message(m, n)) == 0xffff ? SUM_FULL : SUM_WRONG;
 }
 
 /* Reads where a push has its message, and the sum of the header form's bytes. False: leave the packet to the stack. */
@@ -69,7 +90,7 @@ static __always_inline int read_push(struct bpf_dynptr *packet, struct port *por
 
 static __always_inline int store(struct bpf_dynptr *packet, struct frame *f, struct request *r, __u64 header_sum)
 {
-	__u32 zero = 0, n = r->n & MULTIMQC_MAX_MESSAGE;
+	__u32 zero = 0, n = bounded(r->n);
 	struct scratch *s = bpf_map_lookup_elem(&scratch, &zero);
 	struct topic *topic = bpf_map_lookup_elem(&topics, &r->topic);
 	struct cpu *cpu = this_cpu(r->topic);

@@ -54,7 +54,8 @@
 
 /* Set before loading; constants for the verifier. */
 const volatile __u64 ring_mask = 4095;
-const volatile __u32 cpus_of_topic = 1;
+/* Slots of a topic: of each CPU, and of user space. */
+const volatile __u32 writers_of_topic = 2;
 /* Longest payload of a push that is stored, and of a reply. */
 const volatile __u32 max_message = MULTIMQC_MAX_MESSAGE;
 const volatile __u32 max_reply = 1472;
@@ -183,8 +184,8 @@ struct {
 	__type(value, struct scratch);
 } scratch SEC(".maps");
 
-/* The places where the loader puts a user's functions. */
-__attribute__((noinline)) int multimqc_input(struct multimqc_message *message)
+/* The loader puts the code of a user's functions in the place of these. Weak: the compiler concludes nothing from their bodies. */
+__attribute__((noinline, weak)) int multimqc_input(struct multimqc_message *message)
 {
 	volatile int verdict = MULTIMQC_KEEP;
 
@@ -193,18 +194,25 @@ __attribute__((noinline)) int multimqc_input(struct multimqc_message *message)
 	return verdict;
 }
 
-__attribute__((noinline)) int multimqc_output(struct multimqc_message *message)
+__attribute__((noinline, weak)) int multimqc_output(struct multimqc_message *message)
 {
 	volatile int verdict = MULTIMQC_KEEP;
 
 	if (!message)
 		return MULTIMQC_DROP;
 	return verdict;
+}
+
+/* A length, with a bound that the verifier sees even where the compiler knows it already. */
+static __always_inline __u32 bounded(__u32 n)
+{
+	KEEP(n);
+	return n & MULTIMQC_MAX_MESSAGE;
 }
 
 static __always_inline struct cpu *cpu_of(__u32 topic, __u32 cpu)
 {
-	__u32 at = topic * cpus_of_topic + cpu;
+	__u32 at = topic * writers_of_topic + cpu;
 
 	return bpf_map_lookup_elem(&cpus, &at);
 }
@@ -213,7 +221,7 @@ static __always_inline struct cpu *this_cpu(__u32 topic)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 
-	return cpu < cpus_of_topic ? cpu_of(topic, cpu) : 0;
+	return cpu < writers_of_topic ? cpu_of(topic, cpu) : 0;
 }
 
 /* A writer was lapped: bytes up to the last that it may have damaged are lost. */
@@ -250,7 +258,7 @@ static __always_inline int copy_memory(__u8 *from, void *to, __u32 n)
 static __always_inline void copy_part(void *context, __u8 *memory, __u32 from, void *to, __u32 n)
 {
 	if (memory)
-		copy_memory(memory + (from & MULTIMQC_MAX_MESSAGE), to, n);
+		copy_memory(memory + bounded(from), to, n);
 	else
 		copy_in(context, from, to, n);
 }
@@ -263,7 +271,7 @@ static __always_inline int ring_store(void *context, __u8 *memory, __u32 index, 
 	struct cpu *cpu = this_cpu(index);
 	__u64 outer, start, at, size = ring_mask + 1;
 
-	n &= MULTIMQC_MAX_MESSAGE;
+	n = bounded(n);
 	if (!topic || !ring || !cpu || !n)
 		return -1;
 	/* A program that interrupts another on its CPU leaves the slot of that one, which is lower, in place. */
@@ -274,7 +282,7 @@ static __always_inline int ring_store(void *context, __u8 *memory, __u32 index, 
 	at = start & ring_mask;
 	copy_part(context, memory, from, ring + at, n);
 	if (at + n > size) {
-		__u32 rest = (at + n - size) & MULTIMQC_MAX_MESSAGE;
+		__u32 rest = bounded(at + n - size);
 
 		if (rest)
 			copy_part(context, memory, from + n - rest, ring, rest);
@@ -304,7 +312,7 @@ static __always_inline __u64 stable_end(struct topic *topic, struct cpu *cpu, __
 
 	/* The slots are loaded after the head. */
 	COUNT_AND_FENCE(cpu->pad[0]);
-	for (__u32 i = 0; i < MAX_CPUS && i < cpus_of_topic; i++) {
+	for (__u32 i = 0; i < MAX_CPUS && i < writers_of_topic; i++) {
 		struct cpu *other = cpu_of(index, i);
 		__u64 slot;
 

@@ -42,7 +42,7 @@ static __always_inline struct multimqc_message *scratch_message(void)
 static __always_inline int store_through_function(void *context, struct request *r, struct cpu *cpu)
 {
 	struct multimqc_message *m = scratch_message();
-	__u32 n = r->n & MULTIMQC_MAX_MESSAGE;
+	__u32 n = bounded(r->n);
 	struct topic *topic = bpf_map_lookup_elem(&topics, &r->topic);
 
 	if (!m || !topic || !n || copy_in(context, r->at, m->data, n))
@@ -79,7 +79,7 @@ static __always_inline int through_output_function(struct reply *reply, struct r
 {
 	struct multimqc_message *m = scratch_message();
 	struct bpf_dynptr source;
-	__u32 n = reply->n & MULTIMQC_MAX_MESSAGE;
+	__u32 n = bounded(reply->n);
 
 	if (!m || !n || bpf_dynptr_from_mem(reply->from, MIRROR, 0, &source) || bpf_dynptr_read(m->data, n, &source, 0, 0))
 		return 0;
@@ -92,7 +92,7 @@ static __always_inline int through_output_function(struct reply *reply, struct r
 	if (multimqc_output(m) != MULTIMQC_KEEP || m->length == 0 || m->length > limit)
 		return 0;
 	reply->from = m->data;
-	reply->n = m->length & MULTIMQC_MAX_MESSAGE;
+	reply->n = bounded(m->length);
 	return 1;
 }
 
@@ -118,7 +118,7 @@ static __always_inline int find_reply(struct frame *f, struct request *r, struct
 	reply->n = n;
 	if (has_output_function && !through_output_function(reply, r, n))
 		return 0;
-	reply->sum = sum_memory(reply->from, reply->n & MULTIMQC_MAX_MESSAGE);
+	reply->sum = sum_memory(reply->from, bounded(reply->n));
 	return 1;
 }
 

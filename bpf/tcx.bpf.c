@@ -37,7 +37,7 @@ static __always_inline int serve_pull(struct __sk_buff *context, struct frame *f
 	payload = headers - HEADERS + reply.n;
 	if (bpf_skb_change_tail(context, HEADERS + payload, 0))
 		return TC_ACT_UNSPEC;
-	n = reply.n & MULTIMQC_MAX_MESSAGE;
+	n = bounded(reply.n);
 	if (!n || copy_out(context, headers, reply.from, n) || bpf_skb_pull_data(context, headers))
 		return TC_ACT_SHOT;
 	f = (struct frame *)(long)context->data;

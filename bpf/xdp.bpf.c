@@ -34,7 +34,7 @@ static __always_inline int serve_pull(struct xdp_md *context, struct frame *f, v
 	/* A frame that cannot grow is left to the program in tcx. */
 	if (HEADERS + payload != length && bpf_xdp_adjust_tail(context, (int)(HEADERS + payload - length)))
 		return XDP_PASS;
-	n = reply.n & MULTIMQC_MAX_MESSAGE;
+	n = bounded(reply.n);
 	if (!n || copy_out(context, headers, reply.from, n))
 		return XDP_DROP;
 	f = (struct frame *)(long)context->data;

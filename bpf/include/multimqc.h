@@ -2,8 +2,8 @@
 /*
  * What an input or output function includes.
  *
- * A function is an eBPF program of the type "freplace" that the loader puts in the place of multimqc_input or
- * multimqc_output:
+ * A function is an object file with one program, which calls no other function, and which the loader links into its own programs
+ * in the place of multimqc_input or multimqc_output before it loads them:
  *
  *	SEC("freplace/multimqc_input")
  *	int my_function(struct multimqc_message *message)

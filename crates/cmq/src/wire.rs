@@ -220,7 +220,7 @@ impl<'a> Messages<'a> {
         Ok(Messages { count: usize::from(count), bytes: &body[..at], reassembled: false })
     }
 
-    /// One reassembled message.
+    /// A single reassembled message.
     pub fn reassembled(bytes: &'a [u8]) -> Messages<'a> {
         Messages { count: 1, bytes, reassembled: true }
     }

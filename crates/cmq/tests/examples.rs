@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 fn figures_two_and_three_of_the_paper() {
     // Tests are built into `deps`, the examples beside it.
     let test = std::env::current_exe().expect("a test is a program");
-    let folder = test.parent().expect("it lies in a folder").with_file_name("examples");
+    let folder = test.parent().expect("the test program has a folder").with_file_name("examples");
     let example = |name: &str, addr: &str| {
         let mut command = Command::new(folder.join(name));
         command.arg(addr).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -19,7 +19,7 @@ fn figures_two_and_three_of_the_paper() {
     let addr = line.trim().strip_prefix("receiving at ").expect("its address");
     assert!(example("cmq_send", addr).wait().expect("it ends").success());
     let mut out = String::new();
-    receiver.stdout.take().expect("piped").read_to_string(&mut out).expect("what it counted");
+    receiver.stdout.take().expect("piped").read_to_string(&mut out).expect("the receiver's output");
     assert!(receiver.wait().expect("it ends").success());
     let numbers: Vec<u64> =
         out.split_whitespace().filter_map(|w| w.trim_end_matches(':').parse().ok()).collect();

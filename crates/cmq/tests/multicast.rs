@@ -40,6 +40,6 @@ fn every_member_of_a_group_gets_it() {
     let from = sender.local_addr().port();
     let unicast = SocketAddr::from(([127, 0, 0, 1], port));
     sender.cw_push((unicast, 0), &12).expect("room");
-    assert_eq!(second.pop_timeout(LONG).expect("the one that was bound last").0, 12);
+    assert_eq!(second.pop_timeout(LONG).expect("the queue that was bound last").0, 12);
     assert_eq!(second.senders().iter().filter(|sender| sender.from.port() == from).count(), 2);
 }

@@ -167,7 +167,7 @@ impl<'de> serde::Deserialize<'de> for Touchy {
     }
 }
 
-/// A number whose `Serialize` panics half written for 13.
+/// A number whose `Serialize` panics for 13, after a part was written.
 #[derive(serde::Deserialize)]
 struct Grumpy(u32);
 

@@ -259,7 +259,7 @@ fn requests_have_no_more_bytes_than_the_address_sent() {
         let token = number % 100;
         let claim = Repairable::Message { token, number: 100, repeated: false, slot: 0, message: 0 };
         stranger.cw_push((to, number), &claim).expect("room");
-        // One at a time, since the socket's buffer holds fewer than all.
+        // Messages are received one at a time, since the socket's buffer does not hold all.
         receiver.pop_timeout(LONG).expect("loopback");
     }
     // Repeated requests count too.

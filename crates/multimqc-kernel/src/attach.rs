@@ -18,7 +18,7 @@ const PREROUTING: u32 = 0;
 const PRIORITY: i32 = -300;
 
 /// A kept link's name begins with one of these.
-const LINK_NAMES: [&str; 6] = ["native-", "generic-", "tcx-", "netfilter-", "input-", "output-"];
+const LINK_NAMES: [&str; 4] = ["native-", "generic-", "tcx-", "netfilter-"];
 
 /// An attached program.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Link {
 /// A way to attach a program.
 struct Way {
     mode: &'static str,
-    target: Target<'static>,
+    target: Target,
 }
 
 fn ways(kind: Kind, mode: Mode, index: u32) -> Vec<Way> {
@@ -91,7 +91,7 @@ pub(crate) fn attach(
 fn attach_first(loaded: &Loaded, ways: Vec<Way>, interface: &str) -> Result<Link, KernelError> {
     let mut last = None;
     for Way { mode, target } in ways {
-        match sys::create_link(loaded.program.fd.as_fd(), target) {
+        match sys::create_link(loaded.program.as_fd(), target) {
             Ok(fd) => return Ok(Link { fd, mode, name: link_name(mode, interface) }),
             Err(error) => {
                 let taken = error.raw_os_error() == Some(libc::EBUSY);
@@ -119,7 +119,7 @@ fn replace(
         let Some(fd) = kept.get(&name)? else { continue };
         let found = sys::link_interface(fd.as_fd()).map_err(KernelError::call("look at a kept link"))?;
         if found == Some(index) {
-            sys::update_link(fd.as_fd(), loaded.program.fd.as_fd())
+            sys::update_link(fd.as_fd(), loaded.program.as_fd())
                 .map_err(KernelError::call("replace a program"))?;
             return Ok(Some(Link { fd, mode, name }));
         }
@@ -152,7 +152,7 @@ pub(crate) fn remove(kept: &Kept) -> io::Result<()> {
     for name in links {
         let path = kept.folder.join(name);
         if let Ok(fd) = sys::get_pinned(&path) {
-            // Functions cannot be detached; they go with their programs.
+            // A link whose interface is gone refuses, and is gone as well.
             let _ = sys::detach_link(fd.as_fd());
         }
         std::fs::remove_file(path)?;

@@ -93,12 +93,12 @@ impl KernelError {
 
     /// Whether the process has not the rights to use eBPF, or the kernel has no eBPF.
     pub fn is_missing_right(&self) -> bool {
-        let (KernelError::Call { error, .. }
-        | KernelError::Verifier { error, .. }
-        | KernelError::Attach { error, .. }) = self
-        else {
-            return false;
-        };
-        matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
+        match self {
+            // The verifier says EACCES of programs that it does not like.
+            KernelError::Call { error, .. } | KernelError::Verifier { error, .. } => {
+                matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
+            }
+            _ => false,
+        }
     }
 }

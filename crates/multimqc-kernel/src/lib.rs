@@ -17,6 +17,7 @@
 //!
 //! * [`Kernel`] loads and attaches the programs, and opens topics. With [`Config::keep`] the rings outlive the process.
 //! * [`Topic`] reads a ring by offset, and never returns bytes that were overwritten meanwhile.
+//! * [`KernelLevel`] is the level in a stack, with other levels behind it.
 //! * [`detach`] removes what a crashed process has left.
 //!
 //! The programs are in the folder `bpf`, with their objects, so building this crate needs no clang. docs/MULTIMQC_KERNEL.md is
@@ -28,6 +29,7 @@ mod counters;
 mod error;
 mod kernel;
 mod layout;
+mod level;
 mod maps;
 mod object;
 mod programs;
@@ -41,4 +43,5 @@ pub use counters::KernelCounters;
 pub use error::KernelError;
 pub use kernel::{Kernel, Run};
 pub use layout::MAX_MESSAGE_BYTES;
+pub use level::KernelLevel;
 pub use topic::{Range, Topic};

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use aya_obj::btf::{Btf, BtfFeatures, BtfKind};
 use aya_obj::generated::{bpf_insn, bpf_map_type};
@@ -17,75 +17,117 @@ use crate::sys::{self, MapShape, ProgramSource};
 /// The number of a call in bpf/netfilter.bpf.c that stands for the kernel's function `bpf_dynptr_from_skb`.
 const DYNPTR_FROM_SKB: i32 = 0x6d_7101;
 
-/// The opcode of a call, and the source register that makes it one of a kernel function.
+/// The opcode of a call, and the source registers that make it one of a function of the object, and of the kernel.
 const CALL: u8 = 0x85;
+const OWN_FUNCTION: u8 = 1;
 const KERNEL_FUNCTION: u8 = 2;
+
+/// The opcode that loads an address, and the source register that makes it a function's.
+const LOAD_ADDRESS: u8 = 0x18;
+const FUNCTION_ADDRESS: u8 = 4;
 
 /// A value for a `const volatile` variable of an object.
 pub(crate) type Globals<'a> = HashMap<&'a str, (&'a [u8], bool)>;
 
-/// A loaded program.
-#[derive(Debug)]
-pub(crate) struct Program {
-    pub(crate) fd: OwnedFd,
-    /// The types of its object, and the object in the kernel.
-    btf: Btf,
-}
-
-impl Program {
-    /// The type id of a global function of the program, which another program can replace.
-    pub(crate) fn function(&self, name: &str) -> Result<u32, KernelError> {
-        self.btf
-            .id_by_type_name_kind(name, BtfKind::Func)
-            .map_err(|error| KernelError::Object(error.to_string()))
-    }
-}
-
 /// An object that was read, with its maps in the kernel, and whose programs can be loaded.
 pub(crate) struct Prepared {
     object: Object,
-    btf: Btf,
     btf_fd: OwnedFd,
     /// Maps of this object alone. Programs keep them.
     _own_maps: Vec<OwnedFd>,
 }
 
-/// Reads an object, sets its variables, and refers it to maps: those of `shared` with their names, and new ones.
+/// Reads an object, sets its variables, puts functions in the place of its own, and refers it to maps: those of `shared` with
+/// their names, and new ones.
 pub(crate) fn prepare(
     bytes: &[u8],
     globals: Globals<'_>,
     shared: &HashMap<&'static str, OwnedFd>,
+    functions: &[(&str, &[u8])],
 ) -> Result<Prepared, KernelError> {
-    let bad = |error: &dyn std::fmt::Display| KernelError::Object(error.to_string());
-    // In memory of its own, which an allocator aligns as the parser needs it.
-    let aligned = bytes.to_vec();
-    let mut object = Object::parse(&aligned).map_err(|error| bad(&error))?;
-    object.patch_map_data(globals).map_err(|error| bad(&error))?;
+    let mut object = parse(bytes)?;
+    object.patch_map_data(globals).map_err(bad)?;
     // All of them exist since Linux 6.0; tcx needs 6.6.
     let features = BtfFeatures::new(true, true, true, true, true, true, true, true);
-    let btf = object.fixup_and_sanitize_btf(&features).map_err(|error| bad(&error))?.cloned();
+    let btf = object.fixup_and_sanitize_btf(&features).map_err(bad)?;
     let btf =
         btf.ok_or_else(|| KernelError::Object("it has no type information: compile it with -g".to_owned()))?;
     let btf_fd = sys::load_btf(&btf.to_bytes()).map_err(KernelError::call("load type information"))?;
-
-    let mut own = Vec::new();
-    for (name, map) in &object.maps {
-        if !shared.contains_key(name.as_str()) {
-            own.push((name.clone(), create_own_map(name, map)?));
-        }
+    let mut own_maps = relocate_maps(&mut object, shared)?;
+    for (name, bytes) in functions {
+        own_maps.extend(put_function(&mut object, name, bytes)?);
     }
-    let find = |name: &str| match shared.get(name) {
-        Some(fd) => fd.as_raw_fd(),
-        None => own.iter().find(|(own, _)| own == name).map_or(-1, |(_, fd)| fd.as_raw_fd()),
-    };
-    let maps: Vec<(String, i32, Map)> =
-        object.maps.iter().map(|(name, map)| (name.clone(), find(name), map.clone())).collect();
+    let sections = object.functions.keys().map(|(section, _)| *section).collect();
+    object.relocate_calls(&sections).map_err(bad)?;
+    Ok(Prepared { object, btf_fd, _own_maps: own_maps })
+}
+
+fn bad(error: impl std::fmt::Display) -> KernelError {
+    KernelError::Object(error.to_string())
+}
+
+fn parse(bytes: &[u8]) -> Result<Object, KernelError> {
+    // In memory of its own, which an allocator aligns as the parser needs it.
+    let aligned = bytes.to_vec();
+    Object::parse(&aligned).map_err(bad)
+}
+
+/// Refers an object to the shared maps with the names of its maps. Returns the maps that are the object's own.
+fn relocate_maps(
+    object: &mut Object,
+    shared: &HashMap<&'static str, OwnedFd>,
+) -> Result<Vec<OwnedFd>, KernelError> {
+    let mut own = Vec::new();
+    let mut maps: Vec<(String, i32, Map)> = Vec::new();
+    for (name, map) in &object.maps {
+        let fd = match shared.get(name.as_str()) {
+            Some(fd) => fd.as_raw_fd(),
+            None => {
+                own.push(create_own_map(name, map)?);
+                own.last().map_or(-1, OwnedFd::as_raw_fd)
+            }
+        };
+        maps.push((name.clone(), fd, map.clone()));
+    }
     let sections = object.functions.keys().map(|(section, _)| *section).collect();
     object
         .relocate_maps(maps.iter().map(|(name, fd, map)| (name.as_str(), *fd, map)), &sections)
-        .map_err(|error| bad(&error))?;
-    object.relocate_calls(&sections).map_err(|error| bad(&error))?;
-    Ok(Prepared { object, btf, btf_fd, _own_maps: own.into_iter().map(|(_, fd)| fd).collect() })
+        .map_err(bad)?;
+    Ok(own)
+}
+
+/// Puts the only function of a user's object in the place of an object's function with this name. Returns the function's maps.
+fn put_function(object: &mut Object, name: &str, bytes: &[u8]) -> Result<Vec<OwnedFd>, KernelError> {
+    let mut user = parse(bytes)?;
+    let maps = relocate_maps(&mut user, &HashMap::new())?;
+    let function = only_program(&user)?.1;
+    if user.functions.len() > 1 || function.instructions.iter().any(calls_a_function) {
+        return Err(KernelError::Object("a function calls no other: declare them static inline".to_owned()));
+    }
+    let place = object.functions.values_mut().find(|place| place.name == name);
+    let place = place.ok_or_else(|| KernelError::Object(format!("there is no {name} to replace")))?;
+    place.instructions.clone_from(&function.instructions);
+    // The kernel wants a line for each function, and this is not the user's source.
+    place.line_info.line_info.truncate(1);
+    Ok(maps)
+}
+
+/// Whether an instruction calls, or refers to, another function of its object.
+fn calls_a_function(insn: &bpf_insn) -> bool {
+    let (call, address) = (insn.code == CALL, insn.code == LOAD_ADDRESS);
+    call && insn.src_reg() == OWN_FUNCTION || address && insn.src_reg() == FUNCTION_ADDRESS
+}
+
+/// The program of an object that has one.
+fn only_program(object: &Object) -> Result<(&String, &Function, &CString), KernelError> {
+    let mut programs = object.programs.iter();
+    let (Some((name, program)), None) = (programs.next(), programs.next()) else {
+        return Err(KernelError::Object("it must have exactly one program".to_owned()));
+    };
+    match object.functions.get(&program.function_key()) {
+        Some(function) => Ok((name, function, &program.license)),
+        None => Err(KernelError::Object(format!("program {name} has no code"))),
+    }
 }
 
 /// Creates a map that an object has for itself, such as its constants.
@@ -109,41 +151,13 @@ fn create_own_map(name: &str, map: &Map) -> Result<OwnedFd, KernelError> {
     Ok(fd)
 }
 
-/// What a program is loaded as.
-#[derive(Clone, Copy)]
-pub(crate) struct LoadAs<'a> {
-    pub(crate) kind: u32,
-    pub(crate) attach_type: u32,
-    pub(crate) replaces: Option<(BorrowedFd<'a>, u32)>,
-}
-
 impl Prepared {
-    /// Loads the object's only program.
-    pub(crate) fn load(self, load_as: LoadAs<'_>) -> Result<Program, KernelError> {
-        let mut programs = self.object.programs.iter();
-        let (Some((name, program)), None) = (programs.next(), programs.next()) else {
-            return Err(KernelError::Object("it must have exactly one program".to_owned()));
-        };
-        let function = self
-            .object
-            .functions
-            .get(&program.function_key())
-            .ok_or_else(|| KernelError::Object(format!("program {name} has no code")))?;
-        let fd = self.load_function(name, &program.license, function, load_as)?;
-        Ok(Program { fd, btf: self.btf })
-    }
-
-    fn load_function(
-        &self,
-        name: &str,
-        license: &CString,
-        function: &Function,
-        load_as: LoadAs<'_>,
-    ) -> Result<OwnedFd, KernelError> {
+    /// Loads the object's only program, as one of this kind for this type of attachment.
+    pub(crate) fn load(self, kind: u32, attach_type: u32) -> Result<OwnedFd, KernelError> {
+        let (name, function, license) = only_program(&self.object)?;
         let mut code = function.instructions.clone();
         call_kernel_functions(&mut code)?;
         let (functions, lines) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
-        let LoadAs { kind, attach_type, replaces } = load_as;
         let source = ProgramSource {
             name,
             kind,
@@ -153,7 +167,6 @@ impl Prepared {
             btf: self.btf_fd.as_fd(),
             functions: (&functions, function.func_info_rec_size),
             lines: (&lines, function.line_info_rec_size),
-            replaces,
         };
         sys::load_program(&source).map_err(|(error, log)| KernelError::Verifier {
             program: name.to_owned(),

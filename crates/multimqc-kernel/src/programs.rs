@@ -1,18 +1,17 @@
 //! The programs of a configuration, loaded but not attached.
 
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use aya_obj::generated::bpf_attach_type::{BPF_NETFILTER, BPF_TCX_INGRESS, BPF_XDP};
 use aya_obj::generated::bpf_prog_type::{
-    BPF_PROG_TYPE_EXT, BPF_PROG_TYPE_NETFILTER, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP,
+    BPF_PROG_TYPE_NETFILTER, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP,
 };
 
 use crate::config::{Config, Mode};
 use crate::error::KernelError;
 use crate::maps::Maps;
-use crate::object::{self, Globals, LoadAs, Program};
-use crate::sys::{self, Target};
+use crate::object::{self, Globals};
 
 static XDP: &[u8] = include_bytes!("../../../bpf/objects/xdp.bpf.o");
 static TCX: &[u8] = include_bytes!("../../../bpf/objects/tcx.bpf.o");
@@ -31,21 +30,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn name(self) -> &'static str {
+    /// The object, the kind of program, and the type of attachment.
+    fn object(self) -> (&'static [u8], u32, u32) {
         match self {
-            Kind::Xdp => "xdp",
-            Kind::Tcx => "tcx",
-            Kind::Netfilter => "netfilter",
-        }
-    }
-
-    fn object(self) -> (&'static [u8], LoadAs<'static>) {
-        let (object, kind, attach_type) = match self {
             Kind::Xdp => (XDP, BPF_PROG_TYPE_XDP as u32, ATTACH_XDP),
             Kind::Tcx => (TCX, BPF_PROG_TYPE_SCHED_CLS as u32, ATTACH_TCX),
             Kind::Netfilter => (NETFILTER, BPF_PROG_TYPE_NETFILTER as u32, ATTACH_NETFILTER),
-        };
-        (object, LoadAs { kind, attach_type, replaces: None })
+        }
     }
 }
 
@@ -60,13 +51,11 @@ pub(crate) fn kinds(config: &Config) -> &'static [Kind] {
     }
 }
 
-/// A program and the functions that are attached to it.
+/// A program in the kernel.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) kind: Kind,
-    pub(crate) program: Program,
-    /// Links of functions, with the names under which they are kept.
-    pub(crate) functions: Vec<(String, OwnedFd)>,
+    pub(crate) program: OwnedFd,
 }
 
 fn network(trusted: Option<(Ipv4Addr, u8)>) -> (u32, u32) {
@@ -89,7 +78,7 @@ pub(crate) fn load(config: &Config, maps: &Maps) -> Result<Vec<Loaded>, KernelEr
 fn load_one(kind: Kind, behind: bool, config: &Config, maps: &Maps) -> Result<Loaded, KernelError> {
     let (network, mask) = network(config.trusted);
     let words = [
-        ("cpus_of_topic", maps.cpus),
+        ("writers_of_topic", maps.writers),
         ("max_message", config.max_message_bytes),
         ("max_reply", config.max_reply_bytes),
         ("verify_checksums", config.verify_checksums.into()),
@@ -106,29 +95,10 @@ fn load_one(kind: Kind, behind: bool, config: &Config, maps: &Maps) -> Result<Lo
         words.iter().map(|(name, value)| (*name, (value.as_slice(), false))).collect();
     globals.insert("ring_mask", (&ring_mask, true));
 
-    let (object, load_as) = kind.object();
-    let program = object::prepare(object, globals, &maps.fds)?.load(load_as)?;
-    let mut functions = Vec::new();
-    let wanted = [
-        ("input", &config.input_function, !behind),
-        ("output", &config.output_function, kind != Kind::Netfilter),
-    ];
-    for (name, object, used) in wanted {
-        if let (Some(object), true) = (object, used) {
-            let link = attach_function(&program, &format!("multimqc_{name}"), object)?;
-            functions.push((format!("{name}-{}", kind.name()), link));
-        }
-    }
-    Ok(Loaded { kind, program, functions })
-}
-
-/// Puts a user's function in the place of a program's own.
-fn attach_function(program: &Program, name: &str, object: &[u8]) -> Result<OwnedFd, KernelError> {
-    let id = program.function(name)?;
-    let target = program.fd.as_fd();
-    let load_as = LoadAs { kind: BPF_PROG_TYPE_EXT as u32, attach_type: 0, replaces: Some((target, id)) };
-    let function =
-        object::prepare(object, Globals::new(), &std::collections::HashMap::new())?.load(load_as)?;
-    sys::create_link(function.fd.as_fd(), Target::Function { program: target, id })
-        .map_err(KernelError::call("attach a function"))
+    let wanted = [("multimqc_input", &config.input_function), ("multimqc_output", &config.output_function)];
+    let functions: Vec<(&str, &[u8])> =
+        wanted.into_iter().filter_map(|(name, object)| Some((name, object.as_deref()?))).collect();
+    let (object, program_kind, attach_type) = kind.object();
+    let program = object::prepare(object, globals, &maps.fds, &functions)?.load(program_kind, attach_type)?;
+    Ok(Loaded { kind, program })
 }

@@ -170,8 +170,6 @@ pub(crate) struct ProgramSource<'a> {
     /// Records and the size of one.
     pub(crate) functions: (&'a [u8], usize),
     pub(crate) lines: (&'a [u8], usize),
-    /// For a function that replaces another: the program, and the type id of its function.
-    pub(crate) replaces: Option<(BorrowedFd<'a>, u32)>,
 }
 
 #[repr(C)]
@@ -196,9 +194,7 @@ struct LoadAttr {
     line_bytes: u32,
     lines: u64,
     line_count: u32,
-    attach_btf_id: u32,
-    attach_program: u32,
-    core_count: u32,
+    pad: u32,
 }
 
 /// Loads a program. The second part of an error is what the verifier says.
@@ -220,9 +216,6 @@ pub(crate) fn load_program(source: &ProgramSource<'_>) -> Result<OwnedFd, (io::E
         line_count: count(source.lines),
         ..LoadAttr::default()
     };
-    if let Some((program, id)) = source.replaces {
-        (attr.attach_program, attr.attach_btf_id) = (program.as_raw_fd() as u32, id);
-    }
     let error = match bpf_fd(PROG_LOAD, &mut attr) {
         Ok(program) => return Ok(program),
         Err(error) => error,
@@ -238,17 +231,15 @@ pub(crate) fn load_program(source: &ProgramSource<'_>) -> Result<OwnedFd, (io::E
 
 /// Where a program is attached.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target<'a> {
+pub(crate) enum Target {
     /// An interface's index, an attach type and flags.
     Interface { index: u32, attach_type: u32, flags: u32 },
     /// A hook of Netfilter for IPv4.
     Netfilter { attach_type: u32, hook: u32, priority: i32 },
-    /// A function of a program, by its type id.
-    Function { program: BorrowedFd<'a>, id: u32 },
 }
 
 /// Attaches a program, until the link's last descriptor and pin are gone.
-pub(crate) fn create_link(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn create_link(program: BorrowedFd<'_>, target: Target) -> io::Result<OwnedFd> {
     const IPV4: u32 = 2;
     // Program, target, attach type, flags, then a union.
     let mut attr = [0_u32; 8];
@@ -260,7 +251,6 @@ pub(crate) fn create_link(program: BorrowedFd<'_>, target: Target<'_>) -> io::Re
         Target::Netfilter { attach_type, hook, priority } => {
             (attr[2], attr[4], attr[5], attr[6]) = (attach_type, IPV4, hook, priority as u32);
         }
-        Target::Function { program, id } => (attr[1], attr[4]) = (program.as_raw_fd() as u32, id),
     }
     bpf_fd(LINK_CREATE, &mut attr)
 }
@@ -414,7 +404,7 @@ impl Mapping {
         Mapping::map(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, Some(fd), offset)
     }
 
-    /// Maps the same `bytes` of a descriptor twice, back to back, for reading.
+    /// Maps the same `bytes` of a descriptor twice, back to back.
     pub(crate) fn twice(fd: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Mapping> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let whole = Mapping::map(std::ptr::null_mut(), 2 * bytes, libc::PROT_NONE, flags, None, 0)?;
@@ -422,7 +412,7 @@ impl Mapping {
             // SAFETY: inside the reservation.
             let at = unsafe { whole.at.as_ptr().add(half * bytes) };
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-            let part = Mapping::map(at, bytes, libc::PROT_READ, flags, Some(fd), offset)?;
+            let part = Mapping::map(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, Some(fd), offset)?;
             // The reservation owns the range.
             let _ = std::mem::ManuallyDrop::new(part);
         }

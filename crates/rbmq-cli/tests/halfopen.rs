@@ -12,8 +12,7 @@ use rbmq_broker::Broker;
 use rocketbufs::Config;
 use rocketbufs::proto::{CloseCode, Message};
 
-/// A broker that announces no heartbeat itself, and whose subscribers may hold their publishers for ever: nothing but
-/// their silence ends them.
+/// A broker without heartbeats whose subscribers may hold their publishers for ever. Only silence ends a connection.
 fn broker(max_silence_ms: u32) -> Broker {
     broker_with(|config| {
         let session = &mut config.framework.session;
@@ -22,7 +21,7 @@ fn broker(max_silence_ms: u32) -> Broker {
     })
 }
 
-/// A client that says nothing by itself, and takes nobody for dead.
+/// A client that sends no heartbeats, and never ends a silent connection.
 fn wordless() -> Config {
     let mut config = Config::default();
     (config.session.heartbeat_ms, config.session.max_silence_ms) = (0, 0);

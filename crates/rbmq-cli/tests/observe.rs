@@ -1,4 +1,4 @@
-//! Observers: what they see of a real broker, and what becomes of those that misbehave.
+//! Observers: their view of a real broker, and the end of misbehaving ones.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn slow_subscribers_and_blocked_publishers_are_visible() {
     writer.wait_subscribers(1, Some(LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let mut seen = None;
-    // Nobody takes anything: the rings fill, and the publisher stands still.
+    // No subscriber reads: the rings become full, and the publisher has to wait.
     until("the slow one holds the writer", || {
         let _ = writer.publish_timeout(&[7; 1000], Some(Duration::ZERO));
         let all = observer.topics(None).unwrap();
@@ -101,7 +101,7 @@ fn losses_of_a_dropping_subscriber_are_visible() {
     let sub = &detail(&mut observer, "t").buffers[0].subscriptions[0];
     assert!(sub.dropped_bytes > 0 && sub.policy == Policy::Drop);
     drop(lossy);
-    // What was lost stays lost when who lost it is gone.
+    // Lost bytes still count after the subscriber that lost them has left.
     until("it is gone", || observer.topics(None).unwrap()[0].subscribers == 0);
     assert!(observer.topics(None).unwrap()[0].dropped_bytes > 0);
     assert!(observer.summary().unwrap().dropped_bytes > 0);
@@ -223,7 +223,7 @@ fn a_flood_of_requests_ends_only_the_observer() {
     let mut good = Observer::connect(&broker.addr()).unwrap();
     let ctx = Context::new(Config::default()).unwrap();
     let (conn, _rin) = raw_observer(&ctx, &broker);
-    // Faster than answers can be, whatever the machine does in between.
+    // Requests come faster than the broker can answer on any machine.
     let request = Observe::GetTopics { request: 1, filter: None, after: None }.encode();
     while conn.down_reason().is_none() {
         let _ = conn.send_control(&request);
@@ -244,7 +244,7 @@ fn observers_are_counted_and_get_no_data() {
         refused.contains("the broker has 2 observers; its limit (broker.max_observers) is 2"),
         "{refused}"
     );
-    // Its rIn finds no buffer here, whatever id it guesses.
+    // The observer's rIn finds no buffer with any id.
     let bid = detail(&mut good, "t").buffers[0].buffer.bid;
     rin.subscribe(bid, 64 << 10).unwrap();
     writer.publish(b"secret").unwrap();

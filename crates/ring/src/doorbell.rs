@@ -60,7 +60,7 @@ impl Doorbell {
         Ok(Self { file, page, read_end, write_end, heavy })
     }
 
-    /// What a writer needs for its [`PeerDoorbell`]: the page, and the pipe.
+    /// The files that a writer needs for its [`PeerDoorbell`]: the page and the pipe.
     pub fn files(&self) -> [BorrowedFd<'_>; 2] {
         [self.file.fd().as_fd(), self.write_end.as_fd()]
     }

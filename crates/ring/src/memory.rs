@@ -242,8 +242,8 @@ mod mapped {
     unsafe fn read_racing(from: *const u8, to: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         if to.len() >= STRING_BYTES {
-            // SAFETY: reads and writes as many bytes as there are at both places by the caller's promise; the direction
-            // flag is clear, as everywhere between instructions of Rust. Whatever else memory holds is left alone.
+            // SAFETY: reads and writes `to.len()` bytes, which exist at both places by the caller's promise. The direction
+            // flag is clear, as Rust's ABI requires. No other memory is touched.
             unsafe {
                 std::arch::asm!(
                     "rep movsb",

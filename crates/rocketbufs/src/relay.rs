@@ -156,6 +156,8 @@ impl RIn {
     /// Like [`RIn::resume`], for a peer that is another process than before and has other ids for its buffers. A subscription
     /// continues once [`Subscription::continue_as`] has set its id there; until then it has no connection.
     pub fn resume_elsewhere(&self, conn: &Conn) {
+        // Another process has no position of a closed log.
+        self.shared.retain_unsettled(|_| false);
         for inbound in self.shared.all_inbounds() {
             lock(&inbound.state).sub.set_remote_id(None);
         }

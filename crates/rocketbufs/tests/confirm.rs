@@ -1,4 +1,4 @@
-//! Confirmations over real TCP: minima through chains, who counts, who waits for whom.
+//! Confirmations over real TCP: minima through chains, the counted receivers, and waiting publishers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use rocketbufs::{
 const WAIT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(30);
 
-/// Somebody with an rOut, and where to connect to.
+/// A process of a chain: an rOut and its listener.
 struct End {
     out: ROut,
     listener: Listener,
@@ -101,15 +101,15 @@ fn levels_are_true_through_two_brokers() {
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, first, Some(WAIT)).unwrap();
     let second = source.write(b"second");
     assert_eq!(take(&reader), second);
-    // Who leaves counts no more, and is told.
+    // A receiver that leaves no longer counts, and is reported.
     idle.conn().close("it has enough");
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, second, Some(WAIT)).unwrap();
     source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
-/// Of what lies before a receiver's first position, or is in a hole that it was told of, it is not said that it has it.
+/// A receiver confirms no bytes before its first position, and no bytes of a hole.
 #[test]
-fn receivers_speak_for_what_they_have() {
+fn receivers_confirm_only_bytes_that_they_have() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = |start| {
@@ -130,18 +130,18 @@ fn receivers_speak_for_what_they_have() {
     source.until("both are counted", |c| c.coverage == both);
     assert_eq!(source.out.buffer(1).unwrap().confirmed().delivered, 0);
     let second = source.write(b"second");
-    // What came before it was looked at comes at once.
+    // Data that arrived before the first look is there at once.
     while take(&early) < second {}
     assert_eq!(take(&late), second);
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, second, Some(WAIT)).unwrap();
-    // Who is left has everything.
+    // The remaining receiver has everything.
     late.conn().close("it has enough");
     source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
-/// Who joins behind two brokers and has less than was told before it came is not taken to have that.
+/// A receiver that joins behind two brokers, and has less than was confirmed before, does not confirm the earlier bytes.
 #[test]
-fn receivers_that_join_later_confirm_what_they_have() {
+fn receivers_that_join_later_confirm_their_bytes() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = || {
@@ -171,7 +171,7 @@ fn receivers_that_join_later_confirm_what_they_have() {
     }
 }
 
-/// Who gives back everything and leaves in the same moment counts as one that had it, however long the chain.
+/// A receiver that releases everything and leaves at the same moment still confirms those bytes, through a chain of any length.
 #[test]
 fn receivers_that_leave_count_with_their_last_confirmation() {
     let ctx = Context::new(Config::default()).unwrap();
@@ -248,7 +248,7 @@ fn undelivered_data_is_kept_by_its_writer() {
     source.out.create_buffer_with(1, options).unwrap();
     let broker = End::below(&ctx, &source);
     source.until("the broker is there", |c| c.subscriptions == 1);
-    // It is here, and says that it has what it gave back.
+    // The reader subscribes, and confirms bytes when it releases them.
     let reader = broker.reader(&ctx);
     let from = SubscribeOptions::new().size_bytes(1 << 16).confirm(ConfirmMode::OnConsume);
     reader.subscribe_with(1, from).unwrap();
@@ -271,8 +271,8 @@ fn undelivered_data_is_kept_by_its_writer() {
     source.out.buffer(1).unwrap().wait(ProgressLevel::Delivered, end, Some(WAIT)).unwrap();
 }
 
-/// In a ring that is full but for less than a block of its index, the index has forgotten where the oldest delivery
-/// begins; what is kept is sent again all the same.
+/// In a ring that is full except for less than a block of its index, the index no longer has the start of the oldest delivery.
+/// Kept deliveries are sent again in whole nevertheless.
 #[test]
 fn kept_deliveries_are_sent_again_whole() {
     let ctx = Context::new(Config::default()).unwrap();
@@ -294,7 +294,7 @@ fn kept_deliveries_are_sent_again_whole() {
         }
     };
     let (first, _) = take_place(Start::Oldest);
-    // The oldest that is not delivered begins in the last byte of a block.
+    // The oldest undelivered delivery begins in the last byte of a block.
     let kept = source.write(&[1; 255]);
     assert_eq!(take(&first), kept);
     source.out.buffer(1).unwrap().wait(ProgressLevel::Delivered, kept, Some(WAIT)).unwrap();
@@ -302,11 +302,11 @@ fn kept_deliveries_are_sent_again_whole() {
         source.write(&[2; 16_384]);
     }
     source.write(&[3; 16_300]);
-    first.conn().close("it dies");
-    source.until("its place is kept", |c| {
+    first.conn().close("the test");
+    source.until("its durable cursor is kept", |c| {
         c.subscriptions == 1 && source.out.buffer(1).unwrap().durable_cursors().len() == 1
     });
-    // Somebody of that name who has nothing of it.
+    // Another subscriber with this name, without any bytes of the log.
     let (_second, start) = take_place(Start::Position(rocketbufs::Epoch(0), 0));
     assert_eq!(start, kept);
 }

@@ -108,7 +108,7 @@ fn a_descriptor_outlives_the_events_that_made_it_readable() {
     assert!(!is_readable(copy.as_fd()));
 }
 
-/// Reads whatever comes until `end`, from where each kind of reader stopped.
+/// Reads all data up to `end`, from the position `at` where the previous kind of reader stopped.
 fn read_to(input: &RIn, mut at: u64, end: u64) {
     while at < end {
         match input.recv(Some(WAIT)).unwrap() {
@@ -210,14 +210,14 @@ fn events_before_an_event_callback_come_first_and_after_it_they_wait_again() {
         assert!(matches!(event, OutEvent::Subscribed { bid, .. } if bid == wanted), "{event:?}");
     }
     out.unset_event_cb();
-    assert!(tells.recv().is_err(), "the callback and what it owns are gone");
+    assert!(tells.recv().is_err(), "the callback and its captured values still exist");
     out.create_buffer(5, 1 << 16).unwrap();
     subscribe(&input, 5, ring_of(1 << 16));
     assert!(matches!(out.recv_event(Some(WAIT)).unwrap(), Some(OutEvent::Subscribed { bid: 5, .. })));
 }
 
 #[test]
-fn events_that_nobody_takes_are_bounded_and_counted() {
+fn untaken_events_are_bounded_and_counted() {
     let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
     let (out, listener) = sender(&source);
     out.create_buffer(BID, 1 << 16).unwrap();

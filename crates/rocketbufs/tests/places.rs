@@ -1,12 +1,14 @@
-//! Named subscriptions with a hold: each has a place from its beginning, and who gets none is told so.
+//! Durable subscriptions: each has a slot from its beginning, and a subscriber without a slot learns so.
 
 mod ends;
 
 use std::time::{Duration, Instant};
 
 use ends::{pattern, receiver, sender, subscribe, take};
+use rocketbufs::config::TransportKind;
 use rocketbufs::{
-    Bid, Config, Context, InEvent, Listener, Policy, ProgressLevel, RIn, ROut, Start, SubscribeOptions,
+    Bid, Config, Context, InEvent, InView, Listener, Policy, ProgressLevel, RIn, ROut, Start,
+    SubscribeOptions,
 };
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -37,7 +39,7 @@ fn served(places: usize) -> Sender {
 }
 
 impl Sender {
-    /// Subscribes over a connection of its own. Whether it has a place.
+    /// Subscribes over a new connection. Returns whether the subscription has a slot.
     fn named(&self, bid: Bid, name: &str) -> (RIn, bool) {
         let input = receiver(&self.ctx, &self.listener);
         let durable = self.subscribe(&input, bid, name);
@@ -77,7 +79,7 @@ fn event(input: &RIn) -> InEvent {
 }
 
 #[test]
-fn a_subscriber_without_a_durable_slot_is_told_when_it_subscribes() {
+fn a_missing_durable_slot_is_reported_at_the_subscription() {
     let sender = served(1);
     let (_without, no_name) = sender.named(1, "");
     let (_first, durable) = sender.named(1, "first");
@@ -100,7 +102,7 @@ fn a_durable_subscriber_that_returns_has_its_own_slot() {
     again.conn().close("away");
     sender.until_gone(1);
     assert_eq!(sender.out.buffer(1).unwrap().durable_cursors().len(), 1);
-    assert!(!sender.named(2, "other").1, "a place that is kept counts");
+    assert!(!sender.named(2, "other").1, "a kept cursor occupies a slot");
     let (back, durable) = sender.named(1, "me");
     assert!(durable && sender.out.buffer(1).unwrap().durable_cursors().is_empty());
     drop((first, back));
@@ -115,7 +117,7 @@ fn durable_slots_of_unsubscribed_names_are_free() {
         input.unsubscribe(1);
         sender.until_gone(1);
     }
-    // It got none; one that is free by the time it leaves is kept.
+    // A subscription without a slot gets a slot that is free when its connection ends.
     let (one, durable) = sender.named(1, "one");
     let (two, second) = sender.named(2, "two");
     assert!(durable && !second);
@@ -147,7 +149,7 @@ fn a_durable_slot_of_a_removed_buffer_is_free() {
     });
 }
 
-/// Not all ends of small deliveries are remembered; where a place is kept that one is.
+/// The index does not have all ends of small deliveries, but it has the end at which a durable cursor is.
 #[test]
 fn a_durable_subscriber_that_had_everything_is_sent_nothing_twice() {
     let sender = served(1);
@@ -167,8 +169,8 @@ fn a_durable_subscriber_that_had_everything_is_sent_nothing_twice() {
     assert!(matches!(event(&input), InEvent::Subscribed { start, .. } if start == had));
 }
 
-/// Nobody waits for one that drops, or is to be cut off: not while it is away either. What the history has it gets, and it is
-/// told of the rest.
+/// A subscriber with the policy `drop` or `disconnect` holds no writer, also while its connection is gone. After its return it
+/// gets the bytes of the history, and LOST for the others.
 #[test]
 fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
     for policy in [Policy::Drop, Policy::Disconnect] {
@@ -196,14 +198,94 @@ fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
             .buffer(1)
             .unwrap()
             .wait(ProgressLevel::Delivered, head, Some(Duration::ZERO))
-            .expect("nobody is waited for");
+            .expect("no subscriber holds the writer");
 
         let back = receiver(&sender.ctx, &sender.listener);
         assert_eq!(subscribe(&back, 1, wishes()), 1000);
         let lost = take(&back, 1000, head);
-        // A boundary of the history may be one that is not known.
+        // The index may not have the first boundary of the history.
         assert!(lost > 0 && lost <= head - 1000 - RING_BYTES / 2 + 2000, "{policy:?}: {lost} bytes");
         writer.append(&[&pattern(head, 1000)]).unwrap();
         assert_eq!(take(&back, head, head + 1000), 0);
+    }
+}
+
+/// The time for which a position is held here. No test lasts so long.
+const LONG: Duration = Duration::from_secs(600);
+
+/// A reader of buffer 1 that was told CLOSED, and has not released the data.
+struct Told {
+    ctx: Context,
+    input: RIn,
+    view: Option<InView>,
+}
+
+impl Told {
+    /// Subscribes, and takes everything up to the end of the log, which `write` makes.
+    fn new(transport: TransportKind, listener: &Listener, write: impl FnOnce()) -> Self {
+        let ctx = ends::context(transport);
+        let input = receiver(&ctx, listener);
+        subscribe(&input, 1, options("reader").durable("reader", LONG));
+        write();
+        let InEvent::Data(view) = event(&input) else { panic!("data comes first") };
+        assert!(matches!(event(&input), InEvent::Closed { .. }));
+        Self { ctx, input, view: Some(view) }
+    }
+
+    fn release(&mut self) {
+        self.view.take().into_iter().for_each(InView::consume);
+    }
+}
+
+/// Ends the connection of an rIn.
+fn cut(input: &RIn) {
+    input.conn().close("cut");
+    input.conn().wait_down(Some(WAIT)).expect("it is down");
+}
+
+#[test]
+fn a_closed_log_is_confirmed_after_its_connection_was_lost() {
+    for transport in [TransportKind::Tcp, TransportKind::Shm] {
+        for released_before in [true, false] {
+            let ctx = ends::context(transport);
+            let (out, listener) = sender(&ctx);
+            let buffer = out.create_buffer(1, RING_BYTES).unwrap();
+            let mut reader = Told::new(transport, &listener, || {
+                buffer.writer().unwrap().append(&[b"x"]).unwrap();
+                out.destroy_buffer(1).unwrap();
+            });
+            cut(&reader.input);
+            until("the position is held", || buffer.durable_cursors().len() == 1);
+            assert_eq!(buffer.confirmed().consumed, 0);
+            if released_before {
+                reader.release();
+            }
+            reader.input.resume(&ends::connect(&reader.ctx, &listener));
+            reader.release();
+            until("the buffer is gone", || out.buffer(1).is_none());
+            assert!(buffer.durable_cursors().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_broker_confirms_a_closed_log_after_its_connection_was_lost() {
+    for transport in [TransportKind::Tcp, TransportKind::Shm] {
+        let (ctx, broker) = (ends::context(transport), ends::context(transport));
+        let (out, listener) = sender(&ctx);
+        let buffer = out.create_buffer(1, RING_BYTES).unwrap();
+        let (handed_on, behind) = sender(&broker);
+        let up = receiver(&broker, &listener);
+        handed_on.splice_with(&up, 1, 1, options("broker").durable("broker", LONG)).unwrap();
+        let mut reader = Told::new(transport, &behind, || {
+            buffer.writer().unwrap().append(&[b"x"]).unwrap();
+            out.destroy_buffer(1).unwrap();
+        });
+        until("the broker was told", || matches!(up.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { .. })));
+        cut(&up);
+        until("the position is held", || buffer.durable_cursors().len() == 1);
+        reader.release();
+        up.resume(&ends::connect(&broker, &listener));
+        until("the buffer is gone", || out.buffer(1).is_none());
     }
 }

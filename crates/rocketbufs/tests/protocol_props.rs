@@ -1,5 +1,5 @@
-//! Properties of the protocol's encoding: whatever is encoded is read back, and whatever bytes come, reading them
-//! never panics and accepts nothing but what encoding makes.
+//! Properties of the protocol's encoding: every encoded message decodes to itself. Decoding any bytes never panics, and accepts
+//! only bytes that encoding makes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use sim::{Failure, Stats};
 
 /// Seeds that have found something once.
-const REGRESSIONS: &[u64] = &[3135, 7210, 7671];
+const REGRESSIONS: &[u64] = &[122, 370, 3135, 3392, 7210, 7671];
 
 /// Seeds of a usual run.
 const SEEDS: u64 = 3_000;
@@ -27,7 +27,7 @@ fn fail(failure: &Failure) -> ! {
     );
 }
 
-/// What a run did, as a table.
+/// The counters of a run, as a table.
 fn report(stats: &Stats) -> String {
     let mut text = format!("{} seeds\n", stats.seeds);
     let mut table = |title: &str, rows: Vec<(&str, u64)>| {

@@ -43,7 +43,7 @@ pub struct SourceRange {
     pub ring: Ring,
     /// First position.
     pub from: Position,
-    /// One past the last position; at most [`Promises::max_write_bytes`] after `from`.
+    /// The end of the range (exclusive); at most [`Promises::max_write_bytes`] after `from`.
     pub to: Position,
     /// The peer maps this ring ([`Transport::offer`] returned true for this id), and gets only the position of the range.
     pub mapped: bool,
@@ -64,7 +64,7 @@ pub enum NotWritten {
     Overwritten,
 }
 
-/// What an unknown wire id reveals about its sender. HTTP servers begin with the protocol's name.
+/// Describes the sender of an unknown wire id, if it is recognised. HTTP servers begin with the protocol's name.
 fn foreign_protocol(wire: WireId) -> &'static str {
     match &wire.to_le_bytes() {
         b"HTTP" => "is an HTTP server, which does not speak this protocol",
@@ -86,7 +86,7 @@ pub enum Down {
     #[error("the connection broke: {0}")]
     Broken(String),
     /// The peer passed descriptors without a message that needs them, or none where a message needs one.
-    #[error("the peer's descriptors do not fit what it says: {0}")]
+    #[error("the peer's descriptors do not match its messages: {0}")]
     Descriptors(String),
     /// The peer sent a wire id that it never got or that is no longer valid.
     #[error("the peer sent data for unknown wire id {wire:#x}; it {}", foreign_protocol(*.0), wire = .0)]
@@ -121,7 +121,7 @@ pub enum Down {
     },
 }
 
-/// What happened. Events of one connection are in order.
+/// An event. Events of one connection are in order.
 #[derive(Debug)]
 pub enum Event {
     /// A connection of [`Transport::connect`] is established.
@@ -185,7 +185,7 @@ pub enum AcceptedHandle {
     Tcp(std::net::TcpStream),
     /// A local socket, non-blocking, of a peer that may map offered rings.
     Local(OwnedFd),
-    /// One end of a simulated connection.
+    /// An end of a simulated connection.
     Sim(u64),
     /// A handle of another crate's transport.
     Other(Box<dyn Foreign>),
@@ -200,7 +200,7 @@ pub enum TransportError {
     Address {
         /// As given.
         addr: String,
-        /// What is wrong with the address.
+        /// The fault of the address.
         reason: String,
     },
     /// The operating system refuses to listen on the address.
@@ -241,7 +241,7 @@ pub enum TransportError {
     },
 }
 
-/// What carries a connection, and why.
+/// The carrier of a connection, and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carrier {
     /// "tcp", "shm", "rdma" or "sim".
@@ -277,7 +277,7 @@ pub trait Transport {
     /// is resumed, and none is lost.
     fn pause(&mut self, conn: ConnId, paused: bool);
 
-    /// What carries this connection.
+    /// The carrier of this connection.
     fn carrier(&self, _conn: ConnId) -> Carrier {
         Carrier { name: "sim", why: "the only one there is".into() }
     }

@@ -8,7 +8,7 @@ use rbmq_wire::{
 /// An accepted control message encodes to the same bytes.
 pub fn rbmq_control(data: &[u8]) {
     if let Ok(control) = Control::decode(data) {
-        let again = Control::decode(&control.encode()).expect("what was written is read");
+        let again = Control::decode(&control.encode()).expect("encoded bytes decode");
         assert_eq!(again, control);
     }
 }
@@ -23,7 +23,7 @@ pub fn rbmq_observe(data: &[u8]) {
 /// An accepted hello encodes to the same bytes.
 pub fn rbmq_hello(data: &[u8]) {
     if let Ok(hello) = Hello::decode(data) {
-        let again = Hello::decode(&hello.encode()).expect("what was written is read");
+        let again = Hello::decode(&hello.encode()).expect("encoded bytes decode");
         assert_eq!(again, hello);
     }
 }

@@ -128,7 +128,7 @@ fn bind(receiver: &mut Receiver, conn: ConnId, wire: u32) -> Ring {
 fn poll(transport: &mut Tcp, got: &mut Received, timeout: Duration) -> bool {
     let mut events = Vec::new();
     transport.poll(Some(timeout), &mut events);
-    assert!(!events.is_empty() || timeout.is_zero(), "a connection whose peer left did not end");
+    assert!(!events.is_empty() || timeout.is_zero(), "the peer closed and the connection did not end");
     let mut down = false;
     for event in events {
         match event {

@@ -20,24 +20,24 @@ use crate::{
     rbmq_peers::{failed, topic_name},
 };
 
-/// What a subscriber's ring would hold, were there one: the library's default.
+/// The window of a subscriber, which is the library's default ring.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// One topic of a subscriber.
+/// A topic of a subscriber.
 struct Stream<'a> {
     name: String,
     cursor: Cursor<'a>,
     messages: u64,
     window: u64,
     at: Position,
-    /// What the broker was told last.
+    /// The position in the last CREDIT.
     told: Position,
 }
 
 /// Reads every topic's stream, walks its records and checks every byte.
 ///
 /// # Errors
-/// The broker is gone, something was lost, or a byte was not what it had to be.
+/// The broker is gone, bytes were lost, or a byte was wrong.
 pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), BenchError> {
     let patterns: Vec<Pattern> = (0..topics).map(|topic| Pattern::new(u32::from(topic), load.size)).collect();
     let mut streams: Vec<Stream<'_>> = (0..topics).zip(&patterns).map(|(n, of)| Stream::new(n, of)).collect();
@@ -71,7 +71,7 @@ impl<'a> Stream<'a> {
         Stream { name: topic_name(topic), cursor, messages: 0, window: 0, at: 0, told: 0 }
     }
 
-    /// Tells what was looked at once it is a quarter of the window, as the library does.
+    /// Sends CREDIT for the checked bytes once they are a quarter of the window, as the library does.
     fn give_back(&mut self, socket: &mut TcpStream, wire: u32) -> io::Result<()> {
         if self.at - self.told < self.window.div_ceil(4).max(1) {
             return Ok(());

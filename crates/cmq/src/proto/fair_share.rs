@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// How many slots of one owner are searched for the one that was silent longest.
+/// The number of an owner's slots that are searched for the longest silent one.
 const CANDIDATES: usize = 16;
 
 /// The slots of each owner.

@@ -14,17 +14,17 @@ use cmq::wire::{Body, Datagram};
 /// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives.
+    /// The datagram arrives.
     Passes,
-    /// It is lost.
+    /// The datagram is lost.
     Lost,
-    /// It arrives twice.
+    /// The datagram arrives twice.
     Twice,
-    /// It arrives after this many later datagrams.
+    /// The datagram arrives after this many later ones.
     After(usize),
 }
 
-/// What a proxy did.
+/// The counters of a proxy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProxyCounts {
     /// Messages in datagrams that were lost.

@@ -2,11 +2,12 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod model;
+pub mod net;
 pub mod packet;
 
 use std::io::Write;
 
-use multimqc_kernel::{Config, Kernel, KernelError};
+use multimqc_kernel::{Config, Kernel};
 
 /// XDP's verdicts.
 pub const DROP: u32 = 1;
@@ -28,9 +29,4 @@ pub fn kernel(config: Config) -> Option<Kernel> {
 /// Says past the test harness, which captures what tests print, that a test did not run.
 pub fn skip(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").expect("standard error");
-}
-
-/// Whether an error says that eBPF cannot be used here.
-pub fn is_missing_right(error: &KernelError) -> bool {
-    error.is_missing_right()
 }

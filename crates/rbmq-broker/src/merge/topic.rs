@@ -349,7 +349,7 @@ impl MergeIndex {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&out_bid).and_then(Weak::upgrade)
     }
 
-    /// The load of a merged topic's table. None if the buffer is not a merged one.
+    /// The load of a merged topic's table. None if the buffer is not merged.
     pub(crate) fn table_load(&self, out_bid: Bid) -> Option<TableLoad> {
         self.get(out_bid).map(|topic| topic.table_load())
     }

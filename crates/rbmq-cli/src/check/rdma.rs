@@ -196,7 +196,7 @@ mod tests {
         Report { libraries, connections: Access::Yes, devices: vec![device], locked_bytes: None }
     }
 
-    /// What is not as it should be: its name, level, what was found and what mends it.
+    /// The findings that are not OK: name, level, finding and remedy.
     fn wrong(change: impl FnOnce(&mut Report)) -> Vec<(&'static str, Level, String)> {
         let mut report = good();
         change(&mut report);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn each_missing_piece_is_named_with_what_to_do() {
+    fn each_missing_piece_is_named_with_its_remedy() {
         use Level::{Bad, Warn};
         let lacks = |r: &mut Report| r.libraries[0].error = Some("libibverbs.so.1: no such file".into());
         only(lacks, "rdma libraries", Bad, &["no such file", "libibverbs1"]);

@@ -11,7 +11,7 @@ use super::{Process, rbmq, until};
 pub struct Operated {
     process: Process,
     pub addr: String,
-    /// What it said on standard output after the address.
+    /// The broker's standard output after the address.
     pub said: Arc<Mutex<String>>,
     log: Arc<Mutex<String>>,
     readers: Vec<JoinHandle<()>>,
@@ -76,7 +76,7 @@ impl Operated {
         rest.expect("it was waited for")
     }
 
-    /// Ends it in order; what it has logged.
+    /// Ends the broker with SIGTERM. Returns its log.
     pub fn end(mut self) -> String {
         self.signal("TERM");
         self.process.finish().good();

@@ -1,4 +1,4 @@
-//! What the processes of a round print.
+//! The output of the processes of a round.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ pub struct Told {
     pub left: u64,
 }
 
-/// What a process prints, line by line, as it comes.
+/// The output of a process, line by line, while it runs.
 pub struct Lines {
     lines: Arc<Mutex<Vec<String>>>,
     thread: JoinHandle<()>,
@@ -68,7 +68,7 @@ pub fn numbers(text: &str, publisher: usize) -> Vec<u64> {
     whole.lines().filter_map(of_publisher).collect()
 }
 
-/// The positions that a subscriber was told are lost.
+/// The positions that a subscriber reported as lost.
 pub fn lost(said: &str) -> Vec<Range<u64>> {
     let range = |line: &str| {
         let (_, positions) = line.split_once("were lost (positions ")?;
@@ -78,7 +78,7 @@ pub fn lost(said: &str) -> Vec<Range<u64>> {
     said.lines().filter_map(range).collect()
 }
 
-/// The first of the lines that are confirmed for the writer and not among these, with what was told.
+/// The first line that was confirmed for the writer and is not in `has`, with its confirmation.
 pub fn missing(confirmed: &[Told], has: &[u64], counts: impl Fn(&Told) -> bool) -> Option<(u64, Told)> {
     let has: BTreeSet<u64> = has.iter().copied().collect();
     let mut from = 0;

@@ -96,8 +96,13 @@ impl RIn {
         if inbound.options.policy != Policy::Block {
             self.shared.inner.note_lossy();
         }
-        map.insert(inbound.bid, inbound.clone());
+        let over = map.insert(inbound.bid, inbound.clone());
+        over.iter().for_each(|over| self.shared.keep_unsettled(over));
         drop(map);
+        // A durable subscription takes over the position of an earlier one with its name.
+        let name = &inbound.options.name;
+        let replaced = |known: &SubscriptionShared| known.bid == inbound.bid && known.options.name == *name;
+        self.shared.retain_unsettled(|known| name.is_empty() || !replaced(known));
         self.request(&inbound);
         Ok(Subscription::new(self, inbound))
     }

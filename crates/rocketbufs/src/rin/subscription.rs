@@ -7,7 +7,7 @@ use super::receive::{Deadline, RIn};
 use crate::error::RecvError;
 use crate::in_event::InEvent;
 use crate::lock::lock;
-use crate::state::{Command, Queue, SubscriptionShared, may_wait};
+use crate::state::{Command, Queue, SubscriptionOwner, SubscriptionShared, may_wait};
 use crate::types::{Bid, Epoch, Position};
 use crate::view::InView;
 
@@ -194,6 +194,7 @@ impl Subscription {
             ring.stop_following();
         }
         drop(state);
+        shared.on_settled(&self.inbound);
         if left_before {
             return;
         }

@@ -63,10 +63,11 @@ impl<T: Transport> Connection<'_, T> {
             None => inbound.options.start,
         };
         drop(state);
+        // The ring of a closed log is here already.
+        let own_memory = on_this_machine && (inbound.options.own_memory || machine.is_closed());
         link.ins.insert(wire, InSub { inbound: inbound.clone(), machine, offered: None });
         self.io.lingering.forget(&inbound);
         self.io.slots.set_in(inbound.slot, (conn, wire));
-        let own_memory = on_this_machine && inbound.options.own_memory;
         let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, remote_id), start) };
         self.io.send(&mut link.line, &Message::Subscribe(subscribe));
     }
@@ -76,7 +77,7 @@ impl<T: Transport> Connection<'_, T> {
     /// Resumes a subscription for which the application has released its data.
     pub(super) fn resume(&mut self, bid: Bid) {
         let Some(Role::In(rin)) = &self.link.role else { return };
-        if let Some(inbound) = rin.inbound(bid) {
+        for inbound in rin.resumable().into_iter().filter(|inbound| inbound.bid == bid) {
             self.subscribe(inbound);
         }
     }
@@ -88,8 +89,10 @@ impl<T: Transport> Incoming<'_, T> {
         let known = lock(&self.sub.inbound.state).sub.log().map(ReceiveLog::epoch);
         match self.sub.machine.on_subscribed(known, (subscribed.epoch, subscribed.start))? {
             Answer::Begin => self.begin_log(subscribed, offered),
+            Answer::Resume if self.sub.machine.is_closed() => self.resume_closed(subscribed.start),
             Answer::Resume => self.resume_log(subscribed, offered),
             Answer::Restarted => {
+                self.sub.inbound.settle();
                 self.end_and_leave(Ending::Restarted(subscribed.epoch));
                 self.let_land(subscribed);
             }
@@ -228,6 +231,16 @@ impl<T: Transport> Incoming<'_, T> {
         self.send_credit();
         // Handles confirmations that were asked for, and data that arrived, before the resume or the splice.
         self.news();
+    }
+
+    /// Resumes a closed log, which only reports what is released. The ring receiver stays here: nothing but an empty
+    /// transfer may arrive, which a ring without memory takes.
+    fn resume_closed(&mut self, end: Position) {
+        if let Some(receiver) = Ring::unbacked(end).receiver() {
+            self.io.transport.bind(self.line.id, self.wire, receiver);
+        }
+        self.send_credit();
+        self.give_credit();
     }
 
     /// Moves the log to another ring. Nothing in the old ring is needed any more.

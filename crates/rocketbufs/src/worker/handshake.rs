@@ -94,7 +94,7 @@ impl<T: Transport> Connection<'_, T> {
         }
         if let Role::In(rin) = &role {
             let subscribe = |inbound| Command::Subscribe { conn: number, inbound };
-            self.link.early.extend(rin.all_inbounds().into_iter().map(subscribe));
+            self.link.early.extend(rin.resumable().into_iter().map(subscribe));
         }
         self.link.role = Some(role);
         match self.link.line.phase {

@@ -40,8 +40,7 @@ pub(super) type Received = Result<(), ReceiveError>;
 impl<T: Transport> Incoming<'_, T> {
     /// Handles data that landed.
     pub(super) fn on_arrived(&mut self) -> Received {
-        if !self.sub.machine.is_leaving() {
-            self.goes_on()?;
+        if self.sub.machine.takes_data()? {
             self.news();
         }
         Ok(())
@@ -50,18 +49,10 @@ impl<T: Transport> Incoming<'_, T> {
     /// Handles data that this end found in mapped memory. The data stays valid after the log's end arrived,
     /// so an ended subscription is not an error.
     pub(super) fn on_followed(&mut self) -> Received {
-        if !self.sub.machine.is_leaving() && self.goes_on().is_ok() {
+        if self.sub.machine.takes_data() == Ok(true) {
             self.news();
         }
         Ok(())
-    }
-
-    /// Checks that the log has not ended.
-    fn goes_on(&self) -> Received {
-        match lock(&self.sub.inbound.state).sub.ending() {
-            None => Ok(()),
-            Some(_) => Err(ReceiveError::AfterEnd),
-        }
     }
 
     /// Handles news of the buffer: releases by the application, and progress downstream.
@@ -121,6 +112,7 @@ impl<T: Transport> Incoming<'_, T> {
                 rin.forget_if_over(inbound);
             }
             // The application may not have received the end yet. The wire id is no longer needed.
+            self.sub.machine.release();
             self.leave();
         }
     }
@@ -189,10 +181,9 @@ impl<T: Transport> Incoming<'_, T> {
     }
 
     pub(super) fn on_lost(&mut self, (from, to): (Position, Position)) -> Received {
-        if self.sub.machine.is_leaving() {
+        if !self.sub.machine.takes_data()? {
             return Ok(());
         }
-        self.goes_on()?;
         if from > to {
             return Err(ReceiveError::LostEndsEarly);
         }
@@ -208,16 +199,13 @@ impl<T: Transport> Incoming<'_, T> {
     }
 
     pub(super) fn on_end(&mut self, end: End) -> Received {
-        if self.sub.machine.is_leaving() {
-            return Ok(());
-        }
-        self.goes_on()?;
         let received = lock(&self.sub.inbound.state)
             .ring()
             .map(|ring| LogEnd { boundary: ring.stop_following(), peer_written: ring.is_peer_written() });
-        let end = self.sub.machine.on_end(end, received)?;
-        end_subscription(&self.sub.inbound, Ending::End(end));
-        self.give_credit();
+        if let Some(end) = self.sub.machine.on_end(end, received)? {
+            end_subscription(&self.sub.inbound, Ending::End(end));
+            self.give_credit();
+        }
         Ok(())
     }
 

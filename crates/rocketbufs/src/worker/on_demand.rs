@@ -42,7 +42,7 @@ impl<T: Transport> Incoming<'_, T> {
         }
         // A freed ring may be followed by another one.
         for _ in 0..2 {
-            if !self.sub.machine.is_live() {
+            if !self.sub.machine.is_live() || self.sub.machine.is_closed() {
                 return;
             }
             let mut state = lock(&self.sub.inbound.state);
@@ -89,8 +89,10 @@ impl<T: Transport> Incoming<'_, T> {
 
     /// Returns an unneeded ring to the budget when nothing arrived for a while.
     pub(super) fn rest_allocation(&mut self) {
-        let step = lock(&self.sub.inbound.state).allocation_at_rest();
-        self.take_allocation_step(step);
+        if !self.sub.machine.is_closed() {
+            let step = lock(&self.sub.inbound.state).allocation_at_rest();
+            self.take_allocation_step(step);
+        }
     }
 
     pub(super) fn on_recalled(&mut self, at: Position) -> Received {

@@ -1,5 +1,7 @@
 //! Subscriptions of this end on one connection: asking for them, ending and suspending them.
 
+use std::sync::Arc;
+
 use rocketnet::Transport;
 
 use super::connection::{Connection, Link};
@@ -8,7 +10,7 @@ use super::incoming::Incoming;
 use crate::error::RefusedError;
 use crate::lock::lock;
 use crate::proto::{Ending, ReceiveError, RefuseCode};
-use crate::state::Command;
+use crate::state::{Command, SubscriptionShared};
 use crate::types::WireId;
 
 impl<T: Transport> Connection<'_, T> {
@@ -31,13 +33,17 @@ impl<T: Transport> Connection<'_, T> {
         sub.inbound.detach();
         self.io.slots.remove(sub.inbound.slot);
         end_subscription(&sub.inbound, Ending::Refused(RefusedError::Peer { code, a, b }));
+        sub.inbound.settle();
     }
 
     pub(super) fn on_unsubscribed(&mut self, wire: WireId) -> Result<(), ReceiveError> {
         let leaving = self.link.ins.get(&wire).is_some_and(|sub| sub.machine.is_leaving());
         let sub = if leaving { self.link.ins.remove(&wire) } else { None }.ok_or(ReceiveError::InUse)?;
         let receiver = self.io.transport.unbind(self.id(), wire);
-        self.io.keep_receiver(&sub.inbound, receiver);
+        if sub.machine.is_released() {
+            sub.inbound.settle();
+        }
+        self.io.keep_receiver(&sub.inbound, receiver.filter(|_| !sub.machine.is_closed()));
         Ok(())
     }
 
@@ -48,22 +54,31 @@ impl<T: Transport> Connection<'_, T> {
         ins.sort_unstable_by_key(|(wire, _)| *wire);
         for (wire, sub) in ins {
             let receiver = self.io.transport.unbind(self.id(), wire);
+            // The ring receiver of a closed log was not bound.
+            let receiver = receiver.filter(|_| !sub.machine.is_closed());
             if sub.machine.is_leaving() {
-                continue;
-            }
-            let inbound = sub.inbound;
-            self.io.slots.remove(inbound.slot);
-            let mut state = lock(&inbound.state);
-            let calls = state.suspend(receiver);
-            self.io.idle.stirred(&inbound, self.io.now);
-            let resumed = state.sub.take_resume();
-            drop(state);
-            calls.run();
-            if let Some(next) = resumed {
-                self.io.context.send(next, Command::Subscribe { conn: next, inbound });
+                // UNSUBSCRIBED has not arrived, and perhaps the last CREDIT has not either.
+                if !lock(&sub.inbound.state).sub.is_unsettled() {
+                    continue;
+                }
+                self.io.keep_receiver(&sub.inbound, receiver);
             } else {
-                self.io.begin_linger(&inbound);
+                self.io.slots.remove(sub.inbound.slot);
+                let calls = lock(&sub.inbound.state).suspend(receiver);
+                self.io.idle.stirred(&sub.inbound, self.io.now);
+                calls.run();
             }
+            sub.inbound.drop_released_ring();
+            self.resume_suspended(sub.inbound);
+        }
+    }
+
+    /// Resumes a suspended subscription over the connection that the application has chosen meanwhile, or waits for one.
+    fn resume_suspended(&mut self, inbound: Arc<SubscriptionShared>) {
+        let resumed = lock(&inbound.state).sub.take_resume();
+        match resumed {
+            Some(next) => self.io.context.send(next, Command::Subscribe { conn: next, inbound }),
+            None => self.io.begin_linger(&inbound),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One seed from beginning to end, and many of them.
+//! Runs a seed from beginning to end, or many seeds.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use rocketbufs::worker::Reactor;
 
 use super::oracle::{Stats, Violation};
 use super::plan::{Flavour, Kind, Plan};
-use super::publisher::{Publisher, Source};
+use super::publisher::Publisher;
 use super::subscriber::State;
 use super::world::{App, PATIENCE, World};
 
@@ -87,7 +87,7 @@ impl World<'_> {
         });
     }
 
-    /// Settles until `missing` is nothing; where there are timers, lets them pass.
+    /// Settles until `missing` returns None. With timers, time passes.
     fn settle_until(&mut self, what: &'static str, missing: fn(&Self) -> Option<String>) {
         self.settle();
         let give_up = self.env.now() + PATIENCE.as_nanos() as u64;
@@ -126,8 +126,7 @@ impl World<'_> {
                 }
             }
         }
-        let waits = |source: &&Source| !source.contexts.is_empty() && !waits_for_kept(publisher, source);
-        let waiting = publisher.sources.iter().find(waits);
+        let waiting = publisher.sources.iter().find(|source| !source.contexts.is_empty());
         let waiting = waiting.map(|source| {
             let (bid, first) = (source.plan.bid, source.contexts.front());
             format!("contexts of buffer {bid} did not come back: {first:?}; {}", self.above(0, bid))
@@ -135,16 +134,13 @@ impl World<'_> {
         waiting.or_else(|| self.unconfirmed(publisher))
     }
 
-    /// A confirmation that was asked for and has not come.
+    /// A confirmation that was requested and has not come.
     fn unconfirmed(&self, publisher: &Publisher) -> Option<String> {
         for source in &publisher.sources {
             let (bid, asked) = (source.plan.bid, source.asked);
             let Some(confirmed) = publisher.out.buffer(bid).map(|buffer| buffer.confirmed()) else {
                 continue;
             };
-            if waits_for_kept(publisher, source) || self.waits_for_ended(bid as usize - 1) {
-                continue;
-            }
             let short = ProgressLevel::ALL
                 .into_iter()
                 .find(|level| source.reached[*level as usize] < asked[*level as usize]);
@@ -164,28 +160,7 @@ impl World<'_> {
         None
     }
 
-    /// Whether a broker keeps the durable cursor of a subscription that was told the end and then lost its connection. Such a
-    /// subscription does not resume, and what is consumed behind it is confirmed when the cursor expires.
-    fn waits_for_ended(&self, buffer: usize) -> bool {
-        if !self.env.ended_early[buffer] {
-            return false;
-        }
-        let nodes = self.nodes.iter().zip(&self.plan.nodes);
-        let brokers =
-            nodes.filter_map(|(node, plan)| match node.process.as_ref().map(|process| &process.app) {
-                Some(App::Broker(broker)) => {
-                    Some((broker, plan.subs.iter().find(|sub| sub.buffer == buffer)?))
-                }
-                _ => None,
-            });
-        brokers.into_iter().any(|(broker, sub)| {
-            let Some(out) = broker.out.buffer(sub.out_bid) else { return false };
-            let head = out.info().map_or(0, |info| info.head);
-            out.durable_cursors().iter().any(|cursor| cursor.consumed < head)
-        })
-    }
-
-    /// What a node has of a buffer, for a failure's text.
+    /// A node's state of a buffer, for a failure's text.
     fn above(&self, node: usize, bid: u32) -> String {
         let out = match self.nodes[node].process.as_ref().map(|process| &process.app) {
             Some(App::Publisher(publisher)) => &publisher.out,
@@ -200,7 +175,7 @@ impl World<'_> {
         )
     }
 
-    /// Whether a broker above never had anything of this buffer: its connection never was up.
+    /// Whether a broker above never had any bytes of the buffer, because its connection never was up.
     fn is_unknown_above(&self, mut node: usize, buffer: usize) -> bool {
         while let Some(sub) = self.plan.nodes[node].subs.iter().find(|sub| sub.buffer == buffer) {
             let app = self.nodes[node].process.as_ref().map(|process| &process.app);
@@ -213,7 +188,7 @@ impl World<'_> {
         false
     }
 
-    /// A subscriber behind a broker that was not told of a publisher that never comes back.
+    /// A subscriber behind a broker that did not get GONE although its publisher does not return.
     fn not_gone(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate() {
             if self.plan.nodes[at].kind != Kind::Subscriber || self.is_stranded(at) {
@@ -235,7 +210,7 @@ impl World<'_> {
         None
     }
 
-    /// Subscribers that were not told that the log is closed.
+    /// Subscribers that did not get CLOSED.
     fn unclosed(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate() {
             let Some(App::Subscriber(subscriber)) = node.process.as_ref().map(|p| &p.app) else { continue };
@@ -253,7 +228,7 @@ impl World<'_> {
         None
     }
 
-    /// Rings that are still there although nothing uses them.
+    /// Rings that still exist although nothing uses them.
     fn unfreed(&self) -> Option<String> {
         let used = |at: usize| self.nodes[at].process.as_ref().map_or(0, |p| p.ctx.memory_in_use());
         let at = (0..self.nodes.len()).find(|at| used(*at) > 0)?;
@@ -265,7 +240,7 @@ impl World<'_> {
         self.settle_until("everything pending is delivered", Self::undelivered);
         if let Some(App::Publisher(publisher)) = self.nodes[0].process.as_mut().map(|p| &mut p.app) {
             publisher.destroy(&mut self.env);
-            self.settle_until("CLOSED is told to all", Self::unclosed);
+            self.settle_until("every subscriber gets CLOSED", Self::unclosed);
         }
         self.env.closing = true;
         for node in self.nodes.iter_mut().filter_map(|node| node.process.as_mut()) {
@@ -324,7 +299,7 @@ fn hush() {
 /// Runs a seed.
 ///
 /// # Errors
-/// The first thing that was wrong.
+/// The first violated invariant.
 pub fn run(seed: u64) -> Result<Outcome, Failure> {
     hush();
     QUIET.set(true);
@@ -352,8 +327,8 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
     })
 }
 
-/// Runs seeds on as many threads as there are cores, until one fails or all have passed. Of several that fail
-/// the smallest seed is told.
+/// Runs seeds on as many threads as there are cores, until a seed fails or all have passed. Returns the smallest of several
+/// failed seeds.
 pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
     let next = AtomicU64::new(seeds.start);
     let failed = Mutex::new(None::<Failure>);
@@ -388,17 +363,4 @@ pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
         Some(failure) => Err(failure),
         None => Ok(total.into_inner().expect("no panics")),
     }
-}
-
-/// Whether a durable cursor of a disconnected subscriber lags: nothing is confirmed until the cursor expires. A subscriber
-/// that was told the end does not come back.
-fn waits_for_kept(publisher: &Publisher, source: &Source) -> bool {
-    let head =
-        publisher.out.buffer(source.plan.bid).and_then(|buffer| buffer.info()).map_or(0, |info| info.head);
-    publisher
-        .out
-        .buffer(source.plan.bid)
-        .map_or(Vec::new(), |buffer| buffer.durable_cursors())
-        .iter()
-        .any(|place| place.landed < head || (source.closed.is_some() && place.consumed < head))
 }

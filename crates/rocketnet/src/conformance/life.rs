@@ -230,7 +230,7 @@ pub fn forgotten_ids_are_harmless<L: Lab>(lab: &mut L) {
     let told = kit.ends[1].seen.len();
     kit.steps(5);
     let own = |event: &Event| matches!(event, Event::Down(own, _) if *own == id);
-    assert!(!kit.ends[1].seen[told..].iter().any(own), "nothing is told of a forgotten connection");
+    assert!(!kit.ends[1].seen[told..].iter().any(own), "an event of a forgotten connection");
 }
 
 /// Events of one connection do not affect another one of the same transports, and ids do not repeat.

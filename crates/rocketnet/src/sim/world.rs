@@ -8,7 +8,7 @@ use super::conn::Conn;
 use super::end::Phase;
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event, TransportError};
 
-/// One transport: a worker of a host.
+/// A transport: a worker of a host.
 pub(super) struct Endpoint {
     pub(super) host: u32,
     pub(super) alive: bool,
@@ -93,7 +93,7 @@ impl World {
             addr.to_owned()
         };
         if self.listeners.contains_key(&addr) {
-            return Err(refuse("somebody listens there already"));
+            return Err(refuse("a listener has this address already"));
         }
         self.listeners.insert(addr.clone(), endpoint);
         Ok(addr)

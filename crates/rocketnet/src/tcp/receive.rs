@@ -60,7 +60,7 @@ impl Bound {
     }
 }
 
-/// One poll, as one connection sees it.
+/// A poll, as one connection sees it.
 pub(super) struct Turn<'a> {
     pub conn: ConnId,
     /// Counts polls from 1.
@@ -226,7 +226,7 @@ impl Intake {
         Ok(())
     }
 
-    /// One read from the socket. Only when nothing [`Intake::waits`].
+    /// Reads once from the socket. Only while [`Intake::waits`] is false.
     pub fn read(
         &mut self,
         fd: BorrowedFd<'_>,

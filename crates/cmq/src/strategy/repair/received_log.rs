@@ -411,7 +411,7 @@ mod tests {
         assert!(senders.next_request(now).is_none() && senders.next_deadline().is_none());
     }
 
-    /// An address with many senders evicts its own, and not those of others.
+    /// An address with many senders evicts its own senders, and not those of other addresses.
     #[test]
     fn one_address_evicts_only_its_own_senders() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(64, Duration::ZERO));

@@ -4,6 +4,9 @@
 //!   SUBSCRIBE ──▶ asked ── SUBSCRIBED ──▶ answered ── UNSUBSCRIBE ──▶ leaving ── UNSUBSCRIBED ──▶ gone
 //!                   └──────────── UNSUBSCRIBE or REFUSED ──────────────▲
 //! ```
+//!
+//! A closed log resumes to report what is released, and to learn that the sender knows. Its sender repeats the end, perhaps
+//! after an empty transfer.
 
 use crate::proto::End;
 use crate::types::{Epoch, Position};
@@ -16,8 +19,14 @@ pub struct Attachment {
     resumed_at: Option<Position>,
     /// Whether the log moves to another ring.
     moves: bool,
+    /// Whether the log was closed before: the subscription only reports what is released.
+    closed: bool,
+    /// Whether the end has arrived over this connection.
+    ended: bool,
     /// Whether UNSUBSCRIBE was sent. Data that still arrives lands in a ring without a reader.
     leaving: bool,
+    /// Whether UNSUBSCRIBE was sent because everything was released.
+    released: bool,
 }
 
 /// The reaction to SUBSCRIBED.
@@ -81,7 +90,20 @@ pub enum ReceiveError {
 impl Attachment {
     /// Creates the attachment of a subscription for which SUBSCRIBE is sent.
     pub(super) fn new(resumed_at: Option<Position>, moves: bool) -> Self {
-        Self { answered: false, resumed_at, moves, leaving: false }
+        Self {
+            answered: false,
+            resumed_at,
+            moves,
+            closed: false,
+            ended: false,
+            leaving: false,
+            released: false,
+        }
+    }
+
+    /// Creates the attachment of a log that was closed at `end`.
+    pub(super) fn of_closed(end: Position) -> Self {
+        Self { closed: true, ..Self::new(Some(end), false) }
     }
 
     /// Returns whether SUBSCRIBED has arrived.
@@ -102,6 +124,11 @@ impl Attachment {
     /// Returns the position at which the subscription resumed, if it did not begin over this connection.
     pub fn resumed_at(&self) -> Option<Position> {
         self.resumed_at
+    }
+
+    /// Returns whether the log was closed before this connection.
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Returns whether the log moves to another ring.
@@ -131,11 +158,33 @@ impl Attachment {
         }
     }
 
-    /// Handles CLOSED or GONE. Returns the end of the log here.
+    /// Handles data or a hole. Returns whether it is for the application or the subscribers downstream.
+    ///
+    /// # Errors
+    /// The log has ended.
+    pub fn takes_data(&self) -> Result<bool, ReceiveError> {
+        match self.leaving {
+            true => Ok(false),
+            false if self.ended => Err(ReceiveError::AfterEnd),
+            // The transfer before a repeated end is empty: the connection has a ring without room.
+            false => Ok(!self.closed),
+        }
+    }
+
+    /// Handles CLOSED or GONE. Returns the end of the log here; `None` if it is known or not of interest.
     ///
     /// # Errors
     /// The log cannot end there.
-    pub fn on_end(&self, end: End, received: Option<LogEnd>) -> Result<End, ReceiveError> {
+    pub fn on_end(&mut self, end: End, received: Option<LogEnd>) -> Result<Option<End>, ReceiveError> {
+        if !self.takes_data()? {
+            self.ended = true;
+            return Ok(None);
+        }
+        self.ended = true;
+        self.end_here(end, received).map(Some)
+    }
+
+    fn end_here(&self, end: End, received: Option<LogEnd>) -> Result<End, ReceiveError> {
         let Some(LogEnd { boundary, peer_written }) = received else {
             return Err(ReceiveError::EndsElsewhere);
         };
@@ -148,6 +197,16 @@ impl Attachment {
         // delivery that began before the resume.
         let resumed_later = self.resumed_at.is_some_and(|at| boundary.max(end.position()) <= at);
         if saw_more || resumed_later { Ok(End::Gone(boundary)) } else { Err(ReceiveError::EndsElsewhere) }
+    }
+
+    /// Records that every receiver has released all of the log. UNSUBSCRIBE follows the CREDIT that says so.
+    pub fn release(&mut self) {
+        self.released = true;
+    }
+
+    /// Returns whether UNSUBSCRIBED acknowledges that everything was released.
+    pub fn is_released(&self) -> bool {
+        self.released
     }
 
     /// Records that UNSUBSCRIBE is sent. Returns false if it was sent before.
@@ -209,7 +268,7 @@ mod tests {
             (Some(12), end(13, false), wrong),
         ];
         for (at, received, here) in cases {
-            assert_eq!(resumed(at).on_end(End::Closed(10), received), here, "{at:?} {received:?}");
+            assert_eq!(resumed(at).end_here(End::Closed(10), received), here, "{at:?} {received:?}");
         }
     }
 }

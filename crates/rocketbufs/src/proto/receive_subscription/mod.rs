@@ -9,12 +9,17 @@
 //!   a lost connection    ──▶ └─────────────────────┘ ──▶ connections    where it resumes
 //! ```
 //!
+//! A closed log stays a subscription until the sender has acknowledged that every receiver released all of it: after a
+//! lost connection it resumes for nothing but its last CREDIT.
+//!
 //! [`ReceiveCursor`] has what was read and released, [`ReceiveLog`] what is reported, [`CreditReport`] decides when CREDIT is due, and [`CreditAllocation`] is
 //! the part for a subscription that shares a budget. [`Attachment`] is the part of one connection, from
 //! SUBSCRIBE to UNSUBSCRIBED. The ring, holds in it and the budget belong to the caller.
 
 mod allocation;
 mod attachment;
+#[cfg(test)]
+mod closed;
 mod credit_report;
 mod cursor;
 mod item;
@@ -51,6 +56,8 @@ pub struct ReceiveSubscription {
     gone_at: Option<Nanos>,
     ending: Option<Ending>,
     ending_told: bool,
+    /// The sender needs nothing more of a closed log.
+    settled: bool,
     /// The connection over which the subscription resumes once the old one has returned the ring receiver.
     resume_on: Option<u64>,
     /// The application has unsubscribed, or the subscription is over.
@@ -69,6 +76,7 @@ impl ReceiveSubscription {
             gone_at: None,
             ending: None,
             ending_told: false,
+            settled: false,
             resume_on: None,
             left: false,
             looked_at: false,
@@ -119,9 +127,12 @@ impl ReceiveSubscription {
         ring: Option<&Ring>,
         (moves, is_current): (bool, bool),
     ) -> Option<Attachment> {
-        if self.left || self.ending.is_some() || self.wire_on(conn).is_some() {
+        let closed = self.is_unsettled();
+        if self.left || (self.ending.is_some() && !closed) || self.wire_on(conn).is_some() {
             return None;
         }
+        // Nothing arrives any more, so the log needs no other ring.
+        let moves = moves && !closed;
         let given_back =
             |ring: &Ring| self.log.as_ref().is_some_and(|log| log.cursor().is_given_back(ring.boundary()));
         let waits = moves && !ring.is_some_and(given_back);
@@ -136,6 +147,9 @@ impl ReceiveSubscription {
             return None;
         }
         (self.wire, self.gone_at) = (Some((conn, wire)), None);
+        if let Some(Ending::End(end)) = self.ending {
+            return Some(Attachment::of_closed(end.position()));
+        }
         // An incomplete delivery is sent again if the ring changes.
         let resumed_at = ring.map(|ring| if moves { ring.boundary() } else { ring.head() });
         Some(Attachment::new(resumed_at, moves))
@@ -207,7 +221,19 @@ impl ReceiveSubscription {
     /// Returns whether final positions may be reported: the sender has not switched to another log and has
     /// not lost part of this one.
     pub fn reports_last_credit(&self) -> bool {
-        matches!(self.ending, None | Some(Ending::End(End::Closed(_))))
+        !self.settled && matches!(self.ending, None | Some(Ending::End(End::Closed(_))))
+    }
+
+    /// Returns whether the log is closed, and the sender may still wait for what its receivers release.
+    pub fn is_unsettled(&self) -> bool {
+        !self.settled && !self.left && matches!(self.ending, Some(Ending::End(End::Closed(_))))
+    }
+
+    /// Records that the sender needs nothing more of this log: the sender has acknowledged that all of it was released,
+    /// refuses the subscription, or has another log. A sent CREDIT is not enough, since it may be lost with its
+    /// connection.
+    pub fn settle(&mut self) {
+        (self.settled, self.resume_on) = (true, None);
     }
 
     /// Returns whether the log has ended and, with this CREDIT, all of it was released.

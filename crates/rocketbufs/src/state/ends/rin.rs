@@ -30,6 +30,8 @@ pub(crate) struct RInShared {
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) conn: Mutex<Arc<ConnShared>>,
     pub(crate) inbounds: RwLock<HashMap<Bid, Arc<SubscriptionShared>>>,
+    /// Subscriptions that are over for the application, whose senders may still wait for their last CREDIT.
+    unsettled: Mutex<Vec<Arc<SubscriptionShared>>>,
     pub(crate) data_cb: Callback<DataCallback>,
     pub(crate) control_cb: Callback<ControlCallback>,
     pub(crate) event_cb: Callback<EventCallback>,
@@ -73,6 +75,7 @@ impl RInShared {
             inner: conn.inner.clone(),
             conn: Mutex::new(conn.clone()),
             inbounds: RwLock::default(),
+            unsettled: Mutex::default(),
             data_cb: Callback::default(),
             control_cb: Callback::default(),
             event_cb: Callback::default(),
@@ -99,6 +102,28 @@ impl RInShared {
         all
     }
 
+    /// Returns the subscriptions that resume over another connection, if they have something to resume for.
+    pub(crate) fn resumable(&self) -> Vec<Arc<SubscriptionShared>> {
+        let mut all = self.all_inbounds();
+        all.extend(lock(&self.unsettled).iter().cloned());
+        all
+    }
+
+    /// Keeps a subscription that is over until its sender needs nothing more.
+    pub(crate) fn keep_unsettled(&self, inbound: &Arc<SubscriptionShared>) {
+        let mut unsettled = lock(&self.unsettled);
+        if lock(&inbound.state).sub.is_unsettled() {
+            unsettled.push(inbound.clone());
+            drop(unsettled);
+            inbound.drop_released_ring();
+        }
+    }
+
+    /// Forgets the subscriptions that these are not.
+    pub(crate) fn retain_unsettled(&self, keep: impl FnMut(&Arc<SubscriptionShared>) -> bool) {
+        lock(&self.unsettled).retain(keep);
+    }
+
     /// Removes a subscription that is over, so that the same buffer can be subscribed to again.
     pub(crate) fn forget(&self, inbound: &Arc<SubscriptionShared>) {
         self.free_bid(inbound);
@@ -109,6 +134,8 @@ impl RInShared {
         let mut map = self.inbounds.write().unwrap_or_else(|p| p.into_inner());
         if map.get(&inbound.bid).is_some_and(|known| Arc::ptr_eq(known, inbound)) {
             map.remove(&inbound.bid);
+            // Under the lock of the map, so that a resume misses no subscription.
+            self.keep_unsettled(inbound);
         }
     }
 
@@ -379,6 +406,10 @@ impl SubscriptionOwner for RInShared {
             }
         };
         self.report_of(inbound, event);
+    }
+
+    fn on_settled(&self, inbound: &Arc<SubscriptionShared>) {
+        self.retain_unsettled(|known| !Arc::ptr_eq(known, inbound));
     }
 
     fn forget_if_over(&self, inbound: &Arc<SubscriptionShared>) {

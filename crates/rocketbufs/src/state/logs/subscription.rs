@@ -53,6 +53,9 @@ pub(crate) trait SubscriptionOwner: Send + Sync {
     /// Reports news that are neither data nor its end. Called on the worker that owns the connection.
     fn report_news(&self, inbound: &Arc<SubscriptionShared>, news: SubscriptionNews);
 
+    /// Handles a closed log of which the sender needs nothing more.
+    fn on_settled(&self, inbound: &Arc<SubscriptionShared>);
+
     /// Removes a subscription of which nothing is left to report or to release.
     fn forget_if_over(&self, inbound: &Arc<SubscriptionShared>);
 
@@ -355,6 +358,9 @@ impl SubscriptionShared {
         let due = ended || memory.is_credit_due(log) || self.idle_state.waits_for_hold();
         let resumes = state.resumes();
         drop(state);
+        if ended && wire.is_none() {
+            self.drop_released_ring();
+        }
         calls.run();
         self.notify_worker(due, wire);
         self.resume(resumes);
@@ -406,6 +412,20 @@ impl SubscriptionShared {
         Some((memory.ring().view(from, to), memory.log.epoch, from))
     }
 
+    /// Records that the sender needs nothing more of this log.
+    pub(crate) fn settle(self: &Arc<Self>) {
+        lock(&self.state).sub.settle();
+        if let Some(rin) = self.rin.upgrade() {
+            rin.on_settled(self);
+        }
+    }
+
+    /// Gives up the ring of a closed log of which nothing but the last CREDIT is left to send.
+    pub(crate) fn drop_released_ring(&self) {
+        let downstream = self.downstream();
+        lock(&self.state).drop_released_ring(downstream.as_ref());
+    }
+
     /// Marks the subscription as suspended and leaves the budget's queue.
     pub(crate) fn detach(&self) {
         let calls = lock(&self.state).detach();
@@ -427,7 +447,7 @@ impl Upstream for SubscriptionShared {
     }
 
     fn on_downstream_progress(&self, buffer: &Buffer) {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         let Some(log) = state.sub.log() else { return };
         if buffer.ended() && !self.is_spliced_to(buffer) {
             // The last subscribers of a destroyed buffer hold the ring, but confirm nothing any more.
@@ -438,7 +458,7 @@ impl Upstream for SubscriptionShared {
         }
         let downstream = downstream_of(buffer);
         state.keep_for(&downstream);
-        let Some((conn, _)) = state.sub.wire() else { return };
+        let Some((conn, _)) = state.sub.wire() else { return state.drop_released_ring(Some(&downstream)) };
         let due = state.credit_now(Some(&downstream)).is_some_and(|now| log.credit().is_due(&now));
         drop(state);
         if due || buffer.ended() || self.idle_state.waits_for_hold() {

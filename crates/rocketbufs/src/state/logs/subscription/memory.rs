@@ -74,6 +74,14 @@ impl ReceiveMemory {
         }
     }
 
+    /// Gives up the ring. A ring of a budget goes by itself once it is drained.
+    fn drop_ring(&mut self) {
+        if self.member.is_none() {
+            (self.receiver, self.hold, self.receivers_hold, self.reader) = (None, None, None, None);
+            self.log.ring = Ring::unbacked(self.ring().head());
+        }
+    }
+
     /// Returns whether any subscription waits for the budget.
     fn is_short(&self) -> bool {
         self.member.as_ref().is_some_and(Membership::is_short)
@@ -246,6 +254,18 @@ impl SubscriptionState {
             calls.add(memory.free_ring(log));
         }
         calls
+    }
+
+    /// Gives up the ring of a closed log of which nothing but the last CREDIT is left to send: the application has received
+    /// the end, no connection needs the ring, and everything was released.
+    pub(super) fn drop_released_ring(&mut self, downstream: Option<&Downstream>) {
+        let waits = self.sub.is_unsettled() && self.sub.is_over() && self.sub.wire().is_none();
+        if waits
+            && self.credit_now(downstream).is_some_and(|now| self.sub.is_released(&now))
+            && let Some(memory) = &mut self.memory
+        {
+            memory.drop_ring();
+        }
     }
 
     /// Returns the next step for the ring of a subscription that shares a budget, and the calls to make
