@@ -43,7 +43,7 @@ pub struct LatencyArgs {
     /// Payload bytes of a message, at least 8
     #[arg(long, default_value_t = 34)]
     size: u32,
-    /// Measure also beside a topic that carries as much as it can
+    /// Measure also beside a topic at full rate
     #[arg(long)]
     beside_saturated: bool,
     /// Payload bytes of that topic's messages
