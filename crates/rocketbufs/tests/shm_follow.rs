@@ -208,7 +208,7 @@ fn a_polling_thread_notices_another_connection() {
     for _ in 0..100 {
         input.resume(&connect(&other, &listener));
         more();
-        assert!(begun.elapsed() < WAIT, "it stands still each time");
+        assert!(begun.elapsed() < WAIT, "the thread waits for a timer each time");
     }
 }
 

@@ -56,7 +56,7 @@ fn deliver(out: &ROut, size: u64, wait: Duration) -> Result<(), SegmentError> {
 fn reached() -> ! {
     println!("reached");
     std::thread::sleep(Duration::from_secs(3600));
-    unreachable!("it is killed before");
+    unreachable!("the child is killed before");
 }
 
 /// Not a test: the process that is killed.

@@ -146,7 +146,7 @@ impl Round {
         self.killed.push(victim);
         match victim {
             Victim::Publisher => {
-                self.heard[index] = self.publishers[index].take().expect("it runs").kill();
+                self.heard[index] = self.publishers[index].take().expect("the process runs").kill();
             }
             Victim::First => self.kill_broker(0),
             Victim::Second => self.kill_broker(1),
@@ -294,7 +294,7 @@ impl Round {
                 ended.push((index, outcome));
             }
         }
-        let writer = self.writer.take().expect("it runs");
+        let writer = self.writer.take().expect("the process runs");
         self.said += &settle(writer, &self.addrs).stderr;
         let reader = self.reader.take().map(|reader| settle(reader, &self.addrs));
         let confirmed: Vec<_> = self.heard.iter().map(|lines| told(lines)).collect();
