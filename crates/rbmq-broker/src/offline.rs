@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The framework keeps the position of such a subscriber in each buffer that it had subscribed to. For buffers that appear
-//! meanwhile there is no position. So this module keeps, for each filter, the number of the last buffer that was announced,
+//! while it is away there is no position. So this module keeps, for each filter, the number of the last buffer that was announced,
 //! and the announced new buffers that were not subscribed to. The state lives as long as the subscriber's hold, and is
 //! bounded for all subscribers together.
 

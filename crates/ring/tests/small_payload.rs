@@ -123,7 +123,7 @@ fn the_first_small_delivery_is_in_the_head_page() {
     }
 }
 
-/// A reader that copies while the writer goes on gets each delivery whole.
+/// A reader that copies while the writer continues gets each delivery whole.
 #[test]
 fn a_reader_that_follows_closely_finds_the_log() {
     let total = 1_u64 << 20;

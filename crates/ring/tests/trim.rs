@@ -110,7 +110,7 @@ fn memory_of_a_gone_writer_goes_except_kept_memory() {
     assert_eq!((ring.tail(), ring.head()), (290_000, 300_000));
     assert_eq!(ring.view(290_000, 300_000).to_vec().unwrap(), [7; 10_000]);
     assert!(ring.hold(289_999).is_err(), "the released bytes are gone");
-    // The writer goes on, over all memory that was given back.
+    // The writer continues, over all memory that was given back.
     let hold = ring.hold(290_000).unwrap();
     let mut room = 0;
     while writer.append(&[&[8; 1000]]).is_ok() {

@@ -344,7 +344,7 @@ fn landed_bytes_stay_without_a_connection() {
     }
 }
 
-/// Without flow control data may come before the sender gets the refusal. The data is discarded, and the connection goes on.
+/// Without flow control data may come before the sender gets the refusal. The data is discarded, and the connection continues.
 #[test]
 fn data_of_a_refused_subscription_is_discarded() {
     for kind in KINDS {

@@ -1,5 +1,5 @@
 //! Descriptors that offers carry: an offer in the queue uses no descriptor, and where the process has no room for one more, a
-//! subscription is refused and the connection goes on.
+//! subscription is refused and the connection continues.
 
 mod common;
 

@@ -265,7 +265,7 @@ fn both_carry_one_address_and_say_why() {
     assert!(carrier.why.contains("shared memory"), "{}", carrier.why);
 }
 
-/// Files that are no doorbells are ignored, and the connection goes on. A doorbell number beyond the limit ends the
+/// Files that are no doorbells are ignored, and the connection continues. A doorbell number beyond the limit ends the
 /// connection.
 #[test]
 fn files_that_are_no_doorbells_are_ignored() {

@@ -188,7 +188,7 @@ pub fn connect_refused<L: Lab>(lab: &mut L) {
     }
 }
 
-/// After `unlisten` no peer can connect; accepted connections go on.
+/// After `unlisten` no peer can connect; accepted connections continue.
 pub fn unlisten_refuses_newcomers<L: Lab>(lab: &mut L) {
     let address = lab.listen_address();
     let mut kit = Kit::connected(lab);
