@@ -185,7 +185,9 @@ impl Round {
         let text = self.text();
         for (publisher, confirmed) in confirmed.iter().enumerate() {
             if let Some((line, confirmation)) = missing(confirmed, &numbers(&text, publisher), counts) {
-                self.fail(&format!("{when}: line {line} of publisher {publisher} is missing: {told:?}"));
+                self.fail(&format!(
+                    "{when}: line {line} of publisher {publisher} is missing: {confirmation:?}"
+                ));
             }
         }
     }
@@ -219,12 +221,12 @@ impl Round {
         // The publisher has a log of its own, which begins with its first line.
         let bytes = |n| self.shape.record_bytes(publisher, n);
         let mut at: u64 = (0..lines.start).map(bytes).sum();
-        let told = |n| {
+        let reported = |n| {
             let from = at;
             at += bytes(n);
             ranges.iter().any(|lost| lost.start < at && from < lost.end)
         };
-        lines.clone().all(told)
+        lines.clone().all(reported)
     }
 
     /// Every message that was confirmed for any subscriber is at a subscriber that was there to the end.
@@ -235,7 +237,9 @@ impl Round {
                 confirmation.subscribers > 0 && confirmation.left == 0 && self.shape.level != "accepted"
             };
             if let Some((line, confirmation)) = missing(confirmed, &numbers(&both, publisher), counts) {
-                self.fail(&format!("line {line} of publisher {publisher} is at no subscriber: {told:?}"));
+                self.fail(&format!(
+                    "line {line} of publisher {publisher} is at no subscriber: {confirmation:?}"
+                ));
             }
         }
     }
@@ -316,7 +320,7 @@ impl Round {
 
     /// A publisher that was not killed has everything confirmed.
     fn check_publisher(&self, index: usize, outcome: &Outcome, last: Option<&Confirmed>) {
-        let all = last.is_some_and(|told| told.messages == self.shape.lines());
+        let all = last.is_some_and(|confirmation| confirmation.messages == self.shape.lines());
         if !outcome.status.success() || !all {
             let (status, stderr) = (outcome.status, &outcome.stderr);
             self.fail(&format!("publisher {index} ended with {status}, {last:?}: {stderr}"));
