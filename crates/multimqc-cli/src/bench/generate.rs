@@ -4,11 +4,13 @@ use std::io::{IoSlice, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use multimqc_kernel::FrameSender;
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
 use super::options::Generator;
+use super::world::{CLIENT_ADDRESS, CLIENT_DEVICE, CLIENT_MAC, SERVER_MAC};
 use crate::failure::Failure;
 
 /// Messages of one call.
@@ -40,6 +42,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let end = Instant::now() + Duration::from_secs_f64(args.seconds);
     let sent = match args.kind {
         Generator::Sendmmsg => calls(args, &socket, end),
+        Generator::Frames => frames(args, end)?,
         Generator::Gso => segments(args, &socket, end).map_err(Failure::failed)?,
     };
     println!("{sent}");
@@ -93,4 +96,41 @@ fn segments(args: &Args, socket: &UdpSocket, end: Instant) -> std::io::Result<u6
         }
     }
     Ok(sent)
+}
+
+/// Frames that the kernel sends through the clients' device.
+fn frames(args: &Args, end: Instant) -> Result<u64, Failure> {
+    /// Long enough that the call costs nothing for a frame, and short enough to end in time.
+    const CALL: u32 = 1 << 14;
+    let sender = FrameSender::new(CLIENT_DEVICE).map_err(Failure::failed)?;
+    let frame = frame(args)?;
+    let mut sent = 0;
+    while Instant::now() < end {
+        sender.send(&frame, CALL).map_err(Failure::failed)?;
+        sent += u64::from(CALL);
+    }
+    Ok(sent)
+}
+
+/// An Ethernet frame with a push. Its UDP checksum is 0, which says that there is none.
+fn frame(args: &Args) -> Result<Vec<u8>, Failure> {
+    let (IpAddr::V4(to), IpAddr::V4(from)) = (args.to.ip(), CLIENT_ADDRESS) else {
+        return Err(Failure::Failed("frames are IPv4 only".into()));
+    };
+    let mut frame = [SERVER_MAC, CLIENT_MAC].concat();
+    frame.extend(0x0800_u16.to_be_bytes());
+    let mut ip = vec![0x45, 0];
+    ip.extend((28 + args.payload).to_be_bytes());
+    ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+    ip.extend(from.octets());
+    ip.extend(to.octets());
+    let sum: u32 = ip.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    frame.extend(ip);
+    for number in [40_000, args.to.port(), 8 + args.payload, 0] {
+        frame.extend(number.to_be_bytes());
+    }
+    frame.extend(vec![0x5A; args.payload.into()]);
+    Ok(frame)
 }

@@ -34,6 +34,8 @@ pub enum Generator {
     /// Up to 64 messages as one packet, which the kernel cuts as late as it can: faster, and sockets get many with one call. Without
     /// the modes that would see the uncut packet
     Gso,
+    /// Frames that the kernel makes, each a packet of its own and without a socket: the fastest. As root
+    Frames,
 }
 
 impl Generator {
@@ -41,6 +43,7 @@ impl Generator {
         match self {
             Generator::Sendmmsg => "sendmmsg",
             Generator::Gso => "gso",
+            Generator::Frames => "frames",
         }
     }
 }

@@ -47,7 +47,7 @@ impl System {
 
     /// All systems that can run in this world.
     pub fn all(world: &World) -> Vec<System> {
-        let in_kernel = if world.has_namespaces() { &IN_KERNEL[..] } else { &[] };
+        let in_kernel = if world.has_kernel { &IN_KERNEL[..] } else { &[] };
         IN_USER_SPACE.iter().chain(in_kernel).copied().collect()
     }
 }

@@ -7,7 +7,7 @@ use super::options::{Generator, Options};
 use super::process::Process;
 use super::row::{self, Row};
 use super::system::{PUSH_PORT, Running, System};
-use super::world::World;
+use super::world::{SERVER_DEVICE, World};
 use crate::failure::Failure;
 use crate::stop::Stop;
 
@@ -21,11 +21,16 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     // After a signal everything that the bench has made is removed on the way out.
     let stop = Stop::install()?;
     let world = World::new()?;
+    if options.generator == Generator::Frames && !world.has_kernel {
+        return Err(Failure::Failed(
+            "frames are sent as root only, with the rights for eBPF; use another --generator".into(),
+        ));
+    }
     let mut rows = Vec::new();
     for payload in options.payloads_or(&PAYLOADS) {
         for rep in 0..options.reps {
-            let cut = options.generator == Generator::Sendmmsg;
-            for system in System::all(&world).into_iter().filter(|system| cut || system.sees_cut_messages()) {
+            let systems = System::all(&world).into_iter();
+            for system in systems.filter(|system| can_take(*system, options.generator)) {
                 let batches =
                     if system.levels.contains(',') { &options.batches[..] } else { &options.batches[..1] };
                 for batch in batches {
@@ -43,6 +48,16 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether a system gets what this generator sends message by message. Frames of XDP need a native program where they arrive, beside
+/// which no generic one can be.
+fn can_take(system: System, generator: Generator) -> bool {
+    match generator {
+        Generator::Sendmmsg => true,
+        Generator::Gso => system.sees_cut_messages(),
+        Generator::Frames => system.mode != "xdp-generic",
+    }
+}
+
 fn measure(
     world: &World,
     system: System,
@@ -52,6 +67,8 @@ fn measure(
 ) -> Result<Row, Failure> {
     let window = options.window();
     let running = Running::start(system, world, batch)?;
+    let needs_program = options.generator == Generator::Frames && system.mode != "xdp-native";
+    let _program = needs_program.then(|| world.pass(SERVER_DEVICE)).transpose()?;
     let seconds = (2 * WARMUP + window).as_secs_f64();
     let to = SocketAddr::new(world.address, PUSH_PORT);
     let args = ["bench", "generate", "--to", &to.to_string(), "--payload", &payload.to_string()];
