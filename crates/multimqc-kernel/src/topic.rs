@@ -19,7 +19,6 @@
 //! between different words is needed.
 
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -147,32 +146,48 @@ impl Topic {
         if message.len() > self.max_append_bytes() {
             return None;
         }
-        let n = message.len() as u64;
-        let (state, ring_bytes) = (self.state(), self.shared.ring_bytes);
-        let own = self.shared.cpu(self.index, self.shared.writers - 1);
         let _turn = self.memory.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        own.slot.store(state.head.load(Relaxed), Relaxed);
+        let start = self.reserve(message.len());
+        self.copy_in(start, message);
+        self.commit(start, message.len());
+        Some(start)
+    }
+
+    /// User space's slot and counters.
+    fn own(&self) -> &CpuState {
+        self.shared.cpu(self.index, self.shared.writers - 1)
+    }
+
+    /// Takes the next place, and holds back readers from there on.
+    pub(crate) fn reserve(&self, bytes: usize) -> Offset {
+        let state = self.state();
+        self.own().slot.store(state.head.load(Relaxed), Relaxed);
         // Releases the slot to readers that see the new head.
-        let start = state.head.fetch_add(n, AcqRel);
-        self.copy_in((start & (ring_bytes - 1)) as usize, message);
+        state.head.fetch_add(bytes as u64, AcqRel)
+    }
+
+    /// Lets readers have what was copied, unless the others have overtaken this copy by a whole ring.
+    pub(crate) fn commit(&self, start: Offset, bytes: usize) {
+        let (state, own, ring_bytes) = (self.state(), self.own(), self.shared.ring_bytes);
+        let end = start + bytes as u64;
         let passed = state.head.fetch_add(0, AcqRel) - start;
         if passed > ring_bytes {
-            state.floor.fetch_max(start + (passed & !(ring_bytes - 1)) + n, AcqRel);
+            state.floor.fetch_max(end + (passed & !(ring_bytes - 1)), AcqRel);
         }
         // Pairs with the acquire load of the slots in readers.
         own.slot.store(IDLE, Release);
         let [stored, stored_bytes, ..] = &own.counters;
         stored.fetch_add(1, Relaxed);
-        stored_bytes.fetch_add(n, Relaxed);
-        if start + n >= state.wake_at.load(Acquire) && state.wake_at.swap(IDLE, AcqRel) != IDLE {
+        stored_bytes.fetch_add(bytes as u64, Relaxed);
+        if end >= state.wake_at.load(Acquire) && state.wake_at.swap(IDLE, AcqRel) != IDLE {
             self.shared.wakes.wake();
         }
-        Some(start)
     }
 
     /// Copies a message to its place, and what falls on the ring's first bytes to their mirror.
-    fn copy_in(&self, at: usize, message: &[u8]) {
+    pub(crate) fn copy_in(&self, start: Offset, message: &[u8]) {
         let ring_bytes = self.shared.ring_bytes as usize;
+        let at = start as usize & (ring_bytes - 1);
         write_volatile(self.memory.ring.at(at, message.len()), message);
         let (first, skipped) = if at < MIRROR_BYTES { (at, 0) } else { (0, ring_bytes - at) };
         if let Some(rest) = message.get(skipped..) {
@@ -183,11 +198,10 @@ impl Topic {
 
     /// After another process had this ring: it may have ended in the middle of a copy. Then the bytes up to the head are lost.
     pub(crate) fn recover(&self) {
-        let slot: &AtomicU64 = &self.shared.cpu(self.index, self.shared.writers - 1).slot;
-        if slot.load(Acquire) != IDLE {
+        if self.own().slot.load(Acquire) != IDLE {
             let state = self.state();
             state.floor.fetch_max(state.head.load(Acquire), AcqRel);
-            slot.store(IDLE, Release);
+            self.own().slot.store(IDLE, Release);
         }
     }
 
