@@ -121,7 +121,7 @@ pub fn run(
         for rep in 0..common.reps {
             for point in in_turn(load, rep) {
                 let row = least_disturbed(point, method, rep, common.retries)?;
-                progress.one(&told(&row));
+                progress.one(&summary(&row));
                 rows.push(row);
             }
         }
@@ -162,7 +162,7 @@ pub fn least_disturbed_of<R>(
     Ok(best)
 }
 
-fn told(row: &Row) -> String {
+fn summary(row: &Row) -> String {
     format!(
         "{:>7} B  {} → {:<3} {:<14} #{}  {:>8} msg/s  {:6.2} GB/s  lost {}  others {:.2}",
         row.size_bytes,

@@ -142,7 +142,7 @@ pub fn run(args: &DirectArgs) -> Result<(), BenchError> {
             for point in in_turn(load, rep) {
                 let measured = || measure(args, *point, rep);
                 let row = least_disturbed_of(args.retries, |row: &Row| row.window.other_cores, measured)?;
-                progress.one(&told(&row));
+                progress.one(&summary(&row));
                 rows.push(row);
             }
         }
@@ -280,7 +280,7 @@ fn trips(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError
     })
 }
 
-fn told(row: &Row) -> String {
+fn summary(row: &Row) -> String {
     let figure = match (row.window.p50_ns, row.window.p99_ns) {
         (Some(p50), Some(p99)) => format!("p50 {} us  p99 {} us", us(p50 as f64), us(p99 as f64)),
         _ => format!("{:>8} msg/s  lost {}", human(row.window.rate), row.window.lost),

@@ -43,7 +43,7 @@ pub struct LatencyArgs {
     /// Payload bytes of a message, at least 8
     #[arg(long, default_value_t = 34)]
     size: u32,
-    /// Measure also beside a topic that carries as much as it can
+    /// Measure also beside a topic at full rate
     #[arg(long)]
     beside_saturated: bool,
     /// Payload bytes of that topic's messages
@@ -134,7 +134,7 @@ pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
         for rep in 0..args.common.reps {
             for trip in in_turn(load, rep) {
                 let row = measure(args, &method, *trip, rep)?;
-                progress.one(&told(&row));
+                progress.one(&summary(&row));
                 rows.push(row);
             }
         }
@@ -279,7 +279,7 @@ fn row(args: &LatencyArgs, trip: Trip, rep: u32, numbers: &[u64], setting: Setti
     }
 }
 
-fn told(row: &Row) -> String {
+fn summary(row: &Row) -> String {
     format!(
         "{:<26} {:>8}/s #{}  p50 {} us  p99 {} us  lost {}",
         row.series(),

@@ -214,7 +214,7 @@ pub fn run(args: &LibrariesArgs) -> Result<(), BenchError> {
                     |row: &Row| row.other_cores,
                     || measure(point, &method, rep),
                 )?;
-                progress.one(&told(&row));
+                progress.one(&summary(&row));
                 rows.push(row);
             }
         }
@@ -447,7 +447,7 @@ fn trips(point: &Point, method: &Method, rep: u32, between: Between) -> Result<R
     })
 }
 
-fn told(row: &Row) -> String {
+fn summary(row: &Row) -> String {
     let name = row.library.name();
     match (row.p50_us, row.p99_us) {
         (Some(p50), Some(p99)) => {

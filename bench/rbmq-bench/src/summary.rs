@@ -176,7 +176,7 @@ fn summary(folder: &Path) -> Result<String, BenchError> {
     let whole = |us: f64| format!("{us:.0}");
     let title = "Round trip of small messages, median in microseconds, messages per second down";
     by_system(&mut out, title, latency, "asked_per_s", "p50_us", whole);
-    let title = "The same alone (false) and beside a topic that carries as much as it can (true)";
+    let title = "The same alone (false) and beside a topic at full rate (true)";
     by_system(&mut out, title, beside, "beside_saturated", "p50_us", whole);
     for (side, key) in
         [("broker", "broker_cpu_s_per_million"), ("subscriber", "subscriber_cpu_s_per_million")]
@@ -186,7 +186,7 @@ fn summary(folder: &Path) -> Result<String, BenchError> {
         let one = cpu.with(|row| row["subscribers"] == 1);
         by_system(&mut out, &title, &one, "size_bytes", key, |seconds| format!("{seconds:.2}"));
     }
-    let title = "Milliseconds until messages come again after this was cut, or killed and started again";
+    let title = "Milliseconds until messages come again after a client was cut off, or the broker was killed and started again";
     by_system(&mut out, title, recovery, "cut", "resume_ms", whole);
     Ok(out)
 }

@@ -234,7 +234,7 @@ option_setters::setters! { fields of Config:
 impl Config {
     /// The paper's settings: batches of 512 bytes or 200 ms, and the system's default receive buffer.
     ///
-    /// It sends few datagrams, with a delay of up to 200 ms. From messages of 64 bytes on it is several times slower than
+    /// They send few datagrams, with a delay of up to 200 ms. From messages of 64 bytes on they are several times slower than
     /// [`Config::default`].
     pub fn paper() -> Config {
         Config {

@@ -171,7 +171,7 @@ fn hostile_datagrams_are_not_answered() {
     let sender = queue(Config::immediate());
     sender.cw_push((trap.local_addr().expect("bound"), 0), &7).expect("room");
     let mut bytes = [0; 2000];
-    let length = trap.recv(&mut bytes).expect("it was sent");
+    let length = trap.recv(&mut bytes).expect("the message was sent");
     let real = &bytes[..length];
     let mut sent = 0_u64;
     let mut send = |bytes: &[u8]| {

@@ -157,7 +157,7 @@ impl OutputFile {
         Ok(())
     }
 
-    /// The file. Opens it if it was closed, and checks that no other program changed its length meanwhile.
+    /// The file. Opens it if it was closed, and checks that no other program changed its length since.
     fn opened(&mut self) -> Result<&File, Failure> {
         match self.file {
             Some(ref file) => Ok(file),

@@ -46,7 +46,7 @@ fn lowered(subscriber: &mut Subscriber) -> Vec<String> {
 
 fn leave(subscriber: Subscriber, observer: &mut Observer) {
     subscriber.close_timeout(Some(LONG));
-    until("it is gone", || observer.summary().unwrap().subscribers == 0);
+    until("the subscriber is gone", || observer.summary().unwrap().subscribers == 0);
 }
 
 #[test]
@@ -77,7 +77,11 @@ fn topics_that_appeared_in_between_begin_at_their_first_byte() {
     }
     leave(again, &mut observer);
     let told = asked(&mut raw(&broker.addr(), 1, 60_000), "y/#");
-    assert_eq!(told, ["y/before", "y/new"].map(|topic| (topic.to_owned(), false)), "it has had both");
+    assert_eq!(
+        told,
+        ["y/before", "y/new"].map(|topic| (topic.to_owned(), false)),
+        "the subscriber has had both"
+    );
 }
 
 /// Publishes numbers in a ring that is larger than the default.
@@ -141,7 +145,7 @@ fn the_command_receives_topics_that_appeared_while_it_was_stopped() {
     old.wait_subscribers(1, Some(LONG)).unwrap();
     sub.signal("TERM");
     sub.finish().good();
-    until("it is gone", || old.subscribers() == 0);
+    until("the subscriber is gone", || old.subscribers() == 0);
     let _new = published(&publisher, "y/new", "new");
     broker.publish_all("y/closed", b"closed\n");
     let sub = broker.sub("y/# --name n --hold 60 --print-topic --count 2").finish().good();

@@ -47,7 +47,7 @@ fn feed(publisher: &mut Process) -> (SyncSender<()>, JoinHandle<()>) {
     let mut stdin = publisher.stdin();
     let feeder = std::thread::spawn(move || {
         stdin.write_all(lines("line", LINES - 1).as_bytes()).expect("a pipe");
-        wait.recv().expect("it is told");
+        wait.recv().expect("the test sends a signal");
         writeln!(stdin, "line {}", LINES - 1).expect("a pipe");
     });
     (last, feeder)
@@ -77,15 +77,15 @@ impl Chain {
     fn restart_the_first(&mut self) {
         let addr = self.first.addr.clone();
         self.first.process.signal("KILL");
-        until("it is dead", || !self.first.process.is_running());
+        until("the broker is dead", || !self.first.process.is_running());
         self.first = BrokerProcess::start_in(&addr, &[], &[("ROCKETBUFS_TRANSPORT", self.transport)]);
         let mut observer = Observer::connect(&addr).expect("the broker runs");
-        until("the publisher is back", || observer.summary().expect("it answers").topics > 0);
+        until("the publisher is back", || observer.summary().expect("the broker answers").topics > 0);
     }
 
     /// Publishes the last line and waits for the end. Returns the received bytes, and the outcomes of publisher and subscriber.
     fn finish(self) -> (Vec<u8>, Outcome, Outcome) {
-        self.last.send(()).expect("it waits");
+        self.last.send(()).expect("the publisher thread waits");
         let publisher = self.publisher.finish();
         let sub = self.sub.finish();
         self.feeder.join().expect("a feeder");
@@ -161,11 +161,11 @@ fn last_killed(of_clients: &str, transport: &str) {
     second.process.finish();
     let second = BrokerProcess::start_in(&second.addr, &args, &variables);
     let mut observer = Observer::connect(&second.addr).expect("the broker runs");
-    until("the topic is back", || observer.summary().expect("it answers").topics > 0);
+    until("the topic is back", || observer.summary().expect("the broker answers").topics > 0);
     // The restarted broker may confirm lines without a subscriber.
     std::thread::sleep(Duration::from_millis(300));
     far.signal("CONT");
-    last.send(()).expect("it waits");
+    last.send(()).expect("the publisher thread waits");
     let told = publisher.finish().good().text();
     let told: serde_json::Value = serde_json::from_str(&told).expect("an object");
     assert_eq!(told["confirmed"]["messages"], LINES, "{told}");

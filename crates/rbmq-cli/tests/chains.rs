@@ -59,7 +59,7 @@ fn publish(topic: &mut TopicWriter, numbers: std::ops::Range<u32>) {
 fn expect(subscriber: &mut Subscriber, numbers: std::ops::Range<u32>) {
     for n in numbers {
         let message =
-            subscriber.recv(Some(LONG)).unwrap().unwrap_or_else(|| panic!("nothing came in place of {n}"));
+            subscriber.recv(Some(LONG)).unwrap().unwrap_or_else(|| panic!("no message came in place of {n}"));
         assert_eq!(message.bytes, n.to_le_bytes(), "in place of {n}");
     }
 }
@@ -178,7 +178,7 @@ fn a_cycle_of_brokers_makes_no_loop() {
             assert_eq!(n, *expected);
             *expected += 1;
         }
-        assert_eq!(subscriber.recv(Some(Duration::from_millis(50))).unwrap(), None, "one too many");
+        assert_eq!(subscriber.recv(Some(Duration::from_millis(50))).unwrap(), None, "a message too many");
     }
 }
 
@@ -311,7 +311,7 @@ fn below_two() -> (Broker, [Raw; 2]) {
 
 /// Waits until it subscribes to something.
 fn subscribes(raw: &mut Raw) -> Subscribe {
-    raw.until("it subscribes", |message| match message {
+    raw.until("SUBSCRIBE", |message| match message {
         Message::Subscribe(subscribe) => Some(subscribe),
         _ => None,
     })
@@ -346,7 +346,7 @@ fn no_client_takes_over_the_position_of_another_broker() {
     forger.say(&Message::App(offer(77, "forged").encode()));
     let why = forger.until("the end", |message| match message {
         Message::Bye { text, .. } => Some(text),
-        Message::Subscribe(_) => panic!("it is taken for the other broker"),
+        Message::Subscribe(_) => panic!("the broker trusts a false id"),
         _ => None,
     });
     assert!(why.contains("only subscribers or brokers send"), "{why}");

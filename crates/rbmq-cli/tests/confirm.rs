@@ -94,14 +94,14 @@ fn a_subscriber_that_closes_reports_its_consumed_position() {
     let mut topic = topic(&broker.addr(), TopicOptions::default());
     for _ in 0..20 {
         let mut leaves = subscriber(&broker.addr());
-        until("it is there", || broker.topics()[0].subscribers == 1);
+        until("the subscriber is there", || broker.topics()[0].subscribers == 1);
         let position = topic.publish(b"read").unwrap();
         assert_eq!(leaves.recv(Some(LONG)).unwrap().unwrap().bytes, b"read");
         let consumed = topic.confirmation(position, ConfirmLevel::Consumed);
         leaves.close_timeout(Some(LONG));
         let confirmed = consumed.wait(Some(LONG)).unwrap();
         assert_eq!((confirmed.position, confirmed.subscribers), (position, 1), "{confirmed:?}");
-        until("it is gone", || broker.topics()[0].subscribers == 0);
+        until("the subscriber is gone", || broker.topics()[0].subscribers == 0);
     }
 }
 

@@ -26,7 +26,8 @@ fn printing(output: OwnedFd, reader: impl Read) -> (BrokerProcess, BufReader<imp
     let (process, mut reader) = (Process::start(command), BufReader::new(reader));
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
-    let addr = line.trim().strip_prefix("rbmq: listening on ").expect("it says where").to_owned();
+    let addr =
+        line.trim().strip_prefix("rbmq: listening on ").expect("the broker prints its address").to_owned();
     (BrokerProcess { process, addr }, reader)
 }
 
@@ -82,7 +83,7 @@ fn a_broker_with_a_full_output_serves() {
     let mut command = rbmq(["serve", "--listen", &addr, "--stats", "1"]);
     command.stdout(full);
     let mut process = Process::start(command);
-    until("it serves", || {
+    until("the broker serves", || {
         assert!(process.is_running());
         Process::start(client("topics", &addr, "")).finish().status.success()
     });
@@ -192,7 +193,7 @@ fn no_message_for_lack_of_subscribers_is_a_failure() {
         ("c", format!("--wait-subscribers 1 --raw --file {file}")),
     ] {
         let publisher = Process::start(piped(client("pub", &broker.addr, &format!("{topic} {args}"))));
-        until("it waits for them", || {
+        until("the publisher waits for subscribers", || {
             Process::start(client("topics", &broker.addr, topic)).finish().good().text().contains(topic)
         });
         publisher.signal("TERM");
@@ -235,7 +236,7 @@ fn loses_its_subscriber(broker: &BrokerProcess, topic: &str) -> common::Outcome 
 fn lines_that_were_read_and_not_published_are_reported() {
     let broker = BrokerProcess::start();
     let mut tries = 0;
-    until("it is asked to end with lines in its hand", || {
+    until("the signal comes while the publisher has lines", || {
         tries += 1;
         let outcome = loses_its_subscriber(&broker, &format!("t{tries}"));
         let told = outcome.stderr.contains("were read were not published (0 of 1 subscribers");

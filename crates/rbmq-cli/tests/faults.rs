@@ -67,7 +67,7 @@ fn thousands_of_long_names_are_requested_again_after_a_cut() {
         proxy.cut();
         until("the publisher knows", || !publisher.is_connected());
         proxy.restore();
-        until("it is back", || publisher.is_connected());
+        until("the publisher is back", || publisher.is_connected());
     }
 }
 
@@ -136,7 +136,7 @@ fn a_subscriber_of_many_topics_returns_to_a_broker_with_small_control_messages()
     let names: Vec<String> = (0..100).map(|n| format!("{n:0>200}")).collect();
     names.iter().for_each(|name| subscriber.subscribe(name).unwrap());
     proxy.cut();
-    until("it knows", || !subscriber.is_connected());
+    until("the subscriber notices", || !subscriber.is_connected());
     proxy.restore();
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     for name in [&names[0], &names[99]] {
@@ -144,7 +144,7 @@ fn a_subscriber_of_many_topics_returns_to_a_broker_with_small_control_messages()
         topic.publish(b"x").unwrap();
         assert_eq!(subscriber.recv(Some(LONG)).unwrap().expect("a message").topic.as_str(), *name);
     }
-    assert_eq!(proxy.connections(), 2, "it comes back once");
+    assert_eq!(proxy.connections(), 2, "the client reconnects once");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_publisher_that_sends_garbage_is_disconnected_with_the_reason() {
         let conn = rocketbufs::Conn::connect(&ctx, &broker.addr, &hello).unwrap();
         rocketbufs::ROut::new(&ctx).add_conn(&conn);
         conn.send_control(b"\xee\xee").unwrap();
-        let why = conn.wait_down(Some(LONG)).unwrap().expect("it is disconnected");
+        let why = conn.wait_down(Some(LONG)).unwrap().expect("the peer is disconnected");
         assert!(why.to_string().contains("type of message"), "{why}");
     }
     broker.publish_all("still", b"there\n");
@@ -266,7 +266,7 @@ fn a_durable_subscription_keeps_its_position() {
     topic.publish(b"1").unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"1");
     subscriber.close_timeout(Some(LONG));
-    until("it is gone", || topic.subscribers() == 0);
+    until("the subscriber is gone", || topic.subscribers() == 0);
     topic.publish(b"2").unwrap();
     let mut again = connect();
     again.subscribe_from("t", StartFrom::Newest).unwrap();

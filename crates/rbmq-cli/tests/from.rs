@@ -229,7 +229,7 @@ fn a_subscriber_from_the_oldest_learns_the_bytes_not_kept() {
     };
     let mut others = 0;
     while others < 2 {
-        others += more(told.next().expect("it goes on"));
+        others += more(told.next().expect("the topic continues"));
     }
     assert_eq!(others, 2);
 }

@@ -52,7 +52,7 @@ fn a_vanished_subscriber_stops_blocking_its_publisher() {
     for _ in 0..1000 {
         writer.publish_timeout(&[7; 1020], Some(LONG)).unwrap();
     }
-    until("it is gone", || writer.subscribers() == 0);
+    until("the subscriber is gone", || writer.subscribers() == 0);
 }
 
 #[test]
@@ -96,10 +96,10 @@ fn a_client_that_only_answers_stays_connected() {
     // A PING goes out after a third of the time without a word: seven answered ones are more than two whole times.
     let passed = proxy.passed();
     let both = 2 * (8 + Message::Ping(0).encode().len() as u64);
-    until("it was asked and answered", || proxy.passed() >= passed + 7 * both);
+    until("PING and PONG", || proxy.passed() >= passed + 7 * both);
     writer.publish(b"after").unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"after");
-    assert_eq!(proxy.connections(), 1, "it was kept");
+    assert_eq!(proxy.connections(), 1, "the connection was kept");
 }
 
 #[test]

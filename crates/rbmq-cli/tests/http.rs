@@ -43,7 +43,7 @@ fn metrics(addr: &str) -> BTreeMap<String, f64> {
     let accept = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.1\r\n";
     let (status, text) = request_with(addr, "GET", "/metrics", accept);
     assert_eq!(status, 200, "{text}");
-    assert!(text.ends_with("# EOF\n"), "it is whole");
+    assert!(text.ends_with("# EOF\n"), "the text is complete");
     let mut samples = BTreeMap::new();
     let mut described = Vec::new();
     for line in text.lines() {
@@ -200,7 +200,7 @@ fn the_table_of_a_merged_topic_has_metrics_with_its_limit() {
         all.get(&format!("rbmq_topic_merge_table_{what}{{topic=\"m\"}}")).copied()
     };
     assert_eq!(of(&metrics(&http), "entries"), Some(0.0));
-    until("it is full", || {
+    until("the ring is full", || {
         let _ = writer.publish_timeout(b"x", Some(Duration::ZERO));
         let _ = writer.flush(Some(Duration::from_millis(1)));
         of(&metrics(&http), "entries") == Some(8.0)
@@ -246,7 +246,7 @@ fn a_broker_that_drains_lives_but_is_not_ready() {
         metrics(&http).get("rbmq_topic_lag_bytes{topic=\"slow\"}").is_some_and(|lag| *lag > 100_000.0)
     });
     broker.signal("TERM");
-    until("it is not ready", || get(&http, "/ready").0 == 503);
+    until("the broker is not ready", || get(&http, "/ready").0 == 503);
     assert_eq!(get(&http, "/health").0, 200);
     assert_eq!(metrics(&http)["rbmq_draining"], 1.0);
     drop((sub, publisher, input));
@@ -359,7 +359,7 @@ fn garbage_on_the_port_is_counted_and_logged() {
     exchange(&broker.addr, &[0xff; 64]);
     exchange(&broker.addr, &[0; 4096]);
     drop(TcpStream::connect(&broker.addr).unwrap());
-    until("they are counted", || {
+    until("refused connections are counted", || {
         let metrics = metrics(&http);
         metrics[&of("protocol")] == 3.0 && metrics[&of("left")] == 1.0
     });

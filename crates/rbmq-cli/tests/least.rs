@@ -72,7 +72,7 @@ fn data_under_way_is_kept_for_a_replacement() {
     topic.confirm(first, ConfirmLevel::Delivered, Some(LONG)).unwrap();
     // Unreleased messages leave with the subscriber.
     only.close_timeout(Some(LONG));
-    until("it is gone", || topic.subscribers() == 0);
+    until("the subscriber is gone", || topic.subscribers() == 0);
     let error = topic.confirm(first, ConfirmLevel::Consumed, Some(SHORT)).unwrap_err();
     assert!(matches!(error, ConfirmError::TimedOut { confirmed: 0, missing: 1, .. }), "{error}");
     let mut next = subscriber(&broker.addr(), StartFrom::Oldest);
@@ -82,7 +82,7 @@ fn data_under_way_is_kept_for_a_replacement() {
     // A subscriber that begins behind a message does not have it, and the confirmation says so.
     let second = topic.publish(b"for nobody").unwrap();
     next.close_timeout(Some(LONG));
-    until("it is gone", || topic.subscribers() == 0);
+    until("the subscriber is gone", || topic.subscribers() == 0);
     let mut last = subscriber(&broker.addr(), StartFrom::Newest);
     let error = topic.confirm(second, ConfirmLevel::Consumed, Some(LONG)).unwrap_err();
     assert!(
@@ -147,11 +147,11 @@ fn one_loses_again_and_again(transport: &str) {
         let part = format!("{}\n", "x".repeat(1000)).repeat(bytes / 1000);
         input.write_all(part.as_bytes()).unwrap();
         published += &part;
-        until("it loses something", || dropped() > lost);
+        until("the subscriber loses data", || dropped() > lost);
         lost = dropped();
     }
     drop(input);
-    assert!(blocks.finish().good().text() == published, "one of them has everything");
+    assert!(blocks.finish().good().text() == published, "the blocking subscriber has everything");
     assert!(drops.finish().text().len() < published.len(), "the other does not");
     let told: serde_json::Value = serde_json::from_str(&publisher.finish().good().text()).unwrap();
     let confirmed = &told["confirmed"];

@@ -410,11 +410,11 @@ fn one_after_the_other(merged: bool) {
     for n in 0..5_u8 {
         // The broker learns of the end of the previous publisher with its connection.
         let mut publisher = None;
-        until("those before are done", || {
+        until("earlier publishers are finished", || {
             publisher = Publisher::connect(&broker.addr()).ok();
             publisher.is_some()
         });
-        let publisher = publisher.expect("it was waited for");
+        let publisher = publisher.expect("the publisher connected");
         let mut topic = publisher.topic("t").unwrap();
         topic.publish(&[n]).unwrap();
         topic.close().unwrap();
@@ -423,7 +423,7 @@ fn one_after_the_other(merged: bool) {
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from("t", StartFrom::Oldest).unwrap();
     let mut said: Vec<u8> =
-        (0..5).map(|_| subscriber.recv(Some(LONG)).unwrap().expect("it is kept").bytes[0]).collect();
+        (0..5).map(|_| subscriber.recv(Some(LONG)).unwrap().expect("the message is kept").bytes[0]).collect();
     said.sort_unstable();
     assert_eq!(said, [0, 1, 2, 3, 4]);
 }

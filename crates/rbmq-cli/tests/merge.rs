@@ -182,7 +182,7 @@ fn a_publisher_that_stalls_in_a_delivery_blocks_no_other_and_leaves_nothing() {
     assert_eq!(next(&mut receiver).bytes, b"whole");
     proxy.stall_after(1000);
     stalled.publish(&[7; 3000]).unwrap();
-    until("it stalls", || proxy.is_stalled());
+    until("the publisher stalls", || proxy.is_stalled());
     for n in 0..1000_u32 {
         other.publish(&n.to_le_bytes()).unwrap();
         assert_eq!(next(&mut receiver).bytes, n.to_le_bytes());
@@ -190,7 +190,7 @@ fn a_publisher_that_stalls_in_a_delivery_blocks_no_other_and_leaves_nothing() {
     // The publisher's connection is cut inside the delivery.
     proxy.cut();
     proxy.go_on();
-    until("it is gone", || broker.topics()[0].publishers == 1);
+    until("the publisher is gone", || broker.topics()[0].publishers == 1);
     other.publish(b"last").unwrap();
     other.close().unwrap();
     assert_eq!(next(&mut receiver).bytes, b"last");
@@ -247,9 +247,9 @@ fn a_publisher_that_was_gone_returns_under_its_number_and_continues() {
             seen.message(&next(&mut receiver));
         }
         proxy.cut();
-        until("it is gone", || broker.topics()[0].publishers == 1);
+        until("the publisher is gone", || broker.topics()[0].publishers == 1);
         proxy.restore();
-        until("it is back", || broker.topics()[0].publishers == 2);
+        until("the publisher is back", || broker.topics()[0].publishers == 2);
     }
     assert_eq!(seen.numbers.len(), 1);
     writer.close().unwrap();
@@ -284,7 +284,7 @@ fn a_full_table_makes_publishers_wait_and_recovers() {
     assert_eq!(full, PublishError::TimedOut { last_error: None });
     assert!(
         u64::from(published) * 60 < 200 << 10,
-        "its own ring and the small one at the broker: {published}"
+        "the publisher's ring and the small ring at the broker: {published}"
     );
     kept.consume();
     let publishing = std::thread::spawn(move || {
@@ -430,7 +430,7 @@ fn a_restarted_broker_receives_kept_records_of_publishers() {
     writer.flush(Some(LONG)).unwrap();
     first.process.signal("KILL");
     first.process.finish();
-    until("it knows", || !publisher.is_connected());
+    until("the publisher notices", || !publisher.is_connected());
     for which in 100..150 {
         writer.publish(&record(1, which)).unwrap();
     }
@@ -475,9 +475,9 @@ fn data_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
     }
     writer.confirm(last, ConfirmLevel::Accepted, Some(LONG)).unwrap();
     broker.process.signal("KILL");
-    until("it is dead", || !broker.process.is_running());
+    until("the broker is dead", || !broker.process.is_running());
     drop(absent);
-    until("it knows", || !publisher.is_connected());
+    until("the publisher notices", || !publisher.is_connected());
     broker = BrokerProcess::start_at(&addr, &config);
     let mut receiver = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     receiver.subscribe_from("x", StartFrom::Oldest).unwrap();

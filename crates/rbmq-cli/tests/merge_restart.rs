@@ -97,7 +97,7 @@ fn misses(merging: &mut Merging, proxy: &Proxy, subscriber: &mut Subscriber) {
     first_message(subscriber, &mut writer);
     proxy.cut();
     merging.restart();
-    until("it knows", || publisher.is_connected());
+    until("the publisher notices", || publisher.is_connected());
     publish(&mut writer);
     proxy.restore();
     check(subscriber);

@@ -66,7 +66,7 @@ impl<const N: usize> Mesh<N> {
     }
 
     fn kill(&mut self, n: usize) {
-        let broker = self.brokers[n].take().expect("it runs");
+        let broker = self.brokers[n].take().expect("the process runs");
         broker.process.signal("KILL");
         broker.process.finish();
     }
@@ -74,7 +74,7 @@ impl<const N: usize> Mesh<N> {
     /// The topic at a broker.
     fn topic(&self, n: usize) -> Option<TopicStats> {
         let mut observer = Observer::connect(&self.addrs[n]).expect("the broker runs");
-        observer.topics(None).expect("it answers").pop()
+        observer.topics(None).expect("the broker answers").pop()
     }
 }
 
@@ -115,7 +115,7 @@ fn expect(subscribers: &mut [Subscriber], numbers: std::ops::Range<u32>) {
     for n in numbers {
         for (which, subscriber) in subscribers.iter_mut().enumerate() {
             let message = subscriber.recv(Some(LONG)).unwrap();
-            let message = message.unwrap_or_else(|| panic!("nothing came to {which} in place of {n}"));
+            let message = message.unwrap_or_else(|| panic!("no message came to {which} in place of {n}"));
             assert_eq!(message.bytes, n.to_le_bytes(), "at {which} in place of {n}");
         }
     }
@@ -123,7 +123,7 @@ fn expect(subscribers: &mut [Subscriber], numbers: std::ops::Range<u32>) {
 
 /// Waits until a subscriber has joined a log.
 fn joins(subscriber: &mut Subscriber) {
-    until("it joins", || {
+    until("the subscriber joins", || {
         matches!(subscriber.next_event(Some(SHORT)).unwrap(), Some(Event::Notice(Notice::Joined { .. })))
     });
 }
@@ -146,7 +146,7 @@ fn restart_where_the_publisher_is<const N: usize>(known: [&'static [usize]; N], 
     let mut near = [subscriber(&mesh.addrs[0], ""), subscriber(&mesh.addrs[0], "named")];
     let topic = topic(&proxy.addr, min_subscribers);
     topic.wait_subscribers(2, Some(LONG)).unwrap();
-    until("it is everywhere", || (0..N).all(|n| mesh.topic(n).is_some()));
+    until("the topic is at every broker", || (0..N).all(|n| mesh.topic(n).is_some()));
     let (up_to, thread) = publisher(topic);
     up_to.send(1000).unwrap();
     expect(&mut near, 0..1000);
@@ -179,8 +179,9 @@ fn restart_where_the_publisher_is<const N: usize>(known: [&'static [usize]; N], 
 
 /// Waits until the publisher ends. All subscribers must have everything.
 fn ends(near: &mut [Subscriber], publisher: JoinHandle<Confirmed>) {
-    until("it has ended", || {
-        near.iter_mut().for_each(|near| assert_eq!(near.recv(Some(SHORT)).unwrap(), None, "one too many"));
+    until("the publisher has ended", || {
+        near.iter_mut()
+            .for_each(|near| assert_eq!(near.recv(Some(SHORT)).unwrap(), None, "a message too many"));
         near.iter().all(Subscriber::ended)
     });
     let Confirmed { subscribers, lost, .. } = publisher.join().unwrap();

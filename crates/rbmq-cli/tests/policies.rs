@@ -73,7 +73,7 @@ fn a_policy_that_is_not_allowed_is_refused_with_the_allowed_ones() {
             assert_eq!(fast.subscribers(), 0);
         }
         drop(subscriber);
-        until("it is gone", || fast.subscribers() == 0);
+        until("the subscriber is gone", || fast.subscribers() == 0);
     }
     let mut subscriber = subscriber(&broker, "other", Subscriber::builder().until_ended(true));
     other.wait_subscribers(1, Some(LONG)).unwrap();
@@ -111,7 +111,7 @@ fn an_offline_subscriber_with_drop_or_disconnect_blocks_no_publisher() {
         let away = subscriber(&broker, name, builder());
         writer.wait_subscribers(1, Some(LONG)).unwrap();
         drop(away);
-        until("it is gone", || writer.subscribers() == 0);
+        until("the subscriber is gone", || writer.subscribers() == 0);
         fill(&mut writer, 1000, LONG).unwrap();
         let mut back = subscriber(&broker, name, builder());
         let lost = notice(&mut back, |notice| match notice {

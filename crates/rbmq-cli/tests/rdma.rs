@@ -197,12 +197,15 @@ fn without(text: &str, missed: &[(usize, usize)]) -> String {
 
 /// The devices' resources of all processes, without the number of opens, and the broker's registered memory.
 fn resources(broker: &BrokerProcess) -> (String, String) {
-    let shown =
-        Command::new("rdma").args(["resource", "show"]).output().expect("it is in the virtual machine");
+    let shown = Command::new("rdma")
+        .args(["resource", "show"])
+        .output()
+        .expect("the program is in the virtual machine");
     assert!(shown.status.success(), "{shown:?}");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     let objects = shown.lines().filter_map(|line| line.split(" ctx ").next()).collect::<Vec<_>>().join(", ");
-    let status = std::fs::read_to_string(format!("/proc/{}/status", broker.process.id())).expect("it runs");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", broker.process.id())).expect("the process runs");
     let pinned = status.lines().find(|line| line.starts_with("VmPin")).expect("every process has that");
     (objects, pinned.to_owned())
 }
@@ -217,12 +220,12 @@ fn with_its_device_known(broker: &BrokerProcess) -> (String, String) {
     };
     let begun = ids();
     over("rdma", client("topics", &broker.addr, "")).finish().good();
-    until("it is gone", || ids() == begun + 1);
+    until("the connection is gone", || ids() == begun + 1);
     resources(broker)
 }
 
 fn descriptors(broker: &BrokerProcess) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", broker.process.id())).expect("it runs").count()
+    std::fs::read_dir(format!("/proc/{}/fd", broker.process.id())).expect("the process runs").count()
 }
 
 /// Its subscriber has whole deliveries, hears that it is gone, and nothing of it stays at the broker.

@@ -130,7 +130,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     let mut again = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     again.subscribe_from(&name(0), StartFrom::Oldest).unwrap();
     topics[0].publish(b"after the rest").unwrap();
-    while again.recv(Some(LONG)).unwrap().expect("it goes on").bytes != b"after the rest" {}
+    while again.recv(Some(LONG)).unwrap().expect("the topic continues").bytes != b"after the rest" {}
     drop((topics, publishers));
 }
 

@@ -147,7 +147,7 @@ impl Terminal {
         let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&pty).expect("the terminal is ours");
         unlockpt(&pty).expect("the terminal is ours");
-        let name = ptsname(&pty, Vec::new()).expect("it has a name");
+        let name = ptsname(&pty, Vec::new()).expect("the terminal has a name");
         let end =
             rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("its other end");
         let keyboard = File::from(pty);
@@ -232,7 +232,7 @@ fn it_can_be_ended_before_the_broker_has_answered() {
     broker.process.signal("STOP");
     let terminal = Terminal::open();
     let mut process = terminal.run(&broker, "--interval 0.1");
-    until("it handles signals", || caught(process.id()) & (1 << 1) != 0);
+    until("the command handles signals", || caught(process.id()) & (1 << 1) != 0);
     until("two signals end the command", || {
         process.signal("INT");
         !process.is_running()
@@ -350,7 +350,7 @@ fn shows_the_last_reading_while_the_broker_is_away_and_continues_later() {
     terminal.shows("as it was; trying again:");
     let _broker = BrokerProcess::start_at(&addr, &[]);
     let trying = |text: &str| text.rsplit("\x1b[H").nth(1).is_none_or(|frame| frame.contains("trying again"));
-    until("it is back", || !trying(&terminal.text()));
+    until("the broker is back", || !trying(&terminal.text()));
     process.signal("TERM");
     assert!(process.finish().status.success());
 }

@@ -131,12 +131,12 @@ impl TopicState {
         if done(&lock(&self.state)) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether publishing may go on, or never will: there are enough subscribers, or the topic is refused.
+    /// Whether publishing may continue, or never will: there are enough subscribers, or the topic is refused.
     pub(super) fn is_settled(&self, state: &State) -> bool {
         state.subscribers >= self.min_subscribers || state.refusal.is_some()
     }
 
-    /// Whether publishing may go on.
+    /// Whether publishing may continue.
     pub(super) fn may_publish(&self, state: &State) -> bool {
         state.subscribers >= self.min_subscribers && state.refusal.is_none()
     }

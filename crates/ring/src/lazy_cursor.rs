@@ -56,7 +56,7 @@ impl LazyCursor {
         self.position()
     }
 
-    /// Clears the request. To be called where no other thread can request meanwhile.
+    /// Clears the request. No other thread may request during the call.
     pub fn clear_request(&self) {
         self.requested.disarm();
     }

@@ -29,7 +29,7 @@ mod mapped {
     /// The purpose of a mapping.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Access {
-        /// This process writes. The bytes of rings without flow control may be read meanwhile.
+        /// This process writes. The bytes of rings without flow control may be read at the same time.
         Write,
         /// Another process writes: a store here would end this process.
         Read,
@@ -197,7 +197,7 @@ mod mapped {
             }
         }
 
-        /// Copies from `position` into `to`, in whatever state the bytes are: another thread or process may be writing them.
+        /// Copies from `position` into `to`. Another thread or process may write the bytes at the same time.
         pub(crate) fn read(&self, position: u64, to: &mut [u8]) {
             assert!(to.len() <= self.bytes, "a range longer than its ring");
             let from = self.at(position).cast_const();

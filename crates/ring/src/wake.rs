@@ -133,7 +133,7 @@ impl PendingSet {
         before & bit == 0
     }
 
-    /// Clears every mark and calls `f` with its slot. A slot that is marked meanwhile may be visited again now,
+    /// Clears every mark and calls `f` with its slot. A slot that is marked during the call may be visited again now,
     /// or at the next drain. One thread at a time.
     pub fn drain(&self, mut f: impl FnMut(u32)) {
         for (group, summary) in self.summary.iter().enumerate() {

@@ -213,7 +213,7 @@ impl Writer {
     ///
     /// # Errors
     /// As for [`Writer::claim`]. Nothing was written then.
-    #[inline]
+    #[inline(always)]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Position, ClaimError> {
         let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
         if size == 0 {
@@ -260,7 +260,7 @@ impl Writer {
     }
 
     /// Writes the parts at `next`. The caller has checked that they fit below the horizon.
-    #[inline]
+    #[inline(always)]
     fn fill(&self, parts: &[&[u8]]) {
         let mut at = self.next;
         for part in parts {
@@ -363,7 +363,7 @@ impl Shared {
     fn reach_to(&self, end: Position, granted: Position) -> Position {
         let to = end.saturating_add(REACH_PAGES * page_bytes()).min(granted);
         // Under the lock: a trim has seen the reach before, or sees this one. Pages that it releases are zero before the
-        // writer goes on.
+        // writer continues.
         *lock(&self.reach) = Some(to);
         to
     }

@@ -47,7 +47,7 @@ fn a_writer_rings_for_sleeping_readers() {
         }
         doorbell.clear();
         doorbell.set_awake();
-        assert!(!is_readable(doorbell.fd()), "it was rung once");
+        assert!(!is_readable(doorbell.fd()), "the doorbell was rung once");
         writer.append(&[b"awake"]).unwrap();
         assert!(!is_readable(doorbell.fd()));
     }

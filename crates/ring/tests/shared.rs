@@ -153,7 +153,7 @@ fn no_other_process_can_write_shrink_or_grow_a_ring() {
     assert!(rustix::io::pwrite(file, b"x", 0).is_err());
     assert!(fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, PAGE).is_err());
     assert!(fcntl_add_seals(file, SealFlags::WRITE).is_err());
-    // The writer itself goes on.
+    // The writer itself continues.
     ring.writer().unwrap().append(&[b"mine"]).unwrap();
     assert_eq!(ring.view(0, 4).to_vec().unwrap(), b"mine");
 }

@@ -39,7 +39,7 @@ fn pair(start: u64) -> (Writer, Ring) {
 }
 
 /// The bytes of the last small delivery in the head page.
-fn told(writer: &Writer) -> [u8; SMALL_PAYLOAD_BYTES] {
+fn small_payload_bytes(writer: &Writer) -> [u8; SMALL_PAYLOAD_BYTES] {
     let mut bytes = [0; SMALL_PAYLOAD_BYTES];
     pread(writer.ring().descriptor().unwrap(), &mut bytes, AT).unwrap();
     bytes
@@ -113,17 +113,17 @@ fn the_first_small_delivery_is_in_the_head_page() {
         for cut in 0..=size {
             let (mut writer, _) = pair(0);
             writer.append(&[&bytes[..cut], &bytes[cut..size]]).unwrap();
-            assert_eq!(told(&writer)[..size], bytes[..size]);
+            assert_eq!(small_payload_bytes(&writer)[..size], bytes[..size]);
         }
         let (mut writer, _) = pair(0);
         let mut claim = writer.claim(size as u64).unwrap();
         claim.bytes().copy_from_slice(&bytes[..size]);
         writer.deliver(claim, size as u64).unwrap();
-        assert_eq!(told(&writer)[..size], bytes[..size]);
+        assert_eq!(small_payload_bytes(&writer)[..size], bytes[..size]);
     }
 }
 
-/// A reader that copies while the writer goes on gets each delivery whole.
+/// A reader that copies while the writer continues gets each delivery whole.
 #[test]
 fn a_reader_that_follows_closely_finds_the_log() {
     let total = 1_u64 << 20;

@@ -38,7 +38,7 @@ fn unheld_memory_goes_except_kept_memory() {
     assert_eq!(backed(&ring), 4 * 4096);
     assert_eq!((ring.tail(), ring.head()), (290_000, 300_000));
     assert_eq!(ring.view(290_000, 300_000).to_vec().unwrap(), [7; 10_000]);
-    assert!(ring.hold(289_999).is_err(), "it is told that this is gone");
+    assert!(ring.hold(289_999).is_err(), "the released bytes are gone");
     assert_eq!(
         receiver.copy_in(&[8; 1 << 20]) as u64,
         CAPACITY - 10_000,
@@ -109,8 +109,8 @@ fn memory_of_a_gone_writer_goes_except_kept_memory() {
     assert!(backed(&ring) as u64 <= trimmed.left);
     assert_eq!((ring.tail(), ring.head()), (290_000, 300_000));
     assert_eq!(ring.view(290_000, 300_000).to_vec().unwrap(), [7; 10_000]);
-    assert!(ring.hold(289_999).is_err(), "it is told that this is gone");
-    // The writer goes on, over all memory that was given back.
+    assert!(ring.hold(289_999).is_err(), "the released bytes are gone");
+    // The writer continues, over all memory that was given back.
     let hold = ring.hold(290_000).unwrap();
     let mut room = 0;
     while writer.append(&[&[8; 1000]]).is_ok() {

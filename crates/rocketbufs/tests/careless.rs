@@ -127,7 +127,9 @@ fn callbacks_may_do_anything_but_wait() {
     sent.recv_timeout(WAIT).unwrap().send_control(b"go").unwrap();
     heard.recv_timeout(WAIT).unwrap();
     loop {
-        if let InEvent::Subscribed { .. } = input.recv(Some(WAIT)).unwrap().expect("it is subscribed") {
+        if let InEvent::Subscribed { .. } =
+            input.recv(Some(WAIT)).unwrap().expect("the subscription is answered")
+        {
             break;
         }
     }
@@ -386,9 +388,9 @@ fn an_event_callback_that_is_set_late_gets_earlier_events() {
     // More than are kept for an application that may never ask for them.
     for _ in 0..300 {
         input.subscribe(9, 1 << 16).unwrap();
-        eventually("it is refused", || input.subscriptions().is_empty());
+        eventually("the subscription is refused", || input.subscriptions().is_empty());
     }
-    input.conn().close("it goes");
+    input.conn().close("the test");
     input.conn().wait_down(Some(WAIT)).unwrap().unwrap();
     let (tells, told) = mpsc::sync_channel(512);
     input.set_event_cb(move |event| drop(tells.send(event)));

@@ -95,8 +95,8 @@ fn a_subscriber_that_begins_beyond_its_lag_gets_everything() {
     let sender = Sender::new();
     let written = sender.write_more_than_a_ring();
     let (input, start) = sender.reader();
-    assert!(written - start >= 60 << 10, "it begins at {start} of {written}");
-    // The writer goes on, by less than `max_lag`.
+    assert!(written - start >= 60 << 10, "the subscriber begins at {start} of {written}");
+    // The writer continues, by less than `max_lag`.
     let end = sender.write();
     read_to(&input, end);
     for _ in 0..100 {

@@ -8,7 +8,7 @@ use rocketbufs::config::{
 };
 
 fn message(result: Result<Config, ConfigError>) -> String {
-    result.expect_err("it must be refused").to_string()
+    result.expect_err("the value must be refused").to_string()
 }
 
 #[test]

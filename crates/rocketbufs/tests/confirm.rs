@@ -96,15 +96,15 @@ fn levels_are_true_through_two_brokers() {
     source.out.buffer(1).unwrap().wait(ProgressLevel::Delivered, first, Some(WAIT)).unwrap();
     assert_eq!(take(&reader), first);
     let error = source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, first, Some(SHORT)).unwrap_err();
-    assert_eq!(error, WaitError::TimedOut { confirmed: 0 }, "one has not read it");
+    assert_eq!(error, WaitError::TimedOut { confirmed: 0 }, "a subscriber has not read the message");
     assert_eq!(take(&idle), first);
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, first, Some(WAIT)).unwrap();
     let second = source.write(b"second");
     assert_eq!(take(&reader), second);
     // A receiver that leaves no longer counts, and is reported.
-    idle.conn().close("it has enough");
+    idle.conn().close("the test");
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, second, Some(WAIT)).unwrap();
-    source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
+    source.until("the departure is reported", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
 /// A receiver confirms no bytes before its first position, and no bytes of a hole.
@@ -121,9 +121,9 @@ fn receivers_confirm_only_bytes_that_they_have() {
         reader
     };
     let early = reader(Start::Oldest);
-    source.until("it is counted", |c| c.coverage == Coverage::ONE);
+    source.until("the receiver is counted", |c| c.coverage == Coverage::ONE);
     let first = source.write(b"first");
-    source.until("it has landed", |c| c.landed == first);
+    source.until("the message has landed", |c| c.landed == first);
     let late = reader(Start::Newest);
     let both = Coverage { receivers: 2, covered_from: first, ..Coverage::ONE }
         .with_parts([CoveragePart { covered_from: 0, receivers: 1 }]);
@@ -135,8 +135,8 @@ fn receivers_confirm_only_bytes_that_they_have() {
     assert_eq!(take(&late), second);
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, second, Some(WAIT)).unwrap();
     // The remaining receiver has everything.
-    late.conn().close("it has enough");
-    source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
+    late.conn().close("the test");
+    source.until("the departure is reported", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
 /// A receiver that joins behind two brokers, and has less than was confirmed before, does not confirm the earlier bytes.
@@ -152,14 +152,17 @@ fn receivers_that_join_later_confirm_their_bytes() {
         reader
     };
     // The brokers are there.
-    last.subscriber(&ctx).conn().close("it has enough");
-    source.until("it is gone", |c| c.coverage == Coverage { receivers: 0, left: 1, ..Coverage::ONE });
+    last.subscriber(&ctx).conn().close("the test");
+    source
+        .until("the receiver is gone", |c| c.coverage == Coverage { receivers: 0, left: 1, ..Coverage::ONE });
     let end = source.write(b"for nobody, and then for two");
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, end, Some(WAIT)).unwrap();
     let mut readers = Vec::new();
     for receivers in 1..=2 {
         let reader = reader();
-        source.until("it is counted", |c| c.coverage == Coverage { receivers, left: 1, ..Coverage::ONE });
+        source.until("the receiver is counted", |c| {
+            c.coverage == Coverage { receivers, left: 1, ..Coverage::ONE }
+        });
         let confirmed = source.out.buffer(1).unwrap().confirmed();
         assert_eq!(confirmed.consumed, 0, "receiver {receivers}");
         // Asked for again, as the answer before was for others.
@@ -181,12 +184,12 @@ fn receivers_that_leave_count_with_their_last_confirmation() {
         let _ = tell.try_send((progress.consumed, progress.coverage));
     });
     let reader = last.subscriber(&ctx);
-    source.until("it is counted", |c| c.coverage == Coverage::ONE);
+    source.until("the receiver is counted", |c| c.coverage == Coverage::ONE);
     let end = source.write(b"the last word");
     source.out.buffer(1).unwrap().request_confirm(ProgressLevel::Consumed, end);
     assert_eq!(take(&reader), end);
-    reader.conn().close("it has enough");
-    source.until("it is told", |c| c.coverage.left == 1);
+    reader.conn().close("the test");
+    source.until("the departure is reported", |c| c.coverage.left == 1);
     let first = told.try_iter().find(|(consumed, _)| *consumed >= end);
     assert_eq!(first, Some((end, Coverage::ONE)));
 }
@@ -206,7 +209,7 @@ fn waiting_for_less_is_not_delayed_by_waiting_for_more() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = last.subscriber(&ctx);
-    source.until("it is counted", |c| c.coverage.receivers == 1);
+    source.until("the receiver is counted", |c| c.coverage.receivers == 1);
     let (told, hears) = std::sync::mpsc::sync_channel(100);
     source.out.set_subscriber_progress_cb(move |progress| {
         let _ = told.try_send(progress);

@@ -157,7 +157,7 @@ fn drop_skips_and_names_the_loss() {
     let options = SubscribeOptions::new().policy(Policy::Drop).size_bytes(1 << 16);
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
-    // The subscriber does not read, and the writer goes on.
+    // The subscriber does not read, and the writer continues.
     write(&out, 1, 2_000_000, 1000);
     out.destroy_buffer(1).unwrap();
     let (mut at, mut lost) = (0, 0);
@@ -333,7 +333,7 @@ fn take_up_to(input: &RIn, mut got: u64, end: u64) -> u64 {
     got
 }
 
-/// After a splice only subscribers hold data that arrived before the splice. A ring that was full before the splice goes on,
+/// After a splice only subscribers hold data that arrived before the splice. A ring that was full before the splice continues,
 /// also if its connection was lost in between, and if the application received the data and released none.
 #[test]
 fn data_before_a_splice_holds_nothing_up() {

@@ -207,7 +207,7 @@ fn events_of_another_connection_wake_the_thread_that_drives_the_first() {
     // Until the first worker has no connection and sleeps for an hour.
     thread::sleep(Duration::from_millis(1500));
     publish(&out, b"there");
-    told.recv_timeout(WAIT).expect("it was not woken");
+    told.recv_timeout(WAIT).expect("the thread was not woken");
     reading.join().unwrap();
 }
 

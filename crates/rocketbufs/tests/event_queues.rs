@@ -50,7 +50,7 @@ fn one_event_loop_serves_both_ends_without_a_callback() {
         let conn = Conn::connect_start(&ctx, &listener.local_addr(), b"hello").unwrap();
         wait_for(listener.pollable().unwrap(), "a connection");
         let taken = listener.accept(NOTHING).unwrap().unwrap();
-        assert!(!is_readable(listener.pollable().unwrap()), "it was the only one");
+        assert!(!is_readable(listener.pollable().unwrap()), "there was one connection only");
         out.add_conn(&taken);
 
         wait_for(conn.pollable().unwrap(), "the connection to be up");
@@ -102,7 +102,7 @@ fn a_descriptor_outlives_the_events_that_made_it_readable() {
     let ctx = context(TransportKind::Tcp);
     let (_, listener) = sender(&ctx);
     let conn = Conn::connect(&ctx, &listener.local_addr(), b"").unwrap();
-    assert!(is_readable(conn.pollable().unwrap()), "it is up");
+    assert!(is_readable(conn.pollable().unwrap()), "the connection is up");
     let copy = conn.pollable().unwrap().try_clone_to_owned().unwrap();
     assert_eq!(conn.recv_event(NOTHING).unwrap(), Some(ConnEvent::Up));
     assert!(!is_readable(copy.as_fd()));
@@ -113,7 +113,7 @@ fn read_to(input: &RIn, mut at: u64, end: u64) {
     while at < end {
         match input.recv(Some(WAIT)).unwrap() {
             Some(InEvent::Data(view)) => {
-                assert_eq!(view.position(), at, "something is missing or came twice");
+                assert_eq!(view.position(), at, "bytes are missing or came twice");
                 assert!(view.to_vec().unwrap() == pattern(at, view.len()));
                 at = view.end();
                 view.consume();

@@ -1,4 +1,4 @@
-//! Hostile receivers and clients of other protocols: each loses only its own connection, and an honest subscriber goes on.
+//! Hostile receivers and clients of other protocols: each loses only its own connection, and an honest subscriber continues.
 
 mod raw;
 

@@ -271,7 +271,7 @@ fn subscribers_of_a_log_that_never_comes_are_refused() {
     let (out, listener, _input, mut publisher) = broker(&ctx);
     let leaf = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
     leaf.subscribe(70, 1 << 16).unwrap();
-    // A subscription that is withdrawn while it waits, a subscription that goes on waiting, and an id that is used twice.
+    // A subscription that is withdrawn while it waits, a subscription that keeps waiting, and an id that is used twice.
     let mut raw = Raw::up(&listener.local_addr());
     raw.say(&Message::Subscribe(subscribe(1, 70)));
     raw.say(&Message::Subscribe(subscribe(1, 70)));

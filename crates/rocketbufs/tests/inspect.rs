@@ -75,7 +75,7 @@ fn shows_bytes_sent_to_a_subscriber_that_gives_nothing_back() {
     assert_eq!((sub.consumed, sub.dropped_bytes, sub.policy), (1000, 0, Policy::Block));
     assert!(sub.retains_from.is_some_and(|at| at <= 11_000));
     let idle = sub.idle;
-    until("it is idle for longer", || out.buffer(7).unwrap().subscribers()[0].idle > idle);
+    until("the subscriber is idle for longer", || out.buffer(7).unwrap().subscribers()[0].idle > idle);
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Sender {
     }
 
     fn until_gone(&self, bid: Bid) {
-        until("it is gone", || self.out.buffer(bid).unwrap().subscriber_count() == 0);
+        until("the subscriber is gone", || self.out.buffer(bid).unwrap().subscriber_count() == 0);
     }
 }
 
@@ -159,7 +159,7 @@ fn a_durable_subscriber_that_had_everything_is_sent_nothing_twice() {
     assert!(matches!(event(&input), InEvent::Subscribed { .. }));
     let had = (0..5).map(|_| writer.append(&[b"delivery"]).unwrap()).last().unwrap();
     sender.out.buffer(1).unwrap().wait(ProgressLevel::Landed, had, Some(WAIT)).unwrap();
-    input.conn().close("it leaves");
+    input.conn().close("the test");
     until("its place is kept", || !sender.out.buffer(1).unwrap().durable_cursors().is_empty());
     for _ in 0..5 {
         writer.append(&[b"delivery"]).unwrap();
@@ -213,7 +213,7 @@ fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
 /// The time for which a position is held here. No test lasts so long.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A reader of buffer 1 that was told CLOSED, and has not released the data.
+/// A reader of buffer 1 that got CLOSED, and has not released the data.
 struct Told {
     ctx: Context,
     input: RIn,
@@ -240,7 +240,7 @@ impl Told {
 /// Ends the connection of an rIn.
 fn cut(input: &RIn) {
     input.conn().close("cut");
-    input.conn().wait_down(Some(WAIT)).expect("it is down");
+    input.conn().wait_down(Some(WAIT)).expect("the connection is down");
 }
 
 #[test]
@@ -281,7 +281,9 @@ fn a_broker_confirms_a_closed_log_after_its_connection_was_lost() {
             buffer.writer().unwrap().append(&[b"x"]).unwrap();
             out.destroy_buffer(1).unwrap();
         });
-        until("the broker was told", || matches!(up.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { .. })));
+        until("the broker gets CLOSED", || {
+            matches!(up.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { .. }))
+        });
         cut(&up);
         until("the position is held", || buffer.durable_cursors().len() == 1);
         reader.release();

@@ -165,7 +165,7 @@ proptest! {
         let text: String = text.into_iter().collect();
         let bytes = Message::Bye { code: BYE_CODES[0], text: text.clone() }.encode();
         let Ok(Message::Bye { text: cut, .. }) = Message::decode(&bytes) else {
-            return Err(TestCaseError::fail("it does not read back"));
+            return Err(TestCaseError::fail("the message does not decode to itself"));
         };
         prop_assert!(text.starts_with(&cut) && cut.len() <= MAX_TEXT_BYTES);
         prop_assert!(cut.len() == text.len() || cut.len() > MAX_TEXT_BYTES - 4);

@@ -213,7 +213,7 @@ fn a_log_continues_over_another_transport() {
             let old = input.conn();
             let (from, kind) = if carrier == "tcp" { (&out, &tcp) } else { (&relay, &broker) };
             input.resume(&bring(from, kind, &listener, carrier));
-            old.wait_down(Some(WAIT)).unwrap().expect("it is closed");
+            old.wait_down(Some(WAIT)).unwrap().expect("the connection is closed");
             write(&out, 1, 10_000, 1_000);
             while at < 10_000 * (round + 1) {
                 match input.recv(Some(WAIT)).unwrap() {

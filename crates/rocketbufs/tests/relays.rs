@@ -101,7 +101,7 @@ fn a_writer_lost_during_the_handshake_is_gone_after_its_linger() {
             assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         }
         if accepted.is_none() {
-            input.conn().close("it goes");
+            input.conn().close("the test");
             input.conn().wait_down(Some(WAIT)).unwrap().unwrap();
         }
         if !matches!(lost, Lost::Answered) {

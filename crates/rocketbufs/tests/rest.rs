@@ -125,7 +125,7 @@ fn a_writers_rings_at_rest_give_their_memory_back() {
             (0..BUFFERS).for_each(|bid| write(&out, bid, EACH));
             take(&input, &mut at, EACH);
         }
-        // After the memory was returned, the log goes on at its position.
+        // After the memory was returned, the log continues at its position.
         until("the memory is given back", || backed(RESERVATION) <= KEEPS);
     }
 }

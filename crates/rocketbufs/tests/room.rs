@@ -48,7 +48,7 @@ impl Mapped {
 
     /// The receiver reports `landed`, and that all but the last `missing` bytes of it are delivered. Returns the position that
     /// the sender holds for it.
-    fn tell(&mut self, landed: u64, missing: u64) -> Option<u64> {
+    fn credit(&mut self, landed: u64, missing: u64) -> Option<u64> {
         let start = self.ring.start();
         let delivered = landed.saturating_sub(missing).max(start);
         // The grant of the receiver's own ring: a capacity ahead of the landed bytes, less the retained history.
@@ -70,7 +70,7 @@ impl Mapped {
     fn settle(&mut self) -> Option<u64> {
         loop {
             self.send_all();
-            let holds = self.tell(self.outbound.sent(), 0);
+            let holds = self.credit(self.outbound.sent(), 0);
             if self.outbound.sent() == self.ring.head() {
                 return holds;
             }
@@ -105,7 +105,7 @@ proptest! {
         let (most, hold) = (ring.max_delivery(), ring.hold(start).unwrap());
         let mut writer = ring.writer().unwrap();
         let mut mapped = Mapped::new(ring.clone(), part(retain, capacity / 2, capacity / 2));
-        mapped.tell(start, 0);
+        mapped.credit(start, 0);
         for (choice, missing) in deliveries {
             let bytes = vec![0; size(choice, most) as usize];
             if writer.append(&[&bytes]) == Err(ClaimError::Full) {
@@ -117,7 +117,7 @@ proptest! {
             mapped.send_all();
             if choice & 0x30 == 0 {
                 let landed = mapped.outbound.sent().saturating_sub(missing / 2).max(start);
-                if let Some(at) = mapped.tell(landed, missing) {
+                if let Some(at) = mapped.credit(landed, missing) {
                     hold.advance(at);
                 }
             }

@@ -55,7 +55,7 @@ fn views_show_the_writers_memory() {
         assert_eq!(view.as_slice().is_some(), kind == TransportKind::Tcp);
         if kind != TransportKind::Tcp {
             assert!(read_only_mappings() >= 2, "the head page and the data");
-            assert_eq!(other.memory_in_use(), 0, "it has no ring of its own");
+            assert_eq!(other.memory_in_use(), 0, "the subscriber has no ring of its own");
         }
     }
 }
@@ -75,7 +75,11 @@ fn bytes_of_trusted_writers_are_borrowed() {
         write(&out, 1, 5_000, 5_000);
         let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         assert_eq!(view.as_slice().unwrap(), pattern(0, 5_000));
-        assert_eq!(other.memory_in_use() == 0, kind != TransportKind::Tcp, "it has no ring of its own");
+        assert_eq!(
+            other.memory_in_use() == 0,
+            kind != TransportKind::Tcp,
+            "the subscriber has no ring of its own"
+        );
     }
 }
 
@@ -205,7 +209,7 @@ fn file_at(addr: usize) -> (String, usize) {
         let within = (hex(from)..hex(to)).contains(&addr);
         within.then(|| (format!("{name} {inode}"), hex(offset) + addr - hex(from)))
     });
-    found.expect("it is mapped")
+    found.expect("the address is mapped")
 }
 
 /// A callback gets bytes in the publisher's ring, uncopied, also through a broker.
@@ -293,7 +297,7 @@ fn a_subscription_continues_over_another_connection() {
         let Some(InEvent::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         let first = input.conn();
         input.resume(&connect(&other, &listener));
-        first.wait_down(Some(WAIT)).unwrap().expect("it is closed");
+        first.wait_down(Some(WAIT)).unwrap().expect("the connection is closed");
         write(&out, 1, 10_000, 1_000);
         assert_eq!(held.to_vec().unwrap(), pattern(0, held.len()));
         let from = held.end();
@@ -340,7 +344,7 @@ fn landed_bytes_stay_without_a_connection() {
     }
 }
 
-/// Without flow control data may come before the sender gets the refusal. The data is discarded, and the connection goes on.
+/// Without flow control data may come before the sender gets the refusal. The data is discarded, and the connection continues.
 #[test]
 fn data_of_a_refused_subscription_is_discarded() {
     for kind in KINDS {

@@ -208,7 +208,7 @@ fn a_polling_thread_notices_another_connection() {
     for _ in 0..100 {
         input.resume(&connect(&other, &listener));
         more();
-        assert!(begun.elapsed() < WAIT, "it stands still each time");
+        assert!(begun.elapsed() < WAIT, "the thread waits for a timer each time");
     }
 }
 
@@ -296,7 +296,7 @@ fn a_broker_that_looks_late_knows_where_deliveries_end() {
 }
 
 /// A subscriber that joins over TCP gets data at once, although the broker was not woken until then. When it leaves, the others
-/// go on.
+/// continue.
 #[test]
 fn a_subscriber_over_tcp_wakes_the_broker_again() {
     let broker = context(TransportKind::Auto);

@@ -1,5 +1,5 @@
 //! Shared memory when a process dies: `kill -9` at every step of a publisher and of a subscriber, and at random moments. The
-//! surviving process goes on, has read to the end of the last delivery, and keeps no descriptor, mapping or memory.
+//! surviving process continues, has read to the end of the last delivery, and keeps no descriptor, mapping or memory.
 //!
 //! `KILLS=1000 cargo test -p rocketbufs --test shm_kills` sets the number of random moments, `KILL_SEED=7` their seed.
 
@@ -56,7 +56,7 @@ fn deliver(out: &ROut, size: u64, wait: Duration) -> Result<(), SegmentError> {
 fn reached() -> ! {
     println!("reached");
     std::thread::sleep(Duration::from_secs(3600));
-    unreachable!("it is killed before");
+    unreachable!("the child is killed before");
 }
 
 /// Not a test: the process that is killed.
@@ -299,7 +299,7 @@ fn a_publisher_that_dies_at_any_moment() {
     );
 }
 
-/// A publisher whose subscribers die: it goes on as soon as they are gone.
+/// A publisher whose subscribers die: it continues as soon as they are gone.
 struct Writer {
     out: ROut,
     listener: Listener,
@@ -324,7 +324,7 @@ impl Writer {
                 std::thread::sleep(after);
                 drop(child);
             });
-            // More than the capacity, so that the writer waits for the subscriber that holds the ring. The writer goes on until
+            // More than the capacity, so that the writer waits for the subscriber that holds the ring. The writer continues until
             // the subscriber has joined, because a subscriber gets only data from then on.
             for n in 0.. {
                 if n >= 200 && kills.is_finished() {

@@ -76,7 +76,7 @@ impl Chain {
         self.until("the broker has seen it too", |chain| head(&chain.relay.0) == head(&chain.out));
         let old = self.upstream.conn();
         old.close("lost");
-        old.wait_down(Some(WAIT)).unwrap().expect("it is closed");
+        old.wait_down(Some(WAIT)).unwrap().expect("the connection is closed");
         self.until("the publisher hears of it", |chain| chain.left.load(Ordering::SeqCst) == 1);
         meanwhile();
         self.upstream.resume(&connect(&self.broker, &self.listener));
@@ -106,7 +106,7 @@ fn a_continued_splice_keeps_bytes_that_subscribers_hold() {
         });
         chain.fill();
         let end = chain.out.buffer(1).unwrap().info().unwrap().head;
-        assert!(first.to_vec().is_ok_and(|bytes| bytes == pattern(0, first.len())), "it was held");
+        assert!(first.to_vec().is_ok_and(|bytes| bytes == pattern(0, first.len())), "held bytes stay");
         let from = first.end();
         first.consume();
         assert_eq!(take(&chain.input, from, end), 0);
@@ -223,7 +223,7 @@ fn a_splice_that_is_made_late_can_be_mapped_too() {
     relay.splice(&upstream, 1).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     let start = subscribe(&input, 1, ring_of(1 << 16));
-    assert_eq!((other.mapped().0, other.memory_in_use()), (1, 0), "it has a ring of its own");
+    assert_eq!((other.mapped().0, other.memory_in_use()), (1, 0), "the subscriber has no ring of its own");
     std::thread::scope(|scope| {
         scope.spawn(|| write(&out, 1, 200_000, 10_000));
         assert_eq!(take(&input, start, 200_000), 0);

@@ -151,7 +151,7 @@ mod tests {
                 }
             }
             for end in &ends {
-                prop_assert!(end.inbox.is_empty(), "they tell each other without end");
+                prop_assert!(end.inbox.is_empty(), "the ends send reports without end");
                 prop_assert!(end.receives.sendable() > 0, "an end is stuck");
             }
         }

@@ -19,7 +19,7 @@ fn lab() -> Option<RdmaLab> {
 fn run(command: &str) {
     let mut words = command.split(' ');
     let program = words.next().expect("a program");
-    let status = Command::new(program).args(words).status().expect("it is in the virtual machine");
+    let status = Command::new(program).args(words).status().expect("the program is in the virtual machine");
     assert!(status.success(), "{command}: {status}");
 }
 

@@ -263,7 +263,7 @@ impl Drop for Lossy {
 }
 
 fn run(program: &str, args: &[&str]) {
-    let status = Command::new(program).args(args).status().expect("it is in the virtual machine");
+    let status = Command::new(program).args(args).status().expect("the program is in the virtual machine");
     assert!(status.success(), "{program} {args:?}: {status}");
 }
 

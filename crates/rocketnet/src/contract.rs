@@ -1,4 +1,4 @@
-//! The contract between RocketBufs and whatever carries its bytes.
+//! The contract between RocketBufs and its transports.
 //!
 //! One [`Transport`] belongs to one worker thread, which alone calls it; nothing in it is shared. It owns the
 //! connections of that worker. Every call returns at once; [`Transport::poll`] returns events.
@@ -263,7 +263,7 @@ pub trait Transport {
     /// Listens on `addr`, and returns the address in use (port 0 is replaced). [`Event::Incoming`] follows for each peer.
     fn listen(&mut self, addr: &str) -> Result<String, TransportError>;
 
-    /// Stops listening on an address that [`Transport::listen`] returned. Accepted connections go on.
+    /// Stops listening on an address that [`Transport::listen`] returned. Accepted connections continue.
     fn unlisten(&mut self, addr: &str);
 
     /// Begins a connection; [`Event::Connected`] or [`Event::Down`] follows.
@@ -327,7 +327,7 @@ pub trait Transport {
     /// Returns the ring receiver. Data that still arrives for this id closes the connection. None if the id was not bound.
     fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<RingReceiver>;
 
-    /// Makes a hole: a partial delivery is dropped and the log goes on at `to` (LOST). False if the id is not bound or `to`
+    /// Makes a hole: a partial delivery is dropped and the log continues at `to` (LOST). False if the id is not bound or `to`
     /// lies before the head: the peer's fault.
     fn skip(&mut self, conn: ConnId, wire: WireId, to: Position) -> bool;
 
@@ -387,7 +387,7 @@ pub trait Transport {
 
 /// Waiting for a transport from a thread that does not have it. The descriptor is only for waiting.
 pub trait Pollable: AsFd + Send + Sync {
-    /// Waits until `poll` has events to take, at most for `within`. The next `poll` may save a system call. It may return early.
+    /// Waits until `poll` has events to take, at most for `within`. The next `poll` may save a system call. The wait may end early.
     fn wait(&self, within: Duration);
 }
 

@@ -81,7 +81,8 @@ fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
     let seen =
         PeerMapper::new(1, 1 << 20).map(descriptor).expect("honest").ring(config.clone()).expect("a ring");
     seen.grant();
-    let (_held, mut receiver) = (seen.hold(0).expect("it is there"), seen.receiver().expect("the first"));
+    let (_held, mut receiver) =
+        (seen.hold(0).expect("the position is held"), seen.receiver().expect("the first"));
     writer.append(&[&[1; 1000]]).expect("there is room");
     receiver.land(1000);
     receiver.end();
@@ -141,13 +142,14 @@ fn copies_of_sent_ranges_reuse_memory() {
     let descriptor = ring.descriptor().expect("a shared ring").try_clone_to_owned().expect("a descriptor");
     let seen = PeerMapper::new(1, 4 << 20).map(descriptor).expect("honest").ring(config).expect("a ring");
     seen.grant();
-    let (_held, mut receiver) = (seen.hold(0).expect("it is there"), seen.receiver().expect("the first"));
+    let (_held, mut receiver) =
+        (seen.hold(0).expect("the position is held"), seen.receiver().expect("the first"));
     writer.append(&[&[1; RANGE as usize]]).expect("there is room");
     receiver.land(RANGE as usize);
     receiver.end();
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let addr = listener.local_addr().expect("it has one").to_string();
+    let addr = listener.local_addr().expect("the listener has an address").to_string();
     let peer = std::thread::spawn(move || {
         let (mut from, _) = listener.accept().expect("a connection");
         std::io::copy(&mut from, &mut std::io::sink()).expect("its end")

@@ -1,5 +1,5 @@
 //! Descriptors that offers carry: an offer in the queue uses no descriptor, and where the process has no room for one more, a
-//! subscription is refused and the connection goes on.
+//! subscription is refused and the connection continues.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn ring() -> Ring {
 const ROLE: &str = "SHM_DESCRIPTORS_ROLE";
 
 fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("it is there").count()
+    std::fs::read_dir("/proc/self/fd").expect("the file exists").count()
 }
 
 /// The port of a listener for shared memory is not free for TCP, because a client that connects to it tries shared memory
@@ -65,7 +65,7 @@ fn a_port_for_shared_memory_is_reserved() {
     let taken = std::net::TcpListener::bind(&addr).map(|_| ());
     assert_eq!(taken.map_err(|error| error.kind()), Err(std::io::ErrorKind::AddrInUse));
     link.unlisten(&addr);
-    std::net::TcpListener::bind(&addr).expect("it is free again");
+    std::net::TcpListener::bind(&addr).expect("the port is free again");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn child() {
 #[test]
 fn too_many_descriptors_under_way_wait() {
     let _alone = alone();
-    let mut child = Command::new(std::env::current_exe().expect("it runs"));
+    let mut child = Command::new(std::env::current_exe().expect("the program of this test"));
     child.args(["--exact", "child", "--nocapture"]).env(ROLE, "1");
     if rustix::process::geteuid().is_root() {
         child.uid(65_534).gid(65_534);

@@ -50,7 +50,7 @@ impl Scene {
 
     fn say(&mut self, kind: u32, wire: u32, size: u32) {
         let range = Header { wire, more: false, size };
-        self.peer.write_all(&local_message(kind, range)).expect("it is read");
+        self.peer.write_all(&local_message(kind, range)).expect("the victim reads");
     }
 
     fn offer(&self, wire: u32, files: &[BorrowedFd<'_>]) {
@@ -131,7 +131,7 @@ fn bytes_for_a_mapped_ring_end_the_connection() {
     let mut scene = Scene::new();
     let seen = scene.bind(5);
     let header = Header { wire: 5, more: false, size: 4 };
-    scene.peer.write_all(&[&header.encode()[..], b"four"].concat()).expect("it is read");
+    scene.peer.write_all(&[&header.encode()[..], b"four"].concat()).expect("the victim reads");
     assert!(matches!(scene.down(), Down::Overrun { wire: 5, .. }));
     assert_eq!(seen.head(), 0);
 }
@@ -152,7 +152,7 @@ fn an_offer_without_a_descriptor_ends_the_connection() {
 
 #[test]
 fn unannounced_descriptors_end_the_connection() {
-    let file = std::fs::File::open("/dev/null").expect("it is there");
+    let file = std::fs::File::open("/dev/null").expect("the file exists");
     let mut scene = Scene::new();
     scene.offer(1, &[file.as_fd(); 8]);
     assert!(matches!(scene.down(), Down::Descriptors(_)));
@@ -167,7 +167,7 @@ fn unannounced_descriptors_end_the_connection() {
 #[test]
 fn a_file_that_is_no_ring_is_reported_and_closed() {
     let mut scene = Scene::new();
-    let file: OwnedFd = std::fs::File::open("/dev/zero").expect("it is there").into();
+    let file: OwnedFd = std::fs::File::open("/dev/zero").expect("the file exists").into();
     scene.offer(1, &[file.as_fd()]);
     assert!(matches!(scene.offered(), Err(MapError::NotMemory)));
     // The connection is not to blame for the subscription.
@@ -210,8 +210,8 @@ fn deliveries_of_a_peer_land_after_the_peer_is_gone() {
         writer.append(&[b" and not"]).expect("there is room");
         let _open = writer.claim(10).expect("there is room");
         let bytes = local_message(LOCAL_RANGE, Header { wire: 7, more: false, size: 13 });
-        scene.peer.write_all(&bytes[..said]).expect("it is read");
-        scene.peer.shutdown(std::net::Shutdown::Both).expect("it is open");
+        scene.peer.write_all(&bytes[..said]).expect("the victim reads");
+        scene.peer.shutdown(std::net::Shutdown::Both).expect("the connection is open");
         let mut events = Vec::new();
         for _ in 0..10_000 {
             scene.link.poll(Some(Duration::from_millis(1)), &mut events);
@@ -229,8 +229,8 @@ fn deliveries_of_a_peer_land_after_the_peer_is_gone() {
 fn a_peer_that_dies_inside_a_message_is_reported() {
     let mut scene = Scene::new();
     let bytes = local_message(LOCAL_OFFER, Header { wire: 1, more: false, size: 0 });
-    scene.peer.write_all(&bytes[..11]).expect("it is read");
-    scene.peer.shutdown(std::net::Shutdown::Both).expect("it is open");
+    scene.peer.write_all(&bytes[..11]).expect("the victim reads");
+    scene.peer.shutdown(std::net::Shutdown::Both).expect("the connection is open");
     assert!(matches!(scene.down(), Down::Broken(_)));
 }
 
@@ -265,7 +265,7 @@ fn both_carry_one_address_and_say_why() {
     assert!(carrier.why.contains("shared memory"), "{}", carrier.why);
 }
 
-/// Files that are no doorbells are ignored, and the connection goes on. A doorbell number beyond the limit ends the
+/// Files that are no doorbells are ignored, and the connection continues. A doorbell number beyond the limit ends the
 /// connection.
 #[test]
 fn files_that_are_no_doorbells_are_ignored() {

@@ -65,13 +65,13 @@ fn connections_with_little_data_are_reported_in_portions() {
             a.write(*conn, 1, source, false).unwrap();
             assert!(a.flush(*conn));
         }
-        assert!(hear(&mut b, CONNECTIONS) <= most, "in round {round}");
+        assert!(most_arrivals_of_a_poll(&mut b, CONNECTIONS) <= most, "in round {round}");
     }
 }
 
 /// Polls until `arrivals` arrivals were reported, as a thread that sleeps without the transport. Returns the most arrivals of
 /// one poll.
-fn hear(tcp: &mut Tcp, arrivals: usize) -> usize {
+fn most_arrivals_of_a_poll(tcp: &mut Tcp, arrivals: usize) -> usize {
     let sleeps_on = tcp.pollable().unwrap();
     let (mut heard, mut most, mut events) = (0, 0, Vec::new());
     for _ in 0..10_000 {

@@ -75,7 +75,7 @@ pub fn rbmq_runs(data: &[u8]) {
     let mut again = Vec::with_capacity(data.len());
     let mut count = 0;
     for run in runs.by_ref() {
-        again.extend_from_slice(&run_header(run.publisher, run.bytes.len()).expect("it was one"));
+        again.extend_from_slice(&run_header(run.publisher, run.bytes.len()).expect("a valid run"));
         again.extend_from_slice(run.bytes);
         count += 1;
     }

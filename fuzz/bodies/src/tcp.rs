@@ -89,10 +89,10 @@ fn read_plainly(mut stream: &[u8], max_control: usize) -> (Received, bool) {
 
 fn receive(receiver: &mut Receiver, stream: &[u8], piece: usize) -> Received {
     let mut peer =
-        TcpStream::connect(receiver.listener.local_addr().expect("it is bound")).expect("loopback");
+        TcpStream::connect(receiver.listener.local_addr().expect("the listener is bound")).expect("loopback");
     let (socket, from) = receiver.listener.accept().expect("the peer that just connected");
     socket.set_nonblocking(true).expect("any socket can be");
-    let local = receiver.listener.local_addr().expect("it is bound").to_string();
+    let local = receiver.listener.local_addr().expect("the listener is bound").to_string();
     let accepted = Accepted { local, peer: from.to_string(), handle: AcceptedHandle::Tcp(socket) };
     let conn = receiver.transport.adopt(accepted).expect("there is room for one");
     let rings: Vec<Ring> = WIRES.iter().map(|&wire| bind(receiver, conn, wire)).collect();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     /// The parsed messages, and the bytes of each subscription together.
-    fn heard(bytes: &[u8], cut: usize) -> Result<(Vec<Message>, [Vec<u8>; 8]), BenchError> {
+    fn parts(bytes: &[u8], cut: usize) -> Result<(Vec<Message>, [Vec<u8>; 8]), BenchError> {
         let (mut incoming, mut source) = (Incoming::new(), Trickle(bytes, cut));
         let (mut messages, mut data) = (Vec::new(), [const { Vec::new() }; 8]);
         while incoming.read(&mut source)? {
@@ -129,7 +129,7 @@ mod tests {
         ]
         .concat();
         for cut in [1, 7, 8, 9, 4099, 256 << 10, usize::MAX] {
-            let (messages, data) = heard(&bytes, cut).unwrap();
+            let (messages, data) = parts(&bytes, cut).unwrap();
             assert_eq!(messages, [Message::Ping(1), app.clone(), Message::Ping(2)], "cut {cut}");
             assert!(data[3] == b"abc" && data[7] == [&large[..], b"d"].concat(), "cut {cut}");
         }
@@ -139,7 +139,7 @@ mod tests {
     fn nonsense_is_an_error() {
         let too_large = Header { wire: CONTROL_WIRE, more: false, size: MAX_CONTROL_BYTES + 1 }.encode();
         for bytes in [&too_large[..], &frame(CONTROL_WIRE, b"nonsense")] {
-            assert!(matches!(heard(bytes, 5), Err(BenchError::System(_))));
+            assert!(matches!(parts(bytes, 5), Err(BenchError::System(_))));
         }
         assert!(matches!(Incoming::new().read(&mut io::empty()), Err(BenchError::Io(_))));
     }

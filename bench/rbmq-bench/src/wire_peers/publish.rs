@@ -100,12 +100,12 @@ impl Publishing {
         say_to_broker(&mut publishing.socket, &create)?;
         while publishing.grant == 0 || publishing.subscribers < load.subscribers {
             let message = wait(&mut publishing.socket, &mut publishing.incoming)?;
-            publishing.hear(message)?;
+            publishing.on_message(message)?;
         }
         Ok(publishing)
     }
 
-    fn hear(&mut self, message: Message) -> Result<(), BenchError> {
+    fn on_message(&mut self, message: Message) -> Result<(), BenchError> {
         match message {
             Message::Subscribe(Subscribe { wire, bid: BID, .. }) => {
                 self.wire = wire;
@@ -177,7 +177,7 @@ impl Publishing {
         let least = wanted.clamp(1, self.call_bytes / 4) as u64;
         while self.grant - self.sent < least {
             let message = wait(&mut self.socket, &mut self.incoming)?;
-            self.hear(message)?;
+            self.on_message(message)?;
         }
         Ok(usize::try_from(self.grant - self.sent).unwrap_or(usize::MAX).min(self.call_bytes))
     }

@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(
             wakes.recv_timeout(Duration::from_secs(20)),
             Ok(true),
-            "it sleeps although a message is here"
+            "the pop sleeps although a message is here"
         );
     }
 

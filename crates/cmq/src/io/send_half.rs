@@ -186,7 +186,7 @@ impl SendHalf {
 
     /// Sends the ready batches, for at most this many rounds, until the socket takes no more. The lock is
     /// free during system calls, so no thread waits for the system call of another one. Batches that become
-    /// ready meanwhile leave after these.
+    /// ready during a call leave after these.
     fn send_due<'s>(&'s self, mut state: MutexGuard<'s, State>, rounds: usize) -> MutexGuard<'s, State> {
         for _ in 0..rounds {
             if !state.has_due() {

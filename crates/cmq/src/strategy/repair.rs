@@ -455,7 +455,7 @@ mod tests {
         let chosen = select_gaps(&mut budget, &gaps).expect("the limit allows a request");
         assert!(chosen.len() > 50 && chosen.iter().zip(&gaps).all(|(&(first, _), gap)| first == gap.start));
         let request: Repairable<u64> = Repairable::Missing { token: u32::MAX, gaps: chosen };
-        let size = postcard::to_allocvec(&request).expect("it can be encoded").len();
+        let size = postcard::to_allocvec(&request).expect("the request can be encoded").len();
         assert!(HEADER_BYTES + RECORD_BYTES + size <= MIN_DATAGRAM, "{size} bytes");
     }
 }

@@ -227,7 +227,8 @@ mod tests {
         only(|r| r.devices[0].limits = Err("no driver".into()), "rdma device", Bad, &["ibverbs-providers"]);
         only(|r| r.devices[0].ports[0].state = "DOWN".into(), "rdma port", Warn, &["DOWN", "cable"]);
         only(|r| r.devices[0].ports[0].gids.clear(), "rdma port", Bad, &["ip address add"]);
-        let small = |r: &mut Report| r.devices[0].limits.as_mut().expect("it has").ports[0].mtu = 256;
+        let small =
+            |r: &mut Report| r.devices[0].limits.as_mut().expect("the device has limits").ports[0].mtu = 256;
         only(small, "rdma port", Warn, &["MTU 256", "9000"]);
         only(|r| r.connections = Access::Missing, "rdma connections", Bad, &["rdma_ucm"]);
         only(|r| r.connections = Access::Denied, "rdma connections", Bad, &["chmod"]);

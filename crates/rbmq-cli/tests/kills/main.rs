@@ -7,10 +7,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod output;
 mod publisher;
 mod round;
 mod shape;
-mod told;
 
 use std::time::Instant;
 

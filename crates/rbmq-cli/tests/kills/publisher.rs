@@ -7,8 +7,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use crate::common::{Outcome, Process, client, piped};
+use crate::output::Lines;
 use crate::shape::Shape;
-use crate::told::Lines;
 
 pub struct Publisher {
     process: Process,

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rbmq::Observer;
 
 use crate::common::{BrokerProcess, LONG, Outcome, Process, client, until};
+use crate::output::{Confirmed, Lines, confirmations, lost, missing, numbers};
 use crate::publisher::Publisher;
 use crate::shape::{Rng, Shape};
-use crate::told::{Lines, Told, lost, missing, numbers, told};
 
 /// How fast the writer's file may grow.
 const RATE: &str = "12MB";
@@ -146,7 +146,7 @@ impl Round {
         self.killed.push(victim);
         match victim {
             Victim::Publisher => {
-                self.heard[index] = self.publishers[index].take().expect("it runs").kill();
+                self.heard[index] = self.publishers[index].take().expect("the process runs").kill();
             }
             Victim::First => self.kill_broker(0),
             Victim::Second => self.kill_broker(1),
@@ -165,7 +165,8 @@ impl Round {
         let now = |publisher: &Option<Publisher>| {
             publisher.as_ref().map_or(Vec::new(), |publisher| publisher.confirmed.now())
         };
-        let confirmed: Vec<_> = self.publishers.iter().map(|publisher| told(&now(publisher))).collect();
+        let confirmed: Vec<_> =
+            self.publishers.iter().map(|publisher| confirmations(&now(publisher))).collect();
         self.said += &kill(self.writer.take()).map_or(String::new(), |outcome| outcome.stderr);
         // The durable writer releases messages only after it wrote them to the file.
         if self.shape.level != "accepted" {
@@ -175,14 +176,18 @@ impl Round {
     }
 
     /// Messages that were confirmed for the writer must be in its file.
-    fn check_claims(&self, when: &str, confirmed: &[Vec<Told>]) {
+    fn check_claims(&self, when: &str, confirmed: &[Vec<Confirmed>]) {
         // Until a broker dies the writer always counts; after that only if no subscriber is missing.
         let broker_died = self.a_broker_died();
-        let counts = |told: &Told| !broker_died || (told.subscribers == 2 && told.left == 0);
+        let counts = |confirmation: &Confirmed| {
+            !broker_died || (confirmation.subscribers == 2 && confirmation.left == 0)
+        };
         let text = self.text();
         for (publisher, confirmed) in confirmed.iter().enumerate() {
-            if let Some((line, told)) = missing(confirmed, &numbers(&text, publisher), counts) {
-                self.fail(&format!("{when}: line {line} of publisher {publisher} is missing, and {told:?}"));
+            if let Some((line, confirmation)) = missing(confirmed, &numbers(&text, publisher), counts) {
+                self.fail(&format!(
+                    "{when}: line {line} of publisher {publisher} is missing: {confirmation:?}"
+                ));
             }
         }
     }
@@ -199,15 +204,15 @@ impl Round {
             }
             numbers.sort_unstable();
             let gaps = numbers.windows(2).map(|pair| pair[0] + 1..pair[1]);
-            let untold = |gap: &Range<u64>| !gap.is_empty() && !self.was_told(said, publisher, gap);
-            if let Some(gap) = gaps.into_iter().find(untold) {
-                self.fail(&format!("{who} lacks {gap:?} of publisher {publisher}, and was told: {said}"));
+            let unreported = |gap: &Range<u64>| !gap.is_empty() && !self.is_reported(said, publisher, gap);
+            if let Some(gap) = gaps.into_iter().find(unreported) {
+                self.fail(&format!("{who} lacks {gap:?} of publisher {publisher}, and reports: {said}"));
             }
         }
     }
 
     /// Whether a subscriber reported that it lacks these lines of a publisher.
-    fn was_told(&self, said: &str, publisher: usize, lines: &Range<u64>) -> bool {
+    fn is_reported(&self, said: &str, publisher: usize, lines: &Range<u64>) -> bool {
         let ranges = lost(said);
         if self.shape.merged {
             // Only the broker knew the positions of the lines in the merged log.
@@ -216,28 +221,31 @@ impl Round {
         // The publisher has a log of its own, which begins with its first line.
         let bytes = |n| self.shape.record_bytes(publisher, n);
         let mut at: u64 = (0..lines.start).map(bytes).sum();
-        let told = |n| {
+        let reported = |n| {
             let from = at;
             at += bytes(n);
             ranges.iter().any(|lost| lost.start < at && from < lost.end)
         };
-        lines.clone().all(told)
+        lines.clone().all(reported)
     }
 
     /// Every message that was confirmed for any subscriber is at a subscriber that was there to the end.
-    fn check_anybody(&self, read: &str, confirmed: &[Vec<Told>]) {
+    fn check_anybody(&self, read: &str, confirmed: &[Vec<Confirmed>]) {
         let both = format!("{}{read}\n", self.text());
         for (publisher, confirmed) in confirmed.iter().enumerate() {
-            let counts =
-                |told: &Told| told.subscribers > 0 && told.left == 0 && self.shape.level != "accepted";
-            if let Some((line, told)) = missing(confirmed, &numbers(&both, publisher), counts) {
-                self.fail(&format!("line {line} of publisher {publisher} is nowhere, and {told:?}"));
+            let counts = |confirmation: &Confirmed| {
+                confirmation.subscribers > 0 && confirmation.left == 0 && self.shape.level != "accepted"
+            };
+            if let Some((line, confirmation)) = missing(confirmed, &numbers(&both, publisher), counts) {
+                self.fail(&format!(
+                    "line {line} of publisher {publisher} is at no subscriber: {confirmation:?}"
+                ));
             }
         }
     }
 
     /// Checks the file. Messages that were only accepted may be lost with their broker.
-    fn check_file(&self, confirmed: &[Vec<Told>]) {
+    fn check_file(&self, confirmed: &[Vec<Confirmed>]) {
         let text = self.text();
         self.check_order("the writer", &text, &self.said);
         if self.shape.level == "accepted" && self.a_broker_died() {
@@ -272,9 +280,9 @@ impl Round {
     /// a reason for its end.
     fn start_writer_again(&mut self) {
         let said = self.writer.take().map_or(String::new(), |writer| writer.finish().stderr);
-        let was_told = said.contains("cannot connect") || said.contains("gone");
+        let reported = said.contains("cannot connect") || said.contains("gone");
         self.said += &said;
-        if !was_told {
+        if !reported {
             self.fail("the writer has ended before the topic");
         }
         self.writer = Some(start_writer(self.last_addr(), self.dir.path(), self.shape));
@@ -294,10 +302,10 @@ impl Round {
                 ended.push((index, outcome));
             }
         }
-        let writer = self.writer.take().expect("it runs");
+        let writer = self.writer.take().expect("the process runs");
         self.said += &settle(writer, &self.addrs).stderr;
         let reader = self.reader.take().map(|reader| settle(reader, &self.addrs));
-        let confirmed: Vec<_> = self.heard.iter().map(|lines| told(lines)).collect();
+        let confirmed: Vec<_> = self.heard.iter().map(|lines| confirmations(lines)).collect();
         self.check_file(&confirmed);
         let read = std::mem::replace(&mut self.reads, Lines::of(std::io::empty())).all();
         if let Some(reader) = reader {
@@ -311,8 +319,8 @@ impl Round {
     }
 
     /// A publisher that was not killed has everything confirmed.
-    fn check_publisher(&self, index: usize, outcome: &Outcome, last: Option<&Told>) {
-        let all = last.is_some_and(|told| told.messages == self.shape.lines());
+    fn check_publisher(&self, index: usize, outcome: &Outcome, last: Option<&Confirmed>) {
+        let all = last.is_some_and(|confirmation| confirmation.messages == self.shape.lines());
         if !outcome.status.success() || !all {
             let (status, stderr) = (outcome.status, &outcome.stderr);
             self.fail(&format!("publisher {index} ended with {status}, {last:?}: {stderr}"));

@@ -111,7 +111,7 @@ fn a_poke_is_not_lost() {
     });
 }
 
-/// A reader that gets a hold can read the held bytes while the writer goes on. A reader that gets none learns the tail.
+/// A reader that gets a hold can read the held bytes while the writer continues. A reader that gets none learns the tail.
 #[test]
 fn a_joining_hold_is_never_overwritten() {
     model(|| {
@@ -165,7 +165,7 @@ fn a_joining_hold_keeps_its_bytes_from_being_given_back() {
     });
 }
 
-/// A writer goes on while its ring is trimmed: neither new bytes nor held bytes are given back.
+/// A writer continues while its ring is trimmed: neither new bytes nor held bytes are given back.
 #[test]
 fn a_writer_goes_on_while_its_ring_is_trimmed() {
     model(|| {

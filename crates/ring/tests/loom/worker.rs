@@ -160,7 +160,7 @@ fn a_delivering_thread_that_sends_loses_no_value() {
                 break;
             }
             work.token.sleep(seen_now, || !work.set.is_empty(), || work.token.waker().sleep());
-            assert!(work.token.woken(), "nobody takes the token");
+            assert!(work.token.woken(), "another thread took the token");
         }
         delivering.join().unwrap();
     });

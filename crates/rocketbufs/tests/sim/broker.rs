@@ -105,7 +105,8 @@ impl Broker {
     fn on_event(&mut self, env: &mut Env, event: InEvent) {
         let node = self.node;
         let bids: Vec<u32> = self.subs.iter().map(|sub| sub.plan.up_bid).collect();
-        let at = |bid: u32| bids.iter().position(|known| *known == bid).expect("it was asked for");
+        let at =
+            |bid: u32| bids.iter().position(|known| *known == bid).expect("the broker subscribed to this id");
         match event {
             InEvent::Subscribed { bid, epoch, start } => {
                 let at = at(bid);

@@ -76,7 +76,7 @@ impl Source {
             .keep_until_delivered(plan.keep)
             .start(plan.start);
         out.create_buffer_with(plan.bid, options).expect("a buffer can be made");
-        let info = out.buffer(plan.bid).and_then(|buffer| buffer.info()).expect("it was just made");
+        let info = out.buffer(plan.bid).and_then(|buffer| buffer.info()).expect("the buffer was just made");
         let log = Log {
             start: info.head,
             flow_control: plan.flow_control,
@@ -85,7 +85,7 @@ impl Source {
             closed: None,
         };
         env.logs.insert(info.epoch, log);
-        let writer = plan.appends.then(|| out.buffer(plan.bid).unwrap().writer().expect("nobody took it"));
+        let writer = plan.appends.then(|| out.buffer(plan.bid).unwrap().writer().expect("the first writer"));
         Self {
             plan: plan.clone(),
             epoch: info.epoch,
@@ -307,7 +307,7 @@ impl Source {
 
     fn destroy(&mut self, env: &mut Env, out: &ROut) {
         self.writer = None;
-        let end = out.destroy_buffer(self.plan.bid).expect("it is there");
+        let end = out.destroy_buffer(self.plan.bid).expect("the buffer exists");
         let log = env.logs.get_mut(&self.epoch).expect("every source has a log");
         log.closed = Some(end);
         let last = log.end();

@@ -82,7 +82,7 @@ impl World<'_> {
         }
         let busy: Vec<_> = (0..self.nodes.len()).map(|at| (self.turn(at), self.act(at))).collect();
         let next = (self.env.now(), self.env.net.next_event_at(), self.next_timer());
-        self.env.check("it comes to rest", false, || {
+        self.env.check("the system becomes idle", false, || {
             format!("{MOST_STEPS} steps were not enough; workers and applications: {busy:?}; {next:?}")
         });
     }
@@ -165,7 +165,7 @@ impl World<'_> {
         let out = match self.nodes[node].process.as_ref().map(|process| &process.app) {
             Some(App::Publisher(publisher)) => &publisher.out,
             Some(App::Broker(broker)) => &broker.out,
-            _ => return "nobody above".into(),
+            _ => return "no broker above".into(),
         };
         let name = &self.plan.nodes[node].name;
         format!(

@@ -61,7 +61,7 @@ pub fn interleaved_wires<L: Lab>(lab: &mut L) {
     });
 }
 
-/// A ring returns its memory between transfers, and goes on unchanged.
+/// A ring returns its memory between transfers, and continues unchanged.
 pub fn trimmed_rings_go_on<L: Lab>(lab: &mut L) {
     let total = CAPACITY.min(lab.bytes() / 10);
     let mut kit = Kit::connected(lab);

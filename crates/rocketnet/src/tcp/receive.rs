@@ -240,7 +240,7 @@ impl Intake {
         let staging = &mut staging[..wanted];
         let landed = match &mut self.phase {
             _ if self.local => match local::receive(fd, staging, &mut self.files) {
-                // A read ends behind a descriptor, whatever follows.
+                // A read ends behind a descriptor, also if more bytes follow.
                 Ok(Ok(n)) => {
                     Ok(sys::Landed { in_ring: 0, staged: n, drained: n < wanted && self.files.is_empty() })
                 }

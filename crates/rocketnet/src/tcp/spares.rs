@@ -66,7 +66,7 @@ mod tests {
         spares.give(buffer);
         assert_eq!(spares.take(100_000)[0], 0, "half of it would do");
         assert_eq!(spares.take(256 << 10)[0], 7);
-        assert_eq!(spares.take(256 << 10)[0], 0, "it was taken");
+        assert_eq!(spares.take(256 << 10)[0], 0, "a new buffer is zero");
     }
 
     #[test]

@@ -343,7 +343,7 @@ fn connections_are_limited_refused_and_shared_by_workers() {
     settle(&p.net);
     assert!(down_of(&poll(&mut c), ignored).is_some());
 
-    // After `unlisten` connections are refused, and adopted connections go on.
+    // After `unlisten` connections are refused, and adopted connections continue.
     worker.unlisten(&p.addr); // not its own
     p.b.unlisten(&p.addr);
     c.forget(ignored);
