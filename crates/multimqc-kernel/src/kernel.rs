@@ -83,7 +83,8 @@ impl Kernel {
     /// process are replaced in one step: nothing is lost meanwhile.
     ///
     /// # Errors
-    /// [`KernelError::Interface`], [`KernelError::Attach`], or [`KernelError::Call`].
+    /// [`KernelError::Interface`], [`KernelError::Attach`], or [`KernelError::Call`]. With [`Config::keep`], a program that was
+    /// attached before the error stays until [`Kernel::detach`].
     pub fn attach(&mut self, interface: &str) -> Result<(), KernelError> {
         let kept = self.maps.kept.as_ref();
         self.links.retain(Link::is_attached);
@@ -300,6 +301,12 @@ mod tests {
 
     /// Pushes a message by a packet.
     fn push(kernel: &Kernel, topic: &Topic, message: &[u8]) {
+        let head = topic.head();
+        assert_eq!(kernel.run(&push_frame(message), 1).expect("it runs").verdict, 1, "stored");
+        assert_eq!(topic.head(), head + message.len() as u64);
+    }
+
+    fn push_frame(message: &[u8]) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
         frame.extend((28 + message.len() as u16).to_be_bytes());
         frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -309,9 +316,7 @@ mod tests {
         frame.extend((8 + message.len() as u16).to_be_bytes());
         frame.extend([0, 0]);
         frame.extend(message);
-        let head = topic.head();
-        assert_eq!(kernel.run(&frame, 1).expect("it runs").verdict, 1, "stored");
-        assert_eq!(topic.head(), head + message.len() as u64);
+        frame
     }
 
     #[test]
@@ -341,6 +346,40 @@ mod tests {
         let expected: Vec<u8> = (window.first..window.head).map(round).collect();
         assert_eq!(bytes, expected);
         assert_eq!(topic.read(window.first - 1, &mut [0]).stop, Stop::Gone(window.first));
+    }
+
+    /// The same of a program: the head runs away while it copies.
+    #[test]
+    fn a_lapped_program_leaves_a_hole() {
+        if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+            writeln!(std::io::stderr(), "SKIPPED: a program is lapped only by another CPU")
+                .expect("standard error");
+            return;
+        }
+        let Some((kernel, topic)) = open() else { return };
+        let state = kernel.shared.state(0);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(relaxed) {
+                    state.head.fetch_add(RING, relaxed);
+                }
+            });
+            let mut lapped = 0;
+            let deadline = std::time::Instant::now() + Duration::from_secs(60);
+            while lapped < 100 && std::time::Instant::now() < deadline {
+                let before = topic.head();
+                kernel.run(&push_frame(&[1; 500]), 1).expect("it runs");
+                if topic.counters().lapped > lapped {
+                    lapped = topic.counters().lapped;
+                    let floor = state.floor.load(relaxed);
+                    assert!(floor >= before + RING + 500, "{floor} after a lap from {before}");
+                }
+            }
+            stop.store(true, relaxed);
+            assert_eq!(lapped, 100);
+        });
     }
 
     #[test]
