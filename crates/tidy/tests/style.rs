@@ -16,7 +16,7 @@ const FUNCTION_LINES: usize = 50;
 const FUNCTION_LINES_HARD: usize = 70;
 /// Crates that restrict `unsafe`, by folder, and their lint level: `forbid` without any `unsafe`, `deny` if a listed file has
 /// some.
-const SAFE_CRATES: [(&str, &str); 16] = [
+const SAFE_CRATES: [(&str, &str); 17] = [
     ("crates/rocketbufs", "deny"),
     ("crates/rbmq-wire", "forbid"),
     ("crates/rbmq", "forbid"),
@@ -26,6 +26,7 @@ const SAFE_CRATES: [(&str, &str); 16] = [
     ("crates/cmq-cli", "forbid"),
     ("crates/seglog", "deny"),
     ("crates/multimqc", "forbid"),
+    ("crates/multimqc-kafka", "forbid"),
     ("crates/multimqc-cli", "forbid"),
     ("bench/cmq-bench", "forbid"),
     ("bench/benchkit", "forbid"),
