@@ -23,25 +23,36 @@
 //! * [`Batch`] carries its offset, so a lost batch is a [`Hole`] and shifts nothing.
 //! * [`Sizing`] is equation 1 of the paper: how late the next level may be.
 //! * [`Stack`] puts levels together, and [`Transfers`] moves bytes from each to the next.
+//! * [`Service`] is what datagrams do, without sockets; [`Server`] has the sockets and threads. [`functions`] run in it.
+//! * [`Pusher`] and [`Puller`] are clients of the header form.
 //! * [`wire`] is the format of pushes, pulls, replies and batches.
 //!
 //! Linux only, like the rest of the workspace.
 
 #![forbid(unsafe_code)]
 
+mod client;
 pub mod conformance;
 mod equation;
+pub mod functions;
 mod level;
 pub mod levels;
 mod log;
+mod senders;
+mod server;
+mod service;
 mod stack;
 mod topic;
 mod transfer;
 pub mod wire;
 
+pub use client::{Fetched, Puller, Pusher};
 pub use equation::{OVERLAP_BYTES, Sizing, TooSmall};
 pub use level::{Appended, Counters, Found, Level, LevelError, LevelKind, Stop, Written};
 pub use log::{Batch, Hole, MAX_OFFSET, Offset, Placement, Window};
+pub use senders::SenderReport;
+pub use server::{Addresses, Server, ServerConfig, StartError, TopicConfig};
+pub use service::{Functions, Service, ServiceConfig, ServiceReport};
 pub use stack::{Answer, Rest, Stack, StackError};
 pub use topic::{Epoch, TopicId};
 pub use transfer::{Mover, Progress, ProgressReport, TransferConfig, Transfers};

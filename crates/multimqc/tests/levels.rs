@@ -1,24 +1,11 @@
 //! Every level and every subset of levels, by the conformance suite; and a level beside a plain vector, with drawn operations.
 
-use std::sync::Arc;
+mod common;
 
+use common::{Disk, User};
 use multimqc::conformance::{self, Lab, Model};
-use multimqc::levels::{UserConfig, UserLevel};
-use multimqc::{Batch, Epoch, Level, LevelKind, TopicId};
+use multimqc::{Batch, Epoch, TopicId};
 use proptest::prelude::*;
-
-struct User;
-
-impl Lab for User {
-    fn kind(&self) -> LevelKind {
-        LevelKind::User
-    }
-
-    fn level(&self, capacity_bytes: u64, batch_bytes: u64) -> Arc<dyn Level> {
-        let config = UserConfig { capacity_bytes, batch_bytes, max_topics: 2 };
-        Arc::new(UserLevel::new(config).expect("the configuration is good"))
-    }
-}
 
 #[test]
 fn the_user_level_conforms() {
@@ -26,8 +13,14 @@ fn the_user_level_conforms() {
 }
 
 #[test]
+fn the_disk_level_conforms() {
+    conformance::level(&Disk::new());
+}
+
+#[test]
 fn every_subset_of_levels_conforms() {
-    conformance::stack(&[&User]);
+    let labs = common::labs();
+    conformance::stack(&labs.iter().map(|lab| &**lab).collect::<Vec<_>>());
 }
 
 #[derive(Debug, Clone)]

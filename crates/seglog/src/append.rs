@@ -177,11 +177,11 @@ impl Writer {
             let last = state.last();
             (last.open.clone().map(|open| open.file), last.records.len, self.shared.path(last.base))
         };
-        if let Some(file) = file {
-            file.set_len(len).map_err(FileError::new("cut", &path))?;
-        }
+        let Some(file) = file else { return Ok(()) };
+        file.set_len(len).map_err(FileError::new("cut", &path))?;
         self.torn = false;
-        Ok(())
+        // What is cut may be on the disk already. It must not come back when the next append is lost in a crash.
+        self.shared.sync_last(true).map(drop).map_err(|error| error.source)
     }
 
     fn sync_if_due(&mut self) -> Result<u64, AppendError> {

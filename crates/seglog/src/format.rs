@@ -118,8 +118,10 @@ impl SegmentHeader {
 pub enum Kind {
     /// The payload is a batch.
     Data,
-    /// The payload is the position at which a hole ends.
+    /// The payload is the position at which a hole ends that the writer left.
     Hole,
+    /// The payload is the position at which a range ends whose data did not reach the disk.
+    Lost,
     /// The payload is the index; the segment is complete.
     Seal,
 }
@@ -130,6 +132,7 @@ impl Kind {
             Self::Data => 1,
             Self::Hole => 2,
             Self::Seal => 3,
+            Self::Lost => 4,
         }
     }
 
@@ -138,6 +141,7 @@ impl Kind {
             1 => Self::Data,
             2 => Self::Hole,
             3 => Self::Seal,
+            4 => Self::Lost,
             _ => return None,
         })
     }
@@ -192,7 +196,7 @@ impl RecordHeader {
         let reserved_is_zero = bytes[5..8] == [0; 3] && bytes[40..44] == [0; 4];
         let length_fits = match header.kind {
             Kind::Data => header.len > 0 && header.len <= MAX_PAYLOAD,
-            Kind::Hole => header.len == 8,
+            Kind::Hole | Kind::Lost => header.len == 8,
             Kind::Seal => header.len as usize >= SEAL_HEAD && header.len <= MAX_PAYLOAD,
         };
         let end_fits = header.position.checked_add(u64::from(header.len)).is_some();
@@ -213,7 +217,7 @@ impl RecordHeader {
     pub fn end(&self, payload: &[u8]) -> u64 {
         match self.kind {
             Kind::Data => self.position + u64::from(self.len),
-            Kind::Hole => u64_at(payload, 0),
+            Kind::Hole | Kind::Lost => u64_at(payload, 0),
             Kind::Seal => self.position,
         }
     }

@@ -43,7 +43,8 @@
 //! # Files
 //! The directory belongs to the log. It has a file for each segment, named by its first position, and `lock`, which the writer locks
 //! (`flock`), so there is one writer in all processes. Other processes read with [`Reader::open`]. Do not change or cut files while
-//! the log is open, least of all with [`ReadMode::Map`]. [`format`](mod@format) describes the bytes.
+//! the log is open, least of all with [`ReadMode::Map`]. `docs/SEGLOG.md` and [`format`](mod@format)
+//! describe the bytes, and the command `seglog verify DIR` checks them.
 //!
 //! # Writes by `pwritev`, reads by `pread` or from mapped memory
 //! A batch is one `pwritev` of headers, payload and padding. Writing to mapped files would save that call, and would turn a full disk
@@ -61,6 +62,7 @@ mod recover;
 mod scan;
 mod segments;
 mod shared;
+pub mod sim;
 pub mod storage;
 mod ticker;
 mod writer;

@@ -44,7 +44,7 @@ impl Log {
         Self::open_on(Arc::new(OsStorage), dir, options)
     }
 
-    /// The same on another storage.
+    /// The same on another storage, for example on [`sim`](crate::sim).
     pub fn open_on(
         storage: Arc<dyn Storage>,
         dir: impl AsRef<Path>,
@@ -164,6 +164,8 @@ impl Log {
     /// file. Returns the durable end.
     pub fn sync(&mut self) -> Result<u64, SyncError> {
         self.writer.repair()?;
+        let durable = self.durable();
+        self.writer.cut_torn().map_err(|source| SyncError { durable, source })?;
         self.writer.shared.sync()
     }
 

@@ -373,8 +373,11 @@ impl Place {
 
 /// What a record has at a position.
 fn answer(record: &Record, position: u64) -> Read {
-    if record.header.kind != Kind::Data {
-        return Read::Hole(Hole { range: position..record.end, cause: HoleCause::Marked });
+    let hole = |cause| Read::Hole(Hole { range: position..record.end, cause });
+    match record.header.kind {
+        Kind::Data => {}
+        Kind::Lost => return hole(HoleCause::Damaged),
+        Kind::Hole | Kind::Seal => return hole(HoleCause::Marked),
     }
     let from = (position - record.header.position) as usize;
     Read::Batch(Batch {

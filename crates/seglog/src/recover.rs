@@ -161,6 +161,10 @@ fn examine(
     let mut segment = Segment::fresh(header, Arc::clone(&file));
     segment.file_len = len;
     if let Some(records) = scan::load_seal(&file, segment.seed, len)? {
+        if last == Some(true) {
+            // The writer may have stopped between the write of the seal and the sync.
+            settle(&file, &records, len)?;
+        }
         (segment.sealed, segment.open) = (true, None);
         segment.records = Survey { index: Vec::new(), ..records };
         return Ok(segment);
@@ -174,7 +178,10 @@ fn examine(
         Some(true) => {
             segment.file_len = segment.records.len;
             recovery.torn_bytes = len.saturating_sub(segment.file_len);
-            settle(&file, &segment.records, len)?;
+            if len != segment.file_len {
+                file.set_len(segment.file_len)?;
+            }
+            settle(&file, &segment.records, segment.file_len)?;
         }
         Some(false) => {}
         None => {
@@ -185,19 +192,16 @@ fn examine(
     Ok(segment)
 }
 
-/// Cuts a segment after its last whole record, and makes it durable.
+/// Makes the last segment durable.
 ///
 /// The process that wrote it may have died after a failed sync. The kernel then holds pages that it takes for written and that are not
 /// on the disk, and another sync would succeed without writing them. So what no record says to be durable is written once more.
 fn settle(file: &Arc<dyn File>, records: &Survey, len: u64) -> io::Result<()> {
-    if len != records.len {
-        file.set_len(records.len)?;
-    }
     let at = records.index.partition_point(|entry| entry.position <= records.durable);
-    let mut offset = at.checked_sub(1).map_or(SEGMENT_HEADER as u64, |at| records.index[at].offset);
-    let mut buffer = vec![0; (records.len - offset).min(256 << 10) as usize];
-    while offset < records.len {
-        let wanted = buffer.len().min((records.len - offset) as usize);
+    let mut offset = at.checked_sub(1).map_or(0, |at| records.index[at].offset);
+    let mut buffer = vec![0; (len - offset).min(256 << 10) as usize];
+    while offset < len {
+        let wanted = buffer.len().min((len - offset) as usize);
         let read = file.read_full(&mut buffer[..wanted], offset)?;
         if read == 0 {
             break;

@@ -103,7 +103,7 @@ pub(crate) fn record_at(window: &mut Window, seed: u32, offset: u64, position: u
         return Ok(Step::Bad);
     };
     let end = header.end(&payload);
-    if header.kind == Kind::Hole && end <= position {
+    if matches!(header.kind, Kind::Hole | Kind::Lost) && end <= position {
         return Ok(Step::Bad);
     }
     Ok(Step::Record(Record { header, payload, end, next: offset + header.stored() }))
@@ -142,20 +142,11 @@ impl Survey {
         Self { end: base, len: SEGMENT_HEADER as u64, ..Self::default() }
     }
 
-    /// What a seal says of its segment.
-    pub(crate) fn sealed(seal: Seal, end: u64, len: u64) -> Self {
+    /// What a seal at an offset says of its segment.
+    fn sealed(seal: Seal, header: &RecordHeader, offset: u64) -> Self {
         let Seal { first_time, last_time, records, hole_bytes, index } = seal;
-        Self {
-            index,
-            first_time,
-            last_time,
-            records,
-            hole_bytes,
-            durable: end,
-            damaged: Vec::new(),
-            end,
-            len,
-        }
+        let (durable, end, len, damaged) = (header.durable, header.position, offset, Vec::new());
+        Self { index, first_time, last_time, records, hole_bytes, durable, damaged, end, len }
     }
 
     /// The seal of a segment with these records.
@@ -181,7 +172,7 @@ impl Survey {
         self.last_time = self.last_time.max(header.time);
         self.durable = self.durable.max(header.durable);
         self.records += 1;
-        if header.kind == Kind::Hole {
+        if header.kind != Kind::Data {
             self.hole_bytes += end - header.position;
         }
         (self.end, self.len) = (end, offset + header.stored());
@@ -283,5 +274,5 @@ pub(crate) fn load_seal(file: &Arc<dyn File>, seed: u32, len: u64) -> io::Result
         .filter(|seal| {
             seal.index.last().is_none_or(|last| last.offset < offset && last.position < header.position)
         })
-        .map(|seal| Survey::sealed(seal, header.position, offset)))
+        .map(|seal| Survey::sealed(seal, &header, offset)))
 }

@@ -169,6 +169,7 @@ impl Writer {
 
     /// Removes the first segment as long as the condition holds and there is another one behind it.
     pub(crate) fn remove_while(&mut self, goes: impl Fn(&State) -> bool) -> Result<u64, FileError> {
+        self.sync_removal()?;
         loop {
             let taken = self.shared.change(|state| match state.segments.len() {
                 2.. if goes(state) => state.segments.pop_front(),
@@ -176,7 +177,13 @@ impl Writer {
             });
             let Some(segment) = taken else { return Ok(self.first()) };
             let base = segment.base;
-            let removed = self.remove_file(base);
+            let path = self.shared.path(base);
+            let removed = match self.shared.storage.remove(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(FileError::new("remove", &path)(error))
+                }
+                _ => Ok(()),
+            };
             self.shared.change(|state| match removed {
                 Ok(()) => {
                     state.stats.removed_segments += 1;
@@ -189,20 +196,19 @@ impl Writer {
                     Err(error)
                 }
             })?;
+            self.unsynced_removal = true;
+            self.sync_removal()?;
         }
     }
 
-    /// Removes a segment's file, durably: after a crash no older segment is there without this one.
-    fn remove_file(&self, base: u64) -> Result<(), FileError> {
-        let (storage, dir) = (&self.shared.storage, &self.shared.dir);
-        let path = self.shared.path(base);
-        match storage.remove(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(FileError::new("remove", &path)(error));
-            }
-            _ => {}
+    /// Makes a removal durable before the next one: after a crash no older segment is there without a newer one.
+    fn sync_removal(&mut self) -> Result<(), FileError> {
+        if self.unsynced_removal {
+            let dir = &self.shared.dir;
+            self.shared.storage.sync_dir(dir).map_err(FileError::new("sync", dir))?;
+            self.unsynced_removal = false;
         }
-        storage.sync_dir(dir).map_err(FileError::new("sync", dir))
+        Ok(())
     }
 
     /// After a failed sync, writes the last segment anew.
@@ -277,7 +283,7 @@ fn copy(
                 let payload_crc = crc32c::crc32c(&hole);
                 let (position, time) = (survey.end, copying.time);
                 let header =
-                    RecordHeader { kind: Kind::Hole, position, len: 8, payload_crc, time, durable: 0 };
+                    RecordHeader { kind: Kind::Lost, position, len: 8, payload_crc, time, durable: 0 };
                 (header, hole.to_vec().into(), end)
             }
         };

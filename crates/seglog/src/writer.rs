@@ -10,13 +10,15 @@ pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     /// The last segment has bytes of a failed append behind its records.
     pub(crate) torn: bool,
+    /// The removal of a segment may not be durable.
+    pub(crate) unsynced_removal: bool,
     /// Reused memory for headers.
     pub(crate) headers: Vec<u8>,
 }
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, torn: false, headers: Vec::new() }
+        Self { shared, torn: false, unsynced_removal: false, headers: Vec::new() }
     }
 
     pub(crate) fn first(&self) -> u64 {

@@ -9,10 +9,12 @@
 mod cmq_wire;
 mod framework;
 mod marks;
+mod multimqc_service;
 pub mod mutate;
 mod rbmq_state;
 mod rbmq_wire;
 mod rdma;
+mod seglog;
 mod tcp;
 
 use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
@@ -20,9 +22,11 @@ use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 pub use cmq_wire::cmq_datagram;
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
+pub use multimqc_service::multimqc_datagrams;
 pub use rbmq_state::rbmq_state;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
 pub use rdma::rdma_frame;
+pub use seglog::seglog_recovery;
 pub use tcp::tcp_receive;
 
 /// A body: takes arbitrary bytes, and panics if a promise is broken.
@@ -33,6 +37,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("cmq_datagram", cmq_datagram),
     ("config_toml", config_toml),
     ("marks_verify", marks_verify),
+    ("multimqc_datagrams", multimqc_datagrams),
     ("protocol_message", protocol_message),
     ("rbmq_control", rbmq_control),
     ("rbmq_filter", rbmq_filter),
@@ -42,6 +47,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rbmq_runs", rbmq_runs),
     ("rbmq_state", rbmq_state),
     ("rdma_frame", rdma_frame),
+    ("seglog_recovery", seglog_recovery),
     ("tcp_receive", tcp_receive),
     ("wire_header", wire_header),
 ];

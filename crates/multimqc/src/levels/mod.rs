@@ -1,6 +1,9 @@
 //! Levels in user space.
 
+mod disk;
+mod signal;
 mod tally;
-pub(crate) mod user;
+mod user;
 
-pub use user::{UserConfig, UserLevel};
+pub use disk::{DiskConfig, DiskLevel};
+pub use user::{UserConfig, UserConfigError, UserLevel};

@@ -12,13 +12,12 @@
 //! capacity can be read at any time.
 
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use rocketring::{EventCount, Pool, PoolConfig, PoolError, Ring, RingConfig, RingReceiver, barrier};
+use rocketring::{Pool, PoolConfig, PoolError, Ring, RingConfig, RingReceiver};
 
+use super::signal::Signal;
 use super::tally::Tally;
 use crate::level::{Appended, Counters, Found, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
@@ -73,11 +72,7 @@ pub struct UserLevel {
     config: UserConfig,
     pool: Pool,
     topics: RwLock<HashMap<TopicId, Arc<Topic>>>,
-    /// Counts batches that became complete, and calls of `wake`.
-    ready: AtomicU64,
-    /// `ready` as the waiting thread last saw it.
-    seen: AtomicU64,
-    sleepers: EventCount,
+    signal: Signal,
 }
 
 struct Topic {
@@ -104,14 +99,8 @@ impl UserLevel {
         }
         let max_bytes = capacity_bytes.saturating_mul(config.max_topics as u64);
         let pool = Pool::new(PoolConfig { reservation_bytes: capacity_bytes.max(1 << 26), max_bytes })?;
-        Ok(UserLevel {
-            config,
-            pool,
-            topics: RwLock::default(),
-            ready: AtomicU64::new(0),
-            seen: AtomicU64::new(0),
-            sleepers: EventCount::default(),
-        })
+        let signal = Signal::new(config.batch_bytes);
+        Ok(UserLevel { config, pool, topics: RwLock::default(), signal })
     }
 
     fn topic(&self, topic: TopicId) -> Result<Arc<Topic>, LevelError> {
@@ -133,14 +122,6 @@ impl UserLevel {
         let ring = self.pool.ring(config).map_err(|error| LevelError::Io(std::io::Error::other(error)))?;
         let receiver = Mutex::new(ring.receiver().expect("the ring is new"));
         Ok(Topic { ring, receiver, epoch, tally: Tally::default() })
-    }
-
-    /// Wakes the next level if a batch became complete between these heads.
-    fn grown(&self, heads: Range<Offset>) {
-        let batch = self.config.batch_bytes;
-        if heads.start / batch != heads.end / batch {
-            self.wake();
-        }
     }
 }
 
@@ -242,7 +223,7 @@ impl Level for UserLevel {
         topic.tally.messages.add(appended.messages);
         topic.tally.bytes.add(appended.bytes);
         topic.tally.refused.add(appended.oversize);
-        self.grown(offset..offset + appended.bytes);
+        self.signal.grown(offset..offset + appended.bytes);
         Ok(appended)
     }
 
@@ -263,21 +244,16 @@ impl Level for UserLevel {
         let written =
             Written { hole: placed.hole, bytes: placed.bytes.len() as u64, repeated: placed.repeated };
         topic.tally.written(&written);
-        self.grown(head..batch.end().max(head));
+        self.signal.grown(head..batch.end().max(head));
         Ok(written)
     }
 
     fn wait_batch(&self, timeout: Duration) -> bool {
-        let seen = self.seen.load(Ordering::Relaxed);
-        // Acquire pairs with the Release in `wake`: the waiting thread sees the heads that became complete.
-        let ready = self.sleepers.wait_until(timeout, || self.ready.load(Ordering::Acquire) != seen);
-        self.seen.store(self.ready.load(Ordering::Acquire), Ordering::Relaxed);
-        ready
+        self.signal.wait(timeout)
     }
 
     fn wake(&self) {
-        self.ready.fetch_add(1, Ordering::Release);
-        self.sleepers.notify_all(barrier::full());
+        self.signal.wake();
     }
 
     fn transfer(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {

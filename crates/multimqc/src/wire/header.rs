@@ -47,7 +47,7 @@ pub enum Kind {
 pub enum Status {
     /// It is the first byte of the body, which has at least one and at most as many as were asked for.
     Data = 0,
-    /// It was not written yet. The length is 0.
+    /// It was not written yet. The length is 0, and the offset is the end of the log instead of the asked one.
     End = 1,
     /// It is in a hole. The length is that of the rest of the hole, or `u32::MAX` if that is longer.
     Hole = 2,
@@ -72,7 +72,7 @@ pub struct Header {
     pub cookie: u32,
     /// The number of the datagram among those of its sender. A reply has that of its request.
     pub sequence: u32,
-    /// The place in the log. 0 in a push.
+    /// The place in the log. 0 in a push; in a reply that of its pull, or the end of the log ([`Status::End`]).
     pub offset: Offset,
     /// The bytes of a body, the bytes that a pull asks for, or the bytes that are missing.
     pub length: u32,

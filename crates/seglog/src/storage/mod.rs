@@ -1,4 +1,5 @@
-//! What a log needs of a file system, as traits: [`OsStorage`] is the operating system's.
+//! What a log needs of a file system, as traits: [`OsStorage`] is the operating system's, [`sim`](crate::sim) one that
+//! fails.
 
 use std::any::Any;
 use std::fmt::Debug;

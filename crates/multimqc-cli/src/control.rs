@@ -1,0 +1,75 @@
+//! The control socket: a connection gets one JSON object in one line.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::failure::Failure;
+
+/// How long a client may take to read its line, and a server to send it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// More than a server with the most topics tells.
+const MAX_REPORT_BYTES: u64 = 64 << 20;
+
+/// The server's end. The file of the socket is removed when this is dropped.
+pub struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Control {
+    /// Listens at the path. A file that an earlier server has left is replaced.
+    pub fn listen(path: PathBuf) -> Result<Control, Failure> {
+        let fail = |error: io::Error| Failure::Failed(format!("{}: {error}", path.display()));
+        let listener = match UnixListener::bind(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if UnixStream::connect(&path).is_ok() {
+                    let message = format!("another server has {}; use --control", path.display());
+                    return Err(Failure::Failed(message));
+                }
+                std::fs::remove_file(&path).map_err(fail)?;
+                UnixListener::bind(&path).map_err(fail)?
+            }
+            other => other.map_err(fail)?,
+        };
+        listener.set_nonblocking(true).map_err(fail)?;
+        Ok(Control { listener, path })
+    }
+
+    /// Readable when a client has come.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Answers the clients that have come.
+    pub fn answer(&self, report: impl Fn() -> Value) {
+        while let Ok((mut client, _)) = self.listener.accept() {
+            let line = format!("{}\n", report());
+            // A client that does not read its line gets none.
+            let _ = client.set_write_timeout(Some(PATIENCE)).and_then(|()| client.write_all(line.as_bytes()));
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The report of the server that listens at the path.
+pub fn ask(path: &Path) -> Result<Value, Failure> {
+    let server = UnixStream::connect(path).map_err(|error| {
+        let hint = "is `multimqc serve` running, with this --control?";
+        Failure::Failed(format!("{}: {error}; {hint}", path.display()))
+    })?;
+    let fail = |error: io::Error| Failure::Failed(format!("{}: {error}", path.display()));
+    server.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
+    let mut line = String::new();
+    server.take(MAX_REPORT_BYTES).read_to_string(&mut line).map_err(fail)?;
+    serde_json::from_str(&line).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,147 @@
+//! `multimqc pull`.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use multimqc::{Fetched, MAX_OFFSET, Offset, Puller, TopicId, wire};
+
+use super::failure::Failure;
+use super::stop::Stop;
+
+/// How long to wait at the end of the log before asking again.
+const IDLE: Duration = Duration::from_millis(20);
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  multimqc pull                              # from the oldest byte to the newest
+  multimqc pull --follow --from newest       # what comes from now on
+  multimqc pull --topic 3 --from 4096 --length 512 > range
+
+What is missing is reported on standard error, and the exit status is then 3.")]
+pub struct Args {
+    /// The server's address for the header form
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], wire::HEADER_PORT)))]
+    server: SocketAddr,
+    /// The topic
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    topic: u16,
+    /// Where to begin: an offset, oldest or newest
+    #[arg(long, value_name = "OFFSET", default_value = "oldest")]
+    from: From,
+    /// How many bytes [default: up to the end of the log]
+    #[arg(long, value_name = "BYTES")]
+    length: Option<u64>,
+    /// Wait for further bytes at the end of the log
+    #[arg(long)]
+    follow: bool,
+    /// Give up after this time without a reply
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum From {
+    Offset(Offset),
+    Oldest,
+    Newest,
+}
+
+impl FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "oldest" => Ok(From::Oldest),
+            "newest" => Ok(From::Newest),
+            number => match number.parse() {
+                Ok(offset) if offset <= MAX_OFFSET => Ok(From::Offset(offset)),
+                _ => Err("use an offset, oldest or newest".into()),
+            },
+        }
+    }
+}
+
+/// What a turn found.
+enum Turn {
+    Bytes(usize),
+    End(Offset),
+    Missing { bytes: u64, hole: bool },
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let stop = Stop::install()?;
+    let topic = TopicId(args.topic);
+    let mut puller =
+        Puller::connect(args.server, topic).map_err(|error| Failure::server(args.server, &error))?;
+    let mut at = match args.from {
+        From::Offset(offset) => offset,
+        From::Oldest => 0,
+        From::Newest => match turn(args, &mut puller, MAX_OFFSET, 1, &mut io::sink())? {
+            Turn::End(head) => head,
+            _ => return Err(Failure::Failed("the log is full".into())),
+        },
+    };
+    // What is older than the oldest byte is not missed by who asked for the oldest.
+    let (mut reported, mut began) = (0, matches!(args.from, From::Offset(_) | From::Newest));
+    let end = args.length.map_or(MAX_OFFSET, |length| at.saturating_add(length));
+    let mut out = io::stdout().lock();
+    while at < end && !stop.asked() {
+        let length = usize::try_from(end - at).unwrap_or(usize::MAX);
+        match turn(args, &mut puller, at, length, &mut out)? {
+            Turn::Bytes(bytes) => at += bytes as u64,
+            Turn::Missing { bytes, hole } => {
+                if hole || began {
+                    let why = if hole { "were lost (a hole)" } else { "are no longer kept" };
+                    eprintln!("multimqc: {bytes} bytes from {at} on {why}");
+                    reported += bytes.min(end - at);
+                }
+                at += bytes;
+                continue;
+            }
+            Turn::End(_) if args.follow => {
+                out.flush().map_err(|error| Failure::output(&error))?;
+                stop.wait(Some(IDLE));
+            }
+            Turn::End(_) => break,
+        }
+        began = true;
+    }
+    out.flush().map_err(|error| Failure::output(&error))?;
+    match reported {
+        0 => Ok(()),
+        bytes => Err(Failure::Missing(format!("{bytes} bytes are missing"))),
+    }
+}
+
+/// Asks once, and writes the bytes.
+fn turn(
+    args: &Args,
+    puller: &mut Puller,
+    at: Offset,
+    length: usize,
+    out: &mut dyn Write,
+) -> Result<Turn, Failure> {
+    let fetched = puller.fetch(at, length, Some(args.timeout));
+    match fetched.map_err(|error| Failure::server(args.server, &error))? {
+        Some(Fetched::Data(bytes)) => {
+            out.write_all(bytes).map_err(|error| Failure::output(&error))?;
+            Ok(Turn::Bytes(bytes.len()))
+        }
+        Some(Fetched::End(head)) => Ok(Turn::End(head)),
+        Some(Fetched::Hole(bytes)) => Ok(Turn::Missing { bytes, hole: true }),
+        Some(Fetched::Gone(bytes)) => Ok(Turn::Missing { bytes, hole: false }),
+        Some(Fetched::UnknownTopic) => {
+            Err(Failure::Failed(format!("{} has no topic {}", args.server, args.topic)))
+        }
+        Some(Fetched::OtherEpoch(_)) => {
+            Err(Failure::Failed("the log was made anew: offsets from before mean nothing in it".into()))
+        }
+        None => Err(Failure::Failed(format!(
+            "no reply from {} within {}",
+            args.server,
+            humantime::format_duration(args.timeout)
+        ))),
+    }
+}

@@ -1,0 +1,64 @@
+//! Signals: SIGINT and SIGTERM ask the command to end in order, and a second SIGINT ends it at once.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::failure::Failure;
+
+/// Whether the command was asked to end.
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    /// Readable after a signal.
+    wake: UnixStream,
+}
+
+impl Stop {
+    /// Installs the handlers.
+    pub fn install() -> Result<Self, Failure> {
+        Self::register().map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
+    }
+
+    fn register() -> io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let (wake, sender) = UnixStream::pair()?;
+        // A handler must not block.
+        sender.set_nonblocking(true)?;
+        // Registered before the handler that sets the flag, so that only a second signal finds it set.
+        signal_hook::flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, asked.clone())?;
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, asked.clone())?;
+            signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+        }
+        Ok(Self { asked, wake })
+    }
+
+    /// Whether the command was asked to end.
+    pub fn asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Waits until the command is asked to end, at most `timeout` (none: no limit). True if it was asked.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        self.wait_readable(&[], timeout);
+        self.asked()
+    }
+
+    /// Waits until one of these is readable or the command is asked to end, at most `timeout`.
+    pub fn wait_readable(&self, inputs: &[BorrowedFd<'_>], timeout: Option<Duration>) {
+        let fds = inputs.iter().copied().chain([self.wake.as_fd()]);
+        let mut polled: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        // An interrupted poll only costs another turn.
+        let _ = poll(&mut polled, timeout.as_ref());
+    }
+}

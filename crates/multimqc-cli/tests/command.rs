@@ -1,0 +1,342 @@
+//! The command as a user runs it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn multimqc(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_multimqc"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// A server that is killed with the test.
+struct Server {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    address: String,
+    control: String,
+}
+
+impl Server {
+    fn start(folder: &Path, args: &[&str]) -> Server {
+        let control = folder.join("control").display().to_string();
+        let directory = folder.join("disk").display().to_string();
+        let mut child = multimqc(&["serve", "--port", "0", "--control", &control, "--directory", &directory])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command is built");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line");
+        if line.is_empty() {
+            let mut error = String::new();
+            child.stderr.take().expect("a pipe").read_to_string(&mut error).expect("text");
+            panic!("the server did not start: {error}");
+        }
+        let address = line.split_whitespace().nth(3).expect("an address").to_owned();
+        Server { child, output, address, control }
+    }
+
+    /// Ends the server as Ctrl-C does.
+    fn stop(mut self, signal: rustix::process::Signal) -> ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+        wait(&mut self.child)
+    }
+
+    fn client(&self, args: &[&str]) -> Command {
+        let mut command = multimqc(args);
+        command.args(["--server", &self.address]);
+        command
+    }
+
+    fn stat(&self) -> serde_json::Value {
+        let shown =
+            output(&mut multimqc(&["stat", "--json", "--interval", "10ms", "--control", &self.control]));
+        assert!(shown.status.success(), "{shown:?}");
+        serde_json::from_slice(&shown.stdout).expect("JSON")
+    }
+
+    fn wait_for_pushes(&self, pushes: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.stat()["service"]["pushes"] != pushes {
+            assert!(Instant::now() < deadline, "{}", self.stat());
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().expect("it is ours") {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "the command does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().expect("the command is built")
+}
+
+/// Sends a text by `push`.
+fn push(server: &Server, text: &str) {
+    let mut child = server.client(&["push"]).stdin(Stdio::piped()).spawn().expect("the command is built");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    assert!(wait(&mut child).success());
+}
+
+#[test]
+fn what_is_pushed_is_pulled_from_every_set_of_levels() {
+    for levels in ["user", "disk", "user,disk"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let server = Server::start(folder.path(), &["--levels", levels, "--topic", "0"]);
+        push(&server, "one\ntwo\nthree\n");
+        server.wait_for_pushes(3);
+        let pulled = output(&mut server.client(&["pull"]));
+        assert_eq!(
+            (pulled.status.code(), &pulled.stdout[..]),
+            (Some(0), &b"one\ntwo\nthree\n"[..]),
+            "{levels}"
+        );
+        let pulled = output(&mut server.client(&["pull", "--from", "4", "--length", "3"]));
+        assert_eq!(pulled.stdout, b"two");
+        let report = server.stat();
+        let names: Vec<&str> = report["topics"][0]["levels"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|level| level["level"].as_str().expect("a name"))
+            .collect();
+        assert_eq!(names.join(","), levels);
+        let shown = output(&mut multimqc(&["stat", "--interval", "1ms", "--control", &server.control]));
+        let shown = String::from_utf8(shown.stdout).expect("text");
+        assert!(shown.contains("topic 0: ends at 14"), "{shown}");
+        assert!(server.stop(rustix::process::Signal::INT).success(), "{levels}");
+        assert!(!folder.path().join("control").exists(), "the control socket is removed");
+    }
+}
+
+#[test]
+fn a_server_that_ended_in_order_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path(), &["--topic", "0"]);
+    let sent = output(&mut server.client(&["push", "--count", "1000", "--size", "20", "--rate", "50000"]));
+    assert!(sent.status.success(), "{sent:?}");
+    server.wait_for_pushes(1000);
+    assert!(server.stop(rustix::process::Signal::TERM).success());
+    let server = Server::start(folder.path(), &["--topic", "0"]);
+    push(&server, "after\n");
+    server.wait_for_pushes(1);
+    let pulled = output(&mut server.client(&["pull", "--from", "19980"]));
+    assert_eq!(pulled.stdout, [&999_u64.to_le_bytes()[..], &[0; 12], b"after\n"].concat());
+}
+
+#[test]
+fn a_server_that_was_killed_leaves_a_hole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(folder.path(), &["--topic", "0"]);
+    push(&server, "before\n");
+    server.wait_for_pushes(1);
+    server.child.kill().expect("it runs");
+    server.child.wait().expect("it ends");
+    let server = Server::start(folder.path(), &["--topic", "0"]);
+    push(&server, "after\n");
+    server.wait_for_pushes(1);
+    let pulled = output(&mut server.client(&["pull"]));
+    let text = String::from_utf8(pulled.stdout).expect("text");
+    assert!(text.ends_with("after\n"), "{text}");
+    assert_eq!(pulled.status.code(), Some(3), "bytes are missing");
+    let error = String::from_utf8(pulled.stderr).expect("text");
+    assert!(error.contains("were lost (a hole)"), "{error}");
+}
+
+#[test]
+fn pull_follows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path(), &["--levels", "user", "--topic", "0"]);
+    push(&server, "old\n");
+    server.wait_for_pushes(1);
+    let mut follower = server
+        .client(&["pull", "--follow", "--from", "newest"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command is built");
+    // It has begun when it has asked twice: for the end, and for what comes after it.
+    let deadline = Instant::now() + PATIENCE;
+    while server.stat()["service"]["pulls"].as_u64() < Some(2) {
+        assert!(Instant::now() < deadline);
+    }
+    push(&server, "new\n");
+    let mut line = String::new();
+    BufReader::new(follower.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "new\n");
+    let pid = rustix::process::Pid::from_child(&follower);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    assert_eq!(wait(&mut follower).code(), Some(0));
+}
+
+#[test]
+fn the_configuration_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("multimqc.toml");
+    let text = "levels = [\"user\"]\n[[topics]]\nid = 4\npush_port = 0\npull_port = 0\n\
+                input = { drop_range = { at = 0, type = \"u8\", from = 97, to = 97 } }\n";
+    std::fs::write(&file, text).expect("a file");
+    let mut server = Server::start(folder.path(), &["--config", file.to_str().expect("text")]);
+    let mut line = String::new();
+    server.output.read_line(&mut line).expect("a line");
+    let plain = line.trim().rsplit(' ').next().expect("an address").to_owned();
+    assert!(line.starts_with("multimqc: topic 4: pushes on 127.0.0.1:"), "{line}");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for message in ["apple", "banana", "avocado", "cherry"] {
+        socket.send_to(message.as_bytes(), &plain).expect("it is sent");
+    }
+    server.wait_for_pushes(4);
+    let pulled = output(&mut server.client(&["pull", "--topic", "4"]));
+    assert_eq!(pulled.stdout, b"bananacherry", "what begins with an a is dropped");
+    let printed = output(&mut multimqc(&["config"]));
+    assert!(String::from_utf8(printed.stdout).expect("text").contains("#: levels = [\"user\", \"disk\"]"));
+}
+
+/// Runs the command, which fails with this status and these words.
+fn fails(args: &[&str], status: i32, words: &str) {
+    let failed = output(&mut multimqc(args));
+    let error = String::from_utf8(failed.stderr).expect("text");
+    assert_eq!(failed.status.code(), Some(status), "{args:?}: {error}");
+    assert!(error.contains(words), "{args:?}: {error}");
+}
+
+#[test]
+fn errors_name_the_cause_and_the_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("multimqc.toml");
+    let path = file.to_str().expect("text");
+    fails(&["serve", "--levels", "nic"], 1, "level \"nic\": there are kernel, user and disk");
+    fails(&["serve", "--levels", "kernel"], 1, "it needs the name of an interface");
+    fails(
+        &["serve", "--levels", "kernel", "--interface", "eth0"],
+        1,
+        "127.0.0.1 is not reached through eth0",
+    );
+    fails(&["serve", "--levels", "kernel", "--interface", "lo", "--mode", "fast"], 1, "use auto, xdp-native");
+    fails(
+        &["serve", "--levels", "kernel", "--interface", "lo", "--port", "0"],
+        1,
+        "the numbers of all ports",
+    );
+    fails(&["serve", "--levels", "user,user"], 1, "the level user is named twice");
+    std::fs::write(&file, "levels = [\"user\"]\nport = 1\n").expect("a file");
+    fails(&["serve", "--config", path], 1, "unknown field `port`");
+    let small = "[user]\ncapacity_bytes = 1048576\n";
+    std::fs::write(&file, small).expect("a file");
+    let directory = folder.path().to_str().expect("text");
+    let equation = "latency < (capacity - (batch + overlap)) / rate, here 100ms < (917504 - (32768 + 1500)) B / 100000000 B/s";
+    fails(&["serve", "--config", path, "--directory", directory], 1, equation);
+}
+
+#[test]
+fn errors_of_clients_and_addresses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let control = folder.path().join("nobody").display().to_string();
+    fails(&["stat", "--control", &control], 1, "is `multimqc serve` running");
+    fails(&["pull", "--from", "yesterday"], 2, "use an offset, oldest or newest");
+    fails(&["push", "--rate", "0"], 2, "--rate");
+    let free = UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("bound").to_string();
+    fails(&["pull", "--server", &free], 1, "nobody listens at");
+    let server = Server::start(folder.path(), &["--levels", "user", "--topic", "0"]);
+    fails(
+        &["serve", "--control", &server.control, "--levels", "user", "--port", "0", "--topic", "0"],
+        1,
+        "another server has",
+    );
+    fails(&["pull", "--server", &server.address, "--topic", "9"], 1, "has no topic 9");
+    fails(
+        &[
+            "serve",
+            "--control",
+            &control,
+            "--levels",
+            "user",
+            "--port",
+            "0",
+            "--topic",
+            "0",
+            "--address",
+            "192.0.2.1",
+        ],
+        1,
+        "cannot bind",
+    );
+}
+
+#[test]
+fn completions_and_help() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = output(&mut multimqc(&["completions", shell]));
+        assert!(script.status.success() && !script.stdout.is_empty());
+    }
+    for command in ["serve", "push", "pull", "stat"] {
+        let help = output(&mut multimqc(&[command, "--help"]));
+        assert!(String::from_utf8(help.stdout).expect("text").contains("Examples:"), "{command}");
+    }
+}
+
+/// In a network namespace of its own, on its loopback interface.
+const IN_KERNEL: &str = r#"
+set -e
+ip link set lo up
+"$0" serve --levels kernel,user,disk --interface lo --topic 0 --control "$1/control" --directory "$1/disk" >"$1/log" &
+server=$!
+trap 'kill -9 $server 2>/dev/null' EXIT
+until grep -q listening "$1/log"; do kill -0 $server; sleep 0.05; done
+printf 'one\ntwo\n' | "$0" push
+until [ "$("$0" pull --from 0 --length 8)" = "$(printf 'one\ntwo')" ]; do sleep 0.05; done
+until "$0" stat --json --interval 10ms --control "$1/control" | grep -q '"head":8,"hits":[0-9]*,"hole_bytes":0,"holes":0,"level":"disk"'; do sleep 0.05; done
+"$0" stat --json --interval 10ms --control "$1/control" >"$1/stat"
+kill -INT $server
+wait $server
+trap - EXIT
+"#;
+
+#[test]
+fn the_level_in_the_kernel() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if !rustix::process::geteuid().is_root() {
+        let said =
+            writeln!(std::io::stderr(), "SKIPPED: the command with the level in the kernel (needs root)");
+        return said.expect("standard error");
+    }
+    let run = Command::new("timeout")
+        .args(["60", "unshare", "-n", "sh", "-c", IN_KERNEL, env!("CARGO_BIN_EXE_multimqc")])
+        .arg(folder.path())
+        .output()
+        .expect("util-linux is installed");
+    let error = String::from_utf8_lossy(&run.stderr);
+    if error.contains("run as root") {
+        let said = writeln!(std::io::stderr(), "SKIPPED: the command with the level in the kernel ({error})");
+        return said.expect("standard error");
+    }
+    assert!(run.status.success(), "{run:?}");
+    let stat = std::fs::read(folder.path().join("stat")).expect("it was written");
+    let stat: serde_json::Value = serde_json::from_slice(&stat).expect("JSON");
+    let levels = &stat["topics"][0]["levels"];
+    assert_eq!((&levels[0]["level"], &levels[0]["messages"]), (&"kernel".into(), &2.into()), "{stat}");
+    assert!(levels[0]["hits"].as_u64() > Some(0), "the kernel has answered: {stat}");
+    assert_eq!((&levels[2]["level"], &levels[2]["head"]), (&"disk".into(), &8.into()), "{stat}");
+}

@@ -1,0 +1,241 @@
+//! A topic's ring, read in place.
+//!
+//! ```text
+//!   position     first               stable               head
+//!     ───────────┼─────────────────────┼────────────────────┼───────▶
+//!     overwritten│  can be read        │  writes under way  │
+//! ```
+//!
+//! The programs write, on all CPUs at once, and never wait for a reader. A reader takes bytes below `stable`, uses them, and then
+//! asks whether `first` has passed them: only if not, they were good. bpf/ring.h has the writers' side.
+//!
+//! | here | pairs with |
+//! |---|---|
+//! | acquire load of the head, then of the slots | a writer's fetch_add of the head, after its slot; the fence before it clears the slot |
+//! | fetch_add(0) of the head, after the use of bytes | a writer's fetch_add of the head, before its copy |
+//! | swap of `wake_at`, then fetch_add(0) of the head | a writer's fetch_add of the head, then its load of `wake_at` |
+//!
+//! Operations that read and write the same word (the head) have one order, so each side sees the other's earlier steps. No fence
+//! between different words is needed.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use multimqc::{Epoch, Found, Offset, Stop, TopicId, Window};
+
+use crate::counters::KernelCounters;
+use crate::layout::{CpuState, IDLE, TopicState};
+use crate::sys::Mapping;
+
+/// Memory that all topics share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) topics: Mapping,
+    pub(crate) cpus: Mapping,
+    pub(crate) cpus_of_topic: u32,
+    pub(crate) ring_bytes: u64,
+}
+
+impl Shared {
+    /// The state of the topic at an index.
+    pub(crate) fn state(&self, index: u32) -> &TopicState {
+        let at = self.topics.at(index as usize * size_of::<TopicState>(), size_of::<TopicState>());
+        // SAFETY: inside of the mapping and aligned (a map's memory begins at a page); all fields that change are atomic.
+        unsafe { at.cast().as_ref() }
+    }
+
+    fn cpu(&self, index: u32, cpu: u32) -> &CpuState {
+        let at = (index * self.cpus_of_topic + cpu) as usize * size_of::<CpuState>();
+        // SAFETY: as in `state`.
+        unsafe { self.cpus.at(at, size_of::<CpuState>()).cast().as_ref() }
+    }
+}
+
+/// A topic of the kernel level. Any thread may read it. It stays readable after the level is detached.
+#[derive(Debug, Clone)]
+pub struct Topic {
+    shared: Arc<Shared>,
+    ring: Arc<Mapping>,
+    index: u32,
+}
+
+impl Topic {
+    pub(crate) fn new(shared: Arc<Shared>, ring: Mapping, index: u32) -> Topic {
+        Topic { shared, ring: Arc::new(ring), index }
+    }
+
+    fn state(&self) -> &TopicState {
+        self.shared.state(self.index)
+    }
+
+    /// The topic's number.
+    pub fn id(&self) -> TopicId {
+        TopicId(self.state().id.load(Relaxed))
+    }
+
+    /// What the ring holds.
+    pub fn window(&self) -> Window {
+        let head = self.stable_end();
+        let first = self.first();
+        Window { first: first.min(head), head, epoch: Epoch(self.state().epoch.load(Relaxed)) }
+    }
+
+    /// Copies bytes from `from` on, as many as fit into `out` and are complete. Bytes that were overwritten meanwhile are not
+    /// returned: then [`Stop::Gone`] says where the ring begins.
+    pub fn read(&self, from: Offset, out: &mut [u8]) -> Found {
+        match self.range(from, out.len()) {
+            Err(stop) => Found { bytes: 0, stop },
+            Ok(range) => {
+                let bytes = range.len();
+                range.copy_to(&mut out[..bytes]);
+                match range.check() {
+                    Err(first) => Found { bytes: 0, stop: Stop::Gone(first) },
+                    Ok(()) if bytes == out.len() => Found { bytes, stop: Stop::Filled },
+                    Ok(()) => Found { bytes, stop: Stop::Head },
+                }
+            }
+        }
+    }
+
+    /// Bytes from `from` on in place: at most `max` and at most a ring.
+    ///
+    /// # Errors
+    /// [`Stop::Head`] if the byte at `from` is not complete, [`Stop::Gone`] if it is overwritten, [`Stop::Filled`] if `max` is 0.
+    pub fn range(&self, from: Offset, max: usize) -> Result<Range<'_>, Stop> {
+        let end = self.stable_end();
+        let first = self.first();
+        if from < first {
+            return Err(Stop::Gone(first));
+        }
+        if max == 0 {
+            return Err(Stop::Filled);
+        }
+        if from >= end {
+            return Err(Stop::Head);
+        }
+        let len = (end - from).min(self.shared.ring_bytes).min(max as u64) as usize;
+        let offset = (from & (self.shared.ring_bytes - 1)) as usize;
+        Ok(Range { topic: self, from, at: self.ring.at(offset, len), len })
+    }
+
+    /// What the programs have counted for this topic.
+    pub fn counters(&self) -> KernelCounters {
+        let cpus = (0..self.shared.cpus_of_topic).map(|cpu| self.shared.cpu(self.index, cpu));
+        cpus.fold(KernelCounters::default(), |mut sum, cpu| {
+            sum.add(&cpu.counters);
+            sum
+        })
+    }
+
+    /// The end of what is reserved by writers.
+    pub(crate) fn head(&self) -> Offset {
+        self.state().head.load(Acquire)
+    }
+
+    /// The end of the bytes that no writer is still copying.
+    fn stable_end(&self) -> Offset {
+        let head = self.head();
+        let slots =
+            (0..self.shared.cpus_of_topic).map(|cpu| self.shared.cpu(self.index, cpu).slot.load(Acquire));
+        slots.filter(|slot| *slot != IDLE).fold(head, Offset::min)
+    }
+
+    /// The oldest byte that is not overwritten, and that no overwriting has begun for.
+    fn first(&self) -> Offset {
+        let state = self.state();
+        let head = state.head.fetch_add(0, AcqRel);
+        head.saturating_sub(self.shared.ring_bytes).max(state.floor.load(Acquire).min(head))
+    }
+
+    /// Asks for a wake-up when the head reaches `position`. True: it has.
+    pub(crate) fn wake_at(&self, position: Offset) -> bool {
+        let state = self.state();
+        state.wake_at.swap(position, AcqRel);
+        state.head.fetch_add(0, AcqRel) >= position
+    }
+
+    /// Makes an empty log that begins at `start`.
+    pub(crate) fn reset(&self, id: TopicId, start: Offset, epoch: Epoch) {
+        let state = self.state();
+        state.head.store(start, Relaxed);
+        state.floor.store(start, Relaxed);
+        state.stable.store(start, Relaxed);
+        state.epoch.store(epoch.0, Relaxed);
+        state.id.store(id.0, Relaxed);
+        state.wake_at.store(IDLE, Relaxed);
+        // The programs find the topic through `ids` and `ports`, which are stored after this.
+        state.open.store(1, Release);
+    }
+
+    /// Makes all slots idle, in a map that the kernel has just filled with zeros.
+    pub(crate) fn clear_slots(&self) {
+        for cpu in 0..self.shared.cpus_of_topic {
+            self.shared.cpu(self.index, cpu).slot.store(IDLE, Release);
+        }
+    }
+}
+
+/// Bytes in place, in memory that the kernel may overwrite at any time: they are good if [`Range::check`] says so after their use.
+#[derive(Debug)]
+pub struct Range<'a> {
+    topic: &'a Topic,
+    from: Offset,
+    at: NonNull<u8>,
+    len: usize,
+}
+
+impl Range<'_> {
+    /// The offset of the first byte.
+    pub fn from(&self) -> Offset {
+        self.from
+    }
+
+    /// How many bytes; at least one.
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where the bytes are, in one piece. For system calls, such as a `write` that needs no copy in user space.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.at.as_ptr()
+    }
+
+    /// Copies all bytes.
+    ///
+    /// # Panics
+    /// If `out` has another length.
+    pub fn copy_to(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), self.len, "a buffer for the whole range");
+        copy_volatile(self.at.as_ptr(), out);
+    }
+
+    /// Whether the bytes are still those of the log, and so were during everything before this call.
+    ///
+    /// # Errors
+    /// The oldest byte that the ring has now: what was read is worthless.
+    pub fn check(&self) -> Result<(), Offset> {
+        let first = self.topic.first();
+        if self.from < first { Err(first) } else { Ok(()) }
+    }
+}
+
+/// Copies memory that somebody else may write meanwhile, word by word.
+fn copy_volatile(from: *const u8, out: &mut [u8]) {
+    let mut done = 0;
+    while done < out.len() {
+        // SAFETY: `from` has as many bytes as `out`, and `done` is less.
+        let at = unsafe { from.add(done) };
+        if at.addr().is_multiple_of(8) && out.len() - done >= 8 {
+            // SAFETY: aligned, and 8 bytes are left.
+            let word = unsafe { at.cast::<u64>().read_volatile() };
+            out[done..done + 8].copy_from_slice(&word.to_ne_bytes());
+            done += 8;
+        } else {
+            // SAFETY: a byte is left.
+            out[done] = unsafe { at.read_volatile() };
+            done += 1;
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The disk level: a [`seglog::Log`] for each topic.
+//!
+//! ```text
+//!   directory/
+//!     topic-00007/            segments of the log, whose random name is the epoch
+//!     topic-00007.running     there while a process has the log open
+//! ```
+//!
+//! The bytes survive the process. What levels below had and the disk level had not got yet does not, and readers may have seen it.
+//! So its offsets are not used again: if `running` is there when a topic is opened, the log goes on behind a hole.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use seglog::{AppendError, Log, Options, Read, Reader, Retention, SyncPolicy};
+
+use super::signal::Signal;
+use super::tally::Tally;
+use crate::level::{Appended, Counters, Found, Level, LevelError, LevelKind, Stop, Written};
+use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
+use crate::topic::{Epoch, TopicId};
+
+/// The largest message: more than a datagram carries.
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
+/// Messages are put together up to this size for one write.
+const GATHER_BYTES: usize = 4 << 20;
+/// Readers that a topic keeps for later reads. Each remembers its place and its last batch.
+const IDLE_READERS: usize = 8;
+
+/// The settings of a [`DiskLevel`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskConfig {
+    /// The folder. One process uses it at a time.
+    pub directory: PathBuf,
+    /// Bytes of a segment file; default 64 MiB, 4 KiB to 1 TiB. Retention works in segments.
+    pub segment_bytes: u64,
+    /// The most bytes of a topic's files; default 1 GiB, none for no limit. Whole segments are removed, the oldest first.
+    pub max_bytes: Option<u64>,
+    /// The longest time that a segment stays after its last write; default no limit.
+    pub max_age: Option<Duration>,
+    /// How often written bytes are made durable; default 1 s. A crash of the machine loses as much.
+    pub sync_interval: Duration,
+    /// How many topics the level takes; default 64. Each costs about 64 descriptors if all of its segments are read.
+    pub max_topics: usize,
+    /// The next level is woken each time that a topic has grown by this many bytes; default 1 MiB.
+    pub batch_bytes: u64,
+    /// How many offsets are skipped after a process that was killed, as a hole; default 64 MiB. As many as the levels below hold,
+    /// so that an offset never means two bytes.
+    pub restart_gap_bytes: u64,
+}
+
+impl DiskConfig {
+    /// The defaults, in this folder.
+    pub fn new(directory: impl Into<PathBuf>) -> DiskConfig {
+        DiskConfig {
+            directory: directory.into(),
+            segment_bytes: 64 << 20,
+            max_bytes: Some(1 << 30),
+            max_age: None,
+            sync_interval: Duration::from_secs(1),
+            max_topics: 64,
+            batch_bytes: 1 << 20,
+            restart_gap_bytes: 64 << 20,
+        }
+    }
+
+    fn options(&self, start: Offset, epoch: Epoch) -> Result<Options, LevelError> {
+        let mut log_id = [0; 16];
+        getrandom::fill(&mut log_id).map_err(io::Error::other)?;
+        log_id[..4].copy_from_slice(&epoch.0.to_le_bytes());
+        let retention =
+            Retention { max_bytes: self.max_bytes, max_age: self.max_age, ..Retention::default() };
+        Ok(Options::default()
+            .segment_bytes(self.segment_bytes)
+            .segment_age(self.max_age)
+            .sync(SyncPolicy::BytesOrInterval(8 << 20, self.sync_interval))
+            .retention(retention)
+            .first_position(start)
+            .log_id(Some(log_id)))
+    }
+}
+
+/// The level of segment files.
+pub struct DiskLevel {
+    config: DiskConfig,
+    topics: RwLock<HashMap<TopicId, Arc<Topic>>>,
+    signal: Signal,
+}
+
+struct Topic {
+    log: Mutex<Log>,
+    /// For the window, without the lock that a writer holds while it syncs.
+    ends: Reader,
+    readers: Mutex<Vec<Reader>>,
+    epoch: Epoch,
+    running: PathBuf,
+    tally: Tally,
+}
+
+impl DiskLevel {
+    /// A level without topics. The folder is made if it is not there.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn new(config: DiskConfig) -> io::Result<DiskLevel> {
+        std::fs::create_dir_all(&config.directory)?;
+        let signal = Signal::new(config.batch_bytes);
+        Ok(DiskLevel { config, topics: RwLock::default(), signal })
+    }
+
+    fn topic(&self, topic: TopicId) -> Result<Arc<Topic>, LevelError> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        topics.get(&topic).cloned().ok_or(LevelError::UnknownTopic(topic))
+    }
+
+    fn new_topic(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Topic, LevelError> {
+        let name = format!("topic-{:05}", topic.0);
+        let running = self.config.directory.join(format!("{name}.running"));
+        let options = self.config.options(start, epoch)?;
+        let mut log = Log::open(self.config.directory.join(name), options).map_err(io::Error::other)?;
+        let killed = running.exists();
+        File::create(&running)?.sync_all()?;
+        File::open(&self.config.directory)?.sync_all()?;
+        if killed {
+            let to = log.end().saturating_add(self.config.restart_gap_bytes).min(MAX_OFFSET);
+            log.append_hole(to).map_err(failed)?;
+        }
+        let id = log.id();
+        let epoch = Epoch(u32::from_le_bytes([id[0], id[1], id[2], id[3]]).max(1));
+        let (ends, readers) = (log.reader(), Mutex::default());
+        Ok(Topic { log: Mutex::new(log), ends, readers, epoch, running, tally: Tally::default() })
+    }
+}
+
+/// The error of an append that added nothing.
+fn failed(error: AppendError) -> LevelError {
+    match error {
+        AppendError::NotWritten { source, .. } if source.is_full() => {
+            LevelError::Full(io::Error::other(source))
+        }
+        other => LevelError::Io(io::Error::other(other)),
+    }
+}
+
+/// Bytes that are in the log count as written also if they could not be made durable: the log repairs that by itself.
+fn appended(result: Result<u64, AppendError>) -> Result<(), LevelError> {
+    match result {
+        Ok(_) | Err(AppendError::NotDurable { .. }) => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+impl Topic {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn readers(&self) -> MutexGuard<'_, Vec<Reader>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn window(&self) -> Window {
+        let head = self.ends.end();
+        Window { first: self.ends.first().min(head), head, epoch: self.epoch }
+    }
+
+    fn read(&self, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        let mut reader = self.readers().pop().unwrap_or_else(|| self.ends.clone());
+        let read = reader.read_into(from, out).map_err(io::Error::other)?;
+        let mut readers = self.readers();
+        if readers.len() < IDLE_READERS {
+            readers.push(reader);
+        }
+        drop(readers);
+        let at = from + read.len as u64;
+        let stop = match read.stopped {
+            None => Stop::Filled,
+            Some(Read::Hole(hole)) => Stop::Hole(Hole { from: at, to: hole.range.end }),
+            Some(Read::Removed { first }) => Stop::Gone(first),
+            Some(Read::End { .. }) => Stop::Head,
+            Some(other) => return Err(LevelError::Io(io::Error::other(format!("{other:?}")))),
+        };
+        Ok(Found { bytes: read.len, stop })
+    }
+
+    /// Appends gathered messages.
+    fn flush(&self, log: &mut Log, gathered: &mut Vec<u8>, messages: u64) -> Result<(), LevelError> {
+        let end = log.end();
+        let result = appended(log.append_at(end, gathered));
+        match result {
+            Ok(()) => {
+                self.tally.messages.add(messages);
+                self.tally.bytes.add(gathered.len() as u64);
+            }
+            Err(_) => self.tally.refused.add(messages),
+        }
+        gathered.clear();
+        result
+    }
+}
+
+impl Level for DiskLevel {
+    fn kind(&self) -> LevelKind {
+        LevelKind::Disk
+    }
+
+    fn capacity_bytes(&self) -> Option<u64> {
+        self.config.max_bytes
+    }
+
+    fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
+        if start > MAX_OFFSET {
+            return Err(LevelError::Offset(start));
+        }
+        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = topics.get(&topic) {
+            return Ok(open.window());
+        }
+        if topics.len() == self.config.max_topics {
+            return Err(LevelError::TooManyTopics(topics.len()));
+        }
+        let new = self.new_topic(topic, start, epoch)?;
+        let window = new.window();
+        topics.insert(topic, Arc::new(new));
+        Ok(window)
+    }
+
+    fn window(&self, topic: TopicId) -> Option<Window> {
+        self.topic(topic).ok().map(|topic| topic.window())
+    }
+
+    fn append(
+        &self,
+        topic: TopicId,
+        messages: &mut dyn Iterator<Item = &[u8]>,
+    ) -> Result<Appended, LevelError> {
+        let topic = self.topic(topic)?;
+        let mut log = topic.log();
+        let offset = log.end();
+        let mut done = Appended { offset, bytes: 0, messages: 0, oversize: 0 };
+        let (mut gathered, mut count) = (Vec::new(), 0);
+        for message in messages {
+            let size = message.len() as u64;
+            if message.len() > MAX_MESSAGE_BYTES || offset + done.bytes + size > MAX_OFFSET {
+                done.oversize += 1;
+                continue;
+            }
+            if gathered.len() + message.len() > GATHER_BYTES {
+                topic.flush(&mut log, &mut gathered, std::mem::take(&mut count))?;
+            }
+            gathered.extend_from_slice(message);
+            count += 1;
+            done.messages += 1;
+            done.bytes += size;
+        }
+        topic.flush(&mut log, &mut gathered, count)?;
+        drop(log);
+        topic.tally.refused.add(done.oversize);
+        self.signal.grown(offset..offset + done.bytes);
+        Ok(done)
+    }
+
+    fn write(&self, topic: TopicId, batch: Batch<'_>) -> Result<Written, LevelError> {
+        if batch.offset > MAX_OFFSET || batch.end() > MAX_OFFSET {
+            return Err(LevelError::Offset(batch.offset));
+        }
+        let topic = self.topic(topic)?;
+        let mut log = topic.log();
+        let head = log.end();
+        let placed = batch.place(head);
+        let at = placed.hole.map_or(head, |hole| hole.to);
+        let result =
+            if placed.bytes.is_empty() { log.append_hole(at) } else { log.append_at(at, placed.bytes) };
+        drop(log);
+        if let Err(error) = appended(result) {
+            topic.tally.refused.add(1);
+            return Err(error);
+        }
+        let written =
+            Written { hole: placed.hole, bytes: placed.bytes.len() as u64, repeated: placed.repeated };
+        topic.tally.written(&written);
+        self.signal.grown(head..batch.end().max(head));
+        Ok(written)
+    }
+
+    fn wait_batch(&self, timeout: Duration) -> bool {
+        self.signal.wait(timeout)
+    }
+
+    fn wake(&self) {
+        self.signal.wake();
+    }
+
+    fn transfer(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        self.topic(topic)?.read(from, out)
+    }
+
+    fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        let topic = self.topic(topic)?;
+        let found = topic.read(from, out)?;
+        topic.tally.read(&found);
+        Ok(found)
+    }
+
+    fn sync(&self) -> Result<(), LevelError> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        for topic in topics.values() {
+            topic.log().sync().map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn counters(&self, topic: TopicId) -> Counters {
+        let Ok(topic) = self.topic(topic) else { return Counters::default() };
+        topic.tally.counters(topic.ends.stats().removed_bytes)
+    }
+}
+
+impl Drop for DiskLevel {
+    fn drop(&mut self) {
+        for topic in self.topics.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
+            // Where the last bytes are not durable, the next process leaves a hole.
+            if topic.log().sync().is_ok() {
+                let _ = std::fs::remove_file(&topic.running);
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A UDP socket that takes and sends many datagrams with one call: recvmmsg with UDP_GRO, and sendmmsg.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
+use rustix::net::{self, sockopt};
+
+/// The most buffers that one call fills. Each can hold several datagrams of one sender, which the kernel has put together.
+pub(crate) const BATCH: usize = quinn_udp::BATCH_SIZE;
+/// Larger than every datagram, so that none is cut.
+const BUFFER_BYTES: usize = 1 << 16;
+
+pub(crate) struct Socket {
+    udp: UdpSocket,
+    state: UdpSocketState,
+}
+
+/// What one call received.
+pub(crate) struct Received {
+    bytes: Vec<u8>,
+    metas: [RecvMeta; BATCH],
+    count: usize,
+}
+
+/// Replies, to be sent with one call.
+#[derive(Default)]
+pub(crate) struct Replies {
+    bytes: Vec<u8>,
+    to: Vec<(SocketAddr, std::ops::Range<usize>)>,
+}
+
+impl Socket {
+    pub fn bind(address: SocketAddr, receive_buffer_bytes: usize) -> io::Result<Socket> {
+        let udp = UdpSocket::bind(address)?;
+        sockopt::set_socket_recv_buffer_size(&udp, receive_buffer_bytes)?;
+        let state = UdpSocketState::new(UdpSockRef::from(&udp))?;
+        Ok(Socket { udp, state })
+    }
+
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.udp.as_fd()
+    }
+
+    /// Receives what has arrived. Never waits.
+    pub fn receive(&self, into: &mut Received) -> io::Result<()> {
+        into.count = 0;
+        let mut chunks = into.bytes.chunks_exact_mut(BUFFER_BYTES);
+        let mut slices: [IoSliceMut<'_>; BATCH] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("a buffer for each slice")));
+        into.count = self.state.recv(UdpSockRef::from(&self.udp), &mut slices, &mut into.metas)?;
+        Ok(())
+    }
+
+    /// Sends replies. Returns how many were not sent: a client asks again for what it misses.
+    pub fn send(&self, replies: &mut Replies) -> usize {
+        let mut sent = 0;
+        while sent < replies.to.len() {
+            match self.send_from(replies, sent) {
+                Ok(0) | Err(_) => break,
+                Ok(more) => sent += more,
+            }
+        }
+        let unsent = replies.to.len() - sent;
+        replies.bytes.clear();
+        replies.to.clear();
+        unsent
+    }
+
+    fn send_from(&self, replies: &Replies, first: usize) -> io::Result<usize> {
+        let rest = &replies.to[first..];
+        if let [(to, range)] = rest {
+            net::sendto(&self.udp, &replies.bytes[range.clone()], net::SendFlags::empty(), to)?;
+            return Ok(1);
+        }
+        let slices: Vec<[IoSlice<'_>; 1]> =
+            rest.iter().map(|(_, range)| [IoSlice::new(&replies.bytes[range.clone()])]).collect();
+        let mut controls: Vec<_> = rest.iter().map(|_| net::SendAncillaryBuffer::default()).collect();
+        let addresses: Vec<net::SocketAddrAny> = rest.iter().map(|(to, _)| (*to).into()).collect();
+        let mut headers: Vec<net::MMsgHdr<'_>> = addresses
+            .iter()
+            .zip(&slices)
+            .zip(&mut controls)
+            .map(|((to, slice), control)| net::MMsgHdr::new_with_addr(to, slice, control))
+            .collect();
+        Ok(net::sendmmsg(&self.udp, &mut headers, net::SendFlags::empty())?)
+    }
+}
+
+impl Received {
+    pub fn new() -> Received {
+        Received { bytes: vec![0; BATCH * BUFFER_BYTES], metas: [RecvMeta::default(); BATCH], count: 0 }
+    }
+
+    /// Whether the last call filled all buffers.
+    pub fn is_full(&self) -> bool {
+        self.count == BATCH
+    }
+
+    /// The datagrams of the last call, with their senders.
+    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        let filled = self.bytes.chunks_exact(BUFFER_BYTES).zip(&self.metas).take(self.count);
+        filled.flat_map(|(buffer, meta)| {
+            let bytes = &buffer[..meta.len];
+            // An empty datagram has no chunks, and is counted all the same.
+            let empty = bytes.is_empty().then_some(bytes);
+            bytes.chunks(meta.stride.max(1)).chain(empty).map(|datagram| (meta.addr, datagram))
+        })
+    }
+}
+
+impl Replies {
+    pub fn add(&mut self, to: SocketAddr, bytes: &[u8]) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.to.push((to, begin..self.bytes.len()));
+    }
+}
