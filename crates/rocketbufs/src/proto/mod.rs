@@ -26,6 +26,7 @@ pub use receive_subscription::{
 };
 pub use refused::RefusedError;
 pub use send_subscription::{
-    CallerSend, End, Enqueue, LagAction, PeerSubscription, SendConfig, SendCursor, Step,
+    Begin, CallerSend, End, Enqueue, KnownPositions, LagAction, Origin, PeerSubscription, SendConfig,
+    SendCursor, Step,
 };
 pub use session::{Pauses, Session, SessionConfig, Tick, choose_version};

@@ -9,9 +9,10 @@
 //!   time               ──▶ └──────────────────┘ ──▶ lag in bytes  of a subscription that stalled
 //! ```
 //!
-//! [`SendCursor`] has the positions and the subscription's hold in the log, `OnDemandCredit` the part for a receiver that
+//! [`Begin`] decides where a subscription begins. [`SendCursor`] has the positions and the subscription's hold in the log, `OnDemandCredit` the part for a receiver that
 //! grants on demand. A peer that follows maps the ring, and sees new data by itself.
 
+mod begin;
 mod cursor;
 mod on_demand;
 
@@ -20,6 +21,7 @@ use rocketring::Ring;
 use super::credit::{Credit, CreditError};
 use crate::types::{Nanos, Policy, Position, ProgressLevel};
 
+pub use begin::{Begin, KnownPositions, Origin};
 pub use cursor::{End, SendConfig, SendCursor, Step};
 
 /// More than this is a batch. A thread that writes so much soon writes more, and the worker sends meanwhile.

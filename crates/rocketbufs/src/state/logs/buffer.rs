@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rocketring::{EventCount, Hold, PeerDoorbell, WatchKey, Writer, barrier};
 
-use subscribers::SubscriberTable;
-pub(crate) use subscribers::{DurableCursor, Known, Leaving, SubscriptionStatus};
+use subscribers::{Known, SubscriberTable};
+pub(crate) use subscribers::{DurableCursor, Leaving, SubscriptionStatus};
 
 use crate::events::OutEvent;
 use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::planted;
-use crate::proto::{Coverage, End, PeerCoverage, SendCursor};
+use crate::proto::{Coverage, End, KnownPositions, PeerCoverage, SendCursor};
 use crate::state::{
     ContextInner, Contexts, DurableSlots, IdleState, Log, MinReceivers, Parked, ProgressWatch, Waits,
 };
@@ -307,14 +307,16 @@ impl Buffer {
         let table = lock(&self.subscribers);
         if let Some(held) = table.offline.get(name) {
             let holds = held.hold.as_ref().map(Hold::position);
-            let (levels, coverage, resume_boundary) = (held.levels, held.coverage, held.resume_boundary);
-            return Some(Known { levels, coverage, holds, resume_boundary, live: None });
+            let positions =
+                KnownPositions { levels: held.levels, holds, resume_boundary: held.resume_boundary };
+            return Some(Known { positions, coverage: held.coverage, live: None });
         }
         let sub = table.connected.iter().find(|sub| sub.name == name)?;
         let holds = lock(&sub.hold).as_ref().map(Hold::position);
         let ((levels, coverage), resume_boundary) =
             (sub.confirms(), sub.resume_boundary.load(Ordering::Acquire));
-        Some(Known { levels, coverage, holds, resume_boundary, live: Some((sub.conn, sub.worker)) })
+        let positions = KnownPositions { levels, holds, resume_boundary };
+        Some(Known { positions, coverage, live: Some((sub.conn, sub.worker)) })
     }
 
     /// Returns the position below which everything landed at every present subscriber; without one, the end

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use rocketring::Hold;
 
 use crate::lock::lock;
-use crate::proto::{Coverage, PeerCoverage};
+use crate::proto::{Coverage, KnownPositions, PeerCoverage};
 use crate::types::{Nanos, Policy, Position, WireId};
 
 /// Everything that counts for confirmations. With one lock, a subscription that goes offline or comes back is
@@ -63,12 +63,8 @@ pub(crate) enum Leaving {
 
 /// What is known of a durable subscription that comes back.
 pub(crate) struct Known {
-    pub(crate) levels: [Position; 3],
+    pub(crate) positions: KnownPositions,
     pub(crate) coverage: PeerCoverage,
-    /// The position of its hold in the ring.
-    pub(crate) holds: Option<Position>,
-    /// The start of a delivery at which the subscription can resume, if it is still in the ring.
-    pub(crate) resume_boundary: Position,
     /// The connection and the worker that still have it; `None` if the position was held.
     pub(crate) live: Option<(u64, usize)>,
 }
