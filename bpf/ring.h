@@ -54,7 +54,8 @@
 
 /* Set before loading; constants for the verifier. */
 const volatile __u64 ring_mask = 4095;
-const volatile __u32 cpus_of_topic = 1;
+/* Slots of a topic: of each CPU, and of user space. */
+const volatile __u32 writers_of_topic = 2;
 /* Longest payload of a push that is stored, and of a reply. */
 const volatile __u32 max_message = MULTIMQC_MAX_MESSAGE;
 const volatile __u32 max_reply = 1472;
@@ -211,7 +212,7 @@ static __always_inline __u32 bounded(__u32 n)
 
 static __always_inline struct cpu *cpu_of(__u32 topic, __u32 cpu)
 {
-	__u32 at = topic * cpus_of_topic + cpu;
+	__u32 at = topic * writers_of_topic + cpu;
 
 	return bpf_map_lookup_elem(&cpus, &at);
 }
@@ -220,7 +221,7 @@ static __always_inline struct cpu *this_cpu(__u32 topic)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 
-	return cpu < cpus_of_topic ? cpu_of(topic, cpu) : 0;
+	return cpu < writers_of_topic ? cpu_of(topic, cpu) : 0;
 }
 
 /* A writer was lapped: bytes up to the last that it may have damaged are lost. */
@@ -311,7 +312,7 @@ static __always_inline __u64 stable_end(struct topic *topic, struct cpu *cpu, __
 
 	/* The slots are loaded after the head. */
 	COUNT_AND_FENCE(cpu->pad[0]);
-	for (__u32 i = 0; i < MAX_CPUS && i < cpus_of_topic; i++) {
+	for (__u32 i = 0; i < MAX_CPUS && i < writers_of_topic; i++) {
 		struct cpu *other = cpu_of(index, i);
 		__u64 slot;
 

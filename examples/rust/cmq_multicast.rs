@@ -1,4 +1,4 @@
-//! One message for every listener (paper, "Multicast IPC").
+//! A message for every listener (paper, "Multicast IPC").
 //!
 //! Start listeners with `cargo run --release -p cmq --example cmq_multicast -- listen [INTERFACE]`, then run
 //! `cargo run --release -p cmq --example cmq_multicast -- say "some words" [INTERFACE]`.

@@ -23,11 +23,11 @@ fn futures() -> Result<(), Box<dyn Error>> {
     let caller: Caller<u32, u64> =
         Caller::new(new_rq_with("127.0.0.1:0", Config::immediate())?, CallConfig::default());
     let nine = caller.call((squares.queue().local_addr(), 0), 9)?;
-    // The call does not wait: the program continues, and the responder answers meanwhile.
+    // The call does not wait: the program continues while the responder answers.
     squares.serve(Some(SOON), |n, _from| Some(u64::from(n) * u64::from(n)));
     match nine.wait(Some(SOON)) {
         CallState::Answered(square) => println!("futures: 9 x 9 = {square}"),
-        CallState::Lost => println!("futures: nobody answers; ask somebody else"),
+        CallState::Lost => println!("futures: no responder answers; call another one"),
         CallState::Pending => println!("futures: not yet"),
     }
     Ok(())

@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(writer);
     buffer.destroy();
     buffer.drain(Some(Duration::from_secs(10)))?;
-    // If the connection was lost meanwhile, the drain has nobody to wait for.
+    // After a lost connection the drain has no subscriber to wait for, so the result is checked separately.
     outcome.try_recv().unwrap_or(Ok(()))?;
     Ok(())
 }

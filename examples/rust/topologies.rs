@@ -124,7 +124,7 @@ fn receive(node: &Node, join: &SyncSender<()>) -> Result<u32, Failure> {
     input.subscribe_with(BUFFER, options())?;
     let mut checksum = 0;
     loop {
-        match input.recv(Some(WAIT))?.ok_or("nothing came for a minute")? {
+        match input.recv(Some(WAIT))?.ok_or("no data came for a minute")? {
             InEvent::Data(view) => {
                 checksum = crc32c_append(checksum, &view.to_vec()?);
                 view.consume();

@@ -7,7 +7,7 @@
 //!                      expect N0 N1 …  subscribers: this many messages were published per topic
 //!   worker → harness   ready [WORDS]   connected (a broker: its address)
 //!                      count MESSAGES NANOSECONDS
-//!                      total MESSAGES …  what was published, or received per topic, in all
+//!                      total MESSAGES …  all published messages, or all received messages per topic
 //! ```
 //!
 //! A thread of its own reads the lines, so that a count is taken when it is requested and not when the
@@ -27,7 +27,7 @@ use crate::Error;
 /// A subscriber whose expected messages do not arrive reports its counts after this time.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
 
-/// A worker that hears nothing for this long, and receives nothing, fails.
+/// A worker that gets no command and no message for this long fails.
 const MAX_SILENCE: Duration = Duration::from_secs(600);
 
 /// The state that the control thread shares with the worker's thread.

@@ -1,14 +1,15 @@
-//! What holds the publishers of other systems back: those systems drop, or queue without a limit, when publishers
-//! are faster than subscribers, and neither is a rate that anybody could use.
+//! Flow control for publishers of other systems. Those systems drop messages, or queue them without a limit, when
+//! publishers are faster than subscribers; neither gives a usable rate.
 //!
 //! ```text
 //!   subscriber a ──┐  "I have 81,920 messages of topic 3"
 //!   subscriber b ──┼──▶ FIFO of topic 3 ──▶ its publisher: at most `window` messages ahead of the slowest
 //! ```
 //!
-//! A token is a subscriber's number and how many messages of the topic it has checked. Counts only grow, so a
-//! publisher needs the newest one of each. A publisher looks only when its window is used up, and sleeps in the
-//! read: nobody polls. At most `TOKENS` tokens per window and subscriber are on their way, which fits into a pipe.
+//! A token is a subscriber's number and the number of messages of the topic that it has checked. Counts only grow, so a
+//! publisher needs only the newest token of each subscriber. A publisher reads tokens only when its window is used up, and
+//! sleeps in the read; no process polls. At most `TOKENS` tokens per window and subscriber are in flight, which fits into a
+//! pipe.
 //!
 //! RBMQ and the relay need none of this: their flow control reaches the publisher.
 
@@ -24,8 +25,8 @@ use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
 };
 
-/// Bytes on their way per topic, as long as that is `LEAST_MESSAGES`: enough that nobody waits for the other end's
-/// next turn, and little beside what the servers may queue.
+/// Bytes in flight per topic, but at least `LEAST_MESSAGES` messages: enough that no end waits for the other end's next turn,
+/// and little compared with the limits of the servers' queues.
 const WINDOW_BYTES: usize = 4 << 20;
 const LEAST_MESSAGES: u64 = 16;
 
@@ -96,7 +97,7 @@ impl Grants {
 pub struct Credit {
     fifo: File,
     window: u64,
-    /// What each subscriber has; empty where nobody subscribes, and then nobody is waited for.
+    /// The count of each subscriber. Without subscribers it is empty, and the publisher does not wait.
     received: Vec<u64>,
 }
 
@@ -123,8 +124,8 @@ impl Credit {
         }
     }
 
-    /// As [`Credit::wait`], for a system that may drop messages: whatever no subscriber has reported for this long is taken
-    /// for dropped, and makes room.
+    /// As [`Credit::wait`], for a system that may drop messages: messages that no subscriber reports within `limit` count as
+    /// dropped, and make room.
     ///
     /// # Errors
     /// The FIFO is gone.
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_nobody_reports_count_as_dropped() {
+    fn unreported_messages_count_as_dropped() {
         let folder = tempfile::tempdir().unwrap();
         create(folder.path(), 1).unwrap();
         let record = WINDOW_BYTES / 100;
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_subscribers_that_there_are_not() {
+    fn no_publisher_waits_for_missing_subscribers() {
         let folder = tempfile::tempdir().unwrap();
         create(folder.path(), 1).unwrap();
         assert_eq!(Credit::open(folder.path(), 0, 0, 8).unwrap().wait(u64::MAX - 1).unwrap(), u64::MAX);

@@ -3,10 +3,10 @@
 //! ```text
 //!   publish ── numbered messages, as fast as there is room ──▶ subscribe: every byte goes into a sum
 //!   ping    ── number n ──▶ pong                               one outstanding message
-//!           ◀── the same ──
+//!           ◀── number n ──
 //! ```
 //!
-//! `publish` and `pong` start first and print where they can be reached. The other process prints `ready`
+//! `publish` and `pong` start first and print their address. The other process prints `ready`
 //! once it is connected. A publisher runs until it is stopped, and prints the number of messages and the sum
 //! of their words. The subscriber prints the same of the received messages. A pinger prints `total TRIPS P50
 //! P99 TIME`, in nanoseconds. `bench/peers/java` has the same loops in Java.
@@ -67,7 +67,7 @@ pub struct End {
     /// The role of this process
     #[arg(value_enum)]
     pub role: Role,
-    /// Where the two meet: a folder for the first one; for the other, what the first one printed
+    /// The meeting place: a folder for the first process; for the second, the line that the first printed
     #[arg(long)]
     pub at: String,
     /// The size of a message in bytes

@@ -1,4 +1,4 @@
-//! The two processes of an exchange: their options, and what they print.
+//! The two processes of an exchange: their options and their output.
 //!
 //! ```text
 //!   harness → driver     go

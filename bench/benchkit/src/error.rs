@@ -10,7 +10,7 @@ pub enum Error {
     #[error("the system refused: {0}")]
     Io(#[from] io::Error),
     /// A worker ended; its own message is on standard error.
-    #[error("the {role} ended unasked; see its message above")]
+    #[error("the {role} ended unexpectedly; see its message above")]
     WorkerGone {
         /// The role of the worker.
         role: &'static str,
@@ -24,7 +24,7 @@ pub enum Error {
         role: &'static str,
     },
     /// A worker sent an unexpected line: another version, or a program that is no worker.
-    #[error("the {role} said {line:?}, which is not an answer: are program and worker of one version?")]
+    #[error("the {role} printed {line:?}, which is no answer: do program and worker have the same version?")]
     WorkerSaid {
         /// The role of the worker.
         role: &'static str,
@@ -32,7 +32,7 @@ pub enum Error {
         line: String,
     },
     /// Nothing arrived for minutes, and the harness did not end the run.
-    #[error("nothing arrived for ten minutes and the harness said nothing")]
+    #[error("no message and no command of the harness arrived for ten minutes")]
     Silence,
     /// The system under test delivered a wrong message. The result is void.
     #[error("after {after} messages another one arrived than was sent")]

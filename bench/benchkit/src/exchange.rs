@@ -18,9 +18,9 @@ use std::{
 /// Bytes of the number at the front of a message; the smallest message.
 pub const NUMBER_BYTES: usize = 4;
 
-/// One end of a system that carries messages.
+/// An end of a system that carries messages.
 pub trait Link {
-    /// Sends a message. It may leave later.
+    /// Sends a message. The system may delay it to make batches.
     ///
     /// # Errors
     /// The system failed.
@@ -161,7 +161,7 @@ impl Pattern {
             {
                 Ok(number)
             }
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer is not what was sent")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer differs from the sent message")),
         }
     }
 }

@@ -173,7 +173,7 @@ impl Drop for Process {
         if !self.groups.is_empty() {
             self.wait_for_end();
         }
-        // Both fail only if the process has ended.
+        // Both calls fail only if the process has ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -10,7 +10,7 @@
 //! * [`library`]: messages by way of a client library, one way and back;
 //! * [`messages`]: numbered messages whose content both ends know;
 //! * [`credit`] and [`pace`]: how far a publisher may be ahead of its subscribers, and how fast it publishes;
-//! * [`fleet`] and [`server`]: started processes, none of which is left behind;
+//! * [`fleet`] and [`server`]: started processes, which all end with the bench;
 //! * [`netns`]: network namespaces, each with its own congestion control;
 //! * [`sys`]: processor time, memory, processor and kernel.
 //!

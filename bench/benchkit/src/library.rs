@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   publish ── numbered messages ──▶ server ──▶ subscribe     number and content of every message are checked
-//!   ping ── message n ──▶ server ──▶ echo                     one message under way
+//!   ping ── message n ──▶ server ──▶ echo                     one message in flight
 //!        ◀── message n ── server ◀──
 //! ```
 //!
-//! A worker says `ready VERSION` once it is connected. A publisher ends with `total MESSAGES`, a subscriber with
+//! A worker prints `ready VERSION` once it is connected. A publisher ends with `total MESSAGES`, a subscriber with
 //! `total MESSAGES CUT-OFF`, a pinger with `total TRIPS P50 P99 MOST` in nanoseconds.
 //!
 //! Some systems drop messages for a slow subscriber. A number that skips others is therefore no error; the messages in
@@ -48,7 +48,7 @@ const IN_A_ROW: u64 = 256;
 /// The publisher takes messages that no subscriber reports for this long as dropped.
 const DROPPED_AFTER: Duration = Duration::from_millis(500);
 
-/// A subscriber that knows how much was published gives up after this time without a message.
+/// A subscriber that knows the number of published messages gives up after this time without a message.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// How often a subscriber looks whether the measurement is over.
@@ -94,10 +94,11 @@ pub struct End {
     /// How many subscribers there are
     #[arg(long, default_value_t = 1)]
     pub subscribers: u32,
-    /// Which subscriber this is
+    /// The number of this subscriber
     #[arg(long, default_value_t = 0)]
     pub number: u32,
-    /// Where the publisher hears how far its subscribers are; without it, nothing but the library holds it back
+    /// The folder through which subscribers report their progress to the publisher; without it, only the library holds the
+    /// publisher back
     #[arg(long)]
     pub folder: Option<PathBuf>,
     /// Messages per second, instead of as many as go
@@ -133,7 +134,7 @@ pub trait Publisher {
     /// Publishes one message with one call of the library. Waits as long as the library makes its callers wait.
     fn publish(&mut self, message: &[u8]) -> impl Future<Output = io::Result<()>>;
 
-    /// Sends what the program still keeps, where it is the program and not the library that collects messages.
+    /// Sends pending messages, if the program and not the library collects messages.
     fn flush(&mut self) -> impl Future<Output = io::Result<()>> {
         std::future::ready(Ok(()))
     }
@@ -225,7 +226,7 @@ async fn subscribe(end: &End, control: &Arc<Control>, from: &mut impl Subscriber
             Err(error) => {
                 eprintln!("the subscriber was cut off: {error}");
                 cut_off.store(true, Ordering::Relaxed);
-                // The thread above reports what was received, and the harness ends this process.
+                // The thread above reports the received messages, and the harness ends this process.
                 loop {
                     thread::park();
                 }
@@ -240,7 +241,8 @@ async fn subscribe(end: &End, control: &Arc<Control>, from: &mut impl Subscriber
     }
 }
 
-/// Once the harness has said how much was published: waits until all of that has been received, or nothing more comes.
+/// Reports after the harness has sent the number of published messages: once all of them are received, or none came for a
+/// while.
 fn report_when_over(control: &Control, cut_off: &AtomicBool) {
     let (mut seen, mut last_arrival) = (0, Instant::now());
     loop {
@@ -257,8 +259,8 @@ fn report_when_over(control: &Control, cut_off: &AtomicBool) {
     }
 }
 
-/// Sends a message whenever one is due, waits until it has come back, and counts the time from when it was due: a message
-/// that is late because of the one before shows it.
+/// Sends each message when it is due and waits for its return. The time counts from the due time, so a message that is late
+/// because of the previous one has a longer time.
 async fn ping(
     end: &End,
     control: &Control,

@@ -4,8 +4,8 @@
 //!   message n   [ n, u64 little endian ][ random bytes of template n mod count ]
 //! ```
 //!
-//! Templates are made once, so that a publisher writes only the number and a subscriber compares with one `memcmp`:
-//! neither is to be what limits a measured rate.
+//! Templates are made once, so that a publisher writes only the number and a subscriber compares with one `memcmp`.
+//! Neither of them should limit a measured rate.
 
 /// Bytes of the number that each message begins with.
 pub const NUMBER_BYTES: usize = 8;
@@ -13,13 +13,13 @@ pub const NUMBER_BYTES: usize = 8;
 /// About as many bytes of templates as stay in a core's own cache.
 const TEMPLATE_BYTES: usize = 64 * 1024;
 
-/// Neighbours differ, whatever their size.
+/// The least number of templates, so that neighbouring messages of any size differ.
 const LEAST_TEMPLATES: usize = 3;
 
 /// A message's size as an argument.
 ///
 /// # Errors
-/// The text is no number, or a message of that size has no room for its own number.
+/// The text is no number, or a message of that size has no room for the message's number.
 pub fn size(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(size) if size >= NUMBER_BYTES => Ok(size),

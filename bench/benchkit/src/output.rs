@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
-/// Where the results of a bench are written, besides standard output.
+/// The files for the results of a bench, in addition to standard output.
 #[derive(Debug, Args)]
 pub struct Output {
     /// File for the rows, one flat JSON object for each measurement

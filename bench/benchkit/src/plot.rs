@@ -118,7 +118,7 @@ impl Chart {
         self
     }
 
-    /// One line through these points, without marks.
+    /// Adds a line through these points, without marks.
     pub fn line(mut self, name: &str, points: &[(f64, f64)]) -> Chart {
         let points = points.iter().map(|&(x, y)| Spot { x, y, interval: None }).collect();
         self.series.push(Series { name: name.to_owned(), points });

@@ -1,8 +1,8 @@
 //! Statistics of a few repetitions: a median and its confidence interval.
 //!
 //! Six or more repetitions have an exact interval for the median that assumes no distribution: two of the
-//! figures, with at least 95 % confidence (order statistics). Two to five have Student's t interval around
-//! the mean, which assumes a normal distribution. One has none.
+//! figures, with at least 95 % confidence (order statistics). Two to five repetitions have Student's t interval
+//! around the mean, which assumes a normal distribution. A single repetition has none.
 
 /// A median and its 95 % interval, if there is one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -82,7 +82,7 @@ fn cut_off(n: usize) -> usize {
     0
 }
 
-/// Of sorted figures that one below which so many of a hundred are.
+/// The percentile of sorted figures; 0 for none.
 pub fn quantile(sorted: &[u64], percent: usize) -> u64 {
     let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(at).copied().unwrap_or(0)

@@ -62,7 +62,7 @@ pub fn process_rss_bytes(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// CPU time of the whole machine besides idling, over all cores, in seconds. Time taken by a hypervisor
+/// CPU time of the whole machine without idle time, over all cores, in seconds. Time that a hypervisor took
 /// counts, since it was not available.
 pub fn machine_busy_s() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -101,8 +101,8 @@ pub fn kernel() -> String {
     format!("Linux {}", kernel.trim())
 }
 
-/// A command that starts this program as a worker. `worker` follows the position of the current subcommand:
-/// the first argument, or the one after `bench`.
+/// A command that starts this program as a worker. `worker` takes the position of the current subcommand:
+/// the first argument, or the argument after `bench`.
 ///
 /// # Errors
 /// The path of this program is unknown.

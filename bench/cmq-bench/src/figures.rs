@@ -100,7 +100,7 @@ pub fn run(args: &Args, loss: bool) -> Result<(), BenchError> {
                         progress.one(&describe(&row));
                         rows.push(row);
                     }
-                    // One system failed. Measure the others.
+                    // A failed system does not stop the measurement of the others.
                     Err(error) => {
                         let what =
                             format!("{} {} {} B", point.system.name(), point.pattern.name(), point.size);

@@ -1,6 +1,6 @@
 //! `cmq-bench keys`: the cost of a push as the number of keys grows.
 //!
-//! One process pushes messages of 4 bytes to its keys in turn, in three ways, and measures its own processor
+//! A process pushes messages of 4 bytes to its keys in turn, in three ways, and measures its own processor
 //! time:
 //!
 //! * `full`: as fast as possible. Batches leave when they are full, so that each key has the same number of

@@ -111,7 +111,7 @@ fn connected(end: &End) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// The other end is not there yet or any more. The message is lost, as with any UDP datagram.
+/// Turns a refused connection into `nothing`: without a receiver the message is lost, as any UDP datagram.
 fn refused_is_lost<R>(result: io::Result<R>, nothing: R) -> io::Result<R> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(nothing),

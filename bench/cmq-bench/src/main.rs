@@ -56,7 +56,7 @@ enum BenchCommand {
 /// The role of a process of a bench.
 #[derive(Debug, Subcommand)]
 pub enum Worker {
-    /// One of the two ends of an exchange.
+    /// Runs an end of an exchange.
     End(End),
     /// Pushes to many keys
     Keys(keys::Pushes),

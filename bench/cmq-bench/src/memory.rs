@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
         let (of_run, messages) = one(args, lossy)?;
         let loss = of_run.first().map_or(0.0, |row| row.loss);
         let mib = |figure: fn(&Row) -> u64, late: bool| {
-            // Medians of the second and of the last tenth: the first tenth fills what is allocated once.
+            // Medians of the second and of the last tenth: in the first tenth buffers and tables reach their size.
             let tenth = of_run.len().div_ceil(10);
             let from = if late { of_run.len() - tenth } else { tenth.min(of_run.len() - tenth) };
             let figures: Vec<f64> = of_run[from..from + tenth].iter().map(|row| figure(row) as f64).collect();

@@ -1,4 +1,4 @@
-//! One measurement: two processes in two namespaces, a broker if the system has one, and a row.
+//! A measurement: two processes in two namespaces, a broker if the system has one, and a row.
 
 use std::{io, path::PathBuf, thread, time::Duration};
 
@@ -66,7 +66,7 @@ impl Point {
     }
 }
 
-/// One measurement: a flat object in the JSON, units in the keys. See bench/README.md.
+/// A measurement: a flat object in the JSON, units in the keys. See bench/README.md.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The system.
@@ -128,7 +128,7 @@ struct Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // A folder that cannot be removed is small, and lies in the system's temporary folder.
+        // A folder that cannot be removed is small, and is in the system's temporary folder.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

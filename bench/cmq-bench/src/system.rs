@@ -1,4 +1,4 @@
-//! The systems: their programs, what they can carry, and their options.
+//! The systems: their programs, their limits and their options.
 
 use std::{net::SocketAddr, path::PathBuf, process::Command, time::Duration};
 
@@ -36,7 +36,7 @@ pub enum System {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// One message at a time; each is sent back
+    /// A single outstanding message; each is sent back
     Pingpong,
     /// Many outstanding messages; each is sent back
     Pingping,
@@ -94,7 +94,7 @@ impl System {
             System::Cmq | System::CmqPaper | System::Udp => true,
             // Smaller messages are not fragmented, and larger ones have several parity fragments.
             System::CmqParity => pattern != Pattern::Pingpong && (1_473..=22_000).contains(&size),
-            // It does not reassemble messages, so every datagram must arrive.
+            // The GSO loop does not reassemble messages, so every datagram must arrive.
             System::Gso => pattern == Pattern::Oneway && !lossy,
             // A QUIC datagram must fit into a packet.
             System::Quic => size <= 1_024,
@@ -129,7 +129,7 @@ impl System {
         }
     }
 
-    /// What the system needs and this machine lacks.
+    /// The program or library that the system needs and this machine lacks.
     fn missing(self) -> Option<&'static str> {
         match self {
             System::Nats if server::find("nats-server").is_none() => Some("nats-server"),

@@ -23,7 +23,7 @@ fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> stats::Estimate {
     stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
 }
 
-/// A line for each point: medians over repetitions, 95 % intervals, and the ratio of CMQ's rate to this one.
+/// A line for each point: medians over repetitions, 95 % intervals, and the ratio of CMQ's rate to the system's rate.
 pub fn exchanges(rows: &[Row]) -> String {
     let mut out = String::from(
         "| pattern | size | loss | outstanding | system | msg/s | 95 % | mean ms | stddev ms | cmq is × | sent | \
@@ -68,7 +68,7 @@ fn line(out: &mut String, rows: &[Row], point: &Row) {
     );
 }
 
-/// The ratio of CMQ's rate to this one, from repetitions that ran in turn.
+/// The ratio of CMQ's rate to the rate of `theirs`, from repetitions that ran in turn.
 fn times(rows: &[Row], theirs: &[&Row]) -> String {
     let Some(point) = theirs.first().filter(|row| row.system != System::Cmq) else { return String::new() };
     let ours = rows.iter().filter(|row| row.system == System::Cmq && same_load(row, point));

@@ -1,4 +1,4 @@
-// One end of an exchange over NATS or MessagePack-RPC, started by `cmq-bench`. The loop and the lines to the harness
+// An end of an exchange over NATS or MessagePack-RPC, started by `cmq-bench`. The loop and the lines to the harness
 // are those of bench/benchkit (exchange.rs, ends.rs).
 package main
 

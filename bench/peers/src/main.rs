@@ -1,5 +1,5 @@
-//! One end of an exchange over ZeroMQ, nng or QUIC, started by `cmq-bench`. `has SYSTEM` tells whether its
-//! library is installed.
+//! An end of an exchange over ZeroMQ, nng or QUIC, started by `cmq-bench`. `has SYSTEM` reports whether the
+//! system's library is installed.
 
 mod nng;
 mod quic;

@@ -1,12 +1,12 @@
-//! What merging costs and saves: many tiny publishers of a topic, one subscriber, spliced and merged in turn.
+//! Cost and savings of merging: many tiny publishers of a topic and a subscriber, spliced and merged in turn.
 //!
 //! ```sh
 //! cargo run --release -p rbmq-bench --example merge_cost [PUBLISHERS [SECONDS [ROUNDS]]]
 //! ```
 //!
-//! One process has the broker, one thread that publishes 64 bytes for each publisher in turn, and the subscriber. Prints,
-//! for each kind the median of its rounds: messages per second, CPU time of the whole process per message, and the
-//! rings at the broker and at the subscriber.
+//! A single process has the broker, a thread that publishes 64 bytes for each publisher in turn, and the subscriber. The
+//! program prints the median of the rounds of each kind: messages per second, CPU time of the whole process per message, and
+//! the rings at the broker and at the subscriber.
 
 use std::error::Error;
 use std::sync::Arc;

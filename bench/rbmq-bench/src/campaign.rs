@@ -24,16 +24,16 @@ use crate::{
 /// A point during which others kept more cores busy than this is measured again.
 const DISTURBED_CORES: f64 = 0.2;
 
-/// What every bench can be told.
+/// The options of every bench.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// What is measured
+    /// Systems to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rbmq")]
     pub system: Vec<System>,
-    /// What is measured beside it, in turn
+    /// Systems to measure beside them, in turn
     #[arg(long, value_enum, value_delimiter = ',')]
     pub against: Vec<System>,
-    /// How long the window is that is measured
+    /// The length of the measured window
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::seconds)]
     pub seconds: f64,
     /// How long it runs before the window
@@ -45,10 +45,10 @@ pub struct Common {
     /// How often a disturbed point is measured again; the least disturbed one is kept
     #[arg(long, default_value_t = 3)]
     pub retries: u32,
-    /// TCP congestion control of everybody
+    /// TCP congestion control of all processes
     #[arg(long, default_value = "cubic")]
     pub congestion: String,
-    /// Bytes of a topic's ring; else what is configured, but at least 2 MiB, and room for 3 messages
+    /// Bytes of a topic's ring; default: the configured size, but at least 2 MiB, and room for 3 messages
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub ring_bytes: Option<u64>,
     /// Bytes that the relay reads at once
@@ -59,15 +59,15 @@ pub struct Common {
 }
 
 impl Common {
-    /// Whoever can be measured here: ours first, nobody twice.
+    /// The systems that are installed here: ours first, each once.
     pub fn systems(&self) -> Vec<System> {
         Servers::installed(self.system.iter().chain(&self.against).copied())
     }
 
-    /// Settles how everything is measured. May move this thread into a network namespace of its own.
+    /// Decides how all points are measured. May move this thread into a network namespace of its own.
     ///
     /// # Errors
-    /// A time is no time.
+    /// A duration is out of range.
     pub fn method(&self) -> Result<Method, BenchError> {
         let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
         if !(sane(self.seconds) && self.seconds > 0.0 && sane(self.warmup)) {
@@ -121,7 +121,7 @@ pub fn run(
         for rep in 0..common.reps {
             for point in in_turn(load, rep) {
                 let row = least_disturbed(point, method, rep, common.retries)?;
-                progress.one(&told(&row));
+                progress.one(&summary(&row));
                 rows.push(row);
             }
         }
@@ -130,7 +130,7 @@ pub fn run(
     Ok(rows)
 }
 
-/// Measures a point, again while others keep the machine busy, and keeps the least disturbed of those.
+/// Measures a point, and again while other programs keep the machine busy. Returns the least disturbed measurement.
 ///
 /// # Errors
 /// As `run`.
@@ -138,10 +138,11 @@ pub fn least_disturbed(point: &Point, method: &Method, rep: u32, retries: u32) -
     least_disturbed_of(retries, |row: &Row| row.other_cores, || measure::measure(point, method, rep))
 }
 
-/// The same of anything that is measured and knows how many cores others kept busy meanwhile.
+/// Repeats any measurement that other load disturbed, and returns the least disturbed one. `other_cores` is the number of cores
+/// that other programs kept busy in a measurement.
 ///
 /// # Errors
-/// Those of measuring.
+/// The errors of `measure`.
 pub fn least_disturbed_of<R>(
     retries: u32,
     other_cores: impl Fn(&R) -> f64,
@@ -161,7 +162,7 @@ pub fn least_disturbed_of<R>(
     Ok(best)
 }
 
-fn told(row: &Row) -> String {
+fn summary(row: &Row) -> String {
     format!(
         "{:>7} B  {} → {:<3} {:<14} #{}  {:>8} msg/s  {:6.2} GB/s  lost {}  others {:.2}",
         row.size_bytes,
@@ -176,7 +177,7 @@ fn told(row: &Row) -> String {
     )
 }
 
-/// Who sees to the congestion control.
+/// The congestion control in force, and who sets it.
 pub fn in_force(congestion: &netns::Congestion) -> String {
     match congestion {
         netns::Congestion::Namespace(name) => format!("{name} by the network namespace"),
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_disturbed_one_is_kept_and_enough_is_enough() {
+    fn the_least_disturbed_measurement_is_kept_and_retries_are_limited() {
         let measured = |retries, disturbed: &[f64]| {
             let mut left = disturbed.iter().copied();
             let best = least_disturbed_of(retries, |row: &f64| *row, || Ok(left.next().unwrap())).unwrap();

@@ -18,10 +18,10 @@ use crate::{
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Connects a publisher; RBMQ's waits for the topic's subscriber, the others need no wait.
+/// Connects a publisher. RBMQ's publisher waits for the topic's subscriber; the others need no wait.
 ///
 /// # Errors
-/// Nobody is there, or it refuses.
+/// No server answers, or the server refuses.
 pub fn sender(whom: &Whom, topic: u8) -> Result<Box<dyn Sends>, BenchError> {
     Ok(match (whom.system, Peer::of(whom.system)) {
         (_, Some(peer)) => {
@@ -38,10 +38,10 @@ pub fn sender(whom: &Whom, topic: u8) -> Result<Box<dyn Sends>, BenchError> {
     })
 }
 
-/// Connects a subscriber; no message of the topic that is sent from now on is missed.
+/// Connects a subscriber, which gets every message of the topic that is sent after this call.
 ///
 /// # Errors
-/// Nobody is there, or it refuses.
+/// No server answers, or the server refuses.
 pub fn receiver(whom: &Whom, topic: u8) -> Result<Box<dyn Receives>, BenchError> {
     Ok(match (whom.system, Peer::of(whom.system)) {
         (_, Some(peer)) => {

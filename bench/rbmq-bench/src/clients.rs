@@ -1,7 +1,7 @@
-//! One publisher or subscriber of one topic, the same for every system: for benches that look at single messages.
+//! A publisher or subscriber of one topic with the same interface for every system, for benches of single messages.
 //!
-//! Whoever sends pushes what is due and then flushes: the systems whose clients have a buffer write it then; RBMQ's
-//! library decides for itself. Whoever receives is handed every message that is there, and waits for the first.
+//! A sender pushes the due messages and then flushes: clients with a buffer write it then, and RBMQ's library decides by
+//! itself. A receiver gets all available messages, and waits for the first.
 
 use std::{io, net::TcpStream, time::Duration};
 
@@ -12,16 +12,16 @@ use crate::{error::BenchError, systems::System, ways::Way};
 /// A receiver that has nothing looks around this often.
 pub const LOOK: Duration = Duration::from_millis(20);
 
-/// Whom to talk to.
+/// The server to connect to.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Whom {
-    /// What is between publishers and subscribers
+    /// The system between publishers and subscribers
     #[arg(long, value_enum)]
     pub system: System,
     /// Address of the broker or relay
     #[arg(long)]
     pub addr: String,
-    /// What carries RBMQ's bytes
+    /// The transport of RBMQ
     #[arg(long, value_enum, default_value = "tcp")]
     pub transport: Way,
     /// Congestion control to set on every socket
@@ -29,9 +29,9 @@ pub struct Whom {
     pub congestion: Option<String>,
 }
 
-/// One topic's publisher.
+/// The publisher of a topic.
 pub trait Sends: Send {
-    /// Hands over one message.
+    /// Hands over a message.
     ///
     /// # Errors
     /// The connection failed.
@@ -44,19 +44,19 @@ pub trait Sends: Send {
     fn flush(&mut self) -> Result<(), BenchError>;
 }
 
-/// One topic's subscriber.
+/// The subscriber of a topic.
 pub trait Receives {
-    /// Hands every message that is there to `each`; waits at most `LOOK` if there is none.
+    /// Hands every available message to `each`; waits at most `LOOK` if there is none.
     ///
     /// # Errors
-    /// The connection failed, or something came that is no message.
+    /// The connection failed, or bytes came that are no message.
     fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), BenchError>;
 }
 
-/// A connection that does not wait for more before it sends.
+/// A connection with `TCP_NODELAY`.
 ///
 /// # Errors
-/// Nobody listens there.
+/// No server listens at the address.
 pub fn connect(addr: &str, congestion: Option<&str>) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(addr)?;
     if let Some(name) = congestion {

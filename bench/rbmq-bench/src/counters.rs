@@ -1,8 +1,8 @@
-//! Instructions and system calls of one process.
+//! Instructions and system calls of a process.
 //!
-//! `perf` counts both without slowing anybody down, where the kernel lets it and the processor has counters that a
-//! virtual machine passes on. Where it has none, `valgrind` runs the process instead and counts the instructions of user
-//! space, each of them, at a small fraction of the speed.
+//! `perf` counts both without slowing the process down, if the kernel allows it and the virtual machine passes the
+//! processor's counters on. Without counters, `valgrind` runs the process and counts the instructions of user space exactly, at
+//! a small fraction of the speed.
 
 use std::{
     fs::{File, OpenOptions},
@@ -27,7 +27,7 @@ const EVENTS: &str = "instructions:u,raw_syscalls:sys_enter";
 /// Perf is ready within this time, or does not work here.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// What was counted; none where it could not be.
+/// The counts of a process; None where a count is not available.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counts {
     /// Instructions of user space.
@@ -43,7 +43,7 @@ pub struct Perf {
 }
 
 impl Perf {
-    /// Counts this process from now on; `folder` gets files whose names begin with `name`. None where `perf` is not
+    /// Counts the process `pid` from now on; `folder` gets files whose names begin with `name`. None if `perf` is not
     /// installed or may not count.
     ///
     /// # Errors
@@ -80,10 +80,10 @@ impl Perf {
         false
     }
 
-    /// What was counted until now.
+    /// Ends counting and returns the counts.
     pub fn stop(mut self) -> Counts {
         let pid = Pid::from_raw(self.child.id().cast_signed());
-        // Fails only if it has ended, and then it has written nothing.
+        // Fails only if `perf` has ended, and then it has written nothing.
         let _ = pid.map(|pid| kill_process(pid, Signal::INT));
         let _ = self.child.wait();
         parse(&std::fs::read_to_string(&self.counts).unwrap_or_default())
@@ -92,7 +92,7 @@ impl Perf {
 
 impl Drop for Perf {
     fn drop(&mut self) {
-        // Both fail only if it has ended, which is what is wanted.
+        // Both calls fail only if `perf` has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -114,7 +114,7 @@ fn parse(text: &str) -> Counts {
     Counts { instructions: of("instructions:u"), system_calls: of("raw_syscalls:sys_enter") }
 }
 
-/// The command that runs a program under `valgrind`, which writes what it counted to `file` when the program ends.
+/// The command that runs a program under `valgrind`, which writes its counts to `file` when the program ends.
 pub fn valgrind(program: &Path, file: &Path) -> Command {
     let mut command = Command::new("valgrind");
     command.args(["--tool=cachegrind", "--cache-sim=no", "--log-file=/dev/null"]);

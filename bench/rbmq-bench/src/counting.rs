@@ -1,8 +1,8 @@
-//! The two processes of a run in which connections are cut: one publishes numbers, the other says which of them came.
+//! The two processes of a run in which connections are cut: one publishes numbers, the other reports which of them came.
 //!
-//! RBMQ's library connects again by itself and goes on where it was. Clients of the other systems do what their
-//! libraries do: connect again at once and every few milliseconds, and subscribe again. What was published meanwhile
-//! is gone: those systems have no memory of it, and a publisher cannot know what of its last writes arrived.
+//! RBMQ's library connects again by itself and resumes at its position. Clients of the other systems do what their
+//! libraries do: they connect again at once and then every few milliseconds, and subscribe again. Messages that were published
+//! in between are lost: those systems keep none of them, and a publisher cannot know which of its last writes arrived.
 
 use std::{
     thread,
@@ -25,17 +25,17 @@ const TOPIC: u8 = 0;
 /// Between two attempts to connect.
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
 
-/// Nobody is away longer.
+/// The longest time without a connection.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
-/// Nothing came for so long after the last number was published: what is missing is lost. Who was cut off when that was
-/// said has as long from then on.
+/// Numbers that are missing after this time without a message, counted from the last publish, are lost. For a subscriber that was
+/// cut off at the last publish, the time counts from its next connection.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Shorter pauses between two new numbers are nobody's fault.
+/// Shorter pauses between two new numbers do not count, in nanoseconds.
 const PAUSE: u64 = 2_000_000;
 
-/// Pauses that are kept; there are a few, and the harness looks at those after the cut.
+/// The most recorded pauses; there are a few, and the harness uses those after the cut.
 const MOST_PAUSES: usize = 10_000;
 
 /// The clock that all processes of a machine share, in nanoseconds.
@@ -62,7 +62,7 @@ pub fn publish_numbers(args: &Numbers) -> Result<(), BenchError> {
             set_number(&mut message, number);
             to.push(&message)
         });
-        // Numbers that could not be handed over are not offered again, by nobody's client.
+        // No system's client sends numbers again that could not be handed over.
         next = due;
         if sent.and_then(|()| to.flush()).is_err() {
             to = again(|| sender(&args.whom, TOPIC))?;
@@ -82,7 +82,7 @@ fn again<T>(connect: impl Fn() -> Result<T, BenchError>) -> Result<T, BenchError
     }
 }
 
-/// Which numbers came, and when none did.
+/// The received numbers, and the pauses between them.
 #[derive(Default)]
 struct Ledger {
     came: Vec<bool>,

@@ -1,8 +1,8 @@
-//! `rbmq-bench cpu`: what a message costs at a load that everybody carries.
+//! `rbmq-bench cpu`: the cost of a message at a load that every system carries.
 //!
-//! Publishers hand over so many messages per second, in ticks of a millisecond; what is compared is the CPU time
-//! of each side. With 8 KiB and four subscribers it is what Table 1 of paper 1 is about, and its figure 6 as far
-//! as subscribers go; both of them show shares of whole machines, which this does not.
+//! Publishers hand over a fixed number of messages per second, in ticks of a millisecond. The bench compares the CPU time
+//! of each side. With 8 KiB and four subscribers it corresponds to Table 1 of paper 1, and for subscribers to its figure 6;
+//! both show shares of whole machines, which this bench does not.
 
 use std::{fmt::Write, str::FromStr};
 
@@ -19,7 +19,7 @@ use crate::{
     ways::Ways,
 };
 
-/// What `rbmq-bench cpu` can be told.
+/// The options of `rbmq-bench cpu`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench cpu --loads 256@100000 --seconds 1 --reps 1
@@ -32,7 +32,7 @@ pub struct CpuArgs {
     /// Loads: payload bytes @ messages per second of all publishers together
     #[arg(long, value_delimiter = ',', default_value = "256@500000,8192@30000")]
     loads: Vec<FixedLoad>,
-    /// One public call per message, or a segment filled with what is due; the relay knows batches only
+    /// One public call per message, or a segment filled with all due messages; the relay has batches only
     #[arg(long, value_enum, value_delimiter = ',', default_value = "batch")]
     api: Vec<Api>,
     /// Publishers, each with its own topic, 1 to 64
@@ -66,7 +66,7 @@ impl FromStr for FixedLoad {
     }
 }
 
-/// Delivered less than this share of what was asked: the figures are no cost of that load.
+/// With less than this share of the requested messages delivered, the figures are no cost of that load.
 const REACHED: f64 = 0.97;
 
 /// Runs the bench.

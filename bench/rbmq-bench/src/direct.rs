@@ -1,13 +1,13 @@
 //! `rbmq-bench direct`: two processes and the memory between them, no broker: RocketBufs beside Aeron's IPC and iceoryx2.
 //!
 //! ```text
-//!   harness ──pipes──┬── publish ──▶ subscribe        one way: as many messages as go, every byte summed
-//!                    └── ping ◀────▶ pong             there and back: one message under way
+//!   harness ──pipes──┬── publish ──▶ subscribe        one way: at full rate, every byte summed
+//!                    └── ping ◀────▶ pong             round trips: one message in flight
 //! ```
 //!
-//! Every system runs the same loops (`benchkit::direct`; Aeron's are in Java), each as its makers mean it to be used: ours
-//! sleeps where nothing comes, and with `--spin-us` spins for a while before; the others spin. Who is measured and how its
-//! processes are started is in `direct_systems`.
+//! Every system runs the same loops (`benchkit::direct`; Aeron's are in Java), each as its makers intend: RocketBufs sleeps
+//! while no message comes, and with `--spin-us` spins for a while before it sleeps; the others spin. The systems and the start
+//! of their processes are in `direct_systems`.
 
 use std::{
     fmt::Write as _,
@@ -37,16 +37,16 @@ use crate::{
 /// A JVM takes seconds to start, more of them on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// What `rbmq-bench direct` can be told.
+/// The options of `rbmq-bench direct`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench direct --sizes 64 --seconds 500ms --warmup 200ms --reps 1
   rbmq-bench direct --spin-us 50")]
 pub struct DirectArgs {
-    /// Which of ours are measured
+    /// Systems of ours to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rocketbufs,rocketbufs-trusting")]
     system: Vec<System>,
-    /// What is measured beside it, in turn
+    /// Systems to measure beside them, in turn
     #[arg(long, value_enum, value_delimiter = ',')]
     against: Vec<System>,
     /// Bytes of a message one way
@@ -75,7 +75,7 @@ pub struct DirectArgs {
     output: Output,
 }
 
-/// What a message does.
+/// The path of a message: one way, or a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Way {
@@ -83,7 +83,7 @@ enum Way {
     ThereAndBack,
 }
 
-/// One measurement: a flat object in the JSON. See bench/README.md.
+/// A measurement: a flat object in the JSON. See bench/README.md.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     #[serde(flatten)]
@@ -97,7 +97,7 @@ struct Row {
     setting: Setting,
 }
 
-/// What is measured at one point.
+/// A measured point.
 #[derive(Clone, Copy)]
 struct Point {
     runner: Runner,
@@ -105,7 +105,7 @@ struct Point {
     size: u32,
 }
 
-/// What both ends counted in a window, and what everybody used in it.
+/// The counts of both ends in a window, and the processor time used in it.
 #[derive(Debug, Clone, Serialize)]
 struct Window {
     /// Messages, or round trips, per second.
@@ -142,7 +142,7 @@ pub fn run(args: &DirectArgs) -> Result<(), BenchError> {
             for point in in_turn(load, rep) {
                 let measured = || measure(args, *point, rep);
                 let row = least_disturbed_of(args.retries, |row: &Row| row.window.other_cores, measured)?;
-                progress.one(&told(&row));
+                progress.one(&summary(&row));
                 rows.push(row);
             }
         }
@@ -198,7 +198,7 @@ fn measure(args: &DirectArgs, point: Point, rep: u32) -> Result<Row, BenchError>
     Ok(Row { runner, way, size_bytes, rep, window, setting })
 }
 
-/// What was used up to a moment.
+/// The processor time used up to a moment.
 struct Used {
     at: Instant,
     machine_s: f64,
@@ -216,7 +216,7 @@ impl Used {
         }
     }
 
-    /// Cores that the ends kept busy since, and everybody else.
+    /// The cores that the ends kept busy since `self`, and the cores that other programs kept busy.
     fn cores_since(&self, ends: &[Process; 2]) -> (f64, f64) {
         let now = Used::now(ends);
         let seconds = (now.at - self.at).as_secs_f64();
@@ -226,7 +226,7 @@ impl Used {
     }
 }
 
-/// Publisher and subscriber: what came in a window, and whether all of it did in the end.
+/// Measures publisher and subscriber: the messages received in a window, and whether all published ones arrived in the end.
 fn rate(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
     ends[0].send("go")?;
     thread::sleep(Duration::from_secs_f64(args.warmup));
@@ -261,7 +261,7 @@ fn count(end: &mut Process) -> Result<(u64, u64), BenchError> {
     Ok((numbers.first().copied().unwrap_or(0), numbers.get(1).copied().unwrap_or(0)))
 }
 
-/// Pong and ping: what the latter measured.
+/// Measures round trips; the pinger counts them.
 fn trips(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
     ends[1].send("go")?;
     thread::sleep(Duration::from_secs_f64(args.warmup));
@@ -280,7 +280,7 @@ fn trips(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError
     })
 }
 
-fn told(row: &Row) -> String {
+fn summary(row: &Row) -> String {
     let figure = match (row.window.p50_ns, row.window.p99_ns) {
         (Some(p50), Some(p99)) => format!("p50 {} us  p99 {} us", us(p50 as f64), us(p99 as f64)),
         _ => format!("{:>8} msg/s  lost {}", human(row.window.rate), row.window.lost),
@@ -320,7 +320,7 @@ fn head(args: &DirectArgs, rows: &[Row]) -> String {
     )
 }
 
-/// Of these rows the repetitions of each point, in the order in which they came.
+/// The rows of each point, which are its repetitions, in their order.
 fn points(rows: &[Row], way: Way) -> Vec<Vec<&Row>> {
     let mut points: Vec<Vec<&Row>> = Vec::new();
     for row in rows.iter().filter(|row| row.way == way) {
@@ -347,7 +347,7 @@ fn median(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> f64 {
     stats::estimate(&figures).map_or(0.0, |estimate| estimate.median)
 }
 
-/// Whoever is not ours in these rows.
+/// The systems in these rows that are not ours.
 fn others(rows: &[Row]) -> Vec<Runner> {
     let mut others: Vec<Runner> = Vec::new();
     for row in rows.iter().filter(|row| !row.runner.system.is_ours()) {

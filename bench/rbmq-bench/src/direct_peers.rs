@@ -1,12 +1,12 @@
-//! The two processes over RocketBufs' shared memory: made of the framework alone, no broker is between them.
+//! The two processes over RocketBufs' shared memory, made with the framework alone, without a broker.
 //!
 //! ```text
 //!   publish: ROut ──▶ RIn: subscribe          ping: ROut ──▶ RIn :pong      a connection each way,
-//!                                                   RIn  ◀── ROut           both made by the second
+//!                                                   RIn  ◀── ROut           both made by the second process
 //! ```
 //!
-//! A buffer is bytes, so each message has its length before it, as RBMQ's records do: the receiver walks from one to the
-//! next as the other systems' receivers do. What else is configured, environment variables say.
+//! A buffer is bytes, so each message has its length before it, as RBMQ's records do: the receiver walks from one message to
+//! the next as the other systems' receivers do. Environment variables configure the rest.
 
 use std::{
     io,
@@ -28,11 +28,11 @@ use crate::{
     rbmq_peers::{config, failed},
 };
 
-/// What the first of the two sends, and the second.
+/// The buffers of the first process and of the second.
 const THERE: Bid = 1;
 const BACK: Bid = 2;
 
-/// What the second says on a connection.
+/// The hello of the second process on a connection.
 const SUBSCRIBES: &[u8] = b"subscribes";
 const PUBLISHES: &[u8] = b"publishes";
 
@@ -43,16 +43,16 @@ const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 /// they are looked at.
 const PIECE: usize = 64 * 1024;
 
-/// The ring, unless a larger one is configured: room is told by parts of it, and each time wakes the writer's worker, on a core
-/// that is busy. A log of Aeron's has three times 64 MiB by default.
+/// The ring, unless a larger one is configured. Room is reported for parts of the ring, and each report wakes the writer's worker
+/// on a busy core, so a small ring costs time. A log of Aeron has three times 64 MiB by default.
 const RING_BYTES: u64 = 16 << 20;
 
 const LENGTH_BYTES: usize = 4;
 
-/// Runs one of the two.
+/// Runs one of the two processes.
 ///
 /// # Errors
-/// The other one is not there, or something else came than was sent.
+/// The other process does not answer, or received bytes differ from the sent ones.
 pub fn run(end: &End) -> Result<(), BenchError> {
     let control = Control::start();
     let (mut port, at) = if end.role.is_first() { listen(end)? } else { (connect(end)?, String::new()) };
@@ -65,7 +65,7 @@ struct Shared {
     listener: Option<Listener>,
     out: ROut,
     writer: OutWriter,
-    /// None where nothing is received, and as long as the other one is not there.
+    /// None at a publisher, and until the other process is connected.
     input: Option<InReader>,
     copy: Vec<u8>,
     ring_bytes: u64,
@@ -188,7 +188,7 @@ fn take(input: &mut InReader, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> 
     }
 }
 
-/// Where they lie, or in copies where that memory is another process's and its word is not taken.
+/// Walks the messages in place, or in a copy if another process that is not trusted can write the memory.
 #[inline]
 fn walk_seg(seg: &BufSeg<'_>, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
     if let Some(bytes) = seg.as_slice() {
@@ -200,7 +200,7 @@ fn walk_seg(seg: &BufSeg<'_>, copy: &mut [u8], each: &mut impl FnMut(&[u8])) -> 
         let piece = copy.len().min(seg.len() - at);
         seg.copy_to(at, &mut copy[..piece]).map_err(io::Error::other)?;
         match walk(&copy[..piece], each) {
-            0 => return Err(io::Error::other("a message that is longer than what came")),
+            0 => return Err(io::Error::other("a message is longer than the received bytes")),
             whole => at += whole,
         }
     }

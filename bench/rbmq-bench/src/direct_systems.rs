@@ -1,4 +1,4 @@
-//! Whose shared memory is measured, how its processes are started, and the place where they meet.
+//! The measured systems with shared memory, the start of their processes, and the folder where the processes meet.
 
 use std::{
     ffi::OsStr,
@@ -13,16 +13,16 @@ use serde::Serialize;
 
 use crate::error::BenchError;
 
-/// The setting that lets a process look for a while before it sleeps.
+/// The setting that lets a process poll for a while before it sleeps.
 const SPIN: (&str, &str) = ("shm.busy_poll_us", "ROCKETBUFS_SHM_BUSY_POLL_US");
 const TRUST: &str = "ROCKETBUFS_SHM_TRUST_WRITERS";
 
 /// Where shared memory is files.
 const MEMORY: &str = "/dev/shm";
-/// What everything of a bench begins with there; its process's number follows.
+/// The prefix of a bench's names in shared memory; the bench's process id follows.
 const OURS: &str = "rbmq-direct-";
 
-/// What Aeron's own scripts give to the JVM, and its memory touched before it is used.
+/// The JVM options of Aeron's own scripts, and the option that touches memory before its use.
 const JVM: [&str; 6] = [
     "-XX:+UseParallelGC",
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
@@ -32,7 +32,7 @@ const JVM: [&str; 6] = [
     "-Daeron.threading.mode=SHARED",
 ];
 
-/// Who carries messages between the two processes.
+/// A system that carries messages between the two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
@@ -62,7 +62,7 @@ impl System {
         matches!(self, System::Rocketbufs | System::RocketbufsTrusting)
     }
 
-    /// The program of one of its processes, without what it is told; or what is missing.
+    /// The program of the system's processes, without their arguments; the error names the missing part.
     fn program(self) -> Result<Command, &'static str> {
         match self {
             System::Rocketbufs | System::RocketbufsTrusting => {
@@ -83,7 +83,7 @@ impl System {
         }
     }
 
-    /// Of these systems those that are there; says aloud which are not.
+    /// The installed ones of these systems. Reports the others on standard error.
     pub fn installed(systems: impl IntoIterator<Item = System>) -> Vec<System> {
         let mut there = Vec::new();
         for system in systems {
@@ -103,9 +103,9 @@ impl System {
 /// A system, and how long both of its ends spin before they sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Runner {
-    /// Which one.
+    /// The system.
     pub system: System,
-    /// Microseconds; 0: as it comes.
+    /// How long a process polls before it sleeps, in microseconds; 0 keeps the default.
     pub spin_us: u32,
 }
 
@@ -142,8 +142,8 @@ impl Runner {
     }
 }
 
-/// A folder in shared memory where two processes meet. Dropping it removes it, and all files beside it whose names begin
-/// with its own: ends are killed and clean nothing up.
+/// A folder in shared memory where two processes meet. Dropping it removes the folder, and all files beside it whose names
+/// begin with the folder's name, because the ends are killed and remove nothing.
 pub struct Meeting {
     folder: PathBuf,
 }
@@ -160,7 +160,7 @@ impl Meeting {
         Ok(Meeting { folder })
     }
 
-    /// What both ends are told.
+    /// The folder's path, an argument of both ends.
     pub fn place(&self) -> &str {
         self.folder.to_str().unwrap_or_default()
     }
@@ -181,7 +181,7 @@ impl Drop for Meeting {
     }
 }
 
-/// Removes files and folders with such names. What cannot be removed is swept by the next bench.
+/// Removes files and folders with such names. The next bench removes the remaining ones.
 fn remove(which: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(MEMORY).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(&which) {

@@ -1,4 +1,4 @@
-//! Why a bench gives no result, and whose fault that is.
+//! The reasons for which a bench has no result, and whose fault they are.
 
 use std::{io, path::PathBuf};
 
@@ -36,10 +36,10 @@ pub enum BenchError {
         /// The lines.
         marks: String,
     },
-    /// One of the bench's own processes failed.
+    /// A process of the bench failed.
     #[error(transparent)]
     Process(#[from] benchkit::Error),
-    /// The system under test delivered wrong bytes: its fault, and the result is worth nothing.
+    /// The system under test delivered wrong bytes. The result is worthless.
     #[error(
         "wrong byte in topic {topic}, within the messages that follow number {after_messages}: the system under test damaged, lost or repeated data"
     )]
@@ -60,14 +60,14 @@ pub enum BenchError {
     /// The broker, or the library, refused or failed.
     #[error("the system under test failed: {0}")]
     System(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The broker refused what a worker asked for.
+    /// The broker refused a worker's request.
     #[error("the broker refused: {reason}")]
     Refused {
-        /// In its words.
+        /// The broker's reason.
         reason: String,
     },
     /// The system under test mixed topics up.
-    #[error("messages of topic '{name}' arrived, which nobody asked for")]
+    #[error("messages of topic '{name}' arrived without a subscription")]
     StrangeTopic {
         /// The topic.
         name: String,
@@ -75,23 +75,23 @@ pub enum BenchError {
     /// A system that is measured beside ours is not there.
     #[error("{peer} is not installed; scripts/bench-peers installs it")]
     NotInstalled {
-        /// Which one.
+        /// The system.
         peer: &'static str,
     },
     /// A server that is measured beside ours did not start.
     #[error("the server of {peer} did not start; the end of its log: {log}")]
     ServerFailed {
-        /// Which one.
+        /// The system.
         peer: &'static str,
-        /// What it wrote last.
+        /// The end of the server's log.
         log: String,
     },
-    /// A server says something that its protocol does not have, or reports an error.
+    /// A server sends bytes that its protocol does not have, or reports an error.
     #[error("{peer} said: {said}")]
     PeerSaid {
-        /// Which one.
+        /// The system.
         peer: &'static str,
-        /// The beginning of it.
+        /// The beginning of the bytes.
         said: String,
     },
     /// A worker that needs a folder was started without one.

@@ -1,8 +1,8 @@
-//! `rbmq-bench flow`: what flow control costs, in instructions and system calls per delivered MiB.
+//! `rbmq-bench flow`: the cost of flow control, in instructions and system calls per delivered MiB.
 //!
 //! The same bytes go at the same pace from a source through a hop to a sink, with flow control and without (see
-//! `flow_peers`). Paper 1 has both in figure 5 and speaks of the cost in its section 4.2. Who is ahead is no question of
-//! rates here: a rate without flow control is whatever nobody waits for.
+//! `flow_peers`). Paper 1 has both in figure 5 and the cost in its section 4.2. The bench does not compare rates, since a
+//! source without flow control has any rate.
 
 use std::{cell::Cell, fmt::Write, fs, path::PathBuf, time::Duration};
 
@@ -35,10 +35,10 @@ const SLOWER: u32 = 20;
 /// Bursts of the two runs of which valgrind's counts are the difference: what starting costs is in both.
 const SHORT_AND_LONG: [u32; 2] = [50, 150];
 
-/// Who is counted, in the order in which they start.
+/// The counted processes, in the order of their start.
 const SIDES: [&str; 3] = ["publisher", "broker", "subscriber"];
 
-/// What `rbmq-bench flow` can be told.
+/// The options of `rbmq-bench flow`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench flow --sizes 256 --seconds 500ms --reps 1 --valgrind-reps 0
@@ -51,7 +51,7 @@ pub struct FlowArgs {
     /// Bytes that are handed over at once
     #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     burst_bytes: u32,
-    /// How often; without flow control too many overwrite what was not read, which ends the bench
+    /// Bursts per second; without flow control too many overwrite unread bytes, which ends the bench
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     bursts_per_s: u32,
     /// How long each measurement takes
@@ -63,14 +63,14 @@ pub struct FlowArgs {
     /// In how many of them valgrind counts instructions, where the processor's counters are out of reach
     #[arg(long, default_value_t = 1)]
     valgrind_reps: u32,
-    /// TCP congestion control of everybody
+    /// TCP congestion control of all processes
     #[arg(long, default_value = "cubic")]
     congestion: String,
     #[command(flatten)]
     output: Output,
 }
 
-/// One measurement: a flat object in the JSON. See bench/README.md.
+/// A measurement: a flat object in the JSON. See bench/README.md.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     flow_control: bool,
@@ -125,7 +125,7 @@ impl Row {
     }
 }
 
-/// What goes through at one point.
+/// The stream of a measured point.
 #[derive(Clone, Copy)]
 struct Stream {
     flow_control: bool,
@@ -134,7 +134,7 @@ struct Stream {
     every: Duration,
 }
 
-/// What was used by each of the three, and what arrived meanwhile.
+/// The resources that each of the three processes used, and the delivered bytes.
 struct Used {
     counts: [Counts; 3],
     cpu_s: [f64; 3],
@@ -238,7 +238,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Instructions per MiB: of what a long run has more than a short one.
+    /// Instructions per MiB, from the difference of a long and a short run.
     fn by_valgrind(&self, stream: Stream) -> Result<[Option<f64>; 3], BenchError> {
         let [short, long] = SHORT_AND_LONG.map(|bursts| self.run(Stream { bursts, ..stream }, true));
         let (short, long) = (short?, long?);
@@ -282,7 +282,7 @@ impl Bench<'_> {
             *counts = perf.map(Perf::stop).unwrap_or_default();
         }
         if valgrind {
-            // The sink first, so that nobody sees another one gone.
+            // The sink ends first, so that no process loses its peer.
             all.into_iter().rev().for_each(Process::end);
             for (side, counts) in counts.iter_mut().enumerate() {
                 counts.instructions = file(side).and_then(|file| counters::instructions_in(&file));
@@ -333,12 +333,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is small, and in the system's folder for temporary files.
+        // A folder that cannot be removed is small, and is among the temporary files of the system.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What one of the three, or all together, used of something, by repetition.
+/// A resource that one of the three processes, or all together, used in each repetition.
 fn figures(rows: &[&Row], of: impl Fn(&Row) -> [Option<f64>; 3], side: Option<usize>) -> Vec<(u32, f64)> {
     let one = |row: &&Row| {
         let used = of(row);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_together_is_compared() {
+    fn repetitions_in_turn_are_compared() {
         // The machine was slow in some repetitions: twice as much in each, though of the medians it is 3 times.
         let of = [(true, [2.0, 60.0, 80.0]), (false, [1.0, 30.0, 40.0])];
         let mut rows: Vec<Row> = Vec::new();
@@ -449,7 +449,7 @@ mod tests {
             let measured = (0..).zip(figures).map(|(rep, broker)| row_of(rep, flow_control, broker, None));
             rows.extend(measured);
         }
-        // One of them was not measured without.
+        // The third repetition was not measured without flow control.
         rows.retain(|row| row.flow_control || row.rep != 2);
         let text = table(&rows);
         let line = text.lines().find(|line| line.starts_with("| 256 | broker | on |")).unwrap();

@@ -21,19 +21,19 @@ use crate::{
     rbmq_peers::{config, failed},
 };
 
-/// The one buffer.
+/// The buffer's id.
 const BID: u32 = 1;
 
-/// Bytes of everybody's ring: what is due in some milliseconds, so that nobody is overwritten for having waited.
+/// Bytes of every ring: the bytes of some milliseconds, so that a short wait overwrites no unread bytes.
 const RING_BYTES: u64 = 8 << 20;
 
-/// Nobody waits longer for room.
+/// The longest wait for room.
 const ROOM_WITHIN: Duration = Duration::from_secs(20);
 
-/// What all three are told.
+/// The options of all three processes.
 #[derive(Debug, Args)]
 pub struct Buffer {
-    /// The ring is overwritten when somebody is slow
+    /// Overwrite the ring when a receiver is slow
     #[arg(long)]
     pub no_flow_control: bool,
     /// Congestion control to set on every socket
@@ -41,7 +41,7 @@ pub struct Buffer {
     pub congestion: Option<String>,
 }
 
-/// What the source is told.
+/// The options of the source.
 #[derive(Debug, Args)]
 pub struct Source {
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub struct Source {
     pub every_us: u64,
 }
 
-/// What the hop and the sink are told.
+/// The options of the hop and the sink.
 #[derive(Debug, Args)]
 pub struct Hop {
     #[command(flatten)]
@@ -149,7 +149,7 @@ pub fn hop(args: &Hop) -> Result<(), BenchError> {
 /// Receives and checks.
 ///
 /// # Errors
-/// A byte was not what it had to be, or was overwritten before it was read.
+/// A byte was wrong, or was overwritten before it was read.
 pub fn sink(args: &Hop) -> Result<(), BenchError> {
     let control = Control::start();
     let context = args.buffer.context()?;
@@ -176,7 +176,7 @@ pub fn sink(args: &Hop) -> Result<(), BenchError> {
     }
 }
 
-/// Where it lies, or in a copy where it may be overwritten while it is looked at.
+/// Checks a view in place, or in a copy if it may be overwritten during the check.
 fn check(cursor: &mut Cursor<'_>, view: &InView, copy: &mut [u8]) -> Result<Option<u64>, BenchError> {
     if let Some(bytes) = view.as_slice() {
         return Ok(cursor.check(bytes));

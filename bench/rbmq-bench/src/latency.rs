@@ -27,7 +27,7 @@ use crate::{
     ways::{Way, Ways},
 };
 
-/// What `rbmq-bench latency` can be told.
+/// The options of `rbmq-bench latency`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench latency --rates 10000,50000 --seconds 1 --reps 1
@@ -43,7 +43,7 @@ pub struct LatencyArgs {
     /// Payload bytes of a message, at least 8
     #[arg(long, default_value_t = 34)]
     size: u32,
-    /// Measure also beside a topic that carries as much as it can
+    /// Measure also beside a topic at full rate
     #[arg(long)]
     beside_saturated: bool,
     /// Payload bytes of that topic's messages
@@ -51,19 +51,19 @@ pub struct LatencyArgs {
     beside_size: u32,
 }
 
-/// One measurement: a flat object in the JSON. See bench/README.md.
+/// A measurement: a flat object in the JSON. See bench/README.md.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     system: System,
-    /// What carried the bytes: to the broker, and from it.
+    /// The transports to the broker and from it.
     transport: Way,
     size_bytes: usize,
     rep: u32,
     beside_saturated: bool,
-    /// Payload bytes that the topic beside it carried per second meanwhile.
+    /// Payload bytes per second of the busy topic beside the measured one.
     beside_bytes_per_s: f64,
     asked_per_s: f64,
-    /// Came back per second, from the first that counted to the last.
+    /// Returned messages per second, from the first counted one to the last.
     returned_per_s: f64,
     lost: u64,
     p50_us: f64,
@@ -77,7 +77,7 @@ struct Row {
     histogram: Histogram<u64>,
 }
 
-/// One line of the histograms' own file.
+/// A line of the file of histograms.
 #[derive(Debug, Serialize)]
 struct Bucket {
     system: System,
@@ -104,7 +104,7 @@ impl Row {
     }
 }
 
-/// What is measured at one point.
+/// A measured point.
 #[derive(Clone, Copy)]
 struct Trip {
     system: System,
@@ -134,7 +134,7 @@ pub fn run(args: &LatencyArgs) -> Result<(), BenchError> {
         for rep in 0..args.common.reps {
             for trip in in_turn(load, rep) {
                 let row = measure(args, &method, *trip, rep)?;
-                progress.one(&told(&row));
+                progress.one(&summary(&row));
                 rows.push(row);
             }
         }
@@ -191,7 +191,7 @@ fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<
         (Some(before), Some(after)) => before.messages_per_s(&after) * f64::from(args.beside_size),
         _ => 0.0,
     };
-    // Before the server: what is left of them would tell that it is away.
+    // The ends are killed before the server, since they would report a lost connection.
     [&mut pinger, &mut echo].into_iter().for_each(Process::kill);
     if let Some(beside) = &mut beside {
         beside.kill();
@@ -207,7 +207,7 @@ fn measure(args: &LatencyArgs, method: &Method, trip: Trip, rep: u32) -> Result<
 /// A publisher and a subscriber of another topic, at full rate.
 struct Beside(Clients);
 
-/// What the subscriber had at a moment of its own clock.
+/// The subscriber's count at a moment of its own clock.
 struct Counted {
     messages: u64,
     nanos: u64,
@@ -251,7 +251,7 @@ impl Counted {
     }
 }
 
-/// Of what the pinger says: sent, received, microseconds, then values and counts.
+/// A row from the pinger's numbers: sent, received, microseconds, then values and counts.
 fn row(args: &LatencyArgs, trip: Trip, rep: u32, numbers: &[u64], setting: Setting) -> Row {
     let mut histogram = ping::histogram();
     for pair in numbers.get(3..).unwrap_or_default().chunks_exact(2) {
@@ -279,7 +279,7 @@ fn row(args: &LatencyArgs, trip: Trip, rep: u32, numbers: &[u64], setting: Setti
     }
 }
 
-fn told(row: &Row) -> String {
+fn summary(row: &Row) -> String {
     format!(
         "{:<26} {:>8}/s #{}  p50 {} us  p99 {} us  lost {}",
         row.series(),
@@ -295,7 +295,7 @@ fn short(us: f64) -> String {
     if us < 1e4 { format!("{us:.0}") } else { output::human(us) }
 }
 
-/// Those rows that are each the first of its point.
+/// The first row of each point.
 fn points(rows: &[Row]) -> Vec<&Row> {
     let mut points: Vec<&Row> = Vec::new();
     for row in rows {

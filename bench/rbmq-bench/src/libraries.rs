@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Each end is a process of its own and runs the loops of `benchkit::library`: RBMQ's ends are this program, the others are
-//! `library-peers` (`bench/peers/libraries`), and those in C are `c-library-peers` (`bench/peers/c`). Servers keep their default limits. Three loads: as many messages as go, a rate
-//! that every library carries, and round trips of one message at a time.
+//! `library-peers` (`bench/peers/libraries`), and those in C are `c-library-peers` (`bench/peers/c`). Servers keep their default
+//! limits. There are three loads: full rate, a rate that every library carries, and round trips of one message at a time.
 
 use std::{
     fs, io,
@@ -45,7 +45,7 @@ const PEERS: &str = "library-peers";
 /// The program of the ends in C.
 const C_PEERS: &str = "c-library-peers";
 
-/// What `rbmq-bench libraries` can be told.
+/// The options of `rbmq-bench libraries`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench libraries --library rbmq,async-nats --sizes 64 --subscribers 1 --reps 1
@@ -54,10 +54,10 @@ const C_PEERS: &str = "c-library-peers";
 
 scripts/bench-peers libraries installs what is missing; what is not there is left out, and named.")]
 pub struct LibrariesArgs {
-    /// Which libraries are measured, in turn
+    /// Libraries to measure, in turn
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = ALL)]
     library: Vec<Library>,
-    /// What is measured
+    /// Loads to measure
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Full, Kind::Paced, Kind::Trips])]
     loads: Vec<Kind>,
     /// Bytes of a message at full rate
@@ -96,7 +96,7 @@ pub struct LibrariesArgs {
     /// How often a disturbed point is measured again; the least disturbed one is kept
     #[arg(long, default_value_t = 1)]
     retries: u32,
-    /// TCP congestion control of everybody, where this program may make a network namespace; else the machine's default
+    /// TCP congestion control of all processes, where this program may make a network namespace; else the machine's default
     #[arg(long, default_value = "cubic")]
     congestion: String,
     #[command(flatten)]
@@ -119,7 +119,7 @@ const ALL: [Library; 12] = [
 ];
 
 impl Library {
-    /// The server that the bench starts for it; none for those that are programs of the bench.
+    /// The server that the bench starts for the library; None if the server is a program of the bench.
     fn servers(self) -> Option<Servers> {
         match self {
             Library::Rbmq | Library::RbmqC | Library::Zenoh | Library::Libzmq => None,
@@ -130,7 +130,7 @@ impl Library {
         }
     }
 
-    /// The program of the bench and its argument that is the library's server, instead of a server of its own.
+    /// The program of the bench, and its argument, that runs as the library's server. None if the library has a server.
     fn relay(self) -> Option<(&'static str, &'static str)> {
         match self {
             Library::Zenoh => Some((PEERS, "router")),
@@ -144,7 +144,7 @@ impl Library {
         self.servers().is_some() || self == Library::Libzmq
     }
 
-    /// The command that starts one of its ends, without what the end is told; or what is missing.
+    /// The command that starts an end of the library, without the end's arguments; the error names the missing part.
     fn end(self) -> Result<Command, &'static str> {
         let mut command = match self {
             Library::Rbmq => sys::worker().map_err(|_| "this program")?,
@@ -160,7 +160,7 @@ impl Library {
         Ok(command)
     }
 
-    /// Of these libraries those that are there; names the others and what they miss.
+    /// The installed ones of these libraries. Reports the others, and what they miss.
     fn installed(libraries: &[Library]) -> Vec<Library> {
         let mut there = Vec::new();
         for &library in libraries {
@@ -181,7 +181,7 @@ impl Library {
     }
 }
 
-/// What is measured at one point.
+/// A measured point.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     library: Library,
@@ -214,7 +214,7 @@ pub fn run(args: &LibrariesArgs) -> Result<(), BenchError> {
                     |row: &Row| row.other_cores,
                     || measure(point, &method, rep),
                 )?;
-                progress.one(&told(&row));
+                progress.one(&summary(&row));
                 rows.push(row);
             }
         }
@@ -224,7 +224,8 @@ pub fn run(args: &LibrariesArgs) -> Result<(), BenchError> {
     Ok(args.output.publish(NAME, &text, &library_table::plots(&rows))?)
 }
 
-/// How everything is measured. Sockets of libraries cannot be told a congestion control: without a namespace, nobody is.
+/// The method of all measurements. A congestion control cannot be set on the sockets of a library, so without a network namespace
+/// all sockets keep the machine's default.
 fn method(args: &LibrariesArgs) -> Result<Method, BenchError> {
     let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
     if !(sane(args.seconds) && args.seconds > 0.0 && sane(args.warmup)) {
@@ -348,10 +349,10 @@ fn await_end(process: &Process) -> Result<String, BenchError> {
     Ok(process.answer("ready")?.join(" "))
 }
 
-/// What a row begins with; all figures are zero.
+/// A row of a point, with all figures zero.
 fn row(point: &Point, method: &Method, rep: u32, versions: (&str, String)) -> Row {
     let (server, library_version) = versions;
-    // A relay is of the library's version.
+    // A relay has the version of its library.
     let server = if point.library.relay().is_some() { &library_version } else { server };
     Row {
         library: point.library,
@@ -379,7 +380,7 @@ fn row(point: &Point, method: &Method, rep: u32, versions: (&str, String)) -> Ro
     }
 }
 
-/// One publisher, and subscribers.
+/// Measures a publisher and its subscribers.
 fn stream(point: &Point, method: &Method, rep: u32, between: Between) -> Result<Row, BenchError> {
     let _made = RelayFolder::make(point, &between.folder)?;
     if point.held_back {
@@ -430,7 +431,7 @@ fn trips(point: &Point, method: &Method, rep: u32, between: Between) -> Result<R
     let numbers = pinger.numbers_within("total", limit)?;
     let after = everybody(&echo, &pinger);
     let others_s = (after.0 - before.0) - (after.1 - before.1);
-    // Before the server: what is left of them would report that it is gone.
+    // The ends are killed before the server, since they would report a lost connection.
     [&mut pinger, &mut echo].into_iter().for_each(Process::kill);
     let us = |at: usize| numbers.get(at).map(|nanos| *nanos as f64 / 1e3);
     let trips = numbers.first().copied().unwrap_or(0);
@@ -446,7 +447,7 @@ fn trips(point: &Point, method: &Method, rep: u32, between: Between) -> Result<R
     })
 }
 
-fn told(row: &Row) -> String {
+fn summary(row: &Row) -> String {
     let name = row.library.name();
     match (row.p50_us, row.p99_us) {
         (Some(p50), Some(p99)) => {

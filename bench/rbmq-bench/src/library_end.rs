@@ -14,7 +14,7 @@ use rbmq::{Subscriber, TopicWriter};
 
 use crate::error::BenchError;
 
-/// How long everybody waits for everybody at the start.
+/// How long processes wait for each other at the start.
 const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 
 struct Rbmq;

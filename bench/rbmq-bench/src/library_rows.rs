@@ -91,7 +91,7 @@ pub enum Kind {
     Trips,
 }
 
-/// One measurement: a flat object in the JSON. See bench/README.md.
+/// A measurement: a flat object in the JSON. See bench/README.md.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     pub library: Library,
@@ -132,13 +132,13 @@ impl Row {
         self.delivered_per_s / f64::from(self.subscribers.max(1))
     }
 
-    /// CPU time of everybody per message that a subscriber got, in microseconds.
+    /// CPU time of all processes per message that a subscriber got, in microseconds.
     pub fn cpu_us(&self) -> f64 {
         let publisher = self.publisher_cpu_s_per_million / f64::from(self.subscribers.max(1));
         publisher + self.broker_cpu_s_per_million + self.subscriber_cpu_s_per_million
     }
 
-    /// Whether both rows are of the same load, whatever the library.
+    /// Whether both rows have the same load, of any library.
     pub fn same_load(&self, other: &Row) -> bool {
         let key = |row: &Row| (row.load, row.size_bytes, row.subscribers, row.asked_per_s as u64);
         key(self) == key(other)

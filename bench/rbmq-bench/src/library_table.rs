@@ -1,4 +1,4 @@
-//! What `rbmq-bench libraries` measured, as tables and plots.
+//! The results of `rbmq-bench libraries` as tables and plots.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use benchkit::{
 
 use crate::library_rows::{Kind, Library, Row};
 
-/// The size whose rate the overview also shows for many subscribers.
+/// The message size whose rate the overview also shows for many subscribers.
 const SIZE_OF_MANY: u32 = 1024;
 
 /// The overview, and a line for each point.
@@ -18,7 +18,7 @@ pub fn tables(rows: &[Row]) -> String {
     format!("{}\n{}", overview(rows), details(rows))
 }
 
-/// One line for each library: messages per second to each subscriber, round trips, and processor time.
+/// A line for each library: messages per second to each subscriber, round trips, and processor time.
 pub fn overview(rows: &[Row]) -> String {
     let full: Vec<&Row> = rows.iter().filter(|row| row.load == Kind::Full).collect();
     let few = full.iter().map(|row| row.subscribers).min().unwrap_or(1);

@@ -8,10 +8,10 @@ use rocketbufs::config::TransportKind;
 use crate::error::BenchError;
 use crate::systems::{Api, Confirm, System};
 
-/// What publishers and subscribers have in common.
+/// The options that publishers and subscribers share.
 #[derive(Debug, Args)]
 pub struct Load {
-    /// What is between publishers and subscribers
+    /// The system between publishers and subscribers
     #[arg(long, value_enum)]
     pub system: System,
     /// Message by message, or in batches
@@ -20,7 +20,7 @@ pub struct Load {
     /// Address of the broker or relay
     #[arg(long)]
     pub addr: String,
-    /// What carries RBMQ's bytes
+    /// The transport of RBMQ
     #[arg(long, default_value_t)]
     pub transport: TransportKind,
     /// Bytes of a message
@@ -29,7 +29,7 @@ pub struct Load {
     /// How many subscribers there are
     #[arg(long)]
     pub subscribers: u32,
-    /// Bytes of a topic's ring, instead of what the configuration and the message size make of it
+    /// Bytes of a topic's ring; default: from the configuration and the message size
     #[arg(long)]
     pub ring_bytes: Option<u64>,
     /// Congestion control to set on every socket
@@ -38,10 +38,10 @@ pub struct Load {
     /// Messages per second of each publisher, instead of as many as go
     #[arg(long)]
     pub rate: Option<f64>,
-    /// What publishers wait for
+    /// The confirmation that publishers wait for
     #[arg(long, value_enum)]
     pub confirm: Confirm,
-    /// Where publishers of other systems hear how far their subscribers are
+    /// The folder through which subscribers report their progress to publishers of other systems
     #[arg(long)]
     pub folder: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! `rbmq-bench`: what a broker between publishers and subscribers can carry, measured beside the least that
-//! could be there in its place.
+//! `rbmq-bench`: the capacity of a broker between publishers and subscribers, measured beside other systems and a bare relay,
+//! which does the least that is possible in its place.
 //!
 //! ```text
 //!   harness (this process) ──pipes──┬── publisher 0 ──┐                ┌── subscriber 0
@@ -7,11 +7,10 @@
 //!                                   └── …                 another      └── …
 //! ```
 //!
-//! Every box is a process of its own, joined by loopback TCP or by shared memory (`ways`); all but other systems' servers are made of this same
-//! program. Every byte that
-//! arrives is compared with what that topic has to hold at that place (`pattern`). Repetitions of the systems
-//! alternate, so that what disturbs the machine disturbs them alike. What is measured, and what cannot be
-//! seen this way, is written in bench/README.md.
+//! Every box is a process of its own, joined by loopback TCP or by shared memory (`ways`). All processes except the servers of
+//! other systems run this program. Every received byte is compared with the expected byte of its topic and position
+//! (`pattern`). Repetitions of the systems alternate, so that a disturbance of the machine affects them alike.
+//! bench/README.md describes the measurements and their limits.
 #![forbid(unsafe_code)]
 
 mod campaign;
@@ -86,13 +85,13 @@ struct Cli {
 enum BenchCommand {
     /// Messages per second from publishers through the broker to subscribers, on one machine
     Throughput(ThroughputArgs),
-    /// What ten thousand topics and a thousand connections cost while they do nothing
+    /// Cost of ten thousand idle topics and a thousand idle connections
     Scale(scale::ScaleArgs),
-    /// Round trips of small messages at given rates, from when each was to be sent
+    /// Round trips of small messages at given rates, each from its due time
     Latency(LatencyArgs),
     /// CPU seconds per million messages of publishers, broker and subscribers, at fixed loads
     Cpu(CpuArgs),
-    /// How long nothing comes after a connection was cut or the broker was killed, and what is lost
+    /// Pauses and losses after a connection was cut or the broker was killed
     Recovery(RecoveryArgs),
     /// Instructions and system calls per delivered MiB, with flow control and without
     Flow(flow::FlowArgs),
@@ -103,7 +102,7 @@ enum BenchCommand {
     /// The tables that a README has room for, from a folder of results
     Summary(SummaryArgs),
     #[command(hide = true, subcommand)]
-    /// One process of a bench; started by the bench itself
+    /// A process of a bench; started by the bench itself
     Worker(worker::Worker),
 }
 
@@ -113,14 +112,14 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody needs to be there to read it.
+            // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "rbmq-bench: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// What the broker and the client library warn of; `RBMQ_LOG` says otherwise, as for `rbmq`.
+/// Prints warnings of the broker and the client library. `RBMQ_LOG` sets another filter, as for `rbmq`.
 fn start_log() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
     tracing_subscriber::fmt()

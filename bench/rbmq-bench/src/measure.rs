@@ -1,4 +1,4 @@
-//! One point: start broker, subscribers and publishers, let them run, and look at a window of steady state.
+//! The measurement of a point: starts broker, subscribers and publishers, and takes the figures of a window of steady state.
 //!
 //! ```text
 //!   start all ── go ── warm-up ──┬── window ──┬── stop ── everything published has arrived? ── kill all
@@ -24,12 +24,12 @@ use crate::{
 /// RabbitMQ takes seconds to start, more of them on a busy machine.
 const SERVER_READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// What is measured at one point.
+/// A measured point.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
-    /// Who is in the middle.
+    /// The system in the middle.
     pub system: System,
-    /// What carries the bytes.
+    /// The transports.
     pub way: Way,
     /// Message by message or in batches.
     pub api: Api,
@@ -37,13 +37,13 @@ pub struct Point {
     pub size: usize,
     /// Publishers, each with its own topic.
     pub publishers: u8,
-    /// Whether so many are to carry the most, so that others may be compared that have another number.
+    /// Whether the number of publishers is the one with the highest rate. Systems with different numbers are then comparable.
     pub publishers_auto: bool,
     /// Subscribers, each with all topics.
     pub subscribers: u32,
-    /// What publishers wait for.
+    /// The confirmation that publishers wait for.
     pub confirm: Confirm,
-    /// Messages per second of all publishers together, instead of as many as go.
+    /// Messages per second of all publishers together; None for the full rate.
     pub rate: Option<f64>,
 }
 
@@ -54,7 +54,7 @@ pub struct Method {
     pub warmup: Duration,
     /// The window.
     pub window: Duration,
-    /// Who sets the congestion control.
+    /// How the congestion control is set.
     pub congestion: Congestion,
     /// Bytes of a topic's ring, if not the default.
     pub ring_bytes: Option<u64>,
@@ -81,11 +81,11 @@ pub struct Fleet {
     pub publishers: Vec<Process>,
     /// Each with all topics.
     pub subscribers: Vec<Process>,
-    /// What is between them, or guards it.
+    /// The server between them, or its guard.
     pub broker: Process,
 }
 
-/// What a window of steady state showed, and the end after it.
+/// The figures of a window of steady state, and of the end after it.
 pub struct Figures {
     /// Messages that all publishers together handed over per second.
     pub published_per_s: f64,
@@ -161,7 +161,7 @@ impl Middle {
     /// Starts a system and waits until it can be connected to.
     ///
     /// # Errors
-    /// It is not installed, or did not start.
+    /// The server is not installed, or did not start.
     pub fn start(system: System, way: Way, method: &Method) -> Result<Middle, BenchError> {
         let folder = Middle::new_folder();
         let mut args = match Peer::of(system) {
@@ -182,7 +182,7 @@ impl Middle {
     /// Kills the system and starts it again at the same address. Returns when it can be connected to.
     ///
     /// # Errors
-    /// It did not start again.
+    /// The server did not start again.
     pub fn restart(&mut self, system: System, method: &Method) -> Result<(), BenchError> {
         if Peer::of(system).is_some() {
             self.process.send("restart")?;
@@ -225,7 +225,7 @@ impl Clients {
     /// Starts them.
     ///
     /// # Errors
-    /// One could not connect.
+    /// A process could not connect.
     pub fn start(point: &Point, method: &Method, addr: &str, folder: &Path) -> Result<Clients, BenchError> {
         if Peer::of(point.system).is_some() {
             credit::create(folder, point.publishers)?;
@@ -289,7 +289,7 @@ impl Fleet {
         })
     }
 
-    /// Everybody: the broker, then publishers, then subscribers.
+    /// All processes: the broker, then publishers, then subscribers.
     fn everybody(&self) -> impl Iterator<Item = &Process> {
         std::iter::once(&self.broker).chain(&self.publishers).chain(&self.subscribers)
     }
@@ -311,8 +311,8 @@ impl Fleet {
         Ok(Mark { at, busy_s, own_cpu_s, workers, broker_rss_bytes: self.broker.rss_bytes() })
     }
 
-    /// Ends the publishers and waits until what they published has arrived everywhere, or nothing more does. Returns how
-    /// many messages did not arrive, and what each subscriber reported.
+    /// Ends the publishers and waits until all published messages have arrived everywhere, or no more come. Returns the number
+    /// of missing messages, and the report of each subscriber.
     fn end(&mut self) -> Result<(u64, Vec<Vec<u64>>), BenchError> {
         self.publishers.iter_mut().try_for_each(|publisher| publisher.send("stop"))?;
         let mut published = Vec::new();
@@ -364,7 +364,7 @@ impl Mark {
     }
 }
 
-/// What all publishers and subscribers of a point are told.
+/// The arguments of all publishers and subscribers of a point.
 fn load(point: &Point, method: &Method, addr: &str, folder: &Path) -> Vec<String> {
     let mut load = words(&["--system", point.system.name(), "--api", point.api.name()]);
     load.extend(words(&["--confirm", point.confirm.name()]));
@@ -386,7 +386,7 @@ pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Adds the option of that name, if sockets have to be told.
+/// Adds the option of the congestion control, if it must be set on each socket.
 pub fn add_congestion(args: &mut Vec<String>, congestion: Option<&str>) {
     if let Some(name) = congestion {
         args.extend(words(&["--congestion", name]));

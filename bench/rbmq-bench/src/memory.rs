@@ -1,4 +1,4 @@
-//! What a process that has rings keeps in memory.
+//! The memory of a process with rings.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -9,7 +9,7 @@ use benchkit::sys;
 pub struct Memory {
     /// As the system counts it: a page that is mapped twice counts twice.
     pub rss: u64,
-    /// What the rings have backed, mapped at this moment or not.
+    /// The backed bytes of the rings, mapped at this moment or not.
     pub rings: u64,
 }
 
@@ -19,12 +19,12 @@ impl Memory {
         Memory { rss: sys::process_rss_bytes(pid), rings: ring_bytes_of(pid) }
     }
 
-    /// What the process costs the machine: its pages, and those of its rings that are not mapped right now.
+    /// The memory that the process uses: its pages, and pages of its rings that are not mapped right now.
     fn cost(self) -> u64 {
         self.rss.max(self.rings)
     }
 
-    /// The one that costs more.
+    /// The larger of two measurements.
     #[must_use]
     pub fn most(self, other: Memory) -> Memory {
         if other.cost() > self.cost() { other } else { self }

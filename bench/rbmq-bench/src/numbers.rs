@@ -1,16 +1,16 @@
-//! Messages that are told apart by a number: the first 8 bytes, little endian. All others are the same and are checked.
+//! Messages that differ by a number: the first 8 bytes, little endian. All other bytes are equal, and are checked.
 
 use clap::Args;
 
 use super::clients::Whom;
 
-/// What is behind the number.
+/// The byte behind the number.
 const FILL: u8 = b'.';
 
-/// What a publisher of numbers is told.
+/// The options of a publisher of numbers.
 #[derive(Debug, Args)]
 pub struct Numbers {
-    /// Whom to talk to
+    /// The server to connect to
     #[command(flatten)]
     pub whom: Whom,
     /// Bytes of a message, at least 8
@@ -33,7 +33,7 @@ pub fn set_number(message: &mut [u8], number: u64) {
     message[..8].copy_from_slice(&number.to_le_bytes());
 }
 
-/// The number of a message; none if it is not one that `numbered` made.
+/// The number of a message; None if `numbered` did not make the message.
 pub fn number_in(message: &[u8]) -> Option<u64> {
     let (number, rest) = message.split_first_chunk::<8>()?;
     rest.iter().all(|byte| *byte == FILL).then(|| u64::from_le_bytes(*number))

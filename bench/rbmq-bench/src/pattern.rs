@@ -1,16 +1,16 @@
 //! The bytes that a topic carries, known to both ends without being sent twice.
 //!
 //! A topic's stream is a sequence of records, `u32 length (little endian), payload`, all payloads of one
-//! size. Payload byte number `p` of the whole stream is `table[p mod P]`: a random table of the topic's own
-//! seed, so that neither a byte of another topic nor a byte of this one from another place passes as right.
+//! size. Payload byte number `p` of the whole stream is `table[p mod P]`: a random table with the topic's
+//! seed, so that neither a byte of another topic nor a byte of this topic at another position passes the check.
 //!
 //! ```text
 //!   table     [ random, P = 65,521 bytes ][ its first bytes again, one payload long ]
 //!   payloads  |--r0--|--r1--|--r2--| ...  each starts where the one before ended, modulo P
 //! ```
 //!
-//! Other systems put other bytes around a payload (`framed`): a command before it, a line's end behind it. They are
-//! part of the stream like the length here, so all systems' ends write and check in the same way.
+//! Other systems put other bytes around a payload (`framed`): a command before it, a line's end after it. These bytes are
+//! part of the stream like the length here, so the ends of all systems write and check in the same way.
 //!
 //! `P` is prime: shifting a stream by the size of a ring (a power of two), which is what an overrun would do,
 //! never lands on equal bytes. Small records are kept encoded, a prime number of them in one block, so that
@@ -36,13 +36,13 @@ const ENCODED_UP_TO: usize = 4096;
 /// The content of one topic's stream.
 pub struct Pattern {
     size: usize,
-    /// What is before each payload, at least `HEADER` bytes.
+    /// The bytes before each payload, at least `HEADER` bytes.
     prefix: Vec<u8>,
-    /// What is behind each payload.
+    /// The bytes after each payload.
     suffix: Vec<u8>,
-    /// The first bytes of `prefix`: what a reader looks at to find the next record.
+    /// The first bytes of `prefix`, by which a reader finds the next record.
     header: [u8; HEADER],
-    /// Whole records where they are small; else the payload table, `PERIOD + size` bytes.
+    /// Whole records if they are small; otherwise the payload table, `PERIOD + size` bytes.
     bytes: Vec<u8>,
     encoded: bool,
 }
@@ -54,8 +54,8 @@ impl Pattern {
         Pattern::of(topic, size, header.to_vec(), Vec::new(), HEADER)
     }
 
-    /// The same with other bytes around each payload: `prefix` (at least 4 bytes) and `suffix`. Those of publishers
-    /// and subscribers may differ, the payloads are the same.
+    /// A pattern with other bytes around each payload: `prefix` (at least 4 bytes) and `suffix`. Publishers and subscribers
+    /// may have different ones; the payloads are the same.
     pub fn framed(topic: u32, size: usize, prefix: Vec<u8>, suffix: Vec<u8>) -> Pattern {
         Pattern::of(topic, size, prefix, suffix, AROUND)
     }
@@ -79,12 +79,12 @@ impl Pattern {
         Pattern { size, prefix, suffix, header, bytes, encoded }
     }
 
-    /// Bytes of a record: the payload and what is around it.
+    /// Bytes of a record: the payload and the bytes around it.
     pub fn record_bytes(&self) -> usize {
         self.prefix.len() + self.size + self.suffix.len()
     }
 
-    /// What is before each payload.
+    /// The bytes before each payload.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix
     }
@@ -122,9 +122,9 @@ fn prime_at_most(limit: usize) -> usize {
 /// A place in a topic's stream, for the end that writes it and for the end that checks it.
 pub struct Cursor<'a> {
     pattern: &'a Pattern,
-    /// Bytes of the present record that lie behind.
+    /// The completed bytes of the current record.
     inner: usize,
-    /// Where `pattern.bytes` goes on: within the encoded block, or within the payload table.
+    /// The next index of `pattern.bytes`: within the encoded block, or within the payload table.
     at: usize,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Cursor<'a> {
         Cursor { pattern, inner: 0, at: 0 }
     }
 
-    /// The bytes that follow, as many as lie together in memory: never empty.
+    /// The next bytes that are contiguous in memory: never empty.
     fn run(&self) -> &'a [u8] {
         if self.pattern.encoded {
             return &self.pattern.bytes[self.at..];
@@ -200,7 +200,7 @@ impl<'a> Cursor<'a> {
         records
     }
 
-    /// Bytes of the present record that lie behind; 0 between records.
+    /// The completed bytes of the current record; 0 between records.
     pub fn behind(&self) -> usize {
         self.inner
     }
@@ -210,7 +210,7 @@ impl<'a> Cursor<'a> {
         if self.inner == 0 { 0 } else { self.pattern.record_bytes() - self.inner }
     }
 
-    /// Writes what follows into the whole of `to`. Returns how many records were completed.
+    /// Writes the next bytes into all of `to`. Returns the number of completed records.
     pub fn fill(&mut self, mut to: &mut [u8]) -> u64 {
         let mut records = 0;
         while !to.is_empty() {
@@ -225,7 +225,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Checks every byte of `data` and reads the length of every record that begins in it.
-    /// Returns how many records were completed, or nothing where a byte is not what it must be.
+    /// Returns the number of completed records, or None if a byte is wrong.
     pub fn check(&mut self, mut data: &[u8]) -> Option<u64> {
         let mut records = 0;
         while !data.is_empty() {
@@ -241,9 +241,9 @@ impl<'a> Cursor<'a> {
         Some(records)
     }
 
-    /// Where several topics share one connection: takes from the front of `data` what is this topic's, up to the
-    /// first byte that is not, or to the end of what lies together here. Only between records, and it stops at a
-    /// record's end unless so much of the next is there that it can be no other topic's. Returns bytes and records.
+    /// Takes this topic's bytes from the front of `data`, where several topics share a connection: up to the first byte that
+    /// differs, or to the end of the contiguous pattern. Call it only between records. It stops at a record's end, unless
+    /// enough bytes of the next record are there to exclude all other topics. Returns bytes and records.
     pub fn take(&mut self, data: &[u8]) -> (usize, u64) {
         debug_assert_eq!(self.inner, 0);
         if !self.pattern.encoded {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_that_share_a_connection_are_told_apart_at_each_record() {
+    fn topics_that_share_a_connection_are_distinguished_at_each_record() {
         for size in SIZES {
             let framed = |topic: u32| {
                 Pattern::framed(topic, size, format!("PUT {topic} {size} ").into(), b"end".to_vec())

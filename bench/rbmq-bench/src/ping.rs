@@ -1,12 +1,12 @@
-//! The two processes between which a round trip is measured.
+//! The two processes of a measured round trip.
 //!
 //! ```text
-//!   pinger   sends number n at t0 + n / rate ──▶ broker ──▶ echoer: sends back what it gets
+//!   pinger   sends number n at t0 + n / rate ──▶ broker ──▶ echoer: sends each message back
 //!            now - (t0 + n / rate)           ◀── broker ◀──
 //! ```
 //!
-//! The time counts from when a message was to be sent. A system that stops for a while delays every message that was
-//! due meanwhile, and each of them shows it, as it would to those who wait for them.
+//! The time counts from a message's due time. A system that stops for a while delays every message that is due in that time,
+//! and each of them shows the delay, as it would to a waiting application.
 
 use std::{
     sync::{
@@ -27,25 +27,25 @@ use crate::{
     numbers::{Numbers, number_in, numbered, set_number},
 };
 
-/// Topic of what is sent.
+/// The topic of sent messages.
 const PING: u8 = 62;
-/// Topic of what comes back.
+/// The topic of returning messages.
 const PONG: u8 = 63;
 
-/// Nothing came for so long after the last message was sent: what is missing is lost. At a low rate the arrival before may
-/// be longer ago than this, so that it counts from the sending too.
+/// Messages that are missing after this time without an arrival are lost. At a low rate the last arrival may be longer ago, so the
+/// time counts from the last sending too.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// The longest time that is told apart from longer ones: a minute, in nanoseconds.
+/// The largest time of the histogram: a minute, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 
-/// What a pinger is told.
+/// The options of a pinger.
 #[derive(Debug, Args)]
 pub struct Ping {
-    /// What is sent, and to whom
+    /// The messages, and the server
     #[command(flatten)]
     pub numbers: Numbers,
-    /// Seconds that count
+    /// Measured seconds
     #[arg(long)]
     pub seconds: f64,
     /// Seconds before them
@@ -58,7 +58,7 @@ pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order")
 }
 
-/// Sends back whatever comes, until the harness ends it.
+/// Sends each received message back, until the harness ends the process.
 ///
 /// # Errors
 /// The connection failed.

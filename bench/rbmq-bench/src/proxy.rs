@@ -1,5 +1,5 @@
-//! Something between two ends of TCP that can be cut: both sides of every connection end at once, and what was on its
-//! way is gone, as when a cable is pulled and the ends notice.
+//! A TCP proxy that can be cut: both sides of every connection end at once, and bytes in flight are lost, as if a cable were
+//! pulled and both ends noticed.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Passes on to `upstream`, for as long as this process lives.
+    /// Forwards connections to `upstream`, until the process ends.
     ///
     /// # Errors
     /// There is no free port.
@@ -26,7 +26,7 @@ impl Proxy {
         let (known, upstream) = (Arc::clone(&sockets), upstream.to_owned());
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                // Nobody upstream: the client sees its connection end, and tries again.
+                // Without a server upstream the client's connection ends, and the client tries again.
                 let _ = join(client, &upstream, &known);
             }
         });
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_can_be_made_again() {
+    fn a_cut_connection_can_be_made_again() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Proxy::start(&server.local_addr().unwrap().to_string()).unwrap();
         for _ in 0..2 {

@@ -1,6 +1,6 @@
-//! How RBMQ's publishers wait for confirmations in a bench: as anybody would who wants a stream and not one answer
-//! per message. For every 64 KiB one confirmation is asked for, and at most 16 are under way: the megabyte that
-//! publishers of other systems may have unconfirmed.
+//! Confirmations of RBMQ's publishers in a bench, used as for a stream and not for each message. A publisher requests a
+//! confirmation for every 64 KiB, and at most 16 are outstanding: the megabyte that publishers of other systems may have
+//! unconfirmed.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -19,7 +19,7 @@ const UNDER_WAY: usize = 16;
 /// A broker that says nothing for so long does not confirm.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// What was published and what of it is confirmed.
+/// Published and confirmed messages.
 pub struct Counted {
     level: Option<ConfirmLevel>,
     waiting: VecDeque<(u64, Confirmation)>,
@@ -44,8 +44,8 @@ impl Counted {
         self.published
     }
 
-    /// So many more were, of so many bytes together, up to `end`. Counts what is confirmed, or all without a level;
-    /// waits while too much is not confirmed.
+    /// Adds published messages: their number, their bytes, and the `end` of the last. Counts confirmed messages, or all of them
+    /// without a level. Waits while too many bytes are unconfirmed.
     ///
     /// # Errors
     /// The broker did not confirm.

@@ -27,22 +27,22 @@ use crate::{
 /// fast through a ring of three as through one of seven.
 const RING_MESSAGES: u64 = 3;
 
-/// And this many bytes, twice the default: where publishers, broker and subscribers share two cores, less is used up before
-/// those who give it back have their turn.
+/// And this many bytes, twice the default: with publishers, broker and subscribers on two cores, a smaller ring is full before
+/// the processes that release its bytes run again.
 const RING_BYTES: u64 = 2 << 20;
 
-/// How long everybody waits for everybody at the start.
+/// How long processes wait for each other at the start.
 const SET_UP_WITHIN: Duration = Duration::from_secs(15);
 
-/// Messages in a row before counts and commands are looked at.
+/// Messages in a row before counts and commands are handled.
 const IN_A_ROW: u32 = 256;
 
-/// What the library says, as the bench's error.
+/// The library's error as the bench's error.
 pub fn failed(error: impl std::error::Error + Send + Sync + 'static) -> BenchError {
     BenchError::System(Box::new(error))
 }
 
-/// The configuration of all who use the framework.
+/// The configuration of all processes that use the framework.
 ///
 /// # Errors
 /// A `ROCKETBUFS_…` variable is wrong.
@@ -55,7 +55,7 @@ pub fn config(transport: TransportKind, congestion: Option<&str>) -> Result<Conf
     Ok(config)
 }
 
-/// Bytes of a topic's ring: what was asked for, or what the messages make of it, and at least what is configured.
+/// Bytes of a topic's ring: the requested size, or else the room for some messages, but at least the configured size.
 pub fn topic_ring_bytes(load: &Load, record_bytes: u64, configured: u64) -> u64 {
     let ring_bytes = (RING_MESSAGES * record_bytes).next_power_of_two();
     load.ring_bytes.unwrap_or(ring_bytes.max(RING_BYTES).max(configured))
@@ -112,7 +112,7 @@ pub fn publish(control: &Control, load: &Load, topic: u8) -> Result<(), BenchErr
                 let due = due.min(u64::from(IN_A_ROW));
                 publish_messages(control, &mut writer, &mut cursor, &mut counted, record_bytes, due)?;
             }
-            // Wire has publishers of its own.
+            // `wire_peers` has the publishers of `Wire`.
             Api::Batch | Api::Wire => {
                 publish_batch(control, &mut writer, &mut cursor, &mut counted, record_bytes, due)?
             }
@@ -171,7 +171,7 @@ struct Stream<'a> {
 /// Receives every topic, by messages or by batches, and checks every byte.
 ///
 /// # Errors
-/// The broker is gone, something was lost, or a byte was not what it had to be.
+/// The broker is gone, bytes were lost, or a byte was wrong.
 pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), BenchError> {
     let patterns: Vec<Pattern> = (0..topics).map(|topic| Pattern::new(u32::from(topic), load.size)).collect();
     let config = config(load.transport, load.congestion.as_deref())?;
@@ -238,19 +238,19 @@ fn stream_of<'s, 'a>(
         .ok_or_else(|| BenchError::StrangeTopic { name: name.to_string() })
 }
 
-/// One topic's publisher that looks at single messages.
+/// The publisher of a topic, for single messages.
 pub struct OneSender {
     writer: TopicWriter,
-    /// What was pushed and not flushed, encoded: everybody's sender leaves what is due together as one.
+    /// The pushed messages, encoded. The senders of all systems send due messages together.
     due: Vec<u8>,
-    // Its connection ends when it is dropped.
+    // Dropping the publisher ends its connection.
     _publisher: Publisher,
 }
 
-/// Connects it and waits for the topic's subscriber.
+/// Connects a publisher and waits for the topic's subscriber.
 ///
 /// # Errors
-/// The broker is not there or refuses, or nobody subscribes.
+/// The broker does not answer or refuses, or no subscriber comes.
 pub fn one_sender(whom: &Whom, topic: u8) -> Result<OneSender, BenchError> {
     let config = config(whom.transport.of_publishers(), whom.congestion.as_deref())?;
     let publisher = Publisher::builder().config(config).connect(&whom.addr).map_err(failed)?;
@@ -281,7 +281,7 @@ impl Sends for OneSender {
     }
 }
 
-/// One topic's subscriber that looks at single messages.
+/// The subscriber of a topic, for single messages.
 pub struct OneReceiver {
     subscriber: Subscriber,
 }
@@ -298,7 +298,7 @@ pub fn one_receiver(whom: &Whom, topic: u8) -> Result<OneReceiver, BenchError> {
 }
 
 impl Receives for OneReceiver {
-    /// What is lost shows in what arrives; a connection that is lost is made again by the library.
+    /// Lost messages show as missing numbers. The library makes a lost connection again.
     fn receive(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), BenchError> {
         match self.subscriber.next_event(Some(LOOK)).map_err(failed)? {
             Some(Event::Batch(batch)) => {

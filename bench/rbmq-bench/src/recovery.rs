@@ -1,5 +1,5 @@
-//! `rbmq-bench recovery`: how long nothing comes after a connection was cut or the broker was killed, and what is
-//! missing or came twice.
+//! `rbmq-bench recovery`: the pause after a connection was cut or the broker was killed, and the messages that are missing or
+//! came twice.
 //!
 //! ```text
 //!   publisher of numbers ──(cut)── broker ──(cut)── subscriber that counts them
@@ -28,13 +28,13 @@ use crate::{
     ways::Way,
 };
 
-/// A pause that begins within this time after the cut is the cut's: what was in buffers still comes.
+/// A pause that begins within this time after the cut follows from the cut: buffered messages still come after it.
 const BEGINS_WITHIN_NS: u64 = 200_000_000;
 
-/// How long everybody may take to say what came.
+/// The time within which all processes report their messages.
 const REPORT_WITHIN: Duration = Duration::from_secs(30);
 
-/// What `rbmq-bench recovery` can be told.
+/// The options of `rbmq-bench recovery`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench recovery --cut subscriber --seconds 1 --reps 1
@@ -42,7 +42,7 @@ const REPORT_WITHIN: Duration = Duration::from_secs(30);
 pub struct RecoveryArgs {
     #[command(flatten)]
     common: Common,
-    /// What goes away
+    /// The connections or processes to cut
     #[arg(long, value_enum, value_delimiter = ',', default_value = "subscriber,publisher,broker")]
     cut: Vec<Cut>,
     /// Messages per second
@@ -53,7 +53,7 @@ pub struct RecoveryArgs {
     size: u32,
 }
 
-/// What goes away.
+/// The connection or process that is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cut {
@@ -75,7 +75,7 @@ impl Cut {
     }
 }
 
-/// One measurement: a flat object in the JSON. See bench/README.md.
+/// A measurement: a flat object in the JSON. See bench/README.md.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     system: System,
@@ -106,7 +106,7 @@ pub fn run(args: &RecoveryArgs) -> Result<(), BenchError> {
     let method = args.common.method()?;
     let mut systems = args.common.systems();
     if systems.contains(&System::Relay) {
-        eprintln!("SKIPPED: the relay knows nobody who comes back");
+        eprintln!("SKIPPED: the relay has no clients that reconnect");
         systems.retain(|system| *system != System::Relay);
     }
     if systems.contains(&System::RedisServers) {
@@ -207,8 +207,8 @@ fn clients(
     Ok((publisher, subscriber))
 }
 
-/// Nanoseconds from the cut to the end of its pause: the longest one that ends after the cut and begins before it or
-/// soon after. None: nobody noticed.
+/// Nanoseconds from the cut to the end of its pause: the longest pause that ends after the cut and begins before it or
+/// soon after. 0 if there is none.
 fn resumed_after(cut: u64, pauses: &[u64]) -> u64 {
     let of_the_cut = |pause: &&[u64]| pause[1] > cut && pause[0] < cut + BEGINS_WITHIN_NS;
     let longest = pauses.chunks_exact(2).filter(of_the_cut).max_by_key(|pause| pause[1] - pause[0]);
@@ -217,7 +217,7 @@ fn resumed_after(cut: u64, pauses: &[u64]) -> u64 {
 
 fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| what went away | system | resumed after ms | 95 % | published | lost | repeated |\n\
+        "| cut | system | resumed after ms | 95 % | published | lost | repeated |\n\
          |---|---|---:|---|---:|---:|---:|\n",
     );
     let mut seen: Vec<(Cut, System)> = Vec::new();

@@ -1,8 +1,8 @@
 //! The bare fan-out relay: the least that a program between publishers and subscribers can do.
 //!
-//! One thread and one epoll set. It reads what a publisher sent, up to `read_bytes` at once, and writes the
-//! same bytes to every subscriber of that topic; it looks at none of them. While a subscriber's socket is
-//! full, the rest is kept, and that publisher is not read from: TCP's own windows are the flow control.
+//! The relay has one thread and one epoll set. It reads a publisher's bytes, up to `read_bytes` at once, and writes the
+//! same bytes to every subscriber of that topic, without parsing them. While a subscriber's socket is
+//! full, the rest is kept, and that publisher is not read from: TCP's windows are the flow control.
 //!
 //! ```text
 //!   publisher 0 ──▶ lane 0: one buffer ──▶ subscriber a, socket 0 · subscriber b, socket 0 · …
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A subscriber has one connection per topic, so that streams need no framing between relay and subscriber.
-//! Who connects says in two bytes who it is: a role and the topic's number. Sockets are edge-triggered: no
-//! system call is spent on changing what the relay waits for.
+//! A client begins with two bytes: its role and the topic's number. Sockets are edge-triggered, so no
+//! system call changes the events that the relay waits for.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -36,10 +36,10 @@ pub const SUBSCRIBER: u8 = b'S';
 const LISTENER: u64 = u64::MAX;
 const LANE_BITS: u32 = 32;
 
-/// Runs the relay until the harness goes away.
+/// Runs the relay until the harness ends.
 ///
 /// # Errors
-/// The sockets cannot be had, or somebody who is not a bench worker connected.
+/// A socket cannot be made, or a client connected that is no bench worker.
 pub fn run(control: &Control, read_bytes: usize, congestion: Option<&str>) -> Result<(), BenchError> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     if let Some(name) = congestion {
@@ -49,7 +49,7 @@ pub fn run(control: &Control, read_bytes: usize, congestion: Option<&str>) -> Re
     Relay::new(listener, read_bytes)?.run()
 }
 
-/// One topic: its publisher, the bytes read last, and who still needs some of them.
+/// A topic: its publisher, the bytes read last, and the subscribers that still need some of them.
 struct Lane {
     source: Option<TcpStream>,
     /// The source may have more: set by epoll, cleared when a read comes back short.
@@ -157,7 +157,7 @@ impl Lane {
         self.readable && self.behind == 0 && !self.ended
     }
 
-    /// Reads once and hands what came to everybody.
+    /// Reads once, and writes the bytes to all subscribers.
     fn pump(&mut self) -> Result<(), BenchError> {
         let Some(source) = &mut self.source else { return Ok(()) };
         match source.read(&mut self.buffer) {

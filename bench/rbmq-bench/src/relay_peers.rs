@@ -23,10 +23,10 @@ use crate::{
     relay::{PUBLISHER, SUBSCRIBER},
 };
 
-/// Connects and says who is there: a role and a topic.
+/// Connects, and sends a role and a topic.
 ///
 /// # Errors
-/// The relay is not there.
+/// The relay does not answer.
 pub fn connect(addr: &str, hello: [u8; 2], congestion: Option<&str>) -> io::Result<TcpStream> {
     let mut socket = clients::connect(addr, congestion)?;
     socket.write_all(&hello)?;
@@ -72,7 +72,7 @@ struct Stream<'a> {
 /// Reads every topic's stream, walks its records and checks every byte.
 ///
 /// # Errors
-/// A connection failed, or a byte was not what it had to be.
+/// A connection failed, or a byte was wrong.
 pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), BenchError> {
     let patterns: Vec<Pattern> = (0..topics).map(|topic| Pattern::new(u32::from(topic), load.size)).collect();
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;

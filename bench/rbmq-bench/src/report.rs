@@ -14,18 +14,18 @@ use crate::{
     ways::Way,
 };
 
-/// What a row was measured on and with.
+/// The machine and the programs of a measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Setting {
     /// The version of the system in the middle.
     pub system_version: String,
-    /// Congestion control in force; where nobody could tell somebody else's server, its own as well.
+    /// Congestion control in force, and the server's, if it cannot be set there.
     pub congestion_control: String,
     /// The kernel.
     pub kernel: String,
     /// The processor and its cores.
     pub cpu: String,
-    /// What the bench was called with.
+    /// The command line of the bench.
     pub command: String,
 }
 
@@ -49,22 +49,22 @@ impl Setting {
     }
 }
 
-/// One measurement of one point: a flat object in the JSON, units in the keys. See bench/README.md.
+/// A measurement of a point: a flat object in the JSON, units in the keys. See bench/README.md.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Who was between publishers and subscribers.
+    /// The system between publishers and subscribers.
     pub system: System,
-    /// What carried the bytes, to the broker and from it.
+    /// The transports to the broker and from it.
     pub transport: Way,
     /// Message by message or in batches.
     pub api: Api,
-    /// What publishers waited for.
+    /// The confirmation that publishers waited for.
     pub confirm: Confirm,
     /// Payload bytes of a message.
     pub size_bytes: usize,
     /// Publishers, each with its own topic.
     pub publishers: u8,
-    /// Whether that many publishers were found to carry the most.
+    /// Whether the number of publishers is the one with the highest rate.
     pub publishers_auto: bool,
     /// Subscribers, each with all topics.
     pub subscribers: u32,
@@ -76,15 +76,15 @@ pub struct Row {
     pub published_per_s: f64,
     /// Messages that all subscribers together received and checked per second.
     pub delivered_per_s: f64,
-    /// Payload bytes of what was delivered.
+    /// Delivered payload bytes per second.
     pub goodput_bytes_per_s: f64,
-    /// Messages published and never delivered, summed over subscribers.
+    /// Published messages that were not delivered, summed over subscribers.
     pub lost: u64,
     /// CPU seconds of all publishers per million messages published.
     pub publisher_cpu_s_per_million: f64,
     /// CPU seconds of all subscribers per million messages delivered.
     pub subscriber_cpu_s_per_million: f64,
-    /// CPU seconds of the broker per million messages delivered; published, where nobody subscribes.
+    /// CPU seconds of the broker per million delivered messages; without subscribers, per million published messages.
     pub broker_cpu_s_per_million: f64,
     /// The broker's resident memory at the end of the window.
     pub broker_rss_bytes: u64,
@@ -105,7 +105,7 @@ impl Row {
         self.same_load(other) && self.series() == other.series() && self.publishers == other.publishers
     }
 
-    /// Where everybody has the publishers that suit it best, their number is no part of the load.
+    /// Whether both rows have the same load. If each system has its best number of publishers, the number is no part of the load.
     fn same_load(&self, other: &Row) -> bool {
         (self.size_bytes, self.subscribers, self.asked_per_s)
             == (other.size_bytes, other.subscribers, other.asked_per_s)
@@ -113,7 +113,7 @@ impl Row {
             && (self.publishers == other.publishers || self.publishers_auto)
     }
 
-    /// What tells lines of one plot apart.
+    /// The name of the row's line in a plot.
     pub fn series(&self) -> String {
         let mut name = format!("{} {}", self.system.name(), self.api.name());
         if self.transport != Way::Tcp {
@@ -125,14 +125,14 @@ impl Row {
         name
     }
 
-    /// Whether this is who `ours` is compared with: of the same kind, or the relay, which has one kind only.
+    /// Whether `ours` is compared with this row: a row of the same kind, or of the relay, which has one kind only.
     pub fn is_reference_of(&self, ours: &Row) -> bool {
         let same_kind = self.api == self.system.own(ours.api) && self.confirm == ours.confirm;
         self.same_load(ours) && (same_kind || self.system == System::Relay)
     }
 }
 
-/// Those rows that are each the first of its point.
+/// The first row of each point.
 pub fn points(rows: &[Row]) -> Vec<&Row> {
     let mut points: Vec<&Row> = Vec::new();
     for row in rows {
@@ -154,7 +154,7 @@ pub fn estimate(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> stats::Estimate 
     stats::estimate(&figures).unwrap_or(stats::Estimate { median: 0.0, interval: None })
 }
 
-/// Everybody that ours is compared with, as far as they are in these rows.
+/// The systems in these rows that ours is compared with.
 fn references(rows: &[Row]) -> Vec<System> {
     let others = [
         System::Relay,
@@ -167,9 +167,9 @@ fn references(rows: &[Row]) -> Vec<System> {
     others.into_iter().filter(|other| rows.iter().any(|row| row.system == *other)).collect()
 }
 
-/// A Markdown table with one line per point: medians over the repetitions with their 95 % intervals, and how many
-/// times the others' rates ours is, from pairs that were measured in turn. Where somebody waited for confirmations, also
-/// how many times its own rate without; where something else than TCP carried ours, how many times its rate over TCP.
+/// A Markdown table with a line for each point: medians over the repetitions with their 95 % intervals, and the ratio of our
+/// rate to the others', from pairs that were measured in turn. A row with confirmations also has the ratio to the rate without
+/// them, and a row over another transport than TCP the ratio to the rate over TCP.
 pub fn table(rows: &[Row]) -> String {
     let mut references: Vec<Reference> = references(rows).into_iter().map(Reference::Other).collect();
     if rows.iter().any(|row| row.confirm != Confirm::None) {
@@ -190,14 +190,14 @@ pub fn table(rows: &[Row]) -> String {
     out
 }
 
-/// What a rate is compared with.
+/// The reference of a ratio.
 #[derive(Clone, Copy)]
 enum Reference {
-    /// Ours with another system's.
+    /// The rate of another system.
     Other(System),
-    /// Anybody's with its own where nobody waits for confirmations.
+    /// The same system's rate without confirmations.
     Unconfirmed,
-    /// Ours with its own over TCP on both sides.
+    /// Our rate over TCP on both sides.
     Tcp,
 }
 
@@ -210,7 +210,7 @@ impl Reference {
         }
     }
 
-    /// Whether this row is what `row` is compared with.
+    /// Whether `row` is compared with `other`.
     fn is(self, other: &Row, row: &Row) -> bool {
         match self {
             Reference::Other(system) => {

@@ -1,4 +1,4 @@
-//! `rbmq-bench scale`: what exists and does nothing must cost next to nothing.
+//! `rbmq-bench scale`: idle topics and connections must cost next to nothing.
 //!
 //! ```text
 //!   this process: publishers of N topics ──▶ broker, a process ──▶ subscriber of all of them, a process
@@ -6,9 +6,9 @@
 //!                 idle connections
 //! ```
 //!
-//! A delivery of the active topic is timed in the broker's processor time while 1, 10, 100, … N topics exist beside it. Then
-//! every topic carries its bytes, everybody rests, and the memory of broker and subscriber is read: resident, and what
-//! their rings have backed. Last, connections that say nothing are counted in bytes of the broker.
+//! The bench measures the broker's processor time for a delivery of the active topic while 1, 10, 100, … N topics exist beside
+//! it. Then every topic carries its bytes, all processes become idle, and the memory of broker and subscriber is read: resident
+//! bytes, and backed bytes of their rings. Last, it measures the broker's memory for idle connections.
 
 use std::{
     fmt::Write as _,
@@ -42,7 +42,7 @@ use crate::{
 /// Topics of one publisher: fewer than a broker allows one by default.
 const TOPICS_PER_PUBLISHER: usize = 1000;
 
-/// Bytes of one delivery of those that fill the rings.
+/// Bytes of a delivery that fills the rings.
 const FILL_BYTES: usize = 16 << 10;
 const FILLING: [u8; FILL_BYTES - 4] = [7; FILL_BYTES - 4];
 
@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const ACTIVE: &str = "scale-active";
 const ALL: &str = "scale/#";
 
-/// What `rbmq-bench scale` can be told.
+/// The options of `rbmq-bench scale`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench scale --topics 100 --bytes 64k --connections 10 --idle 1s --reps 1
@@ -85,14 +85,14 @@ pub struct ScaleArgs {
     /// Bytes of each topic's ring, at the publishers, the broker and the subscriber; else the default
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     ring_bytes: Option<u64>,
-    /// TCP congestion control of everybody
+    /// TCP congestion control of all processes
     #[arg(long, default_value = "cubic")]
     congestion: String,
     #[command(flatten)]
     output: Output,
 }
 
-/// What the subscriber of all topics is told.
+/// The options of the subscriber of all topics.
 #[derive(Debug, Args)]
 pub struct All {
     /// Address of the broker
@@ -120,7 +120,7 @@ struct Cost {
     setting: Setting,
 }
 
-/// What everything else comes to.
+/// The figures of a run.
 #[derive(Debug, Clone, Default)]
 struct Scale {
     create_s: f64,
@@ -240,7 +240,7 @@ impl<'a> Bench<'a> {
         publisher.topic_with(name, options).map_err(failed)
     }
 
-    /// Makes the topics step by step, and after each step measures what a delivery costs beside them.
+    /// Makes the topics step by step, and measures the cost of a delivery after each step.
     fn costs(
         &self,
         scale: &mut Scale,
@@ -368,10 +368,10 @@ fn rounds(args: &ScaleArgs) -> u64 {
     (args.bytes / FILL_BYTES as u64).max(1)
 }
 
-/// The process that subscribes to all topics, and says when it has everything.
+/// The process that subscribes to all topics, and reports when it has everything.
 ///
 /// # Errors
-/// The broker is gone, or a byte was not what it had to be.
+/// The broker is gone, or a byte was wrong.
 pub fn subscribe(args: &All) -> Result<(), BenchError> {
     let control = Control::start();
     let mut builder = Subscriber::builder().config(config(TransportKind::Tcp, args.congestion.as_deref())?);
@@ -446,7 +446,7 @@ fn table(args: &ScaleArgs, scale: &Scale) -> String {
         ("subscriber of all topics at rest", scale.subscriber),
         ("publishers at rest", scale.publishers),
     ] {
-        // Nobody looked while everything went through at once.
+        // Memory was not measured during the full load.
         if memory.rss > 0 {
             row(&format!("{who}: resident"), bytes(memory.rss));
             row(&format!("{who}: rings"), bytes(memory.rings));

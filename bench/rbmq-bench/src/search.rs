@@ -1,10 +1,10 @@
-//! The number of publishers with which a system carries the most (paper 2, section 4.1).
+//! The number of publishers with the highest rate of a system (paper 2, section 4.1).
 //!
-//! Too few do not keep the broker busy, too many get in each other's way: the rate goes up, then down. So the top is
-//! found by halving: measure in the middle and one beside it, and go on where it was better.
+//! Too few publishers do not keep the broker busy, too many hinder each other: the rate goes up, then down. The search for the
+//! maximum halves the range: it measures the middle and its neighbour, and continues on the better side.
 
-/// The number from 1 to `most` whose rate is the highest, if rates go up and then down. Every number is measured
-/// once at most; with noise, the best of those measured is returned.
+/// The number from 1 to `most` with the highest rate, if rates go up and then down. Every number is measured
+/// at most once; with noise, the best measured number is returned.
 pub fn best_number<E>(most: u8, mut rate: impl FnMut(u8) -> Result<f64, E>) -> Result<u8, E> {
     let mut seen: Vec<(u8, f64)> = Vec::new();
     let mut measure = |number: u8| match seen.iter().find(|(n, _)| *n == number) {

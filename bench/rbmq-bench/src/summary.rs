@@ -1,7 +1,8 @@
-//! `rbmq-bench summary`: a folder of results as the few tables that a README has room for.
+//! `rbmq-bench summary`: a folder of results as a few tables for a README.
 //!
-//! Reads what the benches wrote (`libraries.json`, `throughput-batch.json`, `latency.json`, `latency-beside.json`, `cpu.json`,
-//! `recovery.json`, as far as they are there) and prints them; with `--readme` it puts them between two marks in that file.
+//! It reads the files of the benches (`libraries.json`, `throughput-batch.json`, `latency.json`, `latency-beside.json`,
+//! `cpu.json`, `recovery.json`, if they exist) and prints the tables; with `--readme` it writes them between two marks of that
+//! file.
 
 use std::{
     fmt::Write,
@@ -20,10 +21,10 @@ use crate::{error::BenchError, library_rows, library_table};
 const LIBRARY_MARKS: [&str; 2] = ["<!-- libraries:begin -->", "<!-- libraries:end -->"];
 const MARKS: [&str; 2] = ["<!-- bench:begin -->", "<!-- bench:end -->"];
 
-/// What the table of client libraries is made of.
+/// The file of the table of client libraries.
 const LIBRARIES: &str = "libraries";
 
-/// What the other tables are made of.
+/// The files of the other tables.
 const READ: [&str; 5] = ["throughput-batch", "latency", "cpu", "latency-beside", "recovery"];
 
 /// The order of columns.
@@ -37,7 +38,7 @@ fn is_of(row: &Value, column: &str) -> bool {
     }
 }
 
-/// What `rbmq-bench summary` can be told.
+/// The options of `rbmq-bench summary`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench summary results
@@ -84,7 +85,7 @@ fn between_marks(old: &str, text: &str, [begin, end]: [&str; 2]) -> Option<Strin
 struct Rows(Vec<Value>);
 
 impl Rows {
-    /// None where there is no such file.
+    /// The rows of a file; none without the file.
     fn read(folder: &Path, name: &str) -> Result<Rows, BenchError> {
         let path = folder.join(format!("{name}.json"));
         if !path.exists() {
@@ -107,7 +108,7 @@ impl Rows {
         COLUMNS.into_iter().filter(|column| self.0.iter().any(|row| is_of(row, column))).collect()
     }
 
-    /// Every value of a key, in the order in which they came.
+    /// The distinct values of a key, in the order of the rows.
     fn values(&self, key: &str) -> Vec<Value> {
         let mut values: Vec<Value> = Vec::new();
         for value in self.0.iter().filter_map(|row| row.get(key)) {
@@ -175,7 +176,7 @@ fn summary(folder: &Path) -> Result<String, BenchError> {
     let whole = |us: f64| format!("{us:.0}");
     let title = "Round trip of small messages, median in microseconds, messages per second down";
     by_system(&mut out, title, latency, "asked_per_s", "p50_us", whole);
-    let title = "The same alone (false) and beside a topic that carries as much as it can (true)";
+    let title = "The same alone (false) and beside a topic at full rate (true)";
     by_system(&mut out, title, beside, "beside_saturated", "p50_us", whole);
     for (side, key) in
         [("broker", "broker_cpu_s_per_million"), ("subscriber", "subscriber_cpu_s_per_million")]
@@ -185,7 +186,7 @@ fn summary(folder: &Path) -> Result<String, BenchError> {
         let one = cpu.with(|row| row["subscribers"] == 1);
         by_system(&mut out, &title, &one, "size_bytes", key, |seconds| format!("{seconds:.2}"));
     }
-    let title = "Milliseconds until messages come again after this was cut, or killed and started again";
+    let title = "Milliseconds until messages come again after a client was cut off, or the broker was killed and started again";
     by_system(&mut out, title, recovery, "cut", "resume_ms", whole);
     Ok(out)
 }

@@ -1,4 +1,4 @@
-//! What the benches compare: systems, their interfaces and their confirmations.
+//! The compared systems, their interfaces and their confirmations.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -9,13 +9,13 @@ use serde::Serialize;
 pub enum System {
     /// RBMQ's broker and client library
     Rbmq,
-    /// A bare fan-out relay: reads, and writes the same bytes to everybody
+    /// A bare fan-out relay, which writes all bytes to every subscriber
     Relay,
     /// Redis' publish and subscribe
     Redis,
-    /// Redis with a thread for each core that reads and writes beside its own (paper 2, figure 3)
+    /// Redis with a thread for each core that reads and writes beside the main thread (paper 2, figure 3)
     RedisThreads,
-    /// As many Redis servers as there are cores, which know nothing of each other; each topic is at one of them
+    /// An independent Redis server for each core; each topic is at one of them
     RedisServers,
     /// NATS without its streams
     Nats,
@@ -37,7 +37,7 @@ impl System {
         }
     }
 
-    /// Whether it can be measured this way at all.
+    /// Whether the system has this interface with these confirmations.
     pub fn has(self, api: Api, confirm: Confirm) -> bool {
         match self {
             System::Rbmq => api != Api::Wire || confirm == Confirm::None,
@@ -48,7 +48,7 @@ impl System {
         }
     }
 
-    /// What it has of this kind: of all but ours batches are on the wire already.
+    /// The system's interface of this kind: for all systems but ours, batches are already on the wire.
     pub fn own(self, api: Api) -> Api {
         if api == Api::Wire && self != System::Rbmq { Api::Batch } else { api }
     }
@@ -58,9 +58,9 @@ impl System {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Api {
-    /// One public call per message published, one item per message received
+    /// A public call for each published message, an item for each received message
     Message,
-    /// Many messages are handed over and taken at once
+    /// Many messages per call, published and received
     Batch,
     /// Batches without a client library, as other systems' are always: RBMQ's broker alone
     Wire,
@@ -76,7 +76,7 @@ impl Api {
     }
 }
 
-/// What a publisher waits to hear about its messages. At most a megabyte is on its way meanwhile.
+/// The confirmation that a publisher waits for. At most a megabyte is unconfirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confirm {

@@ -18,7 +18,7 @@ use crate::{
     ways::{Way, Ways},
 };
 
-/// What `rbmq-bench throughput` can be told.
+/// The options of `rbmq-bench throughput`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rbmq-bench throughput --sizes 256 --subscribers 1 --seconds 1 --reps 1
@@ -28,24 +28,24 @@ pub struct ThroughputArgs {
     common: Common,
     #[command(flatten)]
     ways: Ways,
-    /// One public call per message, a segment filled with many, or such batches without RBMQ's client library, as other
-    /// systems have none here; the relay knows batches only
+    /// One public call per message, a segment filled with many, or such batches without RBMQ's client library, since the other
+    /// systems run without one here; the relay has batches only
     #[arg(long, value_enum, value_delimiter = ',', default_value = "batch")]
     api: Vec<Api>,
-    /// What publishers wait for; the relay knows none, other systems no consumed
+    /// The confirmation that publishers wait for; the relay has none, other systems have no consumed
     #[arg(long, value_enum, value_delimiter = ',', default_value = "none")]
     confirm: Vec<Confirm>,
     /// Payload bytes of a message, 1 to 16777216
     #[arg(long, value_delimiter = ',', default_value = "8,64,256,1024,4096,16384,65536,524288")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16 << 20))]
     sizes: Vec<u32>,
-    /// Publishers, each with its own topic: 1 to 64, or auto, the number that carries the most
+    /// Publishers, each with its own topic: 1 to 64, or auto, the number with the highest rate
     #[arg(long, value_delimiter = ',', default_value = "2")]
     publishers: Vec<Publishers>,
     /// The most that auto tries
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     most_publishers: u8,
-    /// Subscribers, each with all topics; 0 measures what the broker takes in
+    /// Subscribers, each with all topics; 0 measures the publishers' rate alone
     #[arg(long, value_delimiter = ',', default_value = "1,4")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=256))]
     subscribers: Vec<u32>,
@@ -147,8 +147,8 @@ fn search_publishers(
     Ok(())
 }
 
-/// One plot of messages and one of bytes for each number of subscribers, over sizes; and one over publishers, where
-/// several numbers of them were measured.
+/// A plot of messages and a plot of bytes over sizes, for each number of subscribers; and a plot over publishers, if
+/// several numbers of publishers were measured.
 fn plots(rows: &[Row]) -> Vec<(String, String)> {
     let mut plots = Vec::new();
     let mut subscribers: Vec<u32> = rows.iter().map(|row| row.subscribers).collect();

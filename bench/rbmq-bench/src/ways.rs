@@ -1,7 +1,7 @@
-//! What carries the bytes: from publishers to the broker, and from there to subscribers.
+//! The transports from publishers to the broker, and from the broker to subscribers.
 //!
-//! The programs are the same over all of them, only their configuration differs. Other systems and the relay are
-//! always on TCP.
+//! The programs are the same over all transports, only their configuration differs. Other systems and the relay always
+//! use TCP.
 
 use clap::{Args, ValueEnum};
 use rocketbufs::config::TransportKind;
@@ -9,16 +9,16 @@ use serde::Serialize;
 
 use crate::systems::{Api, Confirm, System};
 
-/// Which transports are measured.
+/// The measured transports.
 #[derive(Debug, Clone, Args)]
 pub struct Ways {
-    /// What carries RBMQ's bytes: publishers' side, then subscribers' side where that is another
+    /// Transports of RBMQ: the publishers' side, then the subscribers' side if it differs
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
     transport: Vec<Way>,
 }
 
 impl Ways {
-    /// Those by which this system can be reached.
+    /// The transports that a system has.
     pub fn of(&self, system: System) -> &[Way] {
         if system == System::Rbmq { &self.transport } else { &[Way::Tcp] }
     }
@@ -49,7 +49,7 @@ impl Way {
         }
     }
 
-    /// Those of these interfaces that a system has over this transport, each once.
+    /// The interfaces that a system has over this transport, each once.
     pub fn apis(self, system: System, apis: &[Api], confirm: Confirm) -> Vec<Api> {
         let mut own: Vec<Api> = apis.iter().map(|api| system.own(*api)).collect();
         own.sort_unstable();
@@ -74,7 +74,7 @@ impl Way {
         }
     }
 
-    /// The broker's: that of both sides, or the one that meets both.
+    /// The broker's transport: the same as both sides, or `auto`, which accepts both.
     pub fn of_broker(self) -> TransportKind {
         let publishers = self.of_publishers();
         if publishers == self.of_subscribers() { publishers } else { TransportKind::Auto }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ours_is_measured_over_what_others_have_not() {
+    fn only_ours_is_measured_over_other_transports() {
         let ways = Ways { transport: vec![Way::Shm, Way::TcpShm] };
         assert_eq!(ways.of(System::Rbmq), [Way::Shm, Way::TcpShm]);
         assert_eq!(ways.of(System::Redis), [Way::Tcp]);

@@ -20,7 +20,7 @@ use crate::{
     wire_peers,
 };
 
-/// One process of a bench. Started by the bench itself, told what to do on standard input.
+/// A process of a bench. The bench starts it, and sends commands on its standard input.
 #[derive(Debug, Subcommand)]
 pub enum Worker {
     /// The broker
@@ -28,7 +28,7 @@ pub enum Worker {
         /// Where it listens
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: String,
-        /// What carries the bytes
+        /// The transport
         #[arg(long, default_value_t)]
         transport: TransportKind,
         /// Congestion control to set on every socket
@@ -46,19 +46,19 @@ pub enum Worker {
     },
     /// The guard of another system's server
     Server {
-        /// Which one
+        /// The system
         #[arg(long, value_enum)]
         system: Servers,
-        /// Its folder, which is made now and removed at the end
+        /// The server's folder, which is made now and removed at the end
         #[arg(long)]
         folder: PathBuf,
         /// The server keeps its default limits
         #[arg(long)]
         limits: bool,
     },
-    /// Becomes another system's server, which ends with whoever started this
+    /// Becomes another system's server, which ends with the process that started it
     BecomeServer {
-        /// Its program
+        /// The server's program
         program: PathBuf,
         /// Its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -70,7 +70,7 @@ pub enum Worker {
     Echo(Whom),
     /// Publishes numbers, also after it was cut off
     PublishNumbers(Numbers),
-    /// Says which numbers came, also after it was cut off
+    /// Reports the received numbers, also after it was cut off
     CountNumbers(Whom),
     /// Delivers with or without flow control
     FlowSource(flow_peers::Source),
@@ -80,11 +80,11 @@ pub enum Worker {
     FlowSink(flow_peers::Hop),
     /// RBMQ's client library, as other systems' are in bench/peers/libraries
     Library(benchkit::library::End),
-    /// One of two processes that share memory
+    /// A process of an exchange over shared memory
     Direct(benchkit::direct::End),
-    /// Receives all topics of a bench of scale
+    /// Receives all topics of the bench `scale`
     ScaleSubscriber(scale::All),
-    /// One publisher of one topic
+    /// Publishes a topic
     Publisher {
         #[command(flatten)]
         load: Load,
@@ -92,14 +92,14 @@ pub enum Worker {
         #[arg(long)]
         topic: u8,
     },
-    /// One subscriber of every topic
+    /// Subscribes to every topic
     Subscriber {
         #[command(flatten)]
         load: Load,
         /// How many topics there are
         #[arg(long)]
         topics: u8,
-        /// Which subscriber this is
+        /// The number of this subscriber
         #[arg(long)]
         number: u32,
     },
@@ -108,7 +108,7 @@ pub enum Worker {
 /// Runs one worker until the harness ends it.
 ///
 /// # Errors
-/// Whatever made the measurement impossible; the harness reports it and gives up.
+/// The reason why a measurement is impossible; the harness reports it and gives up.
 pub fn run(worker: Worker) -> Result<(), BenchError> {
     match worker {
         Worker::Server { system, folder, limits } => peers::guard(system, limits, folder),

@@ -1,4 +1,4 @@
-//! The benches as smoke tests: that they measure, that every byte arrives, and what they write. Never a rate.
+//! Smoke tests of the benches: they measure, every byte arrives, and their output is complete. No test checks a rate.
 
 #[path = "../../../crates/rbmq-cli/tests/common/process.rs"]
 #[allow(dead_code, reason = "every test file uses a part of this")]
@@ -24,7 +24,7 @@ fn bench(line: &str, folder: &Path) -> Outcome {
     exactly(&format!("{line} {SHORT}"), folder)
 }
 
-/// As `bench`, for those that have other options.
+/// As `bench`, for benches with other options.
 fn exactly(line: &str, folder: &Path) -> Outcome {
     let mut command = command(line.split_whitespace());
     command.arg("--out").arg(folder);
@@ -43,7 +43,7 @@ fn rows(folder: &Path, name: &str) -> Vec<Value> {
     rows
 }
 
-/// On a busy machine nothing may have come in a window this short, but what was published came in the end.
+/// On a busy machine no message may come in so short a window, but all published messages come in the end.
 fn nothing_missing(row: &Value) {
     assert_eq!(row["lost"], 0, "{row}");
     let counted = if row["subscribers"] == 0 { "published_per_s" } else { "delivered_per_s" };
@@ -150,13 +150,13 @@ fn flow_control_is_measured_on_and_off() {
         let calls: Vec<Option<f64>> = ["publisher", "broker", "subscriber"]
             .map(|side| row[format!("{side}_system_calls_per_mib")].as_f64())
             .to_vec();
-        // Where nobody may count, nobody does; else everybody made some.
+        // Either no process can be counted, or every process made system calls.
         assert!(calls.iter().all(Option::is_none) || calls.iter().all(|calls| *calls > Some(0.0)), "{row}");
     }
     assert!(outcome.text().contains("| 65536 | all | off |"), "{}", outcome.text());
 }
 
-/// A folder or file of such a bench in shared memory whose process is this one.
+/// Whether a bench of this process left a folder or file in shared memory.
 fn left_in_memory(bench: u32) -> bool {
     let own = format!("rbmq-direct-{bench}-");
     let entries = std::fs::read_dir("/dev/shm").unwrap().filter_map(Result::ok);
@@ -229,17 +229,17 @@ fn confirmed_messages_are_counted() {
 }
 
 #[test]
-fn what_is_cut_goes_on_and_loses_nothing() {
+fn a_cut_connection_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let line = "recovery --against relay,redis --seconds 1 --warmup 0 --reps 1 --retries 0";
     let outcome = exactly(line, folder.path());
-    assert!(outcome.stderr.contains("the relay knows nobody who comes back"));
+    assert!(outcome.stderr.contains("the relay has no clients that reconnect"));
     let rows = rows(folder.path(), "recovery");
     let ours: Vec<&Value> = rows.iter().filter(|row| row["system"] == "rbmq").collect();
     assert_eq!(ours.len(), 3);
     for row in ours {
         assert!(row["published"].as_u64().unwrap() > 100, "{row}");
-        // A killed broker may have told publishers that it had what it took with it.
+        // A killed broker may have confirmed messages that are lost with it.
         assert!(row["cut"] == "broker" || (row["lost"] == 0 && row["repeated"] == 0), "{row}");
     }
 }
@@ -259,7 +259,7 @@ fn a_summary_has_the_tables_of_a_folder() {
 }
 
 fn is_installed(server: &str) -> bool {
-    // Of RabbitMQ the bench wants what the wrapper in PATH starts.
+    // For RabbitMQ the bench runs the program that the wrapper in PATH starts.
     let path = if server == "rabbitmq-server" { "/usr/lib/rabbitmq/bin/rabbitmq-server" } else { server };
     benchkit::server::find(path).is_some()
 }
@@ -272,7 +272,7 @@ fn other_system(server: &str, line: &str, expected_rows: usize) {
     command.arg("--out").arg(out.path()).env("TMPDIR", temporary.path());
     let outcome = Process::start(command).finish();
     if !is_installed(server) {
-        // Said, and nothing was measured.
+        // The bench reports the missing server and measures nothing.
         assert!(outcome.stderr.contains("SKIPPED") && !outcome.status.success(), "{}", outcome.stderr);
         return eprintln!("{}", outcome.stderr);
     }
@@ -285,7 +285,7 @@ fn other_system(server: &str, line: &str, expected_rows: usize) {
     nothing_is_left(temporary.path());
 }
 
-/// Servers work in a folder of their own, below the one for temporary files.
+/// Programs whose working folder is below `folder`. Servers of a bench have such a folder.
 fn working_below(folder: &Path) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let works_there = |process: &std::fs::DirEntry| {
@@ -394,7 +394,7 @@ fn zenoh_by_its_library_delivers_every_message() {
 }
 
 #[test]
-fn what_nobody_holds_back_is_counted_all_the_same() {
+fn messages_without_flow_control_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let line = "libraries --library rbmq,async-nats --loads full --sizes 64 --subscribers 2 --not-held-back";
     bench(line, folder.path());
@@ -405,7 +405,7 @@ fn what_nobody_holds_back_is_counted_all_the_same() {
 }
 
 #[test]
-fn the_table_of_libraries_can_be_had_alone() {
+fn the_table_of_libraries_is_printed_alone() {
     let folder = tempfile::tempdir().unwrap();
     bench("libraries --library rbmq --sizes 64 --subscribers 1 --loads full,trips", folder.path());
     let readme = folder.path().join("README.md");

@@ -21,7 +21,7 @@ struct Args {
     command: Command,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Send the lines of standard input, or a number of messages

@@ -11,11 +11,11 @@ fn cmq(args: &[&str]) -> Command {
 
 /// A running receiver and its address.
 fn receive(args: &[&str]) -> (Child, String) {
-    let mut child = cmq(&[&["receive", "127.0.0.1:0"], args].concat()).spawn().expect("it starts");
+    let mut child = cmq(&[&["receive", "127.0.0.1:0"], args].concat()).spawn().expect("the command starts");
     let mut line = String::new();
     // Byte by byte, so that no later line is consumed.
     let mut errors = BufReader::with_capacity(1, child.stderr.take().expect("piped"));
-    errors.read_line(&mut line).expect("it says where it is");
+    errors.read_line(&mut line).expect("the receiver prints its address");
     child.stderr = Some(errors.into_inner());
     let addr = line.trim().strip_prefix("cmq: receiving at ").expect("its address").to_owned();
     (child, addr)
@@ -29,19 +29,20 @@ fn done(output: &Output) -> (Option<i32>, String, String) {
 #[test]
 fn lines_come_out_as_they_went_in() {
     let (receiver, addr) = receive(&["--closed", "--id", "7", "--strict"]);
-    let mut sender = cmq(&["send", &addr, "--id", "7"]).stdin(Stdio::piped()).spawn().expect("it starts");
-    sender.stdin.take().expect("piped").write_all(b"one\n\nthree").expect("it reads");
-    assert!(sender.wait_with_output().expect("it ends").status.success());
-    let (code, out, _) = done(&receiver.wait_with_output().expect("it ends"));
+    let mut sender =
+        cmq(&["send", &addr, "--id", "7"]).stdin(Stdio::piped()).spawn().expect("the command starts");
+    sender.stdin.take().expect("piped").write_all(b"one\n\nthree").expect("the sender reads its input");
+    assert!(sender.wait_with_output().expect("the process ends").status.success());
+    let (code, out, _) = done(&receiver.wait_with_output().expect("the process ends"));
     assert_eq!((code, out.as_str()), (Some(0), "one\n\nthree\n"));
 }
 
 #[test]
 fn ten_thousand_are_counted() {
     let (receiver, addr) = receive(&["--closed", "--quiet", "--json"]);
-    let sent = cmq(&["send", &addr, "--count", "10000", "--size", "4"]).output().expect("it ends");
+    let sent = cmq(&["send", &addr, "--count", "10000", "--size", "4"]).output().expect("the process ends");
     assert_eq!(done(&sent), (Some(0), String::new(), String::new()));
-    let (code, out, _) = done(&receiver.wait_with_output().expect("it ends"));
+    let (code, out, _) = done(&receiver.wait_with_output().expect("the process ends"));
     let counted: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     let number = |name: &str| counted[name].as_u64().expect("a number");
     assert_eq!((code, number("received") + number("lost") + number("missed")), (Some(0), 10_000), "{out}");
@@ -60,9 +61,9 @@ fn errors_say_whose_fault_it_is() {
             "interface none0: No such device",
         ),
     ] {
-        let (code, out, errors) = done(&cmq(args).output().expect("it ends"));
+        let (code, out, errors) = done(&cmq(args).output().expect("the process ends"));
         assert_eq!((code, out.as_str()), (Some(1), ""), "{args:?}: {errors}");
         assert!(errors.contains(says), "{args:?}: {errors}");
     }
-    assert_eq!(cmq(&["receive"]).output().expect("it ends").status.code(), Some(2));
+    assert_eq!(cmq(&["receive"]).output().expect("the process ends").status.code(), Some(2));
 }

@@ -49,7 +49,7 @@ impl Net {
         let mut child = self.cmq(at, &args);
         let mut errors = BufReader::with_capacity(1, child.stderr.take().expect("piped"));
         let mut line = String::new();
-        errors.read_line(&mut line).expect("it says where it is");
+        errors.read_line(&mut line).expect("the receiver prints its address");
         assert!(line.contains("receiving at"), "{line}");
         child.stderr = Some(errors.into_inner());
         child
@@ -82,14 +82,14 @@ fn between_three_namespaces() {
         for from in 0..3 {
             let members = [(from + 1) % 3, (from + 2) % 3].map(|at| net.member(at, any, group));
             let mut sender = net.cmq(from, &["send", &to, "--interface", "net0", "--ttl", "2"]);
-            sender.stdin.take().expect("piped").write_all(b"one\ntwo\n").expect("it reads");
-            let sent = sender.wait_with_output().expect("it ends");
+            sender.stdin.take().expect("piped").write_all(b"one\ntwo\n").expect("the sender reads its input");
+            let sent = sender.wait_with_output().expect("the process ends");
             assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
             for mut member in members {
                 let mut out = String::new();
                 member.stdout.take().expect("piped").read_to_string(&mut out).expect("its messages");
                 assert_eq!(out, "one\ntwo\n", "from {from} to {group}");
-                assert!(member.wait().expect("it ends").success());
+                assert!(member.wait().expect("the process ends").success());
             }
         }
     }

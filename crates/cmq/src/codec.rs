@@ -163,7 +163,7 @@ mod tests {
         let codec = serde::<(u32, String)>();
         let message = (7, "seven".to_owned());
         let mut bytes = vec![9];
-        let Encode::With(encode) = codec.encode else { panic!("it has to be written") };
+        let Encode::With(encode) = codec.encode else { panic!("a serde message is encoded by a function") };
         assert!(encode(&message, &mut bytes));
         assert_eq!(bytes, *b"\x09\x07\x05seven");
         assert_eq!((codec.decode)(&bytes[1..], &mut Payload::new(&bytes, true, None, None)), Some(message));

@@ -24,7 +24,7 @@ pub(crate) const fn reassembly_bytes(message: usize) -> usize {
         + (fragments + fragments.div_ceil(group)) * FRAGMENT_OVERHEAD
 }
 
-/// What happens to a message that does not fit into one datagram.
+/// The handling of a message that does not fit into one datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Oversize {
@@ -44,7 +44,7 @@ pub enum OverflowPolicy {
     DropOldest,
 }
 
-/// What happens to messages that the network reordered.
+/// The handling of messages that the network reordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
     /// Messages of one sender are popped in the order in which they were pushed. A message that arrives early waits
@@ -104,8 +104,8 @@ pub struct Config {
     pub timeout: Duration,
     /// Sends all pending messages when a thread of this queue begins to wait for a message.
     ///
-    /// A thread that waits has nothing more to push for now, and may wait for an answer to what it pushed. A batch is then
-    /// as large as what is pushed between two waits, and neither `qthresh` nor `timeout` needs tuning for the number of
+    /// A waiting thread has nothing more to push for now, and may wait for an answer to a pushed message. A batch then has all
+    /// messages that are pushed between two waits, and neither `qthresh` nor `timeout` needs tuning for the number of
     /// outstanding messages. Default true; false in [`Config::paper`].
     pub flush_on_wait: bool,
     /// How long a thread that waits for a message polls the socket before it sleeps.
@@ -129,7 +129,7 @@ pub struct Config {
     /// Memory for messages that arrived before a missing one, over all senders; each datagram costs about 70 bytes more
     /// than its messages. Beyond it missing messages are reported as lost. Default 8 MiB.
     pub reorder_bytes: usize,
-    /// What happens to a message that does not fit into one datagram. Default [`Oversize::Fragment`].
+    /// The handling of a message that does not fit into one datagram. Default [`Oversize::Fragment`].
     pub oversize: Oversize,
     /// Sends a parity fragment for each 16 or fewer fragments of a message.
     ///
@@ -234,7 +234,7 @@ option_setters::setters! { fields of Config:
 impl Config {
     /// The paper's settings: batches of 512 bytes or 200 ms, and the system's default receive buffer.
     ///
-    /// It sends few datagrams, with a delay of up to 200 ms. From messages of 64 bytes on it is several times slower than
+    /// They send few datagrams, with a delay of up to 200 ms. From messages of 64 bytes on they are several times slower than
     /// [`Config::default`].
     pub fn paper() -> Config {
         Config {

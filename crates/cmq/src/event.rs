@@ -1,4 +1,4 @@
-//! What happened to messages: events one by one, and counters.
+//! The fate of messages: single events, and counters.
 
 use std::net::SocketAddr;
 
@@ -79,7 +79,7 @@ pub enum Event {
     Malformed {
         /// The source address, which may be forged.
         from: SocketAddr,
-        /// What is wrong with the datagram.
+        /// The fault of the datagram.
         why: Malformed,
     },
     /// The system did not send messages. The receiver reports them as lost.

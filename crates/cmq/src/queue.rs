@@ -80,8 +80,8 @@ impl<T: Send + 'static> Drop for Handle<T> {
     }
 }
 
-/// A message queue at an address: pushes messages to other queues, and pops those that other queues pushed
-/// here.
+/// A message queue at an address: it pushes messages to other queues, and pops messages that other queues pushed
+/// to it.
 ///
 /// Every call may be made from any thread at any time. When the queue and all its mailboxes are dropped,
 /// pending messages are sent at once, and each receiver learns the number of messages.
@@ -281,7 +281,7 @@ impl<T: Send + 'static> Cmq<T> {
 }
 
 impl Cmq<Bytes> {
-    /// As [`Cmq::cw_push`], for bytes that lie anywhere. They are copied into the batch.
+    /// As [`Cmq::cw_push`], for bytes in any memory. They are copied into the batch.
     ///
     /// # Errors
     /// [`PushError`]; no part of the message is sent.

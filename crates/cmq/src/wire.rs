@@ -98,13 +98,13 @@ impl Header {
 #[non_exhaustive]
 pub enum Malformed {
     /// The sender's: the datagram does not belong to CMQ.
-    #[error("it does not begin like a datagram of CMQ: something else sends to this port")]
+    #[error("the datagram does not begin like one of CMQ: another program sends to this port")]
     Foreign,
     /// The sender's: it uses a newer version.
     #[error("version {0} is not known here: update the receiver")]
     Version(u8),
-    /// The sender's, or the network's: the datagram is cut short or contradicts itself.
-    #[error("it is cut short or contradicts itself")]
+    /// The sender's, or the network's: the datagram is truncated or contradicts itself.
+    #[error("the datagram is truncated or contradicts itself")]
     Broken,
 }
 
@@ -220,7 +220,7 @@ impl<'a> Messages<'a> {
         Ok(Messages { count: usize::from(count), bytes: &body[..at], reassembled: false })
     }
 
-    /// One reassembled message.
+    /// A single reassembled message.
     pub fn reassembled(bytes: &'a [u8]) -> Messages<'a> {
         Messages { count: 1, bytes, reassembled: true }
     }

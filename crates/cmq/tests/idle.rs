@@ -42,5 +42,5 @@ fn the_threads_of_idle_queues_sleep() {
             return;
         }
     }
-    panic!("the threads do not come to rest");
+    panic!("the threads do not become idle");
 }

@@ -27,19 +27,19 @@ fn every_member_of_a_group_gets_it() {
     }
     for queue in [&first, &second] {
         for number in 0..10 {
-            assert_eq!(queue.pop_timeout(LONG).expect("it is a member").0, number);
+            assert_eq!(queue.pop_timeout(LONG).expect("the queue is a member").0, number);
         }
     }
-    second.multicast().leave(group, &by).expect("it was a member");
-    assert!(second.multicast().leave(group, &by).is_err(), "it is none any more");
+    second.multicast().leave(group, &by).expect("the queue was a member");
+    assert!(second.multicast().leave(group, &by).is_err(), "the queue is no member any more");
     second.multicast().join(group, &by).expect("again");
     sender.cw_push((to, 0), &10).expect("room");
-    assert_eq!(second.pop_timeout(LONG).expect("it is a member again").0, 10);
+    assert_eq!(second.pop_timeout(LONG).expect("the queue is a member again").0, 10);
     assert!(sender.multicast().join("127.0.0.1".parse().expect("no group"), &by).is_err());
     // Unicast and multicast of one sender are two streams.
     let from = sender.local_addr().port();
     let unicast = SocketAddr::from(([127, 0, 0, 1], port));
     sender.cw_push((unicast, 0), &12).expect("room");
-    assert_eq!(second.pop_timeout(LONG).expect("the one that was bound last").0, 12);
+    assert_eq!(second.pop_timeout(LONG).expect("the queue that was bound last").0, 12);
     assert_eq!(second.senders().iter().filter(|sender| sender.from.port() == from).count(), 2);
 }

@@ -120,7 +120,7 @@ fn a_restarted_receiver_reports_missed_messages() {
 }
 
 #[test]
-fn a_restarted_sender_is_a_new_one() {
+fn a_restarted_sender_counts_as_a_new_sender() {
     let receiver = queue(roomy());
     let first = queue(Config::immediate());
     let at = first.local_addr();
@@ -171,7 +171,7 @@ fn hostile_datagrams_are_not_answered() {
     let sender = queue(Config::immediate());
     sender.cw_push((trap.local_addr().expect("bound"), 0), &7).expect("room");
     let mut bytes = [0; 2000];
-    let length = trap.recv(&mut bytes).expect("it was sent");
+    let length = trap.recv(&mut bytes).expect("the message was sent");
     let real = &bytes[..length];
     let mut sent = 0_u64;
     let mut send = |bytes: &[u8]| {
@@ -238,7 +238,7 @@ fn nothing_reads_the_wall_clock() {
     assert!(read > 10, "{read} files");
 }
 
-/// One socket for IPv6 and IPv4, whose source addresses can be answered.
+/// A socket for IPv6 and IPv4, whose source addresses can be answered.
 #[test]
 fn both_versions_of_ip() {
     let Ok(both) = new_rq_with::<u64>("[::]:0", Config::immediate()) else {

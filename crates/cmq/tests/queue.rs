@@ -56,13 +56,13 @@ fn a_batch_leaves_when_it_is_old_or_large() {
     let sender = queue(Config::default().qthresh(100).timeout(Duration::from_millis(50)));
     let to = (receiver.local_addr(), 0);
     sender.cw_push(to, &1).expect("room");
-    assert_eq!(sender.stats().sent, 0, "it waits for others");
+    assert_eq!(sender.stats().sent, 0, "the message waits for others");
     assert_eq!(receiver.pop_timeout(LONG).expect("its time-out passed").0, 1);
     let slow = queue(Config::default().qthresh(100).timeout(Duration::from_secs(1_000_000)));
     for number in 0..100 {
         slow.cw_push(to, &number).expect("room");
     }
-    assert!(receiver.pop_timeout(LONG).is_some(), "it was large enough");
+    assert!(receiver.pop_timeout(LONG).is_some(), "the batch was large enough");
     let sent = slow.stats();
     assert_eq!((sent.sent, sent.sent_datagrams), (68, 2), "34 messages of 3 bytes are 100 bytes");
     slow.flush();
@@ -91,13 +91,13 @@ fn mailboxes_and_selective_receive() {
         sender.cw_push((receiver.local_addr(), 6 + number % 2), &number).expect("room");
     }
     sender.flush();
-    assert_eq!(receiver.pop_where_timeout(LONG, |&n, _| n == 8).expect("it was sent").0, 8);
+    assert_eq!(receiver.pop_where_timeout(LONG, |&n, _| n == 8).expect("the message was sent").0, 8);
     assert_eq!(receiver.pop_where_timeout(Duration::ZERO, |&n, _| n == 7), None, "that is in the mailbox");
     let common: Vec<u32> =
         std::iter::from_fn(|| receiver.pop_timeout(Duration::from_millis(1))).map(|m| m.0).collect();
     assert_eq!(common, [0, 2, 4, 6]);
-    assert_eq!(seven.pop_timeout(LONG).expect("it was sent").0, 1);
-    assert_eq!(seven.pop_where(|&n, _| n > 5).expect("it is there").0, 7);
+    assert_eq!(seven.pop_timeout(LONG).expect("the message was sent").0, 1);
+    assert_eq!(seven.pop_where(|&n, _| n > 5).expect("the message is there").0, 7);
     assert_eq!(seven.waiting(), 3);
     let rest: Vec<u32> = seven.close().into_iter().map(|m| m.0).collect();
     assert_eq!(rest, [3, 5, 9]);
@@ -116,12 +116,13 @@ fn raw_bytes_and_large_messages() {
         let message = Bytes::from((0..size).map(|n| (n % 251) as u8).collect::<Vec<u8>>());
         sender.cw_push(to, &message).expect("room");
         sender.flush();
-        assert_eq!(receiver.pop_timeout(LONG).expect("it was sent").0, message, "{size}");
+        assert_eq!(receiver.pop_timeout(LONG).expect("the message was sent").0, message, "{size}");
     }
     let large = Bytes::from(vec![0; (1 << 20) + 1]);
     assert_eq!(sender.cw_push(to, &large), Err(PushError::TooLarge { size: (1 << 20) + 1, limit: 1 << 20 }));
     let strict = new_raw_rq("127.0.0.1:0", config.oversize(Oversize::Reject)).expect("a queue");
-    let error = strict.cw_push(to, &Bytes::from(vec![0; 1371])).expect_err("it fits into no datagram");
+    let error =
+        strict.cw_push(to, &Bytes::from(vec![0; 1371])).expect_err("the message fits into no datagram");
     assert_eq!(error, PushError::TooLarge { size: 1371, limit: 1370 });
 }
 
@@ -148,7 +149,7 @@ impl<'de> serde::Deserialize<'de> for Touchy {
     }
 }
 
-/// A number whose `Serialize` panics half written for 13.
+/// A number whose `Serialize` panics for 13, after a part was written.
 #[derive(serde::Deserialize)]
 struct Grumpy(u32);
 

@@ -37,7 +37,7 @@ fn calls_are_pending_then_answered_or_lost() {
     assert_eq!(pending[0].wait(Some(LONG)), CallState::Answered("0".into()));
     assert_eq!(pending[2].wait(Some(LONG)), CallState::Answered("2".into()));
     assert_eq!(pending[1].wait(Some(LONG)), CallState::Lost);
-    assert_eq!(pending[0].state(), CallState::Answered("0".into()), "it may be looked at again");
+    assert_eq!(pending[0].state(), CallState::Answered("0".into()), "the state can be read again");
     assert_eq!(caller.outstanding(), 3);
     drop(pending);
     assert_eq!(caller.outstanding(), 0);
@@ -106,7 +106,7 @@ fn a_response_from_another_address_is_ignored() {
     let asked: Cmq<Call<u32, u32>> = queue();
     let stranger: Cmq<Call<u32, u32>> = queue();
     let pending = caller.call((asked.local_addr(), 0), 1).expect("room");
-    let (call, from) = asked.pop_timeout(LONG).expect("it was asked");
+    let (call, from) = asked.pop_timeout(LONG).expect("the request arrived");
     let Call::Request { id, .. } = call else { panic!("{call:?}") };
     stranger.cw_push(from, &Call::Response { id, response: 666 }).expect("room");
     assert_eq!(pending.wait(Some(LONG)), CallState::Lost);
@@ -121,7 +121,7 @@ fn ids_do_not_follow_from_others() {
     let to = (asked.local_addr(), 0);
     let _pending: Vec<_> = (0..4).map(|n| caller.call(to, n).expect("room")).collect();
     let numbers: Vec<u64> = (0..4)
-        .map(|_| match asked.pop_timeout(LONG).expect("it was asked").0 {
+        .map(|_| match asked.pop_timeout(LONG).expect("the request arrived").0 {
             Call::Request { id, .. } => id,
             call @ Call::Response { .. } => panic!("{call:?}"),
         })
@@ -259,7 +259,7 @@ fn requests_have_no_more_bytes_than_the_address_sent() {
         let token = number % 100;
         let claim = Repairable::Message { token, number: 100, repeated: false, slot: 0, message: 0 };
         stranger.cw_push((to, number), &claim).expect("room");
-        // One at a time, since the socket's buffer holds fewer than all.
+        // Messages are received one at a time, since the socket's buffer does not hold all.
         receiver.pop_timeout(LONG).expect("loopback");
     }
     // Repeated requests count too.

@@ -45,7 +45,7 @@ fn next(stream: MessageStream<'_, u32>) -> u32 {
     let mut stream = pin!(stream);
     loop {
         match stream.as_mut().poll_next(&mut Context::from_waker(&waker)) {
-            Poll::Ready(message) => return message.expect("it has no end").0,
+            Poll::Ready(message) => return message.expect("the stream has no end").0,
             Poll::Pending => unpark.sleep(),
         }
     }

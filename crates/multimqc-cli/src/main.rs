@@ -1,6 +1,7 @@
 //! The command `multimqc`: a server, and clients of it for the shell.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod config;
 mod control;
 mod failure;
@@ -44,6 +45,8 @@ enum Command {
     Pull(pull::Args),
     /// Show the levels of a server, and how long a byte stays in each
     Stat(stat::Args),
+    /// Measure this machine: the levels beside a middleware in user space
+    Bench(bench::Args),
     /// Remove the programs and rings that a server with kernel.keep has left in the kernel
     #[command(after_help = "Example:
   sudo multimqc detach /sys/fs/bpf/multimqc")]
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Push(args) => push::run(&args),
         Command::Pull(args) => pull::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Detach { folder } => detach(&folder),
         Command::Config => print(config::EXAMPLE.as_bytes()),
         Command::Completions { shell } => {

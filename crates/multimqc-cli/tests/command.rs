@@ -340,3 +340,27 @@ fn the_level_in_the_kernel() {
     assert!(levels[0]["hits"].as_u64() > Some(0), "the kernel has answered: {stat}");
     assert_eq!((&levels[2]["level"], &levels[2]["head"]), (&"disk".into(), &8.into()), "{stat}");
 }
+
+/// Each system of the bench runs, and its rows have all fields.
+#[test]
+fn the_bench_measures_every_system() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (part, fields) in
+        [("write", &["batch_bytes", "cpu_ns_per_message"][..]), ("read", &["rtt_p50_us", "rtt_p99_us"])]
+    {
+        let file = folder.path().join(part);
+        let args = ["bench", part, "--seconds", "0.05", "--reps", "1", "--payloads", "32", "--json"];
+        let run = output(multimqc(&args).arg(&file));
+        assert!(run.status.success(), "{run:?}");
+        let rows: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&file).expect("rows")).expect("JSON");
+        let rows = rows.as_array().expect("a list");
+        for system in ["standalone", "multimqc"] {
+            assert!(rows.iter().any(|row| row["system"] == system && row["part"] == part), "{rows:?}");
+        }
+        let all = ["level", "mode", "payload_bytes", "rep", "messages_per_s", "lost"];
+        for row in rows {
+            assert!(all.iter().chain(fields).all(|field| row.get(field).is_some()), "{row}");
+        }
+    }
+}

@@ -11,8 +11,8 @@ use crate::error::KernelError;
 use crate::layout::MAX_MESSAGE_BYTES;
 use crate::sys;
 
-/// The largest ring: the verifier bounds offsets to less than this.
-pub const MAX_RING_BYTES: u64 = 1 << 29;
+/// The largest ring. The verifier allows offsets below 512 MiB, and ranges reach behind the end of a ring.
+pub const MAX_RING_BYTES: u64 = 1 << 28;
 
 /// Where the programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,7 +124,7 @@ impl Config {
             "ring_bytes",
             ring,
             (page..=MAX_RING_BYTES).contains(&ring),
-            "must be between a page and 512 MiB",
+            "must be between a page and 256 MiB",
         )?;
         let topics = u64::from(self.max_topics);
         limit("max_topics", topics, (1..=4096).contains(&topics), "must be between 1 and 4,096")?;

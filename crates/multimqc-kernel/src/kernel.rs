@@ -30,7 +30,6 @@ pub struct Kernel {
     /// Words that say what each port and each topic id is, 8 bytes apart.
     ports: Mapping,
     ids: Mapping,
-    wakes: Wakes,
     programs: Vec<Loaded>,
     links: Vec<Link>,
     topics: Mutex<HashMap<TopicId, Opened>>,
@@ -70,14 +69,14 @@ impl Kernel {
         let topics = config.max_topics as usize;
         let shared = Shared {
             topics: map("topics", page(topics * size_of::<TopicState>()))?,
-            cpus: map("cpus", page(topics * maps.cpus as usize * size_of::<CpuState>()))?,
-            cpus_of_topic: maps.cpus,
+            cpus: map("cpus", page(topics * maps.writers as usize * size_of::<CpuState>()))?,
+            writers: maps.writers,
             ring_bytes: config.ring_bytes,
+            wakes: Wakes::new(maps.fd("wakes")).map_err(KernelError::call("read wake-ups"))?,
         };
         let (ports, ids) = (map("ports", PORTS as usize * 8)?, map("ids", PORTS as usize * 8)?);
-        let wakes = Wakes::new(maps.fd("wakes")).map_err(KernelError::call("read wake-ups"))?;
         let (shared, links, topics) = (Arc::new(shared), Vec::new(), Mutex::default());
-        Ok(Kernel { config, maps, shared, ports, ids, wakes, programs, links, topics })
+        Ok(Kernel { config, maps, shared, ports, ids, programs, links, topics })
     }
 
     /// Attaches the programs to an interface of this thread's network namespace, and forgets interfaces that are gone. With [`Config::keep`], programs of an earlier
@@ -136,17 +135,23 @@ impl Kernel {
             .or(free)
             .ok_or(KernelError::TooManyTopics { topic: id, max_topics: self.config.max_topics })?;
         self.check_ports(index, ports)?;
-        let stride = self.maps.ring_stride * index as usize;
-        let ring = Mapping::twice(self.maps.fd("rings"), stride, self.config.ring_bytes as usize)
-            .map_err(KernelError::call("map a ring"))?;
-        let topic = Topic::new(Arc::clone(&self.shared), ring, index);
-        if found.is_none() {
-            topic.clear_slots();
-            topic.reset(id, start, epoch);
+        let topic = self.map_topic(index).map_err(KernelError::call("map a ring"))?;
+        match found {
+            Some(_) => topic.recover(),
+            None => topic.reset(id, start, epoch),
         }
         self.set_ports(index, id, ports);
         topics.insert(id, Opened { reported: topic.window().first, topic: topic.clone() });
         Ok(topic)
+    }
+
+    /// Maps the ring at an index, and its mirror.
+    fn map_topic(&self, index: u32) -> io::Result<Topic> {
+        let (fd, ring_bytes) = (self.maps.fd("rings"), self.config.ring_bytes as usize);
+        let at = self.maps.ring_stride * index as usize;
+        let ring = Mapping::twice(fd, at, ring_bytes)?;
+        let mirror = Mapping::new(fd, at + ring_bytes, self.maps.ring_stride - ring_bytes, true)?;
+        Ok(Topic::new(Arc::clone(&self.shared), ring, mirror, index))
     }
 
     /// An open topic.
@@ -163,13 +168,13 @@ impl Kernel {
         if self.has_batch() {
             return Ok(true);
         }
-        self.wakes.wait(timeout)?;
+        self.shared.wakes.wait(timeout)?;
         Ok(self.has_batch())
     }
 
     /// Ends the wait of another thread.
     pub fn wake(&self) {
-        self.wakes.wake();
+        self.shared.wakes.wake();
     }
 
     /// Whether there is a batch, in any topic. Those without one wake the waiting thread when they have.
@@ -254,5 +259,97 @@ impl Kernel {
             }
         }
         Kernel::word(&self.ids, id.0).store(index + 1, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use multimqc::Stop;
+
+    use super::*;
+
+    const RING: u64 = 4096;
+    const LENGTH: usize = 100;
+
+    /// A level with one topic. None, with a message, where eBPF cannot be used.
+    fn open() -> Option<(Kernel, Topic)> {
+        let kernel = match Kernel::new(Config::default().ring_bytes(RING).batch_bytes(1024)) {
+            Ok(kernel) => kernel,
+            Err(error) if error.is_missing_right() => {
+                writeln!(std::io::stderr(), "SKIPPED: eBPF needs root ({error})").expect("standard error");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let topic = kernel.open(TopicId(1), Ports::default(), 0, Epoch(1)).expect("a topic");
+        Some((kernel, topic))
+    }
+
+    /// The level after a writer has reserved a place and was stopped, and others have written `rounds` messages.
+    fn stopped_writer(rounds: u8) -> Option<(Kernel, Topic, Offset)> {
+        let (kernel, topic) = open()?;
+        topic.append(&[0xaa; 60]).expect("it fits");
+        let start = topic.reserve(LENGTH);
+        for round in 0..rounds {
+            push(&kernel, &topic, &[round; 500]);
+        }
+        Some((kernel, topic, start))
+    }
+
+    /// Pushes a message by a packet.
+    fn push(kernel: &Kernel, topic: &Topic, message: &[u8]) {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+        frame.extend((28 + message.len() as u16).to_be_bytes());
+        frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        let sum: u32 = frame[14..].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+        frame[24..26].copy_from_slice(&(!(sum + (sum >> 16)) as u16).to_be_bytes());
+        frame.extend([0x9c, 0x40, 0x4e, 0x1f]);
+        frame.extend((8 + message.len() as u16).to_be_bytes());
+        frame.extend([0, 0]);
+        frame.extend(message);
+        let head = topic.head();
+        assert_eq!(kernel.run(&frame, 1).expect("it runs").verdict, 1, "stored");
+        assert_eq!(topic.head(), head + message.len() as u64);
+    }
+
+    #[test]
+    fn a_stopped_writer_holds_readers_back() {
+        let Some((_kernel, topic, start)) = stopped_writer(3) else { return };
+        assert_eq!(topic.window().head, start);
+        assert_eq!(topic.range(start, 1).map(|range| range.len()), Err(Stop::Head));
+        topic.copy_in(start, &[0xbb; LENGTH]);
+        topic.commit(start, LENGTH);
+        assert_eq!(topic.window().first, 0);
+        let mut bytes = vec![0; 60 + LENGTH + 1500];
+        assert_eq!(topic.read(0, &mut bytes).stop, Stop::Filled);
+        assert_eq!((bytes[59], bytes[60], bytes[159], bytes[160], bytes[1659]), (0xaa, 0xbb, 0xbb, 0, 2));
+    }
+
+    #[test]
+    fn a_lapped_writer_leaves_a_hole() {
+        let Some((_kernel, topic, start)) = stopped_writer(9) else { return };
+        topic.copy_in(start, &[0xbb; LENGTH]);
+        topic.commit(start, LENGTH);
+        let window = topic.window();
+        assert_eq!(window.head, 60 + LENGTH as u64 + 4500);
+        assert_eq!(window.first, start + RING + LENGTH as u64, "the damaged bytes are not there");
+        let mut bytes = vec![0; window.bytes() as usize];
+        assert_eq!(topic.read(window.first, &mut bytes).stop, Stop::Filled);
+        let round = |at: u64| ((at - 160) / 500) as u8;
+        let expected: Vec<u8> = (window.first..window.head).map(round).collect();
+        assert_eq!(bytes, expected);
+        assert_eq!(topic.read(window.first - 1, &mut [0]).stop, Stop::Gone(window.first));
+    }
+
+    #[test]
+    fn a_writer_that_was_killed_leaves_a_hole() {
+        let Some((_kernel, topic, start)) = stopped_writer(2) else { return };
+        topic.recover();
+        let head = start + LENGTH as u64 + 1000;
+        assert_eq!((topic.window().first, topic.window().head), (head, head));
+        assert_eq!(topic.append(b"and on"), Some(head));
+        assert_eq!(topic.window().bytes(), 6);
     }
 }

@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// `MULTIMQC_MAX_MESSAGE`: the longest message that the programs store, and the longest range that they reply with.
 pub const MAX_MESSAGE_BYTES: usize = 2047;
 
+/// `MIRROR`: how many of a ring's first bytes are behind its end again.
+pub(crate) const MIRROR_BYTES: usize = MAX_MESSAGE_BYTES + 1;
+
 /// Bytes behind each ring: its mirror and the room for a copy that begins in the mirror.
-pub(crate) const SLACK_BYTES: usize = 2 * (MAX_MESSAGE_BYTES + 1);
+pub(crate) const SLACK_BYTES: usize = 2 * MIRROR_BYTES;
 
 /// A slot without a write under way, and a wake-up that nobody waits for.
 pub(crate) const IDLE: u64 = u64::MAX;

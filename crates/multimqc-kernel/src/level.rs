@@ -23,8 +23,9 @@ const RETRY: Duration = Duration::from_millis(10);
 
 /// A [`Kernel`] as a level of a [`Stack`](multimqc::Stack).
 ///
-/// Pushes reach it on the wire only: [`Level::append`] and [`Level::write`] refuse. What the programs pass up (oversize, fragments)
-/// is therefore counted as refused by the server. The counters are the programs': hits and misses are pulls on the wire.
+/// Pushes reach it on the wire. [`Level::append`] takes those that the programs have left to the network stack (long ones, IPv6,
+/// fragments), up to an eighth of a ring. It is always the first level, so [`Level::write`] refuses. The counters are those of the
+/// programs: hits and misses are pulls on the wire.
 #[derive(Debug)]
 pub struct KernelLevel {
     kernel: Kernel,
@@ -83,10 +84,23 @@ impl Level for KernelLevel {
     fn append(
         &self,
         topic: TopicId,
-        _messages: &mut dyn Iterator<Item = &[u8]>,
+        messages: &mut dyn Iterator<Item = &[u8]>,
     ) -> Result<Appended, LevelError> {
-        self.topic(topic)?;
-        Err(LevelError::NotWritable)
+        let topic = self.topic(topic)?;
+        let mut appended = Appended { offset: topic.window().head, bytes: 0, messages: 0, oversize: 0 };
+        for message in messages {
+            match topic.append(message) {
+                Some(offset) => {
+                    if appended.messages == 0 {
+                        appended.offset = offset;
+                    }
+                    appended.messages += 1;
+                    appended.bytes += message.len() as u64;
+                }
+                None => appended.oversize += 1,
+            }
+        }
+        Ok(appended)
     }
 
     fn write(&self, topic: TopicId, _batch: Batch<'_>) -> Result<Written, LevelError> {
@@ -117,15 +131,14 @@ impl Level for KernelLevel {
     fn counters(&self, topic: TopicId) -> Counters {
         let Ok(open) = self.topic(topic) else { return Counters::default() };
         let first = self.opened().get(&topic).copied().unwrap_or(0);
-        let KernelCounters { stored, stored_bytes, hits, misses, overwritten, oversize, corrupt, .. } =
-            open.counters();
+        let KernelCounters { stored, stored_bytes, hits, misses, overwritten, corrupt, .. } = open.counters();
         Counters {
             messages: stored,
             bytes: stored_bytes,
             hits,
             misses: misses + overwritten,
             overwritten_bytes: open.window().first - first,
-            refused: oversize + corrupt,
+            refused: corrupt,
             ..Counters::default()
         }
     }

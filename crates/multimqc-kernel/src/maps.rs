@@ -30,7 +30,8 @@ pub(crate) struct Maps {
     pub(crate) fds: HashMap<&'static str, OwnedFd>,
     /// Bytes from the beginning of a topic's ring to that of the next.
     pub(crate) ring_stride: usize,
-    pub(crate) cpus: u32,
+    /// Writers of a topic: each CPU, and user space.
+    pub(crate) writers: u32,
     pub(crate) kept: Option<Kept>,
 }
 
@@ -99,17 +100,18 @@ impl Maps {
     /// Creates the maps, or takes those that are kept.
     pub(crate) fn open(config: &Config) -> Result<Maps, KernelError> {
         let cpus = sys::possible_cpus().map_err(KernelError::call("count the CPUs"))?;
-        if cpus > MAX_CPUS {
+        if cpus >= MAX_CPUS {
             return Err(KernelError::Object(format!(
                 "this machine has {cpus} CPUs, and programs count {MAX_CPUS}"
             )));
         }
+        let writers = cpus + 1;
         let ring_stride = config.ring_bytes as usize + SLACK_BYTES.next_multiple_of(sys::page_bytes());
         let kept = config.keep.as_deref().map(Kept::open).transpose()?;
         if let Some(kept) = &kept {
             refuse_other_layouts(kept)?;
         }
-        let shapes = shapes(config.max_topics, cpus, ring_stride);
+        let shapes = shapes(config.max_topics, writers, ring_stride);
         let mut fds = HashMap::new();
         for (name, shape) in shapes {
             fds.insert(name, open_map(name, shape, kept.as_ref())?);
@@ -120,7 +122,7 @@ impl Maps {
             "scratch",
             sys::create_map("scratch", scratch).map_err(KernelError::call("create a map"))?,
         );
-        Ok(Maps { fds, ring_stride, cpus, kept })
+        Ok(Maps { fds, ring_stride, writers, kept })
     }
 
     pub(crate) fn fd(&self, name: &str) -> BorrowedFd<'_> {
@@ -129,10 +131,10 @@ impl Maps {
 }
 
 /// The maps that are kept.
-fn shapes(topics: u32, cpus: u32, ring_stride: usize) -> [(&'static str, MapShape); 6] {
+fn shapes(topics: u32, writers: u32, ring_stride: usize) -> [(&'static str, MapShape); 6] {
     [
         ("topics", array(size_of::<TopicState>(), topics, MMAPABLE)),
-        ("cpus", array(size_of::<CpuState>(), topics * cpus, MMAPABLE)),
+        ("cpus", array(size_of::<CpuState>(), topics * writers, MMAPABLE)),
         ("rings", array(ring_stride, topics, MMAPABLE)),
         ("ports", array(4, PORTS, MMAPABLE)),
         ("ids", array(4, PORTS, MMAPABLE)),

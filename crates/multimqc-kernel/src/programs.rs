@@ -78,7 +78,7 @@ pub(crate) fn load(config: &Config, maps: &Maps) -> Result<Vec<Loaded>, KernelEr
 fn load_one(kind: Kind, behind: bool, config: &Config, maps: &Maps) -> Result<Loaded, KernelError> {
     let (network, mask) = network(config.trusted);
     let words = [
-        ("cpus_of_topic", maps.cpus),
+        ("writers_of_topic", maps.writers),
         ("max_message", config.max_message_bytes),
         ("max_reply", config.max_reply_bytes),
         ("verify_checksums", config.verify_checksums.into()),

@@ -404,7 +404,7 @@ impl Mapping {
         Mapping::map(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, Some(fd), offset)
     }
 
-    /// Maps the same `bytes` of a descriptor twice, back to back, for reading.
+    /// Maps the same `bytes` of a descriptor twice, back to back.
     pub(crate) fn twice(fd: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Mapping> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let whole = Mapping::map(std::ptr::null_mut(), 2 * bytes, libc::PROT_NONE, flags, None, 0)?;
@@ -412,7 +412,7 @@ impl Mapping {
             // SAFETY: inside the reservation.
             let at = unsafe { whole.at.as_ptr().add(half * bytes) };
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-            let part = Mapping::map(at, bytes, libc::PROT_READ, flags, Some(fd), offset)?;
+            let part = Mapping::map(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, Some(fd), offset)?;
             // The reservation owns the range.
             let _ = std::mem::ManuallyDrop::new(part);
         }

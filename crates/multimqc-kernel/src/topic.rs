@@ -6,7 +6,7 @@
 //!     overwritten│  can be read        │  writes under way  │
 //! ```
 //!
-//! The programs write, on all CPUs at once, and never wait for a reader. A reader takes bytes below `stable`, uses them, and then
+//! The programs write, on all CPUs at once, and never wait for a reader. User space writes as they do, with a slot of its own. A reader takes bytes below `stable`, uses them, and then
 //! asks whether `first` has passed them: only if not, they were good. bpf/ring.h has the writers' side.
 //!
 //! | here | pairs with |
@@ -19,22 +19,25 @@
 //! between different words is needed.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use multimqc::{Epoch, Found, Offset, Stop, TopicId, Window};
 
 use crate::counters::KernelCounters;
-use crate::layout::{CpuState, IDLE, TopicState};
+use crate::layout::{CpuState, IDLE, MIRROR_BYTES, TopicState};
 use crate::sys::Mapping;
+use crate::wakes::Wakes;
 
 /// Memory that all topics share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) topics: Mapping,
     pub(crate) cpus: Mapping,
-    pub(crate) cpus_of_topic: u32,
+    /// Slots of a topic: of each CPU, and the last of user space.
+    pub(crate) writers: u32,
     pub(crate) ring_bytes: u64,
+    pub(crate) wakes: Wakes,
 }
 
 impl Shared {
@@ -46,7 +49,7 @@ impl Shared {
     }
 
     fn cpu(&self, index: u32, cpu: u32) -> &CpuState {
-        let at = (index * self.cpus_of_topic + cpu) as usize * size_of::<CpuState>();
+        let at = (index * self.writers + cpu) as usize * size_of::<CpuState>();
         // SAFETY: as in `state`.
         unsafe { self.cpus.at(at, size_of::<CpuState>()).cast().as_ref() }
     }
@@ -56,13 +59,23 @@ impl Shared {
 #[derive(Debug, Clone)]
 pub struct Topic {
     shared: Arc<Shared>,
-    ring: Arc<Mapping>,
+    memory: Arc<Memory>,
     index: u32,
 }
 
+#[derive(Debug)]
+struct Memory {
+    /// The ring, twice.
+    ring: Mapping,
+    /// What the programs read behind the ring's end: its first bytes again.
+    mirror: Mapping,
+    /// Held by the thread that uses user space's slot.
+    writer: Mutex<()>,
+}
+
 impl Topic {
-    pub(crate) fn new(shared: Arc<Shared>, ring: Mapping, index: u32) -> Topic {
-        Topic { shared, ring: Arc::new(ring), index }
+    pub(crate) fn new(shared: Arc<Shared>, ring: Mapping, mirror: Mapping, index: u32) -> Topic {
+        Topic { shared, memory: Arc::new(Memory { ring, mirror, writer: Mutex::new(()) }), index }
     }
 
     fn state(&self) -> &TopicState {
@@ -116,12 +129,85 @@ impl Topic {
         }
         let len = (end - from).min(self.shared.ring_bytes).min(max as u64) as usize;
         let offset = (from & (self.shared.ring_bytes - 1)) as usize;
-        Ok(Range { topic: self, from, at: self.ring.at(offset, len), len })
+        Ok(Range { topic: self, from, at: self.memory.ring.at(offset, len), len })
+    }
+
+    /// The longest message that [`Topic::append`] takes: an eighth of the ring.
+    pub fn max_append_bytes(&self) -> usize {
+        (self.shared.ring_bytes / 8) as usize
+    }
+
+    /// Appends a message from user space, between those that arrive: one that the programs have left to the network stack, such
+    /// as a long one or one over IPv6. Returns the offset of its first byte. None if it is longer than
+    /// [`Topic::max_append_bytes`].
+    ///
+    /// Bytes behind it can be read only once the copy is complete, as with each writer; threads of this process take turns.
+    pub fn append(&self, message: &[u8]) -> Option<Offset> {
+        if message.len() > self.max_append_bytes() {
+            return None;
+        }
+        let _turn = self.memory.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = self.reserve(message.len());
+        self.copy_in(start, message);
+        self.commit(start, message.len());
+        Some(start)
+    }
+
+    /// User space's slot and counters.
+    fn own(&self) -> &CpuState {
+        self.shared.cpu(self.index, self.shared.writers - 1)
+    }
+
+    /// Takes the next place, and holds back readers from there on.
+    pub(crate) fn reserve(&self, bytes: usize) -> Offset {
+        let state = self.state();
+        self.own().slot.store(state.head.load(Relaxed), Relaxed);
+        // Releases the slot to readers that see the new head.
+        state.head.fetch_add(bytes as u64, AcqRel)
+    }
+
+    /// Lets readers have what was copied, unless the others have overtaken this copy by a whole ring.
+    pub(crate) fn commit(&self, start: Offset, bytes: usize) {
+        let (state, own, ring_bytes) = (self.state(), self.own(), self.shared.ring_bytes);
+        let end = start + bytes as u64;
+        let passed = state.head.fetch_add(0, AcqRel) - start;
+        if passed > ring_bytes {
+            state.floor.fetch_max(end + (passed & !(ring_bytes - 1)), AcqRel);
+        }
+        // Pairs with the acquire load of the slots in readers.
+        own.slot.store(IDLE, Release);
+        let [stored, stored_bytes, ..] = &own.counters;
+        stored.fetch_add(1, Relaxed);
+        stored_bytes.fetch_add(bytes as u64, Relaxed);
+        if end >= state.wake_at.load(Acquire) && state.wake_at.swap(IDLE, AcqRel) != IDLE {
+            self.shared.wakes.wake();
+        }
+    }
+
+    /// Copies a message to its place, and what falls on the ring's first bytes to their mirror.
+    pub(crate) fn copy_in(&self, start: Offset, message: &[u8]) {
+        let ring_bytes = self.shared.ring_bytes as usize;
+        let at = start as usize & (ring_bytes - 1);
+        write_volatile(self.memory.ring.at(at, message.len()), message);
+        let (first, skipped) = if at < MIRROR_BYTES { (at, 0) } else { (0, ring_bytes - at) };
+        if let Some(rest) = message.get(skipped..) {
+            let rest = &rest[..rest.len().min(MIRROR_BYTES - first)];
+            write_volatile(self.memory.mirror.at(first, rest.len()), rest);
+        }
+    }
+
+    /// After another process had this ring: it may have ended in the middle of a copy. Then the bytes up to the head are lost.
+    pub(crate) fn recover(&self) {
+        if self.own().slot.load(Acquire) != IDLE {
+            let state = self.state();
+            state.floor.fetch_max(state.head.load(Acquire), AcqRel);
+            self.own().slot.store(IDLE, Release);
+        }
     }
 
     /// What the programs have counted for this topic.
     pub fn counters(&self) -> KernelCounters {
-        let cpus = (0..self.shared.cpus_of_topic).map(|cpu| self.shared.cpu(self.index, cpu));
+        let cpus = (0..self.shared.writers).map(|cpu| self.shared.cpu(self.index, cpu));
         cpus.fold(KernelCounters::default(), |mut sum, cpu| {
             sum.add(&cpu.counters);
             sum
@@ -136,8 +222,7 @@ impl Topic {
     /// The end of the bytes that no writer is still copying.
     fn stable_end(&self) -> Offset {
         let head = self.head();
-        let slots =
-            (0..self.shared.cpus_of_topic).map(|cpu| self.shared.cpu(self.index, cpu).slot.load(Acquire));
+        let slots = (0..self.shared.writers).map(|cpu| self.shared.cpu(self.index, cpu).slot.load(Acquire));
         slots.filter(|slot| *slot != IDLE).fold(head, Offset::min)
     }
 
@@ -157,6 +242,10 @@ impl Topic {
 
     /// Makes an empty log that begins at `start`.
     pub(crate) fn reset(&self, id: TopicId, start: Offset, epoch: Epoch) {
+        // The kernel fills new maps with zeros.
+        for cpu in 0..self.shared.writers {
+            self.shared.cpu(self.index, cpu).slot.store(IDLE, Relaxed);
+        }
         let state = self.state();
         state.head.store(start, Relaxed);
         state.floor.store(start, Relaxed);
@@ -166,13 +255,6 @@ impl Topic {
         state.wake_at.store(IDLE, Relaxed);
         // The programs find the topic through `ids` and `ports`, which are stored after this.
         state.open.store(1, Release);
-    }
-
-    /// Makes all slots idle, in a map that the kernel has just filled with zeros.
-    pub(crate) fn clear_slots(&self) {
-        for cpu in 0..self.shared.cpus_of_topic {
-            self.shared.cpu(self.index, cpu).slot.store(IDLE, Release);
-        }
     }
 }
 
@@ -237,5 +319,13 @@ fn copy_volatile(from: *const u8, out: &mut [u8]) {
             out[done] = unsafe { at.read_volatile() };
             done += 1;
         }
+    }
+}
+
+/// Writes memory that somebody else may read meanwhile.
+fn write_volatile(to: NonNull<u8>, bytes: &[u8]) {
+    for (at, byte) in bytes.iter().enumerate() {
+        // SAFETY: `to` has as many bytes as `bytes`.
+        unsafe { to.add(at).write_volatile(*byte) };
     }
 }

@@ -247,6 +247,19 @@ fn every_fixture_has_the_outcome_of_the_model() {
     assert!(count >= 200, "{count} fixtures");
 }
 
+/// A program reads bytes behind the ring's end in the mirror, whoever wrote them: the message that wraps, and those after it.
+#[test]
+fn replies_reach_across_the_end_of_the_ring() {
+    let Some((kernel, mut model)) = level(Config::default()) else { return };
+    for seed in 0..6 {
+        both(&kernel, &mut model, &Packet::new(19_999, &pattern(seed, 1000)).frame(), "push");
+    }
+    for start in (1904..4600).step_by(61) {
+        let packet = Packet::new(19_998, &pull(START + start, 1400, 1400));
+        both(&kernel, &mut model, &packet.frame(), &format!("1,400 bytes at {start}"));
+    }
+}
+
 #[test]
 fn frames_cut_anywhere_go_up() {
     let Some((kernel, mut model)) = level(Config::default()) else { return };

@@ -125,6 +125,31 @@ fn netfilter_stores_and_leaves_pulls_to_the_next_level() {
     });
 }
 
+/// What the program leaves to the network stack arrives on a socket, and gets its place in the log from there.
+#[test]
+fn fragments_and_long_messages_come_by_the_socket() {
+    in_world(|world| {
+        let Some((kernel, topic)) = attached(Config::default()) else { return };
+        let (client, socket) = (world.client_socket(), net::socket(SERVER, PUSH_PORT));
+        let mut log = Vec::new();
+        let mut buffer = vec![0; 65_536];
+        for n in [100_usize, 1473, 30_000, 50, 60_000] {
+            let message: Vec<u8> = (0..n).map(|at| (at * 7 + n) as u8).collect();
+            client.send_to(&message, (SERVER, PUSH_PORT)).expect("sent");
+            // More than a frame carries.
+            if n > 1472 {
+                let received = socket.recv(&mut buffer).expect("it came by the network stack");
+                assert_eq!(buffer[..received], message);
+                topic.append(&buffer[..received]).expect("it fits");
+            }
+            log.extend(message);
+            assert_eq!(arrived(&topic, log.len()), log);
+        }
+        assert!(topic.counters().fragments >= 3);
+        kernel.detach().expect("detached");
+    });
+}
+
 #[test]
 fn a_trusted_network_gets_replies_of_any_size() {
     in_world(|world| {

@@ -56,6 +56,24 @@ fn write(kernel: &Kernel, writer: u64, blocks: &[u64], repeat: u32, stop: &Atomi
     bytes
 }
 
+/// Appends messages from user space until told to stop. Returns the bytes.
+fn append(topic: &Topic, stop: &AtomicBool) -> u64 {
+    let most = topic.max_append_bytes() / BLOCK;
+    let mut bytes = 0;
+    for round in 0..u64::MAX {
+        if stop.load(Relaxed) {
+            break;
+        }
+        let message = message(9 << 40 | round, 1 + round * 7 % most as u64);
+        topic.append(&message).expect("it fits");
+        bytes += message.len() as u64;
+        if round % 64 == 0 {
+            thread::yield_now();
+        }
+    }
+    bytes
+}
+
 /// Follows the log until `rounds` reads have returned bytes. Returns read bytes, bytes in holes, and the position.
 fn follow(topic: &Topic, rounds: u32) -> (u64, u64, u64) {
     let (mut at, mut read, mut lost) = (0, 0, 0);
@@ -80,7 +98,7 @@ fn follow(topic: &Topic, rounds: u32) -> (u64, u64, u64) {
     (read, lost, at)
 }
 
-fn hammer(ring_bytes: u64, blocks: &'static [u64], repeat: u32, rounds: u32) {
+fn hammer(ring_bytes: u64, blocks: &'static [u64], repeat: u32, rounds: u32, user_space: bool) {
     let config = Config::default().ring_bytes(ring_bytes).batch_bytes(ring_bytes / 8);
     let Some(kernel) = common::kernel(config) else { return };
     let topic = kernel.open(TOPIC, Ports::default(), 0, EPOCH).expect("a topic");
@@ -89,6 +107,9 @@ fn hammer(ring_bytes: u64, blocks: &'static [u64], repeat: u32, rounds: u32) {
         for writer in 1..=2 {
             let (kernel, stop, written) = (&kernel, &stop, &written);
             scope.spawn(move || written.fetch_add(write(kernel, writer, blocks, repeat, stop), Relaxed));
+        }
+        if user_space {
+            scope.spawn(|| written.fetch_add(append(&topic, &stop), Relaxed));
         }
         let reader = scope.spawn(|| follow(&topic, rounds));
         let result = reader.join();
@@ -103,18 +124,49 @@ fn hammer(ring_bytes: u64, blocks: &'static [u64], repeat: u32, rounds: u32) {
 
 #[test]
 fn two_cpus_write_and_a_reader_follows() {
-    hammer(1 << 20, &[1], 64, 20_000);
+    hammer(1 << 20, &[1], 64, 20_000, false);
 }
 
 #[test]
 fn messages_of_all_sizes_wrap_around() {
-    hammer(1 << 16, &[1, 3, 2, 63, 17, 40], 16, 20_000);
+    hammer(1 << 16, &[1, 3, 2, 63, 17, 40], 16, 20_000, false);
 }
 
 /// Writers overtake each other by a whole ring, in the middle of a copy.
 #[test]
 fn writers_are_lapped_in_a_tiny_ring() {
-    hammer(4096, &[63, 1, 62], 16, 20_000);
+    hammer(4096, &[63, 1, 62], 16, 20_000, false);
+}
+
+#[test]
+fn user_space_writes_among_the_programs() {
+    hammer(1 << 16, &[1, 3, 40], 16, 20_000, true);
+}
+
+#[test]
+fn user_space_is_lapped_in_a_tiny_ring() {
+    hammer(4096, &[63, 1, 62], 16, 20_000, true);
+}
+
+/// A range that begins before the end of the ring, with bytes of user space behind it: programs read those from the mirror.
+#[test]
+fn replies_have_what_user_space_wrote() {
+    let Some(kernel) = common::kernel(Config::default().ring_bytes(1 << 16).batch_bytes(1 << 12)) else {
+        return;
+    };
+    let topic = kernel.open(TOPIC, Ports::default(), 0, EPOCH).expect("a topic");
+    let (mut log, mut payload): (Vec<u8>, _) = (Vec::new(), Vec::new());
+    assert_eq!(topic.append(&[0; (1 << 13) + 1]), None, "longer than an eighth of the ring");
+    for round in 0..300_usize {
+        let message: Vec<u8> = (0..1 + round * 37 % 8000).map(|at| (at * 13 + round) as u8).collect();
+        assert_eq!(topic.append(&message), Some(log.len() as u64));
+        log.extend(message);
+        let length = 1472.min(log.len());
+        let start = log.len() - length;
+        PullRequest { start: start as u64, length: length as u64 }.encode_padded(length, &mut payload);
+        let run = kernel.run(&Packet::new(19_998, &payload).frame(), 1).expect("it runs");
+        assert_eq!((run.verdict, &run.packet[42..]), (common::TX, &log[start..]), "{length} at {start}");
+    }
 }
 
 #[test]

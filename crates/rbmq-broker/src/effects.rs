@@ -1,4 +1,4 @@
-//! What one part of the broker asks of the others.
+//! The effects that a part of the broker requests from other parts.
 //!
 //! ```text
 //!   event ─▶ engine ─▶ part: changes its own state, pushes effects ─▶ engine: executes the effects, in order

@@ -20,7 +20,7 @@ pub enum BrokerError {
     Thread(std::io::Error),
 }
 
-/// What to do about an address.
+/// The remedy for an address that cannot be used.
 fn advice(error: &ListenError) -> &'static str {
     match error {
         ListenError::AddressInUse { .. } => {

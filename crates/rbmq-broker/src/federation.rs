@@ -182,7 +182,7 @@ impl Federation {
         }
     }
 
-    /// The broker that a log came from was restarted and has the log again.
+    /// The upstream broker of a log was restarted and has the log again.
     fn resume(&mut self, tables: &mut Tables, offer: Offer, bid: Bid, fx: &mut Effects) {
         let (Some(session), Some(buffer)) = (tables.sessions.get_mut(offer.key), tables.topics.get_mut(bid))
         else {
@@ -245,7 +245,7 @@ impl Federation {
         self.routes.set_current(epoch, bid, before);
     }
 
-    /// A log was closed in order, at all brokers.
+    /// A log was closed by its publisher, at all brokers.
     pub(super) fn closed(&mut self, epoch: Epoch) {
         self.routes.closed(epoch);
     }
@@ -290,7 +290,7 @@ impl Federation {
             return;
         }
         let Some(offer) = self.routes.take_shortest(epoch) else { return };
-        // Continue behind what came by a lost route.
+        // Continue behind the bytes that came by a lost route.
         let buffers = tables.topics.of(topic).iter().filter_map(|bid| tables.topics.get(*bid));
         let ends =
             buffers.filter(|buffer| buffer.epoch == Some(epoch)).filter_map(|buffer| match buffer.stage {

@@ -1,6 +1,6 @@
 //! Connections to the broker's address from programs that are no clients: port scans, browsers, old versions.
 //!
-//! They are counted by reason. The log has at most one line for each reason in ten seconds, so that a flood of connections
+//! The broker counts them by reason. The log has at most one line for each reason in ten seconds, so that a flood of connections
 //! doesn't flood the log.
 
 use std::sync::Mutex;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The framework keeps the position of such a subscriber in each buffer that it had subscribed to. For buffers that appear
-//! meanwhile there is no position. So this module keeps, for each filter, the number of the last buffer that was announced,
+//! while it is away there is no position. So this module keeps, for each filter, the number of the last buffer that was announced,
 //! and the announced new buffers that were not subscribed to. The state lives as long as the subscriber's hold, and is
 //! bounded for all subscribers together.
 
@@ -192,7 +192,10 @@ mod tests {
             |offline: &OfflineSubscribers, topic, number| offline.is_new("n", 1, &numbered(topic, number));
         assert!(!is_new(&offline, "y/a", 8) && is_new(&offline, "y/a", 9) && is_new(&offline, "z", 9));
         assert!(!is_new(&offline, "x", 9) && !offline.is_new("m", 1, &numbered("y/a", 9)));
-        assert!(offline.is_new("n", 3, &numbered("y/a", 2)), "it had not subscribed to this buffer");
+        assert!(
+            offline.is_new("n", 3, &numbered("y/a", 2)),
+            "the subscriber had not subscribed to this buffer"
+        );
         offline.back("n", &filters(&["y/#"]), &[3]);
         assert!(!is_new(&offline, "y/a", 9) && is_new(&offline, "z", 9));
         assert!(!offline.is_new("n", 3, &numbered("y/a", 2)));

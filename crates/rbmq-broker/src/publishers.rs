@@ -221,7 +221,7 @@ fn on_ended(
         session.conn.close("the buffer was given up; connect again to continue it");
     }
     if !opened {
-        // No data arrived, so there is nothing to read for a while.
+        // No data arrived, so the buffer does not linger for readers.
         return give_up(tables, out_bid, fx);
     }
     tables.topics.end(out_bid, end, Instant::now() + tables.settings.closed_linger());
@@ -236,7 +236,7 @@ fn on_ended(
     fx.push(Effect::ReleaseSession(key));
 }
 
-/// The log of a subscription is another one after a reconnection. That is normal for a log that begins.
+/// After a reconnection the subscription has another log. That is normal for a log that begins.
 fn on_restarted(tables: &mut Tables, (key, in_bid): (SessionKey, Bid), fx: &mut Effects) {
     let out_bid = tables.sessions.get(key).and_then(|session| session.mapping.get(in_bid));
     let stage = out_bid.and_then(|bid| tables.topics.get(bid)).map(|buffer| buffer.stage);

@@ -5,7 +5,7 @@
 //!                  ╲──────────▶ D      offer of A: path [A], a prefix of the other, so B can only have it from A
 //! ```
 //!
-//! One offer of a log is the current route; the others are alternatives. A position means the same at every broker, so an
+//! A single offer of a log is the current route; the others are alternatives. A position means the same at every broker, so an
 //! alternative continues exactly where the current route stopped.
 
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ pub(super) struct Known<'a> {
     pub(super) stage: Stage,
 }
 
-/// What to do with an offer.
+/// The decision on an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     /// Receive the log by this route, from here.

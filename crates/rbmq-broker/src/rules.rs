@@ -34,7 +34,7 @@ pub enum Ingest {
     Merge,
 }
 
-/// One entry of `[[broker.topics]]`.
+/// An entry of `[[broker.topics]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]

@@ -260,8 +260,8 @@ impl Subscribers {
         let name = subscriber.name.clone();
         let before = self.offline.connected(&name, conn);
         let Some(before) = before.and_then(|conn| self.by_conn.get_mut(&conn)) else { return };
-        // The older connection may be down without an event yet. The newer one takes its state over, and whatever the older
-        // connection still subscribes to.
+        // The older connection may be down without an event yet. The newer connection takes over its
+        // state, including buffers that the older one may still subscribe to.
         let (not_subscribed, until) =
             (std::mem::take(&mut before.not_subscribed), Instant::now() + before.hold);
         if !not_subscribed.is_empty() {

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_goes_on_in_another_buffer_has_lost_nothing() {
+    fn a_log_that_continues_in_another_buffer_loses_nothing() {
         let mut beginnings = Beginnings::new();
         beginnings.add(&"#".parse().unwrap(), Some(StartFrom::Oldest));
         let topic: TopicName = "t".parse().unwrap();
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(beginnings.on_notice(&joined(1, 500)), None, "nothing is missing before it");
         let told = beginnings.on_notice(&joined(2, 500)).unwrap();
         assert!(told.contains("begins at position 500"), "{told}");
-        // One that was closed does not go on.
+        // A closed log does not continue.
         let closed = Notice::Closed { topic: topic.clone(), epoch: Epoch(1), end: 500 };
         assert_eq!(beginnings.on_notice(&closed), None);
         assert!(beginnings.on_notice(&joined(1, 500)).is_some());

@@ -1,4 +1,4 @@
-//! `rbmq config`: what a broker started like this would work with, and who set it.
+//! `rbmq config`: the settings of a broker with these arguments, and the origin of each.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ with; what a running broker took over of a reload is in its log.")]
 pub(super) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Show only what is not left at its default
+    /// Show only settings that differ from their defaults
     #[arg(long)]
     changed: bool,
     /// Print one JSON object per setting: name, value, origin
@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// Only check this file (with the environment over it): exit status 0 if it is good, 1 if not
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "changed", "config", "listen", "http"])]
     check: Option<PathBuf>,
-    /// Print a file with every setting at its default, commented out, and what it does
+    /// Print a file with every setting at its default, commented out and explained
     #[arg(long, conflicts_with_all = ["json", "changed", "check", "listen", "http"])]
     default: bool,
 }

@@ -22,14 +22,14 @@ const RECORD_BYTES: u64 = 256 << 10;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(10);
 
-/// One output file and its state.
+/// An output file and its state.
 pub(super) struct OutputFile {
     /// None while the file is closed in favour of others.
     file: Option<File>,
     path: PathBuf,
     state_path: PathBuf,
     recorded: OutputState,
-    /// What was written and is not recorded yet.
+    /// Written bytes that are not recorded yet.
     pending: Pending,
     /// Whether to sync the file before recording.
     durable: bool,
@@ -52,9 +52,9 @@ struct Pending {
 const MAX_NAME_BYTES: usize = 200;
 const CUT_NAME_BYTES: usize = 180;
 
-/// The name of a topic's file in a directory of outputs. No two topics share one, and none is the name of another's
-/// state file: what is not plain is written as `%` and two digits, and so is a dot that would make it a state's name. Who
-/// chooses the names of topics cannot find two long ones that are cut to the same: they end in a cryptographic hash.
+/// The name of a topic's file in a directory of outputs. Each topic has another name, and no name is the name of a state
+/// file: special characters are written as `%` and two digits, and so is a dot that would make the name a state file's. Long
+/// names are cut and end in a cryptographic hash, so that no one can choose two topics with the same file.
 pub(super) fn file_name(topic: &TopicName) -> String {
     let mut name = String::new();
     for (at, byte) in topic.as_str().bytes().enumerate() {
@@ -157,7 +157,7 @@ impl OutputFile {
         Ok(())
     }
 
-    /// The file. Opens it if it was closed, and checks that no other program changed its length meanwhile.
+    /// The file. Opens it if it was closed, and checks that no other program changed its length since.
     fn opened(&mut self) -> Result<&File, Failure> {
         match self.file {
             Some(ref file) => Ok(file),
@@ -199,7 +199,7 @@ impl OutputFile {
         self.pending.since.is_some()
     }
 
-    /// Records what was written, and consumes its messages.
+    /// Records written bytes, and consumes their messages.
     pub(super) fn record(&mut self) -> Result<(), Failure> {
         if !self.is_pending() {
             return Ok(());

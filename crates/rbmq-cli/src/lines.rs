@@ -1,7 +1,7 @@
 //! A queue of lines for a log or for standard output, whose reader may be slow or gone. Writers never wait for the reader.
 //!
 //! ```text
-//!   any thread ── write ──▶ queue, at most so many bytes ──▶ one thread ── write ──▶ standard error
+//!   any thread ── write ──▶ queue, bounded in bytes ──▶ one thread ── write ──▶ standard error
 //!                              └─ full: lines are dropped, counted, and reported later
 //! ```
 //!
@@ -22,7 +22,7 @@ pub(super) const MAX_BYTES: usize = 1 << 20;
 /// The cost of a line in the queue besides its bytes.
 const LINE_COST: usize = 64;
 
-/// How long a flush waits for a reader that takes nothing.
+/// How long a flush waits for a reader that reads nothing.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Takes lines. Each write is one line. Cloning copies a pointer.

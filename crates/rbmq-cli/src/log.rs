@@ -88,7 +88,7 @@ impl LogOptions {
         Ok(BrokerLog { handle, lines, options: self })
     }
 
-    /// What takes precedence over `log.level`, if anything does.
+    /// The option or variable that takes precedence over `log.level`, if any.
     fn decided_by(self) -> Option<&'static str> {
         let option = if self.quiet { Some("-q") } else { (self.verbose > 0).then_some("-v") };
         variable().map(|_| VARIABLE).or(option)
@@ -119,7 +119,7 @@ fn filter(level: LevelFilter) -> EnvFilter {
 }
 
 impl BrokerLog {
-    /// What takes precedence over `log.level`, if anything does.
+    /// The option or variable that takes precedence over `log.level`, if any.
     pub(super) fn decided_by(&self) -> Option<&'static str> {
         self.options.decided_by()
     }

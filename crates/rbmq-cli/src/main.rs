@@ -68,7 +68,7 @@ enum Command {
     Pub(publish::Args),
     /// Receive topics: their messages go to standard output, or to files
     Sub(subscribe::Args),
-    /// Watch a broker: its topics, and who is slow; with a topic's name, its ring
+    /// Watch a broker: its topics and slow subscribers; with a topic's name, its ring
     Top(top::Args),
     /// List the topics of a broker
     Topics(top::ListArgs),

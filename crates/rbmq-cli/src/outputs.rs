@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn many_topics_have_a_file_each_and_go_on_with_a_pattern() {
+    fn many_topics_have_a_file_each_and_continue_with_a_pattern() {
         let dir = tempfile::tempdir().unwrap();
         let topics: Vec<TopicName> = (0..MAX_OPEN + 50).map(|n| format!("a/{n}").parse().unwrap()).collect();
         let mut outputs = Outputs::new(dir.path(), &filters("a/#"), false).unwrap();
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(positions("+/7"), [(Epoch(1), 5)]);
         assert_eq!(positions("#").len(), 2);
         assert_eq!(positions("b"), []);
-        // What was written and never reached does not count.
+        // Bytes that were written after the last recorded position do not count.
         assert_eq!(std::fs::read(dir.path().join("a%2F7")).unwrap(), b"");
     }
 

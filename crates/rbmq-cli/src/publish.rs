@@ -100,7 +100,7 @@ impl Args {
         let mut options = TopicOptions::default()
             .framing(if self.raw { Framing::Raw } else { Framing::Records })
             .open_timeout(Some(self.timeout))
-            // A publisher that waits for confirmations sends again what a broker loses when it dies.
+            // A publisher that waits for confirmations sends messages again that are lost with a broker.
             .keep_until_delivered(self.confirm != Confirm::None || self.min_subscribers > 0)
             .min_subscribers(self.min_subscribers);
         if let Some(bytes) = self.ring_bytes {

@@ -29,7 +29,7 @@ fn take_over(source: &Source, broker: &mut Broker, log: &BrokerLog) {
         Err(why) => return error!("not reloaded, nothing changes: {why}"),
     };
     let reload = broker.reload(&config);
-    // A log level that hides these lines is applied after them, and one that shows them is applied before.
+    // A log level that hides these lines is applied after them, and a level that shows them is applied before them.
     let shows = tracing::enabled!(Level::INFO);
     if !shows {
         log.apply(&broker.config().log);

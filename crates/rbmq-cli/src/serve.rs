@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     printer.print(&format!("rbmq: listening on {addr}"));
     if !is_loopback(&addr) {
         warn!(
-            "{addr} can be reached from other machines, and there is no authentication yet: everybody who can connect may publish and read everything"
+            "{addr} is reachable from other machines, and there is no authentication yet: every client that can connect may publish and read everything"
         );
     }
     if let Some(http) = &http {
@@ -99,7 +99,7 @@ fn print_http(endpoint: &Endpoint, printer: &Printer) {
     printer.print(&format!("rbmq: metrics on http://{addr}/metrics"));
     if !addr.ip().is_loopback() {
         warn!(
-            "http://{addr} can be reached from other machines: everybody who can connect sees the names and rates of all topics"
+            "http://{addr} is reachable from other machines: every client that can connect sees the names and rates of all topics"
         );
     }
 }

@@ -33,7 +33,7 @@ struct Written {
     end: Position,
     /// Written bytes behind `end`: those of an incomplete run of a merged topic.
     loose: u64,
-    /// How many pieces of the rest of the batch were written, and how many of them lie behind `end`.
+    /// The written pieces of the rest of the batch, and how many of them are behind `end`.
     pieces: usize,
     open: usize,
 }
@@ -42,7 +42,7 @@ struct Written {
 pub(super) struct Sink<'a> {
     to: To<'a>,
     format: Format,
-    /// Lines that are not written yet. Those for a file are of one batch.
+    /// Lines that are not written yet. Lines for a file are of one batch.
     lines: Vec<u8>,
     /// The batches of the lines for standard output, and the positions up to which to consume them after the write.
     unwritten: Vec<(DeferredBatch, Position)>,
@@ -64,7 +64,7 @@ impl<'a> Sink<'a> {
         })
     }
 
-    /// One file for each topic: `output` itself, or files in it if it is a directory. `durable`: syncs files before recording.
+    /// A file for each topic: `output` itself, or files in it if it is a directory. `durable`: syncs files before recording.
     pub(super) fn files(
         output: &Path,
         filters: &[TopicFilter],
@@ -116,7 +116,7 @@ impl<'a> Sink<'a> {
         let written = match written {
             Ok(written) => written,
             Err(failure) => {
-                // Dropping the batch would consume it. What was not written stays with the broker.
+                // Dropping the batch would consume it. Unwritten messages stay with the broker.
                 drop(batch.defer());
                 return Err(failure);
             }
@@ -260,7 +260,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Flushes and records what was written, when no message waits.
+    /// Flushes and records written bytes, when no message waits.
     pub(super) fn settle(&mut self) -> Result<(), Failure> {
         match &mut self.to {
             To::Stdout(out) => {

@@ -21,7 +21,7 @@ pub(super) struct Source {
     #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE", help = config_help())]
     pub(super) config: Option<PathBuf>,
     /// Serve metrics and health over HTTP on this address, as 127.0.0.1:7412 [default: http.listen of the file, or none];
-    /// there is no authentication: everybody who can connect sees the names and rates of all topics
+    /// there is no authentication: every client that can connect sees the names and rates of all topics
     #[arg(long, value_name = "ADDRESS")]
     pub(super) http: Option<String>,
 }

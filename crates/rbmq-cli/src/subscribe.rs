@@ -63,7 +63,7 @@ pub(super) struct Args {
     /// With --name: how long the broker keeps the place of this subscriber while it is offline
     #[arg(long, value_name = "TIME", requires = "name", default_value = "0", value_parser = times::parse)]
     hold: Duration,
-    /// What happens when this subscriber is slow
+    /// The policy when this subscriber is slow
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = WhenSlow::Block)]
     policy: WhenSlow,
     /// With --policy drop or disconnect: the lag at which the policy acts; 0: the broker's default

@@ -1,4 +1,4 @@
-//! What a terminal can show, and messages on standard error.
+//! The capabilities of a terminal, and messages on standard error.
 
 use std::io::{IsTerminal, Write};
 

@@ -10,7 +10,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("'{text}' is not a time: write seconds alone, or with a unit: {TIME_UNITS}"))
 }
 
-/// One at whose end something happens again and again.
+/// Parses a time after which an action is repeated.
 pub(super) fn parse_interval(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         time if (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time) => Ok(time),

@@ -1,4 +1,4 @@
-//! Named subscribers that were away for less than their hold: what appeared meanwhile is theirs from its beginning.
+//! Durable subscribers that were away for less than their hold get topics that appeared in between from their beginning.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn next(subscriber: &mut Subscriber) -> String {
     format!("{} {}", message.topic, String::from_utf8(message.bytes).unwrap())
 }
 
-/// What it is told that the broker gives less of than it asked for, before the first message.
+/// The notices of lowered options, which come before the first message.
 fn lowered(subscriber: &mut Subscriber) -> Vec<String> {
     let mut told = Vec::new();
     loop {
@@ -46,11 +46,11 @@ fn lowered(subscriber: &mut Subscriber) -> Vec<String> {
 
 fn leave(subscriber: Subscriber, observer: &mut Observer) {
     subscriber.close_timeout(Some(LONG));
-    until("it is gone", || observer.summary().unwrap().subscribers == 0);
+    until("the subscriber is gone", || observer.summary().unwrap().subscribers == 0);
 }
 
 #[test]
-fn topics_that_appeared_meanwhile_begin_at_their_first_byte() {
+fn topics_that_appeared_in_between_begin_at_their_first_byte() {
     let broker = broker_with(|_| {});
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let publisher = Publisher::connect(&broker.addr()).unwrap();
@@ -63,7 +63,7 @@ fn topics_that_appeared_meanwhile_begin_at_their_first_byte() {
     let mut subscriber = named(&broker.addr(), &["y/#", "z", "other"]);
     let mut received = [next(&mut subscriber), next(&mut subscriber)];
     received.sort_unstable();
-    assert_eq!(received, ["y/new 1", "z 1"], "and nothing of what it did not ask for then");
+    assert_eq!(received, ["y/new 1", "z 1"], "and no message of a filter that it did not have then");
     leave(subscriber, &mut observer);
     new.publish(b"2").unwrap();
     let mut again = named(&broker.addr(), &["y/#", "z"]);
@@ -77,10 +77,14 @@ fn topics_that_appeared_meanwhile_begin_at_their_first_byte() {
     }
     leave(again, &mut observer);
     let told = asked(&mut raw(&broker.addr(), 1, 60_000), "y/#");
-    assert_eq!(told, ["y/before", "y/new"].map(|topic| (topic.to_owned(), false)), "it has had both");
+    assert_eq!(
+        told,
+        ["y/before", "y/new"].map(|topic| (topic.to_owned(), false)),
+        "the subscriber has had both"
+    );
 }
 
-/// Larger than any ring that a broker makes unasked.
+/// Publishes numbers in a ring that is larger than the default.
 fn numbered(publisher: &Publisher, topic: &str, count: usize) -> TopicWriter {
     let mut writer = publisher.topic(topic).unwrap();
     for n in 0..count {
@@ -91,7 +95,7 @@ fn numbered(publisher: &Publisher, topic: &str, count: usize) -> TopicWriter {
 }
 
 #[test]
-fn missing_bytes_of_a_topic_that_appeared_meanwhile_are_reported_as_lost() {
+fn missing_bytes_of_a_topic_that_appeared_in_between_are_reported_as_lost() {
     let rules = vec![rule("y/#", |rule| rule.ring_bytes = Some(65_536))];
     let broker = broker_with(|config| config.broker.topics = rules.into());
     let mut observer = Observer::connect(&broker.addr()).unwrap();
@@ -104,7 +108,7 @@ fn missing_bytes_of_a_topic_that_appeared_meanwhile_are_reported_as_lost() {
         match subscriber.next_event(Some(LONG)).unwrap().expect("what is lost") {
             Event::Notice(Notice::Lost { from, to, .. }) => gone = Some((from, to)),
             Event::Notice(_) => {}
-            _ => panic!("a message before it was told what is lost"),
+            _ => panic!("a message came before the notice of the loss"),
         }
     }
     let first: usize = next(&mut subscriber).trim_start_matches("y/new ").parse().unwrap();
@@ -141,7 +145,7 @@ fn the_command_receives_topics_that_appeared_while_it_was_stopped() {
     old.wait_subscribers(1, Some(LONG)).unwrap();
     sub.signal("TERM");
     sub.finish().good();
-    until("it is gone", || old.subscribers() == 0);
+    until("the subscriber is gone", || old.subscribers() == 0);
     let _new = published(&publisher, "y/new", "new");
     broker.publish_all("y/closed", b"closed\n");
     let sub = broker.sub("y/# --name n --hold 60 --print-topic --count 2").finish().good();
@@ -151,7 +155,7 @@ fn the_command_receives_topics_that_appeared_while_it_was_stopped() {
 }
 
 #[test]
-fn a_subscriber_without_a_durable_slot_is_told_once_and_a_returning_one_has_its_slot() {
+fn a_missing_durable_slot_is_reported_once_and_a_returning_subscriber_has_its_slot() {
     let broker = broker_with(|config| config.framework.limits.max_held_subscriptions = 1);
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let publisher = Publisher::connect(&broker.addr()).unwrap();
@@ -176,7 +180,7 @@ fn a_subscriber_without_a_durable_slot_is_told_once_and_a_returning_one_has_its_
     assert!(matches!(&told[..], [text] if text.contains("limits.max_held_subscriptions")), "{told:?}");
 }
 
-/// A subscriber that says of itself what it likes.
+/// A raw subscriber with any instance, name and hold.
 fn raw(addr: &str, instance: u128, hold_ms: u32) -> Raw {
     let hello = Hello { role: Role::Subscriber, client: instance, name: "n".into() };
     let mut raw = Raw::connect(addr, instance, hello.encode());
@@ -186,7 +190,7 @@ fn raw(addr: &str, instance: u128, hold_ms: u32) -> Raw {
     raw
 }
 
-/// Asks for a filter: the topics that it is told of, and which of them are new to it.
+/// Subscribes to a filter. Returns the announced topics, and which of them are new to the subscriber.
 fn asked(raw: &mut Raw, filter: &str) -> Vec<(String, bool)> {
     raw.say(&Message::App(Control::Topics { filters: vec![filter.parse().unwrap()] }.encode()));
     let mut told = Vec::new();
@@ -206,8 +210,8 @@ fn hear(raw: &mut Raw) -> Control {
     })
 }
 
-/// Told of, but never subscribed to: the network or the process was gone by then. Its connection is still up when the
-/// next one of its name comes.
+/// Topics were announced, but the connection or process was lost before the subscription. The old connection is still up when
+/// the next subscriber with this name connects.
 #[test]
 fn announced_topics_without_a_subscription_are_announced_again() {
     let broker = broker_with(|_| {});

@@ -86,7 +86,7 @@ impl Call {
                 let batch = subscriber.next_batch(Some(LONG)).unwrap().expect("a batch");
                 batch.records().next().expect("a record").to_vec()
             }
-            Self::Iterator => subscriber.into_iter().next().expect("it goes on").unwrap().bytes,
+            Self::Iterator => subscriber.into_iter().next().expect("the topic continues").unwrap().bytes,
         }
     }
 
@@ -142,7 +142,7 @@ fn a_time_out_is_used_in_full() {
     until_ended(&broker);
     let began = Instant::now();
     assert_eq!(subscriber.recv(Some(Duration::from_millis(700))).unwrap(), None);
-    assert!(began.elapsed() >= Duration::from_millis(700), "it did not wait");
+    assert!(began.elapsed() >= Duration::from_millis(700), "the call did not wait");
 }
 
 #[test]

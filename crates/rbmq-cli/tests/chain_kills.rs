@@ -1,5 +1,5 @@
-//! `kill -9` of a broker of a chain, which is started again at once: what comes from the first one goes on as soon as that
-//! is back, long before the time after which it would have been given up, and the last one speaks for its subscribers only.
+//! `kill -9` of a broker in a chain, which is started again at once. Logs from the first broker continue as soon as it is back,
+//! long before their linger time is over. The last broker confirms only for its subscribers.
 
 mod common;
 
@@ -15,10 +15,11 @@ use common::{BrokerProcess, Outcome, Process, client, lines, piped, until};
 /// Far more than the rings hold, and some seconds at the rate at which it is read.
 const LINES: usize = 40_000;
 
-/// What the clients and what the brokers use.
+/// The transports of the clients and of the brokers.
 const TRANSPORTS: [(&str, &str); 2] = [("tcp", "tcp"), ("auto", "auto")];
 
-/// The second broker has mapped the first one's own copy, so its ring cannot go on, and another one does.
+/// Transports with which the second broker maps the first broker's ring. That ring is lost with the first broker, and the log
+/// continues in another ring.
 const MAPPED_COPY: (&str, &str) = ("tcp", "auto");
 
 /// A chain of two brokers, a publisher at the first and a subscriber that writes a file at the second.
@@ -40,13 +41,13 @@ fn start(command: &str, addr: &str, args: &str, transport: &str) -> Process {
     Process::start(command)
 }
 
-/// Publishes everything but the last line; that when it is told to.
+/// Publishes all lines but the last, and the last line at a signal.
 fn feed(publisher: &mut Process) -> (SyncSender<()>, JoinHandle<()>) {
     let (last, wait) = sync_channel(1);
     let mut stdin = publisher.stdin();
     let feeder = std::thread::spawn(move || {
         stdin.write_all(lines("line", LINES - 1).as_bytes()).expect("a pipe");
-        wait.recv().expect("it is told");
+        wait.recv().expect("the test sends a signal");
         writeln!(stdin, "line {}", LINES - 1).expect("a pipe");
     });
     (last, feeder)
@@ -56,7 +57,7 @@ impl Chain {
     fn start(of_clients: &'static str, transport: &'static str, args: &str) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let [out, config] = ["out", "rbmq.toml"].map(|name| dir.path().join(name));
-        // Who waits until the first broker is given up waits for longer than the test.
+        // The linger time is longer than the test, so no broker gives up the first one.
         let text = "[session]\nlinger_ms = 600000\n[buffers]\nsize_bytes = 65536\n";
         std::fs::write(&config, text).expect("a file");
         let variables = [("ROCKETBUFS_TRANSPORT", transport)];
@@ -76,15 +77,15 @@ impl Chain {
     fn restart_the_first(&mut self) {
         let addr = self.first.addr.clone();
         self.first.process.signal("KILL");
-        until("it is dead", || !self.first.process.is_running());
+        until("the broker is dead", || !self.first.process.is_running());
         self.first = BrokerProcess::start_in(&addr, &[], &[("ROCKETBUFS_TRANSPORT", self.transport)]);
         let mut observer = Observer::connect(&addr).expect("the broker runs");
-        until("the publisher is back", || observer.summary().expect("it answers").topics > 0);
+        until("the publisher is back", || observer.summary().expect("the broker answers").topics > 0);
     }
 
-    /// Publishes the last line and waits for the end: what was received, and how the publisher and the subscriber ended.
+    /// Publishes the last line and waits for the end. Returns the received bytes, and the outcomes of publisher and subscriber.
     fn finish(self) -> (Vec<u8>, Outcome, Outcome) {
-        self.last.send(()).expect("it waits");
+        self.last.send(()).expect("the publisher thread waits");
         let publisher = self.publisher.finish();
         let sub = self.sub.finish();
         self.feeder.join().expect("a feeder");
@@ -119,7 +120,7 @@ fn a_chain_continues_after_its_first_broker_was_restarted() {
         chain.restart_the_first();
         let (out, publisher, sub) = chain.finish();
         publisher.good();
-        // The broker that came back may have passed it on to nobody for a moment; then that is told.
+        // The restarted broker may have had no subscriber for a moment. Lines from that moment are reported as missing.
         let text = String::from_utf8(out).expect("text");
         let number = |line: &str| line.strip_prefix("line ").and_then(|n| n.parse::<usize>().ok());
         let numbers: Vec<usize> = text.lines().map(|line| number(line).expect("a whole line")).collect();
@@ -130,8 +131,8 @@ fn a_chain_continues_after_its_first_broker_was_restarted() {
     }
 }
 
-/// Two brokers with a subscriber each, the second of which is stopped while its broker is killed and started again: what
-/// that hands on to nobody meanwhile is not taken for what its subscriber does not have.
+/// Two brokers with a subscriber each. The second subscriber is stopped while its broker is killed and started again. Lines that
+/// the restarted broker gets without a subscriber do not count as delivered to that subscriber.
 fn last_killed(of_clients: &str, transport: &str) {
     let dir = tempfile::tempdir().expect("a folder");
     let [config, out_of_first, out_of_second] =
@@ -160,11 +161,11 @@ fn last_killed(of_clients: &str, transport: &str) {
     second.process.finish();
     let second = BrokerProcess::start_in(&second.addr, &args, &variables);
     let mut observer = Observer::connect(&second.addr).expect("the broker runs");
-    until("the topic is back", || observer.summary().expect("it answers").topics > 0);
-    // It may tell of what it hands on to nobody.
+    until("the topic is back", || observer.summary().expect("the broker answers").topics > 0);
+    // The restarted broker may confirm lines without a subscriber.
     std::thread::sleep(Duration::from_millis(300));
     far.signal("CONT");
-    last.send(()).expect("it waits");
+    last.send(()).expect("the publisher thread waits");
     let told = publisher.finish().good().text();
     let told: serde_json::Value = serde_json::from_str(&told).expect("an object");
     assert_eq!(told["confirmed"]["messages"], LINES, "{told}");

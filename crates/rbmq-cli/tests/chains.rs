@@ -1,4 +1,4 @@
-//! Brokers that receive from each other: every message once, in order, whatever way it takes.
+//! Brokers that receive from each other: every message comes once and in order, by any route.
 
 mod common;
 
@@ -55,11 +55,11 @@ fn publish(topic: &mut TopicWriter, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// These and no others.
+/// Receives exactly these numbers.
 fn expect(subscriber: &mut Subscriber, numbers: std::ops::Range<u32>) {
     for n in numbers {
         let message =
-            subscriber.recv(Some(LONG)).unwrap().unwrap_or_else(|| panic!("nothing came in place of {n}"));
+            subscriber.recv(Some(LONG)).unwrap().unwrap_or_else(|| panic!("no message came in place of {n}"));
         assert_eq!(message.bytes, n.to_le_bytes(), "in place of {n}");
     }
 }
@@ -151,7 +151,7 @@ fn brokers_may_start_in_any_order() {
 #[test]
 fn a_cycle_of_brokers_makes_no_loop() {
     let (a, b, c) = {
-        // Each knows the next one, so two addresses have to be known before anybody is there.
+        // Each broker has the next one's address, so two addresses must be known before any broker runs.
         let reserved: Vec<Broker> = (0..3).map(|_| broker(&[])).collect();
         let addrs: Vec<String> = reserved.iter().map(Broker::addr).collect();
         drop(reserved);
@@ -178,7 +178,7 @@ fn a_cycle_of_brokers_makes_no_loop() {
             assert_eq!(n, *expected);
             *expected += 1;
         }
-        assert_eq!(subscriber.recv(Some(Duration::from_millis(50))).unwrap(), None, "one too many");
+        assert_eq!(subscriber.recv(Some(Duration::from_millis(50))).unwrap(), None, "a message too many");
     }
 }
 
@@ -204,7 +204,7 @@ fn a_lost_path_is_replaced_without_a_gap_or_a_repetition() {
         news.close().unwrap();
     });
     expect(&mut end, 0..5_000);
-    // Whichever it came by: one of the two is lost, and comes back as another process, then the other is lost.
+    // The log may come by either route: one broker is lost and returns as another process, then the other broker is lost.
     has_spare_way(&d);
     let addr = b.addr();
     drop(b);
@@ -277,7 +277,7 @@ fn a_broker_that_is_its_own_upstream_is_reported() {
     assert!(told.is_some_and(|line| line.contains(&addr)));
 }
 
-/// The id under which a broker names itself to others, as whoever says that it is a broker is told.
+/// The id of a broker. A client that introduces itself as a broker gets it.
 fn told_id(broker: &Broker) -> u128 {
     let ctx = Context::new(Config::default()).unwrap();
     let hello = Hello { role: Role::Broker, client: 1, name: "curious".into() };
@@ -293,7 +293,7 @@ fn told_id(broker: &Broker) -> u128 {
     }
 }
 
-/// The next connection, of which the other end is told that it leads to the process `instance`.
+/// Accepts the next connection, and introduces itself as the process `instance`.
 fn welcome(listener: &std::net::TcpListener, instance: u128) -> Raw {
     let mut raw = Raw::of(listener.accept().unwrap().0);
     assert!(matches!(raw.hear(), Some(Message::Hello(_))));
@@ -301,7 +301,7 @@ fn welcome(listener: &std::net::TcpListener, instance: u128) -> Raw {
     raw
 }
 
-/// A broker, and what it hears from as other ones, processes 1 and 2.
+/// A broker below two raw upstream brokers, processes 1 and 2.
 fn below_two() -> (Broker, [Raw; 2]) {
     let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     let [a, b] = [0, 1].map(|n| listeners[n].local_addr().unwrap().to_string());
@@ -311,7 +311,7 @@ fn below_two() -> (Broker, [Raw; 2]) {
 
 /// Waits until it subscribes to something.
 fn subscribes(raw: &mut Raw) -> Subscribe {
-    raw.until("it subscribes", |message| match message {
+    raw.until("SUBSCRIBE", |message| match message {
         Message::Subscribe(subscribe) => Some(subscribe),
         _ => None,
     })
@@ -337,7 +337,7 @@ fn no_client_takes_over_the_position_of_another_broker() {
     let mut writer = topic(&a, "news");
     let mut reader = subscriber(&b, "news");
     writer.wait_subscribers(1, Some(LONG)).unwrap();
-    // Everything that can be known: the process of the one, and the id of the other.
+    // Everything that a client can learn: the first broker's process, and the second broker's id.
     let ctx = Context::new(Config::default()).unwrap();
     let hello = Hello { role: Role::Subscriber, client: 1, name: "curious".into() };
     let instance = Conn::connect(&ctx, &a.addr(), &hello.encode()).unwrap().peer_instance();
@@ -346,7 +346,7 @@ fn no_client_takes_over_the_position_of_another_broker() {
     forger.say(&Message::App(offer(77, "forged").encode()));
     let why = forger.until("the end", |message| match message {
         Message::Bye { text, .. } => Some(text),
-        Message::Subscribe(_) => panic!("it is taken for the other broker"),
+        Message::Subscribe(_) => panic!("the broker trusts a false id"),
         _ => None,
     });
     assert!(why.contains("only subscribers or brokers send"), "{why}");
@@ -410,14 +410,14 @@ fn a_log_with_another_epoch_than_announced_is_not_used() {
         capacity: 64 << 10,
         max_delivery: 1024,
     }));
-    // The log that buffer 5 was said to have.
+    // The same log as buffer 5.
     let Control::TopicVia { topic, path } = offer(5, "more") else { panic!("an offer") };
     let again = Control::TopicVia { topic: Topic { bid: 7, ..topic }, path };
     wrong.say(&Message::App(again.encode()));
     assert_eq!(subscribes(&mut wrong).bid, 7);
 }
 
-/// A subscriber that takes what it wanted and ends in order has had it, however many brokers lie between.
+/// Messages of a subscriber that receives some and then closes are confirmed, through any number of brokers.
 #[test]
 fn a_downstream_subscriber_that_closes_is_confirmed_up_to_its_end() {
     let first = BrokerProcess::start();

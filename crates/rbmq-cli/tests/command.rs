@@ -1,4 +1,4 @@
-//! The command as people use it: lines in, lines out, and what it says when something is wrong.
+//! The command as people use it: lines in, lines out, and error messages.
 
 mod common;
 
@@ -109,8 +109,8 @@ fn a_waiting_command_reports_the_reason() {
     sub.signal("INT");
     sub.finish().good();
     broker.publish_all("over", &lines("over", 3).into_bytes());
-    // Said only where the end comes at once, which it may not on a machine that is very busy.
-    until("it is told what was missed", || {
+    // The notice comes only if the end comes at once, which a busy machine may delay.
+    until("the notice of missed messages", || {
         let over = broker.sub("over --until-closed").finish().good();
         assert_eq!(over.text(), "");
         over.stderr.contains("'over' was closed before you subscribed; --from oldest")
@@ -184,7 +184,7 @@ fn errors_name_the_cause_and_the_remedy() {
         }
         assert!(outcome.stderr.lines().count() <= 2, "{}", outcome.stderr);
     };
-    // A port where nobody listens: bound, never listened on.
+    // A port without a listener: bound, and released.
     let addr = {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         socket.local_addr().unwrap().to_string()
@@ -206,7 +206,7 @@ fn errors_name_the_cause_and_the_remedy() {
     assert!(outcome.stderr.contains("cannot listen for HTTP"), "{}", outcome.stderr);
     assert!(!outcome.text().contains("listening on"), "it says that it listens, and ends");
     fails(rbmq(["serve", "-l", "127.0.0.1:0", "-u", "10.0.0.5"]), &["broker.upstream.address", "host:port"]);
-    // Here neither a broker that is missing nor one that is in the way is at fault.
+    // The fault is the address, neither a missing broker nor another listener.
     for wrong in [client("pub", "nowhere", "x"), rbmq(["serve", "--listen", "nowhere"])] {
         let outcome = Process::start(wrong).finish();
         assert_eq!(outcome.status.code(), Some(1));
@@ -260,7 +260,7 @@ fn a_line_that_is_too_long_is_reported() {
 fn completions_name_the_commands() {
     let text = Process::start(rbmq(["completions", "bash"])).finish().good().text();
     assert!(text.contains("--wait-subscribers"));
-    // What an option may say is offered too.
+    // Possible values are completed too.
     for values in ["block drop disconnect", "newest oldest last", "none accepted delivered consumed"] {
         assert!(text.contains(values), "{values}");
     }
@@ -279,7 +279,7 @@ fn wrong_usage_is_answered_with_the_correct_one() {
         ("serve --stats 10ms", "an interval is 100ms to 1d"),
         ("pub a --confirm-each", "Usage: rbmq pub --confirm <LEVEL> --confirm-each <TOPIC>"),
         ("pub a --confirm none --confirm-each", "Usage: rbmq pub [OPTIONS] <TOPIC>"),
-        // A broker that is away is not what is wrong here.
+        // The options are wrong, and not the missing broker.
         ("pub a --confirm none --confirm-each --broker 127.0.0.1:1", "--confirm LEVEL"),
         ("serve --upstream 127.0.0.1:7411=", "cannot be empty"),
     ] {

@@ -52,7 +52,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 fn each_level_is_confirmed_as_documented() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
-    // Without a subscriber nobody has to have it.
+    // Without a subscriber a message is confirmed at once.
     let first = topic.publish(b"for nobody").unwrap();
     let confirmed = topic.confirm(first, ConfirmLevel::Consumed, Some(LONG)).unwrap();
     assert_eq!((confirmed.position, confirmed.subscribers, confirmed.left), (first, 0, 0));
@@ -60,7 +60,7 @@ fn each_level_is_confirmed_as_documented() {
     topic.wait_subscribers(2, Some(LONG)).unwrap();
     let position = topic.publish(b"for two").unwrap();
     assert!(topic.confirm(position, ConfirmLevel::Accepted, Some(LONG)).unwrap().position >= position);
-    // It lands with them whether or not they read.
+    // The message lands at the subscribers whether or not they read.
     let delivered = topic.confirm(position, ConfirmLevel::Delivered, Some(LONG)).unwrap();
     assert_eq!((delivered.subscribers, delivered.left, delivered.lost), (2, 0, 0));
     assert_eq!(subscribers[0].recv(Some(LONG)).unwrap().unwrap().bytes, b"for two");
@@ -68,12 +68,12 @@ fn each_level_is_confirmed_as_documented() {
     assert!(matches!(error, ConfirmError::TimedOut { confirmed, .. } if confirmed == first), "{error}");
     let consumed = topic.confirmation(position, ConfirmLevel::Consumed);
     assert_eq!(subscribers[1].recv(Some(LONG)).unwrap().unwrap().bytes, b"for two");
-    // What was received is released when the next is asked for.
+    // A received message is released when the next one is requested.
     for subscriber in &mut subscribers {
         assert!(subscriber.recv(Some(SHORT)).unwrap().is_none());
     }
     assert_eq!(consumed.wait(Some(LONG)).unwrap().subscribers, 2);
-    // One that leaves with what it has not read counts no more.
+    // A subscriber that leaves with unread messages no longer counts.
     let [stays, leaves] = subscribers;
     let last = topic.publish(b"for one").unwrap();
     let waiting = topic.confirmation(last, ConfirmLevel::Consumed);
@@ -87,26 +87,26 @@ fn each_level_is_confirmed_as_documented() {
     assert_eq!(topic.confirmed(ConfirmLevel::Consumed), last);
 }
 
-/// It gives back far less than what makes it tell by itself.
+/// The subscriber has released too few bytes for a CREDIT, and reports them when it closes.
 #[test]
 fn a_subscriber_that_closes_reports_its_consumed_position() {
     let broker = broker();
     let mut topic = topic(&broker.addr(), TopicOptions::default());
     for _ in 0..20 {
         let mut leaves = subscriber(&broker.addr());
-        until("it is there", || broker.topics()[0].subscribers == 1);
+        until("the subscriber is there", || broker.topics()[0].subscribers == 1);
         let position = topic.publish(b"read").unwrap();
         assert_eq!(leaves.recv(Some(LONG)).unwrap().unwrap().bytes, b"read");
         let consumed = topic.confirmation(position, ConfirmLevel::Consumed);
         leaves.close_timeout(Some(LONG));
         let confirmed = consumed.wait(Some(LONG)).unwrap();
         assert_eq!((confirmed.position, confirmed.subscribers), (position, 1), "{confirmed:?}");
-        until("it is gone", || broker.topics()[0].subscribers == 0);
+        until("the subscriber is gone", || broker.topics()[0].subscribers == 0);
     }
 }
 
-/// It took three of the five deliveries that landed together, gives back far less than what makes it tell by itself, and goes
-/// on behind them.
+/// The subscriber reads three of five deliveries that landed together. It has released too few bytes for a CREDIT, and still
+/// continues behind the three.
 #[test]
 fn a_durable_subscriber_continues_behind_its_consumed_position() {
     let broker = broker();
@@ -189,7 +189,7 @@ fn limits_and_misuse_are_errors() {
     let mut waiting: Vec<_> = (0..3).map(|_| topic.confirmation(position, ConfirmLevel::Consumed)).collect();
     let error = topic.confirm(position, ConfirmLevel::Consumed, Some(LONG)).unwrap_err();
     assert!(matches!(error, ConfirmError::TooMany { waiting: 3, limit: 3, .. }), "{error}");
-    // Who does not want to know any more makes room.
+    // A dropped confirmation makes room.
     waiting.pop();
     let error = topic.confirm(position, ConfirmLevel::Consumed, Some(SHORT)).unwrap_err();
     assert!(matches!(error, ConfirmError::TimedOut { .. }), "{error}");
@@ -198,7 +198,7 @@ fn limits_and_misuse_are_errors() {
     assert!(matches!(error, ConfirmError::Closed { confirmed: 0, .. }), "{error}");
 }
 
-/// A publisher whose broker takes much that its subscriber does not read, and dies.
+/// A publisher whose broker accepts many messages that the subscriber does not read, and then dies.
 fn dies(keep_until_delivered: bool) -> (TopicWriter, Subscriber, BrokerProcess, u64) {
     let first = BrokerProcess::start();
     let addr = first.addr.clone();
@@ -212,7 +212,7 @@ fn dies(keep_until_delivered: bool) -> (TopicWriter, Subscriber, BrokerProcess, 
         .unwrap();
     reader.subscribe_from("t", StartFrom::Oldest).unwrap();
     topic.wait_subscribers(1, Some(LONG)).unwrap();
-    // The publisher's own ring, and before it the broker's if what it has is not kept.
+    // The publisher's ring, and the broker's too, unless the publisher keeps undelivered messages.
     let full: u64 = if keep_until_delivered { 64 << 10 } else { 128 << 10 };
     until("the rings are full", || {
         let _ = topic.publish_timeout(&[7; 1000], Some(SHORT));
@@ -240,11 +240,11 @@ fn dies(keep_until_delivered: bool) -> (TopicWriter, Subscriber, BrokerProcess, 
 fn data_lost_with_a_broker_is_reported() {
     let (mut topic, reader, _broker, end) = dies(false);
     drop(reader);
-    // The next one has all the rest, and has said so, before the application knows what is lost.
+    // The next broker has all remaining messages, and has confirmed them, before the application knows the loss.
     topic.flush(Some(LONG)).unwrap();
     let (from, to) = topic.accept_lost(ConfirmLevel::Delivered).unwrap();
     assert!(from < to && to < end, "{from} to {to} of {end}");
-    // Each level stops by itself: of a delivery that the broker had half the rest is of no use.
+    // Each level reports the loss separately: the rest of a delivery whose first half is lost is useless.
     topic.accept_lost(ConfirmLevel::Accepted);
     topic.confirm(end, ConfirmLevel::Accepted, Some(LONG)).unwrap();
     let more = topic.publish(b"more").unwrap();

@@ -26,7 +26,8 @@ fn printing(output: OwnedFd, reader: impl Read) -> (BrokerProcess, BufReader<imp
     let (process, mut reader) = (Process::start(command), BufReader::new(reader));
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
-    let addr = line.trim().strip_prefix("rbmq: listening on ").expect("it says where").to_owned();
+    let addr =
+        line.trim().strip_prefix("rbmq: listening on ").expect("the broker prints its address").to_owned();
     (BrokerProcess { process, addr }, reader)
 }
 
@@ -57,7 +58,7 @@ fn a_broker_without_its_terminal_continues_and_ends_in_order() {
 fn a_broker_with_a_blocked_output_ends_in_order() {
     let (reader, writer) = std::io::pipe().unwrap();
     let (broker, _reader) = printing(writer.try_clone().unwrap().into(), reader);
-    // Opened anew: the broker's own descriptor must not become one that does not wait.
+    // A new descriptor, because the broker's descriptor must stay a blocking one.
     let mut full = File::options();
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
     let full = full.write(true).custom_flags(flags).open(format!("/proc/self/fd/{}", writer.as_raw_fd()));
@@ -82,7 +83,7 @@ fn a_broker_with_a_full_output_serves() {
     let mut command = rbmq(["serve", "--listen", &addr, "--stats", "1"]);
     command.stdout(full);
     let mut process = Process::start(command);
-    until("it serves", || {
+    until("the broker serves", || {
         assert!(process.is_running());
         Process::start(client("topics", &addr, "")).finish().status.success()
     });
@@ -165,7 +166,7 @@ fn a_file_that_was_published_in_part_is_a_failure() {
     let path = dir.path().join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
     for (signal, raw) in [("TERM", ""), ("INT", "--raw")] {
-        // Both ends, so that it has no end.
+        // Opened for reading and writing, so that the FIFO has no end of file.
         let mut file = File::options().read(true).write(true).open(&path).unwrap();
         let args = format!("{signal} --file {} {raw}", path.display());
         let publisher = Process::start(client("pub", &broker.addr, &args));
@@ -192,7 +193,7 @@ fn no_message_for_lack_of_subscribers_is_a_failure() {
         ("c", format!("--wait-subscribers 1 --raw --file {file}")),
     ] {
         let publisher = Process::start(piped(client("pub", &broker.addr, &format!("{topic} {args}"))));
-        until("it waits for them", || {
+        until("the publisher waits for subscribers", || {
             Process::start(client("topics", &broker.addr, topic)).finish().good().text().contains(topic)
         });
         publisher.signal("TERM");
@@ -219,9 +220,9 @@ fn loses_its_subscriber(broker: &BrokerProcess, topic: &str) -> common::Outcome 
         let topics = observer.topics(None).unwrap();
         topics.iter().any(|t| t.topic.as_str() == topic && t.subscribers == 0)
     });
-    // The publisher hears of it when it does: what it reads before that is published.
+    // Lines that the publisher reads before it notices the signal are published.
     let mut waits = 0;
-    until("it reads no more", || {
+    until("the publisher reads no more", || {
         input.write_all(b"a line\n").unwrap();
         std::thread::sleep(Duration::from_millis(20));
         waits = if is_empty(&input) { 0 } else { waits + 1 };
@@ -235,7 +236,7 @@ fn loses_its_subscriber(broker: &BrokerProcess, topic: &str) -> common::Outcome 
 fn lines_that_were_read_and_not_published_are_reported() {
     let broker = BrokerProcess::start();
     let mut tries = 0;
-    until("it is asked to end with lines in its hand", || {
+    until("the signal comes while the publisher has lines", || {
         tries += 1;
         let outcome = loses_its_subscriber(&broker, &format!("t{tries}"));
         let told = outcome.stderr.contains("were read were not published (0 of 1 subscribers");
@@ -271,7 +272,7 @@ fn a_subscriber_with_a_blocked_output_ends_on_a_signal() {
     }
 }
 
-/// What it could not write any more it has not given back: it comes again under its name.
+/// Messages that the subscriber could not write are not released, and come again to the next subscriber with its name.
 #[test]
 fn data_that_a_durable_subscriber_could_not_write_is_received_again() {
     let broker = BrokerProcess::start();
@@ -281,7 +282,7 @@ fn data_that_a_durable_subscriber_could_not_write_is_received_again() {
     let publisher = Publisher::connect(&broker.addr).unwrap();
     let mut topic = publisher.topic("t").unwrap();
     topic.wait_subscribers(1, Some(LONG)).unwrap();
-    // It is known where each line ends, and each is written as soon as it is there.
+    // Each line is a delivery, and is written as soon as it arrives.
     let mut text = String::new();
     for n in 0..100 {
         let line = format!("{n:04000}");
@@ -295,7 +296,7 @@ fn data_that_a_durable_subscriber_could_not_write_is_received_again() {
     let mut first = String::new();
     output.read_to_string(&mut first).unwrap();
     let second = broker.sub(&format!("{args} --until-closed")).finish().good().text();
-    assert!(text.starts_with(&first), "what was written is the beginning");
+    assert!(text.starts_with(&first), "the written text is the beginning");
     assert!(text.ends_with(&second), "{} bytes come again: {:?}", second.len(), second.get(..80));
     assert!(first.len() + second.len() >= text.len(), "{} and {} bytes", first.len(), second.len());
 }
@@ -326,7 +327,7 @@ fn not_consumed() -> (BrokerProcess, Process, Subscriber) {
 }
 
 #[test]
-fn a_subscriber_that_left_is_told_apart_from_one_that_never_came() {
+fn a_subscriber_that_left_differs_from_a_missing_one() {
     let (_broker, publisher, slow) = not_consumed();
     drop(slow);
     let outcome = publisher.finish().good();

@@ -1,4 +1,4 @@
-//! What the client library offers to an application with an event loop of its own, and to one that changes its subscriptions.
+//! The client library in applications with an event loop of their own, and changes of subscriptions.
 
 mod common;
 
@@ -182,10 +182,10 @@ fn without_topics_there_is_nothing_to_wait_for() {
     for topic in &mut topics {
         topic.publish(b"x").unwrap();
     }
-    // One batch is partly taken.
+    // A part of a batch is received.
     assert!(subscriber.recv(Some(LONG)).unwrap().is_some());
     subscriber.unsubscribe("t/+").unwrap();
-    topics.iter().for_each(|topic| until("it is left", || topic.subscribers() == 0));
+    topics.iter().for_each(|topic| until("no subscriber is left", || topic.subscribers() == 0));
     assert_eq!(subscriber.recv(Some(Duration::from_millis(50))).unwrap(), None);
     assert!(!subscriber.ended(), "there is no topic that could have ended");
 }

@@ -67,7 +67,7 @@ fn thousands_of_long_names_are_requested_again_after_a_cut() {
         proxy.cut();
         until("the publisher knows", || !publisher.is_connected());
         proxy.restore();
-        until("it is back", || publisher.is_connected());
+        until("the publisher is back", || publisher.is_connected());
     }
 }
 
@@ -85,7 +85,10 @@ fn messages_published_while_the_broker_is_offline_arrive() {
     proxy.cut();
     until("the publisher knows", || !publisher.is_connected());
     topic.publish(b"meanwhile").unwrap();
-    assert!(topic.flush(Some(Duration::from_millis(50))).is_err(), "nobody has it yet");
+    assert!(
+        topic.flush(Some(Duration::from_millis(50))).is_err(),
+        "the message is accepted without a broker"
+    );
     proxy.restore();
     topic.flush(Some(LONG)).unwrap();
     topic.close().unwrap();
@@ -108,7 +111,7 @@ fn clients_continue_at_a_restarted_broker() {
     for n in 0..50_u32 {
         assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, n.to_le_bytes());
     }
-    // It takes what it has with it; the publisher still keeps it, and the subscriber knows where it was.
+    // The broker's messages are lost with it. The publisher still keeps them, and the subscriber knows its position.
     first.process.signal("KILL");
     first.process.finish();
     until("both know", || !publisher.is_connected() && !subscriber.is_connected());
@@ -133,7 +136,7 @@ fn a_subscriber_of_many_topics_returns_to_a_broker_with_small_control_messages()
     let names: Vec<String> = (0..100).map(|n| format!("{n:0>200}")).collect();
     names.iter().for_each(|name| subscriber.subscribe(name).unwrap());
     proxy.cut();
-    until("it knows", || !subscriber.is_connected());
+    until("the subscriber notices", || !subscriber.is_connected());
     proxy.restore();
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     for name in [&names[0], &names[99]] {
@@ -141,7 +144,7 @@ fn a_subscriber_of_many_topics_returns_to_a_broker_with_small_control_messages()
         topic.publish(b"x").unwrap();
         assert_eq!(subscriber.recv(Some(LONG)).unwrap().expect("a message").topic.as_str(), *name);
     }
-    assert_eq!(proxy.connections(), 2, "it comes back once");
+    assert_eq!(proxy.connections(), 2, "the client reconnects once");
 }
 
 #[test]
@@ -193,7 +196,7 @@ fn garbage_on_the_port_disturbs_no_other_client() {
             1 => random(seed, 100_000),
             _ => random(seed, 7),
         };
-        // It may be thrown out in the middle of it.
+        // The broker may end the connection in the middle of the bytes.
         let _ = stranger.write_all(&nonsense);
         if seed % 2 == 0 {
             let _ = stranger.shutdown(std::net::Shutdown::Write);
@@ -222,7 +225,7 @@ fn a_publisher_that_sends_garbage_is_disconnected_with_the_reason() {
         let conn = rocketbufs::Conn::connect(&ctx, &broker.addr, &hello).unwrap();
         rocketbufs::ROut::new(&ctx).add_conn(&conn);
         conn.send_control(b"\xee\xee").unwrap();
-        let why = conn.wait_down(Some(LONG)).unwrap().expect("it is disconnected");
+        let why = conn.wait_down(Some(LONG)).unwrap().expect("the peer is disconnected");
         assert!(why.to_string().contains("type of message"), "{why}");
     }
     broker.publish_all("still", b"there\n");
@@ -240,7 +243,7 @@ fn the_death_of_a_publisher_is_reported() {
     input.write_all(b"last words\n").unwrap();
     let mut sub = broker.sub("t --until-closed");
     let mut line = String::new();
-    // Kept: it ends when nobody reads what it writes.
+    // The pipe stays open: the subscriber ends when its output has no reader.
     let mut output = sub.stdout();
     std::io::BufRead::read_line(&mut output, &mut line).unwrap();
     assert_eq!(line, "last words\n");
@@ -263,11 +266,11 @@ fn a_durable_subscription_keeps_its_position() {
     topic.publish(b"1").unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"1");
     subscriber.close_timeout(Some(LONG));
-    until("it is gone", || topic.subscribers() == 0);
+    until("the subscriber is gone", || topic.subscribers() == 0);
     topic.publish(b"2").unwrap();
     let mut again = connect();
     again.subscribe_from("t", StartFrom::Newest).unwrap();
-    // What it had not released may come again; what came meanwhile does.
+    // A message that was not released may come again. A message from in between must come.
     let mut next = || again.recv(Some(LONG)).unwrap().unwrap().bytes;
     let first = next();
     assert!(first == b"2" || (first == b"1" && next() == b"2"));
@@ -292,7 +295,7 @@ fn a_durable_subscription_has_one_owner() {
     assert_eq!(second.recv(Some(LONG)).unwrap().unwrap().bytes, b"1");
 }
 
-/// Of a publisher that went before it had answered there is nothing to read: its topic is not kept for a while.
+/// A publisher that is lost before it answers leaves no readable buffer, so its topic does not linger.
 #[test]
 fn a_publisher_that_never_answered_leaves_no_buffer() {
     let broker = broker_with(|config| {
@@ -310,7 +313,7 @@ fn a_publisher_that_never_answered_leaves_no_buffer() {
     until("its topic is gone", || observer.topics(None).unwrap().is_empty());
 }
 
-/// A publisher of topic `t` that has said so.
+/// A raw publisher that has announced the topic `t`.
 fn begun_publisher(addr: &str, client: u128) -> Raw {
     let hello = Hello { role: Role::Publisher, client, name: "raw".into() };
     let mut publisher = Raw::connect(addr, client, hello.encode());
@@ -326,7 +329,7 @@ fn begun_publisher(addr: &str, client: u128) -> Raw {
     publisher
 }
 
-/// As well; and the id under which its buffer is subscribed to. It has not answered yet.
+/// A raw publisher that has not answered the broker's SUBSCRIBE, and the wire id of that subscription.
 fn silent_publisher(addr: &str) -> (Raw, u32) {
     let mut publisher = begun_publisher(addr, 1);
     let wire = publisher.until("SUBSCRIBE", |message| match message {
@@ -357,7 +360,7 @@ fn raw_publisher(addr: &str) -> (Raw, u32) {
 fn a_publisher_that_returns_as_its_buffer_expires_creates_it_again() {
     let broker = BrokerProcess::start();
     let (mut publisher, wire) = raw_publisher(&broker.addr);
-    // What the framework says when a publisher was away for too long, while its connection is up.
+    // GONE, which a framework sends after its writer was away for too long. Here the writer's connection is up.
     publisher.say(&Message::Gone { wire, end: 0 });
     let why = publisher.until("BYE", |message| match message {
         Message::Bye { text, .. } => Some(text),
@@ -366,7 +369,7 @@ fn a_publisher_that_returns_as_its_buffer_expires_creates_it_again() {
     assert!(why.contains("connect again to continue it"), "{why}");
 }
 
-/// A publisher that does not read for a while, and a subscriber that comes and goes all the time.
+/// A publisher does not read for a while, and a subscriber subscribes and unsubscribes all the time.
 #[test]
 fn a_publisher_stays_connected_while_its_subscribers_change() {
     const TIMES: u32 = 20_000;
@@ -393,7 +396,7 @@ fn a_publisher_stays_connected_while_its_subscribers_change() {
     for wire in [TIMES + 1, TIMES + 2] {
         subscriber.say(&Message::Subscribe(subscribe(bid, wire)));
     }
-    // It reads on: it is there, and knows how many there are now.
+    // The publisher reads again: it is still connected, and gets the current number of subscribers.
     publisher.until("there are two", |message| match message {
         Message::App(bytes) => match Control::decode(&bytes) {
             Ok(Control::Subscribers { count, .. }) => (count == 2).then_some(()),

@@ -45,7 +45,7 @@ fn a_killed_subscriber_resumes_exactly_where_it_stopped() {
     let publish = "file --raw --wait-subscribers 1";
     let mut publisher = Process::start(piped(client("pub", &broker.addr, publish)));
     let (mut feed, begin) = (publisher.stdin(), bytes[..18_000_000].to_vec());
-    // The end comes when nobody is killed any more: whoever is, however late, has not got everything.
+    // The last bytes follow after the last kill, so that a killed subscriber never has everything.
     let feeding = std::thread::spawn(move || {
         feed.write_all(&begin).unwrap();
         feed
@@ -54,7 +54,7 @@ fn a_killed_subscriber_resumes_exactly_where_it_stopped() {
         until("a part of the file is there", || size(&out) > part * 4_000_000);
         sub.signal("KILL");
         assert!(!sub.finish().status.success());
-        // What was written and not recorded is cut off; this is what a crash in between leaves.
+        // Bytes that were written and not recorded are cut off. A crash between write and record leaves such bytes.
         let mut torn = std::fs::OpenOptions::new().append(true).open(&out).unwrap();
         torn.write_all(b"torn").unwrap();
         sub = broker.sub(&args);
@@ -150,7 +150,7 @@ fn a_subscriber_that_drops_reports_its_losses() {
     assert_eq!(outcome.status.code(), Some(3), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("were lost"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("not complete:"), "{}", outcome.stderr);
-    // What it got is part of what was sent, in order, in whole lines.
+    // The received lines are whole, in order, and some of the sent ones.
     let mut sent = text.lines();
     let got = outcome.text();
     assert!(got.lines().all(|line| sent.any(|other| other == line)));
@@ -165,7 +165,7 @@ fn two_subscribers_do_not_write_to_one_file() {
     let out = dir.path().join("out");
     let args = format!("x --until-closed --sync --output {}", out.display());
     let first = broker.sub(&args);
-    until("the file is its own", || dir.path().join("out.rbmq-state").exists());
+    until("the state file exists", || dir.path().join("out.rbmq-state").exists());
     let second = broker.sub(&args).finish();
     assert_eq!(second.status.code(), Some(1));
     assert!(second.stderr.contains("another process writes to"), "{}", second.stderr);
@@ -203,7 +203,7 @@ fn closed_publishers_are_remembered() {
 fn a_path_that_is_no_file_is_refused() {
     let broker = BrokerProcess::start();
     let dir = tempfile::tempdir().unwrap();
-    // Nobody reads it.
+    // The pipe has no reader.
     let pipe = dir.path().join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     for path in [Path::new("/dev/null"), &pipe] {

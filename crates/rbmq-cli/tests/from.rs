@@ -26,7 +26,7 @@ fn text(subscriber: &mut Subscriber) -> String {
     String::from_utf8(message.bytes).unwrap()
 }
 
-/// Publishes one after the other, each when the one before has come to `seen`.
+/// Publishes the values in turn, each after the previous one has arrived at `seen`.
 fn publish_slowly(writer: &mut TopicWriter, seen: &mut Subscriber, values: &[&str]) {
     for value in values {
         writer.publish(value.as_bytes()).unwrap();
@@ -76,7 +76,7 @@ fn a_broker_that_comes_late_has_the_last_value_too() {
     publish_slowly(&mut writer, &mut early, &["1", "2", "3"]);
     let second = broker_with(|config| config.broker.upstream = vec![UpstreamSettings::new(&first.addr())]);
     until("the topic is there", || second.topics().iter().any(|topic| topic.subscribers == 0));
-    // All came to the second broker at once: earlier values come along, and the last is the last.
+    // All values came to the second broker at once, so earlier values may come too. The last one comes last.
     let mut late = subscriber(&second, "news", StartFrom::Last);
     while text(&mut late) != "3" {}
 }
@@ -96,7 +96,7 @@ fn publishers_of_a_merged_topic_share_a_last_value() {
     assert_eq!(text(&mut late), "5");
 }
 
-/// Publishes a value, and more a while later; whoever begins in between gets those, and not the first.
+/// Publishes a value, and more values later. A subscriber that begins in between gets the later ones only.
 fn begins_in_between(broker: &Broker, name: &str) {
     let mut early = subscriber(broker, name, StartFrom::Oldest);
     let mut writer = topic(broker, name);
@@ -172,7 +172,7 @@ fn many_publishers_of_a_topic_are_one_warning() {
     // A record of one byte is five long.
     let told = broker.sub("x --from 5 --until-closed").finish().good().stderr;
     assert_eq!(told.matches("no message follows position 5").count(), 1, "{told}");
-    // It is not told at all by a process that came so slowly that a log may have ended meanwhile.
+    // A process that connects so slowly that a log may have ended in between does not get the notice.
     let told = broker.sub("x --until-closed").finish().good().stderr;
     assert!(told.matches("was closed before you subscribed").count() <= 1, "{told}");
 }
@@ -229,7 +229,7 @@ fn a_subscriber_from_the_oldest_learns_the_bytes_not_kept() {
     };
     let mut others = 0;
     while others < 2 {
-        others += more(told.next().expect("it goes on"));
+        others += more(told.next().expect("the topic continues"));
     }
     assert_eq!(others, 2);
 }

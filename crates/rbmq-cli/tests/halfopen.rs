@@ -12,8 +12,7 @@ use rbmq_broker::Broker;
 use rocketbufs::Config;
 use rocketbufs::proto::{CloseCode, Message};
 
-/// A broker that announces no heartbeat itself, and whose subscribers may hold their publishers for ever: nothing but
-/// their silence ends them.
+/// A broker without heartbeats whose subscribers may hold their publishers for ever. Only silence ends a connection.
 fn broker(max_silence_ms: u32) -> Broker {
     broker_with(|config| {
         let session = &mut config.framework.session;
@@ -22,7 +21,7 @@ fn broker(max_silence_ms: u32) -> Broker {
     })
 }
 
-/// A client that says nothing by itself, and takes nobody for dead.
+/// A client that sends no heartbeats, and never ends a silent connection.
 fn wordless() -> Config {
     let mut config = Config::default();
     (config.session.heartbeat_ms, config.session.max_silence_ms) = (0, 0);
@@ -53,7 +52,7 @@ fn a_vanished_subscriber_stops_blocking_its_publisher() {
     for _ in 0..1000 {
         writer.publish_timeout(&[7; 1020], Some(LONG)).unwrap();
     }
-    until("it is gone", || writer.subscribers() == 0);
+    until("the subscriber is gone", || writer.subscribers() == 0);
 }
 
 #[test]
@@ -97,10 +96,10 @@ fn a_client_that_only_answers_stays_connected() {
     // A PING goes out after a third of the time without a word: seven answered ones are more than two whole times.
     let passed = proxy.passed();
     let both = 2 * (8 + Message::Ping(0).encode().len() as u64);
-    until("it was asked and answered", || proxy.passed() >= passed + 7 * both);
+    until("PING and PONG", || proxy.passed() >= passed + 7 * both);
     writer.publish(b"after").unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"after");
-    assert_eq!(proxy.connections(), 1, "it was kept");
+    assert_eq!(proxy.connections(), 1, "the connection was kept");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Clients against a broker that lies, floods and breaks the protocol: they say whose fault it is, and stay bounded.
+//! Clients of a broker that lies, floods and breaks the protocol: their errors name the broker, and their memory stays bounded.
 
 mod common;
 
@@ -17,7 +17,7 @@ use rbmq::{
 use rocketbufs::proto::Message;
 use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut};
 
-/// Something that listens where a broker should, and answers what a client says with `answer`.
+/// A listener in the place of a broker, which handles clients' messages with `answer`.
 struct Impostor {
     addr: String,
     _parts: (Context, Listener, ROut),
@@ -34,7 +34,7 @@ impl Impostor {
         Self { addr: listener.local_addr(), _parts: (ctx, listener, out) }
     }
 
-    /// For publishers, whose end is the other one.
+    /// An impostor for publishers, which has an rIn.
     fn start_receiving(answer: impl Fn(&RIn, &[u8]) + Send + Sync + 'static) -> Self {
         let answer = Arc::new(answer);
         let ctx = Context::new(Config::default()).unwrap();
@@ -59,7 +59,7 @@ fn topic(bid: u32, name: &str) -> Control {
     })
 }
 
-/// A listener of its own that welcomes one client after the other, and takes no larger control messages than `max`.
+/// A listener that accepts clients one by one, and accepts control messages of at most `max` bytes.
 fn terse(max: u32) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
@@ -201,7 +201,7 @@ fn a_broker_that_dies_before_its_last_answer_had_everything() {
         let Ok(Control::Create { bid, .. }) = Control::decode(message) else { return };
         let conn = rin.conn();
         if lives.fetch_add(1, Ordering::Relaxed) > 0 {
-            // As a broker that knows nothing of the one before it.
+            // The answer of a broker without the buffers of the previous one.
             let reason = "there is no such buffer".to_owned();
             return flood(&conn, [Control::Refused { bid, code: RefuseCode::Internal, reason }].into_iter());
         }
@@ -219,13 +219,13 @@ fn a_broker_that_dies_before_its_last_answer_had_everything() {
 
 #[test]
 fn an_observer_waits_no_longer_than_its_time_out() {
-    // It answers what was not asked, again and again; and what was asked never.
+    // The impostor answers requests that were not sent, and never those that were.
     let broker = Impostor::start(|conn, message| {
         let Ok(asked) = Observe::decode(message) else { return };
         let (conn, request) = (conn.clone(), asked.request().wrapping_add(1));
         std::thread::spawn(move || {
             let page = Observe::TopicsPage { request, rows: Vec::new(), next: None }.encode();
-            // Not as fast as it can: who is told more than it reads may be disconnected.
+            // Slowly, because a peer that reads slower than it gets messages may be disconnected.
             while conn.is_up() && conn.send_control(&page).is_ok() {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -1,4 +1,4 @@
-//! The HTTP endpoint: what it tells, that its sums are right, and that nobody who misuses it disturbs the others.
+//! The HTTP endpoint: its pages, its sums, and that a client that misuses it does not disturb others.
 
 mod common;
 
@@ -11,11 +11,11 @@ use std::time::Duration;
 use common::operator::Operated;
 use common::{LONG, Process, client, lines, piped, rbmq, until};
 
-/// What came back for these bytes, until the end of the connection.
+/// The answer to these bytes, up to the end of the connection.
 fn exchange(addr: &str, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
-    // It may have closed the connection before it took everything.
+    // The server may have closed the connection before it read everything.
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -38,12 +38,12 @@ fn get(addr: &str, path: &str) -> (u16, String) {
     request(addr, "GET", path)
 }
 
-/// The samples by name and labels; what the text says of itself is checked.
+/// The samples by name and labels. Checks the types and the help of the text.
 fn metrics(addr: &str) -> BTreeMap<String, f64> {
     let accept = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.1\r\n";
     let (status, text) = request_with(addr, "GET", "/metrics", accept);
     assert_eq!(status, 200, "{text}");
-    assert!(text.ends_with("# EOF\n"), "it is whole");
+    assert!(text.ends_with("# EOF\n"), "the text is complete");
     let mut samples = BTreeMap::new();
     let mut described = Vec::new();
     for line in text.lines() {
@@ -146,7 +146,7 @@ fn the_counters_match_the_sent_bytes() {
     }
     drop(input);
     publisher.finish().good();
-    // Who has gone is still counted.
+    // Bytes of a subscriber that has left still count.
     assert_eq!(metrics(&http)["rbmq_topic_delivered_bytes_total{topic=\"news\"}"], 2.0 * bytes);
     broker.end();
 }
@@ -159,7 +159,7 @@ fn topics_beyond_the_limit_are_one_sum() {
     let (broker, http) = watched(&["--config", path.to_str().unwrap()]);
     for topic in ["a", "b\"\\c", "c", "d"] {
         publish(&broker, topic, "12345678\n");
-        // Who comes first has a name.
+        // The first topics have series of their own.
         metrics(&http);
     }
     let refused = {
@@ -200,7 +200,7 @@ fn the_table_of_a_merged_topic_has_metrics_with_its_limit() {
         all.get(&format!("rbmq_topic_merge_table_{what}{{topic=\"m\"}}")).copied()
     };
     assert_eq!(of(&metrics(&http), "entries"), Some(0.0));
-    until("it is full", || {
+    until("the ring is full", || {
         let _ = writer.publish_timeout(b"x", Some(Duration::ZERO));
         let _ = writer.flush(Some(Duration::from_millis(1)));
         of(&metrics(&http), "entries") == Some(8.0)
@@ -235,7 +235,7 @@ fn a_broker_that_drains_lives_but_is_not_ready() {
     let (broker, http) = watched(&["--config", path.to_str().unwrap()]);
     assert_eq!(get(&http, "/health").0, 200);
     assert_eq!(get(&http, "/ready"), (200, "{\"draining\":false,\"ready\":true}\n".into()));
-    // It reads so slowly that the broker waits for it until the drain timeout.
+    // A subscriber that reads so slowly that the broker waits until the drain timeout.
     let slow = "slow --rate 10 --ring-bytes 65536 --from oldest";
     let sub = Process::start(client("sub", &broker.addr, slow));
     let mut publisher = Process::start(piped(client("pub", &broker.addr, "slow --wait-subscribers 1")));
@@ -246,7 +246,7 @@ fn a_broker_that_drains_lives_but_is_not_ready() {
         metrics(&http).get("rbmq_topic_lag_bytes{topic=\"slow\"}").is_some_and(|lag| *lag > 100_000.0)
     });
     broker.signal("TERM");
-    until("it is not ready", || get(&http, "/ready").0 == 503);
+    until("the broker is not ready", || get(&http, "/ready").0 == 503);
     assert_eq!(get(&http, "/health").0, 200);
     assert_eq!(metrics(&http)["rbmq_draining"], 1.0);
     drop((sub, publisher, input));
@@ -318,7 +318,7 @@ fn silent_connections_are_closed_and_connections_are_limited() {
         // An answer (408) or nothing, and the end.
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    // More than may be at once: those that are too many are closed, and the others answered afterwards.
+    // More connections than the limit: the surplus is closed, and the others are answered afterwards.
     let mut held: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&http).unwrap()).collect();
     for stream in &mut held {
         let _ = stream.read_to_end(&mut Vec::new());
@@ -326,9 +326,7 @@ fn silent_connections_are_closed_and_connections_are_limited() {
     let answered =
         || exchange(&http, b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n").contains("200 OK");
     until("there is room again", answered);
-    until("those that were refused are counted", || {
-        metrics(&http)["rbmq_http_refused_connections_total"] >= 1.0
-    });
+    until("refused connections are counted", || metrics(&http)["rbmq_http_refused_connections_total"] >= 1.0);
     broker.end();
 }
 
@@ -361,7 +359,7 @@ fn garbage_on_the_port_is_counted_and_logged() {
     exchange(&broker.addr, &[0xff; 64]);
     exchange(&broker.addr, &[0; 4096]);
     drop(TcpStream::connect(&broker.addr).unwrap());
-    until("they are counted", || {
+    until("refused connections are counted", || {
         let metrics = metrics(&http);
         metrics[&of("protocol")] == 3.0 && metrics[&of("left")] == 1.0
     });
@@ -377,7 +375,7 @@ fn garbage_on_the_port_is_counted_and_logged() {
 #[test]
 fn clients_recognise_an_http_server() {
     let (_broker, http) = watched(&[]);
-    // One that answers nothing but whole requests.
+    // A server that never answers.
     let patient = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = patient.local_addr().unwrap().to_string();
     std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! The least number of subscribers that a confirmation needs: publishers that are held, brokers that are killed, and who
-//! comes back first.
+//! The least number of subscribers that a confirmation needs: waiting publishers, killed brokers, and either end that comes back
+//! first.
 
 mod common;
 
@@ -17,7 +17,7 @@ use common::inside::{broker_with, rule};
 use common::{BrokerProcess, LONG, Process, client, lines, piped, until};
 
 const SHORT: Duration = Duration::from_millis(40);
-/// Over shared memory the same holds, which is what two processes of one machine choose.
+/// The same holds over shared memory, which `auto` chooses on one machine.
 const TRANSPORTS: [&str; 2] = ["tcp", "auto"];
 
 fn topic(addr: &str, min_subscribers: u32) -> TopicWriter {
@@ -70,19 +70,19 @@ fn data_under_way_is_kept_for_a_replacement() {
     let only = subscriber(&broker.addr(), StartFrom::Newest);
     let first = topic.publish(b"unread").unwrap();
     topic.confirm(first, ConfirmLevel::Delivered, Some(LONG)).unwrap();
-    // What it has not released it takes with it.
+    // Unreleased messages leave with the subscriber.
     only.close_timeout(Some(LONG));
-    until("it is gone", || topic.subscribers() == 0);
+    until("the subscriber is gone", || topic.subscribers() == 0);
     let error = topic.confirm(first, ConfirmLevel::Consumed, Some(SHORT)).unwrap_err();
     assert!(matches!(error, ConfirmError::TimedOut { confirmed: 0, missing: 1, .. }), "{error}");
     let mut next = subscriber(&broker.addr(), StartFrom::Oldest);
     assert_eq!(drain(&mut next, 1), [b"unread"]);
     let confirmed = topic.confirm(first, ConfirmLevel::Consumed, Some(LONG)).unwrap();
     assert_eq!((confirmed.subscribers, confirmed.left), (1, 1));
-    // Who begins behind it does not have it, and that is told.
+    // A subscriber that begins behind a message does not have it, and the confirmation says so.
     let second = topic.publish(b"for nobody").unwrap();
     next.close_timeout(Some(LONG));
-    until("it is gone", || topic.subscribers() == 0);
+    until("the subscriber is gone", || topic.subscribers() == 0);
     let mut last = subscriber(&broker.addr(), StartFrom::Newest);
     let error = topic.confirm(second, ConfirmLevel::Consumed, Some(LONG)).unwrap_err();
     assert!(
@@ -123,8 +123,8 @@ fn subscribers_at_the_ends_of_chains_count() {
     assert_eq!(topic.confirm(position, ConfirmLevel::Consumed, Some(LONG)).unwrap().subscribers, 1);
 }
 
-/// Two subscribers that nobody reads from, of which one loses something again and again, all told before anything more is
-/// consumed: the other has everything, and is enough.
+/// Two subscribers, whose applications read nothing at first. One loses messages again and again, and all losses are reported
+/// before any more messages are consumed. The other subscriber has everything, and is enough.
 fn one_loses_again_and_again(transport: &str) {
     let variables = [("ROCKETBUFS_TRANSPORT", transport)];
     let broker = BrokerProcess::start_in("127.0.0.1:0", &[], &[("ROCKETBUFS_TRANSPORT", "auto")]);
@@ -147,11 +147,11 @@ fn one_loses_again_and_again(transport: &str) {
         let part = format!("{}\n", "x".repeat(1000)).repeat(bytes / 1000);
         input.write_all(part.as_bytes()).unwrap();
         published += &part;
-        until("it loses something", || dropped() > lost);
+        until("the subscriber loses data", || dropped() > lost);
         lost = dropped();
     }
     drop(input);
-    assert!(blocks.finish().good().text() == published, "one of them has everything");
+    assert!(blocks.finish().good().text() == published, "the blocking subscriber has everything");
     assert!(drops.finish().text().len() < published.len(), "the other does not");
     let told: serde_json::Value = serde_json::from_str(&publisher.finish().good().text()).unwrap();
     let confirmed = &told["confirmed"];
@@ -170,15 +170,15 @@ fn a_subscriber_with_repeated_losses_removes_no_other_from_the_count() {
     ["tcp", "shm"].into_iter().for_each(one_loses_again_and_again);
 }
 
-/// Who comes back first after a broker was killed.
+/// The end that comes back first after a broker was killed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum First {
     Publisher,
     Subscriber,
 }
 
-/// A subscriber that writes slowly, a publisher with far more than the rings hold, and a broker that is killed while both
-/// are stopped: which of them goes on first decides nothing.
+/// A subscriber that writes slowly, a publisher with far more messages than the rings hold, and a broker that is killed while
+/// both are stopped. The order in which both continue does not matter.
 fn killed(first: First, transport: &str) {
     const LINES: usize = 40_000;
     let dir = tempfile::tempdir().unwrap();
@@ -216,7 +216,7 @@ fn killed(first: First, transport: &str) {
     common::assert_same(&out, text.as_bytes());
 }
 
-/// Waits until whoever was not stopped is at the new broker, which then has all that it can have.
+/// Waits until the end that continues first is at the new broker, which then has all messages that it can have.
 fn wait_for_the_first(addr: &str, first: First) {
     let mut observer = Observer::connect(addr).unwrap();
     until("the first is back", || {

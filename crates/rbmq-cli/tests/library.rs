@@ -34,7 +34,7 @@ fn batches_are_published_and_received() {
     }
     assert_eq!(pushed, (64 << 10) / 12);
     batch.deliver().unwrap();
-    // One that is not delivered leaves no trace.
+    // An undelivered batch leaves no trace.
     let mut dropped = topic.batch(100).unwrap();
     assert!(dropped.push(b"never"));
     drop(dropped);
@@ -102,7 +102,7 @@ fn segments_are_filled_in_place() {
     assert_eq!(received, [vec![1; 100], b"later".to_vec(), b"abc".to_vec()]);
 }
 
-/// Who works slowly on what it gets from two topics keeps neither of them waiting for all that the other has.
+/// With a slow application, neither of two topics waits for all messages of the other.
 #[test]
 fn topics_take_turns_in_batches_of_a_bounded_size() {
     const MOST: u64 = 64 << 10;
@@ -117,7 +117,7 @@ fn topics_take_turns_in_batches_of_a_bounded_size() {
     for topic in &mut topics {
         topic.wait_subscribers(1, Some(LONG)).unwrap();
         for n in 0..300 {
-            // What is published in a row may come as one delivery.
+            // Consecutive messages may be one delivery.
             let end = topic.publish(&[7; 1020]).unwrap();
             if n % 20 == 19 {
                 topic.confirm(end, ConfirmLevel::Delivered, Some(LONG)).unwrap();
@@ -132,7 +132,7 @@ fn topics_take_turns_in_batches_of_a_bounded_size() {
         assert!(bytes <= MOST || batch.records().count() == 1, "{bytes} bytes at once");
         turns.push(batch.topic().to_string());
     }
-    // 300 KiB of each, 64 KiB at a time, and what is larger than that.
+    // Each topic has 300 KiB, in batches of at most 64 KiB or one larger delivery.
     let first: Vec<_> = turns.iter().take(8).collect();
     assert!(first.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
     assert!(turns.len() >= 12, "{turns:?}");
@@ -194,7 +194,7 @@ fn a_deferred_batch_is_not_overwritten() {
     topic.wait_subscribers(1, Some(LONG)).unwrap();
     topic.publish(b"first").unwrap();
     let kept = subscriber.next_batch(Some(LONG)).unwrap().unwrap().defer();
-    // Everybody's rings fill up behind it.
+    // All rings become full behind the kept batch.
     let full = loop {
         match topic.publish_timeout(&[7; 1000], Some(Duration::from_millis(100))) {
             Ok(_) => {}
@@ -335,13 +335,13 @@ fn connections_beyond_the_limit_are_refused_with_its_name_and_numbers() {
     let second = Publisher::connect(&broker.addr()).unwrap();
     let said = "2 connections are open; the limit (limits.max_connections) is 2";
     for _ in 0..40 {
-        // More than there are places to say so in, if nobody left them.
+        // More refused clients than connections, so that connections of refused clients must end.
         let refused = Publisher::connect(&broker.addr()).unwrap_err().to_string();
         assert!(refused.contains(said), "{refused}");
     }
     let refused = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap_err().to_string();
     assert!(refused.contains(said), "{refused}");
-    // Those who were refused take nobody's place.
+    // Refused clients do not count.
     drop(first);
     until("there is a place", || Publisher::connect(&broker.addr()).is_ok());
     second.topic("t").unwrap();
@@ -356,7 +356,7 @@ fn the_limit_on_all_rings_is_named_in_the_refusal() {
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let asked = |ring_bytes| TopicOptions::default().ring_bytes(ring_bytes);
     let _first = publisher.topic_with("a", asked(4 << 20)).unwrap();
-    // Of the second only the sum is too large, of the third each by itself.
+    // With the second ring only the sum is too large; the third ring alone is too large.
     for ring_bytes in [1 << 20, 8 << 20] {
         match publisher.topic_with("b", asked(ring_bytes)) {
             Err(TopicOpenError::Refused { code, reason, .. }) => {
@@ -375,7 +375,7 @@ fn a_publishers_own_limit_is_reported_as_its_own() {
     let options = TopicOptions::default().ring_bytes(100 << 30);
     let error = publisher.topic_with("a", options).unwrap_err().to_string();
     assert!(error.contains("here at the publisher") && error.contains("none of the broker's"), "{error}");
-    // What it rounds up to is asked of the broker, which says so once.
+    // The rounded size is requested from the broker, whose error names it once.
     let options = TopicOptions::default().ring_bytes(300 << 20);
     let error = publisher.topic_with("a", options).unwrap_err().to_string();
     assert!(error.contains("a ring of 536870912 bytes was requested; the limit of this broker"), "{error}");
@@ -399,7 +399,7 @@ fn the_size_of_a_ring_is_compared_with_the_limit() {
     }
 }
 
-/// Publishers one after the other: those that are done take nobody's place, though what they said is still readable.
+/// Publishers one after the other: finished publishers do not count for the limit, though their messages are still readable.
 fn one_after_the_other(merged: bool) {
     let broker = broker_with(|config| {
         config.broker.max_publishers = 2;
@@ -408,13 +408,13 @@ fn one_after_the_other(merged: bool) {
         config.broker.topics = vec![rule("#", |rule| rule.ingest = ingest)].into();
     });
     for n in 0..5_u8 {
-        // The broker hears that the one before is away when its connection is.
+        // The broker learns of the end of the previous publisher with its connection.
         let mut publisher = None;
-        until("those before are done", || {
+        until("earlier publishers are finished", || {
             publisher = Publisher::connect(&broker.addr()).ok();
             publisher.is_some()
         });
-        let publisher = publisher.expect("it was waited for");
+        let publisher = publisher.expect("the publisher connected");
         let mut topic = publisher.topic("t").unwrap();
         topic.publish(&[n]).unwrap();
         topic.close().unwrap();
@@ -423,7 +423,7 @@ fn one_after_the_other(merged: bool) {
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     subscriber.subscribe_from("t", StartFrom::Oldest).unwrap();
     let mut said: Vec<u8> =
-        (0..5).map(|_| subscriber.recv(Some(LONG)).unwrap().expect("it is kept").bytes[0]).collect();
+        (0..5).map(|_| subscriber.recv(Some(LONG)).unwrap().expect("the message is kept").bytes[0]).collect();
     said.sort_unstable();
     assert_eq!(said, [0, 1, 2, 3, 4]);
 }

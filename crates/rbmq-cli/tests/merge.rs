@@ -57,7 +57,7 @@ fn subscriber(addr: &str, topic: &str) -> Subscriber {
     subscriber
 }
 
-/// A record that says whose it is and which.
+/// A record with its publisher and its number.
 fn record(who: u32, which: u32) -> Vec<u8> {
     let mut bytes = [who.to_le_bytes(), which.to_le_bytes()].concat();
     bytes.resize(8 + (who as usize * 7 + which as usize) % 50, 0xaa);
@@ -182,15 +182,15 @@ fn a_publisher_that_stalls_in_a_delivery_blocks_no_other_and_leaves_nothing() {
     assert_eq!(next(&mut receiver).bytes, b"whole");
     proxy.stall_after(1000);
     stalled.publish(&[7; 3000]).unwrap();
-    until("it stalls", || proxy.is_stalled());
+    until("the publisher stalls", || proxy.is_stalled());
     for n in 0..1000_u32 {
         other.publish(&n.to_le_bytes()).unwrap();
         assert_eq!(next(&mut receiver).bytes, n.to_le_bytes());
     }
-    // It dies in the middle of the delivery.
+    // The publisher's connection is cut inside the delivery.
     proxy.cut();
     proxy.go_on();
-    until("it is gone", || broker.topics()[0].publishers == 1);
+    until("the publisher is gone", || broker.topics()[0].publishers == 1);
     other.publish(b"last").unwrap();
     other.close().unwrap();
     assert_eq!(next(&mut receiver).bytes, b"last");
@@ -201,7 +201,7 @@ fn a_publisher_that_stalls_in_a_delivery_blocks_no_other_and_leaves_nothing() {
 #[test]
 fn a_publisher_with_repeated_cuts_continues_where_it_stopped() {
     const ALL: u32 = 20_000;
-    // However late it comes back after the last cut, it is told that it has ended.
+    // The linger time is long, so that a publisher that reconnects late still learns that its log has ended.
     let broker = merging_with(|config| config.broker.closed_linger_ms = 5_000);
     let proxy = Proxy::to(&broker.addr());
     let publisher = Publisher::connect(&proxy.addr).unwrap();
@@ -247,9 +247,9 @@ fn a_publisher_that_was_gone_returns_under_its_number_and_continues() {
             seen.message(&next(&mut receiver));
         }
         proxy.cut();
-        until("it is gone", || broker.topics()[0].publishers == 1);
+        until("the publisher is gone", || broker.topics()[0].publishers == 1);
         proxy.restore();
-        until("it is back", || broker.topics()[0].publishers == 2);
+        until("the publisher is back", || broker.topics()[0].publishers == 2);
     }
     assert_eq!(seen.numbers.len(), 1);
     writer.close().unwrap();
@@ -266,7 +266,7 @@ fn a_full_table_makes_publishers_wait_and_recovers() {
     let mut receiver = subscriber(&broker.addr(), "m/x");
     writer.wait_subscribers(1, Some(LONG)).unwrap();
     other.publish(&record(2, 0)).unwrap();
-    // Nothing of what is kept is given back, so the table fills up long before the topic's ring does.
+    // The kept batch is not released, so the table of runs is full long before the topic's ring.
     let kept = receiver.next_batch(Some(LONG)).unwrap().unwrap().defer();
     let mut published = 0;
     let full = loop {
@@ -284,7 +284,7 @@ fn a_full_table_makes_publishers_wait_and_recovers() {
     assert_eq!(full, PublishError::TimedOut { last_error: None });
     assert!(
         u64::from(published) * 60 < 200 << 10,
-        "its own ring and the small one at the broker: {published}"
+        "the publisher's ring and the small ring at the broker: {published}"
     );
     kept.consume();
     let publishing = std::thread::spawn(move || {
@@ -378,12 +378,12 @@ fn unmergeable_topics_are_refused_with_the_reason() {
     assert!(merged.contains("must write records"), "{merged}");
     let large = refusal(tiny().ring_bytes(1 << 20));
     assert!(large.contains("broker.merge_ring_bytes"), "{large}");
-    assert!(broker.topics().is_empty(), "a topic is opened by who was refused");
+    assert!(broker.topics().is_empty(), "a refused publisher opened a topic");
     let two = [publisher.topic_with("m/x", tiny()).unwrap(), publisher.topic_with("m/x", tiny()).unwrap()];
     let many = refusal(tiny());
     assert!(many.contains("broker.merge_max_publishers) is 2"), "{many}");
     drop(two);
-    // Elsewhere nothing changes, but that nobody may pretend to be a broker.
+    // Topics that are not merged accept other framings, except the framing of brokers.
     let options = tiny().framing(Framing::Merged);
     assert!(matches!(publisher.topic_with("x", options), Err(TopicOpenError::Refused { .. })));
     publisher.topic_with("x", tiny().framing(Framing::Raw)).unwrap();
@@ -413,7 +413,7 @@ fn publishers_that_come_and_go_use_one_log() {
 }
 
 #[test]
-fn a_restarted_broker_receives_what_publishers_still_have() {
+fn a_restarted_broker_receives_kept_records_of_publishers() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rbmq.toml");
     std::fs::write(&file, "[[broker.topics]]\npattern = \"#\"\ningest = \"merge\"\n").unwrap();
@@ -430,17 +430,18 @@ fn a_restarted_broker_receives_what_publishers_still_have() {
     writer.flush(Some(LONG)).unwrap();
     first.process.signal("KILL");
     first.process.finish();
-    until("it knows", || !publisher.is_connected());
+    until("the publisher notices", || !publisher.is_connected());
     for which in 100..150 {
         writer.publish(&record(1, which)).unwrap();
     }
     let _second = BrokerProcess::start_at(&addr, &config);
-    // What the old broker took comes from it or not at all; what it did not have comes in order, from somewhere before.
+    // Messages that the old broker accepted come from it or not at all. All later messages come in order, perhaps with some earlier
+    // ones.
     let mut last = None;
     while last != Some(149) {
         let message = match receiver.recv(Some(LONG)) {
             Ok(message) => message.expect("more comes"),
-            // The old log is over, and what it had is not known of the new one.
+            // The old log is over, and its messages are not known in the new log.
             Err(_) => continue,
         };
         let which = u32::from_le_bytes(message.bytes[4..8].try_into().unwrap());
@@ -452,7 +453,7 @@ fn a_restarted_broker_receives_what_publishers_still_have() {
     }
 }
 
-/// What the broker had from a publisher that keeps it, and nobody else, is not lost with the broker.
+/// Messages that only the broker had, and that their publisher keeps, are not lost with the broker.
 #[test]
 fn data_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
     let dir = tempfile::tempdir().unwrap();
@@ -464,7 +465,7 @@ fn data_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
     let publisher = Publisher::connect(&addr).unwrap();
     let options = tiny().keep_until_delivered(true);
     let mut writer = publisher.topic_with("x", options).unwrap();
-    // It gives nothing back, so nothing counts as delivered.
+    // The subscriber has no connection, so no message counts as delivered.
     let mut absent = Subscriber::builder().until_ended(true).durable("slow", LONG).connect(&addr).unwrap();
     absent.subscribe("x").unwrap();
     writer.wait_subscribers(1, Some(LONG)).unwrap();
@@ -474,9 +475,9 @@ fn data_kept_until_delivered_survives_the_broker_of_a_merged_topic() {
     }
     writer.confirm(last, ConfirmLevel::Accepted, Some(LONG)).unwrap();
     broker.process.signal("KILL");
-    until("it is dead", || !broker.process.is_running());
+    until("the broker is dead", || !broker.process.is_running());
     drop(absent);
-    until("it knows", || !publisher.is_connected());
+    until("the publisher notices", || !publisher.is_connected());
     broker = BrokerProcess::start_at(&addr, &config);
     let mut receiver = Subscriber::builder().until_ended(true).connect(&addr).unwrap();
     receiver.subscribe_from("x", StartFrom::Oldest).unwrap();

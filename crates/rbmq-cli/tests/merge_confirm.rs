@@ -83,7 +83,7 @@ fn publishers_learn_the_confirmed_positions_of_their_own_logs() {
     let broker = broker_with(|config| config.broker.topics = merged().into());
     let ctx = Context::new(Config::default()).unwrap();
     let [first, second] = [1, 2].map(|client| Bare::join(&ctx, &broker.addr(), client, "m/x"));
-    // With nobody there everything is confirmed at once, for nobody.
+    // Without a subscriber everything is confirmed at once, for no receiver.
     let end = first.publish(b"nobody");
     first.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
     assert_eq!(first.buffer().confirmed().coverage.receivers, 0);
@@ -117,13 +117,13 @@ fn publishers_learn_the_confirmed_positions_of_their_own_logs() {
     second.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
     assert_eq!(second.buffer().confirmed().coverage.receivers, 2);
     first.buffer().wait(Confirm::Consumed, ends[0], Some(LONG)).unwrap();
-    // One that leaves counts no more.
+    // A subscriber that leaves no longer counts.
     let [one, mut other] = receivers;
     let end = first.publish(b"for one");
     one.close_timeout(Some(LONG));
     assert!(other.next_batch(Some(LONG)).unwrap().is_some());
     first.buffer().wait(Confirm::Consumed, end, Some(LONG)).unwrap();
-    // What is destroyed ends when all of it is consumed, and its ring goes.
+    // A destroyed buffer ends when all of it is consumed, and its ring is released.
     second.publish(b"last");
     second.out.destroy_buffer(BARE_BID).unwrap();
     assert!(other.next_batch(Some(LONG)).unwrap().is_some());

@@ -1,4 +1,4 @@
-//! A merged topic after a restart of its broker is another log: who had the one before gets it from its first byte.
+//! A merged topic after a restart of its broker is another log: subscribers of the old log get the new one from its first byte.
 
 mod common;
 
@@ -11,7 +11,7 @@ use rbmq::{Event, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicW
 use rbmq_broker::{Broker, UpstreamSettings};
 use rocketbufs::{Epoch, Position};
 
-/// Larger than what a merged topic's ring has room for.
+/// More messages than a merged topic's ring has room for.
 const MANY: usize = 6000;
 
 struct Merging {
@@ -57,7 +57,7 @@ fn publish(writer: &mut TopicWriter) {
     writer.flush(Some(LONG)).unwrap();
 }
 
-/// What comes until the last message: what was lost before anything else of its log, and the first message.
+/// Receives up to the last message. Returns the lost range, which must come first, and the first message.
 fn all(subscriber: &mut Subscriber) -> ((Position, Position), usize) {
     let (mut lost, mut first) = (None, None);
     loop {
@@ -71,7 +71,7 @@ fn all(subscriber: &mut Subscriber) -> ((Position, Position), usize) {
                     let number: usize = std::str::from_utf8(bytes).unwrap().parse().unwrap();
                     first = first.or(Some(number));
                     if number == MANY - 1 {
-                        return (lost.expect("what is gone is told"), first.unwrap());
+                        return (lost.expect("a loss is reported"), first.unwrap());
                     }
                 }
             }
@@ -97,13 +97,13 @@ fn misses(merging: &mut Merging, proxy: &Proxy, subscriber: &mut Subscriber) {
     first_message(subscriber, &mut writer);
     proxy.cut();
     merging.restart();
-    until("it knows", || publisher.is_connected());
+    until("the publisher notices", || publisher.is_connected());
     publish(&mut writer);
     proxy.restore();
     check(subscriber);
 }
 
-/// The dead broker may have had messages that nobody has now.
+/// The dead broker may have had messages that no process has now.
 #[test]
 fn a_log_that_replaces_a_merged_one_is_reported_each_time() {
     let mut merging = Merging::start();

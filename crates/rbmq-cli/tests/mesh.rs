@@ -1,5 +1,5 @@
-//! Brokers that receive from each other, one of which is restarted: what was published there comes back to it by the others
-//! before its publisher does, and goes on from that one as soon as it is there.
+//! Brokers that receive from each other, with a restart of the publisher's broker. Its log comes back from the other brokers
+//! before its publisher is back, and continues from the publisher as soon as it is.
 
 mod common;
 
@@ -17,7 +17,7 @@ use rbmq::{
 use common::proxy::Proxy;
 use common::{BrokerProcess, LONG, until};
 
-/// What the rings hold, so that who is slow is felt by the publisher.
+/// Small rings, so that a slow subscriber soon holds the publisher.
 const RING_BYTES: u64 = 64 << 10;
 
 /// For a look.
@@ -29,7 +29,7 @@ const LATE: u32 = 5_000;
 /// As many as fit into the rings some times.
 const PART: u32 = 12_000;
 
-/// So many brokers, each of which receives from those that it knows by their numbers.
+/// `N` brokers; `known` has the numbers of each broker's upstream brokers.
 struct Mesh<const N: usize> {
     dir: tempfile::TempDir,
     addrs: [String; N],
@@ -39,7 +39,7 @@ struct Mesh<const N: usize> {
 
 impl<const N: usize> Mesh<N> {
     fn start(known: [&'static [usize]; N]) -> Self {
-        // Addresses have to be known before anybody is there, and nobody else may take them meanwhile.
+        // Addresses must be known before any broker runs, and stay reserved until then.
         let reserved = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let addrs = reserved.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
         let dir = tempfile::tempdir().unwrap();
@@ -52,8 +52,8 @@ impl<const N: usize> Mesh<N> {
     }
 
     fn run(&mut self, n: usize) {
-        // Whoever waits until a broker or a publisher is given up waits for longer than the test; but the place of one
-        // that was killed is not kept for long.
+        // The linger time is longer than the test, so that no broker or publisher is given up. The position of a killed
+        // subscriber is held only for a short time.
         let mut text = format!("[session]\nlinger_ms = 600000\n[buffers]\nsize_bytes = {RING_BYTES}\n");
         for upstream in self.known[n] {
             let address = &self.addrs[*upstream];
@@ -66,7 +66,7 @@ impl<const N: usize> Mesh<N> {
     }
 
     fn kill(&mut self, n: usize) {
-        let broker = self.brokers[n].take().expect("it runs");
+        let broker = self.brokers[n].take().expect("the process runs");
         broker.process.signal("KILL");
         broker.process.finish();
     }
@@ -74,7 +74,7 @@ impl<const N: usize> Mesh<N> {
     /// The topic at a broker.
     fn topic(&self, n: usize) -> Option<TopicStats> {
         let mut observer = Observer::connect(&self.addrs[n]).expect("the broker runs");
-        observer.topics(None).expect("it answers").pop()
+        observer.topics(None).expect("the broker answers").pop()
     }
 }
 
@@ -92,7 +92,7 @@ fn topic(addr: &str, min_subscribers: u32) -> TopicWriter {
     Publisher::connect(addr).unwrap().topic_with("news", options).unwrap()
 }
 
-/// Publishes numbers up to those that it is told, on a thread of its own, and waits for what becomes of them.
+/// Publishes numbers on a thread of its own, up to each number of the channel, and then waits for confirmation.
 fn publisher(mut topic: TopicWriter) -> (SyncSender<u32>, JoinHandle<Confirmed>) {
     let (up_to, ends) = sync_channel::<u32>(8);
     let thread = std::thread::spawn(move || {
@@ -110,12 +110,12 @@ fn publisher(mut topic: TopicWriter) -> (SyncSender<u32>, JoinHandle<Confirmed>)
     (up_to, thread)
 }
 
-/// These and no others, at each. They wait for each other in turns, as none of them may hold the rest.
+/// Each subscriber receives exactly these numbers. The subscribers read in turn, so that none holds the others.
 fn expect(subscribers: &mut [Subscriber], numbers: std::ops::Range<u32>) {
     for n in numbers {
         for (which, subscriber) in subscribers.iter_mut().enumerate() {
             let message = subscriber.recv(Some(LONG)).unwrap();
-            let message = message.unwrap_or_else(|| panic!("nothing came to {which} in place of {n}"));
+            let message = message.unwrap_or_else(|| panic!("no message came to {which} in place of {n}"));
             assert_eq!(message.bytes, n.to_le_bytes(), "at {which} in place of {n}");
         }
     }
@@ -123,7 +123,7 @@ fn expect(subscribers: &mut [Subscriber], numbers: std::ops::Range<u32>) {
 
 /// Waits until a subscriber has joined a log.
 fn joins(subscriber: &mut Subscriber) {
-    until("it joins", || {
+    until("the subscriber joins", || {
         matches!(subscriber.next_event(Some(SHORT)).unwrap(), Some(Event::Notice(Notice::Joined { .. })))
     });
 }
@@ -138,15 +138,15 @@ fn rests<const N: usize>(mesh: &Mesh<N>) {
     });
 }
 
-/// Restarts the first of the brokers, where the publisher is, and has everybody back there before that one. Then the
-/// neighbours go.
+/// Restarts the first broker, which has the publisher, and waits until all subscribers and brokers are back before the publisher
+/// is. Then the neighbours are killed.
 fn restart_where_the_publisher_is<const N: usize>(known: [&'static [usize]; N], min_subscribers: u32) {
     let mut mesh = Mesh::start(known);
     let proxy = Proxy::to(&mesh.addrs[0]);
     let mut near = [subscriber(&mesh.addrs[0], ""), subscriber(&mesh.addrs[0], "named")];
     let topic = topic(&proxy.addr, min_subscribers);
     topic.wait_subscribers(2, Some(LONG)).unwrap();
-    until("it is everywhere", || (0..N).all(|n| mesh.topic(n).is_some()));
+    until("the topic is at every broker", || (0..N).all(|n| mesh.topic(n).is_some()));
     let (up_to, thread) = publisher(topic);
     up_to.send(1000).unwrap();
     expect(&mut near, 0..1000);
@@ -161,7 +161,7 @@ fn restart_where_the_publisher_is<const N: usize>(known: [&'static [usize]; N], 
         mesh.topic(0).is_some_and(|topic| topic.publishers == 1 && topic.ended == 1)
     });
     up_to.send(PART).unwrap();
-    // Who comes over late is waited for.
+    // Waits for the subscriber that switches late.
     expect(&mut near[..1], 1000..LATE);
     rests(&mesh);
     expect(&mut near[1..], 1000..LATE);
@@ -170,17 +170,18 @@ fn restart_where_the_publisher_is<const N: usize>(known: [&'static [usize]; N], 
         mesh.topic(0).is_some_and(|topic| topic.publishers == 1 && topic.ended == 0)
     });
     (1..N).for_each(|n| mesh.kill(n));
-    // So few that the place which is kept for those brokers holds nobody.
+    // Few messages, so that the held positions of those brokers do not hold the writer.
     up_to.send(PART + 1000).unwrap();
     expect(&mut near, PART..PART + 1000);
     drop(up_to);
     ends(&mut near, thread);
 }
 
-/// The publisher ends, and everybody has everything.
+/// Waits until the publisher ends. All subscribers must have everything.
 fn ends(near: &mut [Subscriber], publisher: JoinHandle<Confirmed>) {
-    until("it has ended", || {
-        near.iter_mut().for_each(|near| assert_eq!(near.recv(Some(SHORT)).unwrap(), None, "one too many"));
+    until("the publisher has ended", || {
+        near.iter_mut()
+            .for_each(|near| assert_eq!(near.recv(Some(SHORT)).unwrap(), None, "a message too many"));
         near.iter().all(Subscriber::ended)
     });
     let Confirmed { subscribers, lost, .. } = publisher.join().unwrap();

@@ -1,4 +1,4 @@
-//! Observers: what they see of a real broker, and what becomes of those that misbehave.
+//! Observers: their view of a real broker, and the end of misbehaving ones.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn slow_subscribers_and_blocked_publishers_are_visible() {
     writer.wait_subscribers(1, Some(LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
     let mut seen = None;
-    // Nobody takes anything: the rings fill, and the publisher stands still.
+    // No subscriber reads: the rings become full, and the publisher has to wait.
     until("the slow one holds the writer", || {
         let _ = writer.publish_timeout(&[7; 1000], Some(Duration::ZERO));
         let all = observer.topics(None).unwrap();
@@ -97,12 +97,12 @@ fn losses_of_a_dropping_subscriber_are_visible() {
         writer.publish(&[7; 1000]).unwrap();
     }
     let mut observer = Observer::connect(&broker.addr()).unwrap();
-    until("it lost something", || observer.topics(None).unwrap()[0].dropped_bytes > 0);
+    until("the subscriber lost data", || observer.topics(None).unwrap()[0].dropped_bytes > 0);
     let sub = &detail(&mut observer, "t").buffers[0].subscriptions[0];
     assert!(sub.dropped_bytes > 0 && sub.policy == Policy::Drop);
     drop(lossy);
-    // What was lost stays lost when who lost it is gone.
-    until("it is gone", || observer.topics(None).unwrap()[0].subscribers == 0);
+    // Lost bytes still count after the subscriber that lost them has left.
+    until("the subscriber is gone", || observer.topics(None).unwrap()[0].subscribers == 0);
     assert!(observer.topics(None).unwrap()[0].dropped_bytes > 0);
     assert!(observer.summary().unwrap().dropped_bytes > 0);
 }
@@ -118,8 +118,8 @@ fn offline_durable_subscriptions_are_visible() {
     named.close_timeout(Some(LONG));
     writer.publish(b"unseen").unwrap();
     let mut observer = Observer::connect(&broker.addr()).unwrap();
-    until("it is away", || observer.topics(None).unwrap()[0].offline == 1);
-    until("it is behind", || observer.topics(None).unwrap()[0].max_lag_bytes == 10);
+    until("the subscriber is away", || observer.topics(None).unwrap()[0].offline == 1);
+    until("the subscriber is behind", || observer.topics(None).unwrap()[0].max_lag_bytes == 10);
     let slowest = observer.topics(None).unwrap()[0].slowest.clone().unwrap();
     assert_eq!((slowest.name.as_str(), slowest.offline), ("attic", true));
     let topic = detail(&mut observer, "t");
@@ -187,7 +187,7 @@ fn raw_observer(ctx: &Context, broker: &Broker) -> (Conn, RIn) {
 
 /// Why the broker ended it, and that the others did not notice.
 fn ended(conn: &Conn, others: &mut Observer) -> String {
-    let why = conn.wait_down(Some(LONG)).unwrap().expect("it is disconnected");
+    let why = conn.wait_down(Some(LONG)).unwrap().expect("the peer is disconnected");
     others.summary().unwrap();
     why.to_string()
 }
@@ -214,7 +214,7 @@ fn garbage_and_foreign_messages_end_only_the_observer() {
         let why = ended(&conn, &mut good);
         assert!(why.contains(expected), "{message:?}: {why}");
     }
-    until("they are gone", || good.summary().unwrap().observers == 1);
+    until("the bad observers are gone", || good.summary().unwrap().observers == 1);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_flood_of_requests_ends_only_the_observer() {
     let mut good = Observer::connect(&broker.addr()).unwrap();
     let ctx = Context::new(Config::default()).unwrap();
     let (conn, _rin) = raw_observer(&ctx, &broker);
-    // Faster than answers can be, whatever the machine does in between.
+    // Requests come faster than the broker can answer on any machine.
     let request = Observe::GetTopics { request: 1, filter: None, after: None }.encode();
     while conn.down_reason().is_none() {
         let _ = conn.send_control(&request);
@@ -244,7 +244,7 @@ fn observers_are_counted_and_get_no_data() {
         refused.contains("the broker has 2 observers; its limit (broker.max_observers) is 2"),
         "{refused}"
     );
-    // Its rIn finds no buffer here, whatever id it guesses.
+    // The observer's rIn finds no buffer with any id.
     let bid = detail(&mut good, "t").buffers[0].buffer.bid;
     rin.subscribe(bid, 64 << 10).unwrap();
     writer.publish(b"secret").unwrap();
@@ -344,7 +344,7 @@ fn min_subscribers_blocks_a_publisher() {
     assert_eq!(observer.topics(None).unwrap()[0].blocked_by, None);
     let at = writer.publish(b"for two").unwrap();
     drop(first);
-    until("one counts", || detail(&mut observer, "t").buffers[0].buffer.receivers == 1);
+    until("a receiver counts", || detail(&mut observer, "t").buffers[0].buffer.receivers == 1);
     let stats = detail(&mut observer, "t").buffers[0].buffer.clone();
     assert_eq!((stats.min_subscribers, stats.blocked_by()), (2, Some(BlockReason::TooFewSubscribers)));
     assert!(stats.retained_from.is_some_and(|kept| kept <= at), "{stats:?}");

@@ -16,7 +16,7 @@ fn config(dir: &Path, text: &str) -> PathBuf {
     path
 }
 
-/// Asks the broker for a topic; what the publisher was told if it was refused.
+/// Opens a topic at the broker. The error is the publisher's message if the broker refused.
 fn publish(broker: &Operated, topic: &str) -> Result<(), String> {
     let mut process = common::Process::start(piped(client("pub", &broker.addr, topic)));
     process.feed(b"hello\n");
@@ -138,7 +138,7 @@ fn an_invalid_file_changes_nothing_and_is_reported() {
     broker.signal("HUP");
     broker.wait_log("cannot read the configuration file");
     assert_eq!(broker.log().matches("not reloaded, nothing changes").count(), 4);
-    // It goes on as before.
+    // The broker works as before.
     assert!(publish(&broker, "one").is_ok());
     broker.end();
 }
@@ -163,7 +163,7 @@ fn a_pipe_instead_of_the_file_blocks_nothing() {
     broker.signal("HUP");
     broker.wait_log("not reloaded, nothing changes");
     assert!(broker.log().contains("is a pipe"), "{}", broker.log());
-    // Nobody writes to it, and nothing is started with it either.
+    // The pipe has no writer, and a broker does not start with it either.
     let (_, error) = output(1, rbmq(["serve", "--config", path.to_str().unwrap()]));
     assert!(error.contains("a pipe is not accepted"), "{error}");
     broker.end();
@@ -217,7 +217,7 @@ fn every_setting_has_its_origin() {
     assert!(line("level = \"rbmq=trace\"").ends_with("# environment variable RBMQ_LOG"), "{text}");
     assert!(line("listen = \"127.0.0.1:1\"").ends_with("# argument"), "{text}");
     assert!(line("max_publishers = 1000").ends_with("# the default"), "{text}");
-    // What it prints is a file that says the same.
+    // The printed text is a valid file with the same settings.
     let again = config(dir.path(), &text);
     let (same, _) = output(0, rbmq(["config", "--config", again.to_str().unwrap()]));
     let values = |text: &str| -> Vec<String> {
@@ -349,7 +349,7 @@ fn an_invalid_configuration_is_status_one() {
     assert!(outcome.stderr.contains("log.level = \"loud\""), "{}", outcome.stderr);
 }
 
-/// Fills a pipe that nobody reads: whoever writes to it next waits.
+/// Fills a pipe without a reader, so that the next write waits.
 fn fill(mut pipe: &std::io::PipeWriter) {
     let flags = fcntl_getfl(pipe).unwrap();
     fcntl_setfl(pipe, flags | OFlags::NONBLOCK).unwrap();

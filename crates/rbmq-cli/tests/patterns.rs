@@ -11,7 +11,7 @@ use rbmq_broker::Broker;
 use common::inside::{broker_with, rule};
 use common::{BrokerProcess, LONG, lines, until};
 
-/// How many of the messages of 1,000 bytes that a topic was filled with are there for who comes later.
+/// Fills a topic with messages of 1,000 bytes. Returns how many of them a later subscriber gets.
 fn kept(broker: &Broker, topic: &str) -> usize {
     let publisher = Publisher::connect(&broker.addr()).unwrap();
     let options = TopicOptions::default().ring_bytes(64 << 10);
@@ -37,7 +37,7 @@ fn a_rule_sets_the_size_and_the_history_of_a_ring() {
     });
     let before = broker.memory_in_use();
     let large = kept(&broker, "large/a");
-    assert_eq!(broker.memory_in_use() - before, 512 << 10, "the rule counts, not what was asked for");
+    assert_eq!(broker.memory_in_use() - before, 512 << 10, "the rule counts, not the requested size");
     // Half of the ring; of it, as of any, the last few kilobytes more or less, as credit goes in steps.
     assert!((200..350).contains(&large), "{large}");
     let short = kept(&broker, "short/a");
@@ -60,7 +60,7 @@ fn large_deliveries_get_a_larger_ring_than_the_rule() {
     assert_eq!(broker.memory_in_use() - before, 512 << 10);
 }
 
-/// What a subscriber receives until everything has ended, as "topic message", sorted.
+/// All messages that a subscriber receives until all topics have ended, as "topic message", sorted.
 fn all(subscriber: Subscriber) -> Vec<String> {
     let text = |m: rbmq::Message| format!("{} {}", m.topic, String::from_utf8(m.bytes).unwrap());
     let mut all: Vec<String> = subscriber.into_iter().map(|m| text(m.unwrap())).collect();
@@ -74,7 +74,7 @@ fn publish(publisher: &Publisher, topic: &str, message: &str) {
     writer.close().unwrap();
 }
 
-/// A filter that is asked for when all that it matches was told for another one's sake waits for nothing more.
+/// A filter whose topics were all announced for another filter does not wait for more topics.
 #[test]
 fn a_filter_that_adds_nothing_ends_with_the_others() {
     let broker = broker_with(|_| {});
@@ -272,7 +272,7 @@ fn sub_takes_patterns_and_writes_a_file_for_each_topic() {
     assert_eq!(read("x%2Fa"), lines("x/a", 3));
     assert_eq!(read("y%2Fa"), lines("y/a", 3));
     assert!(!dir.path().join("x%2Fb").exists());
-    // Started again it goes on where it stopped, with what came meanwhile too.
+    // A new process continues at the old position, and gets the messages and topics of the meantime.
     broker.publish_all("x/a", b"more\n");
     broker.publish_all("z/a", b"new\n");
     broker.sub(&args).finish().good();
@@ -294,7 +294,7 @@ fn sub_reports_patterns_without_a_publisher() {
     let mut sub = broker.sub("x/+ q/# --from oldest --count 2 --until-closed");
     let mut told = String::new();
     let mut stderr = sub.stderr();
-    until("it says whom it waits for", || {
+    until("the command prints the broker that it waits for", || {
         std::io::BufRead::read_line(&mut stderr, &mut told).unwrap();
         told.contains("waiting for")
     });

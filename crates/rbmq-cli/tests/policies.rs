@@ -1,4 +1,4 @@
-//! What the broker's rules allow subscribers: allowed, refused and lowered, each told and each in force.
+//! The broker's rules for subscribers: allowed, refused and lowered options, each reported and each in force.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn broker_of(rules: Vec<Rule>) -> Broker {
     broker_with(|config| config.broker.topics = rules.into())
 }
 
-/// A topic whose deliveries are small, so that its subscriber's ring can be.
+/// A topic with small deliveries, so that its subscribers can have small rings.
 fn topic(broker: &Broker, name: &str) -> TopicWriter {
     let options = TopicOptions::default().ring_bytes(64 << 10);
     Publisher::connect(&broker.addr()).unwrap().topic_with(name, options).unwrap()
@@ -31,12 +31,12 @@ fn subscriber(broker: &Broker, name: &str, builder: SubscriberBuilder) -> Subscr
     subscriber
 }
 
-/// Publishes kilobytes; the error of the first that found no room for a while.
+/// Publishes kilobytes. The error is that of the first message that found no room within `patience`.
 fn fill(writer: &mut TopicWriter, kilobytes: usize, patience: Duration) -> Result<(), PublishError> {
     (0..kilobytes).try_for_each(|_| writer.publish_timeout(&[7; 1020], Some(patience)).map(drop))
 }
 
-/// The next notice that is `wanted`; messages and other notices are passed over.
+/// The next notice that is `wanted`; messages and other notices are skipped.
 fn notice<T>(subscriber: &mut Subscriber, mut wanted: impl FnMut(Notice) -> Option<T>) -> T {
     loop {
         if let Event::Notice(notice) = subscriber.next_event(Some(LONG)).unwrap().expect("something comes")
@@ -73,7 +73,7 @@ fn a_policy_that_is_not_allowed_is_refused_with_the_allowed_ones() {
             assert_eq!(fast.subscribers(), 0);
         }
         drop(subscriber);
-        until("it is gone", || fast.subscribers() == 0);
+        until("the subscriber is gone", || fast.subscribers() == 0);
     }
     let mut subscriber = subscriber(&broker, "other", Subscriber::builder().until_ended(true));
     other.wait_subscribers(1, Some(LONG)).unwrap();
@@ -93,7 +93,7 @@ fn a_position_is_kept_no_longer_than_the_rule_allows() {
         let kept = if short { "for 50ms" } else { "for 600s" };
         assert!(told.contains(&format!("topic '{name}'")) && told.contains(kept), "{told}");
         drop(subscriber);
-        // Its place holds the ring as long as it is kept.
+        // The durable cursor holds the ring while it is kept.
         let filled = fill(&mut writer, 1000, if short { LONG } else { Duration::from_millis(300) });
         assert_eq!(filled.is_ok(), short, "{name}: {filled:?}");
     }
@@ -111,7 +111,7 @@ fn an_offline_subscriber_with_drop_or_disconnect_blocks_no_publisher() {
         let away = subscriber(&broker, name, builder());
         writer.wait_subscribers(1, Some(LONG)).unwrap();
         drop(away);
-        until("it is gone", || writer.subscribers() == 0);
+        until("the subscriber is gone", || writer.subscribers() == 0);
         fill(&mut writer, 1000, LONG).unwrap();
         let mut back = subscriber(&broker, name, builder());
         let lost = notice(&mut back, |notice| match notice {
@@ -176,7 +176,7 @@ fn publishers_wait_for_a_subscriber_no_longer_than_the_rule_allows() {
                 _ => None,
             });
             assert!(why.contains("too slow"), "{why}");
-            // It read nothing: what is told is what it held, not what it was not sent.
+            // The subscriber read nothing. The reported lag has the bytes that it held, also those that were sent to it.
             let behind: u64 = why.split(' ').find_map(|word| word.parse().ok()).unwrap();
             assert!(behind >= 60_000, "{why}");
         }
@@ -236,12 +236,12 @@ fn sub_reports_refused_and_lowered_options() {
     }
 }
 
-/// It takes longer for what a ring holds than anybody may go without progress, and makes progress in both all the time.
+/// The subscriber needs longer for a ring than `block_timeout`, and makes progress in both topics all the time.
 #[test]
 fn a_slow_reader_of_two_publishers_is_waited_for() {
     let (_dir, broker) = process("[session]\nblock_timeout_ms = 1200\n");
     let texts = ["one", "two"].map(|name| lines(name, 40_000));
-    // Its output is read all the while: one that nobody reads is no slow reader, but one that stands still.
+    // The test reads the output all the time, because a subscriber with a blocked output makes no progress.
     let sub = broker.sub("t --rate 200k --ring-bytes 256k -n 80000");
     let sub = std::thread::spawn(|| sub.finish());
     let publish = |text: &String| broker.publish("t --wait-subscribers 1 --ring-bytes 256k", text.as_bytes());

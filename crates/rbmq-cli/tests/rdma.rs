@@ -13,7 +13,7 @@ use common::{BrokerProcess, Outcome, Process, assert_same, client, lines, piped,
 
 const TRANSPORT: &str = "ROCKETBUFS_TRANSPORT";
 
-/// A broker that takes peers of every kind on the first device; None, told, where there is none.
+/// A broker for RDMA and TCP on the first device; None, with a printed line, if there is no device.
 fn broker() -> Option<BrokerProcess> {
     broker_with(&[])
 }
@@ -107,7 +107,7 @@ fn size(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_subscriber_that_is_killed_goes_on_exactly_where_it_stopped() {
+fn a_killed_subscriber_continues_exactly_where_it_stopped() {
     let Some(broker) = broker() else { return };
     let dir = tempfile::tempdir().unwrap();
     let (input, out) = (dir.path().join("input"), dir.path().join("out"));
@@ -135,10 +135,10 @@ fn kill(process: Process) -> Outcome {
     outcome
 }
 
-/// Publisher and subscriber find the one that comes after it, and what it took with it is sent again. What was delivered to
-/// nobody, as the publisher came back first, its subscriber is told to have missed: all else it has, once.
+/// Publisher and subscriber connect to the next broker, and lost messages are sent again. If the publisher is back first, some
+/// messages are delivered without a subscriber, and the subscriber reports them as missed. It gets all others once.
 #[test]
-fn a_broker_that_is_killed_between_them_loses_nothing_untold() {
+fn a_killed_broker_loses_no_message_unreported() {
     let Some(mut broker) = broker() else { return };
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
@@ -156,7 +156,7 @@ fn a_broker_that_is_killed_between_them_loses_nothing_untold() {
         let BrokerProcess { process, addr } = broker;
         kill(process);
         broker = BrokerProcess::start_in(&addr, &[], &[(TRANSPORT, "rdma")]);
-        // What comes from here on is not published before.
+        // The next lines are published only after the subscriber is back.
         until("its subscriber is back", || {
             let topics = client("topics", &broker.addr, "--json");
             Process::start(topics).finish().good().text().contains("\"subscribers\":1")
@@ -174,17 +174,17 @@ fn a_broker_that_is_killed_between_them_loses_nothing_untold() {
     let messages: Vec<_> = lines_told.iter().filter_map(|line| line["messages"].as_u64()).collect();
     assert!(messages.is_sorted() && messages.last() == Some(&60_000), "{:?}", messages.last());
     let alone = lines_told.iter().any(|line| line["subscribers"] == 0);
-    assert!(missed.is_empty() || alone, "the publisher was told that what is missing was with a subscriber");
+    assert!(missed.is_empty() || alone, "missing messages were confirmed for a subscriber");
 }
 
-/// The positions of the log that a subscriber said it had missed.
+/// The positions of the log that a subscriber reported as missed.
 fn missed(stderr: &str) -> Vec<(usize, usize)> {
     let ranges = stderr.lines().filter_map(|line| line.split_once("(positions ")?.1.strip_suffix(')'));
     let ends = ranges.filter_map(|range| range.split_once(" to "));
     ends.map(|(from, to)| (from.parse().unwrap(), to.parse().unwrap())).collect()
 }
 
-/// The lines whose records do not lie in these ranges of the log.
+/// The lines whose records are not in these ranges of the log.
 fn without(text: &str, missed: &[(usize, usize)]) -> String {
     let mut end = 0;
     let there = text.lines().filter(|line| {
@@ -195,14 +195,17 @@ fn without(text: &str, missed: &[(usize, usize)]) -> String {
     there.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// What the devices have of all processes but for how often they are open, and what of the broker's memory they may reach.
+/// The devices' resources of all processes, without the number of opens, and the broker's registered memory.
 fn resources(broker: &BrokerProcess) -> (String, String) {
-    let shown =
-        Command::new("rdma").args(["resource", "show"]).output().expect("it is in the virtual machine");
+    let shown = Command::new("rdma")
+        .args(["resource", "show"])
+        .output()
+        .expect("the program is in the virtual machine");
     assert!(shown.status.success(), "{shown:?}");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     let objects = shown.lines().filter_map(|line| line.split(" ctx ").next()).collect::<Vec<_>>().join(", ");
-    let status = std::fs::read_to_string(format!("/proc/{}/status", broker.process.id())).expect("it runs");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", broker.process.id())).expect("the process runs");
     let pinned = status.lines().find(|line| line.starts_with("VmPin")).expect("every process has that");
     (objects, pinned.to_owned())
 }
@@ -217,12 +220,12 @@ fn with_its_device_known(broker: &BrokerProcess) -> (String, String) {
     };
     let begun = ids();
     over("rdma", client("topics", &broker.addr, "")).finish().good();
-    until("it is gone", || ids() == begun + 1);
+    until("the connection is gone", || ids() == begun + 1);
     resources(broker)
 }
 
 fn descriptors(broker: &BrokerProcess) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", broker.process.id())).expect("it runs").count()
+    std::fs::read_dir(format!("/proc/{}/fd", broker.process.id())).expect("the process runs").count()
 }
 
 /// Its subscriber has whole deliveries, hears that it is gone, and nothing of it stays at the broker.
@@ -234,7 +237,7 @@ fn a_publisher_that_is_killed_is_gone_and_leaves_nothing() {
     std::fs::write(&config, "[session]\nlinger_ms = 300\n[broker]\nclosed_linger_ms = 300\n").unwrap();
     let Some(broker) = broker_with(&["--config", config.to_str().unwrap()]) else { return };
     let before = with_its_device_known(&broker);
-    let text = lines("a line of who is killed", 100_000);
+    let text = lines("a line of the killed publisher", 100_000);
     std::fs::write(&input, &text).unwrap();
     let mut held = None;
     for n in 0..3 {
@@ -258,7 +261,7 @@ fn a_publisher_that_is_killed_is_gone_and_leaves_nothing() {
 }
 
 #[test]
-fn a_client_without_a_broker_over_rdma_is_told_why() {
+fn a_client_without_a_broker_over_rdma_gets_a_reason() {
     let Some(broker) = broker() else { return };
     let addr = format!("{}:1", broker.addr.rsplit_once(':').expect("a port").0);
     let outcome = over("rdma", client("sub", &addr, "nothing")).finish();

@@ -1,5 +1,5 @@
-//! Thousands of topics and hundreds of connections: nobody is refused, and what does nothing costs next to nothing.
-//! `rbmq-bench scale` does the same with the numbers that are promised.
+//! Thousands of topics and hundreds of connections: none is refused, and idle ones cost next to nothing.
+//! `rbmq-bench scale` does the same with the promised numbers.
 
 mod common;
 
@@ -19,12 +19,12 @@ const RING_BYTES: u64 = 128 << 10;
 const DELIVERIES: usize = 128;
 const DELIVERY: [u8; 2000] = [7; 2000];
 
-/// What the history of all rings at rest may take: a quarter of the rings.
+/// The most bytes of the history of all idle rings: a quarter of the rings.
 const IDLE_BYTES: u64 = 64 << 20;
-/// What came last in each ring stays: a transfer of at most the largest delivery, which touches a page more than it has.
+/// The last transfer stays in each ring: at most the largest delivery, and a begun page at either end.
 const LAST_BYTES: u64 = TOPICS as u64 * (RING_BYTES / 4 + 8192);
 
-/// The files in which the rings of a process lie.
+/// The files with the rings of a process.
 fn ring_files(pid: u32) -> Vec<fs::Metadata> {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs").flatten();
     let rings = fds.map(|fd| fd.path()).filter(|path| {
@@ -48,7 +48,7 @@ fn name(topic: usize) -> String {
     format!("scale/{topic}")
 }
 
-/// A broker with the defaults, but for what is written here.
+/// A broker with default settings, except `settings`.
 fn broker(settings: &str) -> (BrokerProcess, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rbmq.toml");
@@ -118,7 +118,7 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
         resident_bytes(pid)
     );
 
-    // One that comes late hears of all topics at once, and finds at least the last delivery of each.
+    // A late subscriber gets all topics at once, and at least the last delivery of each.
     let mut late = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     late.subscribe_from("scale/#", StartFrom::Oldest).unwrap();
     let mut bytes = 0;
@@ -126,15 +126,15 @@ fn thousands_of_topics_rest_cheaply_and_are_announced_at_once() {
     assert!(bytes >= TOPICS * DELIVERY.len(), "{bytes} bytes of history");
     late.close_timeout(Some(LONG));
     first.close_timeout(Some(LONG));
-    // What rested goes on.
+    // Idle topics work again.
     let mut again = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     again.subscribe_from(&name(0), StartFrom::Oldest).unwrap();
     topics[0].publish(b"after the rest").unwrap();
-    while again.recv(Some(LONG)).unwrap().expect("it goes on").bytes != b"after the rest" {}
+    while again.recv(Some(LONG)).unwrap().expect("the topic continues").bytes != b"after the rest" {}
     drop((topics, publishers));
 }
 
-/// A subscriber with memory of its own, so that it can be told apart from the publishers'.
+/// A subscriber with a context of its own, so that its memory is measured apart from the publishers'.
 fn subscriber_of_all(addr: &str, budget_bytes: u64) -> Subscriber {
     let context = Context::new(Config::default()).unwrap();
     let builder = Subscriber::builder().until_ended(true).context(&context).budget_bytes(budget_bytes);
@@ -161,8 +161,8 @@ fn a_subscriber_of_all_topics_that_takes_nothing_stays_within_its_budget() {
             topic.publish(&DELIVERY).unwrap();
         }
     }
-    until("what came fills the budget", || held(&subscriber) > BUDGET_BYTES / 2);
-    // Whoever takes nothing for long, then little at a time, gets everything, and never has more than its budget.
+    until("received data fills the budget", || held(&subscriber) > BUDGET_BYTES / 2);
+    // A subscriber that reads nothing for long, and then little at a time, gets everything within its budget.
     let (mut got, mut batches) = (std::collections::HashMap::new(), 0_usize);
     let deadline = Instant::now() + 2 * LONG;
     while got.values().sum::<usize>() < TOPICS * EACH {
@@ -206,7 +206,7 @@ fn hundreds_of_connections_cost_little() {
             );
         }
     };
-    // Whatever is made once is there already.
+    // The first connections allocate the memory that is made once.
     connect(20);
     let before = resident_bytes(broker.process.id());
     connect(CONNECTIONS);
@@ -241,7 +241,7 @@ fn publishers_that_are_merged_take_no_descriptors_for_rings_and_no_memory_at_res
     let (files, bytes) = (ring_files(pid).len(), ring_bytes(pid));
     let others: Vec<_> = (1..PUBLISHERS).map(|_| join(DELIVERIES)).collect();
     assert_eq!(ring_files(pid).len(), files);
-    // What came last stays in each.
+    // The last transfer stays in each ring.
     let last = PUBLISHERS as u64 * (RING_BYTES / 4 + 8192);
     until("their rings give their memory back", || ring_bytes(pid) <= bytes + last);
     drop((first, others));

@@ -31,7 +31,7 @@ fn slow(topic: &str) -> (BrokerProcess, TopicWriter, Subscriber) {
     slow.subscribe(topic).unwrap();
     writer.wait_subscribers(1, Some(common::LONG)).unwrap();
     let mut observer = Observer::connect(&broker.addr).unwrap();
-    // How much that is depends on what the subscriber has told so far.
+    // The number of bytes depends on the subscriber's last CREDIT.
     let (mut received, mut looks) = (0, 0);
     until("its ring and the broker's are full", || {
         let full = writer.publish_timeout(&[7; 1000], Some(Duration::ZERO)).is_err();
@@ -100,7 +100,7 @@ fn lists_topics() {
 }
 
 #[test]
-fn arguments_and_absent_brokers_are_told() {
+fn wrong_arguments_and_absent_brokers_are_reported() {
     let bad = Process::start(rbmq(["top", "--interval", "0"])).finish();
     assert_eq!(bad.status.code(), Some(2));
     let bad = Process::start(rbmq(["top", "a#"])).finish();
@@ -111,7 +111,7 @@ fn arguments_and_absent_brokers_are_told() {
 }
 
 #[test]
-fn prints_again_and_again_in_a_pipe_until_it_is_told_to_end() {
+fn prints_repeatedly_in_a_pipe_until_a_signal() {
     let broker = BrokerProcess::start();
     let mut process = Process::start(client("top", &broker.addr, "--interval 0.1 --json"));
     let mut lines = BufReader::new(process.stdout()).lines();
@@ -135,7 +135,7 @@ fn the_broker_prints_the_same_table() {
     assert_eq!(lines.next().unwrap(), "0 topics, rings of 0 B");
 }
 
-/// A terminal of 100 columns, and what was written to it.
+/// A terminal of 100 columns, and its text.
 struct Terminal {
     keyboard: File,
     end: OwnedFd,
@@ -147,7 +147,7 @@ impl Terminal {
         let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&pty).expect("the terminal is ours");
         unlockpt(&pty).expect("the terminal is ours");
-        let name = ptsname(&pty, Vec::new()).expect("it has a name");
+        let name = ptsname(&pty, Vec::new()).expect("the terminal has a name");
         let end =
             rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("its other end");
         let keyboard = File::from(pty);
@@ -155,7 +155,7 @@ impl Terminal {
         let text: Arc<Mutex<Vec<u8>>> = Arc::clone(&seen);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Ends with an error when nobody has the other end any more.
+            // The read fails when the other end is closed.
             while let Ok(n @ 1..) = screen.read(&mut bytes) {
                 text.lock().unwrap().extend_from_slice(&bytes[..n]);
             }
@@ -213,9 +213,9 @@ fn an_impatient_end_gives_the_terminal_back_too() {
     let terminal = Terminal::open();
     let mut process = terminal.run(&broker, "--interval 0.1");
     terminal.shows("sensors/kitchen");
-    // It waits for an answer, and hears the second signal alone.
+    // The command waits for an answer, and only the second signal ends it.
     broker.process.signal("STOP");
-    until("it is told to end, and again", || {
+    until("two signals end the command", || {
         process.signal("INT");
         !process.is_running()
     });
@@ -232,8 +232,8 @@ fn it_can_be_ended_before_the_broker_has_answered() {
     broker.process.signal("STOP");
     let terminal = Terminal::open();
     let mut process = terminal.run(&broker, "--interval 0.1");
-    until("it handles signals", || caught(process.id()) & (1 << 1) != 0);
-    until("it is told to end, and again", || {
+    until("the command handles signals", || caught(process.id()) & (1 << 1) != 0);
+    until("two signals end the command", || {
         process.signal("INT");
         !process.is_running()
     });
@@ -285,7 +285,7 @@ fn q_ends_it_and_another_size_is_drawn() {
 }
 
 #[test]
-fn more_topics_than_lines_are_scrolled_and_the_keys_are_told() {
+fn more_topics_than_lines_are_scrolled_with_keys() {
     let broker = BrokerProcess::start();
     let publisher = Publisher::connect(&broker.addr).unwrap();
     let _writers: Vec<TopicWriter> =
@@ -304,7 +304,7 @@ fn more_topics_than_lines_are_scrolled_and_the_keys_are_told() {
     press(b"\x1b[B", &["topic/01", "1 above, 34 below"]);
     press(b"\x1b[6~", &["topic/25", "25 above, 10 below"]);
     press(b"G", &["topic/59", "35 above, 0 below"]);
-    // It does not go further than there is something to see.
+    // Scrolling stops at the last line.
     press(b"jjk", &["topic/34", "34 above, 1 below"]);
     press(b"\x1b[H", &["topic/00", "and 35 more"]);
     press(b"q", &[]);
@@ -338,7 +338,7 @@ fn a_ring_with_more_subscribers_than_lines_is_scrolled() {
 }
 
 #[test]
-fn shows_the_last_reading_while_the_broker_is_away_and_goes_on_later() {
+fn shows_the_last_reading_while_the_broker_is_away_and_continues_later() {
     let broker = BrokerProcess::start();
     let addr = broker.addr.clone();
     let publisher = Publisher::connect(&addr).unwrap();
@@ -350,7 +350,7 @@ fn shows_the_last_reading_while_the_broker_is_away_and_goes_on_later() {
     terminal.shows("as it was; trying again:");
     let _broker = BrokerProcess::start_at(&addr, &[]);
     let trying = |text: &str| text.rsplit("\x1b[H").nth(1).is_none_or(|frame| frame.contains("trying again"));
-    until("it is back", || !trying(&terminal.text()));
+    until("the broker is back", || !trying(&terminal.text()));
     process.signal("TERM");
     assert!(process.finish().status.success());
 }

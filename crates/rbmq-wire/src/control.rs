@@ -119,7 +119,7 @@ pub enum Control {
         filters: Vec<TopicFilter>,
     },
     /// Subscriber → broker, before the first TOPICS: the subscriber may return under its name within this time. Buffers that
-    /// appeared meanwhile are then announced as fresh.
+    /// appeared in between are then announced as fresh.
     Hold {
         /// The time.
         hold_ms: u32,
@@ -158,7 +158,7 @@ pub enum Control {
     },
     /// Broker → subscriber: the limits for subscriptions of the buffers that are announced from now on.
     Limits(SubscribeLimits),
-    /// Broker → subscriber: all existing buffers of a TOPICS message have been announced. One for each TOPICS, in order.
+    /// Broker → subscriber: all existing buffers of a TOPICS message have been announced. Each TOPICS gets one, in order.
     TopicsDone,
     /// Broker → subscriber: a TOPICS message was not accepted. Sent instead of TOPICS_DONE.
     Rejected {

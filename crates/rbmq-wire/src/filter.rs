@@ -26,7 +26,7 @@ pub enum FilterError {
     #[error("a topic or filter cannot be empty")]
     Empty,
     /// The text is too long.
-    #[error("a topic or filter has at most {MAX_TOPIC_BYTES} bytes, this one has {bytes}")]
+    #[error("a topic or filter of {bytes} bytes is too long; the limit is {MAX_TOPIC_BYTES} bytes")]
     TooLong {
         /// Its length in bytes.
         bytes: usize,

@@ -1,7 +1,7 @@
 //! A table with topics or filters as keys. The topics that a filter matches, and the filters that match a topic, are found
 //! without visiting other entries.
 //!
-//! The table is one ordered map. In a key, the smallest character, which no name has, replaces each slash. Therefore all entries
+//! The table is an ordered map. In a key, the smallest character, which no name has, replaces each slash. Therefore all entries
 //! below a level are one range of keys, behind that level and before its siblings:
 //!
 //! ```text

@@ -111,8 +111,8 @@ pub enum UnpackError {
     /// The publisher of the log wrote a malformed record. The rest of the bytes is skipped.
     #[error("{0}")]
     Record(RecordError),
-    /// One publisher of a merged topic wrote a malformed record. The rest of its run is skipped; other runs are intact.
-    #[error("publisher {publisher} of the merged topic: {error}; the rest of its run is passed over")]
+    /// A publisher of a merged topic wrote a malformed record. The rest of its run is skipped; other runs are intact.
+    #[error("publisher {publisher} of the merged topic: {error}; the rest of its run is skipped")]
     Publisher {
         /// The number of the publisher.
         publisher: u32,

@@ -15,7 +15,7 @@ pub enum TopicError {
     #[error("a topic's name cannot be empty")]
     Empty,
     /// The text is too long.
-    #[error("a topic's name has at most {MAX_TOPIC_BYTES} bytes, this one has {bytes}")]
+    #[error("a topic's name of {bytes} bytes is too long; the limit is {MAX_TOPIC_BYTES} bytes")]
     TooLong {
         /// Its length in bytes.
         bytes: usize,

@@ -1,4 +1,4 @@
-//! What observers and the broker say to each other comes back as it was; whatever else arrives is refused.
+//! Messages between observers and the broker decode to themselves; other bytes are refused.
 
 use proptest::prelude::*;
 use rbmq_wire::{

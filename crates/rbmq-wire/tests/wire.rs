@@ -1,4 +1,4 @@
-//! Whatever arrives is decoded or refused, never a panic; whatever is encoded comes back.
+//! Received bytes are decoded or refused, and never panic. Every encoded message decodes to itself.
 
 use proptest::prelude::*;
 use rbmq_wire::{

@@ -21,7 +21,7 @@ pub struct Message {
     pub publisher: Option<u32>,
 }
 
-/// One message in the memory where it landed. It is borrowed until the next call on the subscriber.
+/// A message in the memory where it landed. It is borrowed until the next call on the subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageRef<'s> {
     /// The topic.
@@ -195,7 +195,7 @@ impl Batch<'_> {
     }
 
     /// Consumes the messages below `position`, which must be as for [`Batch::consume_up_to`]. The batch begins there from now
-    /// on. An application that needs long for a batch lets its publisher continue meanwhile.
+    /// on. An application that needs long for a batch so lets its publisher continue.
     pub fn consume_part(&mut self, position: Position) {
         if let Some(bytes) = &mut self.bytes {
             bytes.consume_part(position);

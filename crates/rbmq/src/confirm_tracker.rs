@@ -75,7 +75,7 @@ impl ConfirmTracker {
         }
         let known = self.departures.back().map_or((0, 0), |last| (last.left, last.lost));
         if known != (coverage.left, coverage.lost) {
-            // The successor of a broker that died takes the same records again. They were accepted before.
+            // The successor of a dead broker gets the same records again. They were accepted before.
             let accepted = reported[0].max(self.confirmed[0]);
             self.departures.push_back(Departures { accepted, left: coverage.left, lost: coverage.lost });
             if self.departures.len() > MAX_HISTORY {
@@ -171,7 +171,7 @@ impl ConfirmTracker {
     }
 
     /// The application accepts the loss. The level continues behind the lost range, with the positions that were reported
-    /// meanwhile.
+    /// since.
     pub(super) fn accept_lost(&mut self, level: ConfirmLevel) -> Option<LostRange> {
         let n = level as usize;
         let range = self.lost_ranges[n].take()?;

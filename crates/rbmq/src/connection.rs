@@ -1,4 +1,4 @@
-//! The connection of a client, and what replaces a lost one.
+//! The connection of a client, and its replacement after a loss.
 //!
 //! The framework reports a lost connection and never reconnects unasked (paper 1, section 3.7). The client reconnects: the
 //! first attempt follows after 100 ms, the pause doubles with each attempt up to 5 s, and a random part of up to half of the
@@ -148,7 +148,7 @@ impl Drop for Connection {
     }
 }
 
-/// What follows when a connection is lost.
+/// Makes a new connection after a loss.
 struct Reconnector {
     shared: Arc<Shared>,
     on_down: Box<dyn FnMut(&str) + Send>,
@@ -204,7 +204,7 @@ impl Reconnector {
 }
 
 impl Shared {
-    /// Tries until a connection is up; none if the client is closed meanwhile.
+    /// Tries until a connection is up. None if the client is closed in between.
     fn reconnect(&self) -> Option<Conn> {
         let mut backoff = Backoff::default();
         loop {

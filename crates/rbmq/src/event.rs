@@ -1,4 +1,4 @@
-//! Events: what a subscriber receives, and what happens to a publisher.
+//! Events of subscribers and publishers.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ pub enum Event<'s> {
     Notice(Notice),
 }
 
-/// What happens to a subscriber besides messages. Notices about a buffer are in order with its messages.
+/// An event of a subscriber that is no message. Notices about a buffer are in order with its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -107,7 +107,7 @@ impl Notice {
     }
 }
 
-/// What happens to a publisher. See [`Publisher::next_event`](crate::Publisher::next_event).
+/// An event of a publisher. See [`Publisher::next_event`](crate::Publisher::next_event).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PublisherEvent {
@@ -196,7 +196,11 @@ mod tests {
     fn events_that_are_not_taken_are_counted() {
         let events = PublisherEvents::default();
         events.push(PublisherEvent::Reconnected);
-        assert_eq!(events.recv(Some(Duration::ZERO)), None, "nobody had asked for events");
+        assert_eq!(
+            events.recv(Some(Duration::ZERO)),
+            None,
+            "events are collected only after the first request"
+        );
         (0..MAX_EVENTS + 2).for_each(|_| events.push(PublisherEvent::Reconnected));
         assert_eq!(events.recv(None), Some(PublisherEvent::Missed { events: 2 }));
         (0..MAX_EVENTS).for_each(|_| assert_eq!(events.recv(None), Some(PublisherEvent::Reconnected)));

@@ -5,7 +5,7 @@ use rbmq_wire::Levels;
 use super::options::StartFrom;
 use crate::wire::{TopicFilter, TopicName};
 
-/// One filter.
+/// A filter and its state.
 #[derive(Debug)]
 struct Filter {
     filter: TopicFilter,

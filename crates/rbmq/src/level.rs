@@ -10,7 +10,7 @@ use rocketbufs::Position;
 pub enum ConfirmLevel {
     /// The records are in the broker's memory. They are lost if the broker dies.
     Accepted = 0,
-    /// The records are in the memory of every subscriber that had a place when the broker accepted them. A durable
+    /// The records are in the memory of every subscriber that the broker had when it accepted them. A durable
     /// subscriber counts only when it has consumed them.
     Delivered = 1,
     /// Every such subscriber has consumed the records.
@@ -54,6 +54,6 @@ pub struct Confirmed {
     /// The number of subscribers that left after the broker accepted the position. They no longer count and may not have
     /// the records. The subscribers of a broker that died are not counted here before they are back.
     pub left: u32,
-    /// How often, since then, a subscriber lost records: by its policy, or because its broker died.
+    /// The number of later losses of subscribers: by their policy, or because their broker died.
     pub lost: u32,
 }

@@ -11,9 +11,9 @@ use super::error::PublishError;
 
 /// Room for one message of a topic, which [`TopicWriter::claim`](crate::TopicWriter::claim) returns: the application fills the
 /// memory that the message is sent from, and [`TopicWriter::publish_segment`](crate::TopicWriter::publish_segment) publishes it.
-/// It borrows nothing, so that it can be filled by another thread or another language.
+/// The segment borrows nothing, so that another thread or another language can fill it.
 ///
-/// Several may be open at a time. Messages become visible in the order in which they were claimed, and later messages wait for
+/// Several segments may be open at a time. Messages become visible in the order in which they were claimed, and later messages wait for
 /// an open segment. Return a segment that is not needed with `publish_segment(segment, None)`: after a segment is dropped, the
 /// topic cannot continue, unless it was the newest.
 #[derive(Debug)]

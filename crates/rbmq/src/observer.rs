@@ -61,7 +61,7 @@ pub struct Observer {
     call: Call,
 }
 
-/// What is left of a call that requests one page after the other.
+/// The remaining bytes and time of a call that requests one page after the other.
 struct Call {
     bytes: usize,
     deadline: Deadline,

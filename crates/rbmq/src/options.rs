@@ -28,7 +28,7 @@ pub enum StartFrom {
     Positions(Vec<(Epoch, Position)>),
 }
 
-/// What the broker does when a subscriber is slow.
+/// The broker's reaction to a slow subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SlowPolicy {
@@ -113,17 +113,17 @@ impl SubscriberBuilder {
 option_setters::setters! { SubscriberBuilder:
     /// The name in the broker's log and in `rbmq top`.
     name in options (name: &str) = name.to_owned();
-    /// With true, the broker keeps everything that the application has not consumed: a batch counts as consumed when it is
+    /// With true, the broker keeps all messages that the application has not consumed: a batch counts as consumed when it is
     /// dropped, or by [`DeferredBatch::consume`](crate::DeferredBatch::consume). A process that is killed and started again
-    /// misses nothing, given a durable name and its last position. By default, the broker keeps only what has not reached this
-    /// process. Durable subscribers always have this set.
+    /// misses nothing, given a durable name and its last position. By default, the broker keeps only messages that have not
+    /// reached this process. Durable subscribers always have this set.
     confirm_consumed in options (confirm: bool);
     /// With true, calls that wait for messages return none as soon as every topic has ended
     /// ([`Subscriber::ended`](crate::Subscriber::ended)), the iterator ends then, and the death of a publisher that did not
     /// close its topic is an error. By default, they wait for the next publisher of the topic, whether the last one closed the
     /// topic or died. [`Subscriber::next_event`](crate::Subscriber::next_event) reports ends in both cases.
     until_ended in options (until_ended: bool);
-    /// What the broker does when this subscriber is slow. Default: [`SlowPolicy::Block`].
+    /// The broker's reaction when this subscriber is slow. Default: [`SlowPolicy::Block`].
     slow in options (policy: SlowPolicy);
     /// The capacity of the ring of each buffer in this process, in bytes. Default: `buffers.size_bytes` (1 MiB). The ring is
     /// larger where the deliveries of a buffer need it.
@@ -136,7 +136,7 @@ option_setters::setters! { SubscriberBuilder:
     /// name before a pattern matched it has a ring of its own. While received messages that are not consumed fill the budget,
     /// the other topics wait. Topics whose deliveries need a larger ring than the budget are refused.
     budget_bytes(bytes: u64) = Some(bytes);
-    /// The framework's configuration, for a context of this subscriber's own.
+    /// The framework's configuration, for a context that belongs to this subscriber.
     config(config: Config);
     /// Shares the memory and the threads of an existing context. The configuration of that context applies.
     context(context: &Context) = Some(context.clone());

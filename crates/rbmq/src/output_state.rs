@@ -1,7 +1,8 @@
-//! The file beside an output file that says which bytes of which log are in it, as `rbmq sub --output` keeps it.
+//! The state file beside an output file: the logs, and their positions up to which the output has their messages.
+//! `rbmq sub --output` keeps it.
 //!
 //! ```text
-//!   out            the data, of which the first `length` bytes are accounted for
+//!   out            the data; the state covers its first `length` bytes
 //!   out.rbmq-state rbmq-state 1
 //!                  topic news
 //!                  length 123456
@@ -9,12 +10,12 @@
 //!                  ended 89abcdef0123456789abcdef01234567 4096
 //! ```
 //!
-//! Length and positions are replaced together, by a rename. Whatever moment the process ends at, the file says a
-//! length and exactly the positions that belong to it: started again, the output is cut to that length and receiving
-//! goes on there. What a crash of the machine leaves is another matter: see [`OutputState::write`].
+//! A rename replaces length and positions together. At whatever moment the process ends, the file has a length and exactly
+//! the positions that belong to it: the next process cuts the output to that length and continues at those positions. For a
+//! crash of the machine, see [`OutputState::write`].
 //!
-//! A topic may have a log for each of thousands of publishers that come and go. Those that have ended are kept in the
-//! order in which they did, and only the last of them.
+//! A topic may have a log for each of thousands of publishers that come and go. Of the ended logs only the last are kept, in the
+//! order in which they ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use rocketbufs::{Epoch, Position};
 
-/// What an output file has in it, and where to go on.
+/// The content of an output file, and the positions at which to continue.
 ///
 /// ```
 /// use rbmq::OutputState;
@@ -36,28 +37,28 @@ use rocketbufs::{Epoch, Position};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OutputState {
-    /// The topic that it is written from.
+    /// The topic of the output.
     pub topic: String,
-    /// Bytes of the output that are accounted for.
+    /// The bytes of the output that the positions cover.
     pub length: u64,
-    /// How far each log that may go on is in the output.
+    /// The position of each log that may continue.
     logs: BTreeMap<Epoch, Position>,
-    /// The same of logs that have ended, in the order in which they did.
+    /// The positions of ended logs, in the order in which they ended.
     ended: VecDeque<(Epoch, Position)>,
 }
 
 impl OutputState {
-    /// What the name of an output file has behind it where its state is kept.
+    /// The suffix of an output file's name that makes the name of its state file.
     pub const SUFFIX: &'static str = ".rbmq-state";
 
-    /// What the name of a state file has behind it while it is written.
+    /// The suffix of a state file's name while it is written.
     const NEW: &'static str = ".new";
 
-    /// Logs that have ended and are remembered; a broker that still offers one that is not is received from again. Each
-    /// costs 55 bytes of the file.
+    /// The most ended logs that are kept. An ended log that is no longer kept is received again if a broker still offers it. Each
+    /// log costs 55 bytes of the file.
     pub const MAX_ENDED: usize = 4096;
 
-    /// Nothing of a topic was written yet.
+    /// The state of an empty output.
     pub fn new(topic: &str) -> Self {
         Self { topic: topic.to_owned(), ..Self::default() }
     }
@@ -108,7 +109,7 @@ impl OutputState {
         self.logs.get(&epoch).copied().or_else(ended)
     }
 
-    /// Where to go on in each log that is known.
+    /// The position at which to continue in each known log.
     pub fn positions(&self) -> Vec<(Epoch, Position)> {
         self.logs
             .iter()
@@ -120,7 +121,7 @@ impl OutputState {
     /// Reads a state file; none if there is none.
     ///
     /// # Errors
-    /// It cannot be read, or is no state file.
+    /// The file cannot be read, or is no state file.
     pub fn read(path: &Path) -> io::Result<Option<Self>> {
         match fs::read_to_string(path) {
             Ok(text) => Self::parse(&text)
@@ -131,10 +132,10 @@ impl OutputState {
         }
     }
 
-    /// What the text of a state file says; none if it is not exactly what [`OutputState`] is written as. What a log that
-    /// stands there twice is at is said last.
+    /// Parses the text of a state file; None if the text does not have the format of a state file. If a log is listed twice, its
+    /// last position counts.
     pub fn parse(text: &str) -> Option<Self> {
-        // A file that was cut has lost the end of its last line.
+        // A truncated file lacks the end of its last line.
         let mut lines = text.strip_suffix('\n')?.split('\n');
         if lines.next()? != "rbmq-state 1" {
             return None;
@@ -155,11 +156,12 @@ impl OutputState {
         Some(state)
     }
 
-    /// Replaces the state file. Whenever the process ends, one of the two is there, and whole. `durable`: also when the
-    /// machine does; the output's data must then be on the disk before (`File::sync_data`).
+    /// Replaces the state file. At whatever moment the process ends, either the old or the new file exists, and is complete.
+    /// `durable`: this also holds when the machine crashes; the output's data must then be on the disk before
+    /// (`File::sync_data`).
     ///
     /// # Errors
-    /// It could not be written; the old one is still there.
+    /// The new file could not be written; the old one still exists.
     pub fn write(&self, path: &Path, durable: bool) -> io::Result<()> {
         let mut name = path.as_os_str().to_owned();
         name.push(Self::NEW);
@@ -226,7 +228,7 @@ mod tests {
             (Some(1), None, Some(5), Some(5))
         );
         assert_eq!(state.positions().len(), OutputState::MAX_ENDED + 1);
-        // One that goes on after all is not forgotten.
+        // An ended log that continues is kept.
         state.reached(Epoch(2), 6);
         assert_eq!(state.position(Epoch(2)), Some(6));
         assert_eq!(state.positions().len(), OutputState::MAX_ENDED + 1);

@@ -19,8 +19,8 @@ impl PublisherBuilder {
     }
 }
 
-/// The calls for tasks of tokio. Dropping the future of [`Publisher::topic_async`] closes the topic that was being opened. What
-/// publishes is in [`TopicWriter`] and works with any runtime.
+/// The calls for tasks of tokio. Dropping the future of [`Publisher::topic_async`] closes the topic that was being opened. The
+/// publishing calls are in [`TopicWriter`] and work with any runtime.
 impl Publisher {
     /// As [`Publisher::connect`], for a task of tokio.
     ///
@@ -51,7 +51,7 @@ impl Publisher {
         let state = writer.state.clone();
         let answer = poll_fn(|task| state.poll(task, |state| state.is_answered()));
         match options.open_timeout {
-            // Whether the answer came is seen below.
+            // The code below checks whether the answer came.
             Some(timeout) => drop(tokio::time::timeout(timeout, answer).await),
             None => answer.await,
         }

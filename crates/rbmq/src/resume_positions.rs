@@ -4,11 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use rocketbufs::{Epoch, Position};
 
-/// The most logs that are remembered besides those that the application named. Their publishers or their broker are gone. A
+/// The most logs that are remembered, without those that the application named. Their publishers or their broker are gone. A
 /// log that returns after so many others is received from its oldest byte.
 const MAX_LEFT: usize = 65_536;
 
-/// Where a subscriber left a log.
+/// The position up to which a subscriber has received a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ResumePosition {
     /// The position to resume at.
@@ -25,7 +25,7 @@ pub(super) struct ResumePositions {
 }
 
 impl ResumePositions {
-    /// Adds positions that the application names. It has everything before them.
+    /// Adds positions that the application names. The application has everything before them.
     pub(super) fn add(&mut self, positions: &[(Epoch, Position)]) {
         let entry =
             |&(epoch, position): &(Epoch, Position)| (epoch, ResumePosition { position, covered_from: 0 });

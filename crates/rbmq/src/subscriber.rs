@@ -34,12 +34,12 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The budget of a subscriber that sets none.
 const BUDGET_BYTES: u64 = 64 << 20;
 
-/// Receives topics from a broker. The subscriber reconnects by itself and resumes where it stopped. It reports what is lost
-/// by then.
+/// Receives topics from a broker. The subscriber reconnects by itself and resumes where it stopped. It reports messages that
+/// were lost in between.
 ///
-/// A subscriber may be moved to another thread, and one thread uses it at a time. Dropping it closes the connection. What was
-/// received and not handed out then counts as not consumed, and so do the remaining messages of the current batch. Time-outs are
-/// for the whole call: `None` is no limit, and `Some(Duration::ZERO)` takes what is there and does not wait.
+/// A subscriber may be moved to another thread, and one thread uses it at a time. Dropping it closes the connection. Messages that
+/// were received and not handed out then count as not consumed, and so do the remaining messages of the current batch. Time-outs
+/// are for the whole call: `None` is no limit, and `Some(Duration::ZERO)` takes an available message and does not wait.
 ///
 /// ```
 /// # use rbmq::Publisher;
@@ -70,14 +70,14 @@ pub struct Subscriber {
     connection: Connection,
     rin: RIn,
     context: Context,
-    /// The end of what was handed out of each log.
+    /// The end of the handed-out messages of each log.
     handed_out: HashMap<Epoch, Position>,
     /// Everything of a log from this position on was received.
     covered_from: HashMap<Epoch, Position>,
     pub(super) cursor: Option<BatchCursor>,
     /// For copies of bytes in memory that other processes may write.
     pub(super) spare: Vec<u8>,
-    /// One descriptor for those of the rIn and of the set, if the application asked for it.
+    /// An epoll descriptor for the descriptors of the rIn and of the set, if the application asked for it.
     poll: OnceLock<OwnedFd>,
     /// The registration of that descriptor with a runtime of tokio.
     #[cfg(feature = "tokio")]
@@ -160,8 +160,8 @@ impl SubscriberBuilder {
     }
 }
 
-/// What to do with a connection that replaces a lost one. At the same broker process the rIn resumes. Another process has other
-/// buffers, and only the application's thread knows what was handed out.
+/// Resumes on a connection that replaces a lost one. At the same broker process the rIn resumes. Another process has other
+/// buffers, and only the application's thread knows the handed-out positions.
 fn resume(set: Arc<SubscriptionSet>, rin: RIn, broker: u128) -> impl FnMut(&Conn) + Send {
     let mut resumable = Some(rin);
     move |conn| {
@@ -438,7 +438,7 @@ impl Subscriber {
                 return Ok(None);
             }
             let over = deadline.has_passed();
-            // The last answer of the broker may be what completes the end. It wakes no thread that waits for data.
+            // The broker's last answer may complete the end of all topics. It wakes no thread that waits for data.
             match self.take_event(Some(deadline.left_within(STEP)))? {
                 None if over => return Ok(None),
                 None => {}

@@ -28,8 +28,8 @@ impl SubscriberBuilder {
     }
 }
 
-/// The calls for tasks of tokio. All are cancel-safe: what a future that is dropped would have returned is returned by the next
-/// call. Time limits are the runtime's, such as `tokio::time::timeout`. The runtime needs its I/O driver.
+/// The calls for tasks of tokio. All are cancel-safe: the next call returns the result that a dropped future would have returned.
+/// Time limits are the runtime's, such as `tokio::time::timeout`. The runtime needs its I/O driver.
 ///
 /// A task that receives without a pause yields to the other tasks of its thread now and then.
 impl Subscriber {
@@ -94,7 +94,7 @@ impl Subscriber {
     }
 
     /// The messages as a stream. The stream ends after an error that [`ReceiveError::is_final`] and, with
-    /// [`SubscriberBuilder::until_ended`], when every topic has ended. It goes on after any other error.
+    /// [`SubscriberBuilder::until_ended`], when every topic has ended. It continues after any other error.
     ///
     /// ```
     /// # use rbmq_broker::{Broker, BrokerConfig};
@@ -162,7 +162,7 @@ impl Subscriber {
         task: &mut Context<'_>,
         mut attempt: impl FnMut(&mut Self) -> Option<Result<T, ReceiveError>>,
     ) -> Poll<Result<T, ReceiveError>> {
-        // The second time after the runtime of the former calls has ended: this one may be another.
+        // The second attempt follows after the runtime of earlier calls has ended: the current runtime may be another one.
         for _ in 0..2 {
             let readiness = match self.readiness.take() {
                 Some(readiness) => readiness,
@@ -178,7 +178,7 @@ impl Subscriber {
     }
 }
 
-/// None if there will be nothing.
+/// None if no item will come.
 fn some_or_pending<T>(polled: Poll<Option<T>>) -> Option<Poll<T>> {
     match polled {
         Poll::Ready(got) => got.map(Poll::Ready),

@@ -8,7 +8,7 @@
 //! | Its log is still received from another buffer. | at the end of that buffer, when it has ended |
 //! | It appeared after the request for its topic, or while the connection was down. | at its first position; bytes that the broker no longer has are reported as lost |
 //! | It is merged and follows another merged log of its topic. | the same |
-//! | It appeared meanwhile at another broker process, or before the first process had announced everything. | at its oldest byte |
+//! | It appeared in between at another broker process, or before the first process had announced everything. | at its oldest byte |
 //! | It existed before the request. | as the application chooses: newest, oldest, last delivery, a time, a position |
 
 use std::collections::{HashMap, HashSet, VecDeque};

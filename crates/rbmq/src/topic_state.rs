@@ -1,4 +1,4 @@
-//! What the topics of a publisher share with their writers, the callbacks of the framework and the reconnecting thread.
+//! The state of a publisher's topics, shared with their writers, the callbacks of the framework and the reconnecting thread.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::wire::{Control, Framing, RefuseCode, TopicName};
 /// How long closing may take by default.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a publisher shares with the writers of its topics.
+/// The state that a publisher shares with the writers of its topics.
 pub(super) struct PublisherShared {
     pub(super) connection: Connection,
     pub(super) out: Arc<ROut>,
@@ -37,7 +37,7 @@ impl PublisherShared {
 /// The topics of a publisher.
 pub(super) type Topics = Arc<Mutex<HashMap<Bid, Arc<TopicState>>>>;
 
-/// What the broker says about a topic of this publisher.
+/// A topic of this publisher, and the broker's answers about it.
 pub(super) struct TopicState {
     pub(super) topic: TopicName,
     pub(super) bid: Bid,
@@ -131,12 +131,12 @@ impl TopicState {
         if done(&lock(&self.state)) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether publishing may go on, or never will: there are enough subscribers, or the topic is refused.
+    /// Whether publishing may continue, or never will: there are enough subscribers, or the topic is refused.
     pub(super) fn is_settled(&self, state: &State) -> bool {
         state.subscribers >= self.min_subscribers || state.refusal.is_some()
     }
 
-    /// Whether publishing may go on.
+    /// Whether publishing may continue.
     pub(super) fn may_publish(&self, state: &State) -> bool {
         state.subscribers >= self.min_subscribers && state.refusal.is_none()
     }

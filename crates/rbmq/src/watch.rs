@@ -1,4 +1,4 @@
-//! One thread notices the lost connections of all clients of the process.
+//! A thread that notices the lost connections of all clients of the process.
 //!
 //! The thread exists while there are clients. It sleeps in epoll on the descriptors of the connections' events.
 //!
@@ -19,7 +19,7 @@ use tracing::warn;
 /// The pause after an error of epoll.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What follows when a connection is lost. Must not wait.
+/// The reaction to a lost connection. Must not wait.
 pub(super) trait OnDown: Send + 'static {
     fn on_down(self, why: DownReason);
 }

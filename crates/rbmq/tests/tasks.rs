@@ -124,7 +124,7 @@ fn dropped_calls_lose_nothing() {
     });
 }
 
-/// A broker that is replaced by another one: tasks wait, and go on.
+/// A broker is replaced by another one: tasks wait, and continue.
 #[test]
 fn tasks_wait_for_the_next_broker() {
     let broker = broker_at("127.0.0.1:0");

@@ -100,7 +100,7 @@ impl Memory {
     }
 
     /// Returns the whole pages within `[from, to)`, positions at most a capacity apart, to the system, and the number of
-    /// their bytes to the caller. They read as zeros from then on. No thread may read or write them meanwhile.
+    /// their bytes to the caller. The pages read as zeros from then on. No thread may read or write them during the call.
     pub(crate) fn release_pages(&self, from: u64, to: u64) -> u64 {
         let Backing::Pool(extent) = &self.backing else { return 0 };
         let (page, capacity) = (page_bytes(), extent.bytes());

@@ -82,7 +82,7 @@ pub fn full() -> Full {
 #[cfg(not(loom))]
 #[inline]
 pub fn light() -> Light {
-    // Acquire: what is read from here on is read after the system was told of this process. It costs nothing on x86-64.
+    // Acquire orders later reads after the registration of this process with the system. It costs nothing on x86-64.
     light_if(LIGHT.load(Ordering::Acquire))
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn light_if(light: bool) -> Light {
 pub fn heavy() -> Full {
     let full = full();
     if LIGHT.load(Ordering::Relaxed) {
-        // It was prepared, and cannot fail since.
+        // Cannot fail: `prepare` registered the process.
         let _ = membarrier(MembarrierCommand::PrivateExpedited);
     }
     full
@@ -152,7 +152,7 @@ pub(crate) fn can_send_global() -> bool {
 #[cfg(not(loom))]
 pub(crate) fn heavy_for_all() -> Full {
     let full = full();
-    // It worked in `can_send_global` before.
+    // Cannot fail: the same command worked in `can_send_global`.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
     full
 }

@@ -9,8 +9,8 @@
 //!
 //! The reader follows the head pages of rings that it maps ([`RingReceiver::follow`](crate::RingReceiver::follow)). A writer
 //! that publishes loads the word in the reader's page, and makes a system call only if the reader sleeps. No process in
-//! between can hold up the writer: it opens the pipe for itself, so that it never blocks and gets no signal, whatever happens
-//! to the reader's own end. A reader that writes nonsense costs its writers a system call for each delivery, and wakes itself.
+//! between can hold up the writer: it opens the pipe for itself, so that it never blocks and gets no signal, in any state
+//! of the reader's own end. A reader that writes nonsense costs its writers a system call for each delivery, and wakes itself.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -60,7 +60,7 @@ impl Doorbell {
         Ok(Self { file, page, read_end, write_end, heavy })
     }
 
-    /// What a writer needs for its [`PeerDoorbell`]: the page, and the pipe.
+    /// The files that a writer needs for its [`PeerDoorbell`]: the page and the pipe.
     pub fn files(&self) -> [BorrowedFd<'_>; 2] {
         [self.file.fd().as_fd(), self.write_end.as_fd()]
     }

@@ -1,4 +1,4 @@
-//! What a [`Waker`](crate::Waker) sleeps on: an eventfd, or under loom a counter with a condition variable.
+//! The object that a [`Waker`](crate::Waker) sleeps on: an eventfd, or under loom a counter with a condition variable.
 
 #[cfg(not(loom))]
 mod imp {

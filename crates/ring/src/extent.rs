@@ -11,7 +11,7 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// One free extent of `size` bytes.
+    /// A free extent of `size` bytes.
     pub(crate) fn new(size: u64) -> Extents {
         Extents { free: BTreeMap::from([(0, size)]) }
     }

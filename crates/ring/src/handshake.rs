@@ -34,11 +34,11 @@ use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, lock};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Armed {
-    /// It is not armed.
+    /// The flag is not armed.
     No,
-    /// It is armed.
+    /// The flag is armed.
     Yes,
-    /// It was armed, and a publisher took it.
+    /// The flag was armed, and a publisher took it.
     Taken,
 }
 
@@ -67,8 +67,8 @@ impl<B: Barrier> NotifyFlag<B> {
         Self { state: AtomicU32::new(state as u32), publishers: PhantomData }
     }
 
-    /// Asks to be notified of what is published from now on. What was published before is visible to the caller after this
-    /// call: the caller must check for it now.
+    /// Asks to be notified of values that are published from now on. Earlier values are visible to the caller after this
+    /// call, and the caller must check for them now.
     pub fn arm(&self) -> Full {
         // Release pairs with the Acquire in `take`: the notifying thread sees the asker's earlier writes.
         self.state.store(Armed::Yes as u32, Ordering::Release);
@@ -76,7 +76,7 @@ impl<B: Barrier> NotifyFlag<B> {
         B::meet()
     }
 
-    /// Whether the asker is to be notified of what was published before the barrier.
+    /// Whether the asker must be notified of the values that were published before the barrier.
     #[inline]
     pub fn is_armed(&self, _after: B) -> bool {
         self.peek()
@@ -103,7 +103,7 @@ impl<B: Barrier> NotifyFlag<B> {
 
     /// Withdraws the request, by the asker. Returns the state before.
     pub fn disarm(&self) -> Armed {
-        // Acquire pairs with the Release in `take_armed`: what the publisher did before is seen.
+        // Acquire pairs with the Release in `take_armed`: the asker sees the publisher's earlier writes.
         match self.state.swap(Armed::No as u32, Ordering::AcqRel) {
             state if state == Armed::Yes as u32 => Armed::Yes,
             state if state == Armed::Taken as u32 => Armed::Taken,
@@ -141,7 +141,7 @@ impl EventCount {
         const EVER: Duration = Duration::from_secs(3600);
         let deadline = Instant::now().checked_add(timeout);
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        // Meets the publisher's: either `done` sees what was published, or the publisher sees a waiter.
+        // Pairs with the publisher's barrier: either `done` sees the published value, or the publisher sees a waiter.
         crate::barrier::full();
         let mut guard = lock(&self.lock);
         let reached = loop {
@@ -159,7 +159,7 @@ impl EventCount {
         reached
     }
 
-    /// Wakes all sleeping threads for what was published before the barrier.
+    /// Wakes all sleeping threads. The caller has published before the barrier.
     #[inline]
     pub fn notify_all(&self, _after: Full) {
         if self.waiters.load(Ordering::Relaxed) > 0 {

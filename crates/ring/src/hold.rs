@@ -22,7 +22,7 @@ pub struct Overwritten {
 }
 
 impl Hold {
-    /// Releases what lies below `to`; a smaller `to` than before does nothing. Costs a fence, and the lock and a wake-up
+    /// Releases the bytes below `to`; a smaller `to` than before does nothing. Costs a fence, and the lock and a wake-up
     /// only if a writer waits.
     #[inline]
     pub fn advance(&self, to: Position) {
@@ -64,7 +64,7 @@ impl Ring {
     /// [`Overwritten`] if that part of the log is gone. Nothing is registered then.
     pub fn hold(&self, at: Position) -> Result<Hold, Overwritten> {
         let mut control = self.shared().control();
-        // What has not arrived yet is not gone.
+        // Bytes that have not arrived yet are not gone.
         let tail = self.tail().min(self.head());
         if at < tail {
             return Err(Overwritten { tail });

@@ -14,8 +14,8 @@ use crate::sync::{AtomicU64, Ordering};
 ///   requested? → notify            read at
 /// ```
 ///
-/// One of the two sees the other: the owner notifies of positions that it passes after [`LazyCursor::request`], and that call
-/// returns the position from before.
+/// At least one side sees the other: the owner notifies of positions that it passes after [`LazyCursor::request`], and
+/// `request` returns the position from before.
 ///
 /// ```
 /// use rocketring::LazyCursor;
@@ -40,7 +40,7 @@ impl LazyCursor {
     /// Moves the cursor; by its owner alone. True if there is a request: the owner must notify.
     #[inline]
     pub fn advance_to(&self, at: Position) -> bool {
-        // Pairs with the Acquire in `position`: what the owner did below this position is done.
+        // Release pairs with the Acquire in `position`: a reader of the position sees the owner's work below it.
         self.at.store(at, Ordering::Release);
         self.requested.is_armed(barrier::full())
     }
@@ -56,7 +56,7 @@ impl LazyCursor {
         self.position()
     }
 
-    /// Clears the request. To be called where no other thread can request meanwhile.
+    /// Clears the request. No other thread may request during the call.
     pub fn clear_request(&self) {
         self.requested.disarm();
     }

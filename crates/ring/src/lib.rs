@@ -19,7 +19,7 @@
 //! ```
 //!
 //! * `head` is the end of what was written; `boundary` ≤ `head` the end of the last complete delivery.
-//! * The *horizon* is how far the writer may write without saying more. It never moves back. What lies below
+//! * The *horizon* is how far the writer may write without asking. It never moves back. Bytes below
 //!   `tail = horizon − capacity` may be overwritten at any time.
 //! * With flow control the horizon is `min(slowest hold + capacity, head + capacity − retain)`: a [`Hold`] keeps
 //!   the writer from the bytes above it, and `retain` bytes of history are kept for readers that join.

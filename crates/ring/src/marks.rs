@@ -77,7 +77,7 @@ pub fn write_marks(buf: &mut [u8], at: Position) {
     tail[12..].fill(0);
 }
 
-/// Checks the delivery at the view's start, whatever bytes are there, and returns where its payload lies. The view
+/// Checks the delivery at the view's start, which may be any bytes, and returns the range of its payload. The view
 /// may be longer than the delivery. The payload must still be copied out with [`View::copy_to`], which checks once more.
 ///
 /// # Errors

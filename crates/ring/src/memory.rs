@@ -29,7 +29,7 @@ mod mapped {
     /// The purpose of a mapping.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Access {
-        /// This process writes. The bytes of rings without flow control may be read meanwhile.
+        /// This process writes. The bytes of rings without flow control may be read at the same time.
         Write,
         /// Another process writes: a store here would end this process.
         Read,
@@ -197,7 +197,7 @@ mod mapped {
             }
         }
 
-        /// Copies from `position` into `to`, in whatever state the bytes are: another thread or process may be writing them.
+        /// Copies from `position` into `to`. Another thread or process may write the bytes at the same time.
         pub(crate) fn read(&self, position: u64, to: &mut [u8]) {
             assert!(to.len() <= self.bytes, "a range longer than its ring");
             let from = self.at(position).cast_const();
@@ -242,8 +242,8 @@ mod mapped {
     unsafe fn read_racing(from: *const u8, to: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         if to.len() >= STRING_BYTES {
-            // SAFETY: reads and writes as many bytes as there are at both places by the caller's promise; the direction
-            // flag is clear, as everywhere between instructions of Rust. Whatever else memory holds is left alone.
+            // SAFETY: reads and writes `to.len()` bytes, which exist at both places by the caller's promise. The direction
+            // flag is clear, as Rust's ABI requires. No other memory is touched.
             unsafe {
                 std::arch::asm!(
                     "rep movsb",

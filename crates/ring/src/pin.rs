@@ -1,7 +1,7 @@
 //! Keeping a ring's pages in place, for an adapter that reads or writes them by address and past the processor.
 //!
 //! Pages that are registered with an adapter belong to it for as long. If an idle ring returned them to the system, the
-//! processor would find new pages in their place, and adapter and processor would go on in different memory.
+//! processor would find new pages in their place, and adapter and processor would continue in different memory.
 
 use crate::ring::Ring;
 

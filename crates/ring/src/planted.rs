@@ -12,7 +12,7 @@ pub const BUGS: &[(u32, &str)] = &[
     (5, "receiver: skipping a hole does not move the boundary"),
     (6, "pending set: a mark is dropped when its word already has another"),
     (7, "index: boundary_at_or_before rounds down to the block instead of to a boundary"),
-    (28, "trim: what is held is given back"),
+    (28, "trim: held bytes are given back"),
 ];
 
 /// The bug that is switched on; 0 for none.

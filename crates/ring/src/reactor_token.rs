@@ -124,7 +124,7 @@ impl ReactorToken {
         self.state.store(ASLEEP, Ordering::Release);
     }
 
-    /// The own thread is awake again. False if the token was taken meanwhile: the thread must then [`ReactorToken::park`].
+    /// The own thread is awake again. False if another thread took the token: the thread must then [`ReactorToken::park`].
     #[must_use]
     pub fn woken(&self) -> bool {
         let mine = self.state.compare_exchange(ASLEEP, WORKING, Ordering::Acquire, Ordering::Relaxed).is_ok();

@@ -185,7 +185,7 @@ impl RingReceiver {
         self.wake_watchers();
     }
 
-    /// Drops the landed part of an incomplete delivery: the log goes on at the boundary. To be called only where no reader
+    /// Drops the landed part of an incomplete delivery: the log continues at the boundary. To be called only where no reader
     /// reads beyond the boundary, as readers that wait for whole deliveries do not.
     pub fn drop_partial(&mut self) {
         self.change(|landing, shared| {
@@ -195,7 +195,7 @@ impl RingReceiver {
     }
 
     /// The positions from the boundary to `to` will never arrive. The landed part of an incomplete delivery is dropped. Head
-    /// and boundary go on at `to` (or at the head, if that is further). The horizon moves as far and not further: held
+    /// and boundary continue at `to` (or at the head, if that is further). The horizon moves as far and not further: held
     /// bytes are not overwritten before their holds have moved.
     ///
     /// Returns the hole as readers find it with [`Ring::gap_after`]. It begins earlier where it touches the previous hole, or
@@ -218,7 +218,7 @@ impl Ring {
     }
 
     /// As [`RingReceiver::follow`], for a reader that does not wait for the owner of the receiver. From any thread, as long as
-    /// readers may go on with this ring. Readers in other processes are not woken.
+    /// readers may continue with this ring. Readers in other processes are not woken.
     pub fn follow(&self) -> bool {
         self.is_peer_written()
             && self.shared().follow(|landing, shared| {
@@ -241,7 +241,7 @@ impl Ring {
         })
     }
 
-    /// Stops following, also if the other process goes on writing: unannounced bytes no longer land, neither now nor after
+    /// Stops following, also if the other process keeps writing: unannounced bytes no longer land, neither now nor after
     /// that process has ended. Returns the boundary, which only announced bytes move from then on.
     pub fn stop_following(&self) -> Position {
         self.shared().follow(|landing, shared| {

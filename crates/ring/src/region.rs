@@ -15,7 +15,7 @@
 //!
 //! Only the writer can write the head page: the seal FUTURE_WRITE refuses all others. So a reader can do no harm, and a reader
 //! bounds what a hostile writer publishes by its own grant, on every read. The words are 64 bits in the machine's byte order.
-//! They lie apart because different threads load them.
+//! Their groups are in different cache lines, because different threads load them.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! What all handles of one ring share, and the three protocols over it: publishing, granting, announcing.
+//! The state that all handles of one ring share, and the three protocols over it: publishing, granting, announcing.
 //!
 //! The writing end (a [`Writer`](crate::Writer) or a [`RingReceiver`](crate::RingReceiver)) publishes `head` and `boundary`
 //! without a lock. The horizon moves, and holds come and go, under the control lock. So a hold is registered before the
@@ -53,9 +53,9 @@ pub(crate) struct Shared {
     pub(crate) waits: CachePadded<NotifyFlag>,
     /// Claims that were dropped without being delivered: a bit each, by number modulo 64 (see [`crate::Writer`]).
     pub(crate) lost_claims: AtomicU64,
-    /// What lands is sent on, in pieces that must end where deliveries do.
+    /// Landed bytes are forwarded, in pieces that must end at boundaries.
     pub(crate) relayed: AtomicBool,
-    /// Nothing that the peer writes from now on is followed.
+    /// The ring no longer follows the peer's writer.
     pub(crate) stopped: AtomicBool,
     pub(crate) access: PageAccess,
     #[cfg(not(loom))]

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Nothing that was promised is released: the tail goes up, but not above a hold, a boundary less `keep`, or a part of an
-//! incomplete delivery. The horizon goes up with it, as it would if the log went on. A new hold is registered before and
+//! incomplete delivery. The horizon goes up with it, as it would if the log continued. A new hold is registered before and
 //! counts, or after and is refused below the new tail, because both take the control lock.
 //!
 //! Pages in the writer's room can be released only by the thread that may write there. For a [`RingReceiver`] that is the one
@@ -76,7 +76,7 @@ impl Ring {
 }
 
 impl Shared {
-    /// Releases the pages that no reader needs. No thread may write at or above `free` meanwhile.
+    /// Releases the pages that no reader needs. No thread may write at or above `free` during the call.
     fn trim(&self, keep: u64, free: Position) -> Trimmed {
         let capacity = self.shape.capacity;
         // Pages that other processes or an adapter map stay: giving up history would gain nothing. Pinning is locked out.

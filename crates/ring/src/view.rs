@@ -88,7 +88,7 @@ impl View {
         }
     }
 
-    /// Copies `dst.len()` bytes from `offset` on, and then checks that they were not overwritten meanwhile.
+    /// Copies `dst.len()` bytes from `offset` on, and then checks that they were not overwritten during the copy.
     ///
     /// # Errors
     /// [`Lapped`]: the bytes were being overwritten. The content of `dst` is then meaningless.

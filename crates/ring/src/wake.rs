@@ -57,7 +57,7 @@ impl Waker {
         self.asleep.arm();
     }
 
-    /// The worker is awake again, for whatever reason. Empties the event if it was written.
+    /// The worker is awake again, for any reason. Empties the event if it was written.
     pub fn woken(&self) {
         let notified = self.asleep.disarm() == Armed::Taken;
         let owed = self.owed.load(Ordering::Relaxed) + u64::from(notified);
@@ -104,8 +104,8 @@ impl PendingSet {
     /// If there is no such slot.
     #[inline]
     pub fn mark(&self, slot: u32) -> bool {
-        // Meets the one in `drain`: if this thread sees a bit that is about to be cleared, the draining thread sees what was
-        // published.
+        // Pairs with the barrier in `drain`: if this thread sees a bit that is about to be cleared, the draining thread sees
+        // the published value.
         self.mark_fenced(slot, barrier::full())
     }
 
@@ -133,7 +133,7 @@ impl PendingSet {
         before & bit == 0
     }
 
-    /// Clears every mark and calls `f` with its slot. A slot that is marked meanwhile may be visited again now,
+    /// Clears every mark and calls `f` with its slot. A slot that is marked during the call may be visited again now,
     /// or at the next drain. One thread at a time.
     pub fn drain(&self, mut f: impl FnMut(u32)) {
         for (group, summary) in self.summary.iter().enumerate() {

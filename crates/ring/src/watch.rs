@@ -46,8 +46,8 @@ impl Watchers {
             room
         });
         if added {
-            // Meets the writing end's in `notify_all`, which may be light: either it sees this doorbell, or the reader, if it
-            // must be woken for that, sees what was published.
+            // Pairs with the writing end's barrier in `notify_all`, which may be light: either the writing end sees this
+            // doorbell, or the reader sees the published bytes (and is woken to see them).
             doorbell.ring(barrier::heavy_for_all().into());
         }
         added
@@ -107,7 +107,7 @@ impl Notifier {
     }
 
     fn notify_all(&mut self, watchers: &Watchers) {
-        // Meets the reader's in `sleep_word::set_asleep`, or the heavy one that follows it.
+        // Pairs with the reader's barrier in `sleep_word::set_asleep`, or with the heavy barrier that follows it.
         let mut published = barrier::light_if(self.light);
         let version = watchers.version.load(Ordering::Acquire);
         if version != self.version {

@@ -363,7 +363,7 @@ impl Shared {
     fn reach_to(&self, end: Position, granted: Position) -> Position {
         let to = end.saturating_add(REACH_PAGES * page_bytes()).min(granted);
         // Under the lock: a trim has seen the reach before, or sees this one. Pages that it releases are zero before the
-        // writer goes on.
+        // writer continues.
         *lock(&self.reach) = Some(to);
         to
     }

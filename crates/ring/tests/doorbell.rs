@@ -1,4 +1,4 @@
-//! Bells: readers in other processes that sleep are woken by who writes.
+//! Doorbells: a writer wakes sleeping readers in other processes.
 #![cfg(not(loom))]
 
 use std::os::fd::BorrowedFd;
@@ -18,7 +18,7 @@ fn ring() -> Ring {
     pool.shared_ring(RingConfig { capacity_bytes: 16 << 10, ..RingConfig::default() }).unwrap()
 }
 
-/// Whether something can be read from it now.
+/// Whether `fd` is readable now.
 fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(&fd, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec::default())).unwrap() == 1
@@ -47,7 +47,7 @@ fn a_writer_rings_for_sleeping_readers() {
         }
         doorbell.clear();
         doorbell.set_awake();
-        assert!(!is_readable(doorbell.fd()), "it was rung once");
+        assert!(!is_readable(doorbell.fd()), "the doorbell was rung once");
         writer.append(&[b"awake"]).unwrap();
         assert!(!is_readable(doorbell.fd()));
     }
@@ -55,12 +55,12 @@ fn a_writer_rings_for_sleeping_readers() {
     ring.unwatch((1, 2, 0));
     writer.append(&[b"nobody"]).unwrap();
     assert!(!is_readable(doorbell.fd()));
-    // Who comes while there may be news is rung for in any case.
+    // A reader that registers after a delivery may have missed it, so registering rings its doorbell.
     assert!(ring.watch((1, 2, 0), peer_of(&doorbell)));
     assert!(is_readable(doorbell.fd()));
 }
 
-/// A ring has so many watchers; one that registers again under its key is one.
+/// The number of a ring's watchers is limited. A watcher that registers again under its key counts once.
 #[test]
 fn watchers_are_counted() {
     let ring = ring();
@@ -75,9 +75,9 @@ fn watchers_are_counted() {
     assert!(ring.watch((2, 0, 0), peer_of(&doorbell)));
 }
 
-/// A reader that closes its end, or fills the pipe, costs its writer nothing but that.
+/// A reader that closes its end of the pipe, or lets it fill, does not stop the writer.
 #[test]
-fn a_doorbell_that_is_gone_or_full_stops_nobody() {
+fn a_closed_or_full_doorbell_stops_no_writer() {
     let ring = ring();
     let mut writer = ring.writer().unwrap();
     let doorbell = Doorbell::new(false).unwrap();
@@ -92,7 +92,7 @@ fn a_doorbell_that_is_gone_or_full_stops_nobody() {
     writer.append(&[b"gone"]).unwrap();
 }
 
-/// What is no doorbell is refused.
+/// A file without the format of a doorbell page is refused.
 #[test]
 fn a_file_that_is_no_doorbell_is_refused() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -115,7 +115,7 @@ fn a_file_that_is_no_doorbell_is_refused() {
     maps().doorbell(own().0, other.files()[1].try_clone_to_owned().unwrap()).expect("any pipe will do");
 }
 
-/// Bells count among what of other processes is mapped, as long as they are there.
+/// A mapped doorbell counts as mapped memory of another process until it is dropped.
 #[test]
 fn doorbells_are_counted() {
     let (maps, doorbell) = (PeerMapper::new(2, 1 << 20), Doorbell::new(false).unwrap());

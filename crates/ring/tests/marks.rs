@@ -1,4 +1,4 @@
-//! Consistency marks: what was written verifies, whatever else is there does not.
+//! Consistency marks: written bytes verify, all other bytes fail.
 #![cfg(not(loom))]
 
 mod common;
@@ -51,7 +51,7 @@ proptest! {
         prop_assert!(verify(&view_of(start, &bytes)).is_err());
     }
 
-    /// The position is right, so that the size is believed as far as it goes.
+    /// The position is right, so the check reads as many bytes as the size says, bounded by the ring.
     #[test]
     fn any_size_does_no_harm(
         start in starts(),

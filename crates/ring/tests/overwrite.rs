@@ -1,4 +1,4 @@
-//! Rings without flow control: the writer never waits, and readers learn that, and by how much, they were lapped.
+//! Rings without flow control: the writer never waits, and a lapped reader learns by how many bytes.
 #![cfg(not(loom))]
 
 mod common;
@@ -47,7 +47,7 @@ proptest! {
     }
 }
 
-/// How bytes are copied depends on their number and on where they lie.
+/// The way of copying depends on the number of bytes and on their alignment.
 #[test]
 fn any_piece_is_copied_right() {
     let ring = ring(overwritable(0, 4000));
@@ -90,7 +90,7 @@ fn open_claims_are_not_overwritten_by_their_writer() {
     assert!(writer.append(&[b"x"]).is_ok());
 }
 
-/// A writer at full speed against readers in other threads: what a reader accepts is what was written.
+/// A writer at full speed with readers in other threads: every accepted copy equals the written bytes.
 #[test]
 fn nothing_torn_is_accepted() {
     let ring = ring(overwritable(0, 1024));

@@ -1,4 +1,4 @@
-//! Each planted bug does what its line says, so that a simulator that does not fail with it on is at fault.
+//! Each planted bug breaks the ring as its description says. A simulator that passes with a planted bug is therefore at fault.
 //!
 //! `cargo test -p rocketring --features planted-bugs --test planted`
 #![cfg(all(feature = "planted-bugs", not(loom)))]
@@ -71,9 +71,9 @@ fn is_right(number: u32) -> bool {
     }
 }
 
-/// One test, because the switch is the whole process's.
+/// All planted bugs in one test, because the switch is global to the process.
 #[test]
-fn every_planted_bug_is_one() {
+fn every_planted_bug_breaks_the_ring() {
     for &(number, what) in BUGS {
         ACTIVE.store(0, Ordering::Relaxed);
         assert!(is_right(number), "wrong without a bug: {what}");

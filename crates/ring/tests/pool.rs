@@ -1,4 +1,4 @@
-//! Pools: rings do not share bytes, limits say what they count, and memory comes back.
+//! Pools: rings do not share bytes, limits name what they count, and memory comes back.
 #![cfg(not(loom))]
 
 use proptest::prelude::*;
@@ -93,7 +93,7 @@ fn written_bytes_are_gone_with_the_ring() {
     assert_eq!(pool.in_use_bytes(), 0);
     let mut receiver = pool.ring(of(64 << 10)).unwrap().receiver().unwrap();
     let (at, len) = receiver.spare(usize::MAX);
-    // SAFETY: `len` bytes are mapped there, and the receiver's alone.
+    // SAFETY: `len` bytes are mapped at `at`, and only the receiver writes them.
     let bytes = unsafe { std::slice::from_raw_parts(at, len) };
     assert!(len > 0 && bytes.iter().all(|&byte| byte == 0), "the pages were not given back");
 }

@@ -10,7 +10,7 @@ use rocketring::{Gap, Hold, Ring, RingConfig, RingReceiver};
 #[derive(Debug, Clone)]
 enum Step {
     CopyIn(usize),
-    /// Asked for, and (in 256ths of what was given) landed.
+    /// The bytes to ask for, and the part that lands, in 256ths of the bytes that `spare` gives.
     Spare(usize, usize),
     End,
     Skip(u64),
@@ -81,7 +81,7 @@ impl Machine {
         let (at, len) = self.receiver.spare(max);
         assert_eq!(len as u64, room.min(max as u64));
         let bytes = self.content(len * part / 256);
-        // SAFETY: `spare` gave `len` bytes, and there are not more.
+        // SAFETY: `spare` gave `len` writable bytes, and `bytes` is not longer.
         unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.receiver.land(bytes.len());
         self.log.bytes.extend(&bytes);
@@ -101,7 +101,7 @@ impl Machine {
             _ => self.log.gaps.push((from, to)),
         }
         assert!(gap.from <= from && gap.to == to);
-        // More than 64 holes: the newest is widened.
+        // The ring remembers 64 holes. Beyond that it widens the newest.
         self.log.gaps.last_mut().unwrap().0 = gap.from;
         while self.log.gaps.len() > 1 && self.log.gaps[self.log.gaps.len() - 2].1 > gap.from {
             let last = self.log.gaps.pop().unwrap();
@@ -113,7 +113,7 @@ impl Machine {
         self.horizon = self.horizon.max(to);
     }
 
-    /// The tail goes up to `keep` bytes below the boundary, or to the slowest hold; nothing else changes.
+    /// The tail moves to `keep` bytes below the boundary, or to the slowest hold; nothing else changes.
     fn trim(&mut self, keep: u64) {
         let (tail, capacity) = (self.ring.tail(), self.ring.capacity());
         let wanted = self.log.boundary().saturating_sub(keep);
@@ -195,7 +195,7 @@ impl Machine {
             assert_eq!(self.ring.horizon(), self.horizon);
             let held = self.holds.iter().map(|&(_, at)| at).min().filter(|&at| at <= self.log.head());
             if let Some(at) = held {
-                // A hole can be longer than the ring; what is held from before it is still there.
+                // A hole can be longer than the ring. Bytes that are held from before the hole are still readable.
                 self.log.check_range(&self.ring, at, self.log.head().min(at + self.ring.capacity()));
             }
         } else {

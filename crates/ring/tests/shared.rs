@@ -1,4 +1,4 @@
-//! Rings that other processes map: what they see is the log, and what a hostile one offers is refused.
+//! Rings that other processes map: a mapped ring shows the log, and hostile memory is refused.
 #![cfg(not(loom))]
 
 mod common;
@@ -43,13 +43,14 @@ fn offered(ring: &Ring) -> PeerRing {
     maps().map(ring.descriptor().unwrap().try_clone_to_owned().unwrap()).unwrap()
 }
 
-/// A writer's ring and another process's sight of it.
+/// A writer's ring, and the same ring as another process maps it.
 struct Pair {
     writer: Writer,
     seen: Ring,
     receiver: RingReceiver,
-    /// What the writer keeps for the other end, and what that end keeps for itself.
+    /// The hold of the writer's process for the other end.
     kept: Hold,
+    /// The hold of the other end itself.
     held: Hold,
     log: Log,
     told: u64,
@@ -85,7 +86,7 @@ impl Pair {
         let to = self.told.min(self.held.position() + most);
         self.log.check_range(&self.seen, self.held.position(), to);
         self.held.advance(to);
-        // What was granted says what is no longer needed.
+        // A grant says up to where the other end has released its bytes.
         self.kept.advance(self.seen.grant() - CAPACITY);
     }
 }
@@ -114,9 +115,9 @@ proptest! {
         }
     }
 
-    /// Whatever a head page says, reading is safe, and bounded by what was granted.
+    /// With any content of the head page, reading is safe, and bounded by the grant.
     #[test]
-    fn a_head_page_of_nonsense_harms_nobody(words in prop::collection::vec(any::<u64>(), 3), at in 0..CAPACITY) {
+    fn a_hostile_head_page_does_no_harm(words in prop::collection::vec(any::<u64>(), 3), at in 0..CAPACITY) {
         let file = sealable(PAGE + CAPACITY);
         for (word, value) in [(0, MAGIC), (1, CAPACITY), (2, PAGE), (16, words[0]), (17, words[1]), (32, words[2])] {
             rustix::io::pwrite(&file, &value.to_ne_bytes(), word * 8).unwrap();
@@ -152,7 +153,7 @@ fn no_other_process_can_write_shrink_or_grow_a_ring() {
     assert!(rustix::io::pwrite(file, b"x", 0).is_err());
     assert!(fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, PAGE).is_err());
     assert!(fcntl_add_seals(file, SealFlags::WRITE).is_err());
-    // The writer itself goes on.
+    // The writer itself continues.
     ring.writer().unwrap().append(&[b"mine"]).unwrap();
     assert_eq!(ring.view(0, 4).to_vec().unwrap(), b"mine");
 }
@@ -186,7 +187,8 @@ fn an_unsealed_ring_is_refused() {
     }
 }
 
-/// One thread lands what it was told of, another what it sees: each delivery once, and never part of one.
+/// One thread lands deliveries as notices announce them, another thread as it sees them in the head page. Each delivery
+/// lands once, and as a whole.
 #[test]
 fn notified_and_polling_readers_land_the_same_log() {
     let total = 1_u64 << 20;
@@ -198,7 +200,7 @@ fn notified_and_polling_readers_land_the_same_log() {
             while writer.head() < total {
                 let bytes = content(writer.head(), 64);
                 if let Ok(end) = writer.append(&[&bytes]) {
-                    // Not of all of them: it is told late, or not at all.
+                    // The channel is short, so some notices come late and others never.
                     let _ = tell.try_send(end);
                 } else {
                     std::thread::yield_now();
@@ -207,7 +209,7 @@ fn notified_and_polling_readers_land_the_same_log() {
         });
         scope.spawn(move || {
             for end in told {
-                // What it is told of has landed by then, or there was room for it.
+                // An announced delivery has landed already, or lands now because there was room for it.
                 assert!(receiver.land_announced(end, true).is_ok());
             }
         });
@@ -226,7 +228,7 @@ fn notified_and_polling_readers_land_the_same_log() {
     });
 }
 
-/// What was not granted does not land, told or seen.
+/// Bytes beyond the grant do not land, neither announced nor seen.
 #[test]
 fn no_writer_lands_more_than_was_granted() {
     let ring = shared(0, true);
@@ -234,7 +236,7 @@ fn no_writer_lands_more_than_was_granted() {
     let (held, mut receiver) = (seen.hold(0).unwrap(), seen.receiver().unwrap());
     seen.grant();
     let mut writer = ring.writer().unwrap();
-    // Nobody holds the writer's end: it does not keep its word.
+    // A writer that ignores the grant: no hold stops it.
     for _ in 0..CAPACITY / 1024 + 1 {
         writer.append(&[&[1; 1024]]).unwrap();
     }
@@ -245,14 +247,14 @@ fn no_writer_lands_more_than_was_granted() {
     held.advance(1024);
     seen.grant();
     assert!(seen.follow() && seen.boundary() == CAPACITY + 1024);
-    // Told late it says nothing new.
+    // A late notice changes nothing.
     assert_eq!(receiver.land_announced(2048, true), Ok(()));
     assert_eq!((seen.head(), seen.boundary()), (CAPACITY + 1024, CAPACITY + 1024));
 }
 
-/// Without flow control nothing holds the writer: who reads too slowly is told.
+/// Without flow control nothing holds the writer, and a reader that is too slow gets an error.
 #[test]
-fn a_reader_that_was_lapped_is_told() {
+fn a_lapped_reader_gets_an_error() {
     let ring = shared(0, false);
     let mut writer = ring.writer().unwrap();
     let seen = offered(&ring).ring(config(0, false)).unwrap();
@@ -264,7 +266,7 @@ fn a_reader_that_was_lapped_is_told() {
     while ring.horizon() <= CAPACITY {
         writer.append(&[&[2; 1000]]).unwrap();
     }
-    // The reader has not heard of what was written since; the head page says it.
+    // No notice told the reader of the newer bytes. The head page has their position.
     let lapped = seen.view(0, 1000).to_vec().unwrap_err();
     assert_eq!(lapped.by, ring.horizon() - CAPACITY);
     assert!(!seen.is_stable(0));
@@ -273,7 +275,7 @@ fn a_reader_that_was_lapped_is_told() {
     assert!(seen.tail() >= ring.head().saturating_sub(CAPACITY));
 }
 
-/// A hole is no reason to take what is held for overwritten, however far it reaches.
+/// Held bytes before a hole stay readable, however long the hole is.
 #[test]
 fn held_memory_is_whole_behind_a_hole() {
     let ring = shared(0, true);
@@ -289,7 +291,7 @@ fn held_memory_is_whole_behind_a_hole() {
     origin.skip(hole);
     for _ in 0..2 {
         assert_eq!(seen.view(0, 1000).to_vec(), Ok(vec![1; 1000]));
-        // A grant changes nothing while it is held.
+        // A grant changes nothing while the bytes are held.
         assert_eq!(ring.grant(), hole);
     }
     kept.advance(hole);
@@ -308,7 +310,7 @@ fn only_its_writer_writes_it() {
     assert_eq!(receiver.spare(100).1, 0);
     let trimmed = receiver.trim(0);
     assert_eq!((trimmed.given_back, trimmed.left), (0, CAPACITY));
-    // What was mapped can be handed on, and is known to be the same.
+    // A mapped ring can be offered to a third process, and is recognised as the same ring.
     let again = maps().map(seen.descriptor().unwrap().try_clone_to_owned().unwrap()).unwrap();
     assert!(again.is(&ring) && again.is(&seen) && !again.is(&shared(0, true)));
     assert!(rustix::io::pwrite(seen.descriptor().unwrap().as_fd(), b"x", 0).is_err());
@@ -335,7 +337,7 @@ fn limits_count_mapped_and_released_rings() {
     let refused = small.map(fd(&rings[1])).unwrap_err();
     assert!(matches!(refused, MapError::TooLarge { asked: CAPACITY, in_use: CAPACITY, .. }), "{refused}");
 
-    // The memory stays as long as anybody sees it.
+    // The memory stays until the last mapping is dropped.
     let seen = few.map(fd(&rings[0])).unwrap().ring(config(0, true)).unwrap();
     rings[0].writer().unwrap().append(&[b"last words"]).unwrap();
     drop(rings);
@@ -346,7 +348,8 @@ fn limits_count_mapped_and_released_rings() {
     assert_eq!(seen.view(0, 10).to_vec().unwrap(), b"last words");
 }
 
-/// A writer that dies has told less than it had delivered; what it had not delivered does not count.
+/// A dead writer may have delivered more than its last notice says: those deliveries land. Bytes that it wrote and did not
+/// deliver do not land.
 #[test]
 fn deliveries_of_a_dead_writer_are_there() {
     let ring = shared(0, true);
@@ -366,7 +369,7 @@ fn deliveries_of_a_dead_writer_are_there() {
     assert_eq!(seen.view(4, 12).to_vec().unwrap(), b"not told");
     assert!(!receiver.land_remaining());
 
-    // Not beyond what was granted, and not over a hole.
+    // Nothing lands beyond the grant or behind a hole.
     let ring = shared(0, true);
     let (mut origin, seen) = (ring.receiver().unwrap(), offered(&ring).ring(config(0, true)).unwrap());
     seen.grant();
@@ -376,15 +379,15 @@ fn deliveries_of_a_dead_writer_are_there() {
     origin.skip(1000);
     origin.copy_in(b"behind");
     origin.end();
-    assert!(!receiver.land_remaining(), "what the hole hides is not known here");
+    assert!(!receiver.land_remaining(), "the positions behind the hole are not known here");
     receiver.land(6);
     receiver.skip(1000);
     assert!(receiver.land_remaining());
     assert_eq!((seen.boundary(), seen.view(1000, 1006).to_vec().unwrap()), (1006, b"behind".to_vec()));
 }
 
-/// Ends of deliveries within a step are not known to who follows: who hands the ring on takes none that is longer than the
-/// largest delivery. When the writer is gone nobody tells them any more.
+/// A follower does not know the ends of deliveries inside a step. A relay of the ring therefore takes no step that is longer
+/// than the largest delivery. After the writer is gone, no notice announces ends any more.
 #[test]
 fn a_relay_of_a_ring_follows_in_small_steps() {
     let ring = shared(0, true);

@@ -1,4 +1,4 @@
-//! Small deliveries beside the head: what another process copies is the log, wherever it finds it.
+//! Small deliveries beside the head: another process copies the same bytes from the head page and from the ring.
 #![cfg(not(loom))]
 
 mod common;
@@ -15,10 +15,10 @@ use rustix::io::{pread, pwrite};
 const CAPACITY: u64 = 16 << 10;
 const PAGE: u64 = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"RKTRING1");
-/// Where the head page has the bytes of a small delivery.
+/// The offset of a small delivery's bytes in the head page.
 const AT: u64 = 19 * 8;
 
-/// `len` bytes of the log from `from` on.
+/// The bytes of the log in `[from, from + len)`.
 fn content(from: u64, len: usize) -> Vec<u8> {
     (from..from + len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect()
 }
@@ -27,7 +27,7 @@ fn config(start: u64) -> RingConfig {
     RingConfig { capacity_bytes: CAPACITY, retain_bytes: Some(0), start, ..RingConfig::default() }
 }
 
-/// A ring that is watched, its writer, and another process's sight of it.
+/// The writer of a watched ring, and the same ring as another process maps it.
 fn pair(start: u64) -> (Writer, Ring) {
     let pool = Pool::new(PoolConfig { reservation_bytes: 1 << 20, max_bytes: 1 << 20 }).unwrap();
     let ring = pool.shared_ring(config(start)).unwrap();
@@ -38,8 +38,8 @@ fn pair(start: u64) -> (Writer, Ring) {
     (ring.writer().unwrap(), seen.ring(config(start)).unwrap())
 }
 
-/// The bytes that the head page has of the delivery that was told last.
-fn told(writer: &Writer) -> [u8; SMALL_PAYLOAD_BYTES] {
+/// The bytes of the last small delivery in the head page.
+fn small_payload_bytes(writer: &Writer) -> [u8; SMALL_PAYLOAD_BYTES] {
     let mut bytes = [0; SMALL_PAYLOAD_BYTES];
     pread(writer.ring().descriptor().unwrap(), &mut bytes, AT).unwrap();
     bytes
@@ -48,7 +48,7 @@ fn told(writer: &Writer) -> [u8; SMALL_PAYLOAD_BYTES] {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Appended in parts or claimed, alone or several at a time, copied whole or in pieces.
+    /// Deliveries are appended in parts or claimed, alone or several at a time, and copied whole or in pieces.
     #[test]
     fn copied_bytes_are_the_log(
         start in starts(),
@@ -81,8 +81,8 @@ proptest! {
     }
 }
 
-/// A reader copies what lies beside the head if that is all of what it asks for: a writer that puts other bytes there than into
-/// its ring (which no honest one does) shows it.
+/// A reader copies from the head page if the head page has all requested bytes. The test writes other bytes into the head page
+/// than into the ring, to see which of them the reader gets.
 #[test]
 fn a_whole_delivery_is_taken_from_there() {
     let file = memfd_create("a ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -107,23 +107,23 @@ fn a_whole_delivery_is_taken_from_there() {
 }
 
 #[test]
-fn the_first_small_delivery_is_told_there() {
+fn the_first_small_delivery_is_in_the_head_page() {
     let bytes = content(7, SMALL_PAYLOAD_BYTES);
     for size in 1..=SMALL_PAYLOAD_BYTES {
         for cut in 0..=size {
             let (mut writer, _) = pair(0);
             writer.append(&[&bytes[..cut], &bytes[cut..size]]).unwrap();
-            assert_eq!(told(&writer)[..size], bytes[..size]);
+            assert_eq!(small_payload_bytes(&writer)[..size], bytes[..size]);
         }
         let (mut writer, _) = pair(0);
         let mut claim = writer.claim(size as u64).unwrap();
         claim.bytes().copy_from_slice(&bytes[..size]);
         writer.deliver(claim, size as u64).unwrap();
-        assert_eq!(told(&writer)[..size], bytes[..size]);
+        assert_eq!(small_payload_bytes(&writer)[..size], bytes[..size]);
     }
 }
 
-/// A reader that copies while the writer goes on finds each delivery whole.
+/// A reader that copies while the writer continues gets each delivery whole.
 #[test]
 fn a_reader_that_follows_closely_finds_the_log() {
     let total = 1_u64 << 20;

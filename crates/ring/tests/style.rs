@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-/// Atomics and locks come through `sync.rs`, so that loom can replace them. (`planted.rs` is a process-wide
-/// switch, and poison errors are loom's too.)
+/// Atomics and locks come through `sync.rs`, so that loom can replace them. Exceptions: the process-wide switch in
+/// `planted.rs`, and the type of poison errors, which loom uses too.
 #[test]
 fn atomics_come_through_one_module() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

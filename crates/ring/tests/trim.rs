@@ -1,4 +1,4 @@
-//! A ring at rest gives its memory back.
+//! An idle ring gives its memory back.
 #![cfg(not(loom))]
 
 mod common;
@@ -8,7 +8,7 @@ use rocketring::{Ring, RingConfig, RingReceiver, Trimmed, Writer};
 
 const CAPACITY: u64 = 64 << 10;
 
-/// A ring through which `bytes` came, in deliveries of 1,000 bytes.
+/// A ring that received `bytes` bytes, in deliveries of 1,000 bytes.
 fn used(bytes: usize) -> (Ring, RingReceiver) {
     let ring = ring(RingConfig { capacity_bytes: CAPACITY, ..RingConfig::default() });
     let mut receiver = ring.receiver().unwrap();
@@ -23,7 +23,7 @@ fn used(bytes: usize) -> (Ring, RingReceiver) {
 /// Bytes of the ring's memory that are not zero.
 fn backed(ring: &Ring) -> usize {
     let memory = ring.raw(0, CAPACITY as usize);
-    // SAFETY: that many bytes are mapped there, and nobody writes them.
+    // SAFETY: `CAPACITY` bytes are mapped at `memory`, and no thread writes them.
     let memory = unsafe { std::slice::from_raw_parts(memory, CAPACITY as usize) };
     memory.iter().filter(|byte| **byte != 0).count()
 }
@@ -33,13 +33,17 @@ fn unheld_memory_goes_except_kept_memory() {
     let (ring, mut receiver) = used(300_000);
     assert_eq!(backed(&ring), CAPACITY as usize);
     let trimmed = receiver.trim(10_000);
-    // 290,000 to 300,000 lies in pages 70 to 73.
+    // The bytes 290,000 to 300,000 are in the pages 70 to 73.
     assert_eq!(trimmed, Trimmed { left: 4 * 4096, given_back: CAPACITY - 4 * 4096, held: false });
     assert_eq!(backed(&ring), 4 * 4096);
     assert_eq!((ring.tail(), ring.head()), (290_000, 300_000));
     assert_eq!(ring.view(290_000, 300_000).to_vec().unwrap(), [7; 10_000]);
-    assert!(ring.hold(289_999).is_err(), "it is told that this is gone");
-    assert_eq!(receiver.copy_in(&[8; 1 << 20]) as u64, CAPACITY - 10_000, "the room is what is not kept");
+    assert!(ring.hold(289_999).is_err(), "the released bytes are gone");
+    assert_eq!(
+        receiver.copy_in(&[8; 1 << 20]) as u64,
+        CAPACITY - 10_000,
+        "the room is the capacity without the kept bytes"
+    );
 }
 
 #[test]
@@ -65,7 +69,7 @@ fn memory_held_below_a_hole_stays() {
     receiver.skip(900_000);
     let trimmed = receiver.trim(0);
     assert!(trimmed.held);
-    assert_eq!(trimmed.given_back, 0, "what is held lies further back than a ring is long");
+    assert_eq!(trimmed.given_back, 0, "the hold is further back than the ring is long");
     assert_eq!(ring.view(299_000, 300_000).to_vec().unwrap(), [7; 1000]);
     drop(hold);
     assert_eq!(receiver.trim(0).given_back, CAPACITY - 4096);
@@ -81,8 +85,8 @@ fn trimming_again_gives_only_the_bytes_asked_for() {
     assert_eq!(receiver.trim(1000).left, 2 * 4096);
 }
 
-/// What a local writer's ring keeps besides what it needs: what the writer may go on with unasked, and the pages that are
-/// begun.
+/// The most bytes that a local writer's ring keeps beyond its history: the room up to the horizon, and a begun page at each
+/// end.
 const AT_MOST: u64 = (16 << 10) + 2 * 4096;
 
 /// As [`used`], written by a local writer.
@@ -105,8 +109,8 @@ fn memory_of_a_gone_writer_goes_except_kept_memory() {
     assert!(backed(&ring) as u64 <= trimmed.left);
     assert_eq!((ring.tail(), ring.head()), (290_000, 300_000));
     assert_eq!(ring.view(290_000, 300_000).to_vec().unwrap(), [7; 10_000]);
-    assert!(ring.hold(289_999).is_err(), "it is told that this is gone");
-    // It goes on, over all that was given back.
+    assert!(ring.hold(289_999).is_err(), "the released bytes are gone");
+    // The writer continues, over all memory that was given back.
     let hold = ring.hold(290_000).unwrap();
     let mut room = 0;
     while writer.append(&[&[8; 1000]]).is_ok() {

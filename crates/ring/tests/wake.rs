@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rocketring::{PendingSet, Waker};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Whether the descriptor is readable within `millis`; negative: however long it takes.
+/// Whether the descriptor becomes readable within `millis` milliseconds. A negative `millis` is no limit.
 fn readable(waker: &Waker, millis: i64) -> bool {
     let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: millis.max(0) * 1_000_000 };
     let mut fds = [PollFd::from_borrowed_fd(waker.fd(), PollFlags::IN)];
@@ -22,7 +22,7 @@ proptest! {
         steps in prop::collection::vec((0..10_u8, any::<u32>()), 0..200),
     ) {
         let (set, mut plain) = (PendingSet::new(slots), BTreeSet::new());
-        // What was cleared slot by slot may look as if something were there, until the next drain.
+        // After slots were cleared one by one, `is_empty` may be false until the next drain.
         let mut cleared = false;
         for (step, choice) in steps {
             let slot = choice % slots as u32;
@@ -81,7 +81,7 @@ fn every_mark_is_seen() {
             });
         }
         let mut seen = vec![0; SLOTS];
-        // The last rounds visit every slot; each must be seen at its last value.
+        // The last rounds visit every slot, and each slot must be seen at its last value.
         while seen.iter().any(|&round| round <= ROUNDS - SLOTS as u64 / 3) {
             set.drain(|slot| seen[slot as usize] = published[slot as usize].load(Ordering::Acquire));
             waker.prepare();

@@ -10,16 +10,16 @@ use rocketring::{Claim, ClaimError, DeliverError, Hold, MAX_OPEN_CLAIMS, Ring, R
 #[derive(Debug, Clone)]
 enum Step {
     Claim(u64),
-    /// Which open claim, and how much of it (in 256ths; 0 gives it back).
+    /// The open claim to deliver, and the delivered part of it in 256ths; 0 gives the claim back.
     Deliver(usize, u64),
-    /// Which open claim is dropped.
+    /// The open claim to drop.
     Lose(usize),
     Append(Vec<usize>),
     Hold(u64),
     Advance(usize, u64),
     Release(usize),
     Grant,
-    /// Bytes of history that stay.
+    /// The bytes of history to keep.
     Trim(u64),
     Boundaries(u64),
     View(u64, u64),
@@ -44,7 +44,7 @@ fn steps(scale: u64) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..250)
 }
 
-/// A claim as the oracle sees it: the bytes once they are delivered.
+/// A claim as the oracle sees it, with its bytes after delivery.
 struct Slot {
     from: u64,
     len: u64,
@@ -57,7 +57,7 @@ struct Machine {
     writer: Writer,
     log: Log,
     slots: Vec<Slot>,
-    /// With what they were filled.
+    /// Open claims, each with the bytes that fill it.
     open: Vec<(Claim, Vec<u8>)>,
     holds: Vec<(Hold, u64)>,
     horizon: u64,
@@ -84,13 +84,13 @@ impl Machine {
         self.horizon.max(slowest.unwrap_or(u64::MAX).min(by_history))
     }
 
-    /// What lost claims do at the writer's next call; where the first that stays is.
+    /// Does what the writer's next call does with lost claims. Returns the position of the first lost claim that remains.
     fn reclaim(&mut self) -> Option<u64> {
         while self.slots.pop_if(|slot| slot.lost).is_some() {}
         self.slots.iter().find(|slot| slot.lost).map(|slot| slot.from)
     }
 
-    /// What a claim of `size` bytes must lead to.
+    /// The expected result of a claim of `size` bytes.
     fn expected(&mut self, size: u64) -> Result<u64, ClaimError> {
         if let Some(from) = self.reclaim() {
             return Err(ClaimError::ClaimLost { from });
@@ -184,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// Gives back what neither the history nor a hold needs: the tail goes up, and with it the horizon.
+    /// Gives back the bytes that neither the history nor a hold needs: the tail moves up, and with it the horizon.
     fn trim(&mut self, keep: u64) {
         let slowest = self.holds.iter().map(|&(_, at)| at).min().unwrap_or(u64::MAX);
         let wanted = self.log.boundary().saturating_sub(keep);
@@ -260,7 +260,7 @@ impl Machine {
         {
             self.log.check_range(&self.ring, *at, self.log.head());
             let view = self.ring.view(*at, self.log.head());
-            // SAFETY: the hold does not move before the slice was compared.
+            // SAFETY: the hold does not move before the comparison of the slice.
             let held = unsafe { view.held(hold) };
             assert_eq!(held, Some(self.log.range(*at, self.log.head())));
         }
@@ -275,7 +275,7 @@ proptest! {
         start in starts(),
         retain in prop_oneof![Just(None), (0..3000u64).prop_map(Some)],
         max_delivery in 16u64..1000,
-        // The larger one is more than its writer takes at a time.
+        // With the larger scale a claim can be longer than the writer's reach (see `trim`).
         (scale, steps) in prop_oneof![Just(1u64), Just(16)].prop_flat_map(|scale| (Just(scale), steps(scale))),
     ) {
         let config = RingConfig {
@@ -318,7 +318,7 @@ fn a_foreign_or_overlong_delivery_gives_the_claim_back() {
 }
 
 #[test]
-fn a_full_writer_says_so_until_it_was_granted() {
+fn a_full_writer_gets_an_error_until_a_grant() {
     let ring = small();
     let hold = ring.hold(0).unwrap();
     let mut writer = ring.writer().unwrap();

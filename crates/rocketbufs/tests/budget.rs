@@ -1,5 +1,5 @@
-//! Subscriptions that share a budget: whatever the senders have and whoever does not read, what was received and not
-//! given back stays within it, everybody gets a turn, and nothing is lost.
+//! Subscriptions that share a budget: unreleased bytes stay within the budget, however much is pending and however slowly
+//! the application reads. Every subscription gets a turn, and nothing is lost.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ struct Ends {
     out: ROut,
     input: RIn,
     budget: Budget,
-    /// The subscriber's own, so that its memory is its own.
+    /// The context of the subscriber alone, so that its memory can be measured.
     ctx: Context,
     listener: Listener,
 }
@@ -65,7 +65,7 @@ fn write(out: &ROut, bid: u32, size: u64) {
     out.deliver(segment, size, None).unwrap();
 }
 
-/// At least so many bytes, and what more comes until nothing came for a while.
+/// Receives at least `least` bytes, and then more until no data comes for a while.
 fn take_all(input: &RIn, least: u64) -> (Vec<InView>, u64) {
     let (mut views, mut held) = (Vec::new(), 0);
     loop {
@@ -99,8 +99,7 @@ fn until(what: &str, ready: impl Fn() -> bool) {
     }
 }
 
-/// Bytes that the rings of this process have backed, all contexts together, are seen by the system; what is checked here
-/// is what one context holds.
+/// The system counts the backed bytes of all contexts of a process together. This test checks the bytes of one context.
 #[test]
 fn an_application_that_stalls_on_all_buffers_stays_within_its_budget() {
     const BUFFERS: u32 = 300;
@@ -122,9 +121,9 @@ fn an_application_that_stalls_on_all_buffers_stays_within_its_budget() {
     let mut least = 128 * KIB;
     let total = u64::from(BUFFERS) * EACH;
     while got.values().sum::<u64>() < total {
-        // Nothing is given back while it looks at what there is.
+        // The application releases nothing while it takes all data.
         let (views, held) = take_all(&ends.input, std::mem::replace(&mut least, 1));
-        assert!(held <= 512 * KIB, "{held} bytes are not given back");
+        assert!(held <= 512 * KIB, "{held} bytes are not released");
         assert!(ends.ctx.memory_in_use() <= 512 * KIB && ends.budget.in_use_bytes() <= 512 * KIB);
         for view in views {
             give_back(&mut got, view);
@@ -207,14 +206,14 @@ fn rings_go_when_nothing_comes_and_come_again() {
                 other => panic!("{other:?}"),
             }
         }
-        // What was granted and not used is called back.
+        // Unused grants are withdrawn.
         until("rings at rest go", || ends.ctx.memory_in_use() == 0 && ends.budget.in_use_bytes() == 0);
     }
 }
 
 #[test]
 fn remaining_data_comes_when_a_view_is_dropped() {
-    // One ring is all there is, and a view keeps it.
+    // The budget is enough for one ring, and a view holds it.
     let ends = ends(2, &options(64 * KIB, 32 * KIB), 64 * KIB, 0);
     write(&ends.out, 0, 30_000);
     let Some(InEvent::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
@@ -225,7 +224,7 @@ fn remaining_data_comes_when_a_view_is_dropped() {
     view.consume();
     let Some(InEvent::Data(view)) = ends.input.recv(Some(WAIT)).unwrap() else { panic!("data") };
     assert_eq!((view.bid(), view.len()), (1, 30_000));
-    // Who leaves with everything in its hands gives it back as well.
+    // Unsubscribing releases bytes that a view still holds, once the view is dropped.
     ends.input.unsubscribe(1);
     drop(view);
     write(&ends.out, 0, 30_000);
@@ -233,10 +232,10 @@ fn remaining_data_comes_when_a_view_is_dropped() {
     assert_eq!(view.bid(), 0);
 }
 
-/// What a subscription without a connection has is the budget's again once it was given back.
+/// Bytes of a subscription without a connection return to the budget when they are released.
 #[test]
 fn data_of_a_lost_connection_returns_to_the_budget_when_read() {
-    // There is place for two deliveries.
+    // The budget has room for two deliveries.
     let ends = ends(1, &options(64 * KIB, 32 * KIB), 64 * KIB, 0);
     let mut inputs = vec![ends.input.clone()];
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Applications that are careless: what they do to themselves, they do to nobody else.
+//! Careless applications: their mistakes harm no other application.
 
 mod ends;
 mod raw;
@@ -127,7 +127,9 @@ fn callbacks_may_do_anything_but_wait() {
     sent.recv_timeout(WAIT).unwrap().send_control(b"go").unwrap();
     heard.recv_timeout(WAIT).unwrap();
     loop {
-        if let InEvent::Subscribed { .. } = input.recv(Some(WAIT)).unwrap().expect("it is subscribed") {
+        if let InEvent::Subscribed { .. } =
+            input.recv(Some(WAIT)).unwrap().expect("the subscription is answered")
+        {
             break;
         }
     }
@@ -159,7 +161,7 @@ fn bursts_of_control_messages_wait_for_their_turn() {
     let input = receiver(&ctx, &listener);
     let size = 65_535;
     out.set_control_msg_cb(move |conn, _| {
-        // On the worker, so that nothing leaves in between.
+        // The callback runs on the worker, so nothing is sent between these calls.
         let sent = (0..100).take_while(|_| conn.send_control(&vec![7; size]).is_ok()).count();
         assert!(sent >= 16, "{sent}");
         while conn.send_control(b"end").is_ok() {}
@@ -219,7 +221,7 @@ fn places_are_given_up_in_time_on_every_worker() {
 }
 
 #[test]
-fn connections_that_nobody_takes_are_closed() {
+fn connections_without_an_owner_are_closed() {
     let ctx = Context::new(Config::default()).unwrap();
     let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
     listener.set_conn_cb(drop);
@@ -318,8 +320,7 @@ fn destroying_while_others_write_and_wait() {
     }
 }
 
-/// Writes until it is told that the buffer has ended, and counts `rounds`; returns where the last delivery ends that was told
-/// as delivered.
+/// Writes until an error says that the buffer has ended, and counts `rounds`. Returns the end of the last successful delivery.
 fn write_to_the_end(writer: &mut OutWriter, by_segments: bool, rounds: &AtomicU32) -> u64 {
     let mut last = 0;
     loop {
@@ -340,7 +341,7 @@ fn write_to_the_end(writer: &mut OutWriter, by_segments: bool, rounds: &AtomicU3
     }
 }
 
-/// Gives everything back until the log ends.
+/// Releases all data until the log ends.
 fn read_to_the_end(input: &RIn) {
     loop {
         match input.recv(Some(WAIT)).unwrap().expect("an end") {
@@ -357,7 +358,7 @@ fn deliveries_that_succeeded_are_part_of_the_log() {
     let (out, listener) = sender(&ctx);
     for bid in 0..400 {
         out.create_buffer(bid, 1 << 16).unwrap();
-        // Where somebody follows the ring the barriers of its writer are light ones.
+        // With a follower of the ring its writer uses light barriers.
         let input = (bid % 4 < 2).then(|| receiver(&ctx, &listener));
         if let Some(input) = &input {
             subscribe(input, bid);
@@ -377,9 +378,9 @@ fn deliveries_that_succeeded_are_part_of_the_log() {
     }
 }
 
-/// The data callback is set first, and the connection goes meanwhile.
+/// The data callback is set first, and the connection is lost before the event callback is set.
 #[test]
-fn an_event_callback_that_is_set_late_hears_what_came_before() {
+fn an_event_callback_that_is_set_late_gets_earlier_events() {
     let ctx = Context::new(Config::default()).unwrap();
     let (_out, listener) = sender(&ctx);
     let input = receiver(&ctx, &listener);
@@ -387,9 +388,9 @@ fn an_event_callback_that_is_set_late_hears_what_came_before() {
     // More than are kept for an application that may never ask for them.
     for _ in 0..300 {
         input.subscribe(9, 1 << 16).unwrap();
-        eventually("it is refused", || input.subscriptions().is_empty());
+        eventually("the subscription is refused", || input.subscriptions().is_empty());
     }
-    input.conn().close("it goes");
+    input.conn().close("the test");
     input.conn().wait_down(Some(WAIT)).unwrap().unwrap();
     let (tells, told) = mpsc::sync_channel(512);
     input.set_event_cb(move |event| drop(tells.send(event)));
@@ -400,7 +401,7 @@ fn an_event_callback_that_is_set_late_hears_what_came_before() {
             other => break other,
         }
     };
-    // The connection's end is the last that waits, or is told right away.
+    // ConnDown is the last waiting event, or comes right away.
     assert!(matches!(last, InEvent::ConnDown { .. }), "{last:?}");
     assert!((255..=256).contains(&refused), "{refused}");
 }

@@ -1,4 +1,5 @@
-//! The policy `disconnect`, for one that begins far behind: it is given time to catch up, and cut off when it falls back.
+//! The policy `disconnect`, for a subscriber that begins far behind: it gets time to catch up, and is disconnected when it falls
+//! back.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Of its ring, subscribers may hold a sixteenth against the writer; the rest is history.
+    /// A sender whose subscribers may hold a sixteenth of the ring; the rest is history.
     fn new() -> Self {
         let ctx = Context::new(Config::default()).unwrap();
         let out = ROut::new(&ctx);
@@ -37,7 +38,7 @@ impl Sender {
         self.out.deliver(segment, 1 << 10, None).unwrap()
     }
 
-    /// So that the oldest is as far behind as can be.
+    /// Writes more than the capacity, so that the oldest position is as far behind as possible.
     fn write_more_than_a_ring(&self) -> Position {
         for _ in 0..199 {
             self.write();
@@ -45,7 +46,7 @@ impl Sender {
         self.write()
     }
 
-    /// One that takes no more than a ring of 4 KiB without reading, and where it begins.
+    /// A subscriber with a ring of 4 KiB, and its first position.
     fn reader(&self) -> (RIn, Position) {
         let input = RIn::new(&Conn::connect(&self.ctx, &self.listener.local_addr(), b"").unwrap());
         let options = SubscribeOptions::new()
@@ -60,12 +61,12 @@ impl Sender {
         }
     }
 
-    fn until_nobody_subscribes(&self) {
+    fn until_no_subscriber_is_left(&self) {
         let started = Instant::now();
         while self.out.buffer(BID).unwrap().subscriber_count() > 0 {
             assert!(
                 started.elapsed() < WAIT,
-                "it is still there: {:?}",
+                "a subscriber remains: {:?}",
                 self.out.buffer(BID).unwrap().subscribers()
             );
             std::thread::sleep(Duration::from_millis(1));
@@ -90,16 +91,16 @@ fn read_to(input: &RIn, end: Position) {
 }
 
 #[test]
-fn one_that_begins_further_behind_than_it_may_lag_gets_everything() {
+fn a_subscriber_that_begins_beyond_its_lag_gets_everything() {
     let sender = Sender::new();
     let written = sender.write_more_than_a_ring();
     let (input, start) = sender.reader();
-    assert!(written - start >= 60 << 10, "it begins at {start} of {written}");
-    // The writer goes on meanwhile, by less than the lag that is allowed besides.
+    assert!(written - start >= 60 << 10, "the subscriber begins at {start} of {written}");
+    // The writer continues, by less than `max_lag`.
     let end = sender.write();
     read_to(&input, end);
     for _ in 0..100 {
-        // Two that it has not said to have would be the lag at which it is cut off.
+        // Two unconfirmed deliveries would be a lag of `max_lag`, at which the subscriber is disconnected.
         sender
             .out
             .buffer(BID)
@@ -111,26 +112,26 @@ fn one_that_begins_further_behind_than_it_may_lag_gets_everything() {
 }
 
 #[test]
-fn one_that_falls_back_after_it_caught_up_is_cut_off() {
+fn a_subscriber_that_falls_back_is_disconnected() {
     let sender = Sender::new();
     let written = sender.write_more_than_a_ring();
     let (input, _) = sender.reader();
     read_to(&input, written);
     sender.out.buffer(BID).unwrap().wait(ProgressLevel::Landed, written, Some(WAIT)).unwrap();
-    // It reads no more: what does not fit in its ring is its lag.
+    // The subscriber stops reading: bytes that do not fit into its ring are its lag.
     for _ in 0..10 {
         sender.write();
     }
-    sender.until_nobody_subscribes();
+    sender.until_no_subscriber_is_left();
 }
 
 #[test]
-fn one_that_only_holds_the_writer_is_cut_off() {
+fn a_subscriber_that_only_holds_the_writer_is_disconnected() {
     let sender = Sender::new();
     sender.write_more_than_a_ring();
     let (_input, _) = sender.reader();
     for _ in 0..100 {
         sender.write();
     }
-    sender.until_nobody_subscribes();
+    sender.until_no_subscriber_is_left();
 }

@@ -1,4 +1,4 @@
-//! The configuration: what it reads, what it refuses and how it says so, and the committed reference.
+//! The configuration: accepted settings, the errors of refused ones, and the committed reference.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use rocketbufs::config::{
 };
 
 fn message(result: Result<Config, ConfigError>) -> String {
-    result.expect_err("it must be refused").to_string()
+    result.expect_err("the value must be refused").to_string()
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn every_kind_of_value_is_read_from_a_file_and_from_a_text() {
 }
 
 #[test]
-fn an_error_names_the_setting_its_value_its_place_and_what_it_must_be() {
+fn an_error_names_the_setting_its_value_its_place_and_its_range() {
     assert_eq!(
         message(Config::from_toml("\n[tcp]\nread_bytes = 17\n")),
         "tcp.read_bytes = 17 (configuration, line 3): it must be 262144 to 67108864 bytes"
@@ -108,7 +108,7 @@ fn an_error_names_the_setting_its_value_its_place_and_what_it_must_be() {
         config.apply_env([variable]).unwrap_err().to_string(),
         "tcp.nodelay = \"perhaps\" (environment variable ROCKETBUFS_TCP_NODELAY): it must be true or false"
     );
-    assert_eq!(config, Config::default(), "what is refused changes nothing");
+    assert_eq!(config, Config::default(), "a refused value changed the configuration");
     config.limits.max_control_bytes = 5;
     assert_eq!(
         config.validate().unwrap_err().to_string(),
@@ -143,7 +143,7 @@ fn an_unknown_name_is_refused_and_the_nearest_is_named() {
         let error = apply(misspelt).unwrap_err().to_string();
         assert!(error.ends_with(&format!("; did you mean '{meant}'?")), "{error}");
     }
-    // Others may have a name for something of their own that begins so, as containers' supervisors do.
+    // Other programs use names with this prefix too, as supervisors of containers do.
     for other in ["ROCKETBUFS_FOO", "ROCKETBUFS_SERVICE_HOST", "ROCKETBUFS_PORT", "ROCKETBUFS_TEST_RDMA"] {
         assert!(apply(other).is_ok(), "{other}");
     }
@@ -186,7 +186,7 @@ fn sections_of_others_are_handed_back_untouched() {
     let mut expected = table.clone();
     expected.remove("tcp");
     assert_eq!(rest, expected);
-    // Embedded in a structure of its own a configuration is read by the same rules.
+    // A configuration inside another structure follows the same rules.
     assert!(table.try_into::<Config>().unwrap_err().to_string().contains("no setting"));
     let own: Config = toml::from_str("[tcp]\nstaging_bytes = '64 KiB'").unwrap();
     assert_eq!(own.tcp.staging_bytes, 64 << 10);
@@ -215,7 +215,7 @@ fn every_knob_is_documented_and_takes_its_default_back() {
     assert_eq!(config, Config::default());
 }
 
-/// Compares a committed file with what it must be; UPDATE=1 writes it.
+/// Compares a committed file with its expected content. UPDATE=1 writes the file.
 fn committed(relative: &str, expected: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(relative);
     if std::env::var_os("UPDATE").is_some() {

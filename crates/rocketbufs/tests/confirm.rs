@@ -1,4 +1,4 @@
-//! Confirmations over real TCP: minima through chains, who counts, who waits for whom.
+//! Confirmations over real TCP: minima through chains, the counted receivers, and waiting publishers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use rocketbufs::{
 const WAIT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(30);
 
-/// Somebody with an rOut, and where to connect to.
+/// A process of a chain: an rOut and its listener.
 struct End {
     out: ROut,
     listener: Listener,
@@ -96,20 +96,20 @@ fn levels_are_true_through_two_brokers() {
     source.out.buffer(1).unwrap().wait(ProgressLevel::Delivered, first, Some(WAIT)).unwrap();
     assert_eq!(take(&reader), first);
     let error = source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, first, Some(SHORT)).unwrap_err();
-    assert_eq!(error, WaitError::TimedOut { confirmed: 0 }, "one has not read it");
+    assert_eq!(error, WaitError::TimedOut { confirmed: 0 }, "a subscriber has not read the message");
     assert_eq!(take(&idle), first);
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, first, Some(WAIT)).unwrap();
     let second = source.write(b"second");
     assert_eq!(take(&reader), second);
-    // Who leaves counts no more, and is told.
-    idle.conn().close("it has enough");
+    // A receiver that leaves no longer counts, and is reported.
+    idle.conn().close("the test");
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, second, Some(WAIT)).unwrap();
-    source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
+    source.until("the departure is reported", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
-/// Of what lies before a receiver's first position, or is in a hole that it was told of, it is not said that it has it.
+/// A receiver confirms no bytes before its first position, and no bytes of a hole.
 #[test]
-fn receivers_speak_for_what_they_have() {
+fn receivers_confirm_only_bytes_that_they_have() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = |start| {
@@ -121,27 +121,27 @@ fn receivers_speak_for_what_they_have() {
         reader
     };
     let early = reader(Start::Oldest);
-    source.until("it is counted", |c| c.coverage == Coverage::ONE);
+    source.until("the receiver is counted", |c| c.coverage == Coverage::ONE);
     let first = source.write(b"first");
-    source.until("it has landed", |c| c.landed == first);
+    source.until("the message has landed", |c| c.landed == first);
     let late = reader(Start::Newest);
     let both = Coverage { receivers: 2, covered_from: first, ..Coverage::ONE }
         .with_parts([CoveragePart { covered_from: 0, receivers: 1 }]);
     source.until("both are counted", |c| c.coverage == both);
     assert_eq!(source.out.buffer(1).unwrap().confirmed().delivered, 0);
     let second = source.write(b"second");
-    // What came before it was looked at comes at once.
+    // Data that arrived before the first look is there at once.
     while take(&early) < second {}
     assert_eq!(take(&late), second);
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, second, Some(WAIT)).unwrap();
-    // Who is left has everything.
-    late.conn().close("it has enough");
-    source.until("it is told", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
+    // The remaining receiver has everything.
+    late.conn().close("the test");
+    source.until("the departure is reported", |c| c.coverage == Coverage { left: 1, ..Coverage::ONE });
 }
 
-/// Who joins behind two brokers and has less than was told before it came is not taken to have that.
+/// A receiver that joins behind two brokers, and has less than was confirmed before, does not confirm the earlier bytes.
 #[test]
-fn receivers_that_join_later_confirm_what_they_have() {
+fn receivers_that_join_later_confirm_their_bytes() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = || {
@@ -152,14 +152,17 @@ fn receivers_that_join_later_confirm_what_they_have() {
         reader
     };
     // The brokers are there.
-    last.subscriber(&ctx).conn().close("it has enough");
-    source.until("it is gone", |c| c.coverage == Coverage { receivers: 0, left: 1, ..Coverage::ONE });
+    last.subscriber(&ctx).conn().close("the test");
+    source
+        .until("the receiver is gone", |c| c.coverage == Coverage { receivers: 0, left: 1, ..Coverage::ONE });
     let end = source.write(b"for nobody, and then for two");
     source.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, end, Some(WAIT)).unwrap();
     let mut readers = Vec::new();
     for receivers in 1..=2 {
         let reader = reader();
-        source.until("it is counted", |c| c.coverage == Coverage { receivers, left: 1, ..Coverage::ONE });
+        source.until("the receiver is counted", |c| {
+            c.coverage == Coverage { receivers, left: 1, ..Coverage::ONE }
+        });
         let confirmed = source.out.buffer(1).unwrap().confirmed();
         assert_eq!(confirmed.consumed, 0, "receiver {receivers}");
         // Asked for again, as the answer before was for others.
@@ -171,7 +174,7 @@ fn receivers_that_join_later_confirm_what_they_have() {
     }
 }
 
-/// Who gives back everything and leaves in the same moment counts as one that had it, however long the chain.
+/// A receiver that releases everything and leaves at the same moment still confirms those bytes, through a chain of any length.
 #[test]
 fn receivers_that_leave_count_with_their_last_confirmation() {
     let ctx = Context::new(Config::default()).unwrap();
@@ -181,12 +184,12 @@ fn receivers_that_leave_count_with_their_last_confirmation() {
         let _ = tell.try_send((progress.consumed, progress.coverage));
     });
     let reader = last.subscriber(&ctx);
-    source.until("it is counted", |c| c.coverage == Coverage::ONE);
+    source.until("the receiver is counted", |c| c.coverage == Coverage::ONE);
     let end = source.write(b"the last word");
     source.out.buffer(1).unwrap().request_confirm(ProgressLevel::Consumed, end);
     assert_eq!(take(&reader), end);
-    reader.conn().close("it has enough");
-    source.until("it is told", |c| c.coverage.left == 1);
+    reader.conn().close("the test");
+    source.until("the departure is reported", |c| c.coverage.left == 1);
     let first = told.try_iter().find(|(consumed, _)| *consumed >= end);
     assert_eq!(first, Some((end, Coverage::ONE)));
 }
@@ -206,7 +209,7 @@ fn waiting_for_less_is_not_delayed_by_waiting_for_more() {
     let ctx = Context::new(Config::default()).unwrap();
     let (source, last) = chain(&ctx);
     let reader = last.subscriber(&ctx);
-    source.until("it is counted", |c| c.coverage.receivers == 1);
+    source.until("the receiver is counted", |c| c.coverage.receivers == 1);
     let (told, hears) = std::sync::mpsc::sync_channel(100);
     source.out.set_subscriber_progress_cb(move |progress| {
         let _ = told.try_send(progress);
@@ -248,7 +251,7 @@ fn undelivered_data_is_kept_by_its_writer() {
     source.out.create_buffer_with(1, options).unwrap();
     let broker = End::below(&ctx, &source);
     source.until("the broker is there", |c| c.subscriptions == 1);
-    // It is here, and says that it has what it gave back.
+    // The reader subscribes, and confirms bytes when it releases them.
     let reader = broker.reader(&ctx);
     let from = SubscribeOptions::new().size_bytes(1 << 16).confirm(ConfirmMode::OnConsume);
     reader.subscribe_with(1, from).unwrap();
@@ -271,8 +274,8 @@ fn undelivered_data_is_kept_by_its_writer() {
     source.out.buffer(1).unwrap().wait(ProgressLevel::Delivered, end, Some(WAIT)).unwrap();
 }
 
-/// In a ring that is full but for less than a block of its index, the index has forgotten where the oldest delivery
-/// begins; what is kept is sent again all the same.
+/// In a ring that is full except for less than a block of its index, the index no longer has the start of the oldest delivery.
+/// Kept deliveries are sent again in whole nevertheless.
 #[test]
 fn kept_deliveries_are_sent_again_whole() {
     let ctx = Context::new(Config::default()).unwrap();
@@ -294,7 +297,7 @@ fn kept_deliveries_are_sent_again_whole() {
         }
     };
     let (first, _) = take_place(Start::Oldest);
-    // The oldest that is not delivered begins in the last byte of a block.
+    // The oldest undelivered delivery begins in the last byte of a block.
     let kept = source.write(&[1; 255]);
     assert_eq!(take(&first), kept);
     source.out.buffer(1).unwrap().wait(ProgressLevel::Delivered, kept, Some(WAIT)).unwrap();
@@ -302,11 +305,11 @@ fn kept_deliveries_are_sent_again_whole() {
         source.write(&[2; 16_384]);
     }
     source.write(&[3; 16_300]);
-    first.conn().close("it dies");
-    source.until("its place is kept", |c| {
+    first.conn().close("the test");
+    source.until("its durable cursor is kept", |c| {
         c.subscriptions == 1 && source.out.buffer(1).unwrap().durable_cursors().len() == 1
     });
-    // Somebody of that name who has nothing of it.
+    // Another subscriber with this name, without any bytes of the log.
     let (_second, start) = take_place(Start::Position(rocketbufs::Epoch(0), 0));
     assert_eq!(start, kept);
 }

@@ -1,4 +1,4 @@
-//! One rOut and rIns over real TCP: data by callback and synchronously, credit, confirmations, splices, ends.
+//! An rOut and rIns over real TCP: data by callback and synchronously, credit, confirmations, splices, ends.
 
 mod ends;
 
@@ -61,7 +61,7 @@ fn callbacks_and_confirmations() {
     out.create_buffer(5, 1 << 16).unwrap();
     let (landed, confirmed) = mpsc::sync_channel(1024);
     out.set_data_out_cb(move |bid, context| landed.send((bid, context)).unwrap());
-    // Nobody is there: confirmed at once.
+    // Without a subscriber a delivery is confirmed at once.
     let segment = out.get_output_segment(5, 10, false).unwrap();
     out.deliver(segment, 10, Some(1)).unwrap();
     assert_eq!(confirmed.recv_timeout(WAIT).unwrap(), (5, 1));
@@ -91,7 +91,7 @@ fn callbacks_and_confirmations() {
 }
 
 #[test]
-fn a_full_buffer_says_so_and_waits_for_its_receiver() {
+fn a_full_buffer_is_an_error_until_its_receiver_releases_bytes() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, listener) = sender(&ctx);
     out.create_buffer(1, 1 << 16).unwrap();
@@ -157,7 +157,7 @@ fn drop_skips_and_names_the_loss() {
     let options = SubscribeOptions::new().policy(Policy::Drop).size_bytes(1 << 16);
     input.subscribe_with(1, options).unwrap();
     wait_subscribed(&input, 1);
-    // Nobody reads meanwhile: the writer goes on all the same.
+    // The subscriber does not read, and the writer continues.
     write(&out, 1, 2_000_000, 1000);
     out.destroy_buffer(1).unwrap();
     let (mut at, mut lost) = (0, 0);
@@ -280,7 +280,7 @@ fn control_messages_that_came_before_the_callback_are_given_to_it() {
 }
 
 #[test]
-fn a_sender_that_drains_and_ends_is_heard_as_closed() {
+fn a_sender_that_drains_and_ends_is_reported_as_closed() {
     for _ in 0..20 {
         let there = Context::new(Config::default()).unwrap();
         let (out, listener) = sender(&there);
@@ -313,12 +313,12 @@ fn a_sender_that_drains_and_ends_is_heard_as_closed() {
 fn until(ready: impl Fn() -> bool) {
     let deadline = Instant::now() + WAIT;
     while !ready() {
-        assert!(Instant::now() < deadline, "it never came to that");
+        assert!(Instant::now() < deadline, "the condition was never true");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// One delivery of 20 KiB; returns where it ends.
+/// Writes a delivery of 20 KiB. Returns its end.
 fn write_delivery(out: &ROut) -> u64 {
     let segment = out.buffer(1).unwrap().segment(20 << 10, Some(WAIT)).unwrap();
     out.deliver(segment, 20 << 10, None).unwrap()
@@ -333,8 +333,8 @@ fn take_up_to(input: &RIn, mut got: u64, end: u64) -> u64 {
     got
 }
 
-/// What arrived before it was spliced is held by nobody but the subscribers: a ring that was full by then goes on, also
-/// if its connection was lost in between, and if its application has heard of it and gave nothing back.
+/// After a splice only subscribers hold data that arrived before the splice. A ring that was full before the splice continues,
+/// also if its connection was lost in between, and if the application received the data and released none.
 #[test]
 fn data_before_a_splice_holds_nothing_up() {
     const RING: u64 = 1 << 16;
@@ -353,7 +353,7 @@ fn data_before_a_splice_holds_nothing_up() {
             input.set_data_in_cb(move |_, segment| told.send(segment.end()).unwrap_or_default());
         }
         let write = || write_delivery(&source);
-        // All that fits, the last delivery in part: from here on nothing more arrives until somebody gives back.
+        // Fills the receiver's ring, with a part of the last delivery: no more data arrives until bytes are released.
         let mut end = 0;
         while end < RING {
             end = write();
@@ -372,7 +372,7 @@ fn data_before_a_splice_holds_nothing_up() {
             input.resume(&Conn::connect(&ctx, &listener.local_addr(), b"again").unwrap());
             until(|| source.buffer(1).unwrap().subscriber_count() == 1);
         }
-        // Nobody is subscribed: nothing holds the writer.
+        // Without a subscriber nothing holds the writer.
         for _ in 0..32 {
             write();
         }

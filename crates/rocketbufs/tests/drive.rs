@@ -22,7 +22,7 @@ struct Pair {
     listener: Listener,
 }
 
-/// A receiving end with a callback, whose context is its own.
+/// Both ends of a connection, each with a context of its own. `allow`: callbacks of the receiving end may run inside calls.
 fn pair(allow: bool) -> Pair {
     let (out_ctx, in_ctx) = (context(), context());
     if allow {
@@ -34,7 +34,7 @@ fn pair(allow: bool) -> Pair {
     let (to, (accepted, conns)) = (out.clone(), mpsc::sync_channel(16));
     listener.set_conn_cb(move |conn| {
         to.add_conn(&conn);
-        // The first is the one that is wanted.
+        // The test wants the first connection.
         let _ = accepted.send(conn);
     });
     // Each message of the other end is sent back.
@@ -62,8 +62,8 @@ fn expect(input: &RIn, bytes: &[u8]) {
     view.consume();
 }
 
-/// Waits for data that comes a moment later, each time with a control message before it. Returns on which threads
-/// those were heard.
+/// Waits for data that comes a moment later, each time with a control message before the data. Returns the threads that ran
+/// the callback of the control messages.
 fn threads_that_hear(pair: &Pair, times: u32) -> Vec<ThreadId> {
     for n in 0..times {
         let (out, bytes) = (pair.out.clone(), n.to_le_bytes());
@@ -92,20 +92,20 @@ fn callbacks_run_on_workers_only_by_default() {
     assert!(!heard.contains(&thread::current().id()));
 }
 
-/// Who has waited and does so no more leaves nothing undone: the worker's own thread goes on.
+/// After a waiting thread has returned, the worker's own thread does the work.
 #[test]
-fn a_worker_goes_on_when_nobody_waits_any_more() {
+fn a_worker_works_after_a_wait_in_a_call() {
     let pair = pair(true);
     for n in 0..20_u8 {
         publish(&pair.out, &[n]);
         expect(&pair.input, &[n]);
-        // Nobody waits in a call from here on, and nobody at this end asks for anything: what comes is heard all the same.
+        // No thread waits in a call now. The control message must reach the callback nevertheless.
         pair.conn.send_control(&[n]).unwrap();
         pair.heard_on.recv_timeout(WAIT).unwrap();
     }
 }
 
-/// Several threads that wait for one worker all get what is theirs, whoever of them comes and goes.
+/// Several threads that wait for one worker all get their data, while threads come and go.
 #[test]
 fn threads_that_share_a_worker_all_get_their_data() {
     const EACH: u32 = 300;
@@ -124,7 +124,7 @@ fn threads_that_share_a_worker_all_get_their_data() {
             thread::spawn(move || {
                 let (mut got, until) = (0, Instant::now() + WAIT);
                 while got < EACH * 4 && Instant::now() < until {
-                    // Some look often and some wait long.
+                    // Some threads have short waits and some long ones.
                     let wait = Duration::from_micros(50 << (4 * bid));
                     if let Some(InEvent::Data(view)) = input.recv(Some(wait)).unwrap() {
                         got += view.len() as u32;
@@ -155,7 +155,7 @@ fn threads_that_share_a_worker_all_get_their_data() {
     }
 }
 
-/// Who waits hears that his connection is gone, also while he does the worker's work.
+/// A waiting thread learns that its connection is lost, also while it does the worker's work.
 #[test]
 fn the_end_of_the_connection_ends_a_wait() {
     let pair = pair(true);
@@ -177,7 +177,8 @@ fn the_end_of_the_connection_ends_a_wait() {
     assert!(waiting.join().unwrap().iter().any(|event| matches!(event, InEvent::ConnDown { .. })));
 }
 
-/// It goes on over a connection of another worker while a thread does the first one's work: that thread is woken.
+/// A subscription continues over a connection of another worker while a thread does the first worker's work: that thread is
+/// woken.
 #[test]
 fn events_of_another_connection_wake_the_thread_that_drives_the_first() {
     let out_ctx = context();
@@ -206,12 +207,12 @@ fn events_of_another_connection_wake_the_thread_that_drives_the_first() {
     // Until the first worker has no connection and sleeps for an hour.
     thread::sleep(Duration::from_millis(1500));
     publish(&out, b"there");
-    told.recv_timeout(WAIT).expect("it was not woken");
+    told.recv_timeout(WAIT).expect("the thread was not woken");
     reading.join().unwrap();
 }
 
-/// A thread that waits for data which does not come, and works for the only worker of its context meanwhile. The sender sends
-/// each control message back.
+/// A thread that waits for data that never comes, and does the work of the only worker of its context. The sender sends each
+/// control message back.
 fn waiting() -> (Context, Listener, RIn, thread::JoinHandle<()>) {
     let mut config = Config::default();
     config.tcp.tcp_num_threads = 1;
@@ -233,7 +234,7 @@ fn waiting() -> (Context, Listener, RIn, thread::JoinHandle<()>) {
 
 /// A callback that is set while a thread does the worker's work is none that it was made for.
 #[test]
-fn callbacks_that_are_set_meanwhile_run_on_workers() {
+fn callbacks_that_are_set_during_a_wait_run_on_workers() {
     let (in_ctx, listener, input, waiting) = waiting();
     let other = RIn::new(&Conn::connect(&in_ctx, &listener.local_addr(), b"").unwrap());
     let (tell, heard_on) = mpsc::sync_channel(16);
@@ -261,8 +262,8 @@ fn foreign_connections_are_reported_on_workers() {
     waiting.join().unwrap();
 }
 
-/// Whoever works for one rIn works for all of its worker, and reads nothing between two calls: not where another one has a
-/// subscription that loses something by that.
+/// A thread that does a worker's work does it for all rIns of the worker, and none between two calls. A subscription that may
+/// lose data by that keeps the work on the worker's own thread.
 #[test]
 fn a_subscription_that_must_keep_up_is_left_to_the_worker() {
     let pair = pair(true);
@@ -273,8 +274,8 @@ fn a_subscription_that_must_keep_up_is_left_to_the_worker() {
     assert!(!heard.contains(&thread::current().id()));
 }
 
-/// A thread that waits for room for much hears what gives it: the callback for what has landed runs there, if callbacks may
-/// run in calls.
+/// A thread that waits for room for a large delivery does the worker's work: the callback for landed data runs on this thread,
+/// if callbacks may run in calls.
 #[test]
 fn a_writer_that_waits_for_room_does_the_work() {
     const RING: usize = 64 << 10;

@@ -50,7 +50,7 @@ fn one_event_loop_serves_both_ends_without_a_callback() {
         let conn = Conn::connect_start(&ctx, &listener.local_addr(), b"hello").unwrap();
         wait_for(listener.pollable().unwrap(), "a connection");
         let taken = listener.accept(NOTHING).unwrap().unwrap();
-        assert!(!is_readable(listener.pollable().unwrap()), "it was the only one");
+        assert!(!is_readable(listener.pollable().unwrap()), "there was one connection only");
         out.add_conn(&taken);
 
         wait_for(conn.pollable().unwrap(), "the connection to be up");
@@ -102,18 +102,18 @@ fn a_descriptor_outlives_the_events_that_made_it_readable() {
     let ctx = context(TransportKind::Tcp);
     let (_, listener) = sender(&ctx);
     let conn = Conn::connect(&ctx, &listener.local_addr(), b"").unwrap();
-    assert!(is_readable(conn.pollable().unwrap()), "it is up");
+    assert!(is_readable(conn.pollable().unwrap()), "the connection is up");
     let copy = conn.pollable().unwrap().try_clone_to_owned().unwrap();
     assert_eq!(conn.recv_event(NOTHING).unwrap(), Some(ConnEvent::Up));
     assert!(!is_readable(copy.as_fd()));
 }
 
-/// Reads whatever comes until `end`, from where each kind of reader stopped.
+/// Reads all data up to `end`, from the position `at` where the previous kind of reader stopped.
 fn read_to(input: &RIn, mut at: u64, end: u64) {
     while at < end {
         match input.recv(Some(WAIT)).unwrap() {
             Some(InEvent::Data(view)) => {
-                assert_eq!(view.position(), at, "something is missing or came twice");
+                assert_eq!(view.position(), at, "bytes are missing or came twice");
                 assert!(view.to_vec().unwrap() == pattern(at, view.len()));
                 at = view.end();
                 view.consume();
@@ -210,14 +210,14 @@ fn events_before_an_event_callback_come_first_and_after_it_they_wait_again() {
         assert!(matches!(event, OutEvent::Subscribed { bid, .. } if bid == wanted), "{event:?}");
     }
     out.unset_event_cb();
-    assert!(tells.recv().is_err(), "the callback and what it owns are gone");
+    assert!(tells.recv().is_err(), "the callback and its captured values still exist");
     out.create_buffer(5, 1 << 16).unwrap();
     subscribe(&input, 5, ring_of(1 << 16));
     assert!(matches!(out.recv_event(Some(WAIT)).unwrap(), Some(OutEvent::Subscribed { bid: 5, .. })));
 }
 
 #[test]
-fn events_that_nobody_takes_are_bounded_and_counted() {
+fn untaken_events_are_bounded_and_counted() {
     let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
     let (out, listener) = sender(&source);
     out.create_buffer(BID, 1 << 16).unwrap();

@@ -1,4 +1,4 @@
-//! Hostile receivers and clients of other protocols: each loses its own connection, and an honest subscriber goes on.
+//! Hostile receivers and clients of other protocols: each loses only its own connection, and an honest subscriber continues.
 
 mod raw;
 
@@ -97,7 +97,7 @@ fn foreign_bytes_are_recognised() {
         raw.send(bytes);
         let bye = raw.bye();
         assert_eq!(bye.as_ref().map(|(code, _)| *code), *expected, "{bye:?} to {bytes:?}");
-        assert!(bye.is_none_or(|(_, text)| text.len() > 10), "a reason is told");
+        assert!(bye.is_none_or(|(_, text)| text.len() > 10), "BYE has no reason");
         victim.goes_on();
     }
     assert_eq!(victim.ctx.memory_in_use(), memory);
@@ -161,7 +161,7 @@ fn impossible_subscriptions_are_refused_with_a_code() {
     raw.say(&Message::Subscribe(base()));
     raw.subscribed();
     assert_eq!(refused(&mut raw, base()), RefuseCode::BadWireId);
-    // For ids that nobody knows, and what belongs to the other role: no harm.
+    // Messages for unknown ids, and messages of the other role, do no harm.
     for message in [
         credit(9, [max; 3], max),
         Message::Unsubscribe(9),
@@ -259,7 +259,7 @@ fn peers_that_flood_and_never_read_are_disconnected() {
     use std::io::Write;
     while raw.stream.write_all(&bytes).is_ok() {
         rounds += 1;
-        assert!(rounds < 100_000, "it goes on for ever");
+        assert!(rounds < 100_000, "the connection never ends");
     }
     victim.goes_on();
 }
@@ -293,7 +293,7 @@ fn slow_readers_hold_no_writer_for_ever() {
 }
 
 #[test]
-fn a_name_can_be_taken_over_and_the_old_one_hears_why() {
+fn a_name_can_be_taken_over_and_the_old_subscriber_gets_a_reason() {
     let victim = Victim::new(|_| {});
     let named = || rocketbufs::proto::Subscribe { hold_ms: 1000, name: b"me".to_vec(), ..subscribe(3, 1) };
     let mut first = victim.up();

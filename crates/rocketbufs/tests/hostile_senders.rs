@@ -81,7 +81,7 @@ fn breaches_of_the_protocol_end_the_connection() {
         let why = conn_down(&input);
         assert!(why.len() > 10, "{i}: {why}");
     }
-    // None of these is an error: absolute positions are maxima.
+    // These messages are no errors: absolute positions are maxima.
     let (input, mut raw) = pair(&ctx);
     let wire = subscribed(&input, &mut raw, 0, true);
     raw.say(&Message::Ask { wire, wanted: [max; 3] });
@@ -253,7 +253,7 @@ fn the_last_positions_of_a_log_do_no_harm_behind_a_broker() {
         }
         // As much as there are positions for, and more.
         (0..20).for_each(|_| publisher.data(wire, false, &[1; 100]));
-        // The broker's worker goes on.
+        // The broker's worker still works.
         out.buffer(71).unwrap().writer().unwrap().append(&[b"honest"]).unwrap();
         loop {
             match leaf.recv(Some(WAIT)).unwrap().expect("the honest buffer's data") {
@@ -271,7 +271,7 @@ fn subscribers_of_a_log_that_never_comes_are_refused() {
     let (out, listener, _input, mut publisher) = broker(&ctx);
     let leaf = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"").unwrap());
     leaf.subscribe(70, 1 << 16).unwrap();
-    // One that goes away again while it waits, one that goes on to wait, and an id asked for twice.
+    // A subscription that is withdrawn while it waits, a subscription that keeps waiting, and an id that is used twice.
     let mut raw = Raw::up(&listener.local_addr());
     raw.say(&Message::Subscribe(subscribe(1, 70)));
     raw.say(&Message::Subscribe(subscribe(1, 70)));
@@ -403,13 +403,13 @@ fn unused_grants_are_recalled() {
 fn used_grants_are_not_recalled() {
     let ctx = Context::new(Config::default()).unwrap();
     let (input, mut raw) = pair(&ctx);
-    // One ring is all there is, and nothing of it is granted before there is data.
+    // The budget is enough for one ring, and nothing is granted before there is data.
     let budget = Budget::new(1 << 13);
     let (first, second) = (lent(&input, &mut raw, 1, &budget), lent(&input, &mut raw, 2, &budget));
     raw.say(&Message::Ask { wire: first, wanted: [4000, 0, 0] });
     assert_eq!(granted(&mut raw, first), 4000);
     raw.say(&Message::Ask { wire: second, wanted: [8000, 0, 0] });
-    // It has what it asked for, though others wait, and it comes.
+    // The first subscription keeps its grant although the second waits, and its data comes.
     raw.say(&Message::Ask { wire: first, wanted: [4000, 0, 0] });
     raw.data(first, false, &[7; 4000]);
     let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("data") };

@@ -1,4 +1,4 @@
-//! A subscription without news is not looked at: time passes in steps of a heartbeat's part, whoever subscribes.
+//! An idle subscription costs nothing: a worker's ticks follow from the heartbeat alone.
 
 mod driven;
 
@@ -8,7 +8,7 @@ use driven::{Driven, SECOND};
 use rocketbufs::{Config, InEvent};
 
 #[test]
-fn a_subscription_without_news_costs_no_looks() {
+fn an_idle_subscription_costs_no_ticks() {
     let mut world = Driven::new(1);
     let source = world.context("out", 1, Config::default());
     let sink = world.context("in", 1, Config::default());
@@ -26,6 +26,6 @@ fn a_subscription_without_news_costs_no_looks() {
     world.pass(SECOND);
     world.ticks.fill(0);
     world.pass(60 * SECOND);
-    // Signs of life go out every five seconds; looks at connections a few times in that.
-    assert!(world.ticks.iter().all(|ticks| *ticks <= 75), "{:?} looks in a minute", world.ticks);
+    // Heartbeats are sent every five seconds, and connections are checked a few times in each period.
+    assert!(world.ticks.iter().all(|ticks| *ticks <= 75), "{:?} ticks in a minute", world.ticks);
 }

@@ -1,4 +1,4 @@
-//! Deliveries that leave from the thread that makes them, in turn with those that a worker sends.
+//! Deliveries that the delivering thread sends by itself, alternating with deliveries that a worker sends.
 
 mod ends;
 
@@ -13,7 +13,7 @@ const WAIT: Duration = Duration::from_secs(20);
 const BUFFERS: u32 = 3;
 const DELIVERIES: u64 = 4_000;
 
-/// A context whose threads send by themselves whenever they may.
+/// A context whose delivering threads send by themselves whenever possible.
 fn eager() -> Context {
     let mut config = Config::default();
     config.tcp.inline_idle_us = 1;
@@ -124,7 +124,7 @@ fn threads_that_share_a_buffer_lose_nothing() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// A callback runs on a worker that has its core in hand; what it delivers is that worker's to send.
+/// A callback runs while its worker holds the reactor. A delivery of the callback is sent by the worker, not inline.
 #[test]
 fn a_callback_may_deliver() {
     let ctx = eager();

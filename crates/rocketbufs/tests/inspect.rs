@@ -1,4 +1,4 @@
-//! What an rOut shows of itself: who has what, what went through, which places are kept.
+//! The state that an rOut shows: subscribers and their positions, traffic, durable cursors.
 
 use std::time::{Duration, Instant};
 
@@ -35,14 +35,14 @@ fn joined(options: SubscribeOptions) -> (ROut, RIn, [Context; 2]) {
 }
 
 fn write(out: &ROut, deliveries: usize) {
-    let mut writer = out.buffer(7).unwrap().writer().expect("nobody else writes");
+    let mut writer = out.buffer(7).unwrap().writer().expect("the first writer");
     for _ in 0..deliveries {
         writer.append(&[&[1; 1000]]).expect("there is room");
     }
 }
 
 #[test]
-fn counts_arrived_and_landed_bytes_and_keeps_the_sums_of_gone_connections() {
+fn counts_arrived_and_landed_bytes_and_keeps_the_sums_of_lost_connections() {
     let (out, input, _contexts) = joined(SubscribeOptions::default());
     write(&out, 10);
     let mut got = 0;
@@ -75,13 +75,13 @@ fn shows_bytes_sent_to_a_subscriber_that_gives_nothing_back() {
     assert_eq!((sub.consumed, sub.dropped_bytes, sub.policy), (1000, 0, Policy::Block));
     assert!(sub.retains_from.is_some_and(|at| at <= 11_000));
     let idle = sub.idle;
-    until("it is idle for longer", || out.buffer(7).unwrap().subscribers()[0].idle > idle);
+    until("the subscriber is idle for longer", || out.buffer(7).unwrap().subscribers()[0].idle > idle);
 }
 
 #[test]
-fn a_trickle_is_told_to_polling_readers() {
+fn a_trickle_is_announced_to_polling_readers() {
     let (out, input, _contexts) = joined(SubscribeOptions::default());
-    // Far less than a quarter of a window, of which nobody would tell unasked.
+    // Far less than a quarter of a window, so that no CREDIT comes without a request.
     write(&out, 1);
     let Some(InEvent::Data(view)) = std::iter::from_fn(|| Some(input.recv(Some(LONG)).expect("no callback")))
         .find(|received| matches!(received, Some(InEvent::Data(_))))

@@ -1,4 +1,4 @@
-//! Who comes late may begin with the last delivery, or with the first and be told what is gone of it.
+//! A late subscriber can begin with the last delivery, or at the first position, and then learns which bytes are gone.
 
 mod ends;
 
@@ -53,7 +53,7 @@ fn received(input: &RIn) -> Vec<u8> {
 }
 
 #[test]
-fn a_late_joiner_gets_the_last_delivery_and_what_follows() {
+fn a_late_subscriber_gets_the_last_delivery_and_later_ones() {
     let sender = served();
     let mut writer = sender.out.buffer(BID).unwrap().writer().unwrap();
     let before = (0..100_u32).map(|n| writer.append(&[&n.to_le_bytes(), &[7; 20]]).unwrap()).next_back();
@@ -92,7 +92,7 @@ fn a_place_that_is_kept_counts_more() {
     }
 }
 
-/// What is lost, which is told before anything else.
+/// The range of LOST, which must be the first event.
 fn lost(input: &RIn) -> (Position, Position) {
     match input.recv(Some(WAIT)).unwrap() {
         Some(InEvent::Lost { from, to, .. }) => (from, to),
@@ -101,7 +101,7 @@ fn lost(input: &RIn) -> (Position, Position) {
 }
 
 #[test]
-fn a_start_at_the_first_byte_tells_the_gone_bytes() {
+fn a_start_at_the_first_byte_reports_gone_bytes() {
     let sender = served();
     let mut writer = sender.out.buffer(BID).unwrap().writer().unwrap();
     let begin = || {
@@ -128,7 +128,7 @@ fn a_start_at_the_first_byte_tells_the_gone_bytes() {
 }
 
 #[test]
-fn a_return_to_an_overwritten_position_tells_the_loss() {
+fn a_return_to_an_overwritten_position_reports_the_loss() {
     let sender = served();
     let options = BufferOptions::new().size_bytes(64 << 10).flow_control(false);
     sender.out.create_buffer_with(BID + 1, options).unwrap();

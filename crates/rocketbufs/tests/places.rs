@@ -1,4 +1,4 @@
-//! Named subscriptions with a hold: each has a place from its beginning, and who gets none is told so.
+//! Durable subscriptions: each has a slot from its beginning, and a subscriber without a slot learns so.
 
 mod ends;
 
@@ -39,7 +39,7 @@ fn served(places: usize) -> Sender {
 }
 
 impl Sender {
-    /// Subscribes over a connection of its own. Whether it has a place.
+    /// Subscribes over a new connection. Returns whether the subscription has a slot.
     fn named(&self, bid: Bid, name: &str) -> (RIn, bool) {
         let input = receiver(&self.ctx, &self.listener);
         let durable = self.subscribe(&input, bid, name);
@@ -64,7 +64,7 @@ impl Sender {
     }
 
     fn until_gone(&self, bid: Bid) {
-        until("it is gone", || self.out.buffer(bid).unwrap().subscriber_count() == 0);
+        until("the subscriber is gone", || self.out.buffer(bid).unwrap().subscriber_count() == 0);
     }
 }
 
@@ -79,7 +79,7 @@ fn event(input: &RIn) -> InEvent {
 }
 
 #[test]
-fn a_subscriber_without_a_durable_slot_is_told_when_it_subscribes() {
+fn a_missing_durable_slot_is_reported_at_the_subscription() {
     let sender = served(1);
     let (_without, no_name) = sender.named(1, "");
     let (_first, durable) = sender.named(1, "first");
@@ -102,7 +102,7 @@ fn a_durable_subscriber_that_returns_has_its_own_slot() {
     again.conn().close("away");
     sender.until_gone(1);
     assert_eq!(sender.out.buffer(1).unwrap().durable_cursors().len(), 1);
-    assert!(!sender.named(2, "other").1, "a place that is kept counts");
+    assert!(!sender.named(2, "other").1, "a kept cursor occupies a slot");
     let (back, durable) = sender.named(1, "me");
     assert!(durable && sender.out.buffer(1).unwrap().durable_cursors().is_empty());
     drop((first, back));
@@ -117,7 +117,7 @@ fn durable_slots_of_unsubscribed_names_are_free() {
         input.unsubscribe(1);
         sender.until_gone(1);
     }
-    // It got none; one that is free by the time it leaves is kept.
+    // A subscription without a slot gets a slot that is free when its connection ends.
     let (one, durable) = sender.named(1, "one");
     let (two, second) = sender.named(2, "two");
     assert!(durable && !second);
@@ -149,7 +149,7 @@ fn a_durable_slot_of_a_removed_buffer_is_free() {
     });
 }
 
-/// Not all ends of small deliveries are remembered; where a place is kept that one is.
+/// The index does not have all ends of small deliveries, but it has the end at which a durable cursor is.
 #[test]
 fn a_durable_subscriber_that_had_everything_is_sent_nothing_twice() {
     let sender = served(1);
@@ -159,7 +159,7 @@ fn a_durable_subscriber_that_had_everything_is_sent_nothing_twice() {
     assert!(matches!(event(&input), InEvent::Subscribed { .. }));
     let had = (0..5).map(|_| writer.append(&[b"delivery"]).unwrap()).last().unwrap();
     sender.out.buffer(1).unwrap().wait(ProgressLevel::Landed, had, Some(WAIT)).unwrap();
-    input.conn().close("it leaves");
+    input.conn().close("the test");
     until("its place is kept", || !sender.out.buffer(1).unwrap().durable_cursors().is_empty());
     for _ in 0..5 {
         writer.append(&[b"delivery"]).unwrap();
@@ -169,8 +169,8 @@ fn a_durable_subscriber_that_had_everything_is_sent_nothing_twice() {
     assert!(matches!(event(&input), InEvent::Subscribed { start, .. } if start == had));
 }
 
-/// Nobody waits for one that drops, or is to be cut off: not while it is away either. What the history has it gets, and it is
-/// told of the rest.
+/// A subscriber with the policy `drop` or `disconnect` holds no writer, also while its connection is gone. After its return it
+/// gets the bytes of the history, and LOST for the others.
 #[test]
 fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
     for policy in [Policy::Drop, Policy::Disconnect] {
@@ -198,12 +198,12 @@ fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
             .buffer(1)
             .unwrap()
             .wait(ProgressLevel::Delivered, head, Some(Duration::ZERO))
-            .expect("nobody is waited for");
+            .expect("no subscriber holds the writer");
 
         let back = receiver(&sender.ctx, &sender.listener);
         assert_eq!(subscribe(&back, 1, wishes()), 1000);
         let lost = take(&back, 1000, head);
-        // A boundary of the history may be one that is not known.
+        // The index may not have the first boundary of the history.
         assert!(lost > 0 && lost <= head - 1000 - RING_BYTES / 2 + 2000, "{policy:?}: {lost} bytes");
         writer.append(&[&pattern(head, 1000)]).unwrap();
         assert_eq!(take(&back, head, head + 1000), 0);
@@ -213,7 +213,7 @@ fn durable_subscribers_that_do_not_block_hold_no_writer_while_away() {
 /// The time for which a position is held here. No test lasts so long.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A reader of buffer 1 that was told CLOSED, and has not released the data.
+/// A reader of buffer 1 that got CLOSED, and has not released the data.
 struct Told {
     ctx: Context,
     input: RIn,
@@ -240,7 +240,7 @@ impl Told {
 /// Ends the connection of an rIn.
 fn cut(input: &RIn) {
     input.conn().close("cut");
-    input.conn().wait_down(Some(WAIT)).expect("it is down");
+    input.conn().wait_down(Some(WAIT)).expect("the connection is down");
 }
 
 #[test]
@@ -281,7 +281,9 @@ fn a_broker_confirms_a_closed_log_after_its_connection_was_lost() {
             buffer.writer().unwrap().append(&[b"x"]).unwrap();
             out.destroy_buffer(1).unwrap();
         });
-        until("the broker was told", || matches!(up.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { .. })));
+        until("the broker gets CLOSED", || {
+            matches!(up.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { .. }))
+        });
         cut(&up);
         until("the position is held", || buffer.durable_cursors().len() == 1);
         reader.release();

@@ -1,5 +1,5 @@
-//! Planted bugs: each is switched on alone, and the simulator must catch it within [`MOST_SEEDS`] seeds. A binary of
-//! its own, because the switch is the whole process's.
+//! Planted bugs: each is switched on alone, and the simulator must catch it within [`MOST_SEEDS`] seeds. A test binary of
+//! its own, because the switch is global to the process.
 //!
 //! `cargo test -p rocketbufs --features planted-bugs --test planted -- --nocapture` shows the table;
 //! `PLANTED=14` looks at one bug only.
@@ -27,14 +27,14 @@ fn first_failure(most: u64) -> Option<Failure> {
 
 #[test]
 fn every_planted_bug_is_caught() {
-    // What a bug breaks may also be an assertion of the code itself; its message is not of interest here.
+    // A planted bug may also break an assertion of the code. Its message is of no interest here.
     std::panic::set_hook(Box::new(|_| {}));
     let clean = first_failure(CLEAN_SEEDS);
     assert!(clean.is_none(), "without a bug seed {:?} fails", clean.map(|failure| failure.seed));
     let only: Option<u32> = std::env::var("PLANTED").ok().and_then(|number| number.parse().ok());
     let bugs = rocketring::planted::BUGS.iter().chain(rocketnet::sim::BUGS).chain(rocketbufs::planted::BUGS);
     let (mut number, mut missed) = (0, Vec::new());
-    println!("| bug | what is wrong | caught by | seed |\n|---|---|---|---|");
+    println!("| bug | description | caught by | seed |\n|---|---|---|---|");
     for (bug, what) in bugs.filter(|(bug, _)| only.is_none_or(|only| only == *bug)) {
         number += 1;
         ACTIVE.store(*bug, Relaxed);

@@ -1,4 +1,4 @@
-//! A writer that must not wait is told when there is room, and when its subscribers have given back what it asked for.
+//! Notices for a writer that must not wait: room for a delivery, and progress of its subscribers.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use rocketbufs::{
 const WAIT: Duration = Duration::from_secs(20);
 const BID: u32 = 7;
 
-/// A buffer of 64 KiB, a subscriber of it, and the buffers of which progress is told.
+/// A buffer of 64 KiB, a subscriber of it, and the ids of buffers whose progress callback ran.
 fn joined() -> (ROut, Listener, RIn, mpsc::Receiver<u32>) {
     let ctx = Context::new(Config::default()).unwrap();
     let out = ROut::new(&ctx);
@@ -33,16 +33,16 @@ fn joined() -> (ROut, Listener, RIn, mpsc::Receiver<u32>) {
 }
 
 #[test]
-fn room_is_told_when_a_subscriber_makes_some() {
+fn room_is_reported_when_a_subscriber_releases_bytes() {
     let (out, _listener, input, progress) = joined();
     let mut writer = out.buffer(BID).unwrap().writer().unwrap();
     for _ in 0..20 {
-        // What lands meanwhile makes room by itself, so that the next one may fit again.
+        // Data that lands makes room, so the next delivery may fit again.
         let full = std::iter::repeat_with(|| writer.append(&[&[7; 1000]])).find_map(Result::err);
         assert_eq!(full, Some(SegmentError::Full));
         out.buffer(BID).unwrap().notify_progress(Progress::Room);
         while writer.append(&[&[7; 1000]]) == Err(SegmentError::Full) {
-            // What lies in the subscriber's ring keeps more from coming.
+            // A full ring of the subscriber lets no more data come.
             if progress.try_recv().is_ok() {
                 continue;
             }
@@ -54,7 +54,7 @@ fn room_is_told_when_a_subscriber_makes_some() {
 }
 
 #[test]
-fn progress_is_told_once_data_is_given_back() {
+fn progress_is_reported_when_data_is_released() {
     let (out, _listener, input, progress) = joined();
     let mut writer = out.buffer(BID).unwrap().writer().unwrap();
     let end = writer.append(&[&[7; 1000]]).unwrap();
@@ -66,7 +66,7 @@ fn progress_is_told_once_data_is_given_back() {
     assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
     let confirmed = out.buffer(BID).unwrap().confirmed();
     assert_eq!((confirmed.landed, confirmed.consumed), (end, end));
-    // What is so already is told as well; and once.
+    // A notice of progress that was already reached comes too, once.
     out.buffer(BID).unwrap().notify_progress(Progress::Consumed(end));
     assert_eq!(progress.recv_timeout(WAIT), Ok(BID));
     out.buffer(BID).unwrap().notify_progress(Progress::Consumed(end + 1));

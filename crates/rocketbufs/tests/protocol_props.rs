@@ -1,5 +1,5 @@
-//! Properties of the protocol's encoding: whatever is encoded is read back, and whatever bytes come, reading them
-//! never panics and accepts nothing but what encoding makes.
+//! Properties of the protocol's encoding: every encoded message decodes to itself. Decoding any bytes never panics, and accepts
+//! only bytes that encoding makes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -165,7 +165,7 @@ proptest! {
         let text: String = text.into_iter().collect();
         let bytes = Message::Bye { code: BYE_CODES[0], text: text.clone() }.encode();
         let Ok(Message::Bye { text: cut, .. }) = Message::decode(&bytes) else {
-            return Err(TestCaseError::fail("it does not read back"));
+            return Err(TestCaseError::fail("the message does not decode to itself"));
         };
         prop_assert!(text.starts_with(&cut) && cut.len() <= MAX_TEXT_BYTES);
         prop_assert!(cut.len() == text.len() || cut.len() > MAX_TEXT_BYTES - 4);

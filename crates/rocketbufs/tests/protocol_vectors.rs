@@ -67,7 +67,7 @@ fn error_fields(error: &FieldError) -> Value {
     }
 }
 
-/// What comes over the connection for a step: header and body.
+/// The bytes of a step on the connection, header and body, and their fields.
 fn on_the_wire(step: &Step) -> (Vec<u8>, Value) {
     match step {
         Step::Control(message) => {
@@ -257,7 +257,7 @@ fn marks_are_the_same_both_ways() {
     }
 }
 
-/// The example session as docs/PROTOCOL.md shows it: header, body in rows of sixteen bytes, and what it says.
+/// The example session as docs/PROTOCOL.md shows it: header, body in rows of sixteen bytes, and an explanation.
 fn session_text() -> String {
     let spaced = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
     let mut text = String::from("```text\n");
@@ -280,7 +280,7 @@ fn session_text() -> String {
 }
 
 #[test]
-fn the_example_session_reads_as_told_and_is_in_the_document() {
+fn the_example_session_decodes_and_is_in_the_document() {
     for step in list(&vectors(), "session") {
         let bytes = bytes(step, "hex");
         let (head, body) = bytes.split_at(HEADER_BYTES);

@@ -11,7 +11,7 @@ use ends::{WAIT, pattern, ring_of, sender_at, subscribe, take, write};
 /// Bytes that are written behind each delivery of a buffer without flow control.
 const MARKER: u64 = 16;
 
-/// The first device's address; None, told, where there is none.
+/// The first device's address; None, with a printed line, if there is no device.
 fn device() -> Option<String> {
     let Ok(addresses) = std::env::var("ROCKETBUFS_TEST_RDMA") else {
         println!("skipped: no RDMA devices to test with; scripts/rdma-vm has some");
@@ -63,7 +63,7 @@ fn streams_more_than_the_rings_hold() {
     }
 }
 
-/// Whether or not the word of this machine's processes is taken for it: who writes here can be anywhere.
+/// The setting that trusts processes of this machine changes nothing here, since an RDMA peer can be on any machine.
 #[test]
 fn bytes_that_a_peer_writes_are_no_plain_slice() {
     let Some(addr) = device() else { return };
@@ -138,9 +138,9 @@ fn subscriptions_that_share_a_budget() {
     }
 }
 
-/// Whatever sizes the rings at both ends have; what is written is told to its end.
+/// With any sizes of the rings at both ends; the subscription reaches the last written byte.
 #[test]
-fn without_flow_control_only_what_verifies_is_handed_out() {
+fn without_flow_control_only_verified_deliveries_are_handed_out() {
     let Some(addr) = device() else { return };
     for (own, theirs, piece) in [(1 << 16, 1 << 16, 400), (1 << 20, 1 << 14, 400), (1 << 20, 1 << 16, 10_000)]
     {
@@ -172,16 +172,16 @@ fn without_flow_control_only_what_verifies_is_handed_out() {
                 }
             }
         }
-        assert!(got > 0, "nothing came whole");
+        assert!(got > 0, "no delivery verified");
     }
 }
 
-/// A subscriber that listens: those who connect to it bring their buffers.
+/// A subscriber that listens: publishers connect to it.
 fn subscriber(ctx: &Context, addr: &str) -> Listener {
     Listener::bind(ctx, addr).unwrap()
 }
 
-/// Has an rOut serve whoever listens there; the connection at that end.
+/// Connects an rOut to the listener of a subscriber. Returns the subscriber's end of the connection.
 fn bring(out: &ROut, ctx: &Context, listener: &Listener, carrier: &str) -> Conn {
     out.add_conn(&Conn::connect_start(ctx, &listener.local_addr(), b"test").unwrap());
     let conn = listener.accept(Some(WAIT)).unwrap().expect("a peer");
@@ -189,9 +189,10 @@ fn bring(out: &ROut, ctx: &Context, listener: &Listener, carrier: &str) -> Conn 
     conn
 }
 
-/// A log that came over TCP goes on over RDMA, from a broker that has it too. Whoever has a plain slice of it keeps that.
+/// A log that came over TCP continues over RDMA, from a broker that has the log too. A plain slice that was taken before stays
+/// valid.
 #[test]
-fn a_log_goes_on_over_another_transport() {
+fn a_log_continues_over_another_transport() {
     let Some(addr) = device() else { return };
     for borrows in [true, false] {
         let tcp = Context::new(Config { transport: TransportKind::Tcp, ..Config::default() }).unwrap();
@@ -212,7 +213,7 @@ fn a_log_goes_on_over_another_transport() {
             let old = input.conn();
             let (from, kind) = if carrier == "tcp" { (&out, &tcp) } else { (&relay, &broker) };
             input.resume(&bring(from, kind, &listener, carrier));
-            old.wait_down(Some(WAIT)).unwrap().expect("it is closed");
+            old.wait_down(Some(WAIT)).unwrap().expect("the connection is closed");
             write(&out, 1, 10_000, 1_000);
             while at < 10_000 * (round + 1) {
                 match input.recv(Some(WAIT)).unwrap() {
@@ -220,7 +221,7 @@ fn a_log_goes_on_over_another_transport() {
                         assert_eq!((view.position(), view.to_vec().unwrap()), (at, pattern(at, view.len())));
                         assert_eq!(view.as_slice().is_some(), borrows, "decided for good, {carrier}");
                         at = view.end();
-                        // (Given back later: what comes then must not lie where the slice is.)
+                        // The bytes are released later: new data must not overwrite the slice.
                         drop(view);
                     }
                     Some(InEvent::ConnDown { .. }) => {}

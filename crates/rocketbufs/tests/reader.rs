@@ -1,4 +1,4 @@
-//! The exclusive reader of an rIn: it sees what `recv` would, and what it has read counts as given back.
+//! The exclusive reader of an rIn: it gets the same data as `recv`, and releases the bytes that it has read.
 
 mod ends;
 
@@ -18,7 +18,7 @@ const WARM: u64 = 2_000;
 
 fn shared(busy_poll_us: u32) -> Context {
     let mut config = ends::spinning(busy_poll_us);
-    // What is not told in time is not told for long.
+    // With an hour until trimming, a notice that is not sent at once does not come with a trim either.
     config.buffers.idle_trim_ms = 3_600_000;
     Context::new(config).unwrap()
 }
@@ -27,7 +27,7 @@ fn spinning() -> Context {
     shared(2_000)
 }
 
-/// What came, checked byte for byte, of each buffer.
+/// The next position of each buffer. Received data is checked byte for byte.
 #[derive(Default)]
 struct Seen {
     at: HashMap<Bid, u64>,
@@ -126,7 +126,8 @@ fn it_sees_everything_and_then_the_end() {
     }
 }
 
-/// Also if it reads no more before that is known. What comes quickly one by one is read without the worker.
+/// Read bytes are confirmed although the reader makes no further call. Deliveries in quick succession are read without the
+/// worker.
 #[test]
 fn data_that_a_reader_has_read_is_consumed() {
     let mut pair = Pair::new([spinning(), spinning()]);
@@ -152,7 +153,7 @@ fn data_that_a_reader_has_read_is_consumed() {
             }
         });
         for at in (WARM..).step_by(100).take(2_000) {
-            // Long enough that the worker's own thread hears the question while this one has the answer at hand.
+            // Long enough that the worker's own thread gets the request while this thread still has to report its position.
             pair.seen.pause = if at % 10_000 == 0 { WAIT / 4000 } else { Duration::ZERO };
             pair.seen.take(&mut pair.reader, 1, at + 100);
             seen.store(at + 100, Ordering::SeqCst);
@@ -162,13 +163,13 @@ fn data_that_a_reader_has_read_is_consumed() {
 }
 
 #[test]
-fn it_alone_receives() {
+fn a_reader_excludes_other_receivers() {
     let pair = Pair::new([spinning(), spinning()]);
     assert_eq!(pair.input.recv(None).unwrap_err(), RecvError::ReaderTaken);
     assert_eq!(pair.input.reader().unwrap_err(), RecvError::ReaderTaken);
     let relay = ROut::new(&pair.contexts[1]);
     assert!(matches!(relay.splice(&pair.input, 1), Err(BufferError::HasReader(1))));
-    // What it has read is gone for others too, and they cannot give back more.
+    // Bytes that the reader has read are released for other calls too, and other calls cannot release more.
     write(&pair.out, 1, 100, 100);
     assert!(matches!(pair.input.data_consumed(1, 200), Err(RecvError::TooMuch { .. })));
     assert_eq!(pair.input.get_buf_ref(1).unwrap().position(), WARM);
@@ -181,7 +182,7 @@ fn it_alone_receives() {
 }
 
 #[test]
-fn it_goes_on_over_another_connection() {
+fn the_reader_continues_over_another_connection() {
     for context in [spinning, || context(TransportKind::Tcp)] as [fn() -> Context; 2] {
         let mut pair = Pair::new([context(), context()]);
         for _ in 0..5 {
@@ -217,7 +218,7 @@ fn a_subscription_that_was_left_brings_nothing_more() {
     pair.read(1_000);
 }
 
-/// What a handler that panicked was shown is behind the reader, and is given back with what comes next.
+/// Bytes that were passed to a panicking handler count as read, and are released with the next bytes.
 #[test]
 fn a_handler_may_panic() {
     for context in [spinning, || context(TransportKind::Tcp)] as [fn() -> Context; 2] {
@@ -262,7 +263,7 @@ fn wait_consumed(out: &ROut, bid: Bid, position: u64) {
     out.buffer(bid).unwrap().wait(ProgressLevel::Consumed, position, Some(WAIT)).unwrap();
 }
 
-/// Two buffers whose bytes are a function of their positions: whatever is done, each comes once and in order.
+/// Runs steps on two buffers whose bytes are a function of their positions. Each byte must come once and in order.
 fn run(steps: &[Step]) {
     let (ctx, other) = (spinning(), spinning());
     let (out, listener) = sender(&ctx);
@@ -316,7 +317,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_each_byte_comes_once(steps in proptest::collection::vec(step(), 1..80)) {
+    fn each_byte_comes_once_for_any_steps(steps in proptest::collection::vec(step(), 1..80)) {
         run(&steps);
     }
 }

@@ -1,4 +1,4 @@
-//! An application that hands on what it receives says itself how far that is confirmed.
+//! A forwarding application reports by itself how far the forwarded data is confirmed.
 
 mod ends;
 
@@ -37,7 +37,7 @@ fn forwarded_data_is_confirmed_by_the_forwarder() {
     view.consume();
     out.buffer(BID).unwrap().wait(ProgressLevel::Landed, end, Some(WAIT)).unwrap();
 
-    // Given back is not delivered; who waits for it is told to the application.
+    // Released bytes are not delivered yet. The application learns that a publisher waits for a confirmation.
     let waiting = out.clone();
     let waits = std::thread::spawn(move || {
         waiting.buffer(BID).unwrap().wait(ProgressLevel::Delivered, end, Some(WAIT))
@@ -63,14 +63,14 @@ fn forwarded_data_is_confirmed_by_the_forwarder() {
     assert!(
         matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::ConfirmRequested { consumed, .. }) if consumed == end)
     );
-    // More than was given back counts no more than that.
+    // A confirmation beyond the released bytes is cut to them.
     input.subscription(BID).unwrap().confirm(end + 9, end + 9, Coverage::ONE).unwrap();
     waits.join().unwrap().unwrap();
     assert_eq!(out.buffer(BID).unwrap().confirmed().consumed, end);
     assert!(input.subscription(BID + 1).is_none());
 }
 
-/// How far a buffer that is to be handed on has come when its connection is lost.
+/// The state of the subscription when the publisher's connection is lost.
 #[derive(Debug, Clone, Copy)]
 enum Lost {
     Connecting,
@@ -78,9 +78,9 @@ enum Lost {
     Answered,
 }
 
-/// Whoever has a buffer from here is told that its writer is gone, whenever that went.
+/// Subscribers of a spliced buffer get GONE whenever in the handshake the writer was lost.
 #[test]
-fn a_writer_that_went_early_is_gone_after_its_linger() {
+fn a_writer_lost_during_the_handshake_is_gone_after_its_linger() {
     for lost in [Lost::Connecting, Lost::Unasked, Lost::Answered] {
         let mut lingers = Config::default();
         lingers.session.linger_ms = 50;
@@ -101,7 +101,7 @@ fn a_writer_that_went_early_is_gone_after_its_linger() {
             assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         }
         if accepted.is_none() {
-            input.conn().close("it goes");
+            input.conn().close("the test");
             input.conn().wait_down(Some(WAIT)).unwrap().unwrap();
         }
         if !matches!(lost, Lost::Answered) {
@@ -120,7 +120,7 @@ fn a_writer_that_went_early_is_gone_after_its_linger() {
     }
 }
 
-/// Whatever is asked for in one step with the subscription, and cannot be had.
+/// A splice that subscribes at once fails as a whole, for every reason that a part of it can have.
 #[test]
 fn a_failed_splice_subscribes_to_nothing() {
     let source = Context::new(Config::default()).unwrap();
@@ -136,7 +136,7 @@ fn a_failed_splice_subscribes_to_nothing() {
     let input = receiver(&broker, &listener);
     subscribe(&input, 2, ring_of(1 << 16));
     let options = || ring_of(1 << 16);
-    // More often than there is place for what would be left behind.
+    // More attempts than `max_buffers`, so that leftovers of failed attempts would show.
     for _ in 0..10 {
         let taken = relay.splice_with(&input, BID, 9, options()).unwrap_err();
         assert!(matches!(taken, BufferError::Exists(9)), "{taken}");
@@ -194,9 +194,9 @@ fn resuming_twice_continues_over_the_last_connection() {
     }
 }
 
-/// What a broker does whose publishers come and go.
+/// A broker whose publishers come and go splices the next buffer in the callback that reports the end of the last one.
 #[test]
-fn a_buffer_that_ended_is_spliced_again_in_the_callback_that_tells_so() {
+fn a_buffer_is_spliced_again_in_the_callback_of_its_end() {
     let (source, broker) =
         (Context::new(Config::default()).unwrap(), Context::new(Config::default()).unwrap());
     let (out, listener) = sender(&source);
@@ -256,7 +256,7 @@ fn a_destroyed_buffer_is_spliced_again_while_a_subscriber_still_reads_it() {
 }
 
 #[test]
-fn an_end_before_the_splice_is_told_without_a_subscriber() {
+fn an_end_before_the_splice_is_reported_without_a_subscriber() {
     let (source, broker) =
         (Context::new(Config::default()).unwrap(), Context::new(Config::default()).unwrap());
     let (out, listener) = sender(&source);
@@ -264,7 +264,7 @@ fn an_end_before_the_splice_is_told_without_a_subscriber() {
     let input = receiver(&broker, &listener);
     subscribe(&input, BID, ring_of(1 << 16));
     write(&out, BID, 1_000, 1_000);
-    // What is not given back keeps the subscription.
+    // Unreleased bytes keep the subscription.
     let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
     out.destroy_buffer(BID).unwrap();
     let end = input.recv(Some(WAIT)).unwrap();

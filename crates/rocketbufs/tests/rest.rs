@@ -1,4 +1,4 @@
-//! Buffers at rest give their writer's memory back, and keep what somebody needs.
+//! Idle buffers return their writer's memory to the system, and keep the bytes that subscribers need.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,10 +12,9 @@ use rocketbufs::{
 const WAIT: Duration = Duration::from_secs(60);
 const BUFFERS: u32 = 32;
 const SIZE: u64 = 1 << 20;
-/// What the history of all buffers may take together.
+/// The most bytes of the history of all buffers together.
 const HISTORY: u64 = 1 << 20;
-/// What each keeps besides: the last delivery, the page that is begun at either end, and a little that its writer may go
-/// on with unasked.
+/// The further bytes of each buffer: the last delivery, a begun page at either end, and the writer's reach.
 const EACH: u64 = 16 << 10;
 const KEEPS: u64 = HISTORY + BUFFERS as u64 * (EACH + (32 << 10));
 
@@ -25,7 +24,7 @@ fn config(reservation: u64) -> Config {
     config.buffers.idle_trim_ms = 20;
     config.buffers.idle_retain_bytes = HISTORY;
     config.buffers.reservation_bytes = reservation;
-    // However busy the machine is.
+    // A busy machine must not end connections.
     config.session.heartbeat_ms = 0;
     config
 }
@@ -89,15 +88,15 @@ fn write(out: &ROut, bid: u32, size: u64) {
     out.deliver(segment, size, None).unwrap();
 }
 
-/// Takes `bytes` of each buffer; they are those that were written, and nothing is missing.
+/// Receives `bytes` bytes of each buffer, and checks that they are the written ones without a gap.
 fn take(input: &RIn, at: &mut HashMap<u32, u64>, bytes: u64) {
     let mut left = bytes * u64::from(BUFFERS);
     while left > 0 {
         let view = match input.recv(Some(WAIT)).unwrap() {
             Some(InEvent::Data(view)) => view,
-            // What a buffer already had comes before another one answers.
+            // Data of one buffer may come before the answer of another.
             Some(InEvent::Subscribed { .. }) => continue,
-            _ => panic!("{left} bytes miss"),
+            _ => panic!("{left} bytes are missing"),
         };
         let next = at.entry(view.bid()).or_insert(view.position());
         assert_eq!(*next, view.position(), "buffer {}", view.bid());
@@ -121,12 +120,12 @@ fn a_writers_rings_at_rest_give_their_memory_back() {
     let input = subscriber_from_now(&listener);
     let mut at = HashMap::new();
     for _ in 0..2 {
-        // More than a ring, so that all of it was written.
+        // More than the capacity, so that all memory of the rings was written.
         for _ in 0..96 {
             (0..BUFFERS).for_each(|bid| write(&out, bid, EACH));
             take(&input, &mut at, EACH);
         }
-        // Afterwards they go on where they are.
+        // After the memory was returned, the log continues at its position.
         until("the memory is given back", || backed(RESERVATION) <= KEEPS);
     }
 }
@@ -135,7 +134,7 @@ fn a_writers_rings_at_rest_give_their_memory_back() {
 fn undelivered_data_is_kept_as_promised() {
     const RESERVATION: u64 = 56 << 20;
     let (out, listener) = writer(RESERVATION);
-    // More than all rings at rest may keep together, and of each no more than its history.
+    // More than all idle rings may keep together, and in each ring no more than its history.
     for _ in 0..24 {
         (0..BUFFERS).for_each(|bid| write(&out, bid, EACH));
     }
@@ -145,7 +144,7 @@ fn undelivered_data_is_kept_as_promised() {
     let mut at = (0..BUFFERS).map(|bid| (bid, 0)).collect();
     let input = subscriber(&listener, Start::Oldest);
     take(&input, &mut at, 24 * EACH);
-    // Now somebody has it: it goes when the buffer comes to rest the next time.
+    // The subscribers have the bytes now: the memory is returned when the buffers are idle the next time.
     for _ in 0..96 {
         (0..BUFFERS).for_each(|bid| write(&out, bid, EACH));
         take(&input, &mut at, EACH);

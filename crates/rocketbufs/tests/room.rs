@@ -1,4 +1,4 @@
-//! A writer always gets room for the largest delivery when its receivers have everything, whatever they keep of it.
+//! A writer always gets room for the largest delivery once its receivers have everything, however much history they keep.
 
 mod ends;
 
@@ -13,7 +13,7 @@ use rocketring::{ClaimError, Pool, PoolConfig, Ring, RingConfig};
 
 use ends::{WAIT, connect, context, pattern, ring_of, sender, subscribe, take, write};
 
-/// Sizes that are hard: the largest, nothing but small ones, and all between.
+/// Difficult sizes: the largest, runs of tiny ones, and all between.
 fn size(choice: u64, most: u64) -> u64 {
     match choice % 4 {
         0 => most,
@@ -23,8 +23,8 @@ fn size(choice: u64, most: u64) -> u64 {
     }
 }
 
-/// A receiver that maps the ring, has everything at once and keeps its history, at a sender that keeps what was not
-/// delivered; the plain oracle is where deliveries ended.
+/// A receiver that maps the ring, has sent bytes at once and keeps its history. The sender keeps undelivered bytes. The plain
+/// oracle is the list of the ends of deliveries.
 struct Mapped {
     ring: Ring,
     outbound: SendCursor,
@@ -46,11 +46,12 @@ impl Mapped {
         Self { outbound: SendCursor::new(config, ring.start(), 0), ends: vec![ring.start()], ring, retain }
     }
 
-    /// It has so much of what was sent, and all of it is delivered but for so much. Returns what it holds now.
-    fn tell(&mut self, landed: u64, missing: u64) -> Option<u64> {
+    /// The receiver reports `landed`, and that all but the last `missing` bytes of it are delivered. Returns the position that
+    /// the sender holds for it.
+    fn credit(&mut self, landed: u64, missing: u64) -> Option<u64> {
         let start = self.ring.start();
         let delivered = landed.saturating_sub(missing).max(start);
-        // As the receiver's own ring grants: so far ahead of what it has, and of nothing else.
+        // The grant of the receiver's own ring: a capacity ahead of the landed bytes, less the retained history.
         let grant = landed + self.ring.capacity() - self.retain;
         let credit = Credit { landed, delivered, consumed: start, grant, coverage: Coverage::ONE };
         self.outbound.on_credit(&credit, 0).unwrap();
@@ -65,11 +66,11 @@ impl Mapped {
         while let Step::Write { .. } = self.outbound.next(&self.ring, None, u64::MAX) {}
     }
 
-    /// Sends everything, and it comes. Returns what is held then.
+    /// Sends everything, and lets it land. Returns the position that is held then.
     fn settle(&mut self) -> Option<u64> {
         loop {
             self.send_all();
-            let holds = self.tell(self.outbound.sent(), 0);
+            let holds = self.credit(self.outbound.sent(), 0);
             if self.outbound.sent() == self.ring.head() {
                 return holds;
             }
@@ -104,7 +105,7 @@ proptest! {
         let (most, hold) = (ring.max_delivery(), ring.hold(start).unwrap());
         let mut writer = ring.writer().unwrap();
         let mut mapped = Mapped::new(ring.clone(), part(retain, capacity / 2, capacity / 2));
-        mapped.tell(start, 0);
+        mapped.credit(start, 0);
         for (choice, missing) in deliveries {
             let bytes = vec![0; size(choice, most) as usize];
             if writer.append(&[&bytes]) == Err(ClaimError::Full) {
@@ -116,7 +117,7 @@ proptest! {
             mapped.send_all();
             if choice & 0x30 == 0 {
                 let landed = mapped.outbound.sent().saturating_sub(missing / 2).max(start);
-                if let Some(at) = mapped.tell(landed, missing) {
+                if let Some(at) = mapped.credit(landed, missing) {
                     hold.advance(at);
                 }
             }
@@ -134,7 +135,7 @@ struct Chain {
     _contexts: Vec<Context>,
 }
 
-/// What differs from one chain to the next.
+/// The parameters of a chain.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     kind: TransportKind,
@@ -208,7 +209,7 @@ impl Chain {
     }
 }
 
-/// Many times what the rings hold, in pieces of all sizes that are allowed.
+/// Sizes of deliveries that fill the rings many times, of all allowed sizes.
 fn pieces(seed: u64, plan: Plan) -> Vec<u64> {
     let (mut pieces, mut left, mut choice) = (Vec::new(), 24 * plan.ring, seed);
     while left > 0 {
@@ -249,7 +250,7 @@ fn each_writer_gets_room_at_last() {
     }
 }
 
-/// What a peer keeps of a ring that it maps may be half of it: where a delivery may be more it has a ring of its own.
+/// A peer may keep half of a ring that it maps. If a delivery may be longer than that, the peer has a ring of its own instead.
 #[test]
 fn a_ring_of_less_than_two_deliveries_is_not_mapped() {
     let (ring, most) = (1 << 16, 60_000);
@@ -262,7 +263,7 @@ fn a_ring_of_less_than_two_deliveries_is_not_mapped() {
     relay.splice_with(&upstream, 1, 1, ring_of(2 * ring)).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     subscribe(&input, 1, ring_of(2 * ring));
-    // The doorbell of one who follows is mapped too, and counts for a page.
+    // The doorbell of a follower is mapped too, and counts as a page.
     let maps = |ctx: &Context| ctx.mapped().1 >= ring;
     assert_eq!((maps(&broker), maps(&other)), (false, true));
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! One program over TCP and shared memory by configuration alone: the same cases, the same bytes.
+//! A program over TCP and shared memory by configuration alone: the same cases, the same bytes.
 
 mod ends;
 
@@ -51,16 +51,16 @@ fn views_show_the_writers_memory() {
         write(&out, 1, 5_000, 5_000);
         let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         assert_eq!(view.to_vec().unwrap(), pattern(0, 5_000));
-        // A plain slice only of memory that nobody else writes.
+        // Only memory that no other process writes is borrowed as a plain slice.
         assert_eq!(view.as_slice().is_some(), kind == TransportKind::Tcp);
         if kind != TransportKind::Tcp {
             assert!(read_only_mappings() >= 2, "the head page and the data");
-            assert_eq!(other.memory_in_use(), 0, "it has no ring of its own");
+            assert_eq!(other.memory_in_use(), 0, "the subscriber has no ring of its own");
         }
     }
 }
 
-/// Who takes their word for it borrows what other processes write.
+/// With the setting that trusts them, memory that other processes write is borrowed as a plain slice.
 #[test]
 fn bytes_of_trusted_writers_are_borrowed() {
     for kind in KINDS {
@@ -75,11 +75,15 @@ fn bytes_of_trusted_writers_are_borrowed() {
         write(&out, 1, 5_000, 5_000);
         let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         assert_eq!(view.as_slice().unwrap(), pattern(0, 5_000));
-        assert_eq!(other.memory_in_use() == 0, kind != TransportKind::Tcp, "it has no ring of its own");
+        assert_eq!(
+            other.memory_in_use() == 0,
+            kind != TransportKind::Tcp,
+            "the subscriber has no ring of its own"
+        );
     }
 }
 
-/// Who needs plain bytes, or a ring no larger than asked for, gets them copied.
+/// A subscriber that asks for plain bytes, or for a ring of exactly its size, gets a ring of its own.
 #[test]
 fn an_application_can_have_memory_of_its_own() {
     for kind in KINDS {
@@ -101,23 +105,23 @@ fn an_application_can_have_memory_of_its_own() {
     }
 }
 
-/// A subscription that drops is told what it lost, and everything else is right.
+/// A subscription with the policy `drop` gets LOST for every hole, and all other bytes are right.
 #[test]
-fn a_slow_one_that_drops_loses_only_what_it_is_told() {
+fn a_dropping_subscriber_loses_only_reported_ranges() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
         let (out, listener) = sender(&ctx);
         out.create_buffer(1, 1 << 16).unwrap();
         let input = RIn::new(&connect(&other, &listener));
         subscribe(&input, 1, ring_of(1 << 16).policy(Policy::Drop));
-        // Nobody reads meanwhile.
+        // The subscriber does not read now.
         write(&out, 1, 1 << 20, 1000);
         let end = 1 << 20;
         assert!(take(&input, 0, end) > 0, "{kind}");
-        // From then on it keeps up again, once it has said so: before, it is still behind by all that it had not read.
+        // The subscriber keeps up again after its next CREDIT. Until then its lag still has all bytes that it had not read.
         let until = Instant::now() + WAIT;
         while out.buffer(1).unwrap().subscribers()[0].landed < end {
-            assert!(Instant::now() < until, "{kind}: it never says that it has caught up");
+            assert!(Instant::now() < until, "{kind}: the subscriber never reports that it has caught up");
             out.buffer(1).unwrap().refresh_subscribers();
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -127,7 +131,7 @@ fn a_slow_one_that_drops_loses_only_what_it_is_told() {
 }
 
 #[test]
-fn overwritable_buffers_hand_out_only_what_verifies() {
+fn overwritable_buffers_hand_out_only_verified_deliveries() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
         let (out, listener) = sender(&ctx);
@@ -158,9 +162,9 @@ fn overwritable_buffers_hand_out_only_what_verifies() {
     }
 }
 
-/// One broker, one publisher, subscribers over shared memory and TCP at once.
+/// A publisher and a broker with subscribers over shared memory and over TCP.
 #[test]
-fn through_a_splice_everybody_gets_the_same() {
+fn all_subscribers_of_a_splice_get_the_same_bytes() {
     let auto = TransportKind::Auto;
     let (ctx, broker) = (context(auto), context(auto));
     let (out, listener) = sender(&ctx);
@@ -194,7 +198,7 @@ fn through_a_splice_everybody_gets_the_same() {
     }
 }
 
-/// Which file is mapped at an address, and the place in it that this is.
+/// The file that is mapped at an address, and the offset of the address in the file.
 fn file_at(addr: usize) -> (String, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let hex = |text: &str| usize::from_str_radix(text, 16).unwrap();
@@ -205,10 +209,10 @@ fn file_at(addr: usize) -> (String, usize) {
         let within = (hex(from)..hex(to)).contains(&addr);
         within.then(|| (format!("{name} {inode}"), hex(offset) + addr - hex(from)))
     });
-    found.expect("it is mapped")
+    found.expect("the address is mapped")
 }
 
-/// Through a broker too: what a callback is given lies in the publisher's ring, and nobody has copied it.
+/// A callback gets bytes in the publisher's ring, uncopied, also through a broker.
 #[test]
 fn a_callback_is_given_the_publishers_memory() {
     let (ctx, broker, remote) =
@@ -255,8 +259,8 @@ fn a_callback_is_given_the_publishers_memory() {
     assert_eq!(input.subscription(2).and_then(|s| s.info()).map(|info| info.copied_bytes), None);
 }
 
-/// A buffer that comes over TCP goes to subscribers of the broker's machine through the broker's own ring, if that was made
-/// for others to map: where the splice comes only after the answer, who subscribed must have said so.
+/// A buffer that comes over TCP goes to subscribers on the broker's machine through the broker's own ring, if other processes
+/// can map that ring. Where the splice comes after the answer, the subscription must have asked for such a ring.
 #[test]
 fn from_tcp_to_shared_memory() {
     for (retain_bytes, local_mapped) in [(Some(1 << 16), (1, 0)), (None, (0, 1 << 17))] {
@@ -279,9 +283,9 @@ fn from_tcp_to_shared_memory() {
     }
 }
 
-/// The log goes on over another connection, in memory that is mapped anew, whatever of it was not read yet.
+/// The log continues over another connection, in memory that is mapped anew, also with unread bytes.
 #[test]
-fn a_subscription_goes_on_over_another_connection() {
+fn a_subscription_continues_over_another_connection() {
     for kind in KINDS {
         let (ctx, other) = (context(kind), context(kind));
         let (out, listener) = sender(&ctx);
@@ -293,7 +297,7 @@ fn a_subscription_goes_on_over_another_connection() {
         let Some(InEvent::Data(held)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
         let first = input.conn();
         input.resume(&connect(&other, &listener));
-        first.wait_down(Some(WAIT)).unwrap().expect("it is closed");
+        first.wait_down(Some(WAIT)).unwrap().expect("the connection is closed");
         write(&out, 1, 10_000, 1_000);
         assert_eq!(held.to_vec().unwrap(), pattern(0, held.len()));
         let from = held.end();
@@ -314,9 +318,9 @@ fn a_subscription_goes_on_over_another_connection() {
     }
 }
 
-/// What lies in the sender's memory has landed only if the sender keeps it without a connection, or when it is given back.
+/// Bytes in the sender's memory have landed only if the sender keeps them without a connection, or once they are released.
 #[test]
-fn landed_is_what_stays_without_a_connection() {
+fn landed_bytes_stay_without_a_connection() {
     for kind in KINDS {
         for (name, policy) in [(&b""[..], Policy::Block), (b"me", Policy::Block), (b"me", Policy::Disconnect)]
         {
@@ -340,7 +344,7 @@ fn landed_is_what_stays_without_a_connection() {
     }
 }
 
-/// Without flow control data comes before a refusal is heard of. It goes nowhere, and the connection goes on.
+/// Without flow control data may come before the sender gets the refusal. The data is discarded, and the connection continues.
 #[test]
 fn data_of_a_refused_subscription_is_discarded() {
     for kind in KINDS {
@@ -370,9 +374,9 @@ fn data_of_a_refused_subscription_is_discarded() {
     }
 }
 
-/// Who asks for memory of its own, and is refused, may ask as often as it likes.
+/// A subscriber that asks for memory of its own, and is refused, can ask any number of times.
 #[test]
-fn many_that_want_memory_of_their_own_are_refused_one_by_one() {
+fn many_subscriptions_with_own_memory_are_refused_one_by_one() {
     let (ctx, other) = (context(TransportKind::Shm), context(TransportKind::Shm));
     let (_out, listener) = sender(&ctx);
     let input = RIn::new(&connect(&other, &listener));
@@ -409,7 +413,7 @@ fn limits_refuse_and_say_which() {
     take(&input, 0, 5_000);
 }
 
-/// What is given back goes: mappings and descriptors, at both ends.
+/// Mappings and descriptors of an ended subscription are released at both ends.
 #[test]
 fn nothing_is_left_of_a_subscription() {
     let (ctx, other) = (context(TransportKind::Shm), context(TransportKind::Shm));

@@ -1,4 +1,4 @@
-//! Readers that map a ring follow it: they hear of news from its writer, whoever stands between them.
+//! Readers that map a ring follow it: they learn of new data from its writer directly, also through brokers.
 
 mod ends;
 
@@ -45,7 +45,7 @@ impl Chain {
         Self { out, broker: (relays, relay), inputs, _upstream: upstream, _contexts: contexts }
     }
 
-    /// Returns when the publisher knows who follows: credit for this comes behind that.
+    /// Returns when the publisher knows all followers: the credit for this delivery comes after their registration.
     fn know_each_other(&self) -> u64 {
         write(&self.out, 1, 100, 100);
         self.inputs.iter().for_each(|input| assert_eq!(take(input, 0, 100), 0));
@@ -67,9 +67,9 @@ fn keep_busy(listener: &Listener, visitor: &Context) -> (mpsc::SyncSender<()>, C
     (release, conn)
 }
 
-/// The broker's only thread does nothing, and its subscribers hear of what is published all the same.
+/// The broker's only thread is busy, and its subscribers get published data nevertheless.
 #[test]
-fn a_broker_that_is_busy_delays_nobody() {
+fn a_busy_broker_delays_no_subscriber() {
     let broker = context(SHM);
     let chain = Chain::new(&broker, 2, 1 << 16);
     let at = chain.know_each_other();
@@ -82,7 +82,7 @@ fn a_broker_that_is_busy_delays_nobody() {
         }
     }
     drop(busy);
-    // What they gave back meanwhile is news to the broker, and no mistake.
+    // The subscribers released bytes that the broker has not seen yet. That is no error.
     let end = at + 5000 + (1 << 20);
     std::thread::scope(|scope| {
         for input in &chain.inputs {
@@ -93,11 +93,11 @@ fn a_broker_that_is_busy_delays_nobody() {
     chain.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, end, Some(WAIT)).unwrap();
 }
 
-/// A subscriber has given back what the broker was not sent, and will not be sent before it gives something back itself: by
-/// what it keeps as history it allows less than its publisher's ring holds, what is left is too little to be told, and more
-/// than it follows at a time.
+/// A subscriber has released bytes that the broker has not seen. The broker can see them only after it releases bytes itself:
+/// with its history it grants less than the publisher's ring holds. The rest is too little for a notice, and more than the
+/// broker follows in one step.
 #[test]
-fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
+fn a_broker_accepts_releases_of_unseen_bytes() {
     const RING: u64 = 256 << 10;
     const PIECE: u64 = 10_000;
     let broker = context(SHM);
@@ -111,7 +111,7 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
     let other = context(SHM);
     let (busy, _visitor) = keep_busy(&chain.broker.0, &other);
     write(&chain.out, 1, full - 100_000, PIECE);
-    // It has all of it before it gives back any.
+    // The subscriber receives everything before it releases any bytes.
     let (mut all, mut end) = (Vec::new(), 0);
     while end < full {
         let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("no data") };
@@ -127,8 +127,8 @@ fn a_broker_believes_its_subscriber_as_far_as_it_has_seen() {
     chain.out.buffer(1).unwrap().wait(ProgressLevel::Consumed, 2 * full, Some(WAIT)).unwrap();
 }
 
-/// A broker that keeps everything until somebody has it, and a subscriber that had it from another broker and is there before
-/// the data: what it has is not kept once it comes.
+/// A broker keeps everything until a receiver has it. A subscriber that has a part from another broker joins before the data.
+/// The broker does not keep that part when it comes.
 #[test]
 fn a_broker_releases_bytes_after_their_readers() {
     const RING: u64 = 1 << 16;
@@ -150,9 +150,9 @@ fn a_broker_releases_bytes_after_their_readers() {
     assert_eq!(out.buffer(1).unwrap().info().unwrap().subscribers, 1, "the broker was too slow");
 }
 
-/// The broker's threads see what is published at different times, and subscribers before them.
+/// The broker's threads see published data at different times, and later than its subscribers.
 #[test]
-fn a_broker_of_many_threads_believes_what_it_has_not_seen() {
+fn a_broker_of_many_threads_accepts_releases_of_unseen_bytes() {
     let mut many = config(SHM);
     many.tcp.tcp_num_threads = 3;
     let broker = Context::new(many).unwrap();
@@ -183,10 +183,10 @@ fn busy_polling_sees_the_same() {
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { bid: 1, .. })));
 }
 
-/// A thread that looks by itself goes on over another connection, though nothing else wakes it: in between there is nothing
-/// that it could look at. (Where it waits for a timer each time, all of them together take too long.)
+/// A thread that polls rings continues over another connection, although nothing else wakes it. Between the connections it has
+/// no ring to poll. With a timer in each round the test would take too long.
 #[test]
-fn a_polling_thread_hears_of_another_connection() {
+fn a_polling_thread_notices_another_connection() {
     let [ctx, other] = [(); 2].map(|()| {
         let mut spins = spinning(2_000);
         (spins.buffers.idle_trim_ms, spins.session.heartbeat_ms) = (3_600_000, 3_600_000);
@@ -208,12 +208,12 @@ fn a_polling_thread_hears_of_another_connection() {
     for _ in 0..100 {
         input.resume(&connect(&other, &listener));
         more();
-        assert!(begun.elapsed() < WAIT, "it stands still each time");
+        assert!(begun.elapsed() < WAIT, "the thread waits for a timer each time");
     }
 }
 
-/// A thread that waits takes what it sees from the rings itself: of all of them, in order, also after it slept, and an end
-/// comes behind everything.
+/// A waiting thread takes data from the followed rings by itself: from all rings, in order, and also after it slept. An end
+/// comes after all data.
 #[test]
 fn a_waiting_thread_takes_the_data_that_it_sees() {
     let [ctx, other] = [(); 2].map(|()| Context::new(spinning(2_000)).unwrap());
@@ -223,7 +223,7 @@ fn a_waiting_thread_takes_the_data_that_it_sees() {
     for bid in bids {
         out.create_buffer(bid, 1 << 16).unwrap();
         if bid == bids[2] {
-            // What there is already comes behind the answer.
+            // Data that is there already comes after the answer.
             write(&out, bid, 500, 500);
         }
         subscribe(&input, bid, ring_of(1 << 16).start(Start::Oldest));
@@ -232,7 +232,7 @@ fn a_waiting_thread_takes_the_data_that_it_sees() {
     let mut at = [0; 3];
     for round in 0..40 {
         if round % 10 == 9 {
-            // It sleeps by then.
+            // Long enough for the thread to sleep.
             std::thread::sleep(Duration::from_millis(20));
         }
         let to = 500 + round * 700;
@@ -254,7 +254,8 @@ fn a_waiting_thread_takes_the_data_that_it_sees() {
     assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Closed { bid: 2, .. })));
 }
 
-/// What is unsubscribed is not looked at any more, and its memory goes; another subscription of the same buffer is.
+/// The ring of an ended subscription is not polled any more, and its memory is released. A new subscription of the same buffer
+/// is polled.
 #[test]
 fn unsubscribed_rings_are_not_polled() {
     let [ctx, other] = [(); 2].map(|()| Context::new(spinning(1_000_000)).unwrap());
@@ -271,8 +272,8 @@ fn unsubscribed_rings_are_not_polled() {
     }
 }
 
-/// The broker finds more deliveries at once than subscribers over TCP have room for, and less than itself: they are sent what
-/// they can use, which is whole deliveries.
+/// The broker sees more deliveries at once than its subscribers over TCP have room for, and fewer than fit into its own ring.
+/// The subscribers get whole deliveries.
 #[test]
 fn a_broker_that_looks_late_knows_where_deliveries_end() {
     let (ctx, broker, tcp) = (context(SHM), context(TransportKind::Auto), context(TransportKind::Tcp));
@@ -294,7 +295,8 @@ fn a_broker_that_looks_late_knows_where_deliveries_end() {
     assert_eq!(take(&input, 100, 30_100), 0);
 }
 
-/// One that joins over TCP hears at once, although the broker was not woken until then; when it leaves the others go on.
+/// A subscriber that joins over TCP gets data at once, although the broker was not woken until then. When it leaves, the others
+/// continue.
 #[test]
 fn a_subscriber_over_tcp_wakes_the_broker_again() {
     let broker = context(TransportKind::Auto);
@@ -318,7 +320,7 @@ fn a_subscriber_over_tcp_wakes_the_broker_again() {
     }
 }
 
-/// What was published and not told is told with the end, and before whatever else is said.
+/// Published data without a notice lands with the end of the log, before any other event.
 #[test]
 fn an_end_comes_after_everything() {
     let broker = context(SHM);

@@ -1,7 +1,7 @@
-//! Shared memory when a process dies: `kill -9` at every step of a publisher and of a subscriber, and at moments by
-//! chance. Whoever lives on goes on, has read to the end of what was delivered, and keeps no descriptor, mapping or memory.
+//! Shared memory when a process dies: `kill -9` at every step of a publisher and of a subscriber, and at random moments. The
+//! surviving process continues, has read to the end of the last delivery, and keeps no descriptor, mapping or memory.
 //!
-//! `KILLS=1000 cargo test -p rocketbufs --test shm_kills` sets how many moments, `KILL_SEED=7` which.
+//! `KILLS=1000 cargo test -p rocketbufs --test shm_kills` sets the number of random moments, `KILL_SEED=7` their seed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,16 +11,16 @@ use std::time::Duration;
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Conn, Context, InEvent, Listener, RIn, ROut, SegmentError};
 
-/// Nobody waits so long unless it hangs, also where the machine stands still for half a minute.
+/// The limit of every wait. Only a hanging test reaches it, even if the machine stops for half a minute.
 const WAIT: Duration = Duration::from_secs(120);
 const RING: u64 = 1 << 18;
-/// What names the part that a process of this test plays, and where its peer is.
+/// The environment variables with the part that a child process plays, and with the address of its peer.
 const ROLE: &str = "SHM_KILLS_ROLE";
 const ADDR: &str = "SHM_KILLS_ADDR";
 
 fn context() -> Context {
     let mut config = Config { transport: TransportKind::Shm, ..Config::default() };
-    // Who dies is known by the socket; a machine that stood still for a while has killed nobody.
+    // The socket reports a dead process. A machine that stopped for a while must not end connections.
     config.session.heartbeat_ms = 0;
     config.session.connect_timeout_ms = WAIT.as_millis() as u32;
     config.session.handshake_timeout_ms = WAIT.as_millis() as u32;
@@ -43,7 +43,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// One delivery of the pattern; what is left of the segment's place if it was not delivered.
+/// Writes one delivery of the pattern.
 fn deliver(out: &ROut, size: u64, wait: Duration) -> Result<(), SegmentError> {
     let mut segment = out.buffer(1).unwrap().segment(size, Some(wait))?;
     let at = segment.position();
@@ -56,7 +56,7 @@ fn deliver(out: &ROut, size: u64, wait: Duration) -> Result<(), SegmentError> {
 fn reached() -> ! {
     println!("reached");
     std::thread::sleep(Duration::from_secs(3600));
-    unreachable!("it is killed before");
+    unreachable!("the child is killed before");
 }
 
 /// Not a test: the process that is killed.
@@ -137,7 +137,7 @@ struct Mortal(Child);
 
 impl Drop for Mortal {
     fn drop(&mut self) {
-        // It may have died by itself.
+        // The child may be dead already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -175,13 +175,13 @@ fn held() -> (usize, usize) {
     (files.filter(kept).count(), maps.lines().filter(|line| line.contains("rocketring")).count())
 }
 
-/// What this process holds when nothing of an earlier process is left.
+/// The descriptors and mappings of this process, after those of an earlier child are released.
 fn held_at_rest() -> (usize, usize) {
     std::thread::sleep(Duration::from_millis(200));
     held()
 }
 
-/// Waits until this process holds what it held before.
+/// Waits until this process has as many descriptors and mappings as `before`.
 fn settle(before: (usize, usize), what: &str) {
     until(before, held, &format!("{what}: descriptors and mappings"));
 }
@@ -227,19 +227,19 @@ impl Reader {
         let ctx = context();
         let listener = Listener::bind(&ctx, "127.0.0.1:0").unwrap();
         let reader = Self { ctx, listener };
-        // The first ring that it follows gives it a doorbell for good.
+        // The first followed ring makes a doorbell, which stays.
         reader.survive("delivered", Duration::ZERO);
         reader
     }
 
-    /// A publisher that is killed at a step, or `after` it said that it streams.
+    /// Reads from a publisher that is killed at a step, or this long `after` its first data. Returns the last position.
     fn survive(&self, step: &str, after: Duration) -> u64 {
         let (child, told) = start(&format!("publisher {step}"), &self.listener);
         let conn = self.listener.accept(Some(WAIT)).unwrap().unwrap();
         let input = RIn::new(&conn);
         input.subscribe(1, RING).unwrap();
         if !step.starts_with("connect") {
-            // It counts a subscriber before it has answered; one that dies in between has told nobody of its ring.
+            // A publisher counts a subscriber before it answers. A publisher that dies in between has not offered its ring.
             let answer = input.recv(Some(WAIT)).unwrap();
             assert!(matches!(answer, Some(InEvent::Subscribed { .. })), "{step}: {answer:?}");
         }
@@ -266,7 +266,7 @@ fn a_publisher_that_dies_at_any_step() {
     let before = held_at_rest();
     for step in ["connecting", "connected", "delivered", "claimed", "full", "destroyed", "streaming"] {
         let end = reader.survive(step, Duration::ZERO);
-        // What was delivered is all there; what was only claimed is not.
+        // All deliveries are there, and no bytes that were only claimed.
         let six: u64 = (0..6).map(|n| 1 + n * 37 % 20_000).sum();
         match step {
             "delivered" | "claimed" | "destroyed" => assert_eq!(end, six, "{step}"),
@@ -299,7 +299,7 @@ fn a_publisher_that_dies_at_any_moment() {
     );
 }
 
-/// A publisher whose subscribers die: it goes on as soon as they are gone.
+/// A publisher whose subscribers die: it continues as soon as they are gone.
 struct Writer {
     out: ROut,
     listener: Listener,
@@ -324,8 +324,8 @@ impl Writer {
                 std::thread::sleep(after);
                 drop(child);
             });
-            // More than the ring holds, so that it waits for the one that holds it; and for as long as that one needs to come,
-            // since it is sent only what is written from then on.
+            // More than the capacity, so that the writer waits for the subscriber that holds the ring. The writer continues until
+            // the subscriber has joined, because a subscriber gets only data from then on.
             for n in 0.. {
                 if n >= 200 && kills.is_finished() {
                     break;
@@ -335,7 +335,7 @@ impl Writer {
             }
         });
         until(0, || self.out.buffer(1).unwrap().info().unwrap().subscribers, step);
-        // Who delivers lets go of the doorbells of those who have gone.
+        // The next delivery releases the doorbells of readers that are gone.
         deliver(&self.out, 1, WAIT).unwrap();
     }
 }

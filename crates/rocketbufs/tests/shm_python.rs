@@ -23,7 +23,7 @@ fn has_python() -> bool {
     has
 }
 
-/// An rOut for whoever connects over shared memory.
+/// An rOut that serves every connection over shared memory.
 fn listening() -> (Context, ROut, Listener) {
     let ctx = Context::new(Config { transport: TransportKind::Shm, ..Config::default() }).unwrap();
     let out = ROut::new(&ctx);
@@ -33,7 +33,7 @@ fn listening() -> (Context, ROut, Listener) {
     (ctx, out, listener)
 }
 
-/// How the script ends, and the one line that it says.
+/// The exit code of the script, and the line that it prints.
 fn ends(args: &[&str]) -> (Option<i32>, String) {
     let output = Command::new("python3").arg(SCRIPT).args(args).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -101,6 +101,6 @@ fn a_script_without_a_library_receives_every_byte() {
     }
     out.destroy_buffer(7).unwrap();
     out.buffer(7).map_or(Ok(()), |buffer| buffer.drain(Some(WAIT))).unwrap();
-    assert!(reader.join().unwrap() == bytes(0, total as usize), "not what was written");
+    assert!(reader.join().unwrap() == bytes(0, total as usize), "the bytes are not the written ones");
     assert!(script.wait().unwrap().success());
 }

@@ -1,4 +1,5 @@
-//! Splices over shared memory when the connection to the publisher is lost: what subscribers hold stays, or is told as gone.
+//! Splices over shared memory when the connection to the publisher is lost: bytes that subscribers hold stay, or are reported
+//! as gone.
 
 mod ends;
 
@@ -68,20 +69,20 @@ impl Chain {
         }
     }
 
-    /// The connection between publisher and broker is lost, `meanwhile` happens, and another one is made.
+    /// Loses the connection between publisher and broker, runs `meanwhile`, and connects again.
     fn lose_connection(&self, meanwhile: impl FnOnce()) {
-        // Subscribers see what is published before the broker is told of it.
+        // Subscribers see published data earlier than the broker.
         let head = |out: &ROut| out.buffer(1).and_then(|buffer| buffer.info()).map(|info| info.head);
         self.until("the broker has seen it too", |chain| head(&chain.relay.0) == head(&chain.out));
         let old = self.upstream.conn();
         old.close("lost");
-        old.wait_down(Some(WAIT)).unwrap().expect("it is closed");
+        old.wait_down(Some(WAIT)).unwrap().expect("the connection is closed");
         self.until("the publisher hears of it", |chain| chain.left.load(Ordering::SeqCst) == 1);
         meanwhile();
         self.upstream.resume(&connect(&self.broker, &self.listener));
     }
 
-    /// Writes for as long as there is room.
+    /// Writes while there is room.
     fn fill(&self) {
         while let Ok(mut segment) = self.out.buffer(1).unwrap().segment(1_000, Some(WAIT / 100)) {
             let at = segment.position();
@@ -91,10 +92,10 @@ impl Chain {
     }
 }
 
-/// What subscribers of a splice have not given back stays in the publisher's ring when the broker's connection to it is
-/// lost and made anew.
+/// Bytes that subscribers of a splice have not released stay in the publisher's ring when the broker's connection to the
+/// publisher is lost and made anew.
 #[test]
-fn a_splice_that_goes_on_keeps_what_its_subscribers_hold() {
+fn a_continued_splice_keeps_bytes_that_subscribers_hold() {
     for name in [&b"broker"[..], b""] {
         let chain = Chain::new(name);
         write(&chain.out, 1, 20_000, 1_000);
@@ -105,14 +106,15 @@ fn a_splice_that_goes_on_keeps_what_its_subscribers_hold() {
         });
         chain.fill();
         let end = chain.out.buffer(1).unwrap().info().unwrap().head;
-        assert!(first.to_vec().is_ok_and(|bytes| bytes == pattern(0, first.len())), "it was held");
+        assert!(first.to_vec().is_ok_and(|bytes| bytes == pattern(0, first.len())), "held bytes stay");
         let from = first.end();
         first.consume();
         assert_eq!(take(&chain.input, from, end), 0);
     }
 }
 
-/// Who comes over TCP while the publisher is away, and has written over everything, gets nothing that is something else.
+/// A subscriber joins over TCP while the broker has no connection to the publisher, which has overwritten everything. The
+/// subscriber gets no wrong bytes.
 #[test]
 fn overwritten_data_is_not_forwarded() {
     let chain = Chain::new(b"");
@@ -132,9 +134,9 @@ fn overwritten_data_is_not_forwarded() {
     assert_eq!(relay.buffer(1).and_then(|buffer| buffer.info()).map(|info| info.head), Some(20_000));
 }
 
-/// Nobody kept a place for a splice without a name. What was written over in between is not taken for what it was.
+/// A splice without a name has no durable cursor at the publisher. Bytes that were overwritten in between are not delivered.
 #[test]
-fn a_splice_that_lost_what_its_subscribers_hold_ends() {
+fn a_splice_that_lost_held_bytes_ends() {
     let chain = Chain::new(b"");
     write(&chain.out, 1, 20_000, 1_000);
     let first = chain.view();
@@ -159,8 +161,8 @@ fn a_splice_that_lost_what_its_subscribers_hold_ends() {
     }
 }
 
-/// Who follows a publisher past its broker has seen more than the broker when that ends the splice. Subscribers end where
-/// they are, and follow no further.
+/// Subscribers that follow a publisher directly have seen more than the broker when the broker ends the splice. They end at
+/// their own positions, and follow no further.
 #[test]
 fn a_splice_ends_for_its_followers_where_they_are() {
     let chain = Chain::with(b"", Context::new(spinning(1_000)).unwrap());
@@ -191,7 +193,7 @@ fn a_splice_ends_for_its_followers_where_they_are() {
     assert!(more.is_none(), "{more:?}");
 }
 
-/// The broker itself can lose what who follows the publisher past it has long seen.
+/// The broker can lose bytes that subscribers, which follow the publisher directly, have already received.
 #[test]
 fn followers_have_data_that_only_the_broker_lost() {
     let chain = Chain::with(b"", Context::new(spinning(1_000)).unwrap());
@@ -221,7 +223,7 @@ fn a_splice_that_is_made_late_can_be_mapped_too() {
     relay.splice(&upstream, 1).unwrap();
     let input = RIn::new(&connect(&other, &relays));
     let start = subscribe(&input, 1, ring_of(1 << 16));
-    assert_eq!((other.mapped().0, other.memory_in_use()), (1, 0), "it has a ring of its own");
+    assert_eq!((other.mapped().0, other.memory_in_use()), (1, 0), "the subscriber has no ring of its own");
     std::thread::scope(|scope| {
         scope.spawn(|| write(&out, 1, 200_000, 10_000));
         assert_eq!(take(&input, start, 200_000), 0);

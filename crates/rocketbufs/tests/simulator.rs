@@ -27,7 +27,7 @@ fn fail(failure: &Failure) -> ! {
     );
 }
 
-/// What a run did, as a table.
+/// The counters of a run, as a table.
 fn report(stats: &Stats) -> String {
     let mut text = format!("{} seeds\n", stats.seeds);
     let mut table = |title: &str, rows: Vec<(&str, u64)>| {

@@ -11,7 +11,7 @@ use rocketbufs::{Epoch, InEvent, RIn, ROut, Start};
 
 const BID: u32 = 7;
 
-/// How a spliced subscription ends of which nobody has heard yet.
+/// The ways in which a spliced subscription ends before the application knows.
 #[derive(Debug, Clone, Copy)]
 enum Ends {
     Refused,
@@ -24,7 +24,7 @@ fn is_subscribed(input: &RIn) {
 }
 
 #[test]
-fn an_end_that_nobody_heard_is_not_the_next_subscriptions() {
+fn an_unreported_end_does_not_end_the_next_subscription() {
     for ends in [Ends::Refused, Ends::Closed] {
         let (source, broker) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
         let (out, listener) = sender(&source);
@@ -39,10 +39,10 @@ fn an_end_that_nobody_heard_is_not_the_next_subscriptions() {
             is_subscribed(&input);
             out.destroy_buffer(BID).unwrap();
         }
-        // It is over, and at the other end the buffer's id is free again.
+        // The subscription is over, and at the other end the buffer's id is free again.
         let begin = Instant::now();
         while !input.subscriptions().is_empty() || out.create_buffer(BID, 1 << 16).is_err() {
-            assert!(begin.elapsed() < WAIT, "{ends:?}: it does not end");
+            assert!(begin.elapsed() < WAIT, "{ends:?}: the subscription does not end");
             std::thread::yield_now();
         }
         input.unsubscribe(BID);
@@ -54,7 +54,7 @@ fn an_end_that_nobody_heard_is_not_the_next_subscriptions() {
 
 /// Also where its answer comes at that moment.
 #[test]
-fn nothing_of_a_subscription_that_was_left_is_told() {
+fn an_ended_subscription_reports_nothing() {
     let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
     let (out, listener) = sender(&source);
     out.create_buffer(BID, 1 << 16).unwrap();
@@ -71,9 +71,9 @@ fn nothing_of_a_subscription_that_was_left_is_told() {
     }
 }
 
-/// The first of what is told at once leaves it, so that the rest is not told.
+/// The callback unsubscribes at the first of several pending events, so the others are not reported.
 #[test]
-fn an_event_callback_that_unsubscribes_hears_no_more_of_it() {
+fn an_event_callback_that_unsubscribes_gets_no_more_events() {
     const NEXT: u32 = 8;
     let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
     let (out, listener) = sender(&source);

@@ -1,4 +1,4 @@
-//! One connection: its state, and its queue pair's completions.
+//! A connection: its state, and its queue pair's completions.
 //!
 //! ```text
 //!  connect ─▶ Resolving ─▶ Routing ─▶ Connecting ─┐

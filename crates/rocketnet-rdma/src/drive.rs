@@ -1,4 +1,4 @@
-//! One poll: the kernel's events of connections, the adapters' completions, and deadlines.
+//! A poll: the kernel's events of connections, the adapters' completions, and deadlines.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ impl Rdma {
             (Some(timeout), Some(within)) => Some(timeout.min(within)),
             (timeout, within) => timeout.or(within),
         };
-        // The kernel stats in milliseconds or finer; the rest of the time is waited for.
+        // The kernel counts in milliseconds or finer; the rest of the time is waited for.
         let timeout = timeout.and_then(|timeout| rustix::event::Timespec::try_from(timeout).ok());
         let mut ready = Vec::with_capacity(READY_PER_POLL);
         let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), timeout.as_ref());

@@ -128,8 +128,8 @@ impl Intake {
         self.inbox.is_empty()
     }
 
-    /// Binds a ring receiver, and returns the message for the peer: a key, or that there is none. The receiver stays bound,
-    /// whatever fails.
+    /// Binds a ring receiver, and returns the message for the peer: a key, or that there is none. The receiver stays bound
+    /// after any error.
     pub fn bind(
         &mut self,
         queue_pair: Option<&QueuePair>,
@@ -156,7 +156,7 @@ impl Intake {
         (receiver, known)
     }
 
-    /// Registers the rings that were bound before there was a queue pair. All receivers stay bound, whatever fails.
+    /// Registers the rings that were bound before there was a queue pair. All receivers stay bound after any error.
     pub fn register_all(&mut self, queue_pair: &QueuePair) -> Result<Vec<(WireId, Key)>, String> {
         let mut keys = Vec::new();
         for (&wire, bound) in &mut self.bound {

@@ -12,7 +12,7 @@
 //! functions, as the libraries' headers do.
 //!
 //! * [`Rdma`] is the transport of one worker: reliable connections, one write with immediate data for each range, from
-//!   the sender's ring straight into the receiver's. Everything else (control messages, keys, stats of receives) goes in
+//!   the sender's ring straight into the receiver's. Everything else (control messages, keys, counts of receives) goes in
 //!   messages over the same queue pair, so that there is one order.
 //! * [`RdmaAndTcp`] serves peers of both, so that data from one can be sent on over the other.
 //! * Each connection has a protection domain of its own: a peer can write the rings that are bound to its connection,

@@ -25,7 +25,7 @@ pub struct Report {
     pub locked_bytes: Option<u64>,
 }
 
-/// One library.
+/// A library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Library {
     /// The file name.
@@ -47,7 +47,7 @@ pub enum Access {
     Denied,
 }
 
-/// One device.
+/// A device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// The kernel's name: `mlx5_0`, `rxe0`.
@@ -60,7 +60,7 @@ pub struct Device {
     pub limits: Result<DeviceLimits, String>,
 }
 
-/// One port of a device.
+/// A port of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Its number, from 1.

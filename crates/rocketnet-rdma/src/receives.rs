@@ -1,6 +1,6 @@
 //! Counting the peer's posted receives: a message is sent only if there is a receive for it.
 //!
-//! Each side stats the receives that it has posted since the connection began and reports the total with every message. A
+//! Each side counts the receives that it has posted since the connection began and reports the total with every message. A
 //! quarter of the peer's receives is reserved for reports:
 //!
 //! ```text
@@ -72,7 +72,7 @@ impl Receives {
         self.peer_posted.wrapping_sub(self.peer_depth)
     }
 
-    /// One receive of this end is posted again.
+    /// Counts a receive of this end that is posted again.
     pub fn post(&mut self) {
         self.posted = self.posted.wrapping_add(1);
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order both ends act and ask, each message finds a receive, and neither end is stuck.
+        /// In any order of both ends' steps, each message finds a receive, and neither end is stuck.
         #[test]
         fn never_without_a_receive_and_never_stuck(
             depths in [32..200_u32, 32..200_u32],
@@ -151,7 +151,7 @@ mod tests {
                 }
             }
             for end in &ends {
-                prop_assert!(end.inbox.is_empty(), "they tell each other without end");
+                prop_assert!(end.inbox.is_empty(), "the ends send reports without end");
                 prop_assert!(end.receives.sendable() > 0, "an end is stuck");
             }
         }

@@ -29,7 +29,7 @@ pub(crate) const TROUBLE: u64 = 1 << 61;
 pub(crate) const DEVICE: u64 = 1 << 60;
 /// The bit that marks the number of a listener.
 pub(crate) const LISTENER: u64 = 1 << 62;
-/// How long `detach` waits for the adapter to read posted ranges. That takes a round trip; a peer that needs longer stats as
+/// How long `detach` waits for the adapter to read posted ranges. That takes a round trip; a peer that needs longer counts as
 /// dead.
 const DETACH_WITHIN: Duration = Duration::from_secs(2);
 
@@ -199,8 +199,8 @@ impl Transport for Rdma {
         Promises {
             ordered: true,
             one_sided: true,
-            // A completion means that the peer's memory has the bytes. The session reports with CREDIT what it has taken (into
-            // a file, to a relay).
+            // A completion means that the peer's memory has the bytes. CREDIT reports the position that the peer's session has
+            // taken (into a file, to a relay).
             reports_landed: false,
             max_write_bytes: self.config.tx_queue_bytes.into(),
             max_control_bytes: self.config.max_control_bytes,

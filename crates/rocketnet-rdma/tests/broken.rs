@@ -1,4 +1,4 @@
-//! What is told when the way changes under a connection. Each test puts back what it took away, and connects again.
+//! Reported reasons when the network changes under a connection. Each test restores the network and connects again.
 
 mod common;
 
@@ -11,7 +11,7 @@ use rocketnet_rdma::RdmaConfig;
 
 const CAPACITY: u64 = 256 << 10;
 
-/// Gives up soon, and not so soon that an emulated processor is taken for one that does not answer.
+/// A lab whose transports give up soon, but not so soon that a slow emulated processor counts as a peer that does not answer.
 fn lab() -> Option<RdmaLab> {
     RdmaLab::new(RdmaConfig { ack_timeout: 12, retries: 3, ..RdmaConfig::default() })
 }
@@ -19,11 +19,11 @@ fn lab() -> Option<RdmaLab> {
 fn run(command: &str) {
     let mut words = command.split(' ');
     let program = words.next().expect("a program");
-    let status = Command::new(program).args(words).status().expect("it is in the virtual machine");
+    let status = Command::new(program).args(words).status().expect("the program is in the virtual machine");
     assert!(status.success(), "{command}: {status}");
 }
 
-/// A change of the machine that is taken back by these commands.
+/// A change of the machine, and the commands that take it back on drop.
 struct Changed(&'static [&'static str]);
 
 impl Changed {
@@ -40,14 +40,14 @@ impl Drop for Changed {
     }
 }
 
-/// Connects again, and data flows as before.
+/// Connects again, and sends data.
 fn goes_on(kit: &mut Kit<'_, RdmaLab>) {
     let conn = kit.connect();
     let mut flow = Flow::new(kit, conn, 1, 1, CAPACITY, 0);
     flow.run(kit, 200_000, || 50_000);
 }
 
-/// Sends until the sender's end is down; says why it is.
+/// Sends until the sender's end is down. Returns the reason.
 fn until_down(kit: &mut Kit<'_, RdmaLab>, flow: &mut Flow, size: u64) -> Down {
     kit.until("Down", |kit| {
         flow.settle(kit);
@@ -60,7 +60,7 @@ fn until_down(kit: &mut Kit<'_, RdmaLab>, flow: &mut Flow, size: u64) -> Down {
     kit.down(0, 1).expect("just seen")
 }
 
-/// Whichever way packets are lost: those that bring data, or those that acknowledge it.
+/// Packets are lost in either direction: first those with data, then those with acknowledgements.
 #[test]
 fn a_peer_that_stops_answering() {
     let Some(mut lab) = lab() else { return };
@@ -80,15 +80,17 @@ fn a_peer_that_stops_answering() {
     }
 }
 
-/// Nothing is under way, so nobody would miss an answer. The other end of the cable has no carrier then.
+/// No transfer is in flight, so no acknowledgement is missing. Only the port's event reports the failure, at the other end of
+/// the cable too, which loses its carrier.
 #[test]
 fn a_port_that_goes_down_is_named_at_both_ends() {
     let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
     let mut kit = Kit::connected(&mut lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
     flow.run(&mut kit, 100_000, || 10_000);
-    // It is back before anybody looks: Soft-RoCE's queue pair of the connection manager does not survive a goodbye that finds
-    // no way. Its route has gone with it, and what either end knew of the other's hardware address.
+    // The port is up again before the first poll: the connection manager's queue pair of Soft-RoCE does not survive a
+    // disconnect without a route. The route, and both ends' knowledge of hardware addresses, are lost with the port, and
+    // restored here.
     for change in [
         "ip link set rdma1 down",
         "ip link set rdma1 up",
@@ -98,7 +100,7 @@ fn a_port_that_goes_down_is_named_at_both_ends() {
     ] {
         run(change);
     }
-    kit.until("both ends hear it", |kit| kit.down(0, 0).is_some() && kit.down(0, 1).is_some());
+    kit.until("Down at both ends", |kit| kit.down(0, 0).is_some() && kit.down(0, 1).is_some());
     for (end, device) in [(0, "rxe0"), (1, "rxe1")] {
         let why = kit.down(0, end).expect("just seen").to_string();
         assert!(why.contains(&format!("port 1 of the RDMA device {device} went down")), "{why}");
@@ -116,14 +118,15 @@ fn an_interface_of_ordinary_packets() {
     goes_on(&mut Kit::new(&mut lab));
 }
 
-/// The interface of whoever receives takes less than the sender's, from some moment on: small packets come, others are lost.
+/// The receiver's interface gets a smaller MTU than the sender's: small packets arrive, larger ones are lost.
 #[test]
 fn an_interface_that_takes_less_than_the_other_end() {
     let Some(mut lab) = lab() else { return };
     let mut kit = Kit::connected(&mut lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
     flow.run(&mut kit, 100_000, || 10_000);
-    // With a queue before it a cable loses silently; without one the sender's driver would be told, and try for ever.
+    // With a queue before the cable packets are lost silently. Without a queue the sender's driver gets an error, and tries
+    // for ever.
     let changed = Changed::by(
         &["tc qdisc add dev rdma1 root netem limit 1000", "ip link set rdma0 mtu 1500"],
         &["ip link set rdma0 mtu 4200", "tc qdisc del dev rdma1 root"],

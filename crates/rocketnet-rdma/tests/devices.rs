@@ -1,5 +1,5 @@
-//! What only real verbs between processes can show: a peer that is killed, many rings, memory that may not be locked,
-//! and what a transfer costs the adapter.
+//! Tests that need real verbs between processes: a killed peer, many rings, the limit of locked memory, and the adapter's work
+//! for a transfer.
 
 mod common;
 
@@ -16,14 +16,14 @@ use rocketnet_rdma::{Rdma, RdmaConfig};
 use rocketring::{Pool, PoolConfig, Ring, RingConfig};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Nothing here takes longer unless it hangs.
+/// The limit of every wait. Only a hanging test reaches it.
 const LONG: Duration = Duration::from_secs(60);
-/// What the child process is to do, in its environment.
+/// The environment variable with the child process's part.
 const PART: &str = "ROCKETBUFS_TEST_PART";
 const CAPACITY: u64 = 64 << 10;
 const NOBODY: u32 = 65_534;
 
-/// This test program again, as another process that plays a part; killed when dropped.
+/// A child process that runs this test program in a part. Killed on drop.
 struct Peer(Child);
 
 impl Peer {
@@ -34,11 +34,11 @@ impl Peer {
         Self(command.spawn().expect("the same program again"))
     }
 
-    /// What it says behind this word.
+    /// The rest of the child's next line that contains `word`.
     fn says(&mut self, word: &str) -> String {
         let lines = BufReader::new(self.0.stdout.as_mut().expect("its output is a pipe")).lines();
         let found = lines.map_while(Result::ok).find_map(|line| Some(line.split_once(word)?.1.to_owned()));
-        found.expect("it says so")
+        found.expect("the child prints the line")
     }
 }
 
@@ -49,12 +49,12 @@ impl Drop for Peer {
     }
 }
 
-/// Polls until `found` finds what it looks for.
+/// Polls until `found` returns a value.
 fn until<R>(link: &mut Rdma, mut found: impl FnMut(&mut Rdma, Event) -> Option<R>) -> R {
     let begun = Instant::now();
     let mut events = Vec::new();
     loop {
-        assert!(begun.elapsed() < LONG, "it never happens");
+        assert!(begun.elapsed() < LONG, "no event was the expected one");
         link.poll(Some(Duration::from_millis(10)), &mut events);
         for event in std::mem::take(&mut events) {
             if let Some(found) = found(link, event) {
@@ -70,7 +70,7 @@ fn ring() -> Ring {
     pool.ring(config).expect("a ring")
 }
 
-/// Not a test: what the other process does. It listens, takes what comes for id 1, and says how much that was.
+/// Not a test of its own: the child process. It listens, lands ranges of id 1, and replies with the number of landed bytes.
 #[test]
 fn as_the_peer() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -104,7 +104,7 @@ fn as_the_peer() {
     });
 }
 
-/// Binds rings and connects, and says why that cannot be, and how many of them it has then.
+/// Binds rings and connects with too little locked memory. Prints the number of rings that it gets back, and the reason.
 fn with_little_memory(lab: &mut RdmaLab) {
     let mut link = lab.transport();
     let conn = link.connect(&lab.dead_address()).expect("a well-formed address");
@@ -133,7 +133,7 @@ fn connect(peer: &mut Peer, lab: &mut RdmaLab) -> (Rdma, ConnId) {
 }
 
 #[test]
-fn a_peer_that_is_killed_is_told_and_what_it_had_is_known() {
+fn a_killed_peer_is_reported_after_its_confirmations() {
     let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
     let mut peer = Peer::start("sink", |_| ());
     let (mut link, conn) = connect(&mut peer, &mut lab);
@@ -189,7 +189,7 @@ fn memory_that_may_not_be_locked_is_an_error_that_says_so() {
     for entry in std::fs::read_dir("/dev/infiniband").expect("there are devices").flatten() {
         std::fs::set_permissions(entry.path(), PermissionsExt::from_mode(0o666)).expect("root");
     }
-    // Too little for a connection, and for its second ring.
+    // Too little memory for a connection, and then for its second ring.
     let queues = (256 << 10) + (256 << 10);
     for locked in [4096, queues + CAPACITY + CAPACITY / 2] {
         let mut peer = Peer::start(&format!("locked {locked}"), |command| {
@@ -197,7 +197,7 @@ fn memory_that_may_not_be_locked_is_an_error_that_says_so() {
         });
         let why = peer.says("down ");
         assert!(why.contains("locked memory") && why.contains("ulimit -l"), "{why}");
-        assert!(why.starts_with("3 "), "every landing end can be taken back: {why}");
+        assert!(why.starts_with("3 "), "not every receiver is returned: {why}");
     }
 }
 
@@ -206,9 +206,9 @@ fn overwritable(capacity_bytes: u64) -> Ring {
     pool.ring(RingConfig { capacity_bytes, flow_control: false, ..RingConfig::default() }).expect("a ring")
 }
 
-/// Nobody grants anything without flow control, and still nothing is written over before it was looked at.
+/// Without flow control there are no grants, and still no bytes are overwritten before the receiver has polled them.
 #[test]
-fn without_flow_control_no_more_is_under_way_than_the_ring_holds() {
+fn without_flow_control_no_more_is_in_flight_than_the_ring_holds() {
     let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
     let mut kit = Kit::connected(&mut lab);
     let (from, to) = (kit.id(0, 1), kit.id(0, 0));
@@ -219,7 +219,7 @@ fn without_flow_control_no_more_is_under_way_than_the_ring_holds() {
     let mut writer = source.writer().expect("the first");
     let byte = |at: u64| (at % 251) as u8;
     let mut at = 0;
-    // The last is more than the ring holds.
+    // The last range is longer than the receiver's ring.
     for size in [40_000, 40_000, 40_000, 2 * CAPACITY] {
         let end = at + size;
         for part in (at..end).step_by(8_000) {
@@ -234,9 +234,9 @@ fn without_flow_control_no_more_is_under_way_than_the_ring_holds() {
         at = end;
     }
     kit.steps(300);
-    // What has left the queue was written.
+    // Bytes that have left the queue were written into the peer's ring.
     let written = at - (empty - kit.ends[1].link().room(from));
-    assert!(written <= CAPACITY, "{} bytes were written over unseen", written - CAPACITY);
+    assert!(written <= CAPACITY, "{} bytes were overwritten unseen", written - CAPACITY);
     kit.ends[0].pause(to, false);
     kit.until("everything", |kit| {
         assert_eq!(kit.down(0, 0).or(kit.down(0, 1)), None);
@@ -246,7 +246,7 @@ fn without_flow_control_no_more_is_under_way_than_the_ring_holds() {
     assert!(whole.into_iter().eq((at - CAPACITY / 2..at).map(byte)));
 }
 
-/// Everything that leaves a device is lost while this exists.
+/// While this exists, every packet that the device sends is lost.
 struct Lossy(&'static str);
 
 impl Lossy {
@@ -263,13 +263,13 @@ impl Drop for Lossy {
 }
 
 fn run(program: &str, args: &[&str]) {
-    let status = Command::new(program).args(args).status().expect("it is in the virtual machine");
+    let status = Command::new(program).args(args).status().expect("the program is in the virtual machine");
     assert!(status.success(), "{program} {args:?}: {status}");
 }
 
-/// A ring whose bytes are on their way is let go of when the adapter has given up.
+/// `detach` with bytes in flight returns when the adapter has given up.
 #[test]
-fn detaching_from_a_silent_peer_says_why() {
+fn detaching_from_a_silent_peer_gives_a_reason() {
     let Some(mut lab) = RdmaLab::new(RdmaConfig { ack_timeout: 8, retries: 1, ..RdmaConfig::default() })
     else {
         return;
@@ -289,7 +289,7 @@ fn detaching_from_a_silent_peer_says_why() {
     drop(lossy);
 }
 
-/// What giving work to the adapter costs: what can be counted where the processor is emulated.
+/// The adapter's work for a transfer, in counts, since times mean nothing on an emulated processor.
 #[test]
 fn a_transfer_is_one_request_and_few_are_signalled() {
     let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
@@ -312,7 +312,7 @@ fn a_transfer_is_one_request_and_few_are_signalled() {
         let (requests, signalled) = (after.requests - before.requests, after.signalled - before.signalled);
         println!("{count} ranges of {size}: {requests} requests, {signalled} signalled, {frames} messages");
         assert_eq!(ranges, count);
-        // One more where a range goes over the ring's end; an empty one where posting stopped.
+        // A range across the ring's end takes a second request. An empty request is posted where posting stopped.
         let extra = requests - ranges - frames;
         assert!(extra <= 1 + signalled, "{extra} more");
         assert!(signalled <= requests / 4, "{signalled} of {requests} were signalled");

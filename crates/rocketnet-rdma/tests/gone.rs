@@ -1,5 +1,5 @@
-//! A device that is taken away under connections and a listener. Of an emulated one nothing comes back as long as this process
-//! lives, so this is the last that is run in a virtual machine.
+//! A device that is removed under connections and a listener. An emulated device does not come back while this process lives,
+//! so this test runs last in a virtual machine.
 
 mod common;
 
@@ -13,18 +13,18 @@ use rocketnet_rdma::RdmaConfig;
 const CAPACITY: u64 = 256 << 10;
 
 #[test]
-fn both_ends_are_told_and_nothing_spins() {
+fn both_ends_report_a_removed_device_and_do_not_spin() {
     let Some(mut lab) = RdmaLab::new(RdmaConfig::default()) else { return };
     let mut kit = Kit::connected(&mut lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
     flow.run(&mut kit, 100_000, || 10_000);
-    // That of who listens. It does not end before this process does: the system waits for all who have the device open, and
-    // for an emulated one cannot close it in their place.
+    // Removes the listener's device. The command does not end before this process: the kernel waits for all processes that
+    // have the device open, and cannot revoke an emulated device.
     let mut takes = Command::new("rdma").args(["link", "delete", "rxe0"]).spawn().expect("iproute2");
     kit.until("both ends are down", |kit| kit.down(0, 0).is_some() && kit.down(0, 1).is_some());
     let why = kit.down(0, 0).expect("just seen").to_string();
     assert!(why.contains("RDMA device"), "{why}");
-    // What it has to say was taken: nobody looks at it again and again.
+    // The device's event was read, so its descriptor is not ready again and again.
     kit.steps(10);
     let (until, mut polls) = (Instant::now() + Duration::from_millis(300), 0);
     while Instant::now() < until {

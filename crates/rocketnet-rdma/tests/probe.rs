@@ -1,15 +1,15 @@
-//! What is found of RDMA: on machines without it nothing, and no failure; in scripts/rdma-vm both devices.
+//! `probe`: on machines without RDMA it finds nothing and does not fail; in scripts/rdma-vm it finds both devices.
 
 use rocketnet_rdma::{Access, probe};
 
-/// The addresses of two devices, where there are some to test with (scripts/rdma-vm sets it).
+/// The addresses of the test devices, if there are any (scripts/rdma-vm sets the variable).
 fn test_addresses() -> Option<Vec<String>> {
     let text = std::env::var("ROCKETBUFS_TEST_RDMA").ok()?;
     Some(text.split_whitespace().map(str::to_owned).collect())
 }
 
 #[test]
-fn looking_needs_neither_libraries_nor_devices() {
+fn probing_needs_neither_libraries_nor_devices() {
     let report = probe();
     assert_eq!(report.libraries.len(), 2);
     for library in &report.libraries {

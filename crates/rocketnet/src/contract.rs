@@ -1,4 +1,4 @@
-//! The contract between RocketBufs and whatever carries its bytes.
+//! The contract between RocketBufs and its transports.
 //!
 //! One [`Transport`] belongs to one worker thread, which alone calls it; nothing in it is shared. It owns the
 //! connections of that worker. Every call returns at once; [`Transport::poll`] returns events.
@@ -43,7 +43,7 @@ pub struct SourceRange {
     pub ring: Ring,
     /// First position.
     pub from: Position,
-    /// One past the last position; at most [`Promises::max_write_bytes`] after `from`.
+    /// The end of the range (exclusive); at most [`Promises::max_write_bytes`] after `from`.
     pub to: Position,
     /// The peer maps this ring ([`Transport::offer`] returned true for this id), and gets only the position of the range.
     pub mapped: bool,
@@ -64,7 +64,7 @@ pub enum NotWritten {
     Overwritten,
 }
 
-/// What an unknown wire id reveals about its sender. HTTP servers begin with the protocol's name.
+/// Describes the sender of an unknown wire id, if it is recognised. HTTP servers begin with the protocol's name.
 fn foreign_protocol(wire: WireId) -> &'static str {
     match &wire.to_le_bytes() {
         b"HTTP" => "is an HTTP server, which does not speak this protocol",
@@ -86,7 +86,7 @@ pub enum Down {
     #[error("the connection broke: {0}")]
     Broken(String),
     /// The peer passed descriptors without a message that needs them, or none where a message needs one.
-    #[error("the peer's descriptors do not fit what it says: {0}")]
+    #[error("the peer's descriptors do not match its messages: {0}")]
     Descriptors(String),
     /// The peer sent a wire id that it never got or that is no longer valid.
     #[error("the peer sent data for unknown wire id {wire:#x}; it {}", foreign_protocol(*.0), wire = .0)]
@@ -121,7 +121,7 @@ pub enum Down {
     },
 }
 
-/// What happened. Events of one connection are in order.
+/// An event. Events of one connection are in order.
 #[derive(Debug)]
 pub enum Event {
     /// A connection of [`Transport::connect`] is established.
@@ -185,7 +185,7 @@ pub enum AcceptedHandle {
     Tcp(std::net::TcpStream),
     /// A local socket, non-blocking, of a peer that may map offered rings.
     Local(OwnedFd),
-    /// One end of a simulated connection.
+    /// An end of a simulated connection.
     Sim(u64),
     /// A handle of another crate's transport.
     Other(Box<dyn Foreign>),
@@ -200,7 +200,7 @@ pub enum TransportError {
     Address {
         /// As given.
         addr: String,
-        /// What is wrong with the address.
+        /// The fault of the address.
         reason: String,
     },
     /// The operating system refuses to listen on the address.
@@ -241,7 +241,7 @@ pub enum TransportError {
     },
 }
 
-/// What carries a connection, and why.
+/// The carrier of a connection, and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carrier {
     /// "tcp", "shm", "rdma" or "sim".
@@ -263,7 +263,7 @@ pub trait Transport {
     /// Listens on `addr`, and returns the address in use (port 0 is replaced). [`Event::Incoming`] follows for each peer.
     fn listen(&mut self, addr: &str) -> Result<String, TransportError>;
 
-    /// Stops listening on an address that [`Transport::listen`] returned. Accepted connections go on.
+    /// Stops listening on an address that [`Transport::listen`] returned. Accepted connections continue.
     fn unlisten(&mut self, addr: &str);
 
     /// Begins a connection; [`Event::Connected`] or [`Event::Down`] follows.
@@ -277,7 +277,7 @@ pub trait Transport {
     /// is resumed, and none is lost.
     fn pause(&mut self, conn: ConnId, paused: bool);
 
-    /// What carries this connection.
+    /// The carrier of this connection.
     fn carrier(&self, _conn: ConnId) -> Carrier {
         Carrier { name: "sim", why: "the only one there is".into() }
     }
@@ -327,7 +327,7 @@ pub trait Transport {
     /// Returns the ring receiver. Data that still arrives for this id closes the connection. None if the id was not bound.
     fn unbind(&mut self, conn: ConnId, wire: WireId) -> Option<RingReceiver>;
 
-    /// Makes a hole: a partial delivery is dropped and the log goes on at `to` (LOST). False if the id is not bound or `to`
+    /// Makes a hole: a partial delivery is dropped and the log continues at `to` (LOST). False if the id is not bound or `to`
     /// lies before the head: the peer's fault.
     fn skip(&mut self, conn: ConnId, wire: WireId, to: Position) -> bool;
 
@@ -387,7 +387,7 @@ pub trait Transport {
 
 /// Waiting for a transport from a thread that does not have it. The descriptor is only for waiting.
 pub trait Pollable: AsFd + Send + Sync {
-    /// Waits until `poll` has events to take, at most for `within`. The next `poll` may save a system call. It may return early.
+    /// Waits until `poll` has events to take, at most for `within`. The next `poll` may save a system call. The wait may end early.
     fn wait(&self, within: Duration);
 }
 

@@ -68,7 +68,7 @@ rocketnet::conformance_tests!(copied, ShmLab::new(Carry::Shm, false));
 rocketnet::conformance_tests!(copied_in_small_pieces, ShmLab::smallest(false));
 rocketnet::conformance_tests!(auto, ShmLab::new(Carry::Auto, true));
 
-/// What leaves over TCP from memory that another process writes is what was there when it was written, or nothing.
+/// A range in memory that another process writes leaves over TCP with the bytes from the time of `write`, or not at all.
 #[test]
 fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
     const CAPACITY: usize = 64 << 10;
@@ -81,7 +81,8 @@ fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
     let seen =
         PeerMapper::new(1, 1 << 20).map(descriptor).expect("honest").ring(config.clone()).expect("a ring");
     seen.grant();
-    let (_held, mut receiver) = (seen.hold(0).expect("it is there"), seen.receiver().expect("the first"));
+    let (_held, mut receiver) =
+        (seen.hold(0).expect("the position is held"), seen.receiver().expect("the first"));
     writer.append(&[&[1; 1000]]).expect("there is room");
     receiver.land(1000);
     receiver.end();
@@ -95,7 +96,7 @@ fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
         sends.write(to, 3, SourceRange { ring: seen.clone(), from, to: 1000, mapped: false }, false)
     };
     assert_eq!(first(0, to), Ok(()));
-    // Nobody has held it there.
+    // No hold of the writer's process protects the range.
     while ring.head() < 2 * CAPACITY as u64 {
         writer.append(&[&[2; 1000]]).expect("there is room");
     }
@@ -123,15 +124,15 @@ fn a_range_that_is_overwritten_before_it_leaves_is_not_sent() {
 /// Page faults of this thread so far.
 fn faults() -> u64 {
     let stat =
-        std::fs::read_to_string("/proc/thread-self/stat").expect("what the kernel says of this thread");
+        std::fs::read_to_string("/proc/thread-self/stat").expect("the kernel's statistics of this thread");
     let after_the_name = stat.rsplit(')').next().expect("a name in brackets");
     after_the_name.split_whitespace().nth(7).and_then(|faults| faults.parse().ok()).expect("a number")
 }
 
-/// Copies take the memory of those that have left. Given back to the system instead, and fetched anew page by page, it costs
-/// more than all the rest of sending.
+/// A copy of a range reuses the memory of copies that were sent. Fresh memory from the system, one page fault at a time, would
+/// cost more than the rest of sending.
 #[test]
-fn copies_of_what_leaves_cost_no_fresh_memory() {
+fn copies_of_sent_ranges_reuse_memory() {
     const RANGE: u64 = 192 << 10;
     const ROUNDS: u64 = 100;
     let config = RingConfig { capacity_bytes: 4 * RANGE.next_power_of_two(), ..RingConfig::default() };
@@ -141,13 +142,14 @@ fn copies_of_what_leaves_cost_no_fresh_memory() {
     let descriptor = ring.descriptor().expect("a shared ring").try_clone_to_owned().expect("a descriptor");
     let seen = PeerMapper::new(1, 4 << 20).map(descriptor).expect("honest").ring(config).expect("a ring");
     seen.grant();
-    let (_held, mut receiver) = (seen.hold(0).expect("it is there"), seen.receiver().expect("the first"));
+    let (_held, mut receiver) =
+        (seen.hold(0).expect("the position is held"), seen.receiver().expect("the first"));
     writer.append(&[&[1; RANGE as usize]]).expect("there is room");
     receiver.land(RANGE as usize);
     receiver.end();
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let addr = listener.local_addr().expect("it has one").to_string();
+    let addr = listener.local_addr().expect("the listener has an address").to_string();
     let peer = std::thread::spawn(move || {
         let (mut from, _) = listener.accept().expect("a connection");
         std::io::copy(&mut from, &mut std::io::sink()).expect("its end")

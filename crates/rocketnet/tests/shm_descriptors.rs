@@ -1,5 +1,5 @@
-//! Descriptors that go with offers: they cost nothing while they wait, and where there is no place for one more, a
-//! subscription is refused and the connection goes on.
+//! Descriptors that offers carry: an offer in the queue uses no descriptor, and where the process has no room for one more, a
+//! subscription is refused and the connection continues.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn accepted(link: &mut Tcp, connect: impl FnOnce(&str) -> UnixStream) -> (ConnId
 
 fn stream(addr: &str) -> UnixStream {
     let name = SocketAddr::from_abstract_name(format!("rocketbufs/{addr}")).expect("a short name");
-    UnixStream::connect_addr(&name).expect("somebody listens")
+    UnixStream::connect_addr(&name).expect("a process listens")
 }
 
 fn ring() -> Ring {
@@ -48,23 +48,24 @@ fn ring() -> Ring {
     pool.shared_ring(RingConfig { capacity_bytes: 64 << 10, ..RingConfig::default() }).expect("a ring")
 }
 
-/// Says that a process of this test is the one without privileges.
+/// The environment variable that marks the child process without privileges.
 const ROLE: &str = "SHM_DESCRIPTORS_ROLE";
 
 fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("it is there").count()
+    std::fs::read_dir("/proc/self/fd").expect("the file exists").count()
 }
 
-/// The port of a listener for shared memory is no other's: who looks for that one looks for shared memory first.
+/// The port of a listener for shared memory is not free for TCP, because a client that connects to it tries shared memory
+/// first.
 #[test]
-fn a_free_port_is_free_for_nobody_else() {
+fn a_port_for_shared_memory_is_reserved() {
     let _alone = alone();
     let mut link = link();
     let addr = link.listen("127.0.0.1:0").expect("a free name");
     let taken = std::net::TcpListener::bind(&addr).map(|_| ());
     assert_eq!(taken.map_err(|error| error.kind()), Err(std::io::ErrorKind::AddrInUse));
     link.unlisten(&addr);
-    std::net::TcpListener::bind(&addr).expect("it is free again");
+    std::net::TcpListener::bind(&addr).expect("the port is free again");
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn child() {
 #[test]
 fn too_many_descriptors_under_way_wait() {
     let _alone = alone();
-    let mut child = Command::new(std::env::current_exe().expect("it runs"));
+    let mut child = Command::new(std::env::current_exe().expect("the program of this test"));
     child.args(["--exact", "child", "--nocapture"]).env(ROLE, "1");
     if rustix::process::geteuid().is_root() {
         child.uid(65_534).gid(65_534);

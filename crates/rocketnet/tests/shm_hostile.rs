@@ -1,5 +1,5 @@
-//! What a peer on this machine may send to shared memory: whatever it is, it ends its own connection or is told, and
-//! nothing of it stays.
+//! Hostile peers of shared memory: any message ends the peer's own connection or is reported, and no resource of the peer
+//! remains.
 
 mod common;
 
@@ -22,7 +22,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 const CAPACITY: u64 = 64 << 10;
 
-/// A transport that listens, and a peer of it that says what it likes.
+/// A listening transport, and a peer that sends any bytes.
 struct Scene {
     link: Tcp,
     maps: PeerMapper,
@@ -38,7 +38,7 @@ impl Scene {
         let mut link = Tcp::with_maps(config, waker, maps.clone()).expect("a transport");
         let addr = link.listen("127.0.0.1:0").expect("a free name");
         let name = SocketAddr::from_abstract_name(format!("rocketbufs/{addr}")).expect("a short name");
-        let peer = UnixStream::connect_addr(&name).expect("somebody listens");
+        let peer = UnixStream::connect_addr(&name).expect("a process listens");
         let accepted = wait(&mut link, |event| match event {
             Event::Incoming(accepted) => Some(accepted),
             _ => None,
@@ -50,7 +50,7 @@ impl Scene {
 
     fn say(&mut self, kind: u32, wire: u32, size: u32) {
         let range = Header { wire, more: false, size };
-        self.peer.write_all(&local_message(kind, range)).expect("it is read");
+        self.peer.write_all(&local_message(kind, range)).expect("the victim reads");
     }
 
     fn offer(&self, wire: u32, files: &[BorrowedFd<'_>]) {
@@ -101,7 +101,7 @@ fn shared() -> Ring {
 }
 
 #[test]
-fn a_range_beyond_what_was_granted_ends_the_connection() {
+fn a_range_beyond_the_grant_ends_the_connection() {
     let mut scene = Scene::new();
     let seen = scene.bind(7);
     scene.say(LOCAL_RANGE, 7, 1000);
@@ -131,7 +131,7 @@ fn bytes_for_a_mapped_ring_end_the_connection() {
     let mut scene = Scene::new();
     let seen = scene.bind(5);
     let header = Header { wire: 5, more: false, size: 4 };
-    scene.peer.write_all(&[&header.encode()[..], b"four"].concat()).expect("it is read");
+    scene.peer.write_all(&[&header.encode()[..], b"four"].concat()).expect("the victim reads");
     assert!(matches!(scene.down(), Down::Overrun { wire: 5, .. }));
     assert_eq!(seen.head(), 0);
 }
@@ -151,8 +151,8 @@ fn an_offer_without_a_descriptor_ends_the_connection() {
 }
 
 #[test]
-fn descriptors_that_nobody_announced_end_the_connection() {
-    let file = std::fs::File::open("/dev/null").expect("it is there");
+fn unannounced_descriptors_end_the_connection() {
+    let file = std::fs::File::open("/dev/null").expect("the file exists");
     let mut scene = Scene::new();
     scene.offer(1, &[file.as_fd(); 8]);
     assert!(matches!(scene.down(), Down::Descriptors(_)));
@@ -165,9 +165,9 @@ fn descriptors_that_nobody_announced_end_the_connection() {
 }
 
 #[test]
-fn a_file_that_is_no_ring_is_told_and_closed() {
+fn a_file_that_is_no_ring_is_reported_and_closed() {
     let mut scene = Scene::new();
-    let file: OwnedFd = std::fs::File::open("/dev/zero").expect("it is there").into();
+    let file: OwnedFd = std::fs::File::open("/dev/zero").expect("the file exists").into();
     scene.offer(1, &[file.as_fd()]);
     assert!(matches!(scene.offered(), Err(MapError::NotMemory)));
     // The connection is not to blame for the subscription.
@@ -193,8 +193,8 @@ fn offers_are_limited_and_count_nothing_once_they_are_dropped() {
     assert_eq!(scene.maps.in_use(), (0, 0));
 }
 
-/// What a peer had delivered and not told lands before its end is told, also if it ends within a message; what it had not
-/// delivered does not.
+/// Deliveries that a peer did not announce land before `Down` is reported, also if the connection ends inside a message. Bytes
+/// that the peer did not deliver do not land.
 #[test]
 fn deliveries_of_a_peer_land_after_the_peer_is_gone() {
     for said in [0, 11] {
@@ -205,13 +205,13 @@ fn deliveries_of_a_peer_land_after_the_peer_is_gone() {
         let seen = scene.offered().expect("an honest ring").ring(config()).expect("a ring");
         seen.grant();
         scene.link.bind(scene.conn, 7, seen.receiver().expect("the first"));
-        writer.append(&[b"told"]).expect("there is room");
-        scene.say(LOCAL_RANGE, 7, 4);
-        writer.append(&[b" and not told"]).expect("there is room");
+        writer.append(&[b"announced"]).expect("there is room");
+        scene.say(LOCAL_RANGE, 7, 9);
+        writer.append(&[b" and not"]).expect("there is room");
         let _open = writer.claim(10).expect("there is room");
         let bytes = local_message(LOCAL_RANGE, Header { wire: 7, more: false, size: 13 });
-        scene.peer.write_all(&bytes[..said]).expect("it is read");
-        scene.peer.shutdown(std::net::Shutdown::Both).expect("it is open");
+        scene.peer.write_all(&bytes[..said]).expect("the victim reads");
+        scene.peer.shutdown(std::net::Shutdown::Both).expect("the connection is open");
         let mut events = Vec::new();
         for _ in 0..10_000 {
             scene.link.poll(Some(Duration::from_millis(1)), &mut events);
@@ -221,16 +221,16 @@ fn deliveries_of_a_peer_land_after_the_peer_is_gone() {
         }
         assert!(matches!(events[..], [.., Event::Arrived(_, 7), Event::Down(..)]), "{events:?}");
         assert_eq!((seen.boundary(), seen.head()), (17, 17));
-        assert_eq!(seen.view(0, 17).to_vec(), Ok(b"told and not told".to_vec()));
+        assert_eq!(seen.view(0, 17).to_vec(), Ok(b"announced and not".to_vec()));
     }
 }
 
 #[test]
-fn a_peer_that_dies_in_the_middle_of_a_message_is_told() {
+fn a_peer_that_dies_inside_a_message_is_reported() {
     let mut scene = Scene::new();
     let bytes = local_message(LOCAL_OFFER, Header { wire: 1, more: false, size: 0 });
-    scene.peer.write_all(&bytes[..11]).expect("it is read");
-    scene.peer.shutdown(std::net::Shutdown::Both).expect("it is open");
+    scene.peer.write_all(&bytes[..11]).expect("the victim reads");
+    scene.peer.shutdown(std::net::Shutdown::Both).expect("the connection is open");
     assert!(matches!(scene.down(), Down::Broken(_)));
 }
 
@@ -256,7 +256,7 @@ fn both_carry_one_address_and_say_why() {
         let conn = server.adopt(accepted).expect("place");
         assert_eq!(server.carrier(conn).name, name);
     }
-    // Nobody there for shared memory: TCP, and the reason.
+    // No process listens for shared memory: the carrier is TCP, with the reason.
     let addr = plain.listen("127.0.0.1:0").expect("a free port");
     let conn = client.connect(&addr).expect("an address");
     wait(&mut client, up);
@@ -265,9 +265,10 @@ fn both_carry_one_address_and_say_why() {
     assert!(carrier.why.contains("shared memory"), "{}", carrier.why);
 }
 
-/// Bells that are none wake nobody, and end no connection; numbers without end do.
+/// Files that are no doorbells are ignored, and the connection continues. A doorbell number beyond the limit ends the
+/// connection.
 #[test]
-fn doorbells_that_are_none_are_told_of_as_if_they_were_not_there() {
+fn files_that_are_no_doorbells_are_ignored() {
     let mut scene = Scene::new();
     let seen = scene.bind(7);
     let doorbell = rocketring::Doorbell::new(false).expect("a doorbell");
@@ -278,7 +279,7 @@ fn doorbells_that_are_none_are_told_of_as_if_they_were_not_there() {
         scene.send_files(&local_message(LOCAL_DOORBELL, about(0)), &[pipe]);
         scene.say(LOCAL_WATCH, 7, 0);
     }
-    // A number that was never given.
+    // A number without a doorbell.
     scene.say(LOCAL_WATCH, 7, 9);
     scene.say(LOCAL_RANGE, 7, 10);
     wait(&mut scene.link, |event| {
@@ -304,7 +305,7 @@ fn a_doorbell_without_its_descriptor_ends_the_connection() {
     }
 }
 
-/// What is said of readers that go is said to somebody, or the connection ends.
+/// Messages about readers that leave are queued up to a limit. Beyond it the connection ends, as the peer reads nothing.
 #[test]
 fn a_peer_that_reads_no_messages_is_given_up() {
     let mut scene = Scene::new();
@@ -315,7 +316,7 @@ fn a_peer_that_reads_no_messages_is_given_up() {
     assert!(matches!(&why, Down::Local(why) if why.contains("reads no")), "{why}");
 }
 
-/// Readers for whom the queue has no place are not passed on, until the peer reads again.
+/// A full queue refuses further readers until the peer reads again.
 #[test]
 fn a_queue_that_is_full_takes_no_more_readers() {
     let mut scene = Scene::new();

@@ -11,7 +11,7 @@ use lab::SimLab;
 use rocketnet::sim::SimConfig;
 use traffic::{detach, kinds, traffic};
 
-/// One module of the suite for each seed, so that a failing test's name says which seed it was.
+/// A module of the suite for each seed, so that the name of a failing test has the seed.
 macro_rules! suite {
     ($config:ident: $($name:ident $seed:literal),* $(,)?) => {
         $(rocketnet::conformance_tests!($name, SimLab::new($seed, SimConfig::$config()));)*
@@ -62,7 +62,7 @@ fn a_seed_is_a_history() {
 }
 
 #[test]
-fn a_detached_range_is_what_it_was() {
+fn a_detached_range_keeps_its_bytes() {
     for config in kinds() {
         for seed in 0..16 {
             detach(seed, config.clone());

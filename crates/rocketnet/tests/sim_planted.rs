@@ -1,4 +1,4 @@
-//! The simulated network's planted bugs are found. A binary of its own: the switch is the whole process's.
+//! The suite finds the simulated network's planted bugs. A test binary of its own, because the switch is global to the process.
 #![cfg(feature = "planted-bugs")]
 
 #[allow(dead_code, reason = "shared with the tests of sim.rs, which use more of it")]

@@ -70,7 +70,7 @@ impl Lab for TcpLab {
     }
 
     fn dead_address(&mut self) -> String {
-        // Bound and let go: nobody listens, and the kernel does not give it to others so soon.
+        // The port is bound and released: no process listens on it, and the kernel does not reuse it so soon.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.local_addr().expect("its address").to_string()
     }

@@ -16,7 +16,7 @@ const CAPACITY: u64 = 64 << 10;
 /// Rounds without events, of about a millisecond, before a test gives up.
 const PATIENCE: usize = 10_000;
 
-/// A transport that listens, the rings that it bound as wire id 1 of each connection, and what it told.
+/// A listening transport, the rings that it bound as wire id 1 of each connection, and its events.
 struct Victim {
     tcp: Tcp,
     address: String,
@@ -86,7 +86,7 @@ impl Victim {
     /// Sends `bytes` raw, ends the stream, and returns why the victim let go.
     fn verdict(&mut self, bytes: &[u8]) -> Down {
         let (mut stream, conn) = self.dial();
-        // It may be cut off in the middle, which is its own fault.
+        // The victim may end the connection in the middle of the bytes.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         self.until("Down", |victim| victim.down(conn).is_some());
@@ -101,7 +101,7 @@ fn header(wire: u32, size: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_that_breaks_off_is_told_as_broken() {
+fn an_incomplete_frame_is_reported_as_broken() {
     let mut victim = Victim::new(TcpConfig::default());
     assert_eq!(victim.verdict(b""), Down::PeerClosed);
     for bytes in [header(1, 10)[..3].to_vec(), header(1, 10), header(CONTROL_WIRE, 10)] {
@@ -209,7 +209,7 @@ fn a_peer_that_does_not_read_fills_bounded_queues_and_can_be_closed() {
     assert_eq!(victim.down(conn), Some(&Down::Local("does not read".into())));
     drop(source);
     let mut rest = Vec::new();
-    // What the kernel had taken still comes, and then the end.
+    // Bytes that the kernel had accepted still come, and then the end.
     let _ = stream.read_to_end(&mut rest);
     assert!(rest.len() > 8);
 }

@@ -1,4 +1,4 @@
-//! What TCP has beyond the contract: its settings, waking, names with several addresses.
+//! Features of TCP beyond the contract: settings, waking, names with several addresses.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn a_wake_ends_a_poll_without_timeout() {
 
 /// Six that are ready at the same time: what some brought can be answered before the next are read.
 #[test]
-fn connections_that_bring_little_are_told_in_portions() {
+fn connections_with_little_data_are_reported_in_portions() {
     const CONNECTIONS: usize = 6;
     let (mut a, mut b) = (tcp(TcpConfig::default()).unwrap(), tcp(TcpConfig::default()).unwrap());
     let address = b.listen("127.0.0.1:0").unwrap();
@@ -57,7 +57,7 @@ fn connections_that_bring_little_are_told_in_portions() {
         wait(&mut a, connected);
         conns.push((conn, ring(4_096, 0)));
     }
-    // Only what came before tells that they bring little.
+    // Portions follow from earlier traffic, so the first round may report all connections at once.
     for (round, most) in [(0, CONNECTIONS), (1, CONNECTIONS.div_ceil(4))] {
         let from = round * 100;
         for (conn, ring) in &conns {
@@ -65,12 +65,13 @@ fn connections_that_bring_little_are_told_in_portions() {
             a.write(*conn, 1, source, false).unwrap();
             assert!(a.flush(*conn));
         }
-        assert!(hear(&mut b, CONNECTIONS) <= most, "in round {round}");
+        assert!(most_arrivals_of_a_poll(&mut b, CONNECTIONS) <= most, "in round {round}");
     }
 }
 
-/// Polls until so many arrivals were told, as whoever sleeps without the transport; returns how many at once.
-fn hear(tcp: &mut Tcp, arrivals: usize) -> usize {
+/// Polls until `arrivals` arrivals were reported, as a thread that sleeps without the transport. Returns the most arrivals of
+/// one poll.
+fn most_arrivals_of_a_poll(tcp: &mut Tcp, arrivals: usize) -> usize {
     let sleeps_on = tcp.pollable().unwrap();
     let (mut heard, mut most, mut events) = (0, 0, Vec::new());
     for _ in 0..10_000 {
@@ -164,7 +165,7 @@ fn more_connections_than_allowed_are_refused_with_the_numbers() {
 
 #[test]
 fn names_are_resolved_and_their_addresses_tried_in_turn() {
-    // One of the name's addresses has a listener; others, where the machine has them, refuse.
+    // A single address of the name has a listener; its other addresses, if the machine has any, refuse.
     let mut listening = tcp(TcpConfig::default()).unwrap();
     let address = listening.listen("127.0.0.1:0").unwrap();
     let port = address.rsplit(':').next().unwrap().to_owned();
@@ -181,7 +182,7 @@ fn names_are_resolved_and_their_addresses_tried_in_turn() {
 
 #[test]
 fn a_connection_that_is_not_answered_ends_in_time() {
-    // Addresses of TEST-NET are answered by nobody; where there is no route the system says so at once.
+    // No host answers at addresses of TEST-NET. Without a route the system reports an error at once.
     let mut end =
         tcp(TcpConfig { connect_timeout: Duration::from_millis(50), ..TcpConfig::default() }).unwrap();
     end.connect("192.0.2.1:9").unwrap();

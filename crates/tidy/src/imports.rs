@@ -61,9 +61,9 @@ pub struct Graph {
     pub files: BTreeMap<String, usize>,
     /// The number of lines in `src/`, with tests.
     pub lines: usize,
-    /// One for each pair of files, sorted.
+    /// An import for each pair of files, sorted.
     pub imports: Vec<Import>,
-    /// The types, the one with the most methods first.
+    /// The types, sorted by the number of methods, the largest first.
     pub types: Vec<Type>,
     /// The public names at the root of the library.
     pub exported: Vec<String>,

@@ -1,7 +1,7 @@
 //! SPDX licence expressions, as crates write them, checked against a list of allowed licences.
 
 /// Whether the expression can be satisfied with allowed licences only. `/` counts as OR (an old habit of crates),
-/// AND binds tighter than OR, `WITH` makes an exception part of the licence's name. What does not parse is refused.
+/// AND binds tighter than OR, `WITH` makes an exception part of the licence's name. An invalid expression is refused.
 ///
 /// ```
 /// let allowed = ["MIT", "Unicode-3.0"];

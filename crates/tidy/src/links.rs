@@ -21,7 +21,7 @@ pub fn paths(markdown: &str) -> Vec<String> {
 }
 
 fn paths_of_line(line: &str, found: &mut Vec<String>) {
-    // Every second part lies between backticks.
+    // Every second part is between backticks.
     for prose in line.split('`').step_by(2) {
         for piece in prose.split("](").skip(1) {
             let target = piece.split([')', ' ']).next().unwrap_or_default();

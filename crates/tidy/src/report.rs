@@ -25,7 +25,7 @@ pub struct Report<'a> {
     order: Option<&'a Order>,
 }
 
-/// One report for each graph.
+/// A report for each graph.
 pub fn reports<'a>(graphs: &'a [Graph], declared: &'a Declared) -> Vec<Report<'a>> {
     let report = |graph: &'a Graph| {
         let order = declared.get(&graph.name).filter(|order| !order.layers.is_empty());

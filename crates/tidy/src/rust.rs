@@ -150,7 +150,7 @@ pub fn functions(code: &str) -> Vec<Function> {
     found
 }
 
-/// One past the closing brace of the function whose `fn` is at `at`; None if it has no body.
+/// The position after the closing brace of the function whose `fn` is at `at`; None if the function has no body.
 fn body_end(code: &str, at: usize) -> Option<usize> {
     let (mut braces, mut others) = (0_usize, 0_usize);
     for (i, byte) in code.bytes().enumerate().skip(at) {

@@ -28,11 +28,7 @@ impl File {
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .expect("crates/tidy lies two folders deep")
-        .into()
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/tidy is two folders deep").into()
 }
 
 /// Every text file, sorted by path. Binary files (not UTF-8) are left out.

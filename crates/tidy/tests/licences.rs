@@ -93,8 +93,8 @@ fn packages() -> Vec<Package> {
     packages_of(".").unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The dependencies of the peers in the benches, which are programs of their own. They have to be fetched, so
-/// the test reports that it skips them if they cannot be.
+/// The packages of the workspace and of the benches' peers. The peers' dependencies must be fetched; if that fails, the test
+/// reports that it skips them.
 fn packages_and_peers() -> Vec<Package> {
     let peers = packages_of("bench/peers").unwrap_or_else(|error| {
         eprintln!("SKIPPED: {error}");
@@ -103,8 +103,8 @@ fn packages_and_peers() -> Vec<Package> {
     packages().into_iter().chain(peers).collect()
 }
 
-/// The packages of the products: what the members of the workspace depend on, without what only
-/// tests depend on.
+/// The packages of the products: all dependencies of the workspace's members, without dependencies of tests
+/// only.
 fn linked() -> BTreeSet<(String, String)> {
     let packages = packages();
     let mut names: BTreeSet<&str> =

@@ -8,7 +8,7 @@ use cmq::proto::shared_buffer::SharedBuffer;
 use cmq::wire::{Body, Datagram, HEADER_BYTES, Messages};
 use cmq::{Config, Delivery, Event, Key};
 
-/// Counts what is delivered.
+/// Counts delivered messages.
 #[derive(Default)]
 struct Counted {
     messages: u64,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use rocketring::{MARK_HEAD_BYTES, MARK_TAIL_BYTES, Pool, PoolConfig, Ring, RingConfig, Writer};
 
-/// One ring for all inputs of a thread: a mapping for each input would take most of the time.
+/// The ring for all inputs of a thread. A mapping for each input would take most of the time.
 struct Log {
     ring: Ring,
     writer: Writer,
@@ -23,7 +23,7 @@ fn new_log() -> Log {
     Log { ring, writer }
 }
 
-/// A verified delivery has its own position, and its payload lies inside the view. With one flipped bit it
+/// A verified delivery has its position, and its payload is inside the view. With one flipped bit it
 /// does not verify.
 pub fn marks_verify(data: &[u8]) {
     LOG.with_borrow_mut(|log| {

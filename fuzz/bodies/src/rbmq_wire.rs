@@ -8,7 +8,7 @@ use rbmq_wire::{
 /// An accepted control message encodes to the same bytes.
 pub fn rbmq_control(data: &[u8]) {
     if let Ok(control) = Control::decode(data) {
-        let again = Control::decode(&control.encode()).expect("what was written is read");
+        let again = Control::decode(&control.encode()).expect("encoded bytes decode");
         assert_eq!(again, control);
     }
 }
@@ -23,7 +23,7 @@ pub fn rbmq_observe(data: &[u8]) {
 /// An accepted hello encodes to the same bytes.
 pub fn rbmq_hello(data: &[u8]) {
     if let Ok(hello) = Hello::decode(data) {
-        let again = Hello::decode(&hello.encode()).expect("what was written is read");
+        let again = Hello::decode(&hello.encode()).expect("encoded bytes decode");
         assert_eq!(again, hello);
     }
 }
@@ -75,7 +75,7 @@ pub fn rbmq_runs(data: &[u8]) {
     let mut again = Vec::with_capacity(data.len());
     let mut count = 0;
     for run in runs.by_ref() {
-        again.extend_from_slice(&run_header(run.publisher, run.bytes.len()).expect("it was one"));
+        again.extend_from_slice(&run_header(run.publisher, run.bytes.len()).expect("a valid run"));
         again.extend_from_slice(run.bytes);
         count += 1;
     }

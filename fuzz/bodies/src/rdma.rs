@@ -31,7 +31,7 @@ fn pieces(key: &Key) {
     if key.capacity == 0 {
         return;
     }
-    let end = key.address.checked_add(key.capacity).expect("it was checked");
+    let end = key.address.checked_add(key.capacity).expect("the range was checked");
     for at in TRIED {
         for left in TRIED {
             for laps in [false, true] {

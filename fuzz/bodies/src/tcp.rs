@@ -89,10 +89,10 @@ fn read_plainly(mut stream: &[u8], max_control: usize) -> (Received, bool) {
 
 fn receive(receiver: &mut Receiver, stream: &[u8], piece: usize) -> Received {
     let mut peer =
-        TcpStream::connect(receiver.listener.local_addr().expect("it is bound")).expect("loopback");
+        TcpStream::connect(receiver.listener.local_addr().expect("the listener is bound")).expect("loopback");
     let (socket, from) = receiver.listener.accept().expect("the peer that just connected");
     socket.set_nonblocking(true).expect("any socket can be");
-    let local = receiver.listener.local_addr().expect("it is bound").to_string();
+    let local = receiver.listener.local_addr().expect("the listener is bound").to_string();
     let accepted = Accepted { local, peer: from.to_string(), handle: AcceptedHandle::Tcp(socket) };
     let conn = receiver.transport.adopt(accepted).expect("there is room for one");
     let rings: Vec<Ring> = WIRES.iter().map(|&wire| bind(receiver, conn, wire)).collect();
@@ -128,7 +128,7 @@ fn bind(receiver: &mut Receiver, conn: ConnId, wire: u32) -> Ring {
 fn poll(transport: &mut Tcp, got: &mut Received, timeout: Duration) -> bool {
     let mut events = Vec::new();
     transport.poll(Some(timeout), &mut events);
-    assert!(!events.is_empty() || timeout.is_zero(), "a connection whose peer left did not end");
+    assert!(!events.is_empty() || timeout.is_zero(), "the peer closed and the connection did not end");
     let mut down = false;
     for event in events {
         match event {

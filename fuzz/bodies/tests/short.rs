@@ -83,9 +83,9 @@ fn every_target_survives() {
 
 /// The path is relative to the repository, as printed.
 fn replay(path: &Path) {
-    let path = fuzz_folder().parent().expect("fuzz lies in the repository").join(path);
+    let path = fuzz_folder().parent().expect("fuzz is a folder of the repository").join(path);
     let input = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let target = path.parent().and_then(Path::file_name).expect("the input lies in its target's folder");
+    let target = path.parent().and_then(Path::file_name).expect("the input is in its target's folder");
     let (name, body) = TARGETS.iter().find(|(name, _)| target == *name).expect("the folder names a target");
     println!("replaying {} bytes in {name}", input.len());
     body(&input);

@@ -1,4 +1,4 @@
-//! One of two processes that share memory through iceoryx2, started by `rbmq-bench direct`.
+//! An end of an exchange over shared memory of iceoryx2, started by `rbmq-bench direct`.
 //!
 //! ```text
 //!   publish: Publisher "there" ──▶ Subscriber: subscribe      ping: Publisher "back"  ──▶ Subscriber :pong
@@ -59,7 +59,7 @@ fn run(end: &End, control: &Arc<Control>) -> Result<(), Box<dyn Error>> {
 
 /// The publisher and the subscriber of this end, if it has them.
 struct Polling {
-    // The node must outlive what was made with it.
+    // The node must outlive its services.
     _node: Node<ipc::Service>,
     to: Option<Publisher<ipc::Service, [u8], ()>>,
     from: Option<Subscriber<ipc::Service, [u8], ()>>,

@@ -1,11 +1,11 @@
-//! One publisher, subscriber, pinger or echoer by way of a client library; `rbmq-bench libraries` starts it.
+//! A publisher, subscriber, pinger or echoer over a client library, started by `rbmq-bench libraries`.
 //!
 //! ```text
 //!   publisher ──library──▶ server ──library──▶ subscriber        each end is a process of its own
 //! ```
 //!
 //! The loops, the messages and their checks are those of `benchkit::library`, which RBMQ's ends run too. Each library is used
-//! as its own examples use it; where a setting is another one than the library's default, its file says which and why.
+//! as its own examples use it. Where a setting differs from the library's default, its file says which and why.
 //! All asynchronous libraries run on tokio's runtime with one thread for each core, its default. Small packets leave at once
 //! on every connection (`TCP_NODELAY`).
 

@@ -60,7 +60,7 @@ impl library::Library for Mqtt {
     }
 }
 
-/// A client whose name is its own. `TCP_NODELAY` is off by default.
+/// A client with a unique name. `TCP_NODELAY` is off by default.
 fn connect(end: &End, what: &str) -> io::Result<(AsyncClient, EventLoop)> {
     let (host, port) = end.addr.split_once(':').ok_or(io::ErrorKind::InvalidInput)?;
     let name = format!("{what}-{}", std::process::id());

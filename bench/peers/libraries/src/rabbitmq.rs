@@ -1,5 +1,5 @@
 //! `lapin` (AMQP 0-9-1) with RabbitMQ: a fanout exchange, and one exclusive queue in memory for each subscriber, consumed
-//! without acknowledgements. Publishers ask for no confirms. That is what the other systems offer: at most once.
+//! without acknowledgements. Publishers ask for no confirms. The other systems offer the same: at most once.
 
 use std::io;
 
@@ -55,7 +55,7 @@ impl library::Library for Rabbitmq {
     }
 }
 
-/// The harness has an exchange of its own, of another type, called `bench`.
+/// The exchange of a topic. The harness has another exchange, called `bench`, of another type.
 fn exchange_of(topic: &str) -> String {
     format!("libraries-{topic}")
 }

@@ -16,10 +16,10 @@ use zenoh::{
 
 use crate::version_of;
 
-/// How often a publisher asks whether the router has told it of a subscriber.
+/// How often a publisher checks whether the router has reported a subscriber.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
-/// The router forwards subscriptions without a receipt; after this time they are in force.
+/// The router forwards subscriptions without an acknowledgement. After this time they are in force.
 const DECLARED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The library.

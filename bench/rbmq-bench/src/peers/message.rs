@@ -1,4 +1,4 @@
-//! What the parsers of all peers' protocols have in common.
+//! The shared types of the parsers of all peers' protocols.
 
 use crate::error::BenchError;
 
@@ -27,39 +27,39 @@ impl Protocol {
     }
 }
 
-/// What is at the front of the bytes that a server sent.
+/// The next item at the front of the bytes that a server sent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<'b> {
     /// A message.
     Message {
         /// The topic, as it is called at this system.
         topic: &'b [u8],
-        /// What was published.
+        /// The published bytes.
         payload: &'b [u8],
-        /// Bytes of it all.
+        /// Bytes of the whole item.
         len: usize,
     },
     /// Something else.
     Other {
         /// Its bytes.
         len: usize,
-        /// What the server wants to hear.
+        /// The answer that the server expects.
         answer: Option<&'static [u8]>,
-        /// What it says about messages that were published.
+        /// The server's confirmation of published messages.
         accepted: Accepted,
     },
     /// The rest is still to come.
     More,
 }
 
-/// What a server says about messages that were published.
+/// A server's confirmation of published messages.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// Nothing.
     No,
-    /// It has one more.
+    /// The server has one more message.
     One,
-    /// It has this one, and all before it if `and_before`.
+    /// The server has this message, and all messages before it if `and_before`.
     Number {
         /// The message's number, from 1.
         number: u64,

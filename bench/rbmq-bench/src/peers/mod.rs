@@ -1,11 +1,11 @@
-//! The systems that people would pick instead: their servers as they come, and clients that speak their protocols
+//! Other systems for the same purpose: their servers with default settings, and clients that speak their protocols
 //! directly.
 //!
-//! A client library would put its own cost into every figure, and there would be another one for each system. Here
+//! A client library would add its own cost to every figure, and each system has another library. Here
 //! all clients are made of the same parts: publishers write bytes that were encoded beforehand (or encode message
 //! by message into a buffer), subscribers read 256 KiB at a time, compare by the block (or parse message by
-//! message), and check every byte. What differs is in one file per system: what is around a payload, what is said
-//! at the beginning, and how what arrives is parsed.
+//! message), and check every byte. A file for each system has the differences: the bytes around a payload, the greeting,
+//! and the parser.
 
 mod message;
 mod mosquitto;
@@ -28,7 +28,7 @@ pub use subscribe::subscribe;
 
 use crate::{error::BenchError, systems::System};
 
-/// A system whose server is somebody else's, by the protocol that it speaks.
+/// A system of other makers, by the protocol of its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// Redis' publish and subscribe.
@@ -59,7 +59,7 @@ impl Peer {
         }
     }
 
-    /// What a publisher writes before and after a payload.
+    /// The bytes that a publisher writes before and after a payload.
     pub fn around(self, topic: u8, size: usize) -> (Vec<u8>, Vec<u8>) {
         let mut prefix = Vec::new();
         self.begin(&mut prefix, &topic_name(topic), size);
@@ -90,7 +90,7 @@ impl Peer {
         }
     }
 
-    /// What a subscriber finds before and after a payload, where that is always the same.
+    /// The bytes that a subscriber gets before and after a payload; None if they vary.
     pub fn delivered_around(self, topic: u8, size: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let prefix = match self {
             Peer::Redis => redis::delivered(&topic_name(topic), size),
@@ -101,10 +101,10 @@ impl Peer {
         Some((prefix, self.end().to_vec()))
     }
 
-    /// Says on a new connection what a publisher has to say. With `confirm` the server will answer each message.
+    /// Opens a new connection as a publisher. With `confirm` the server will answer each message.
     ///
     /// # Errors
-    /// The connection failed, or the server says something else than it should.
+    /// The connection failed, or the server sent an unexpected answer.
     pub fn open_publisher(self, socket: &mut TcpStream, confirm: bool) -> Result<(), BenchError> {
         match self {
             Peer::Redis => redis::open_publisher(socket, confirm),
@@ -113,8 +113,8 @@ impl Peer {
         }
     }
 
-    /// Says on a new connection what a subscriber has to say, and waits until no message can be missed any more.
-    /// What arrives is read through `reader`, which may have some of the first messages afterwards.
+    /// Opens a new connection as a subscriber, and waits until the subscription is in force.
+    /// Bytes are read through `reader`, which may have some of the first messages afterwards.
     ///
     /// # Errors
     /// As `open_publisher`.
@@ -143,7 +143,7 @@ impl Peer {
         }
     }
 
-    /// Looks at the front of what arrived, whatever that is.
+    /// Parses the item at the front of the received bytes.
     ///
     /// # Errors
     /// The bytes are not this protocol's, or the server reports an error.

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_told_apart() {
+    fn other_lines_are_distinguished() {
         assert!(matches!(next(b"PING\r\n"), Some(Next::Other { answer: Some(_), len: 6, .. })));
         assert!(matches!(next(b"+OK\r\n+"), Some(Next::Other { accepted: Accepted::One, len: 5, .. })));
         assert_eq!(next(b"INFO {}\r\n"), Some(Next::ignored(9)));

@@ -1,7 +1,7 @@
 //! A publisher of any peer.
 //!
-//! Without confirmations it only writes, held back by the subscribers' tokens (`credit`). With them it also counts
-//! what the server says it has: at most `UNCONFIRMED_BYTES` are on their way, and only what is confirmed counts.
+//! Without confirmations it only writes, and the subscribers' tokens hold it back (`credit`). With confirmations it also reads
+//! the server's answers: at most `UNCONFIRMED_BYTES` are unconfirmed, and only confirmed messages count.
 
 use std::{
     collections::BTreeSet,
@@ -35,7 +35,7 @@ use crate::{
 /// Written and not yet confirmed.
 const UNCONFIRMED_BYTES: usize = 1 << 20;
 
-/// What the server has said about messages.
+/// The server's confirmations so far.
 struct Confirmations {
     reader: Vec<u8>,
     filled: usize,
@@ -105,7 +105,7 @@ impl Publishing<'_> {
         let mut slices = Vec::with_capacity(128);
         while !self.control.stopped() {
             let allowed = usize::try_from(self.wait()?).unwrap_or(usize::MAX).saturating_mul(record);
-            // At a rate whole messages are written, as somebody with so many messages would.
+            // At a fixed rate whole messages are written, as an application would.
             let whole = call.max(record) / record * record;
             let want = if at_a_rate { whole.min(allowed) } else { call.min(allowed) };
             cursor.gather(want, &mut slices);
@@ -162,7 +162,7 @@ impl Publishing<'_> {
                 confirmations.wait(self.peer, &self.socket)?;
             }
         }
-        // RabbitMQ forgets what it has read from a connection that ends; the others are as well served by this.
+        // RabbitMQ discards bytes that it has read from a connection that ends. The others allow this too.
         if self.peer != Peer::Rabbitmq {
             self.socket.shutdown(Shutdown::Write)?;
         }
@@ -193,7 +193,7 @@ impl Confirmations {
         Confirmations { reader: vec![0; 64 << 10], filled: 0, confirmed: 0, ahead: BTreeSet::new(), window }
     }
 
-    /// Takes what is there.
+    /// Reads all available confirmations.
     fn take(&mut self, peer: Peer, socket: &TcpStream) -> Result<(), BenchError> {
         while self.receive(peer, socket, RecvFlags::DONTWAIT)? {}
         Ok(())

@@ -64,8 +64,8 @@ const CONFIRM_SELECT_OK: Method = (85, 11);
 
 /// The server as the bench starts it: in a folder of its own, queues in memory.
 ///
-/// `epmd`, Erlang's name service, would stay behind; the bench runs one of its own on `epmd_port`. With `limits` the largest
-/// frame is the server's default.
+/// `epmd`, Erlang's name service, would keep running; the bench runs another one on `epmd_port` and ends it. With `limits` the
+/// largest frame is the server's default.
 pub fn start(program: &Path, folder: &Path, port: u16, epmd_port: u16, limits: bool) -> io::Result<Start> {
     let frame_max = if limits { String::new() } else { format!("frame_max = {FRAME_MAX}\n") };
     let nodes_port = free_port()?;
@@ -292,7 +292,7 @@ pub fn next(data: &[u8]) -> Option<Next<'_>> {
     }
 }
 
-/// A short string at the front, and what is behind it.
+/// A short string at the front, and the bytes after it.
 #[inline]
 fn split_short_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first()?;
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn oversized_messages_are_refused() {
         assert_eq!(next(&method((60, 50), |_| {})), None);
         assert_eq!(next(&[METHOD, 0, 1, 0xFF, 0, 0, 0, 0]), None);
         let mut wrong_end = method(BASIC_ACK, |to| to.extend_from_slice(&[0; 9]));

@@ -22,11 +22,11 @@ const PUBLISH: &[u8] = b"*3\r\n$7\r\nPUBLISH\r\n$";
 const MESSAGE: &[u8] = b"*3\r\n$7\r\nmessage\r\n$";
 const SUBSCRIBED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$";
 
-/// Longer lines than this are no part of what is spoken here.
+/// The longest line of the used part of the protocol.
 const LINE: usize = 512;
 
-/// The server as the bench starts it: nothing is kept on disk, and without `limits` no subscriber is dropped for being slow.
-/// `threads` read and write, its own among them.
+/// The server as the bench starts it: nothing is kept on disk, and without `limits` no slow subscriber is dropped.
+/// `threads` threads read and write, the main thread included.
 pub fn start(program: &Path, folder: &Path, port: u16, threads: usize, limits: bool) -> Start {
     let mut args: Vec<String> = Vec::new();
     let mut set = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
@@ -37,7 +37,7 @@ pub fn start(program: &Path, folder: &Path, port: u16, threads: usize, limits: b
     }
     set(&["--dir", &folder.to_string_lossy()]);
     if threads > 1 {
-        // It takes at most so many.
+        // Redis allows at most 128 threads.
         set(&["--io-threads", &threads.min(128).to_string(), "--io-threads-do-reads", "yes"]);
     }
     Start { program: program.to_owned(), args, env: Vec::new() }
@@ -123,7 +123,7 @@ fn message(data: &[u8]) -> Option<Next<'_>> {
     Some(Next::Message { topic, payload, len })
 }
 
-/// A bulk string whose length is at `at`. Returns it and where it ends: nothing inside if it is incomplete.
+/// The bulk string whose length is at `at`, and its end; Some(None) if it is incomplete.
 #[inline]
 fn bulk(data: &[u8], at: usize) -> Option<Option<(&[u8], usize)>> {
     let Some((len, digits)) = number(&data[at..]) else {
@@ -148,7 +148,7 @@ fn subscribed(data: &[u8]) -> Option<Next<'_>> {
     }
 }
 
-/// What comes back for a command: `+OK`, or `:2` for two subscribers that a message went to.
+/// The reply to a command: `+OK`, or `:2` if two subscribers get a message.
 fn reply(data: &[u8]) -> Option<Next<'_>> {
     match (data.first()?, line(data, LINE)) {
         (b'+', Some((_, len))) => Some(Next::ignored(len)),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn other_replies_are_told_apart() {
+    fn other_replies_are_distinguished() {
         assert_eq!(next(b"+PONG\r\n"), Some(Next::ignored(7)));
         let one = Next::Other { len: 4, answer: None, accepted: Accepted::One };
         assert_eq!(next(b":4\r\n:"), Some(one));

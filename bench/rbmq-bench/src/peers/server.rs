@@ -1,12 +1,12 @@
-//! Somebody else's servers, started for one measurement and never left behind.
+//! Servers of other systems, started for one measurement and always ended after it.
 //!
 //! ```text
 //!   harness ──pipe──▶ guard (`rbmq-bench worker server`) ──▶ the server, in a process group of its own
 //! ```
 //!
-//! The guard ends when its standard input does, which is when the harness ends, however that happens: Ctrl-C, an
-//! error, `kill -9`. It then kills the server's process group by its number and removes the folder. If the guard
-//! itself is killed, the kernel kills the server (`benchkit::server`).
+//! The guard ends when its standard input ends, and so with the harness, also after Ctrl-C, an error or `kill -9`. The guard
+//! then kills the server's process group by its number and removes the folder. If the guard itself is killed, the kernel kills
+//! the server (`benchkit::server`).
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ const READY_WITHIN: Duration = Duration::from_secs(90);
 /// How often a server that is starting is asked whether it is there.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// What the guard can start.
+/// The servers that the guard can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Servers {
     /// One Redis server
@@ -80,7 +80,7 @@ impl Servers {
                 server::find("redis-server")
             }
             Servers::Nats => server::find("nats-server"),
-            // Not the wrapper in PATH: that one changes the user and writes to the system's folders.
+            // Not the wrapper in PATH, which changes the user and writes to the system's folders.
             Servers::Rabbitmq => {
                 Some(PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server")).filter(|path| path.is_file())
             }
@@ -88,7 +88,7 @@ impl Servers {
         }
     }
 
-    /// Those of these systems whose servers are installed, each once. Reports the others on standard error.
+    /// The systems whose servers are installed, each once. Reports the others on standard error.
     pub fn installed(systems: impl IntoIterator<Item = System>) -> Vec<System> {
         let mut installed: Vec<System> = Vec::new();
         for system in systems {
@@ -119,14 +119,14 @@ impl Servers {
     }
 }
 
-/// The servers of a system that run, and what they need besides.
+/// The running servers of a system, and the helper process that they need.
 pub struct Guard {
     kind: Servers,
-    /// Whether the servers have the limits that they have by default for clients that are slow.
+    /// Whether the servers keep their default limits for slow clients.
     limits: bool,
     program: PathBuf,
     folder: PathBuf,
-    /// One for each server.
+    /// The port of each server.
     ports: Vec<u16>,
     /// Erlang's name service, for RabbitMQ: its port.
     helper: Option<(Group, u16)>,
@@ -137,7 +137,7 @@ impl Guard {
     /// Starts a system's servers on free ports, in a folder of its own.
     ///
     /// # Errors
-    /// It is not installed, or did not start; the end of its log is in the error.
+    /// The server is not installed, or did not start; the error has the end of its log.
     pub fn start(kind: Servers, limits: bool, folder: PathBuf) -> Result<Guard, BenchError> {
         let program = kind.find().ok_or(BenchError::NotInstalled { peer: kind.name() })?;
         fs::create_dir(&folder)?;
@@ -157,7 +157,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Starts the servers on their ports; those that run are killed first.
+    /// Starts the servers on their ports, after it killed running ones.
     fn run(&mut self) -> Result<(), BenchError> {
         self.servers.clear();
         for &port in &self.ports {
@@ -232,7 +232,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.servers.clear();
         self.helper = None;
-        // What cannot be removed is small, and in the system's folder for temporary files.
+        // A folder that cannot be removed is small, and is among the temporary files of the system.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

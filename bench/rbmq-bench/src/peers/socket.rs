@@ -1,4 +1,4 @@
-//! Connections to a peer's server, and what is read from them.
+//! Connections to a peer's server, and the reader of their bytes.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -11,13 +11,13 @@ use benchkit::pace::CALL_BYTES;
 use super::message::{Next, Protocol};
 use crate::{clients, error::BenchError};
 
-/// A server answers what is said at the beginning within this time.
+/// The time within which a server answers the greeting.
 const GREETING_WITHIN: Duration = Duration::from_secs(20);
 
-/// A connection as every client here has it.
+/// A connection with the settings of all clients here.
 ///
 /// # Errors
-/// Nobody listens there.
+/// No server listens at the address.
 pub fn connect(addr: &str, congestion: Option<&str>) -> io::Result<TcpStream> {
     let socket = clients::connect(addr, congestion)?;
     socket.set_read_timeout(Some(GREETING_WITHIN))?;
@@ -30,14 +30,14 @@ pub fn server_of(addrs: &str, topic: u8) -> &str {
     addrs.split(',').nth(usize::from(topic) % servers).unwrap_or(addrs)
 }
 
-/// What arrived and was not used yet: always from the start of the buffer.
+/// Received and unused bytes, always from the start of the buffer.
 pub struct Reader {
     buffer: Vec<u8>,
     filled: usize,
 }
 
 impl Reader {
-    /// For what is said at the beginning.
+    /// A small reader, for the greeting.
     pub fn small() -> Reader {
         Reader { buffer: vec![0; 64 << 10], filled: 0 }
     }
@@ -47,7 +47,7 @@ impl Reader {
         Reader { buffer: vec![0; CALL_BYTES + 2 * record_bytes], filled: 0 }
     }
 
-    /// Reads once; nothing is read where the socket's patience ended. Returns whether something came.
+    /// Reads once. Returns false if no bytes came within the socket's time-out.
     ///
     /// # Errors
     /// The connection failed or ended.
@@ -66,7 +66,7 @@ impl Reader {
         }
     }
 
-    /// What is there.
+    /// The unused bytes.
     pub fn data(&self) -> &[u8] {
         &self.buffer[..self.filled]
     }
@@ -77,10 +77,10 @@ impl Reader {
         self.filled -= len;
     }
 
-    /// Waits for the next item, which has to be what `right` says; it is used up.
+    /// Waits for the next item, which must satisfy `right`, and removes it.
     ///
     /// # Errors
-    /// The connection failed, nothing came, or something else did.
+    /// The connection failed, no item came in time, or another item came.
     pub fn expect(
         &mut self,
         protocol: Protocol,
@@ -103,20 +103,20 @@ impl Reader {
         }
     }
 
-    /// Exactly the next `len` bytes; no byte behind them is read.
+    /// Reads exactly the next `len` bytes, and none after them.
     ///
     /// # Errors
-    /// The connection failed, or nothing came.
+    /// The connection failed, or the bytes did not come in time.
     pub fn exactly(&mut self, socket: &mut TcpStream, len: usize) -> Result<Vec<u8>, BenchError> {
         let mut bytes = vec![0; len];
         socket.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Everything up to and with `mark`.
+    /// Reads up to `mark`, which is included.
     ///
     /// # Errors
-    /// The connection failed, nothing came, or too much came without it.
+    /// The connection failed, no bytes came in time, or too many came without `mark`.
     pub fn until(&mut self, socket: &mut TcpStream, mark: &[u8]) -> Result<Vec<u8>, BenchError> {
         loop {
             let found = self.data().windows(mark.len()).position(|bytes| bytes == mark);

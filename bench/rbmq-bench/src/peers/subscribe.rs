@@ -36,10 +36,10 @@ struct Connection {
     place: Place,
 }
 
-/// The topics that are at a server, and which of them what came from it is of.
+/// The topics at a server, and the topic of the bytes received last.
 struct Place {
     topics: Vec<usize>,
-    /// Whose record the last bytes belonged to: an index of `topics`.
+    /// The topic of the last record, an index of `topics`.
     current: usize,
 }
 
@@ -54,7 +54,7 @@ struct Checker<'a> {
 /// Receives every topic and checks every byte.
 ///
 /// # Errors
-/// The connection failed, or a byte was not what it had to be.
+/// The connection failed, or a byte was wrong.
 pub fn subscribe(
     control: &Control,
     load: &Load,
@@ -100,7 +100,7 @@ fn pattern(peer: Peer, topic: u8, size: usize) -> Pattern {
     }
 }
 
-/// Puts those connections into `there` on which something came. One alone is read at once, which waits until it has.
+/// Puts the readable connections into `there`. A single connection is always read, since the read waits for bytes.
 fn ready(connections: &[Connection], there: &mut Vec<usize>) -> Result<(), BenchError> {
     there.clear();
     if connections.len() == 1 {
@@ -140,7 +140,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Reads once. Returns whether something came.
+    /// Reads once. Returns whether bytes came.
     fn receive(&mut self, from: &mut Connection) -> Result<bool, BenchError> {
         let Connection { socket, reader, place } = from;
         let came = reader.fill(socket)?;
@@ -151,7 +151,7 @@ impl Checker<'_> {
         Ok(came)
     }
 
-    /// Returns how many bytes were used; what is left is the beginning of something.
+    /// Returns the number of used bytes. The rest is the beginning of an item.
     fn take(&mut self, data: &[u8], socket: &mut TcpStream, place: &mut Place) -> Result<usize, BenchError> {
         let mut at = 0;
         while at < data.len() {
@@ -165,8 +165,8 @@ impl Checker<'_> {
         Ok(at)
     }
 
-    /// Compares with what the present topic goes on with, or else any other one of this server. Returns the bytes used:
-    /// none if this is no topic's next message, or not enough of it to tell.
+    /// Compares with the next bytes of the current topic, and then of the server's other topics. Returns the number of used
+    /// bytes: 0 if the bytes are no topic's next message, or too few to decide.
     fn by_block(&mut self, data: &[u8], place: &mut Place) -> Result<usize, BenchError> {
         let topic = place.topics[place.current];
         let stream = &mut self.streams[topic];

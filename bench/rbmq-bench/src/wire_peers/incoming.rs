@@ -1,4 +1,4 @@
-//! What arrives, cut into messages and bytes of subscriptions.
+//! Received bytes, cut into messages and bytes of subscriptions.
 
 use std::io::{self, Read};
 
@@ -10,20 +10,20 @@ use crate::{error::BenchError, peers::Reader, rbmq_peers::failed};
 /// Largest control message that is taken.
 pub const MAX_CONTROL_BYTES: u32 = 64 * 1024;
 
-/// A peer that does what the protocol does not know, or what these ends have no use for.
+/// The error for a message that the protocol does not have, or that these ends do not expect.
 pub fn unexpected(what: impl std::fmt::Debug) -> BenchError {
     failed(io::Error::other(format!("the broker sent {what:?}, which is not expected here")))
 }
 
-/// What has arrived, and how far it was looked at.
+/// Received bytes, and the position of the parser.
 pub struct Incoming {
     reader: Reader,
     at: usize,
-    /// A transfer of which this much is still to come, and whose it is.
+    /// The wire id of the current transfer, and its missing bytes.
     transfer: (u32, usize),
 }
 
-/// What comes next.
+/// The next part of the received bytes.
 pub enum Part<'b> {
     /// A control message.
     Control(Message),
@@ -37,7 +37,7 @@ impl Incoming {
         Incoming { reader: Reader::for_messages(MAX_CONTROL_BYTES as usize), at: 0, transfer: (0, 0) }
     }
 
-    /// Reads once, behind what is not complete yet. False if nothing is there.
+    /// Reads once, behind the incomplete part. False if no bytes are available.
     pub fn read(&mut self, socket: &mut impl Read) -> Result<bool, BenchError> {
         self.reader.used(std::mem::take(&mut self.at));
         Ok(self.reader.fill(socket)?)
@@ -98,8 +98,8 @@ mod tests {
         }
     }
 
-    /// What was heard, with the bytes of each subscription together.
-    fn heard(bytes: &[u8], cut: usize) -> Result<(Vec<Message>, [Vec<u8>; 8]), BenchError> {
+    /// The parsed messages, and the bytes of each subscription together.
+    fn parts(bytes: &[u8], cut: usize) -> Result<(Vec<Message>, [Vec<u8>; 8]), BenchError> {
         let (mut incoming, mut source) = (Incoming::new(), Trickle(bytes, cut));
         let (mut messages, mut data) = (Vec::new(), [const { Vec::new() }; 8]);
         while incoming.read(&mut source)? {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_the_same_however_it_is_cut() {
+    fn parts_are_the_same_for_any_cut() {
         let ping = |token| frame(CONTROL_WIRE, &Message::Ping(token).encode());
         let app = Message::App((0..=255).cycle().take(40_000).collect());
         let large: Vec<u8> = (0..=255).cycle().take(600_000).collect();
@@ -129,7 +129,7 @@ mod tests {
         ]
         .concat();
         for cut in [1, 7, 8, 9, 4099, 256 << 10, usize::MAX] {
-            let (messages, data) = heard(&bytes, cut).unwrap();
+            let (messages, data) = parts(&bytes, cut).unwrap();
             assert_eq!(messages, [Message::Ping(1), app.clone(), Message::Ping(2)], "cut {cut}");
             assert!(data[3] == b"abc" && data[7] == [&large[..], b"d"].concat(), "cut {cut}");
         }
@@ -139,7 +139,7 @@ mod tests {
     fn nonsense_is_an_error() {
         let too_large = Header { wire: CONTROL_WIRE, more: false, size: MAX_CONTROL_BYTES + 1 }.encode();
         for bytes in [&too_large[..], &frame(CONTROL_WIRE, b"nonsense")] {
-            assert!(matches!(heard(bytes, 5), Err(BenchError::System(_))));
+            assert!(matches!(parts(bytes, 5), Err(BenchError::System(_))));
         }
         assert!(matches!(Incoming::new().read(&mut io::empty()), Err(BenchError::Io(_))));
     }

@@ -1,9 +1,10 @@
-//! Publisher and subscriber that speak RBMQ's protocol and are nothing else, as those of every other system are here.
+//! A publisher and a subscriber that speak RBMQ's protocol without the client library, like the clients of the other systems
+//! here.
 //!
-//! The client library keeps what it publishes in a ring until the broker has it, and keeps what arrives in another until
-//! the application gives it back. Neither is the broker's doing. These two have none: the publisher writes the same bytes again
-//! and again, made beforehand, the subscriber reads over what it read before. What is measured with them is the broker
-//! alone, beside a relay whose ends do as little.
+//! The client library keeps published bytes in a ring until the broker has them, and received bytes in another ring until the
+//! application releases them. That work is not the broker's. These two ends have no rings: the publisher writes the same
+//! prepared bytes again and again, and the subscriber reads into the same memory. So the bench measures the broker alone,
+//! beside a relay whose ends do as little.
 //!
 //! ```text
 //!   publisher   HELLO · CREATE ── SUBSCRIBE? SUBSCRIBED ── transfers up to the grant ──▶ ◀── CREDIT
@@ -72,7 +73,7 @@ fn open(load: &Load, role: Role) -> Result<(TcpStream, Incoming), BenchError> {
     }
 }
 
-/// The next control message, of an end that nobody sends data yet.
+/// Waits for the next control message, at an end that gets no data yet.
 fn wait(socket: &mut TcpStream, incoming: &mut Incoming) -> Result<Message, BenchError> {
     let begun = Instant::now();
     loop {

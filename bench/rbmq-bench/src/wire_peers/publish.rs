@@ -34,7 +34,7 @@ const PIECES: usize = 128;
 /// The publisher's only buffer, and the id of its only subscription to be.
 const BID: u32 = 1;
 
-/// What the broker has said to a publisher.
+/// A publisher's connection and its state.
 struct Publishing {
     socket: TcpStream,
     incoming: Incoming,
@@ -45,7 +45,7 @@ struct Publishing {
     subscribers: u32,
     sent: Position,
     grant: Position,
-    /// The most that one transfer has.
+    /// The most bytes of a transfer.
     call_bytes: usize,
 }
 
@@ -100,12 +100,12 @@ impl Publishing {
         say_to_broker(&mut publishing.socket, &create)?;
         while publishing.grant == 0 || publishing.subscribers < load.subscribers {
             let message = wait(&mut publishing.socket, &mut publishing.incoming)?;
-            publishing.hear(message)?;
+            publishing.on_message(message)?;
         }
         Ok(publishing)
     }
 
-    fn hear(&mut self, message: Message) -> Result<(), BenchError> {
+    fn on_message(&mut self, message: Message) -> Result<(), BenchError> {
         match message {
             Message::Subscribe(Subscribe { wire, bid: BID, .. }) => {
                 self.wire = wire;
@@ -134,7 +134,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// One transfer, of at most `due` messages. Returns how many messages were completed.
+    /// Sends a transfer of at most `due` messages. Returns the number of completed messages.
     fn send_some(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -146,7 +146,7 @@ impl Publishing {
             return Ok(0);
         }
         let reach = self.reach(due.min(self.call_bytes))?.min(due);
-        // It ends where a delivery does if it reaches so far; and a delivery that was begun ends first.
+        // A transfer ends at a delivery's end if it reaches one. A begun delivery ends first.
         let (len, more) = match cursor.rest_of_record() {
             0 if reach >= record_bytes => (reach / record_bytes * record_bytes, false),
             0 => (reach, true),
@@ -177,7 +177,7 @@ impl Publishing {
         let least = wanted.clamp(1, self.call_bytes / 4) as u64;
         while self.grant - self.sent < least {
             let message = wait(&mut self.socket, &mut self.incoming)?;
-            self.hear(message)?;
+            self.on_message(message)?;
         }
         Ok(usize::try_from(self.grant - self.sent).unwrap_or(usize::MAX).min(self.call_bytes))
     }

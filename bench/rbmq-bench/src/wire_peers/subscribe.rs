@@ -20,24 +20,24 @@ use crate::{
     rbmq_peers::{failed, topic_name},
 };
 
-/// What a subscriber's ring would hold, were there one: the library's default.
+/// The window of a subscriber, which is the library's default ring.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// One topic of a subscriber.
+/// A topic of a subscriber.
 struct Stream<'a> {
     name: String,
     cursor: Cursor<'a>,
     messages: u64,
     window: u64,
     at: Position,
-    /// What the broker was told last.
-    told: Position,
+    /// The position in the last CREDIT.
+    credited: Position,
 }
 
 /// Reads every topic's stream, walks its records and checks every byte.
 ///
 /// # Errors
-/// The broker is gone, something was lost, or a byte was not what it had to be.
+/// The broker is gone, bytes were lost, or a byte was wrong.
 pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), BenchError> {
     let patterns: Vec<Pattern> = (0..topics).map(|topic| Pattern::new(u32::from(topic), load.size)).collect();
     let mut streams: Vec<Stream<'_>> = (0..topics).zip(&patterns).map(|(n, of)| Stream::new(n, of)).collect();
@@ -52,7 +52,7 @@ pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), Bench
             while let Some(part) = incoming.next()? {
                 match part {
                     Part::Data(wire, bytes) => take(&mut streams, wire, bytes)?,
-                    Part::Control(message) => hear(&mut socket, &mut streams, load, message)?,
+                    Part::Control(message) => on_message(&mut socket, &mut streams, load, message)?,
                 }
             }
             for (wire, stream) in (0..).zip(&mut streams) {
@@ -68,20 +68,20 @@ pub fn subscribe(control: &Control, load: &Load, topics: u8) -> Result<(), Bench
 impl<'a> Stream<'a> {
     fn new(topic: u8, pattern: &'a Pattern) -> Stream<'a> {
         let cursor = Cursor::new(pattern);
-        Stream { name: topic_name(topic), cursor, messages: 0, window: 0, at: 0, told: 0 }
+        Stream { name: topic_name(topic), cursor, messages: 0, window: 0, at: 0, credited: 0 }
     }
 
-    /// Tells what was looked at once it is a quarter of the window, as the library does.
+    /// Sends CREDIT for the checked bytes once they are a quarter of the window, as the library does.
     fn give_back(&mut self, socket: &mut TcpStream, wire: u32) -> io::Result<()> {
-        if self.at - self.told < self.window.div_ceil(4).max(1) {
+        if self.at - self.credited < self.window.div_ceil(4).max(1) {
             return Ok(());
         }
-        self.tell(socket, wire)
+        self.send_credit(socket, wire)
     }
 
-    fn tell(&mut self, socket: &mut TcpStream, wire: u32) -> io::Result<()> {
+    fn send_credit(&mut self, socket: &mut TcpStream, wire: u32) -> io::Result<()> {
         let at = self.at;
-        self.told = at;
+        self.credited = at;
         let credit = Credit {
             landed: at,
             delivered: at,
@@ -106,7 +106,7 @@ fn take(streams: &mut [Stream<'_>], wire: u32, bytes: &[u8]) -> Result<(), Bench
     Ok(())
 }
 
-fn hear(
+fn on_message(
     socket: &mut TcpStream,
     streams: &mut [Stream<'_>],
     load: &Load,
@@ -114,9 +114,9 @@ fn hear(
 ) -> Result<(), BenchError> {
     match message {
         Message::Subscribed(Subscribed { wire, start: 0, .. }) => {
-            stream_of(streams, wire)?.tell(socket, wire)?
+            stream_of(streams, wire)?.send_credit(socket, wire)?
         }
-        Message::Ask { wire, .. } => stream_of(streams, wire)?.tell(socket, wire)?,
+        Message::Ask { wire, .. } => stream_of(streams, wire)?.send_credit(socket, wire)?,
         Message::Ping(token) => say(socket, &Message::Pong(token))?,
         Message::App(bytes) => match wire::Control::decode(&bytes).map_err(failed)? {
             wire::Control::Topic(topic) => ask_for(socket, streams, load, &topic)?,

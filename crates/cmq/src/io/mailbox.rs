@@ -376,7 +376,7 @@ mod tests {
                 other.as_ptr().addr().abs_diff(one.as_ptr().addr())
             };
             // A message and the two bytes of the next length.
-            assert_eq!(apart(&[big; 2]), 1002, "they lie in one copy");
+            assert_eq!(apart(&[big; 2]), 1002, "they share a copy");
             assert_ne!(apart(&[big; 60]), 1002, "60 kB are kept for 2");
         }
     }
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(
             wakes.recv_timeout(Duration::from_secs(20)),
             Ok(true),
-            "it sleeps although a message is here"
+            "the pop sleeps although a message is here"
         );
     }
 

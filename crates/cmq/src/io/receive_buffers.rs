@@ -173,6 +173,10 @@ mod tests {
         kept.clear();
         let first = come(&mut buffers, MIN_SHARED_BYTES).0.as_ptr();
         assert!(come(&mut buffers, MIN_SHARED_BYTES) == (Bytes::from_static(&[7; 9]), true));
-        assert_eq!(come(&mut buffers, MIN_SHARED_BYTES).0.as_ptr(), first, "it is in the cache");
+        assert_eq!(
+            come(&mut buffers, MIN_SHARED_BYTES).0.as_ptr(),
+            first,
+            "the newest buffer is in the cache"
+        );
     }
 }

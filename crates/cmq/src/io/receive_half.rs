@@ -2,7 +2,7 @@
 //!
 //! An application thread that waits for a message reads the socket itself: a hand-over from another thread
 //! costs more than the rest of a small message. The background thread reads the socket when no application
-//! thread does, so that messages reach their mailboxes whatever the application does:
+//! thread does, so that messages reach their mailboxes while the application is busy:
 //!
 //! ```text
 //!                    ┌───────────── pop, nothing there ─────────────┐
@@ -104,7 +104,7 @@ pub(crate) struct ReceiveHalf<T> {
     events: Arc<EventQueue>,
 }
 
-/// Delivers the machine's messages: they are staged as long as they are for the same mailbox.
+/// Delivers the machine's messages. Consecutive messages for the same mailbox are staged together.
 struct MailboxSink<'a, T> {
     receive_half: &'a ReceiveHalf<T>,
     staged: &'a mut Staged<T>,
@@ -308,8 +308,8 @@ impl<T> ReceiveHalf<T> {
         found
     }
 
-    /// Polls the socket for [`Config::spin`](field@Config::spin). Returns whether it is readable, and notes
-    /// whether other threads used the core meanwhile.
+    /// Polls the socket for [`Config::spin`](field@Config::spin). Returns whether it is readable, and records
+    /// whether other threads used the core during that time.
     fn spin(&self, until: Option<Instant>, now: &mut Instant, preempted: &mut bool) -> bool {
         let end = *now + self.config.spin;
         let end = until.map_or(end, |until| until.min(end));

@@ -1,6 +1,6 @@
 //! Pushes. Messages are encoded under one lock. The thread that fills a batch sends it, or the background
-//! thread once the batch is old enough. One thread sends at a time, without the lock: what other threads push
-//! meanwhile leaves next.
+//! thread once the batch is old enough. One thread sends at a time, without the lock: messages that other threads
+//! push during a send leave next.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::key::Key;
 use crate::proto::batcher::{Batcher, Environment};
 use crate::proto::outgoing::Outgoing;
 
-/// How often a pushing thread sends what other threads pushed meanwhile, before it leaves the rest to the
+/// How often a pushing thread sends the batches of other threads, before it leaves the rest to the
 /// background thread.
 const MAX_ROUNDS: usize = 4;
 /// How long after a full device queue sending is tried again.
@@ -27,9 +27,9 @@ const DEVICE_RETRY: Duration = Duration::from_millis(1);
 /// Whether the background thread sleeps.
 #[derive(Clone, Copy)]
 enum Background {
-    /// It will look at the batches soon.
+    /// The thread will look at the batches soon.
     Awake,
-    /// It sleeps until this deadline, or without one. The flag says whether it knows that sending is blocked.
+    /// The thread sleeps until this deadline, or without one. The flag says whether it knows that sending is blocked.
     Asleep(Option<Instant>, bool),
 }
 
@@ -79,7 +79,7 @@ struct SendResult {
     /// Messages that the system did not send.
     failed: u64,
     blocked: Option<Blocked>,
-    /// Destinations whose path carries smaller datagrams than was known.
+    /// Destinations whose path turned out to carry smaller datagrams only.
     too_large: Vec<SocketAddr>,
 }
 
@@ -177,7 +177,7 @@ impl SendHalf {
             (None, Some(_)) => false,
         };
         if sooner || state.has_due() || (state.blocked.is_some() && !watches_socket) {
-            // One wake-up is enough: the thread is awake from here on.
+            // A single wake-up is enough: the thread is awake from here on.
             state.background = Background::Awake;
             drop(state);
             self.waker.wake();
@@ -186,7 +186,7 @@ impl SendHalf {
 
     /// Sends the ready batches, for at most this many rounds, until the socket takes no more. The lock is
     /// free during system calls, so no thread waits for the system call of another one. Batches that become
-    /// ready meanwhile leave after these.
+    /// ready during a call leave after these.
     fn send_due<'s>(&'s self, mut state: MutexGuard<'s, State>, rounds: usize) -> MutexGuard<'s, State> {
         for _ in 0..rounds {
             if !state.has_due() {
@@ -235,7 +235,7 @@ impl SendHalf {
         self.events.push(Event::SendFailed { to, messages, errno });
     }
 
-    /// A turn of the background thread, which sends what is old enough. Returns its next deadline, and
+    /// A turn of the background thread, which sends batches that are old enough. Returns its next deadline, and
     /// whether it waits for the socket. Other threads wake it for an earlier deadline, and for batches that
     /// they leave to it.
     pub fn turn(&self, writable: bool) -> (Option<Instant>, bool) {
@@ -295,7 +295,7 @@ mod tests {
 
     /// A push does not wait for the system call of another thread, and its message is sent all the same.
     #[test]
-    fn the_lock_is_free_while_somebody_sends() {
+    fn the_lock_is_free_during_a_send() {
         let config = Config { timeout: Duration::from_secs(3600), ..Config::default() };
         let [from, to] = [(); 2].map(|()| {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!((blocked(Errno::AGAIN), blocked(Errno::MSGSIZE)), (Some(Blocked::Socket), None));
         assert!(Blocked::Socket.is_over(true, now) && !Blocked::Socket.is_over(false, now + DEVICE_RETRY));
         let device = blocked(Errno::NOBUFS).expect("the error is temporary");
-        // The socket stays writable meanwhile.
+        // The socket stays writable while the device queue is full.
         assert!(!device.is_over(true, now) && device.is_over(false, now + DEVICE_RETRY));
     }
 }

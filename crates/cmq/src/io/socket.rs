@@ -156,7 +156,7 @@ impl Socket {
         self.send_many(&all)
     }
 
-    /// Receives what is here. False if that is nothing.
+    /// Receives the available datagrams. False if there are none.
     pub fn receive(&self, into: &mut ReceiveBuffers) -> io::Result<bool> {
         let socket = UdpSockRef::from(&self.udp);
         into.fill(|slices, metas| match self.state.recv(socket, slices, metas) {

@@ -1,4 +1,4 @@
-//! What threads sleep on: the socket, and an eventfd that wakes the background thread.
+//! The descriptors that threads sleep on: the socket, and an eventfd that wakes the background thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;

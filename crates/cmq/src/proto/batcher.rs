@@ -38,7 +38,7 @@ const POOLED_BUFFERS: usize = 64;
 /// The largest buffer that is kept.
 const POOLED_BUFFER_BYTES: usize = 1 << 17;
 
-/// What the machine needs from outside.
+/// The environment of the machine.
 pub(crate) trait Environment {
     /// The time.
     fn now(&self) -> Instant;

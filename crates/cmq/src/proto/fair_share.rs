@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// How many slots of one owner are searched for the one that was silent longest.
+/// The number of an owner's slots that are searched for the longest silent one.
 const CANDIDATES: usize = 16;
 
 /// The slots of each owner.
@@ -115,7 +115,7 @@ mod tests {
             (0..1000).for_each(|n| hear(&mut receiver, &mut now, claim(n)));
             assert_eq!(receiver.senders().len(), 16);
             let here = others.iter().filter(|&&other| !receiver.sender(other).is_empty());
-            assert_eq!(here.count(), others.len(), "they were silent longer than a thousand others");
+            assert_eq!(here.count(), others.len(), "the victims were silent longer than a thousand others");
         }
     }
 }

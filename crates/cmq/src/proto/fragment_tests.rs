@@ -121,7 +121,7 @@ fn counted(datagrams: &[Vec<u8>]) -> (usize, usize) {
     let Body::Fragment(fragment) =
         Datagram::parse(&datagrams[0]).expect("the sending machine made the datagram").body
     else {
-        panic!("it is in pieces");
+        panic!("the message is in fragments");
     };
     (fragment.count as usize, parity_count(fragment.count) as usize)
 }

@@ -1,7 +1,7 @@
 //! Deadlines for missing messages.
 //!
 //! A missing datagram was lost, or it was overtaken. Only time tells which, and every later message waits
-//! meanwhile. Losses tell what the path does: each loss halves the wait for that sender, and the first late
+//! until then. Losses describe the path: each loss halves the wait for that sender, and the first late
 //! or reordered datagram restores the full wait. Each stream counts its losses in a row (`loss_streak`), and
 //! the lengths of the wait each have a list:
 //!
@@ -139,8 +139,8 @@ mod tests {
         assert_eq!(lose(&mut receiver, &mut events), wait);
     }
 
-    /// After a long streak of losses the receiver does not wait, and loses at most one message of its own
-    /// making for each streak.
+    /// After a long streak of losses the receiver does not wait, and itself causes the loss of at most one message
+    /// for each streak.
     #[test]
     fn after_many_losses_nothing_waits() {
         let (mut receiver, now) = (Receiver::new(&Config::default()), Instant::now());

@@ -62,7 +62,7 @@ impl Outgoing {
         Outgoing { batches, finished: 0, sent_messages: 0 }
     }
 
-    /// Puts the unsent batches in front of those that became ready meanwhile. Returns the finished batches.
+    /// Puts the unsent batches in front of batches that became ready during the send. Returns the finished batches.
     pub fn requeue_unsent(mut self, ready: &mut VecDeque<Batch>) -> impl Iterator<Item = Batch> + use<> {
         let rest = self.batches.split_off(self.finished);
         let later = std::mem::replace(ready, rest);

@@ -365,7 +365,7 @@ impl Receiver {
         }
     }
 
-    /// Declares the first gap lost, and delivers what it held up.
+    /// Declares the first gap lost, and delivers the messages that waited for it.
     fn declare_lost(&mut self, now: Instant, slot: u32, sink: &mut impl Sink) {
         self.skip_gap(slot, sink);
         self.release(now, slot, true, sink);

@@ -71,7 +71,7 @@ mod tests {
         let mut buffer = SharedBuffer::new(b"onetwo".to_vec());
         let (one, two) = (buffer.slice(&buffer.as_bytes()[..3]), buffer.slice(&buffer.as_bytes()[3..]));
         assert_eq!((&one[..], &two[..]), (&b"one"[..], &b"two"[..]));
-        assert_eq!(one.as_ptr(), buffer.as_bytes().as_ptr(), "it is not copied");
+        assert_eq!(one.as_ptr(), buffer.as_bytes().as_ptr(), "the slice is not copied");
         drop(one);
         assert!(buffer.get_mut().is_none());
         drop(two);

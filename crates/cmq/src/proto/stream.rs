@@ -18,16 +18,16 @@ const MAX_SKIPPED: usize = 32;
 /// The capacity that a stream keeps while it holds no datagram.
 const KEPT_CAPACITY: usize = 16;
 
-/// What the numbers of a datagram say about it.
+/// The verdict on a datagram, from its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is the next one.
+    /// The datagram is the next one.
     Next,
     /// Messages before it are missing.
     Early,
-    /// It was received before.
+    /// The datagram was received before.
     Duplicate,
-    /// It was declared lost before.
+    /// The datagram was declared lost before.
     Late,
     /// No correct sender numbers like this.
     Invalid,
@@ -163,7 +163,7 @@ impl Stream {
         Some(held)
     }
 
-    /// Skips the first gap. The caller releases what it held up.
+    /// Skips the first gap. The caller releases the messages that waited for it.
     pub fn skip_gap(&mut self) -> Option<Gap> {
         let to = self.held.front()?.first;
         let gap = Gap { first: self.next, count: to - self.next };
@@ -178,7 +178,7 @@ impl Stream {
         Some(gap)
     }
 
-    /// Notes the length of the stream. False if it contradicts what was received, or was known before.
+    /// Records the length of the stream. False if it contradicts received messages, or was known before.
     pub fn close(&mut self, end: u64) -> bool {
         if self.end.is_some() || end < self.next || end < self.highest {
             return false;

@@ -1,6 +1,6 @@
 //! Both machines on a simulated network that loses, duplicates, reorders and delays datagrams, from a seed.
 //!
-//! `CMQ_SEED=7` replays one run; `CMQ_SEEDS=10000` makes that many runs.
+//! `CMQ_SEED=7` replays a run; `CMQ_SEEDS=10000` sets the number of runs.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::SocketAddr;
@@ -262,7 +262,7 @@ impl Network {
     }
 }
 
-/// One run: three senders push numbered messages of all sizes to one receiver.
+/// A run: three senders push numbered messages of all sizes to one receiver.
 struct Run {
     seed: u64,
     now: u64,
@@ -397,7 +397,7 @@ impl Run {
                 "seed {seed}: {lost} + {missed} of {cannot} are reported"
             );
             if self.network.late == 0 && sender.closed {
-                assert_eq!(lost + missed, cannot, "seed {seed}: exactly what the network lost");
+                assert_eq!(lost + missed, cannot, "seed {seed}: reported losses differ from the network's");
             }
         }
     }

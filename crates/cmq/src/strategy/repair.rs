@@ -57,7 +57,7 @@ pub enum Repairable<T> {
         number: u64,
         /// True for a retransmission.
         repeated: bool,
-        /// What the message is about.
+        /// The slot of the message.
         slot: u64,
         /// The message.
         message: T,
@@ -87,7 +87,7 @@ pub enum Repairable<T> {
     },
 }
 
-/// What replaces a lost message.
+/// The replacement of a lost message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// The message itself, while it is in the history of its key.
@@ -106,7 +106,7 @@ pub enum Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairConfig {
-    /// What replaces a lost message. Default: replay of the last 1,024.
+    /// The replacement of a lost message. Default: replay of the last 1,024.
     pub policy: Policy,
     /// How often one message is sent again. Default 3.
     pub max_repairs: u32,
@@ -147,7 +147,7 @@ impl Default for RepairConfig {
 pub struct Received<T> {
     /// The message.
     pub message: T,
-    /// What the message is about.
+    /// The subject of the message: with [`Policy::Replace`] a later message with the same slot replaces it.
     pub slot: u64,
     /// The number of the message, among those of this sender for this key.
     pub number: u64,
@@ -275,8 +275,8 @@ where
         lock(&self.state).received.missing()
     }
 
-    /// Waits for the next message, at most this long. Requests are sent and answered meanwhile, so senders
-    /// must call it too.
+    /// Waits for the next message, at most this long. The call also sends and answers requests for lost messages, so
+    /// senders must call it too.
     pub fn pop_timeout(&self, timeout: Duration) -> Option<Received<T>> {
         let until = after(Instant::now(), timeout);
         loop {
@@ -397,7 +397,7 @@ impl<T> SendHistory<T> {
         SendHistory { token, next: 0, entries: BTreeMap::new(), newest: HashMap::new() }
     }
 
-    /// Records the next message, and drops what it replaces or the oldest message.
+    /// Records the next message, and drops the message that it replaces, or the oldest.
     fn record(&mut self, entry: HistoryEntry<T>, policy: Policy) {
         let max = match policy {
             Policy::Replay { history } => history,
@@ -455,7 +455,7 @@ mod tests {
         let chosen = select_gaps(&mut budget, &gaps).expect("the limit allows a request");
         assert!(chosen.len() > 50 && chosen.iter().zip(&gaps).all(|(&(first, _), gap)| first == gap.start));
         let request: Repairable<u64> = Repairable::Missing { token: u32::MAX, gaps: chosen };
-        let size = postcard::to_allocvec(&request).expect("it can be encoded").len();
+        let size = postcard::to_allocvec(&request).expect("the request can be encoded").len();
         assert!(HEADER_BYTES + RECORD_BYTES + size <= MIN_DATAGRAM, "{size} bytes");
     }
 }

@@ -35,7 +35,7 @@ use crate::proto::{SlotTable, after};
 use crate::queue::Cmq;
 use crate::wire::{HEADER_BYTES, IP_BYTES, RECORD_BYTES};
 
-/// The bytes of a response besides its body, if many requests shared a datagram: the headers of IP, UDP, CMQ
+/// The bytes of a response without its body, if many requests shared a datagram: the headers of IP, UDP, CMQ
 /// and the record, and the datagrams that close the stream of responses.
 const ENVELOPE: usize = IP_BYTES + HEADER_BYTES + RECORD_BYTES + CLOSE_COPIES * (IP_BYTES + HEADER_BYTES);
 

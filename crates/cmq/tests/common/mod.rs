@@ -14,17 +14,17 @@ use cmq::wire::{Body, Datagram};
 /// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives.
+    /// The datagram arrives.
     Passes,
-    /// It is lost.
+    /// The datagram is lost.
     Lost,
-    /// It arrives twice.
+    /// The datagram arrives twice.
     Twice,
-    /// It arrives after this many later datagrams.
+    /// The datagram arrives after this many later ones.
     After(usize),
 }
 
-/// What a proxy did.
+/// The counters of a proxy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProxyCounts {
     /// Messages in datagrams that were lost.
@@ -48,7 +48,7 @@ impl Proxy {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20).expect("a large buffer");
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
-        let addr = socket.local_addr().expect("it is bound");
+        let addr = socket.local_addr().expect("the socket is bound");
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let thread = std::thread::spawn(move || carry(&socket, receiver, fate, &asked));
@@ -63,7 +63,7 @@ impl Proxy {
     /// Ends the proxy, once it is idle.
     pub fn finish(mut self) -> ProxyCounts {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().expect("it is stopped once").join().expect("the proxy does not panic")
+        self.thread.take().expect("the proxy is stopped once").join().expect("the proxy does not panic")
     }
 }
 

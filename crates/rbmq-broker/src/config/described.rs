@@ -1,5 +1,5 @@
-//! Sections whose documentation is available at run time. The file that `rbmq config --default` prints is made of it, so
-//! that the file and the documentation of the library agree.
+//! Sections whose documentation is available at run time. `rbmq config --default` prints this documentation, so that the printed
+//! file and the documentation of the library agree.
 
 /// Declares a structure of documented public fields, with their names and documentation as constants.
 macro_rules! described {

@@ -5,8 +5,8 @@
 //!                └──── closed its log ────────▶ Closing ─ all merged ─▶ Ended: forgotten after closed_linger
 //! ```
 //!
-//! A number is not used again while the topic exists. The topic ends `closed_linger` after its last active publisher left,
-//! unless a new publisher comes.
+//! A publisher's number is not used again while the topic exists. The topic ends `closed_linger` after its last active publisher
+//! left, unless a new publisher comes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl Members {
         self.topics.get(&out_bid).map_or_else(Vec::new, |topic| topic.members.values().copied().collect())
     }
 
-    /// The number of active publishers of a topic. None if the buffer is not a merged one.
+    /// The number of active publishers of a topic. None if the buffer is not merged.
     pub(super) fn active(&self, out_bid: Bid) -> Option<usize> {
         self.topics.get(&out_bid).map(|topic| topic.active)
     }

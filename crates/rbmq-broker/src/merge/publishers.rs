@@ -37,7 +37,7 @@ impl MergedTopics {
         &self.index
     }
 
-    /// The number of active publishers of a topic. None if the buffer is not a merged one.
+    /// The number of active publishers of a topic. None if the buffer is not merged.
     pub(crate) fn active(&self, out_bid: Bid) -> Option<usize> {
         self.members.active(out_bid)
     }
@@ -140,9 +140,9 @@ impl MergedTopics {
         };
         let start = match (known.and_then(|(_, epoch)| epoch), merged_to) {
             (Some(epoch), Some(at)) => Start::Position(epoch, at),
-            // Everything that the publisher still has. For a restarted broker this begins at the position that the
+            // All records that the publisher still has. For a restarted broker this begins at the position that the
             // publisher kept, because a merged log doesn't tell what the old broker had delivered. A publisher that keeps
-            // everything until it is delivered sends all that was not.
+            // records until they are delivered sends all undelivered ones.
             _ => Start::Oldest,
         };
         let (Some(session), Some(topic)) = (tables.sessions.get(key), self.members.topic(out_bid)) else {

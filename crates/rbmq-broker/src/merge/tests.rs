@@ -242,7 +242,7 @@ impl World {
             let bytes = found.remove(number).unwrap_or_default();
             let ring = ring.0.borrow();
             assert_eq!(ring.bytes[..bytes.len()], bytes);
-            assert_eq!(ring.released, bytes.len(), "released is what was merged");
+            assert_eq!(ring.released, bytes.len(), "exactly the merged bytes are released");
             let Some(reached) = self.merger.reached(*number, &self.log) else { continue };
             assert_eq!(reached.merged, bytes.len() as Position);
             assert!(reached.consumed <= reached.delivered && reached.delivered <= reached.merged);
@@ -289,7 +289,7 @@ proptest! {
     }
 
     #[test]
-    fn a_small_window_stops_and_goes_on(steps in steps(), window in 60..400_usize) {
+    fn a_small_window_stops_and_continues(steps in steps(), window in 60..400_usize) {
         let mut world = World::new(window, 1000);
         for step in &steps {
             // With a small window, a publisher writes only after its ring is empty.

@@ -139,7 +139,7 @@ impl MergedTopic {
     pub(super) fn join(self: &Arc<Self>, number: u32, ring: PublisherRing, from: Position) -> Arrivals {
         let signals = Arc::<Signals>::default();
         lock(&self.state).merger.join(number, ring, signals.clone(), from);
-        // A thread that found the state locked meanwhile relies on this thread to look again.
+        // A thread that found the state locked relies on this thread to look again.
         self.pump();
         Arrivals { topic: Arc::downgrade(self), number, signals }
     }
@@ -170,7 +170,7 @@ impl MergedTopic {
         let State { log, merger, .. } = &mut *state;
         let load = merger.table_load(log.as_ref());
         drop(state);
-        // A thread that found the state locked meanwhile relies on this thread to look again.
+        // A thread that found the state locked relies on this thread to look again.
         self.pump();
         load
     }
@@ -349,7 +349,7 @@ impl MergeIndex {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&out_bid).and_then(Weak::upgrade)
     }
 
-    /// The load of a merged topic's table. None if the buffer is not a merged one.
+    /// The load of a merged topic's table. None if the buffer is not merged.
     pub(crate) fn table_load(&self, out_bid: Bid) -> Option<TableLoad> {
         self.get(out_bid).map(|topic| topic.table_load())
     }

@@ -196,7 +196,7 @@ mod tests {
         Report { libraries, connections: Access::Yes, devices: vec![device], locked_bytes: None }
     }
 
-    /// What is not as it should be: its name, level, what was found and what mends it.
+    /// The findings that are not OK: name, level, finding and remedy.
     fn wrong(change: impl FnOnce(&mut Report)) -> Vec<(&'static str, Level, String)> {
         let mut report = good();
         change(&mut report);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn each_missing_piece_is_named_with_what_to_do() {
+    fn each_missing_piece_is_named_with_its_remedy() {
         use Level::{Bad, Warn};
         let lacks = |r: &mut Report| r.libraries[0].error = Some("libibverbs.so.1: no such file".into());
         only(lacks, "rdma libraries", Bad, &["no such file", "libibverbs1"]);
@@ -227,7 +227,8 @@ mod tests {
         only(|r| r.devices[0].limits = Err("no driver".into()), "rdma device", Bad, &["ibverbs-providers"]);
         only(|r| r.devices[0].ports[0].state = "DOWN".into(), "rdma port", Warn, &["DOWN", "cable"]);
         only(|r| r.devices[0].ports[0].gids.clear(), "rdma port", Bad, &["ip address add"]);
-        let small = |r: &mut Report| r.devices[0].limits.as_mut().expect("it has").ports[0].mtu = 256;
+        let small =
+            |r: &mut Report| r.devices[0].limits.as_mut().expect("the device has limits").ports[0].mtu = 256;
         only(small, "rdma port", Warn, &["MTU 256", "9000"]);
         only(|r| r.connections = Access::Missing, "rdma connections", Bad, &["rdma_ucm"]);
         only(|r| r.connections = Access::Denied, "rdma connections", Bad, &["chmod"]);

@@ -35,13 +35,13 @@ fn config() -> BrokerConfig {
     config
 }
 
-/// What is not as it should be: its name, level, and what mends it.
+/// The findings that are not OK: name, level, and remedy.
 fn wrong(facts: &Facts, config: &BrokerConfig) -> Vec<(&'static str, Level, String)> {
     let findings = findings(facts, config).into_iter();
     let wrong: Vec<Finding> = findings.filter(|finding| finding.level != Level::Ok).collect();
     assert!(
         wrong.iter().all(|finding| finding.consequence.ends_with('.')),
-        "says what it consequence: {wrong:?}"
+        "every finding has a consequence: {wrong:?}"
     );
     wrong.into_iter().map(|f| (f.check, f.level, f.fix.expect("a way to fix it"))).collect()
 }

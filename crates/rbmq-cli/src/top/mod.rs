@@ -259,7 +259,7 @@ impl Scene {
             self.help = !self.help;
             return false;
         }
-        // One line of the former page stays visible.
+        // The last line of the previous page stays visible.
         let page = screen::size().1.saturating_sub(FIXED_LINES).max(1);
         let Scroll { from, last } = self.scroll;
         let to = match key {

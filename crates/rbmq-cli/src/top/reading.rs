@@ -134,7 +134,7 @@ impl Reading {
         let room = height.saturating_sub(out.len());
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
-                // One line for the titles, and one for the sum of the other topics.
+                // A line for the titles, and a line for the sum of the other topics.
                 let most = room.saturating_sub(2);
                 scroll.limit(topics.len().saturating_sub(most));
                 out.extend(table_from(&self.lines(topics, old, *sort), width, scroll.from, most));

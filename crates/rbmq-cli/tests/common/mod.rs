@@ -49,8 +49,12 @@ impl BrokerProcess {
         command.stderr(Stdio::inherit()).envs(variables.iter().copied());
         let mut process = Process::start(command);
         let mut line = String::new();
-        process.stdout().read_line(&mut line).expect("it says where it listens");
-        let addr = line.trim().strip_prefix("rbmq: listening on ").expect("it says where").to_owned();
+        process.stdout().read_line(&mut line).expect("the broker prints its address");
+        let addr = line
+            .trim()
+            .strip_prefix("rbmq: listening on ")
+            .expect("the broker prints its address")
+            .to_owned();
         Self { process, addr }
     }
 

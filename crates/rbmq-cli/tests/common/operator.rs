@@ -11,7 +11,7 @@ use super::{Process, rbmq, until};
 pub struct Operated {
     process: Process,
     pub addr: String,
-    /// What it said on standard output after the address.
+    /// The broker's standard output after the address.
     pub said: Arc<Mutex<String>>,
     log: Arc<Mutex<String>>,
     readers: Vec<JoinHandle<()>>,
@@ -42,7 +42,7 @@ impl Operated {
         let mut stdout = process.stdout();
         let stderr = process.stderr();
         let mut line = String::new();
-        stdout.read_line(&mut line).expect("it says where it listens");
+        stdout.read_line(&mut line).expect("the broker prints its address");
         let readers = vec![keep(stdout, &said), keep(stderr, &log)];
         let Some(addr) = line.trim().strip_prefix("rbmq: listening on ") else {
             drop(process);
@@ -73,10 +73,10 @@ impl Operated {
             rest = said.lines().find_map(|line| line.strip_prefix(begin)).map(str::to_owned);
             rest.is_some()
         });
-        rest.expect("it was waited for")
+        rest.expect("the reader has ended")
     }
 
-    /// Ends it in order; what it has logged.
+    /// Ends the broker with SIGTERM. Returns its log.
     pub fn end(mut self) -> String {
         self.signal("TERM");
         self.process.finish().good();

@@ -15,7 +15,7 @@ pub struct Process {
     what: String,
 }
 
-/// What a process left behind.
+/// The exit status and the output of a process.
 #[derive(Debug)]
 pub struct Outcome {
     pub status: ExitStatus,
@@ -83,7 +83,7 @@ impl Process {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// Waits for its end and takes what it printed.
+    /// Waits for the end of the process, and returns its output.
     pub fn finish(mut self) -> Outcome {
         let stdout = reader(self.child.stdout.take());
         let stderr = reader(self.child.stderr.take());
@@ -116,7 +116,7 @@ fn reader(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A proxy between clients and the broker whose connections can be cut, or lost without a word.
+//! A proxy between clients and the broker whose connections can be cut, or lost silently.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -59,7 +59,7 @@ impl Proxy {
         Self { addr, shared }
     }
 
-    /// Bytes that came through so far, both ways.
+    /// The forwarded bytes so far, in both directions.
     pub fn passed(&self) -> u64 {
         self.shared.passed.load(Ordering::SeqCst)
     }
@@ -73,7 +73,7 @@ impl Proxy {
         let mut open = self.shared.open.lock().expect("no panic");
         self.shared.refusing.store(true, Ordering::SeqCst);
         for stream in open.drain(..) {
-            // It may be closed already.
+            // The stream may be closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -136,7 +136,7 @@ fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: bool)
 }
 
 impl Shared {
-    /// A connection that can be cut from here on, before anything goes through it. False if it came too late.
+    /// Registers a connection, which can be cut from then on, before it forwards bytes. False if the proxy refuses connections.
     fn opens(&self, client: &TcpStream, server: &TcpStream) -> bool {
         let mut open = self.open.lock().expect("no panic");
         let opens = !self.refusing.load(Ordering::SeqCst);

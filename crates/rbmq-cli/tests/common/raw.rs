@@ -1,4 +1,4 @@
-//! A peer that speaks the framework's protocol byte by byte, and says of itself what it likes.
+//! A peer that speaks the framework's protocol byte by byte, with any introduction.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ impl Raw {
 
     /// Connects as the process `instance`, and is welcome.
     pub fn connect(addr: &str, instance: u128, hello: Vec<u8>) -> Self {
-        let mut raw = Self::of(TcpStream::connect(addr).expect("somebody listens"));
+        let mut raw = Self::of(TcpStream::connect(addr).expect("a broker listens"));
         raw.say(&Message::Hello(introduction(instance, 65_536, hello)));
         assert!(matches!(raw.hear(), Some(Message::Welcome(_))));
         raw
@@ -30,7 +30,7 @@ impl Raw {
     pub fn say(&mut self, message: &Message) {
         let bytes = message.encode();
         let header = [CONTROL.to_le_bytes(), (bytes.len() as u32).to_le_bytes()].concat();
-        // It may be closed in the middle.
+        // The other end may close the connection in the middle.
         let _ = self.0.write_all(&[header, bytes].concat());
     }
 
@@ -47,13 +47,13 @@ impl Raw {
         }
     }
 
-    /// Hears until `wanted` finds what it looks for.
+    /// Reads messages until `wanted` returns a value.
     pub fn until<R>(&mut self, what: &str, wanted: impl Fn(Message) -> Option<R>) -> R {
         std::iter::from_fn(|| self.hear()).find_map(wanted).unwrap_or_else(|| panic!("never: {what}"))
     }
 }
 
-/// What a peer says first.
+/// The first message of a peer.
 pub fn introduction(instance: u128, max_control_bytes: u32, hello: Vec<u8>) -> Hello {
     Hello {
         min_version: VERSION,

@@ -1,16 +1,16 @@
-//! `kill -9` of any process while data flows: what was confirmed was there, and nobody has a gap that was not told.
+//! `kill -9` of any process while data flows: confirmed messages are never lost, and every gap is reported.
 //!
-//! A round is one broker or a chain of two, a publisher that confirms or several of a merged topic, a subscriber that writes
-//! a file and has its place kept, and one that only reads. At moments drawn from the round's seed, as its shape is, one of
-//! them is killed; what is to go on is started again. `KILLS=100` sets the number of moments, `KILL_FROM=1000` the first
-//! seed, `KILL_SEED=7` replays the round of a seed.
+//! A round has a broker or a chain of two, a publisher with confirmations or several publishers of a merged topic, a durable
+//! subscriber that writes a file, and a subscriber that only reads. The seed draws the round's shape and the moments at which a
+//! process is killed. A killed process that the round needs is started again. `KILLS=100` sets the number of moments,
+//! `KILL_FROM=1000` the first seed, `KILL_SEED=7` replays the round of a seed.
 
 #[path = "../common/mod.rs"]
 mod common;
+mod output;
 mod publisher;
 mod round;
 mod shape;
-mod told;
 
 use std::time::Instant;
 

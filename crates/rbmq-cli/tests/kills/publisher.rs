@@ -1,4 +1,4 @@
-//! One publisher of a round: what it is fed with, and what it says is confirmed.
+//! A publisher of a round: its input, and the confirmations that it prints.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use crate::common::{Outcome, Process, client, piped};
+use crate::output::Lines;
 use crate::shape::Shape;
-use crate::told::Lines;
 
 pub struct Publisher {
     process: Process,
@@ -35,7 +35,7 @@ impl Publisher {
         let feeder = std::thread::spawn(move || {
             let line = |n: u64| shape.line(index, n) + "\n";
             let most: String = (0..shape.lines() - 1).map(line).collect();
-            // It may be killed meanwhile.
+            // The publisher may be killed during the write.
             let written = stdin.write_all(most.as_bytes());
             all_fed.store(true, Ordering::SeqCst);
             if written.is_ok() && wait.recv().is_ok() {
@@ -55,7 +55,7 @@ impl Publisher {
         !self.confirmed.now().is_empty()
     }
 
-    /// Kills it; returns what it had said is confirmed.
+    /// Kills the publisher. Returns the confirmations that it had printed.
     pub fn kill(self) -> Vec<String> {
         self.process.signal("KILL");
         self.end().1
@@ -63,11 +63,11 @@ impl Publisher {
 
     /// Feeds it with its last line.
     pub fn feed_last(&self) {
-        // Of one that failed its end is looked at.
+        // If the publisher has failed, `end` reports that.
         let _ = self.last.send(());
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the publisher ends by itself.
     pub fn end(self) -> (Outcome, Vec<String>) {
         let outcome = self.process.finish();
         drop(self.last);

@@ -1,4 +1,4 @@
-//! A round: its processes, who of them is killed, and what must hold at its end.
+//! A round: its processes, the kills, and the checks at its end.
 
 use std::ops::Range;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rbmq::Observer;
 
 use crate::common::{BrokerProcess, LONG, Outcome, Process, client, until};
+use crate::output::{Confirmed, Lines, confirmations, lost, missing, numbers};
 use crate::publisher::Publisher;
 use crate::shape::{Rng, Shape};
-use crate::told::{Lines, Told, lost, missing, numbers, told};
 
 /// How fast the writer's file may grow.
 const RATE: &str = "12MB";
@@ -30,16 +30,16 @@ pub struct Round {
     pub rng: Rng,
     shape: Shape,
     dir: tempfile::TempDir,
-    /// One, or the two of a chain; none while it is started again.
+    /// A broker, or the two brokers of a chain; None during a restart.
     brokers: Vec<Option<BrokerProcess>>,
     addrs: Vec<String>,
     publishers: Vec<Option<Publisher>>,
-    /// What was confirmed to each publisher that was killed.
+    /// The confirmations of each killed publisher.
     heard: Vec<Vec<String>>,
     writer: Option<Process>,
     reader: Option<Process>,
     reads: Lines,
-    /// What the writer's processes said that were killed.
+    /// The messages of the writer's killed processes.
     said: String,
     killed: Vec<Victim>,
 }
@@ -85,7 +85,7 @@ impl Round {
         }
     }
 
-    /// What the seed drew, for whoever looks for a fault.
+    /// The shape as text, for the search for a fault.
     pub fn shape_text(&self) -> String {
         format!("{:?}", self.shape)
     }
@@ -118,10 +118,10 @@ impl Round {
         self.deaths(&[Victim::First, Victim::Second]) > 0
     }
 
-    /// Kills somebody at a random moment. False if nothing flows any more.
+    /// Kills a process at a random moment. False if no data flows any more.
     pub fn kill(&mut self, last: bool) -> bool {
         let file = self.dir.path().join(self.shape.file());
-        // Who has not begun waits for two subscribers, of which one may be killed.
+        // A publisher begins only with two subscribers, of which one may be killed.
         until("data flows", || {
             let begun = self.publishers.iter().flatten().all(Publisher::has_begun);
             let written = std::fs::metadata(&file).is_ok_and(|file| file.len() > 0);
@@ -146,7 +146,7 @@ impl Round {
         self.killed.push(victim);
         match victim {
             Victim::Publisher => {
-                self.heard[index] = self.publishers[index].take().expect("it runs").kill();
+                self.heard[index] = self.publishers[index].take().expect("the process runs").kill();
             }
             Victim::First => self.kill_broker(0),
             Victim::Second => self.kill_broker(1),
@@ -165,30 +165,35 @@ impl Round {
         let now = |publisher: &Option<Publisher>| {
             publisher.as_ref().map_or(Vec::new(), |publisher| publisher.confirmed.now())
         };
-        let confirmed: Vec<_> = self.publishers.iter().map(|publisher| told(&now(publisher))).collect();
+        let confirmed: Vec<_> =
+            self.publishers.iter().map(|publisher| confirmations(&now(publisher))).collect();
         self.said += &kill(self.writer.take()).map_or(String::new(), |outcome| outcome.stderr);
-        // What was delivered is released by who has a place kept, and it is in the file by then.
+        // The durable writer releases messages only after it wrote them to the file.
         if self.shape.level != "accepted" {
             self.check_claims("when the writer was killed", &confirmed);
         }
         self.writer = Some(start_writer(self.last_addr(), self.dir.path(), self.shape));
     }
 
-    /// What was confirmed for the writer must be in its file.
-    fn check_claims(&self, when: &str, confirmed: &[Vec<Told>]) {
-        // Until a broker died the writer always counts; then only where nobody is missing.
+    /// Messages that were confirmed for the writer must be in its file.
+    fn check_claims(&self, when: &str, confirmed: &[Vec<Confirmed>]) {
+        // Until a broker dies the writer always counts; after that only if no subscriber is missing.
         let broker_died = self.a_broker_died();
-        let counts = |told: &Told| !broker_died || (told.subscribers == 2 && told.left == 0);
+        let counts = |confirmation: &Confirmed| {
+            !broker_died || (confirmation.subscribers == 2 && confirmation.left == 0)
+        };
         let text = self.text();
         for (publisher, confirmed) in confirmed.iter().enumerate() {
-            if let Some((line, told)) = missing(confirmed, &numbers(&text, publisher), counts) {
-                self.fail(&format!("{when}: line {line} of publisher {publisher} is missing, and {told:?}"));
+            if let Some((line, confirmation)) = missing(confirmed, &numbers(&text, publisher), counts) {
+                self.fail(&format!(
+                    "{when}: line {line} of publisher {publisher} is missing: {confirmation:?}"
+                ));
             }
         }
     }
 
-    /// Every number of a publisher once and in order, and a gap only where it was told. A merged topic is another log after
-    /// a restart of the broker that merges: some may come again, and behind another broker one log beside the other.
+    /// Every number of a publisher comes once and in order, with reported gaps only. A merged topic is another log after a
+    /// restart of the merging broker: numbers may come again, and behind another broker both logs come at the same time.
     fn check_order(&self, who: &str, text: &str, said: &str) {
         let logs = if self.shape.merged { self.deaths(&[Victim::First]) } else { 0 };
         for publisher in 0..self.shape.publishers {
@@ -199,45 +204,48 @@ impl Round {
             }
             numbers.sort_unstable();
             let gaps = numbers.windows(2).map(|pair| pair[0] + 1..pair[1]);
-            let untold = |gap: &Range<u64>| !gap.is_empty() && !self.was_told(said, publisher, gap);
-            if let Some(gap) = gaps.into_iter().find(untold) {
-                self.fail(&format!("{who} lacks {gap:?} of publisher {publisher}, and was told: {said}"));
+            let unreported = |gap: &Range<u64>| !gap.is_empty() && !self.is_reported(said, publisher, gap);
+            if let Some(gap) = gaps.into_iter().find(unreported) {
+                self.fail(&format!("{who} lacks {gap:?} of publisher {publisher}, and reports: {said}"));
             }
         }
     }
 
-    /// Whether a subscriber was told that it lacks these lines of a publisher.
-    fn was_told(&self, said: &str, publisher: usize, lines: &Range<u64>) -> bool {
+    /// Whether a subscriber reported that it lacks these lines of a publisher.
+    fn is_reported(&self, said: &str, publisher: usize, lines: &Range<u64>) -> bool {
         let ranges = lost(said);
         if self.shape.merged {
-            // Where they lie in which log only the broker knew.
+            // Only the broker knew the positions of the lines in the merged log.
             return !ranges.is_empty() || said.contains("gone") || said.contains("has another log");
         }
-        // Its log is its own, and begins with its first line.
+        // The publisher has a log of its own, which begins with its first line.
         let bytes = |n| self.shape.record_bytes(publisher, n);
         let mut at: u64 = (0..lines.start).map(bytes).sum();
-        let told = |n| {
+        let reported = |n| {
             let from = at;
             at += bytes(n);
             ranges.iter().any(|lost| lost.start < at && from < lost.end)
         };
-        lines.clone().all(told)
+        lines.clone().all(reported)
     }
 
-    /// What was confirmed for anybody, one of those has who were there to the end.
-    fn check_anybody(&self, read: &str, confirmed: &[Vec<Told>]) {
+    /// Every message that was confirmed for any subscriber is at a subscriber that was there to the end.
+    fn check_anybody(&self, read: &str, confirmed: &[Vec<Confirmed>]) {
         let both = format!("{}{read}\n", self.text());
         for (publisher, confirmed) in confirmed.iter().enumerate() {
-            let counts =
-                |told: &Told| told.subscribers > 0 && told.left == 0 && self.shape.level != "accepted";
-            if let Some((line, told)) = missing(confirmed, &numbers(&both, publisher), counts) {
-                self.fail(&format!("line {line} of publisher {publisher} is nowhere, and {told:?}"));
+            let counts = |confirmation: &Confirmed| {
+                confirmation.subscribers > 0 && confirmation.left == 0 && self.shape.level != "accepted"
+            };
+            if let Some((line, confirmation)) = missing(confirmed, &numbers(&both, publisher), counts) {
+                self.fail(&format!(
+                    "line {line} of publisher {publisher} is at no subscriber: {confirmation:?}"
+                ));
             }
         }
     }
 
-    /// What was only accepted is gone with its broker.
-    fn check_file(&self, confirmed: &[Vec<Told>]) {
+    /// Checks the file. Messages that were only accepted may be lost with their broker.
+    fn check_file(&self, confirmed: &[Vec<Confirmed>]) {
         let text = self.text();
         self.check_order("the writer", &text, &self.said);
         if self.shape.level == "accepted" && self.a_broker_died() {
@@ -254,7 +262,7 @@ impl Round {
         }
     }
 
-    /// A merged topic ends soon after its publishers: who was killed is back by then.
+    /// Waits until the writer is back, because a merged topic ends soon after its publishers.
     fn wait_for_writer(&mut self) {
         let mut observer = Observer::connect(self.last_addr()).expect("the broker runs");
         let topic = "t/x".parse().expect("a topic");
@@ -268,12 +276,13 @@ impl Round {
         });
     }
 
-    /// A writer that has ended goes on where it stopped. Nobody has closed the topic yet, so it has said why it ended.
+    /// Starts an ended writer again, which continues at its position. The topic is not closed yet, so the writer must have given
+    /// a reason for its end.
     fn start_writer_again(&mut self) {
         let said = self.writer.take().map_or(String::new(), |writer| writer.finish().stderr);
-        let was_told = said.contains("cannot connect") || said.contains("gone");
+        let reported = said.contains("cannot connect") || said.contains("gone");
         self.said += &said;
-        if !was_told {
+        if !reported {
             self.fail("the writer has ended before the topic");
         }
         self.writer = Some(start_writer(self.last_addr(), self.dir.path(), self.shape));
@@ -293,10 +302,10 @@ impl Round {
                 ended.push((index, outcome));
             }
         }
-        let writer = self.writer.take().expect("it runs");
+        let writer = self.writer.take().expect("the process runs");
         self.said += &settle(writer, &self.addrs).stderr;
         let reader = self.reader.take().map(|reader| settle(reader, &self.addrs));
-        let confirmed: Vec<_> = self.heard.iter().map(|lines| told(lines)).collect();
+        let confirmed: Vec<_> = self.heard.iter().map(|lines| confirmations(lines)).collect();
         self.check_file(&confirmed);
         let read = std::mem::replace(&mut self.reads, Lines::of(std::io::empty())).all();
         if let Some(reader) = reader {
@@ -309,9 +318,9 @@ impl Round {
         self.killed.len()
     }
 
-    /// One that was not killed has everything confirmed.
-    fn check_publisher(&self, index: usize, outcome: &Outcome, last: Option<&Told>) {
-        let all = last.is_some_and(|told| told.messages == self.shape.lines());
+    /// A publisher that was not killed has everything confirmed.
+    fn check_publisher(&self, index: usize, outcome: &Outcome, last: Option<&Confirmed>) {
+        let all = last.is_some_and(|confirmation| confirmation.messages == self.shape.lines());
         if !outcome.status.success() || !all {
             let (status, stderr) = (outcome.status, &outcome.stderr);
             self.fail(&format!("publisher {index} ended with {status}, {last:?}: {stderr}"));
@@ -346,14 +355,14 @@ fn kill(process: Option<Process>) -> Option<Outcome> {
     Some(process.finish())
 }
 
-/// Waits until a subscriber ends; one that waits for what will not come is asked to. The publishers have ended, so of a
-/// topic that no broker knows now it will never hear.
+/// Waits until a subscriber ends. A subscriber that waits for a topic that no broker has is ended, because the publishers have
+/// ended and the topic will not appear again.
 fn settle(mut process: Process, addrs: &[String]) -> Outcome {
     let connect = |addr: &String| Observer::connect(addr).expect("the broker runs");
     let mut observers: Vec<_> = addrs.iter().map(connect).collect();
     let started = Instant::now();
     while process.is_running() && started.elapsed() < LONG {
-        // The first broker is asked last: what it has forgotten the second one does not hear of later.
+        // The first broker is asked last: a topic that it no longer has does not appear at the second broker later.
         let mut knows = |n: usize| !observers[n].topics(None).expect("the broker answers").is_empty();
         if !(0..addrs.len()).any(&mut knows) && !(0..addrs.len()).any(&mut knows) {
             process.signal("TERM");

@@ -1,4 +1,4 @@
-//! What a seed draws: the shape of a round.
+//! The shape of a round, drawn from a seed.
 
 /// A generator whose numbers follow from its seed alone.
 pub struct Rng(pub u64);
@@ -20,13 +20,13 @@ impl Rng {
 /// Lines that all publishers of a round publish together: some hundred milliseconds at the rate of the file.
 const LINES: u64 = 60_000;
 
-/// What stands before each record of a log.
+/// The bytes before each record of a log.
 const RECORD_HEADER_BYTES: u64 = 4;
 
-/// Who publishes how to whom by way of how many brokers.
+/// The publishers, brokers and options of a round.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// What publishers wait for.
+    /// The confirmation that publishers wait for.
     pub level: &'static str,
     /// Whether the topic is merged. If not it has one publisher.
     pub merged: bool,
@@ -65,7 +65,7 @@ impl Shape {
         LINES / self.publishers as u64
     }
 
-    /// What a publisher publishes as its line of that number.
+    /// Line number `n` of a publisher.
     pub fn line(&self, publisher: usize, n: u64) -> String {
         format!("{publisher} {n} {}", "x".repeat(self.filler))
     }
@@ -75,7 +75,7 @@ impl Shape {
         RECORD_HEADER_BYTES + self.line(publisher, n).len() as u64
     }
 
-    /// What is subscribed to.
+    /// The filter of the subscribers.
     pub fn filter(&self) -> &'static str {
         if self.pattern { "t/#" } else { "t/x" }
     }
@@ -85,7 +85,7 @@ impl Shape {
         if self.pattern { "out/t%2Fx" } else { "out" }
     }
 
-    /// The configuration of the broker of the publishers, or of the one behind that.
+    /// The configuration of the publishers' broker, or with `upstream` of the broker behind it.
     pub fn config(&self, upstream: Option<&str>) -> String {
         let mut text = "[session]\nlinger_ms = 700\n".to_owned();
         if let Some(upstream) = upstream {

@@ -104,7 +104,7 @@ const TOPICS_PAGE: u8 = 0x35;
 const BUFFERS_PAGE: u8 = 0x36;
 const SUBSCRIPTIONS_PAGE: u8 = 0x37;
 
-/// The most bytes of a page besides rows: type, request, number of rows, and the position of the next page.
+/// The most bytes of a page without its rows: type, request, number of rows, and the position of the next page.
 const PAGE_HEADER_BYTES: usize = 1 + 4 + 2 + 1 + 20 + 256;
 
 impl Observe {
@@ -241,7 +241,7 @@ fn put_page<T: Row, N: Row>(b: &mut Vec<u8>, kind: u8, request: u32, rows: &[T],
 
 fn get_page<T: Row, N: Row>(r: &mut Reader<'_>) -> Result<(Vec<T>, Option<N>), DecodeError> {
     let next = get_next(r)?;
-    // Grows with the rows that are there, whatever the count says.
+    // The vector grows with the rows that exist. A false count allocates nothing.
     let count = r.u16()?;
     let rows = (0..count).map(|_| T::get(r)).collect::<Result<_, _>>()?;
     Ok((rows, next))

@@ -19,7 +19,7 @@ pub struct BrokerSummary {
     pub publishers: u32,
     /// Subscribers that are connected.
     pub subscribers: u32,
-    /// Observers that are connected, including the one that asks.
+    /// Connected observers, including the one that sent the request.
     pub observers: u32,
     /// Topics that have a buffer.
     pub topics: u32,

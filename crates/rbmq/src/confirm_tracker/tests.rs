@@ -10,14 +10,14 @@ fn count(receivers: u32, left: u32) -> Coverage {
 }
 
 #[test]
-fn a_new_broker_leaves_a_hole_only_where_nobody_has_it() {
+fn a_new_broker_leaves_a_hole_only_for_lost_bytes() {
     let mut tracker = ConfirmTracker::default();
     tracker.on_progress([100, 60, 40], count(2, 0));
     tracker.on_new_broker(50);
     assert_eq!(
         ConfirmLevel::ALL.map(|level| tracker.lost_range(level)),
         [None; 3],
-        "they will consume what they have"
+        "subscribers will consume their records"
     );
     tracker.on_new_broker(70);
     assert_eq!(
@@ -175,7 +175,7 @@ proptest! {
 
     /// Without departures and without deaths of brokers.
     #[test]
-    fn one_subscriber_that_loses_again_and_again_is_one(
+    fn a_subscriber_that_loses_again_and_again_counts_once(
         early in 1..4_u8,
         steps in proptest::collection::vec((0..9_u8, any::<u8>(), any::<u8>()), 1..120),
     ) {
@@ -285,7 +285,7 @@ impl Model {
         self.tracker.on_progress(told, here().map(one).fold(self.coverage, Coverage::and));
     }
 
-    /// Subscribers that never lose anything count, whatever others lose.
+    /// Subscribers without a loss count, whatever others lose.
     fn check_blocking_readers(&self) {
         for (n, level) in [(0, ConfirmLevel::Delivered), (1, ConfirmLevel::Consumed)] {
             for position in 1..=self.tracker.confirmed(level) {

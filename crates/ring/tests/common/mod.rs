@@ -1,4 +1,4 @@
-//! The plain oracle that rings are compared with: everything that was ever written, and where deliveries ended.
+//! The plain oracle that rings are compared with: all bytes ever written, and the ends of deliveries.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use rocketring::{Pool, PoolConfig, Position, Ring, RingConfig};
 
-/// Logs do not all begin at 0, and counters break where they outgrow a type.
+/// Start positions of logs: 0, and positions around the limits of integer types.
 pub fn starts() -> impl Strategy<Value = Position> {
     prop_oneof![Just(0), (1u64 << 32) - 6000..(1 << 32) + 10, (1u64 << 63) - 6000..(1 << 63) + 10]
 }
@@ -23,14 +23,14 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What a ring should contain.
+/// The expected content of a ring.
 pub struct Log {
     pub start: Position,
     pub bytes: Vec<u8>,
     pub boundaries: BTreeSet<Position>,
     /// Where the last complete delivery begins; the boundary if there is none.
     pub last: Position,
-    /// `[from, to)` that never arrived.
+    /// Ranges `[from, to)` that never arrived.
     pub gaps: Vec<(Position, Position)>,
 }
 
@@ -47,7 +47,7 @@ impl Log {
         *self.boundaries.last().unwrap()
     }
 
-    /// What was written last ends a delivery.
+    /// Ends a delivery at the head.
     pub fn end(&mut self) {
         let from = self.boundary();
         if self.boundaries.insert(self.head()) {
@@ -68,7 +68,7 @@ impl Log {
         self.gaps.iter().any(|&(from, to)| from <= p && p < to)
     }
 
-    /// Compares what the ring has in `[from, to)`, without what never arrived.
+    /// Compares the ring's bytes in `[from, to)`, without gaps.
     pub fn check_range(&self, ring: &Ring, from: Position, to: Position) {
         let found = ring.view(from, to).to_vec().expect("the range is held or above the tail");
         for (i, (found, expected)) in found.iter().zip(self.range(from, to)).enumerate() {
@@ -77,7 +77,7 @@ impl Log {
         }
     }
 
-    /// The boundaries that an index with the documented number of slots has to know, computed from all of them.
+    /// The boundaries that an index with the documented number of slots must know, computed from all boundaries.
     fn known(&self, ring: &Ring) -> Vec<Position> {
         let slots =
             (16 * ring.capacity() / ring.max_delivery()).max(256).next_power_of_two().min(ring.capacity());
@@ -102,7 +102,7 @@ impl Log {
         assert_eq!(ring.boundary_at_or_before(p), before, "at or before {p}, of {known:?}");
     }
 
-    /// A position in or around what the ring has.
+    /// A position in the range of the ring's bytes, or near it.
     pub fn somewhere(&self, ring: &Ring, choice: u64) -> Position {
         let from = ring.tail().saturating_sub(10).max(self.start);
         from + choice % (self.head() + 20 - from)

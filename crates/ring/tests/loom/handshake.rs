@@ -9,7 +9,7 @@ use rocketring::{Armed, EventCount, NotifyFlag};
 
 use crate::{Side, model};
 
-/// Either the asker sees what was published, or the publisher sees that it is asked for.
+/// Either the asking thread sees the published value, or the publisher sees the request.
 fn one_sees_the_other<B: Barrier + 'static>(publish: fn() -> B, left_out: Option<Side>) {
     model(move || {
         let shared = Arc::new((NotifyFlag::<B>::new(false), AtomicU64::new(0)));
@@ -46,8 +46,8 @@ fn publishing_needs_a_barrier() {
     one_sees_the_other(barrier::full, Some(Side::Publishes));
 }
 
-/// Of two who publish one takes the request, which sees what the asker wrote before it; the asker that takes it back knows
-/// whether somebody did, and then sees what that one wrote.
+/// Exactly one of two publishers takes a request, and sees what the asking thread wrote before the request. `disarm` tells
+/// the asking thread whether a publisher took the request; if so, the asking thread sees what that publisher wrote.
 #[test]
 fn a_request_is_taken_once() {
     model(|| {
@@ -59,7 +59,10 @@ fn a_request_is_taken_once() {
                 let (flag, wanted, told) = &*theirs;
                 told.fetch_add(1, Ordering::Relaxed);
                 let takes = flag.take(barrier::full());
-                assert!(!takes || wanted.load(Ordering::Relaxed) == 7, "the request is there with its flag");
+                assert!(
+                    !takes || wanted.load(Ordering::Relaxed) == 7,
+                    "the request is visible with its flag"
+                );
                 u32::from(takes)
             })
         };
@@ -74,7 +77,7 @@ fn a_request_is_taken_once() {
     });
 }
 
-/// Whoever sleeps until something is confirmed is woken by whoever confirms it.
+/// A thread that sleeps until a value is confirmed is woken by the thread that confirms the value.
 fn a_sleeper_is_woken(left_out: Option<Side>) {
     model(move || {
         let shared = Arc::new((EventCount::default(), AtomicU64::new(0)));

@@ -11,7 +11,7 @@ use loom::thread;
 use rocketring::sync::{Arc, AtomicU64, Ordering};
 use rocketring::{ClaimError, Pool, PoolConfig, Ring, RingConfig, barrier};
 
-/// More than this many involuntary switches find nothing new here, and take minutes.
+/// The limit of involuntary switches. A higher limit finds nothing new in these models, and takes minutes.
 const PREEMPTIONS: usize = 3;
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
@@ -28,7 +28,7 @@ enum Side {
 }
 
 impl Side {
-    /// What this side does, without its barriers if they are to be left out: the model must fail then.
+    /// Runs `f`, the work of this side; without its barriers if `left_out` is this side. The model must fail then.
     fn barriers<R>(self, left_out: Option<Side>, f: impl FnOnce() -> R) -> R {
         if left_out == Some(self) { barrier::left_out(f) } else { f() }
     }
@@ -47,8 +47,8 @@ fn ring(flow_control: bool) -> Ring {
     pool.ring(config).unwrap()
 }
 
-/// A full writer sleeps until the hold has moved far enough. A lost wake-up is a deadlock, which loom reports;
-/// a byte overwritten while it is read, too.
+/// A full writer sleeps until the hold has moved far enough. A lost wake-up is a deadlock, which loom reports. Loom also
+/// reports a byte that is overwritten during a read.
 #[test]
 fn a_full_writer_is_woken() {
     model(|| {
@@ -73,7 +73,7 @@ fn a_full_writer_is_woken() {
     });
 }
 
-/// As above, when the hold goes away instead.
+/// A full writer is also woken when the hold is dropped.
 #[test]
 fn a_full_writer_is_woken_by_a_dropped_hold() {
     model(|| {
@@ -90,7 +90,7 @@ fn a_full_writer_is_woken_by_a_dropped_hold() {
     });
 }
 
-/// Closing wakes a sleeping writer, and one that was about to sleep.
+/// `wake_waiters` wakes a writer that sleeps, and a writer that is about to sleep.
 #[test]
 fn a_poke_is_not_lost() {
     model(|| {
@@ -111,7 +111,7 @@ fn a_poke_is_not_lost() {
     });
 }
 
-/// Who got a hold reads what it holds, however the writer hurries; who did not is told where the ring begins.
+/// A reader that gets a hold can read the held bytes while the writer continues. A reader that gets none learns the tail.
 #[test]
 fn a_joining_hold_is_never_overwritten() {
     model(|| {
@@ -136,8 +136,8 @@ fn a_joining_hold_is_never_overwritten() {
     });
 }
 
-/// Who got a hold reads what it holds, although the ring is trimmed at the same moment; who did not is told where the
-/// ring begins.
+/// A reader that gets a hold can read the held bytes although the ring is trimmed at the same moment. A reader that gets
+/// none learns the tail.
 #[test]
 fn a_joining_hold_keeps_its_bytes_from_being_given_back() {
     model(|| {
@@ -165,7 +165,7 @@ fn a_joining_hold_keeps_its_bytes_from_being_given_back() {
     });
 }
 
-/// A writer goes on while its ring is trimmed: nothing that it wrote is given back, and neither is what others hold.
+/// A writer continues while its ring is trimmed: neither new bytes nor held bytes are given back.
 #[test]
 fn a_writer_goes_on_while_its_ring_is_trimmed() {
     model(|| {
@@ -185,7 +185,7 @@ fn a_writer_goes_on_while_its_ring_is_trimmed() {
         let (from, hold) = trimming.join().unwrap();
         let written = [1, 1, 2, 2, 2, 3, 3, 3];
         assert_eq!(ring.view(from, 8).to_vec().unwrap(), written[from as usize..]);
-        // Room that was given back is room.
+        // The writer can use the room that was given back.
         let room = from + 8 - 8;
         let more = vec![4; room.min(3) as usize];
         writer.append(&[&more]).unwrap();
@@ -194,7 +194,7 @@ fn a_writer_goes_on_while_its_ring_is_trimmed() {
     });
 }
 
-/// What lies below a head or boundary that was read is there, boundaries and index included.
+/// A reader of `head` or `boundary` sees all bytes below it, and the index of their boundaries.
 #[test]
 fn published_bytes_are_there() {
     model(|| {
@@ -218,7 +218,7 @@ fn published_bytes_are_there() {
     });
 }
 
-/// A hole is visible to everybody who sees a boundary behind it.
+/// A reader that sees a boundary behind a hole sees the hole.
 #[test]
 fn a_hole_is_seen_with_its_boundary() {
     model(|| {
@@ -239,7 +239,7 @@ fn a_hole_is_seen_with_its_boundary() {
     });
 }
 
-/// Without flow control: a copy that was torn is refused.
+/// Without flow control a torn copy is refused.
 #[test]
 fn a_torn_copy_is_found() {
     model(|| {
@@ -249,7 +249,7 @@ fn a_torn_copy_is_found() {
         let reader = {
             let ring = ring.clone();
             thread::spawn(move || {
-                // In this order: between a tail and a head that was read later there may lie more than the ring.
+                // Read the head first: between a tail and a head that is read later there may be more than the capacity.
                 let head = ring.head();
                 let from = ring.tail().min(head);
                 let view = ring.view(from, head);

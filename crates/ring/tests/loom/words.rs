@@ -8,8 +8,8 @@ use rocketring::{LazyCursor, barrier};
 
 use crate::model;
 
-/// A reader in another process follows the boundary, and sleeps only if there is nothing new. A ring that is lost is a
-/// deadlock.
+/// A reader in another process follows the boundary, and sleeps only if there is nothing new. A lost ring of the doorbell
+/// is a deadlock.
 #[test]
 fn a_reader_that_sleeps_is_rung_for() {
     model(|| {
@@ -43,8 +43,8 @@ fn a_reader_that_sleeps_is_rung_for() {
     });
 }
 
-/// Small deliveries are told beside the head while a reader looks: what it takes for one is that one, and the last is there
-/// for whoever has seen its end.
+/// A writer puts small deliveries beside the head while a reader copies them. A copy is a whole delivery, and a reader that
+/// has seen the end of the last delivery finds that delivery.
 #[test]
 fn a_delivery_beside_the_head_is_whole() {
     model(|| {
@@ -63,13 +63,14 @@ fn a_delivery_beside_the_head_is_whole() {
             let mut bytes = [0; 9];
             let found = read(&words, end, &mut bytes);
             assert!(!found || bytes == [byte; 9], "{bytes:?} are not the delivery up to {end}");
-            assert!(found || end > seen || end < 18, "the last delivery is not there");
+            assert!(found || end > seen || end < 18, "the last delivery is missing");
         }
         writer.join().unwrap();
     });
 }
 
-/// Somebody asks while the owner moves: either it is told, or it has seen where the owner is.
+/// A thread requests a notification while the owner moves: either the owner notifies, or the request returns the owner's
+/// position.
 #[test]
 fn a_requester_of_a_lazy_cursor_is_notified_or_sees_the_position() {
     model(|| {

@@ -1,4 +1,4 @@
-//! Workers that sleep, and those who leave them work or do it.
+//! Workers that sleep, and threads that leave work to a worker or do the work of a sleeping worker.
 
 use loom::thread;
 use rocketring::sync::{Arc, AtomicU64, Mutex, Ordering};
@@ -44,7 +44,7 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// A command that is left is taken, by a worker that sleeps whenever it finds none.
+/// Every command is taken by a worker that sleeps whenever its mailbox is empty.
 #[test]
 fn no_command_is_left_behind() {
     model(|| {
@@ -72,14 +72,14 @@ fn no_command_is_left_behind() {
             }
             waker.woken();
         }
-        assert!(taken.iter().filter(|command| **command < 3).eq(&[1, 2]), "{taken:?} are in order");
+        assert!(taken.iter().filter(|command| **command < 3).eq(&[1, 2]), "{taken:?} are not in order");
         for sender in senders {
             sender.join().unwrap();
         }
     });
 }
 
-/// A command comes back, or is taken, or is among those that are left, also if the worker ends meanwhile.
+/// While a worker closes its mailbox, a command is refused, taken, or returned by `close`: exactly one of the three.
 #[test]
 fn a_mailbox_that_closes_loses_nothing() {
     model(|| {
@@ -91,7 +91,8 @@ fn a_mailbox_that_closes_loses_nothing() {
     });
 }
 
-/// What is published is seen by a worker that clears the mark at the same moment, or marked anew.
+/// A publisher marks a slot that is marked already, while the worker drains the set. Either the worker sees the value, or
+/// the slot is marked again.
 fn a_mark_that_is_there_already(left_out: Option<Side>) {
     model(move || {
         let shared = Arc::new((PendingSet::new(1), AtomicU64::new(0)));
@@ -126,10 +127,10 @@ fn draining_needs_a_barrier() {
     a_mark_that_is_there_already(Some(Side::Asks));
 }
 
-/// What is delivered is seen by the worker, or by the thread that delivered it and did the worker's work while that slept;
-/// and whoever is to see it is awake.
+/// Every delivered value is seen, either by the worker or by the delivering thread that does the work of the sleeping
+/// worker. A worker that must see a value is awake.
 #[test]
-fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
+fn a_delivering_thread_that_sends_loses_no_value() {
     const LAST: u64 = 2;
     model(|| {
         let work = Arc::new((Work::new(), Mutex::new(0)));
@@ -145,7 +146,7 @@ fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
                     work.token.run_or_wake(seen, |seen| {
                         work.set.clear(0);
                         *seen = work.published.load(Ordering::Acquire);
-                        // The model's worker ends with the last; a real one would sleep on.
+                        // The model's worker ends with the last value. A real worker would sleep on.
                         *seen < LAST
                     });
                 }
@@ -159,19 +160,19 @@ fn a_thread_that_sends_by_itself_leaves_nothing_behind() {
                 break;
             }
             work.token.sleep(seen_now, || !work.set.is_empty(), || work.token.waker().sleep());
-            assert!(work.token.woken(), "nobody takes the token");
+            assert!(work.token.woken(), "another thread took the token");
         }
         delivering.join().unwrap();
     });
 }
 
-/// What there is to see, and who sees it: one at a time, whoever has the token.
+/// Published values, and the token that a thread needs to look at them. At most one thread looks at a time.
 struct Work {
     token: ReactorToken,
     set: PendingSet,
     published: AtomicU64,
     seen: AtomicU64,
-    in_it: AtomicU64,
+    inside: AtomicU64,
 }
 
 impl Work {
@@ -181,21 +182,22 @@ impl Work {
             set: PendingSet::new(1),
             published: AtomicU64::new(0),
             seen: AtomicU64::new(0),
-            in_it: AtomicU64::new(0),
+            inside: AtomicU64::new(0),
         }
     }
 
     fn look(&self) {
-        assert_eq!(self.in_it.swap(1, Ordering::Relaxed), 0, "two are in one token");
+        assert_eq!(self.inside.swap(1, Ordering::Relaxed), 0, "two threads hold the token");
         self.set.drain(|_| self.seen.store(self.published.load(Ordering::Acquire), Ordering::Relaxed));
-        self.in_it.store(0, Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
     }
 }
 
-/// What is published is seen by whoever has the token, or by the own thread when nobody has it: also while another thread
-/// takes the token and leaves it. Timeouts never end in a model, so that nothing may depend on them.
+/// Every published value is seen by the thread that has the token, or by the worker's own thread if no other thread has
+/// it. This holds while another thread takes the token and leaves it. Timeouts never end in a model, so no step may depend
+/// on one.
 #[test]
-fn a_seat_that_changes_hands_leaves_nothing_behind() {
+fn a_token_that_changes_hands_loses_no_value() {
     const LAST: u64 = 2;
     model(|| {
         let work = Arc::new(Work::new());
@@ -215,7 +217,7 @@ fn a_seat_that_changes_hands_leaves_nothing_behind() {
             thread::spawn(move || {
                 if work.token.take() {
                     work.look();
-                    // The model's own thread ends with the last; a real one would sleep on.
+                    // The model's own thread ends with the last value. A real worker would sleep on.
                     let last = work.seen.load(Ordering::Relaxed) == LAST;
                     work.token.leave(|| last || !work.set.is_empty());
                 }
@@ -236,9 +238,10 @@ fn a_seat_that_changes_hands_leaves_nothing_behind() {
     });
 }
 
-/// What is published while the own thread lets others have the token is seen, also if nobody takes it.
+/// A value that is published while the worker's own thread has released the token is seen, also if no other thread takes
+/// the token.
 #[test]
-fn a_seat_that_is_let_go_leaves_nothing_behind() {
+fn a_released_token_loses_no_value() {
     model(|| {
         let work = Arc::new(Work::new());
         let publishing = {

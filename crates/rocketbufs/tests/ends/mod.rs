@@ -23,7 +23,7 @@ pub fn spinning(busy_poll_us: u32) -> Config {
     spins
 }
 
-/// An rOut that takes whoever connects.
+/// An rOut that serves every connection of its listener.
 pub fn sender_at(ctx: &Context, addr: &str) -> (ROut, Listener) {
     let out = ROut::new(ctx);
     let listener = Listener::bind(ctx, addr).expect("a free port");
@@ -73,7 +73,7 @@ pub fn write(out: &ROut, bid: u32, bytes: u64, piece: u64) {
     }
 }
 
-/// Receives up to `end`, checking every byte; returns how many bytes were told as lost.
+/// Receives up to `end` and checks every byte. Returns the number of bytes that were reported as lost.
 pub fn take(input: &RIn, from: u64, end: u64) -> u64 {
     let (mut at, mut lost) = (from, 0);
     while at < end {

@@ -1,5 +1,5 @@
-//! What the simulator checks of the machines, checked of whole processes' worth of them over a real transport: one writer, a
-//! broker that hands its ring on, and readers of both with their own sizes and policies, who pause, are cut off and come back.
+//! The simulator's invariants, checked over a real transport: a writer, a broker that forwards its ring, and readers of both,
+//! with sizes and policies of their own. Readers pause, lose their connections and come back.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -15,12 +15,13 @@ use rng::{Rng, mix};
 use crate::ends::sender_at;
 
 const WAIT: Duration = Duration::from_secs(60);
-/// Who was cut off and has read all that there is does not come back: his place is kept so long.
+/// How long durable cursors are held. A reader that lost its connection after the last data does not come back, so the run waits
+/// this long for its cursor to expire.
 const HOLD: Duration = Duration::from_secs(4);
 const BUFFER: u32 = 1;
 const MAX_DELIVERY: u64 = 16 << 10;
 
-/// What one reader does, all of it drawn.
+/// The behaviour of a reader, drawn from the seed.
 #[derive(Debug)]
 struct Plan {
     policy: Policy,
@@ -45,7 +46,7 @@ impl Plan {
     }
 }
 
-/// What was written: where deliveries end, each noted before it is made.
+/// The ends of all deliveries. Each end is recorded before its delivery.
 struct Written {
     ends: Mutex<BTreeSet<u64>>,
 }
@@ -60,7 +61,7 @@ fn pattern(from: u64, len: usize) -> Vec<u8> {
     (from..from + len as u64).map(|position| mix(position) as u8).collect()
 }
 
-/// The first `count` seeds, or those that the environment names.
+/// Runs the first `count` seeds, or the seeds that the environment names.
 pub fn seeds(count: u64, config: &Config, addr: &str) {
     let number = |name| std::env::var(name).ok()?.parse().ok();
     let seeds = match number("INVARIANT_SEED") {
@@ -70,7 +71,7 @@ pub fn seeds(count: u64, config: &Config, addr: &str) {
     seeds.for_each(|seed| run(seed, config, addr));
 }
 
-/// One run; the seed is in every message of what fails.
+/// Runs one seed. Every failure's message has the seed.
 fn run(seed: u64, config: &Config, addr: &str) {
     let mut rng = Rng::new(seed);
     let start = rng.one_of(&[0, u64::from(u32::MAX) - 5_000, 1 << 40]);
@@ -181,7 +182,7 @@ impl<'a> Reader<'a> {
                     Ok(bytes) => {
                         assert!(bytes == pattern(at, bytes.len()), "seed {seed}: wrong bytes at {at}");
                     }
-                    // What it maps is the writer's ring, which does not wait for it.
+                    // A mapped ring is the writer's, and the writer does not wait for this reader.
                     Err(error) => {
                         assert!(self.plan.policy == Policy::Drop, "seed {seed}: {error} at {at} with block");
                     }
@@ -199,7 +200,7 @@ impl<'a> Reader<'a> {
             Some(InEvent::ConnDown { .. }) => self.come_back(),
             Some(InEvent::Subscribed { .. }) => {}
             Some(InEvent::Closed { end, .. }) => {
-                assert_eq!(end, at, "seed {seed}: an end is told after all data");
+                assert_eq!(end, at, "seed {seed}: an end comes after all data");
                 assert_eq!(Some(&end), written.ends.lock().unwrap().last(), "seed {seed}: CLOSED");
                 return true;
             }
@@ -213,7 +214,7 @@ impl<'a> Reader<'a> {
         self.input.resume(&conn);
     }
 
-    /// All memory comes back, its own and what it mapped.
+    /// Unsubscribes, and checks that all memory is returned: the reader's own and mapped memory.
     fn leave(&self) {
         let seed = self.seed;
         self.input.unsubscribe(BUFFER);

@@ -18,7 +18,7 @@ pub fn credit(wire: u32, [landed, delivered, consumed]: [u64; 3], grant: u64) ->
     Message::Credit { wire, credit: Credit { landed, delivered, consumed, grant, coverage: Coverage::ONE } }
 }
 
-/// What a peer sent.
+/// A frame that a peer sent.
 #[derive(Debug)]
 pub enum Frame {
     Control(Message),
@@ -61,7 +61,7 @@ impl Raw {
         self.send(&frame(message));
     }
 
-    /// May fail in the middle, which is what a bad peer must reckon with.
+    /// Sends bytes. Ignores errors, since the other end may close the connection at any time.
     pub fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -88,7 +88,7 @@ impl Raw {
         })
     }
 
-    /// Hears until `wanted` finds what it looks for.
+    /// Reads frames until `wanted` returns a value.
     pub fn until<R>(&mut self, what: &str, mut wanted: impl FnMut(Frame) -> Option<R>) -> R {
         loop {
             let frame = self.hear().unwrap_or_else(|| panic!("closed while waiting for {what}"));
@@ -101,7 +101,7 @@ impl Raw {
         }
     }
 
-    /// What the other end says last; none if it closes without a word.
+    /// The other end's BYE; None if it closes without one.
     pub fn bye(&mut self) -> Option<(CloseCode, String)> {
         loop {
             if let Frame::Control(Message::Bye { code, text }) = self.hear()? {
@@ -118,7 +118,7 @@ impl Raw {
         })
     }
 
-    /// The other end is alive and has handled everything said before.
+    /// Waits for PONG: the other end is alive and has handled all earlier messages.
     pub fn ping(&mut self, token: u64) {
         self.say(&Message::Ping(token));
         self.until("PONG", |frame| match frame {

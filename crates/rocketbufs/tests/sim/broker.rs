@@ -21,7 +21,7 @@ pub struct Broker {
 pub struct Spliced {
     pub plan: SubPlan,
     pub spliced: bool,
-    /// It has ended.
+    /// The subscription has ended.
     pub over: bool,
 }
 
@@ -73,7 +73,7 @@ impl Broker {
         env.check("an id is spliced once", again.is_err(), || "spliced twice".into());
     }
 
-    /// Whether children can be told of all buffers.
+    /// Whether children can subscribe to all buffers.
     pub fn ready(&self) -> bool {
         self.subs.iter().all(|sub| sub.spliced)
     }
@@ -85,7 +85,7 @@ impl Broker {
         for event in events {
             self.on_event(env, event);
         }
-        // What came before it was spliced waits here.
+        // Data that came before the splice waits here.
         while let Ok(Some(event)) = self.rin.recv(Some(Duration::ZERO)) {
             if !matches!(event, InEvent::Data(_)) {
                 self.on_event(env, event);
@@ -105,11 +105,12 @@ impl Broker {
     fn on_event(&mut self, env: &mut Env, event: InEvent) {
         let node = self.node;
         let bids: Vec<u32> = self.subs.iter().map(|sub| sub.plan.up_bid).collect();
-        let at = |bid: u32| bids.iter().position(|known| *known == bid).expect("it was asked for");
+        let at =
+            |bid: u32| bids.iter().position(|known| *known == bid).expect("the broker subscribed to this id");
         match event {
             InEvent::Subscribed { bid, epoch, start } => {
                 let at = at(bid);
-                env.event("SUBSCRIBED told");
+                env.event("SUBSCRIBED received");
                 env.note("broker subscribed", [node as u64, u64::from(bid), start, epoch.0 as u64]);
                 if !self.subs[at].spliced {
                     self.splice(env, at);
@@ -117,7 +118,7 @@ impl Broker {
             }
             InEvent::Lost { bid, from, to } => {
                 let at = at(bid);
-                env.event("LOST told");
+                env.event("LOST received");
                 env.note("broker lost", [node as u64, u64::from(bid), from, to]);
                 let excuse = env.excuses[node][self.subs[at].plan.buffer];
                 env.check("nothing is lost under block and a hold", excuse.lost, || {
@@ -126,26 +127,26 @@ impl Broker {
             }
             InEvent::Closed { bid, end } => {
                 self.subs[at(bid)].over = true;
-                env.event("CLOSED told");
+                env.event("CLOSED received");
                 env.note("broker closed", [node as u64, u64::from(bid), end, 0]);
             }
             InEvent::Gone { bid, end } => {
                 let at = at(bid);
                 self.subs[at].over = true;
-                env.event("GONE told");
+                env.event("GONE received");
                 env.note("broker gone", [node as u64, u64::from(bid), end, 0]);
                 let excuse = env.excuses[node][self.subs[at].plan.buffer];
-                env.check("GONE is told for a reason", excuse.gone, || {
+                env.check("GONE has a reason", excuse.gone, || {
                     format!("broker {node}: buffer {bid}: GONE at {end}")
                 });
             }
             InEvent::Restarted { bid, .. } => {
                 self.subs[at(bid)].over = true;
-                env.event("RESTARTED told");
+                env.event("RESTARTED received");
             }
             InEvent::Refused { bid, error } => {
                 let at = at(bid);
-                env.event("REFUSED told");
+                env.event("REFUSED received");
                 env.note(&format!("broker refused {error}"), [node as u64, u64::from(bid), 0, 0]);
                 // There is nothing to splice any more.
                 (self.subs[at].over, self.subs[at].spliced) = (true, true);
@@ -154,7 +155,7 @@ impl Broker {
                     format!("broker {node}: buffer {bid}: {error}")
                 });
             }
-            InEvent::ConnDown { .. } => env.event("CONN DOWN told"),
+            InEvent::ConnDown { .. } => env.event("CONN DOWN received"),
             other => panic!("broker {node}: {other:?} is no event"),
         }
     }

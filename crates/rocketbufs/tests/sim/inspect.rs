@@ -1,4 +1,4 @@
-//! Invariants that hold at every moment, seen from outside: rings, positions, confirmations, memory.
+//! Invariants that hold at every moment and are visible from outside: rings, positions, confirmations, memory.
 
 use rocketbufs::Coverage;
 use rocketbufs::inspect::{BufferInfo, SubscriberInfo};
@@ -10,11 +10,11 @@ use super::plan::{Kind, SubPlan};
 use super::subscriber::{Sub, Subscriber};
 use super::world::{App, Joined, Process, World};
 
-/// Where what still comes for an overwritable subscription that was left lands: a page.
+/// The bytes of the page in which late data of an ended overwritable subscription lands.
 const LAND: u64 = 4096;
 
 impl World<'_> {
-    /// Looks at a node after its worker's turn.
+    /// Checks a node after its worker's turn.
     pub fn inspect(&mut self, at: usize) {
         self.joins(at);
         if at == 0 {
@@ -66,7 +66,7 @@ impl World<'_> {
         sub: &SubscriberInfo,
     ) {
         let told = || format!("node {node}: buffer {bid}: {sub:?} in {info:?}");
-        // One that continues a relay that was restarted may be ahead of it.
+        // A subscriber may be ahead of a restarted broker.
         let ahead = self.nodes[node].lives > 0;
         let ordered = sub.landed <= sub.sent && (ahead || sub.consumed <= sub.landed);
         self.env.check("consumed, landed, sent, head", ordered && (ahead || sub.sent <= info.head), told);
@@ -90,8 +90,8 @@ impl World<'_> {
         });
     }
 
-    /// How far a child's memory has the log at most. None if it is another subscription by now, or if bytes land there
-    /// before its worker knows.
+    /// The upper bound of the bytes that a child has in memory. None if the child has another subscription by now, or if bytes
+    /// land before its worker sees them.
     fn landed_at(&self, child: usize, buffer: usize, info: &BufferInfo) -> Option<u64> {
         if self.nodes[child].lives > 0 || self.plan.net.mode == Mode::OneSided {
             return None;
@@ -105,7 +105,7 @@ impl World<'_> {
             App::Subscriber(subscriber) => {
                 let sub = subscriber.subs.iter().find(|sub| sub.plan.buffer == buffer)?;
                 let (epoch, boundary) = subscriber.rin.subscription(sub.plan.up_bid)?.position()?;
-                // What has landed of an incomplete delivery, and of a transfer that ends it, cannot be seen.
+                // Landed bytes of an incomplete delivery, and of a transfer that ends it, are not visible.
                 let most = boundary + 3 * info.max_delivery_bytes;
                 (sub.times == 1 && epoch == info.epoch).then_some(most)
             }
@@ -137,7 +137,7 @@ impl World<'_> {
             for sub in out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers()) {
                 let Some(process) = &self.nodes[0].process else { return };
                 let Some(child) = process.child_of(sub.conn) else { continue };
-                // A subscriber that came with this turn does not count yet.
+                // A subscriber that joined in this turn does not count yet.
                 if sub.policy != Policy::Block || !self.present.contains(&(bid, sub.conn)) {
                     continue;
                 }
@@ -160,7 +160,7 @@ impl World<'_> {
         self.present = subs.collect();
     }
 
-    /// Notes a node's head when a child subscribes: data beyond it is confirmed only with that child.
+    /// Records a node's head when a child subscribes: later data is confirmed only with that child.
     fn joins(&mut self, at: usize) {
         let Some(process) = &self.nodes[at].process else { return };
         let (out, bids): (&ROut, Vec<(u32, usize)>) = match &process.app {
@@ -199,7 +199,7 @@ impl World<'_> {
             for at in 1..self.nodes.len() {
                 let Some(least) = self.always_there(at, buffer) else { continue };
                 let least = match only_ends && confirmed.coverage == all {
-                    // It counts: what was told before it came, of others or of nobody, does not any more.
+                    // The subscriber counts, so confirmations from before its first position no longer apply.
                     true => self.joined.get(&(at, buffer)).map_or(least, |joined| joined.start),
                     false => least,
                 };
@@ -219,8 +219,8 @@ impl World<'_> {
         }
     }
 
-    /// The publisher is told of no more receivers that have what is confirmed from a position on than there are: who lost
-    /// something is known before anything beyond that is confirmed.
+    /// The reported coverage counts no more receivers from a position on than there are. A receiver that lost bytes is excluded
+    /// before any later position is confirmed.
     fn counts(&mut self) {
         let Some(Process { app: App::Publisher(publisher), .. }) = &self.nodes[0].process else { return };
         let mut found = Vec::new();
@@ -228,7 +228,7 @@ impl World<'_> {
             let Some(handle) = publisher.out.buffer(source.plan.bid) else { continue };
             let confirmed = handle.confirmed();
             if !self.plan.buffers[buffer].flow_control {
-                // What is overwritten in a receiver's own memory had been delivered.
+                // Bytes that are overwritten in a receiver's own memory had been delivered.
                 continue;
             }
             let nodes = 1..self.nodes.len();
@@ -247,13 +247,13 @@ impl World<'_> {
             let has = |since: u64, end: u64| end <= since || end > delivered;
             let most = |since: u64| ends.iter().filter(|end| has(since, **end)).count();
             let wrong = all.into_iter().find(|since| coverage.receivers_at(*since) as usize > most(*since));
-            self.env.check("no more are counted than have it", wrong.is_none(), || {
+            self.env.check("coverage counts only receivers with the bytes", wrong.is_none(), || {
                 format!("buffer {bid}: {confirmed:?}; they have everything since {ends:?}")
             });
         }
     }
 
-    /// From where on a subscriber has everything, if it is the first of its node that asked for it.
+    /// The position from which on a subscriber has everything, if it is its node's first subscription of the buffer.
     fn first_since(&self, at: usize, buffer: usize) -> Option<u64> {
         let node = &self.nodes[at];
         let Process { app, .. } = node.process.as_ref().filter(|_| node.lives == 0)?;
@@ -262,7 +262,7 @@ impl World<'_> {
         while above != 0 {
             let plan = &self.plan.nodes[above];
             disturbed |= self.env.disturbed[above] || self.nodes[above].lives > 0;
-            // To a broker that drops, what is on its way counts as delivered behind it too.
+            // With a broker that drops, bytes in flight to it count as delivered to its receivers too.
             plan.subs.iter().find(|sub| sub.buffer == buffer && sub.policy == Policy::Block)?;
             above = plan.parent;
         }
@@ -272,21 +272,21 @@ impl World<'_> {
         }
         let end = match app {
             App::Subscriber(end) => end,
-            // A broker is an end itself until it splices.
+            // A broker is a receiver itself until it splices.
             App::Broker(_) => return Some(0),
             App::Waiting | App::Publisher(_) => return Some(u64::MAX),
         };
         let sub = end.subs.iter().find(|sub| sub.plan.buffer == buffer)?;
         match sub.times {
             0 => Some(u64::MAX),
-            // A subscription may count before its application has heard of it.
+            // A subscription may count before its application gets SUBSCRIBED.
             1 => Some(sub.since.unwrap_or(0)),
             _ => None,
         }
     }
 
-    /// For a subscriber that nothing happened to, nor to anybody above it: what may be confirmed without it, because it
-    /// was written before it came.
+    /// The position up to which bytes may be confirmed without a subscriber, because they were written before it joined. None
+    /// if a fault touched the subscriber or a node above it.
     fn always_there(&self, end: usize, buffer: usize) -> Option<u64> {
         let (mut at, mut least) = (end, 0);
         while at != 0 {
@@ -302,17 +302,17 @@ impl World<'_> {
         Some(least)
     }
 
-    /// Memory is what was configured, whatever happens.
+    /// Memory stays within the configuration at every moment.
     fn memory(&mut self, at: usize) {
         let Some(process) = &self.nodes[at].process else { return };
         let ring = |size: u64| size.next_power_of_two().max(4096);
         let most: u64 = match &process.app {
-            // Commands of one worker to another may still hold rings that the application let go of.
+            // Commands from one worker to another may still hold rings that the application has dropped.
             App::Waiting if self.env.closing => return,
             App::Waiting => 0,
             App::Publisher(publisher) => publisher.sources.iter().map(|s| ring(s.plan.size)).sum(),
             App::Broker(broker) => broker.subs.iter().map(|s| ring(s.plan.size) + LAND).sum(),
-            // One that was left goes when its end was acknowledged; meanwhile there may be another.
+            // The ring of an ended subscription is released when the end is acknowledged. The next one may exist before that.
             App::Subscriber(subscriber) => {
                 subscriber.subs.iter().map(|s| (ring(s.plan.size) + LAND) * s.times).sum()
             }
@@ -326,7 +326,7 @@ impl World<'_> {
             _ => most,
         };
         let used = process.ctx.memory_in_use();
-        self.env.check("memory is what was configured", used <= most, || {
+        self.env.check("memory is within its configured limit", used <= most, || {
             format!("node {at}: {used} bytes, at most {most}")
         });
     }

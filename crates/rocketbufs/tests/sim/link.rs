@@ -1,4 +1,4 @@
-//! Connections as an application keeps them: it dials, notices that one is down, and dials again later.
+//! Connections as an application keeps them: it connects, notices a lost connection, and connects again later.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
@@ -16,7 +16,7 @@ pub struct Dialer {
     hello: [u8; 1],
     pub conn: Option<Conn>,
     retry_at: u64,
-    /// The other end will never be there again.
+    /// The other end is dead and does not return.
     pub hopeless: bool,
 }
 
@@ -25,7 +25,7 @@ impl Dialer {
         Self { edge, addr, hello: [edge as u8], conn: None, retry_at: 0, hopeless: false }
     }
 
-    /// Which child this is the edge of.
+    /// The edge, named by its child.
     pub fn edge(&self) -> usize {
         self.edge
     }
@@ -44,7 +44,7 @@ impl Dialer {
         Some(self.dial(env, ctx))
     }
 
-    /// A new connection, now.
+    /// Connects now.
     pub fn dial(&mut self, env: &mut Env, ctx: &Context) -> Conn {
         env.dials += 1;
         env.event("connections begun");
@@ -54,7 +54,7 @@ impl Dialer {
         conn
     }
 
-    /// When it will do something by itself.
+    /// The time of the next attempt to connect, if one is planned.
     pub fn timer(&self) -> Option<u64> {
         (self.conn.is_none() && !self.hopeless).then_some(self.retry_at)
     }
@@ -64,7 +64,7 @@ impl Dialer {
 pub struct Acceptor {
     listener: Listener,
     bound: Option<Receiver<Result<String, rocketbufs::error::ListenError>>>,
-    /// Those that are up, and the edge.
+    /// The connections that are up, each with its edge.
     pub conns: Vec<(Conn, usize)>,
 }
 

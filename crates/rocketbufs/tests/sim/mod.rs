@@ -1,8 +1,8 @@
 //! The simulator of sessions, credit and subscriptions: whole topologies of processes on a simulated network, in one
-//! thread, on a virtual clock, all from one seed.
+//! thread, on a virtual clock, all drawn from one seed.
 //!
 //! ```text
-//!   seed ─▶ Plan ─▶ World: busy (faults) ─▶ calm ─▶ all delivered? ─▶ CLOSED ─▶ all told? ─▶ memory back?
+//!   seed ─▶ Plan ─▶ World: busy (faults) ─▶ calm ─▶ all delivered? ─▶ CLOSED ─▶ all got it? ─▶ memory back?
 //!                     │ one small step at a time, drawn from the seed:
 //!                     │   the network moves │ a worker takes a turn │ an application acts │ a fault
 //!                     └─ after each: oracle and inspection

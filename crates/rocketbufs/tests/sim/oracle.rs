@@ -6,7 +6,7 @@ use rocketbufs::{Epoch, Position};
 
 use super::rng::{Rng, mix};
 
-/// One writer's log.
+/// The log of a writer.
 pub struct Log {
     pub start: Position,
     pub flow_control: bool,
@@ -47,14 +47,14 @@ pub fn fill(epoch: Epoch, from: Position, bytes: &mut [u8]) {
     }
 }
 
-/// Why a subscriber may miss something.
+/// The events that a subscriber may get because of a fault or its policy.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Excuse {
-    /// LOST may be told.
+    /// The subscriber may get LOST.
     pub lost: bool,
-    /// GONE may be told.
+    /// The subscriber may get GONE.
     pub gone: bool,
-    /// REFUSED may be told, also for slowness.
+    /// The subscriber may get REFUSED, also for slowness.
     pub refused: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct Violation {
     pub text: String,
 }
 
-/// What every part of the harness uses: random numbers, the network's clock, the truth, and counters.
+/// The shared state of the harness: random numbers, the network's clock, the expected logs, and counters.
 pub struct Env {
     pub rng: Rng,
     pub net: rocketnet::sim::SimNet,
@@ -144,8 +144,8 @@ impl Env {
         }
     }
 
-    /// Whether a subscription may be told that there is no such buffer. A destroyed buffer stays for its subscriptions and
-    /// durable cursors.
+    /// Whether a subscription may be refused because there is no such buffer. A destroyed buffer stays for its subscriptions
+    /// and durable cursors.
     pub fn may_be_missing(&self, node: usize, buffer: usize) -> bool {
         let excuse = self.excuses[node][buffer];
         excuse.refused || (self.ended_early[buffer] && excuse.lost)
@@ -230,7 +230,7 @@ impl Env {
         ];
         self.note(&format!("down: edge {edge}: {why}"), [0; 4]);
         let clean = !FAULTS.iter().any(|fault| why.contains(fault));
-        self.check("nobody breaks the protocol", clean, || format!("edge of node {edge}: {why}"));
+        self.check("no end breaks the protocol", clean, || format!("edge of node {edge}: {why}"));
         let told = why.contains("too slow") || why.contains("could not connect");
         let explained = told || self.disturbed[edge] || !self.timeless || self.closing;
         self.check("connections end for a reason", explained, || {

@@ -13,7 +13,7 @@ pub const LONG_HOLD: Duration = Duration::from_secs(600);
 /// A `linger_ms` that outlasts every fault.
 pub const LONG_LINGER_MS: u32 = 3_600_000;
 
-/// How much can go wrong.
+/// The kinds of faults in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flavour {
     /// All subscriptions block and are durable for longer than any fault, and no process dies: nothing may be lost. No timer
@@ -39,7 +39,7 @@ pub struct BufferPlan {
     pub usual: u64,
     /// Written with a [`rocketbufs::OutWriter`] instead of segments of the rOut.
     pub appends: bool,
-    /// The ring holds what was not delivered at the ends of all chains.
+    /// The ring holds bytes until they are delivered at the ends of all chains.
     pub keep: bool,
     /// The percentage of deliveries whose confirmation the publisher asks for.
     pub asks: u64,
@@ -49,7 +49,7 @@ pub struct BufferPlan {
 
 #[derive(Debug, Clone)]
 pub struct SubPlan {
-    /// Which of the buffers, by index.
+    /// The index of the buffer.
     pub buffer: usize,
     /// The buffer's id at the parent and, for a broker, its id for the children.
     pub up_bid: u32,
@@ -84,14 +84,14 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub struct Reader {
     pub callback: bool,
-    /// How many of 100 turns it reads in, and at most how many items then.
+    /// The number of 100 turns in which the application reads, and the most items of a turn.
     pub awake_percent: u64,
     pub items: u64,
-    /// How many received items it may keep before it gives the oldest back.
+    /// The most received items that the application keeps before it releases the oldest.
     pub keeps: usize,
     /// The application uses `get_buf_ref` now and then.
     pub looks: bool,
-    /// The application keeps one view for long, and meanwhile gives back that view's bytes and what follows.
+    /// The application keeps one view for long, and releases the view's bytes and later ones before it drops the view.
     pub holds: bool,
 }
 
@@ -106,20 +106,20 @@ pub struct NodePlan {
     pub parent_dials: bool,
     pub subs: Vec<SubPlan>,
     pub reader: Reader,
-    /// How many workers own its connections, by turns.
+    /// The number of workers, which own the node's connections in turn.
     pub workers: usize,
-    /// A subscriber's rings share so many bytes.
+    /// The bytes that a subscriber's rings share.
     pub budget: Option<u64>,
 }
 
 impl NodePlan {
-    /// Whether it subscribes to a buffer of the publisher's.
+    /// Whether the node subscribes to the publisher's buffer with this index.
     pub fn has(&self, buffer: usize) -> bool {
         self.subs.iter().any(|sub| sub.buffer == buffer)
     }
 }
 
-/// How often in 100,000 steps.
+/// The number of faults of each kind in 100,000 steps.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     pub cut: u64,
@@ -199,7 +199,7 @@ impl Plan {
         Self { seed, flavour, net, config, buffers, nodes, faults, steps }
     }
 
-    /// Whether time alone changes nothing: what is pending must be delivered without any timer's help.
+    /// Whether no timer runs: pending data must then be delivered without one.
     pub fn timeless(&self) -> bool {
         self.flavour != Flavour::Deadly
     }
@@ -290,7 +290,7 @@ fn config(rng: &mut Rng, flavour: Flavour, faults: &Faults) -> Config {
     let mut config = Config::default();
     config.buffers.reservation_bytes = 1 << 20;
     config.buffers.max_ring_bytes = 16 << 20;
-    // Rings come to rest within a run, and history is short.
+    // Rings become idle within a run, and history is short.
     config.buffers.idle_trim_ms = 10;
     config.buffers.idle_retain_bytes = 16 << 10;
     config.limits.max_buffers = 64;

@@ -15,7 +15,7 @@ use super::rng::Rng;
 pub const MARK_HEAD: u64 = 16;
 pub const MARKS: u64 = 32;
 
-/// One buffer, as its writer sees it.
+/// A buffer as its writer sees it.
 pub struct Source {
     pub plan: BufferPlan,
     pub epoch: rocketbufs::Epoch,
@@ -28,7 +28,7 @@ pub struct Source {
     /// Contexts that have not come back, in order, and where their deliveries end.
     pub contexts: VecDeque<(u64, Position)>,
     next_context: u64,
-    /// The furthest that a confirmation was asked for, by level.
+    /// The furthest position whose confirmation was requested, by level.
     pub asked: [Position; 3],
     /// The furthest position confirmed at any time. A subscriber that joins at an old position moves the minimum back.
     pub reached: [Position; 3],
@@ -76,7 +76,7 @@ impl Source {
             .keep_until_delivered(plan.keep)
             .start(plan.start);
         out.create_buffer_with(plan.bid, options).expect("a buffer can be made");
-        let info = out.buffer(plan.bid).and_then(|buffer| buffer.info()).expect("it was just made");
+        let info = out.buffer(plan.bid).and_then(|buffer| buffer.info()).expect("the buffer was just made");
         let log = Log {
             start: info.head,
             flow_control: plan.flow_control,
@@ -85,7 +85,7 @@ impl Source {
             closed: None,
         };
         env.logs.insert(info.epoch, log);
-        let writer = plan.appends.then(|| out.buffer(plan.bid).unwrap().writer().expect("nobody took it"));
+        let writer = plan.appends.then(|| out.buffer(plan.bid).unwrap().writer().expect("the first writer"));
         Self {
             plan: plan.clone(),
             epoch: info.epoch,
@@ -114,7 +114,7 @@ impl Source {
         self.closed.is_some() || (self.open.is_empty() && self.written() >= self.plan.quota)
     }
 
-    /// What an unfinished writer waits for.
+    /// The state of an unfinished writer, for a failure's text.
     pub fn stuck(&self, out: &ROut) -> String {
         let Self { open, next, wanted, .. } = self;
         let (bid, open) = (self.plan.bid, open.len());
@@ -181,7 +181,7 @@ impl Source {
         let (first, second) = bytes.split_at(env.rng.index(bytes.len() + 1));
         match writer.append(&[first, second]) {
             Ok(end) => {
-                env.check("deliveries end where they should", end == at + size + marks, || {
+                env.check("a delivery ends where the writer expects", end == at + size + marks, || {
                     format!("{size} bytes appended at {at} end at {end}")
                 });
                 self.next = end;
@@ -218,17 +218,17 @@ impl Source {
                 env.event("writer found the buffer full");
                 true
             }
-            // Its own open claims are in the way.
+            // The writer's own open claims are in the way.
             Err(SegmentError::TooManyOpen) if !self.open.is_empty() => self.deliver(env, out),
             Err(error) => panic!("get_output_segment: {error}"),
         }
     }
 
-    /// Delivers one of the open segments, not always the oldest; the newest perhaps short, or gives it back.
+    /// Delivers an open segment, not always the oldest. The newest may be delivered short or given back.
     fn deliver(&mut self, env: &mut Env, out: &ROut) -> bool {
         let at = env.rng.index(self.open.len());
         let Some(segment) = self.open.remove(at) else { return false };
-        // What is delivered makes room by itself: the writer asks again.
+        // A delivery may make room, so the writer asks again.
         self.wanted = None;
         let (begin, len) = (segment.position(), segment.len() as u64);
         let first = begin - if self.plan.flow_control { 0 } else { MARK_HEAD };
@@ -262,7 +262,7 @@ impl Source {
         }
         self.delivered(env, begin, size, end);
         match out.deliver(segment, size, context) {
-            Ok(told) => env.check("deliveries end where they should", told == end, || {
+            Ok(told) => env.check("a delivery ends where the writer expects", told == end, || {
                 format!("{size} bytes at {begin} end at {told}")
             }),
             Err(error) => panic!("deliver: {error}"),
@@ -275,7 +275,7 @@ impl Source {
         true
     }
 
-    /// Remembers what is confirmed now.
+    /// Records the positions that are confirmed now.
     pub fn see(&mut self, out: &ROut) {
         let Some(confirmed) = out.buffer(self.plan.bid).map(|buffer| buffer.confirmed()) else { return };
         for (reached, level) in self.reached.iter_mut().zip(ProgressLevel::ALL) {
@@ -307,7 +307,7 @@ impl Source {
 
     fn destroy(&mut self, env: &mut Env, out: &ROut) {
         self.writer = None;
-        let end = out.destroy_buffer(self.plan.bid).expect("it is there");
+        let end = out.destroy_buffer(self.plan.bid).expect("the buffer exists");
         let log = env.logs.get_mut(&self.epoch).expect("every source has a log");
         log.closed = Some(end);
         let last = log.end();

@@ -1,4 +1,4 @@
-//! One seed from beginning to end, and many of them.
+//! Runs a seed from beginning to end, or many seeds.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -82,12 +82,12 @@ impl World<'_> {
         }
         let busy: Vec<_> = (0..self.nodes.len()).map(|at| (self.turn(at), self.act(at))).collect();
         let next = (self.env.now(), self.env.net.next_event_at(), self.next_timer());
-        self.env.check("it comes to rest", false, || {
+        self.env.check("the system becomes idle", false, || {
             format!("{MOST_STEPS} steps were not enough; workers and applications: {busy:?}; {next:?}")
         });
     }
 
-    /// Settles until `missing` is nothing; where there are timers, lets them pass.
+    /// Settles until `missing` returns None. With timers, time passes.
     fn settle_until(&mut self, what: &'static str, missing: fn(&Self) -> Option<String>) {
         self.settle();
         let give_up = self.env.now() + PATIENCE.as_nanos() as u64;
@@ -134,7 +134,7 @@ impl World<'_> {
         waiting.or_else(|| self.unconfirmed(publisher))
     }
 
-    /// A confirmation that was asked for and has not come.
+    /// A confirmation that was requested and has not come.
     fn unconfirmed(&self, publisher: &Publisher) -> Option<String> {
         for source in &publisher.sources {
             let (bid, asked) = (source.plan.bid, source.asked);
@@ -160,12 +160,12 @@ impl World<'_> {
         None
     }
 
-    /// What a node has of a buffer, for a failure's text.
+    /// A node's state of a buffer, for a failure's text.
     fn above(&self, node: usize, bid: u32) -> String {
         let out = match self.nodes[node].process.as_ref().map(|process| &process.app) {
             Some(App::Publisher(publisher)) => &publisher.out,
             Some(App::Broker(broker)) => &broker.out,
-            _ => return "nobody above".into(),
+            _ => return "no broker above".into(),
         };
         let name = &self.plan.nodes[node].name;
         format!(
@@ -175,7 +175,7 @@ impl World<'_> {
         )
     }
 
-    /// Whether a broker above never had anything of this buffer: its connection never was up.
+    /// Whether a broker above never had any bytes of the buffer, because its connection never was up.
     fn is_unknown_above(&self, mut node: usize, buffer: usize) -> bool {
         while let Some(sub) = self.plan.nodes[node].subs.iter().find(|sub| sub.buffer == buffer) {
             let app = self.nodes[node].process.as_ref().map(|process| &process.app);
@@ -188,7 +188,7 @@ impl World<'_> {
         false
     }
 
-    /// A subscriber behind a broker that was not told of a publisher that never comes back.
+    /// A subscriber behind a broker that did not get GONE although its publisher does not return.
     fn not_gone(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate() {
             if self.plan.nodes[at].kind != Kind::Subscriber || self.is_stranded(at) {
@@ -210,7 +210,7 @@ impl World<'_> {
         None
     }
 
-    /// Subscribers that were not told that the log is closed.
+    /// Subscribers that did not get CLOSED.
     fn unclosed(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate() {
             let Some(App::Subscriber(subscriber)) = node.process.as_ref().map(|p| &p.app) else { continue };
@@ -228,7 +228,7 @@ impl World<'_> {
         None
     }
 
-    /// Rings that are still there although nothing uses them.
+    /// Rings that still exist although nothing uses them.
     fn unfreed(&self) -> Option<String> {
         let used = |at: usize| self.nodes[at].process.as_ref().map_or(0, |p| p.ctx.memory_in_use());
         let at = (0..self.nodes.len()).find(|at| used(*at) > 0)?;
@@ -240,7 +240,7 @@ impl World<'_> {
         self.settle_until("everything pending is delivered", Self::undelivered);
         if let Some(App::Publisher(publisher)) = self.nodes[0].process.as_mut().map(|p| &mut p.app) {
             publisher.destroy(&mut self.env);
-            self.settle_until("CLOSED is told to all", Self::unclosed);
+            self.settle_until("every subscriber gets CLOSED", Self::unclosed);
         }
         self.env.closing = true;
         for node in self.nodes.iter_mut().filter_map(|node| node.process.as_mut()) {
@@ -299,7 +299,7 @@ fn hush() {
 /// Runs a seed.
 ///
 /// # Errors
-/// The first thing that was wrong.
+/// The first violated invariant.
 pub fn run(seed: u64) -> Result<Outcome, Failure> {
     hush();
     QUIET.set(true);
@@ -327,8 +327,8 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
     })
 }
 
-/// Runs seeds on as many threads as there are cores, until one fails or all have passed. Of several that fail
-/// the smallest seed is told.
+/// Runs seeds on as many threads as there are cores, until a seed fails or all have passed. Returns the smallest of several
+/// failed seeds.
 pub fn run_many(seeds: std::ops::Range<u64>) -> Result<Stats, Failure> {
     let next = AtomicU64::new(seeds.start);
     let failed = Mutex::new(None::<Failure>);

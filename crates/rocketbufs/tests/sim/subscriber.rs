@@ -1,4 +1,4 @@
-//! A subscriber's application: checks all data against the writer's log, and gives it back late.
+//! A subscriber's application: it checks all data against the writer's log, and releases it late.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::oracle::Env;
 use super::plan::{NodePlan, SubPlan};
 use super::publisher::{MARK_HEAD, MARKS};
 
-/// What a callback leaves for its application.
+/// An item that a callback queues for its application.
 pub enum Told {
     Data { bid: u32, epoch: Epoch, at: Position, bytes: Option<Vec<u8>> },
     Event(InEvent),
@@ -50,7 +50,7 @@ pub enum State {
     Over,
 }
 
-/// Received and not given back yet.
+/// Received data that is not released yet.
 enum Kept {
     View(InView),
     Bytes(u64),
@@ -59,16 +59,16 @@ enum Kept {
 pub struct Sub {
     pub plan: SubPlan,
     pub state: State,
-    /// What must come next.
+    /// The epoch and position at which the next data must begin.
     pub cursor: Option<(Epoch, Position)>,
-    /// It has everything from here on.
+    /// The subscriber has everything from this position on.
     pub since: Option<Position>,
-    /// What was named in the last subscribe.
+    /// The epoch and position of the last subscribe.
     asked: Option<(Epoch, Position)>,
     kept: VecDeque<Kept>,
-    /// A view that outlives the return of its bytes.
+    /// A view that outlives the release of its bytes.
     held: Option<InView>,
-    /// How often it subscribed.
+    /// The number of times that the application subscribed.
     pub times: u64,
     pub closed: bool,
 }
@@ -104,7 +104,7 @@ pub fn options(plan: &SubPlan, start: Start) -> SubscribeOptions {
 }
 
 impl Subscriber {
-    /// `places`: the positions that the process before this one had reached.
+    /// `places`: the positions that the previous process had reached.
     pub fn new(node: usize, plan: &NodePlan, conn: &Conn, places: &[Option<(Epoch, Position)>]) -> Self {
         let rin = RIn::new(conn);
         let inbox = Inbox::default();
@@ -138,7 +138,7 @@ impl Subscriber {
         self.subs.iter().map(|sub| sub.cursor).collect()
     }
 
-    /// Subscribes, reads, gives back. True if anything was done.
+    /// Subscribes, reads, releases. True if anything was done.
     pub fn act(&mut self, env: &mut Env) -> bool {
         let mut did = self.subscribe(env);
         let reader = self.plan.reader;
@@ -181,7 +181,7 @@ impl Subscriber {
         did
     }
 
-    /// Leaves a buffer, and comes back later: where it was, or anew.
+    /// Unsubscribes from a buffer, and subscribes again later: at the same position, or anew.
     pub fn leave(&mut self, env: &mut Env) {
         let at = env.rng.index(self.subs.len());
         let later = env.later();
@@ -222,7 +222,7 @@ impl Subscriber {
 
     fn sub(&mut self, bid: u32) -> &mut Sub {
         let sub = self.subs.iter_mut().find(|sub| sub.plan.up_bid == bid);
-        sub.expect("only what was subscribed to is told")
+        sub.expect("events are of subscribed buffers")
     }
 
     fn on_bytes(&mut self, env: &mut Env, bid: u32, epoch: Epoch, at: Position, bytes: Option<Vec<u8>>) {
@@ -264,7 +264,7 @@ impl Subscriber {
         }
     }
 
-    /// Checks that data follows what came before. False if it belongs to a subscription that was left.
+    /// Checks that data follows the previous data. False if the data belongs to an ended subscription.
     fn arrived(&mut self, env: &mut Env, bid: u32, data: (Epoch, Position, Position)) -> bool {
         let (epoch, from, to) = data;
         let name = self.name.clone();
@@ -308,7 +308,7 @@ impl Subscriber {
             InEvent::Closed { bid, end } => self.on_end(env, bid, end, true),
             InEvent::Gone { bid, end } => self.on_end(env, bid, end, false),
             InEvent::Restarted { bid, .. } => {
-                env.event("RESTARTED told");
+                env.event("RESTARTED received");
                 let later = env.later();
                 let sub = self.sub(bid);
                 match sub.state {
@@ -323,13 +323,13 @@ impl Subscriber {
                 }
             }
             InEvent::Refused { bid, error } => self.on_refused(env, bid, &error),
-            InEvent::ConnDown { .. } => env.event("CONN DOWN told"),
+            InEvent::ConnDown { .. } => env.event("CONN DOWN received"),
             other => panic!("{}: {other:?} is no event", self.name),
         }
     }
 
     fn on_subscribed(&mut self, env: &mut Env, bid: u32, epoch: Epoch, start: Position) {
-        env.event("SUBSCRIBED told");
+        env.event("SUBSCRIBED received");
         env.note("subscribed", [self.node as u64, u64::from(bid), start, epoch.0 as u64]);
         let name = self.name.clone();
         let sub = self.sub(bid);
@@ -356,12 +356,12 @@ impl Subscriber {
         if sub.state != State::Open {
             return;
         }
-        env.event("LOST told");
+        env.event("LOST received");
         env.note("lost", [node as u64, u64::from(bid), from, to]);
         let expected = sub.cursor.map(|(_, at)| at);
         let (buffer, epoch) = (sub.plan.buffer, sub.cursor.map(|(epoch, _)| epoch));
         (sub.cursor, sub.since) = (epoch.map(|epoch| (epoch, to)), Some(to));
-        env.stats.count("bytes told as lost", to.saturating_sub(from));
+        env.stats.count("bytes reported as lost", to.saturating_sub(from));
         env.check("losses add up", expected == Some(from) && to > from, || {
             format!("{name}: buffer {bid}: lost {from} to {to}, expected {expected:?}")
         });
@@ -386,9 +386,9 @@ impl Subscriber {
         sub.closed = closed;
         let (cursor, buffer) = (sub.cursor, sub.plan.buffer);
         let what = if closed { "CLOSED" } else { "GONE" };
-        env.event(if closed { "CLOSED told" } else { "GONE told" });
+        env.event(if closed { "CLOSED received" } else { "GONE received" });
         env.note(what, [node as u64, u64::from(bid), end, 0]);
-        env.check("an end is told after all data", cursor.is_some_and(|(_, at)| at == end), || {
+        env.check("an end comes after all data", cursor.is_some_and(|(_, at)| at == end), || {
             format!("{name}: buffer {bid}: {what} at {end}, expected {cursor:?}")
         });
         let Some(log) = cursor.and_then(|(epoch, _)| env.logs.get(&epoch)) else { return };
@@ -402,14 +402,12 @@ impl Subscriber {
                 format!("{name}: buffer {bid}: GONE at {end}")
             });
             let excuse = env.excuses[node][buffer];
-            env.check("GONE is told for a reason", excuse.gone, || {
-                format!("{name}: buffer {bid}: GONE at {end}")
-            });
+            env.check("GONE has a reason", excuse.gone, || format!("{name}: buffer {bid}: GONE at {end}"));
         }
     }
 
     fn on_refused(&mut self, env: &mut Env, bid: u32, error: &RefusedError) {
-        env.event("REFUSED told");
+        env.event("REFUSED received");
         env.note(&format!("refused {error}"), [self.node as u64, u64::from(bid), 0, 0]);
         let name = self.name.clone();
         let node = self.node;
@@ -461,7 +459,7 @@ impl Subscriber {
         view.consume();
     }
 
-    /// Gives back what is kept beyond the limit, oldest first; sometimes in pieces.
+    /// Releases kept data beyond the limit, oldest first, and sometimes in pieces.
     fn give_back(&mut self, env: &mut Env) -> bool {
         let keeps = if env.calm { 0 } else { self.plan.reader.keeps };
         let mut did = false;
@@ -485,7 +483,7 @@ impl Subscriber {
                         for size in [part, size - part].into_iter().filter(|size| *size > 0) {
                             let given = self.rin.data_consumed(sub.plan.up_bid, size);
                             let fine = given.is_ok() || is_over(&self.inbox, sub);
-                            env.check("what was received can be given back", fine, || format!("{given:?}"));
+                            env.check("received bytes can be given back", fine, || format!("{given:?}"));
                         }
                     }
                     None => break,
@@ -512,7 +510,7 @@ impl Subscriber {
     }
 }
 
-/// Whether the end of a subscription was told, and perhaps not heard yet: nothing need be given back any more.
+/// Whether the end of a subscription is in the inbox, or was handled: no bytes need to be released any more.
 fn is_over(inbox: &Inbox, sub: &Sub) -> bool {
     let over = |told: &Told| match told {
         Told::Event(InEvent::Refused { bid, .. } | InEvent::Restarted { bid, .. }) => *bid == sub.plan.up_bid,

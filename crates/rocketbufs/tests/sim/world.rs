@@ -23,15 +23,16 @@ pub struct Process {
     pub app: App,
     /// Connects to the parent; none if the parent connects.
     pub up: Option<Dialer>,
-    /// Where the parent connects to.
+    /// The listener to which the parent connects.
     pub up_door: Option<Acceptor>,
-    /// Where children connect to, and the connections made to those that do not.
+    /// The listener to which children connect.
     pub door: Option<Acceptor>,
+    /// Connections to the children that do not connect by themselves.
     pub down: Vec<Dialer>,
     pub confirmed: Arc<Mutex<VecDeque<(u32, u64)>>>,
 }
 
-/// What a process is for.
+/// The application of a process.
 pub enum App {
     /// Waits for its first connection to the parent.
     Waiting,
@@ -42,7 +43,7 @@ pub enum App {
 
 pub struct Node {
     pub process: Option<Process>,
-    /// Processes before this one.
+    /// The number of earlier processes of the node.
     pub lives: u64,
     restart_at: Option<u64>,
     stalled_until: u64,
@@ -53,7 +54,7 @@ pub struct Node {
 #[derive(Debug, Clone, Copy)]
 pub struct Joined {
     pub conn: u64,
-    /// What its parent had.
+    /// The head of the parent's ring.
     pub head: Position,
     pub start: Position,
 }
@@ -65,7 +66,7 @@ pub struct World<'p> {
     publisher_killed: bool,
     /// The publisher's subscriptions after its last turn: buffer and connection.
     pub present: BTreeSet<(u32, u64)>,
-    /// By child and buffer.
+    /// The subscriptions that were seen first, by child and buffer.
     pub joined: BTreeMap<(usize, usize), Joined>,
 }
 
@@ -99,7 +100,7 @@ impl<'p> World<'p> {
         world
     }
 
-    /// What policies allow from the beginning.
+    /// Sets the excuses that follow from the policies alone.
     fn excuse_policies(&mut self) {
         for (at, node) in self.plan.nodes.iter().enumerate() {
             for sub in &node.subs {
@@ -138,11 +139,11 @@ impl<'p> World<'p> {
         }
     }
 
-    /// A fault touches the edge to the parent: data that is not held may be lost, and descendants may be told GONE.
+    /// A fault touches the edge to the parent: data that is not held may be lost, and descendants may get GONE.
     fn disturb(&mut self, child: usize) {
         self.env.disturbed[child] = true;
         for sub in &self.plan.nodes[child].subs {
-            // A one-sided connection that times out ends as one that is left: see `Plan::new`.
+            // A one-sided connection that times out ends like a closed one: see `Plan::new`.
             let left = !self.plan.timeless() && self.plan.net.mode == Mode::OneSided;
             let lost = left || !sub.holds_long();
             self.excuse(child, Some(sub.buffer), Excuse { lost, ..Excuse::default() });
@@ -414,7 +415,7 @@ impl<'p> World<'p> {
         self.disturb(edge);
     }
 
-    /// When an application will do something by itself.
+    /// The time of an application's next timer.
     pub fn next_timer(&self) -> Option<u64> {
         let now = self.env.now();
         let mut next: Option<u64> = None;

@@ -1,4 +1,4 @@
-//! What the vectors hold: every message at its edges, bytes that must be refused, and an example session.
+//! The cases of the vectors: every message with its extreme values, bytes that must be refused, and an example session.
 
 use rocketbufs::proto::{
     CloseCode, Coverage, CoveragePart, Credit, Hello, MAX_HELLO_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES,
@@ -253,13 +253,13 @@ pub fn rejects() -> Named<Vec<u8>> {
     .collect()
 }
 
-/// One step of the example session.
+/// A step of the example session.
 pub enum Step {
     Control(Message),
     Data(Header, &'static [u8]),
 }
 
-/// The example session of docs/PROTOCOL.md: who sends what, and why.
+/// The example session of docs/PROTOCOL.md: the sender, the reason and the bytes of each step.
 pub fn session() -> Vec<(&'static str, &'static str, Step)> {
     use Step::{Control, Data};
     let credit = |landed, consumed, grant| {

@@ -9,7 +9,7 @@ use crate::frame::{self, Key, Record};
 use crate::receives::Receives;
 use crate::sys::{QueuePair, Source, Verb};
 
-/// One in this many requests is signalled.
+/// The most requests from one signalled request to the next.
 const SIGNAL_EVERY: u32 = 16;
 /// The largest piece of a copy.
 const PIECE_BYTES: u64 = 64 << 10;

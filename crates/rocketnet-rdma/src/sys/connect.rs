@@ -145,7 +145,7 @@ impl Events {
         let why = match event.event {
             RDMA_CM_EVENT_ADDR_ERROR => "no RDMA device leads to that address (rbmq check rdma)",
             RDMA_CM_EVENT_ROUTE_ERROR => "the device knows no way to that address",
-            RDMA_CM_EVENT_UNREACHABLE => "nobody answers there",
+            RDMA_CM_EVENT_UNREACHABLE => "no host answers at this address",
             RDMA_CM_EVENT_REJECTED => "no process listens there, or the peer refused",
             _ => "the connection could not be made",
         };
@@ -228,7 +228,7 @@ impl Id {
         let id = Self::new(events, number)?;
         let mut raw = to_raw(addr);
         let timeout = timeout_ms.min(i32::MAX as u32) as c_int;
-        // SAFETY: the id is there; the address is copied, and its own may be left out.
+        // SAFETY: the id is valid; the address is copied, and the source address may be null.
         check(unsafe { (id.functions.rdma_resolve_addr)(id.raw, ptr::null_mut(), &mut raw, timeout) })?;
         Ok(id)
     }
@@ -286,7 +286,7 @@ impl Id {
             qp_num: 0,
         };
         let go = if accept { self.functions.rdma_accept } else { self.functions.rdma_connect };
-        // SAFETY: the id is there; what the parameters point to is copied.
+        // SAFETY: the id is valid; the memory that the parameters point to is copied.
         check(unsafe { go(self.raw, &mut param) })
     }
 
@@ -299,7 +299,7 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: whoever gave it a queue pair has destroyed that, and its events are acknowledged at once.
+        // SAFETY: the owner of a queue pair of this id has destroyed the pair, and events are acknowledged at once.
         unsafe { (self.functions.rdma_destroy_id)(self.raw) };
     }
 }
@@ -329,7 +329,7 @@ impl Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         if let Some(id) = &self.id {
-            // SAFETY: the id is there; nothing is said with it.
+            // SAFETY: the id is valid; the rejection has no private data.
             unsafe { (id.functions.rdma_reject)(id.raw, ptr::null(), 0) };
         }
     }

@@ -30,7 +30,7 @@ unsafe impl Sync for Watch {}
 pub struct DeviceFailure {
     /// The failed port; none: the whole device.
     pub port: Option<u8>,
-    /// What happened, with the device's name.
+    /// A description of the failure, with the device's name.
     pub what: String,
 }
 
@@ -69,7 +69,7 @@ impl Watch {
     /// The next event; the inner None for an event without relevance. None: there are no more.
     pub fn next(&self) -> Option<Option<DeviceFailure>> {
         let mut event = IbvAsyncEvent { element: [0; 2], event_type: 0 };
-        // SAFETY: the device is open, and `event` takes what it tells.
+        // SAFETY: the device is open, and `event` has room for an event.
         if unsafe { (self.functions.ibv_get_async_event)(self.context, &mut event) } != 0 {
             return None;
         }

@@ -109,7 +109,7 @@ impl RingRegion {
 
     fn new(domain: &Arc<Domain>, pinned: PinGuard, access: c_int) -> io::Result<Self> {
         let ring = pinned.ring();
-        // One mapping of the two: locking the pages twice would count twice.
+        // Registers the first of the two mappings: pages that are locked twice count twice.
         let at = ring.raw(0, 0).cast_mut();
         let registration = domain.register(at, ring.capacity() as usize, access)?;
         Ok(Self { registration, ring: ManuallyDrop::new(pinned) })

@@ -275,8 +275,8 @@ impl QueuePair {
             }
         }
         let mut bad: *mut IbvSendWr = ptr::null_mut();
-        // SAFETY: the pair is there, its device's table has this function, and the request is copied by it. What its
-        // pieces name is registered, or is read before the call returns.
+        // SAFETY: the pair is there, its device's table has this function, and the request is copied by it. The
+        // memory of its pieces is registered, or is read before the call returns.
         let code = unsafe {
             let pair = (*self.id.raw).qp;
             let post: unsafe extern "C" fn(*mut IbvQp, *mut IbvSendWr, *mut *mut IbvSendWr) -> c_int =

@@ -16,7 +16,7 @@ pub struct RdmaLab {
 }
 
 impl RdmaLab {
-    /// None, told, where there are no devices to test with.
+    /// None, with a printed line, if there are no test devices.
     pub fn new(config: RdmaConfig) -> Option<Self> {
         let Ok(addresses) = std::env::var("ROCKETBUFS_TEST_RDMA") else {
             println!("skipped: no RDMA devices to test with; scripts/rdma-vm has some");
@@ -26,7 +26,7 @@ impl RdmaLab {
         Some(Self { config, address })
     }
 
-    /// Of small queues, so that everything runs out and waits.
+    /// A lab with small queues, so that every resource runs out and transfers wait.
     pub fn smallest() -> Option<Self> {
         Self::new(RdmaConfig {
             send_depth: 32,
@@ -39,7 +39,7 @@ impl RdmaLab {
         })
     }
 
-    /// That looks for completions without end.
+    /// A lab whose transports poll for completions without sleeping.
     pub fn polling() -> Option<Self> {
         Self::new(RdmaConfig { polling: true, ..RdmaConfig::default() })
     }
@@ -64,13 +64,13 @@ impl Lab for RdmaLab {
     fn poll(&mut self, link: &mut Rdma, idle: bool, events: &mut Vec<Event>) {
         let pause = if idle { Duration::from_millis(1) } else { Duration::ZERO };
         if self.config.polling {
-            // It does not wait, and the suite counts how often nothing happened.
+            // A polling transport does not wait, and the suite limits the number of polls without an event.
             std::thread::sleep(pause);
         }
         link.poll(Some(pause), events);
     }
 
-    // The processor is emulated.
+    // Few bytes, because the processor is emulated.
     fn bytes(&self) -> u64 {
         100_000
     }

@@ -99,12 +99,12 @@ pub fn reserve_beside_full_queue<L: Lab>(lab: &mut L) {
         let n = kit.ends[1].link().room(from).min(max).min(room - flow.queued());
         flow.send(&mut kit, n, true);
     }
-    kit.ends[1].link().control(from, b"reserve").expect("control has its own place");
+    kit.ends[1].link().control(from, b"reserve").expect("control messages have a reserve");
     kit.until("the message", |kit| {
         flow.settle(kit);
         kit.ends[0].controls(to) == [b"reserve"]
     });
-    assert_eq!(flow.sink.head(), flow.queued(), "it came after the data before it");
+    assert_eq!(flow.sink.head(), flow.queued(), "the message overtook data that was queued before it");
     let arrived = |event: &&Event| matches!(event, Event::Arrived(..));
     assert!(kit.ends[0].seen.iter().filter(arrived).count() > 0);
 }

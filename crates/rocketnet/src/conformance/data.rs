@@ -61,7 +61,7 @@ pub fn interleaved_wires<L: Lab>(lab: &mut L) {
     });
 }
 
-/// A ring returns its memory between transfers, and goes on unchanged.
+/// A ring returns its memory between transfers, and continues unchanged.
 pub fn trimmed_rings_go_on<L: Lab>(lab: &mut L) {
     let total = CAPACITY.min(lab.bytes() / 10);
     let mut kit = Kit::connected(lab);
@@ -139,7 +139,7 @@ pub fn detach_copies_and_frees<L: Lab>(lab: &mut L) {
     let id = kit.id(0, 1);
     let mut other = Flow::new(&mut kit, 0, 1, 2, CAPACITY, 0);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
-    // The receiver reads nothing meanwhile, so that with small system buffers only a part was sent.
+    // The receiver is paused, so that with small system buffers only a part is sent.
     let to = kit.id(0, 0);
     kit.ends[0].pause(to, true);
     assert!(flow.produce(CAPACITY) && other.produce(3_000));
@@ -160,7 +160,7 @@ pub fn detach_copies_and_frees<L: Lab>(lab: &mut L) {
     let copied = kit.ends[1].link().detach(id, 1);
     assert!(copied <= flow.queued());
     if !kit.promises().one_sided {
-        assert!(copied >= unsent, "what was not flushed cannot have left");
+        assert!(copied >= unsent, "bytes that were not flushed were not sent, so they must be copied");
     }
     assert_eq!(kit.ends[1].link().detach(id, 1), 0, "nothing is left to detach");
     let queued = flow.queued();

@@ -40,7 +40,7 @@ fn mapped<L: Lab>(
 ) -> (Ring, Ring) {
     let source = pool().shared_ring(of.clone()).expect("a ring");
     let (sender, receiver) = (kit.id(conn, from), kit.id(conn, 1 - from));
-    assert!(kit.ends[from].link().offer(sender, wire, &source, 0), "the lab said that rings are mapped");
+    assert!(kit.ends[from].link().offer(sender, wire, &source, 0), "this lab's transport maps rings");
     kit.until("the offer", |kit| kit.ends[1 - from].offers.contains_key(&(receiver, wire)));
     let offered = kit.ends[1 - from].offers.remove(&(receiver, wire)).expect("just seen");
     (source, offered.ring(of).expect("a ring"))
@@ -189,7 +189,7 @@ impl Flow {
         self.free_source(self.checked.max(self.detached));
         if let Some(&landed) = kit.ends[self.from].landed.get(&key) {
             // One-sided: the memory has the bytes before the receiver's head moves.
-            assert!(landed <= self.queued, "Landed beyond what was queued");
+            assert!(landed <= self.queued, "Landed is beyond the queued bytes");
         }
     }
 
@@ -226,7 +226,7 @@ impl Flow {
         assert_eq!(self.sink.boundary(), end, "all deliveries ended");
     }
 
-    /// One turn of [`Flow::run`] towards the position `end`.
+    /// A turn of [`Flow::run`] towards the position `end`.
     pub fn advance<L: Lab>(&mut self, kit: &mut Kit<'_, L>, end: Position, size: &mut impl FnMut() -> u64) {
         for _ in 0..64 {
             if self.queued == self.source.head() {
@@ -248,7 +248,7 @@ impl Flow {
     /// Steps until everything queued has landed and was checked.
     pub fn drain<L: Lab>(&mut self, kit: &mut Kit<'_, L>) {
         let queued = self.queued;
-        kit.until("what was queued", |kit| {
+        kit.until("the queued bytes", |kit| {
             self.settle(kit);
             self.checked == queued
         });

@@ -11,7 +11,7 @@ use crate::contract::{ConnId, Down, Event, Promises, SourceRange, Transport, Wir
 /// Long enough for a close that must deliver the queue.
 pub const LINGER: Duration = Duration::from_secs(20);
 
-/// One transport and all of its events.
+/// A transport and all of its events.
 pub struct End<T> {
     link: Option<T>,
     /// All events of connections, in order.

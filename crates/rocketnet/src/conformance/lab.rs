@@ -13,8 +13,8 @@ pub trait Lab {
     /// An address to listen on, free for each call.
     fn listen_address(&mut self) -> String;
 
-    /// The address for connecting to a listener, given the address that `listen` returned: another one if there is a proxy in
-    /// between.
+    /// The address for connecting to a listener, given the address that `listen` returned. A lab with a proxy returns the
+    /// proxy's address.
     fn dial_address(&mut self, listening: &str) -> String {
         listening.into()
     }

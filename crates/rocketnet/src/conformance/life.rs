@@ -53,7 +53,7 @@ pub fn unbind_gives_back<L: Lab>(lab: &mut L) {
     let mut flow = Flow::new(&mut kit, 0, 1, 11, CAPACITY, 0);
     let to = flow.receiver(&kit);
     flow.run(&mut kit, 5_000, || 1_000);
-    let receiver = kit.ends[0].link().unbind(to, 11).expect("it was bound");
+    let receiver = kit.ends[0].link().unbind(to, 11).expect("the receiver was bound");
     assert!(receiver.ring().ptr_eq(&flow.sink));
     assert!(kit.ends[0].link().unbind(to, 11).is_none());
     assert!(!kit.ends[0].link().skip(to, 11, 9_000));
@@ -107,7 +107,7 @@ pub fn discard_until_unbind<L: Lab>(lab: &mut L) {
         kit.ends[1].write(from, 7, range(at, at + 5_000), false);
     }
     kit.ends[1].link().control(from, b"written").expect("place for a small message");
-    kit.until("what follows the ranges", |kit| !kit.ends[0].controls(to).is_empty());
+    kit.until("the message behind the ranges", |kit| !kit.ends[0].controls(to).is_empty());
     flow.run(&mut kit, 10_000, || 1_000);
     assert!(!kit.ends[0].seen.iter().any(|event| matches!(event, Event::Arrived(_, 7))));
     assert!(kit.ends[0].link().unbind(to, 7).is_none(), "nothing was bound");
@@ -188,7 +188,7 @@ pub fn connect_refused<L: Lab>(lab: &mut L) {
     }
 }
 
-/// After `unlisten` no peer can connect; accepted connections go on.
+/// After `unlisten` no peer can connect; accepted connections continue.
 pub fn unlisten_refuses_newcomers<L: Lab>(lab: &mut L) {
     let address = lab.listen_address();
     let mut kit = Kit::connected(lab);
@@ -230,7 +230,7 @@ pub fn forgotten_ids_are_harmless<L: Lab>(lab: &mut L) {
     let told = kit.ends[1].seen.len();
     kit.steps(5);
     let own = |event: &Event| matches!(event, Event::Down(own, _) if *own == id);
-    assert!(!kit.ends[1].seen[told..].iter().any(own), "nothing is told of a forgotten connection");
+    assert!(!kit.ends[1].seen[told..].iter().any(own), "an event of a forgotten connection");
 }
 
 /// Events of one connection do not affect another one of the same transports, and ids do not repeat.

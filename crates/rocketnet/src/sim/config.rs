@@ -14,7 +14,7 @@ pub(super) fn planted(bug: u32) -> bool {
 /// How long a connection waits to be adopted: 10 s.
 pub(super) const ORPHAN_NS: u64 = 10_000_000_000;
 
-/// What the network imitates.
+/// The kind of network that is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// TCP: ordered bytes in a bounded window, read and written in pieces cut anywhere.

@@ -1,4 +1,4 @@
-//! One simulated connection: two ends, and a lane in each direction.
+//! A simulated connection: two ends, and a lane in each direction.
 
 use super::clock::{Clock, Kind};
 use super::config::Mode;
@@ -14,7 +14,7 @@ pub(super) enum Pipe {
     Fabric(Fabric),
 }
 
-/// One direction: `lanes[s]` carries the bytes of end `s`.
+/// The directions: `lanes[s]` carries the bytes of end `s`.
 pub(super) struct Lane {
     pub(super) out: Outbox,
     pub(super) pipe: Pipe,

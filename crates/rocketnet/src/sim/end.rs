@@ -1,4 +1,4 @@
-//! One end of a connection: the state at its host.
+//! An end of a connection: the state at its host.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,7 +6,7 @@ use rocketring::{Position, RingReceiver};
 
 use crate::contract::{ConnId, Down, Event, WireId};
 
-/// One direction of a connection.
+/// A direction of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Direction {
     /// The connection.
@@ -53,7 +53,7 @@ pub(super) struct Bound {
     pub(super) era: u64,
 }
 
-/// One end of a connection.
+/// An end of a connection.
 pub(super) struct End {
     pub(super) host: u32,
     pub(super) owner: Option<u64>,

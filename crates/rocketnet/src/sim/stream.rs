@@ -16,7 +16,7 @@ use super::outbox::Outbox;
 use crate::contract::{Down, Event, WireId};
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header};
 
-/// One arrival.
+/// An arrival of bytes.
 enum Piece {
     Bytes(Vec<u8>),
     Fin,

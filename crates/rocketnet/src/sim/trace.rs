@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-/// One event. Plain numbers, so that recording allocates and formats nothing.
+/// An event. Plain numbers, so that recording allocates and formats nothing.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     at: u64,

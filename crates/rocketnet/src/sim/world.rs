@@ -8,7 +8,7 @@ use super::conn::Conn;
 use super::end::Phase;
 use crate::contract::{Accepted, AcceptedHandle, ConnId, Down, Event, TransportError};
 
-/// One transport: a worker of a host.
+/// A transport: a worker of a host.
 pub(super) struct Endpoint {
     pub(super) host: u32,
     pub(super) alive: bool,
@@ -84,7 +84,7 @@ impl World {
         self.alive(endpoint, addr)?;
         let refuse =
             |reason: &str| TransportError::Address { addr: addr.to_owned(), reason: reason.to_owned() };
-        let (host, port) = addr.rsplit_once(':').ok_or_else(|| refuse("it has no port"))?;
+        let (host, port) = addr.rsplit_once(':').ok_or_else(|| refuse("the address has no port"))?;
         let port: u16 = port.parse().map_err(|_| refuse("its port is not a number below 65536"))?;
         let addr = if port == 0 {
             self.next_port += 1;
@@ -93,7 +93,7 @@ impl World {
             addr.to_owned()
         };
         if self.listeners.contains_key(&addr) {
-            return Err(refuse("somebody listens there already"));
+            return Err(refuse("a listener has this address already"));
         }
         self.listeners.insert(addr.clone(), endpoint);
         Ok(addr)
@@ -137,7 +137,7 @@ impl World {
         let refuse =
             |reason: &str| TransportError::Address { addr: accepted.peer.clone(), reason: reason.to_owned() };
         let AcceptedHandle::Sim(no) = accepted.handle else {
-            return Err(refuse("it is not a connection of the simulated network"));
+            return Err(refuse("the handle is not a connection of the simulated network"));
         };
         let conn = self.conns.get_mut(&no);
         let conn = conn.filter(|c| c.ends[1].phase == Phase::Pending && c.ends[1].host == host);
@@ -292,7 +292,7 @@ impl World {
         match kind {
             Kind::SynAck { .. } => connected(clock, conn),
             Kind::Refuse { .. } => self.refuse(no, "no process listens there, or none answers"),
-            Kind::Orphan { .. } => self.refuse(no, "nobody took the connection"),
+            Kind::Orphan { .. } => self.refuse(no, "no process adopted the connection"),
             Kind::Pump { side, .. } => {
                 conn.lanes[side].pump_due = false;
                 conn.pump(clock, side);

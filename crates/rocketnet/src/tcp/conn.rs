@@ -1,4 +1,4 @@
-//! One connection: its socket, its state and the events that epoll watches for it.
+//! A connection: its socket, its state and the events that epoll watches for it.
 //!
 //! ```text
 //!  connect ──▶ Connecting ──▶ Open ──▶ Closing ──▶ Down ──▶ (forget)

@@ -1,4 +1,4 @@
-//! One poll: handles the kernel's events, each connection in its turn.
+//! A poll: handles the kernel's events, each connection in its turn.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -46,7 +46,7 @@ impl Tcp {
                 self.receive(id, events);
             }
         }
-        // Connections added meanwhile are for the next poll. The allocation is kept.
+        // Connections that were added during this poll are for the next one. The allocation is kept.
         again.append(&mut self.again);
         self.again = again;
         let mut ready = std::mem::take(&mut self.ready);

@@ -72,7 +72,7 @@ impl Tcp {
         self.make_room(id);
         let Some(conn) = self.conns.get_mut(id) else { return };
         if !conn.out.local(kind, about, None) && !conn.out.is_dead() {
-            self.close(id, "it reads no messages", Duration::ZERO);
+            self.close(id, "the peer reads no messages", Duration::ZERO);
         }
     }
 

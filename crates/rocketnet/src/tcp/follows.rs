@@ -9,7 +9,7 @@ use crate::contract::{ConnId, WireId};
 
 /// The most rings that one worker follows.
 const MAX_FOLLOWED: usize = 64;
-/// One in this many polls asks the kernel even if there is always new data.
+/// The kernel is asked at least once in this many polls, also while rings always have new data.
 const POLLS_UNASKED: u32 = 16;
 
 /// The rings that one worker follows.

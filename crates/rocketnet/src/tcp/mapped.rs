@@ -52,7 +52,9 @@ impl Intake {
 
     /// The descriptor of the current message; none if this process had no room for it.
     fn file(&mut self) -> Result<Option<OwnedFd>, Down> {
-        self.files.pop_front().ok_or_else(|| Down::Descriptors("a message came without its own".into()))
+        self.files
+            .pop_front()
+            .ok_or_else(|| Down::Descriptors("a message came without its descriptor".into()))
     }
 
     /// A range of a mapped ring. Lands what this end has not followed already.

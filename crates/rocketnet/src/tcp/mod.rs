@@ -341,7 +341,10 @@ impl Transport for Tcp {
     fn carrier(&self, conn: ConnId) -> Carrier {
         let socket = self.conns.get(conn).and_then(|conn| conn.socket.as_ref());
         let name = if socket.is_some_and(|socket| socket.local) { "shm" } else { "tcp" };
-        Carrier { name, why: socket.map_or_else(|| "it is down".into(), |socket| socket.why.clone()) }
+        Carrier {
+            name,
+            why: socket.map_or_else(|| "the connection is down".into(), |socket| socket.why.clone()),
+        }
     }
 
     fn offer(&mut self, conn: ConnId, wire: WireId, ring: &Ring, behind: u64) -> bool {

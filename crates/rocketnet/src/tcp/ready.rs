@@ -60,7 +60,7 @@ impl Ready {
         !ready.is_empty()
     }
 
-    /// A poll of earlier events begins: events that a sleeping thread takes meanwhile may be outdated when it ends.
+    /// A poll of earlier events begins: events that a sleeping thread takes during the poll may be outdated when it ends.
     pub fn pass(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }

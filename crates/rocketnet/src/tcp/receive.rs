@@ -60,7 +60,7 @@ impl Bound {
     }
 }
 
-/// One poll, as one connection sees it.
+/// A poll, as one connection sees it.
 pub(super) struct Turn<'a> {
     pub conn: ConnId,
     /// Counts polls from 1.
@@ -226,7 +226,7 @@ impl Intake {
         Ok(())
     }
 
-    /// One read from the socket. Only when nothing [`Intake::waits`].
+    /// Reads once from the socket. Only while [`Intake::waits`] is false.
     pub fn read(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -240,7 +240,7 @@ impl Intake {
         let staging = &mut staging[..wanted];
         let landed = match &mut self.phase {
             _ if self.local => match local::receive(fd, staging, &mut self.files) {
-                // A read ends behind a descriptor, whatever follows.
+                // A read ends behind a descriptor, also if more bytes follow.
                 Ok(Ok(n)) => {
                     Ok(sys::Landed { in_ring: 0, staged: n, drained: n < wanted && self.files.is_empty() })
                 }

@@ -14,11 +14,11 @@ use crate::wire::HEADER_BYTES;
 
 /// Smaller copies use the allocator, for which they cost little.
 const SMALLEST: usize = 4 << 10;
-/// Buffers kept, and their bytes. One worker seldom has more copies between two of its flushes.
+/// The most spare buffers, and the most bytes in them. A worker seldom has more copies between two of its flushes.
 const KEPT: usize = 64;
 const KEPT_BYTES: usize = 4 << 20;
 
-/// One worker's unused buffers. Each has room for a header and a power of two.
+/// A worker's unused buffers. Each has room for a header and a power of two.
 #[derive(Default)]
 pub(super) struct Spares {
     kept: VecDeque<Vec<u8>>,
@@ -66,7 +66,7 @@ mod tests {
         spares.give(buffer);
         assert_eq!(spares.take(100_000)[0], 0, "half of it would do");
         assert_eq!(spares.take(256 << 10)[0], 7);
-        assert_eq!(spares.take(256 << 10)[0], 0, "it was taken");
+        assert_eq!(spares.take(256 << 10)[0], 0, "a new buffer is zero");
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(super) fn send_parts<'a>(
     message.msg_iovlen = count as _;
     // SAFETY: the first `count` iovecs were written. Each names memory that stays mapped for 'a, which outlives the
     // call: a borrowed slice, or a range of a borrowed ring (mapped twice, so that up to its capacity is contiguous).
-    // The kernel only reads it; a ring that its writer changes meanwhile yields other bytes, no unsoundness here.
+    // The kernel only reads it; a ring that its writer changes during the call yields other bytes, no unsoundness here.
     let n = unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
     Ok((n, offered))

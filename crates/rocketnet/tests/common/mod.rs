@@ -1,4 +1,4 @@
-//! What several test files of the TCP transport need.
+//! Helpers that several test files of the TCP transport share.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a network does to those who use it wrongly, and what it does to everybody now and then.
+//! Misuse of the simulated network, and the faults that it injects.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn bytes_are_read_when_the_network_takes_them_and_not_before() {
         let mut buffer = Buffer::new(&mut p, 1, 4096);
         assert!(buffer.append(100));
         buffer.send(&mut p, 100);
-        // The ring is given back too early: the next lap overwrites what is queued.
+        // The ring is released too early: the next lap overwrites queued bytes.
         buffer.source_hold.advance(100);
         buffer.source.grant();
         assert!(buffer.append(4096));
@@ -166,7 +166,7 @@ fn an_unordered_network_passes_data_by_controls() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_says_when_it_is_not() {
+fn a_full_queue_reports_when_it_has_room() {
     for config in kinds() {
         let mut p = pair(1, SimConfig { queue_writes: 2, ..config });
         let mut buffer = Buffer::new(&mut p, 1, 4096);
@@ -213,7 +213,7 @@ fn a_partition_delays_and_loses_nothing() {
 }
 
 #[test]
-fn a_cut_connection_is_down_at_both_ends_and_gives_back_what_it_had() {
+fn a_cut_connection_is_down_at_both_ends_and_releases_its_rings() {
     for config in kinds() {
         for seed in 0..16 {
             let mut p = pair(seed, config.clone());
@@ -254,7 +254,7 @@ fn a_killed_host_is_silent_and_its_name_can_live_again() {
 }
 
 #[test]
-fn a_peer_that_breaks_the_rules_is_told_apart() {
+fn a_peer_that_breaks_the_protocol_is_distinguished() {
     for config in kinds() {
         let mut p = pair(1, config.clone());
         let buffer = sending(&mut p, 10);
@@ -320,7 +320,7 @@ fn connections_are_limited_refused_and_shared_by_workers() {
     assert!(matches!(p.b.listen(&p.addr), Err(TransportError::Address { .. })));
     assert!(matches!(c.connect("no port"), Err(TransportError::Address { .. })));
 
-    // The second worker of the host takes what the first was told of.
+    // The second worker of the host adopts a connection that the first worker accepted.
     let mut worker = p.net.host("b");
     let taken = c.connect(&p.addr).unwrap();
     let incoming = loop {
@@ -336,14 +336,14 @@ fn connections_are_limited_refused_and_shared_by_workers() {
     settle(&p.net);
     assert!(matches!(&poll(&mut worker)[..], [Event::Control(conn, _)] if *conn == adopted));
 
-    // A connection that nobody takes is refused in the end.
+    // A connection that no worker adopts is refused in the end.
     poll(&mut c);
     c.forget(taken);
     let ignored = c.connect(&p.addr).unwrap();
     settle(&p.net);
     assert!(down_of(&poll(&mut c), ignored).is_some());
 
-    // Nobody listens any more; what was taken goes on.
+    // After `unlisten` connections are refused, and adopted connections continue.
     worker.unlisten(&p.addr); // not its own
     p.b.unlisten(&p.addr);
     c.forget(ignored);

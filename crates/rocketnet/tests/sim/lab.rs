@@ -4,7 +4,7 @@ use rocketnet::conformance::Lab;
 use rocketnet::sim::{SimConfig, SimNet, SimTransport};
 use rocketnet::{Event, Transport};
 
-/// Each transport is a host of its own; time passes when nothing happens, and a little at each poll.
+/// A lab in which each transport is a host of its own. Virtual time passes when nothing happens, and a little at each poll.
 pub struct SimLab {
     net: SimNet,
     seed: u64,

@@ -34,11 +34,11 @@ pub fn adopt(net: &SimNet, link: &mut SimTransport) -> ConnId {
                 return link.adopt(accepted).unwrap();
             }
         }
-        assert!(net.step(), "nobody came:\n{}", net.trace());
+        assert!(net.step(), "no connection came:\n{}", net.trace());
     }
 }
 
-/// Everything happens that can happen without anybody polling.
+/// Runs the network until nothing more can happen without a poll.
 pub fn settle(net: &SimNet) {
     for _ in 0..1_000_000 {
         if !net.step() {
@@ -54,7 +54,7 @@ pub fn poll(link: &mut SimTransport) -> Vec<Event> {
     events
 }
 
-/// Polls both ends and steps until nothing happens any more; returns what `a` and `b` were told.
+/// Polls both ends and steps until nothing more happens. Returns the events of `a` and `b`.
 pub fn run_out(p: &mut Pair) -> (Vec<Event>, Vec<Event>) {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     loop {
@@ -73,7 +73,7 @@ pub fn kinds() -> [SimConfig; 3] {
     [SimConfig::stream(), SimConfig::one_sided(), SimConfig::unordered()]
 }
 
-/// One buffer from `a` to `b`.
+/// A buffer from `a` to `b`.
 pub struct Buffer {
     pub wire: u32,
     pub source: Ring,
@@ -119,7 +119,7 @@ impl Buffer {
         }
     }
 
-    /// Compares what arrived with what was written, and frees it.
+    /// Compares the arrived bytes with the written ones, and releases them.
     pub fn check(&mut self) {
         let head = self.sink.head();
         let bytes = self.sink.view(self.read, head).to_vec().unwrap();

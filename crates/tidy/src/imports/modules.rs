@@ -39,7 +39,7 @@ pub(super) struct Child {
     pub(super) public: bool,
 }
 
-/// One name of a `use` declaration.
+/// A name of a `use` declaration.
 pub(super) struct Use {
     /// The imported name; None for `*`.
     pub(super) name: Option<String>,

@@ -21,7 +21,7 @@ pub(super) struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Resolves a path that stands in `module`; None if the item belongs to another crate. A variant, constant or method
+    /// Resolves a path in `module`; None if the item belongs to another crate. A variant, constant or method
     /// resolves to its type.
     pub(super) fn resolve(&self, module: Id, path: &[String]) -> Option<Target> {
         self.step(module, path, MOST_STEPS)

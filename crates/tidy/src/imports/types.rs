@@ -29,7 +29,7 @@ pub struct Type {
     pub files: BTreeSet<String>,
 }
 
-/// The types of the package, the one with the most methods first.
+/// The types of the package, sorted by the number of methods, the largest first.
 pub(super) fn all(resolver: &Resolver<'_>) -> Vec<Type> {
     let mut types: BTreeMap<(Id, String), Type> = BTreeMap::new();
     for (id, module) in resolver.modules.all.iter().enumerate() {

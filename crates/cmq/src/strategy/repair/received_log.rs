@@ -350,7 +350,7 @@ mod tests {
         assert!(senders.arrived(peer(1), 1, false, now));
         assert!(
             senders.next_request(now).is_some() && senders.next_request(now).is_none(),
-            "one question is open"
+            "one request is open"
         );
         assert_eq!(senders.next_deadline(), Some(now + MIN_REQUEST_INTERVAL));
     }
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(senders.missing(), 0);
         // The first sender is evicted, and one of its missing messages arrives after all.
         assert!(senders.arrived(peer(1), 9, false, now) && senders.arrived(peer(2), 0, false, now));
-        assert!(!senders.arrived(peer(1), 5, true, now), "it was given up");
+        assert!(!senders.arrived(peer(1), 5, true, now), "the message was given up");
         assert_eq!((senders.missing(), senders.unrecoverable()), (0, 7));
         assert!(senders.next_request(now).is_none_or(|(requested_at, _)| requested_at != peer(1)));
     }
@@ -411,7 +411,7 @@ mod tests {
         assert!(senders.next_request(now).is_none() && senders.next_deadline().is_none());
     }
 
-    /// An address with many senders evicts its own, and not those of others.
+    /// An address with many senders evicts its own senders, and not those of other addresses.
     #[test]
     fn one_address_evicts_only_its_own_senders() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(64, Duration::ZERO));
@@ -443,7 +443,7 @@ mod tests {
         assert_eq!((senders.missing(), senders.unrecoverable()), (5, 5));
         assert!(senders.arrived(peer(1), 9, false, now), "it is new again, and awaits nothing before");
         assert_eq!((senders.missing(), senders.unrecoverable()), (0, 10));
-        assert!(!senders.arrived(peer(1), 8, false, now), "it may have come before");
+        assert!(!senders.arrived(peer(1), 8, false, now), "the message may have come before");
         assert!(senders.arrived(peer(1), 11, false, now));
         assert_eq!(senders.missing(), 1);
     }

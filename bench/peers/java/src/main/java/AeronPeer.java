@@ -68,7 +68,7 @@ public final class AeronPeer {
                     aeron.addSubscription(CHANNEL, THERE), aeron.addExclusivePublication(CHANNEL, BACK), options);
             default -> throw new IllegalArgumentException(role);
         }
-        // What is shared stays until the harness has what it needs and ends this process.
+        // The shared memory stays until the harness has its figures and ends this process.
         Thread.currentThread().join();
         driver.close();
     }

@@ -1,4 +1,4 @@
-//! What the processes of a round print.
+//! The output of the processes of a round.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 
 /// A line that `pub --confirm-each --json` prints.
 #[derive(Debug, Clone, Copy)]
-pub struct Told {
+pub struct Confirmed {
     pub messages: u64,
     pub subscribers: u64,
     pub left: u64,
 }
 
-/// What a process prints, line by line, as it comes.
+/// The output of a process, line by line, while it runs.
 pub struct Lines {
     lines: Arc<Mutex<Vec<String>>>,
     thread: JoinHandle<()>,
@@ -42,12 +42,12 @@ impl Lines {
     }
 }
 
-pub fn told(lines: &[String]) -> Vec<Told> {
+pub fn confirmations(lines: &[String]) -> Vec<Confirmed> {
     let parse = |line: &String| {
         let value: serde_json::Value = serde_json::from_str(line).ok()?;
         value.get("confirmed")?.as_str()?;
         let number = |name: &str| value[name].as_u64();
-        Some(Told {
+        Some(Confirmed {
             messages: number("messages")?,
             subscribers: number("subscribers")?,
             left: number("left")?,
@@ -68,7 +68,7 @@ pub fn numbers(text: &str, publisher: usize) -> Vec<u64> {
     whole.lines().filter_map(of_publisher).collect()
 }
 
-/// The positions that a subscriber was told are lost.
+/// The positions that a subscriber reported as lost.
 pub fn lost(said: &str) -> Vec<Range<u64>> {
     let range = |line: &str| {
         let (_, positions) = line.split_once("were lost (positions ")?;
@@ -78,20 +78,24 @@ pub fn lost(said: &str) -> Vec<Range<u64>> {
     said.lines().filter_map(range).collect()
 }
 
-/// The first of the lines that are confirmed for the writer and not among these, with what was told.
-pub fn missing(confirmed: &[Told], has: &[u64], counts: impl Fn(&Told) -> bool) -> Option<(u64, Told)> {
+/// The first line that was confirmed for the writer and is not in `has`, with its confirmation.
+pub fn missing(
+    confirmed: &[Confirmed],
+    has: &[u64],
+    counts: impl Fn(&Confirmed) -> bool,
+) -> Option<(u64, Confirmed)> {
     let has: BTreeSet<u64> = has.iter().copied().collect();
     let mut from = 0;
-    for told in confirmed {
-        if told.messages < from {
-            return Some((told.messages, *told));
+    for line in confirmed {
+        if line.messages < from {
+            return Some((line.messages, *line));
         }
-        if counts(told)
-            && let Some(missing) = (from..told.messages).find(|n| !has.contains(n))
+        if counts(line)
+            && let Some(missing) = (from..line.messages).find(|n| !has.contains(n))
         {
-            return Some((missing, *told));
+            return Some((missing, *line));
         }
-        from = told.messages;
+        from = line.messages;
     }
     None
 }

@@ -1,0 +1,65 @@
+//! `multimqc bench`: the levels beside the paper's standalone middleware, in processes of their own.
+//!
+//! ```text
+//!   namespace of the clients                 namespace of the server
+//!   ┌─────────────────────────┐   veth    ┌────────────────────────────────────┐
+//!   │ generate: pushes        │ ────────▶ │ multimqc serve, or the standalone  │
+//!   │ ask: pulls, round trips │ ◀──────── │ middleware: recvmsg, a file        │
+//!   └─────────────────────────┘           └────────────────────────────────────┘
+//! ```
+//!
+//! As root each side has a network namespace of its own, so the machine's network is not touched. Otherwise everything runs over the
+//! loopback interface, without the level in the kernel.
+
+mod ask;
+mod generate;
+mod options;
+mod process;
+mod read;
+mod row;
+mod standalone;
+mod system;
+mod world;
+mod write;
+
+use super::failure::Failure;
+use options::Options;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  multimqc bench write --json write.json
+  sudo multimqc bench read --json read.json --seconds 2 --reps 5
+
+Compare only rows of one run. cpu_ns_per_message is the time of the server's process; what the kernel does for a packet before the
+server has it counts for whoever sends, as sender_cpu_ns_per_message.")]
+pub struct Args {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// How many messages per second reach the last level, by payload
+    Write(Options),
+    /// How many pulls per second are answered, and how long a reply takes, by level and range
+    Read(Options),
+    /// The paper's user-space middleware
+    #[command(hide = true)]
+    Standalone(standalone::Args),
+    /// Sends pushes
+    #[command(hide = true)]
+    Generate(generate::Args),
+    /// Sends pulls
+    #[command(hide = true)]
+    Ask(ask::Args),
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    match &args.part {
+        Part::Write(options) => write::run(options),
+        Part::Read(options) => read::run(options),
+        Part::Standalone(args) => standalone::run(args),
+        Part::Generate(args) => generate::run(args),
+        Part::Ask(args) => ask::run(args),
+    }
+}

@@ -1,0 +1,158 @@
+//! How many pulls per second are answered, and how long a reply takes (figures 14 and 15 of the paper).
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::options::Options;
+use super::process::Process;
+use super::row::{self, Row};
+use super::system::{PULL_PORT, PUSH_PORT, Running, System};
+use super::world::{CLIENT_DEVICE, World};
+use crate::failure::Failure;
+use crate::stop::Stop;
+
+const RANGES: [u16; 3] = [32, 512, 1472];
+/// What is in the log: more than the largest range.
+const MESSAGES: u64 = 4096;
+const MESSAGE_BYTES: u16 = 128;
+/// Pulls that are under way when the rate is measured.
+const WINDOW: u32 = 32;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn run(options: &Options) -> Result<(), Failure> {
+    // After a signal everything that the bench has made is removed on the way out.
+    let stop = Stop::install()?;
+    let world = World::new()?;
+    let mut rows = Vec::new();
+    for rep in 0..options.reps {
+        for system in System::all(&world).into_iter().filter(answers) {
+            let running = Running::start(system, &world, options.batches[0])?;
+            let _peer = peer(system, &world)?;
+            fill(&running, &world)?;
+            for range in options.payloads_or(&RANGES) {
+                let row = measure(&running, &world, system, range, rep, options.window())?;
+                row.print()?;
+                rows.push(row);
+                row::save(&rows, options.json.as_deref())?;
+                if stop.asked() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Netfilter cannot reply: its pulls are those of the next level. Two systems that only differ in how they write are one.
+fn answers(system: &System) -> bool {
+    system.mode != "netfilter" && system.name != "recvmmsg" && system.levels != "user,disk"
+}
+
+/// A native XDP program can send on a veth pair only if the other end has a program too.
+fn peer(system: System, world: &World) -> Result<Option<Process>, Failure> {
+    if system.mode != "xdp-native" {
+        return Ok(None);
+    }
+    let control = std::env::temp_dir().join(format!("multimqc-bench-peer-{}.sock", std::process::id()));
+    let args = [
+        "serve",
+        "--levels",
+        "kernel",
+        "--interface",
+        CLIENT_DEVICE,
+        "--address",
+        "10.9.9.1",
+        "--mode",
+        "xdp-native",
+    ];
+    let mut args: Vec<String> = args.map(str::to_owned).to_vec();
+    args.extend(["--topic".into(), "1".into(), "--control".into(), control.display().to_string()]);
+    let mut peer = Process::start(&world.client, &args)?;
+    peer.wait_for_line("listening")?;
+    Ok(Some(peer))
+}
+
+/// Pushes the log, slowly enough that nothing is lost.
+fn fill(running: &Running, world: &World) -> Result<(), Failure> {
+    let to = SocketAddr::new(world.address, PUSH_PORT).to_string();
+    let (payload, count) = (MESSAGE_BYTES.to_string(), MESSAGES.to_string());
+    let args = ["bench", "generate", "--to", &to, "--payload", &payload, "--seconds", "0", "--count", &count];
+    let mut generator = Process::start(&world.client, &args.map(str::to_owned))?;
+    generator.wait_for_line("generating")?;
+    generator.line()?;
+    let deadline = Instant::now() + PATIENCE;
+    let least = MESSAGES * u64::from(MESSAGE_BYTES) / 2;
+    while running.stored_bytes()? < least {
+        if Instant::now() >= deadline {
+            return Err(Failure::Failed(format!("the log did not fill: {}", running.report()?)));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn measure(
+    running: &Running,
+    world: &World,
+    system: System,
+    range: u16,
+    rep: u32,
+    window: Duration,
+) -> Result<Row, Failure> {
+    let [_, alone_lost, p50, p99] = ask(world, range, window / 2, 1, |_| {})?;
+    let before = running.cpu_ns();
+    let mut sender_ns = 0;
+    let [replies, lost, _, _] = ask(world, range, window, WINDOW, |client| sender_ns = client.cpu_ns())?;
+    let server_ns = running.cpu_ns().saturating_sub(before);
+    let per_reply = |nanos: u64| if replies > 0 { nanos as f64 / replies as f64 } else { 0.0 };
+    let micros = |nanos: u64| Some(nanos as f64 / 1e3).filter(|micros| *micros > 0.0);
+    Ok(Row {
+        part: "read",
+        system: system.name,
+        level: system.levels.split(',').next().unwrap_or_default().to_owned(),
+        mode: system.mode.to_owned(),
+        payload_bytes: range,
+        rep,
+        messages_per_s: replies as f64 / window.as_secs_f64(),
+        cpu_ns_per_message: per_reply(server_ns),
+        sender_cpu_ns_per_message: per_reply(sender_ns),
+        rtt_p50_us: micros(p50),
+        rtt_p99_us: micros(p99),
+        lost: lost + alone_lost,
+        sent: replies + lost + alone_lost,
+        ..Row::default()
+    })
+}
+
+/// Runs a client. `nearly_done` is called when most of the time is over.
+fn ask(
+    world: &World,
+    range: u16,
+    time: Duration,
+    window: u32,
+    nearly_done: impl FnOnce(&Process),
+) -> Result<[u64; 4], Failure> {
+    let to = SocketAddr::new(world.address, PULL_PORT).to_string();
+    let (length, seconds, window) = (range.to_string(), time.as_secs_f64().to_string(), window.to_string());
+    let args = [
+        "bench",
+        "ask",
+        "--to",
+        &to,
+        "--start",
+        "1000",
+        "--length",
+        &length,
+        "--seconds",
+        &seconds,
+        "--window",
+        &window,
+    ];
+    let mut client = Process::start(&world.client, &args.map(str::to_owned))?;
+    client.wait_for_line("asking")?;
+    std::thread::sleep(time.mul_f64(0.95));
+    nearly_done(&client);
+    let line = client.line()?;
+    let numbers: Vec<u64> = line.split(' ').filter_map(|number| number.parse().ok()).collect();
+    numbers.try_into().map_err(|_| Failure::Failed(format!("a client of the bench ended: {line}")))
+}

@@ -1,0 +1,72 @@
+//! A row of the results.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// One measurement. Fields without a value do not apply.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Row {
+    /// `write` or `read`.
+    pub part: &'static str,
+    /// `multimqc`, `standalone` (recvmsg) or `recvmmsg`.
+    pub system: &'static str,
+    /// The levels of the stack, or `file`.
+    pub level: String,
+    /// Where packets are taken: `socket`, `xdp-native`, `tcx`, …
+    pub mode: String,
+    /// Bytes of a message, or of a range.
+    pub payload_bytes: u16,
+    /// Bytes that move to the next level at a time.
+    pub batch_bytes: Option<u64>,
+    /// The repetition.
+    pub rep: u32,
+    /// Messages that reached the last level, or replies.
+    pub messages_per_s: f64,
+    /// Processor time of the server's process.
+    pub cpu_ns_per_message: f64,
+    /// Processor time of the client's process, with what the kernel does on its account.
+    pub sender_cpu_ns_per_message: f64,
+    /// The median round trip of a lone pull.
+    pub rtt_p50_us: Option<f64>,
+    /// The round trip that one pull of a hundred exceeds.
+    pub rtt_p99_us: Option<f64>,
+    /// Messages that were sent and are in no level, or pulls without a reply.
+    pub lost: u64,
+    /// Messages or pulls that were sent.
+    pub sent: u64,
+}
+
+impl Row {
+    /// Prints the row for people.
+    pub fn print(&self) -> Result<(), Failure> {
+        let rtt = match (self.rtt_p50_us, self.rtt_p99_us) {
+            (Some(p50), Some(p99)) => format!("  rtt {p50:.1} / {p99:.1} us"),
+            _ => String::new(),
+        };
+        let line = format!(
+            "{:<10} {:<16} {:<11} {:>5} B  {:>10.0}/s  cpu {:>6.0} ns, sender {:>6.0} ns  lost {} of {}{rtt}\n",
+            self.system,
+            self.level,
+            self.mode,
+            self.payload_bytes,
+            self.messages_per_s,
+            self.cpu_ns_per_message,
+            self.sender_cpu_ns_per_message,
+            self.lost,
+            self.sent,
+        );
+        std::io::stdout().write_all(line.as_bytes()).map_err(|error| Failure::output(&error))
+    }
+}
+
+/// Writes all rows to a file.
+pub fn save(rows: &[Row], path: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let mut text = serde_json::to_string_pretty(rows).map_err(Failure::failed)?;
+    text.push('\n');
+    std::fs::write(path, text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+}

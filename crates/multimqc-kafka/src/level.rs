@@ -1,0 +1,338 @@
+//! The level.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use multimqc::{
+    Appended, Batch, Counters, Epoch, Found, Hole, Level, LevelError, LevelKind, MAX_OFFSET, Offset, Stop,
+    TopicId, Window, Written,
+};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::client::{self, Appender, Fetcher, Unread};
+use crate::config::KafkaConfig;
+use crate::find::{self, Fetch, Index};
+use crate::record::{self, Record};
+use crate::tally::Tally;
+
+/// After so many writes the level asks Kafka what retention has removed.
+const WRITES_PER_LOOK: u32 = 1024;
+
+/// The level of an Apache Kafka.
+pub struct KafkaLevel {
+    config: KafkaConfig,
+    appender: Appender,
+    topics: RwLock<HashMap<TopicId, Arc<Topic>>>,
+    woken: Mutex<bool>,
+    wakes: Condvar,
+}
+
+struct Topic {
+    name: String,
+    state: Mutex<State>,
+    /// The writer's place. Taken before `reader`, and that before `state`.
+    writer: Mutex<Writer>,
+    reader: Mutex<Reader>,
+    tally: Tally,
+}
+
+/// What is known of the log.
+#[derive(Debug, Clone)]
+struct State {
+    epoch: Epoch,
+    start: Offset,
+    first: Offset,
+    head: Offset,
+    /// Kafka's offsets of the records.
+    offsets: Range<i64>,
+}
+
+#[derive(Debug, Default)]
+struct Writer {
+    /// A write failed, and Kafka may have its record or not.
+    in_doubt: bool,
+    /// Writes since the last look at what was removed.
+    writes: u32,
+}
+
+struct Reader {
+    fetcher: Fetcher,
+    index: Index,
+    /// The record that was read last.
+    last: Option<Record>,
+}
+
+impl KafkaLevel {
+    /// A level without topics. Kafka is not asked yet.
+    ///
+    /// # Errors
+    /// [`LevelError::Down`] if librdkafka refuses a property.
+    pub fn new(config: KafkaConfig) -> Result<KafkaLevel, LevelError> {
+        let appender = Appender::new(config.clone())?;
+        Ok(KafkaLevel {
+            config,
+            appender,
+            topics: RwLock::default(),
+            woken: Mutex::new(false),
+            wakes: Condvar::new(),
+        })
+    }
+
+    fn topic(&self, topic: TopicId) -> Result<Arc<Topic>, LevelError> {
+        self.topics.read().get(&topic).cloned().ok_or(LevelError::UnknownTopic(topic))
+    }
+
+    fn new_topic(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Topic, LevelError> {
+        let name = format!("{}-{:05}", self.config.prefix, topic.0);
+        client::create_topic(&self.config, &name)?;
+        let fetcher = Fetcher::new(&self.config, &name)?;
+        let state = State { epoch, start, first: start, head: 0, offsets: 0..0 };
+        let topic = Topic {
+            name,
+            state: Mutex::new(state),
+            writer: Mutex::default(),
+            reader: Mutex::new(Reader { fetcher, index: Index::default(), last: None }),
+            tally: Tally::default(),
+        };
+        topic.look(&mut topic.reader.lock())?;
+        Ok(topic)
+    }
+
+    /// Appends what a batch adds to the log.
+    fn add(&self, topic: &Topic, batch: Batch<'_>) -> Result<Written, LevelError> {
+        let mut writer = topic.writer.lock();
+        writer.writes += 1;
+        if writer.in_doubt || writer.writes >= WRITES_PER_LOOK {
+            writer.in_doubt = true;
+            topic.look(&mut topic.reader.lock())?;
+            *writer = Writer::default();
+        }
+        let (epoch, head) = {
+            let state = topic.state.lock();
+            (state.epoch.0, state.head)
+        };
+        let placed = batch.place(head);
+        let at = placed.hole.map_or(head, |hole| hole.to);
+        let end_of_hole = at.to_le_bytes();
+        let mut records: Vec<([u8; record::KEY], &[u8])> = Vec::new();
+        if placed.bytes.is_empty() && placed.hole.is_some() {
+            records.push((record::key(epoch, head, true), &end_of_hole));
+        }
+        let mut position = at;
+        for bytes in placed.bytes.chunks(self.config.max_record_bytes.max(1)) {
+            records.push((record::key(epoch, position, false), bytes));
+            position += bytes.len() as u64;
+        }
+        if !records.is_empty() {
+            let (offsets, result) = self.appender.append(&topic.name, &records);
+            if let Err(error) = result {
+                writer.in_doubt = true;
+                return Err(error);
+            }
+            topic.appended(offsets.first().copied(), offsets.last().copied(), head, position);
+        }
+        Ok(Written { hole: placed.hole, bytes: placed.bytes.len() as u64, repeated: placed.repeated })
+    }
+}
+
+impl Topic {
+    fn window(&self) -> Window {
+        let state = self.state.lock();
+        Window { first: state.first, head: state.head, epoch: state.epoch }
+    }
+
+    /// Notes records that Kafka has.
+    fn appended(&self, first: Option<i64>, last: Option<i64>, from: Offset, head: Offset) {
+        let (Some(first), Some(last)) = (first, last) else { return };
+        // A reader that is busy with Kafka is not waited for: the entry only saves it some steps.
+        if let Some(mut reader) = self.reader.try_lock() {
+            reader.index.insert(from, first);
+        }
+        let mut state = self.state.lock();
+        if state.offsets.is_empty() {
+            (state.first, state.offsets) = (from, first..first);
+        }
+        state.head = head;
+        state.offsets.end = last + 1;
+    }
+
+    /// Asks Kafka where the log begins and ends.
+    fn look(&self, reader: &mut Reader) -> Result<(), LevelError> {
+        let offsets = reader.fetcher.offsets()?;
+        let mut state = self.state.lock().clone();
+        if offsets.is_empty() {
+            // Retention can remove everything; the log goes on at its head.
+            state.head = state.head.max(state.start);
+            state.first = state.head;
+        } else {
+            if offsets.end != state.offsets.end {
+                let last = reader.read(offsets.end - 1)?;
+                state.epoch = Epoch(last.epoch);
+                state.head = state.head.max(last.end);
+                reader.index.insert(last.position, last.offset);
+            }
+            if offsets.start != state.offsets.start || state.offsets.is_empty() {
+                let first = reader.read(offsets.start)?.position;
+                state.first = if offsets.start == 0 { state.start.min(first) } else { first };
+                reader.index.cut(first);
+            }
+        }
+        state.offsets = offsets;
+        *self.state.lock() = state;
+        Ok(())
+    }
+
+    /// Copies bytes from a position on.
+    fn read(&self, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        let mut bytes = 0;
+        let mut reader = self.reader.lock();
+        loop {
+            let at = from.saturating_add(bytes as u64);
+            if bytes == out.len() {
+                return Ok(Found { bytes, stop: Stop::Filled });
+            }
+            let State { first, head, offsets, .. } = self.state.lock().clone();
+            if at >= head {
+                return Ok(Found { bytes, stop: Stop::Head });
+            }
+            if at < first {
+                return Ok(Found { bytes, stop: Stop::Gone(first) });
+            }
+            let record = match reader.find(offsets, at) {
+                Ok(Some(record)) => record,
+                Ok(None) => return Ok(Found { bytes, stop: Stop::Hole(Hole { from: at, to: head }) }),
+                Err(Unread::Removed) => {
+                    self.look(&mut reader)?;
+                    if self.state.lock().first <= at {
+                        return Err(LevelError::Down("Kafka's records are not what they were".to_owned()));
+                    }
+                    continue;
+                }
+                Err(Unread::Level(error)) => return Err(error),
+            };
+            let to = match &record.bytes {
+                Some(data) if record.position <= at => {
+                    let data = &data[(at - record.position) as usize..];
+                    let count = data.len().min(out.len() - bytes);
+                    out[bytes..bytes + count].copy_from_slice(&data[..count]);
+                    bytes += count;
+                    continue;
+                }
+                None if record.position <= at => record.end,
+                _ => record.position,
+            };
+            return Ok(Found { bytes, stop: Stop::Hole(Hole { from: at, to }) });
+        }
+    }
+}
+
+impl Reader {
+    /// The record at an offset.
+    fn read(&mut self, offset: i64) -> Result<Record, LevelError> {
+        match self.fetcher.fetch(offset) {
+            Ok(Some(record)) => Ok(record),
+            Err(Unread::Level(error)) => Err(error),
+            Ok(None) | Err(Unread::Removed) => Err(LevelError::Down(format!("record {offset} is gone"))),
+        }
+    }
+
+    /// The first record that ends behind a position.
+    fn find(&mut self, offsets: Range<i64>, position: Offset) -> Result<Option<&Record>, Unread> {
+        let here = self.last.as_ref().is_some_and(|last| last.position <= position && position < last.end);
+        if here {
+            return Ok(self.last.as_ref());
+        }
+        if let Some(last) =
+            self.last.take().filter(|last| last.end == position && last.offset + 1 < offsets.end)
+        {
+            self.index.insert(last.end, last.offset + 1);
+        }
+        self.last = find::find(&mut self.fetcher, &mut self.index, offsets, position)?;
+        Ok(self.last.as_ref())
+    }
+}
+
+impl Level for KafkaLevel {
+    fn kind(&self) -> LevelKind {
+        LevelKind::Kafka
+    }
+
+    fn capacity_bytes(&self) -> Option<u64> {
+        self.config.retention_bytes
+    }
+
+    fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
+        if start > MAX_OFFSET {
+            return Err(LevelError::Offset(start));
+        }
+        let mut topics = self.topics.write();
+        if let Some(open) = topics.get(&topic) {
+            return Ok(open.window());
+        }
+        if topics.len() >= self.config.max_topics {
+            return Err(LevelError::TooManyTopics(topics.len()));
+        }
+        let new = self.new_topic(topic, start, epoch)?;
+        let window = new.window();
+        topics.insert(topic, Arc::new(new));
+        Ok(window)
+    }
+
+    fn window(&self, topic: TopicId) -> Option<Window> {
+        self.topic(topic).ok().map(|topic| topic.window())
+    }
+
+    fn append(&self, _: TopicId, _: &mut dyn Iterator<Item = &[u8]>) -> Result<Appended, LevelError> {
+        Err(LevelError::NotWritable)
+    }
+
+    fn write(&self, topic: TopicId, batch: Batch<'_>) -> Result<Written, LevelError> {
+        if batch.offset > MAX_OFFSET || batch.end() > MAX_OFFSET {
+            return Err(LevelError::Offset(batch.offset));
+        }
+        let topic = self.topic(topic)?;
+        match self.add(&topic, batch) {
+            Ok(written) => {
+                topic.tally.written(&written);
+                Ok(written)
+            }
+            Err(error) => {
+                topic.tally.refused();
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends by the time or by [`wake`](Level::wake): nothing is transferred from the last level.
+    fn wait_batch(&self, timeout: Duration) -> bool {
+        let mut woken = self.woken.lock();
+        if !*woken {
+            self.wakes.wait_for(&mut woken, timeout);
+        }
+        std::mem::take(&mut woken)
+    }
+
+    fn wake(&self) {
+        *self.woken.lock() = true;
+        self.wakes.notify_all();
+    }
+
+    fn transfer(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        self.topic(topic)?.read(from, out)
+    }
+
+    fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        let topic = self.topic(topic)?;
+        let found = topic.read(from, out);
+        topic.tally.read(found.as_ref().ok());
+        found
+    }
+
+    fn counters(&self, topic: TopicId) -> Counters {
+        let Ok(topic) = self.topic(topic) else { return Counters::default() };
+        let state = topic.state.lock();
+        topic.tally.counters(state.first - state.start.min(state.first))
+    }
+}

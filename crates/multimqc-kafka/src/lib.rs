@@ -1,0 +1,38 @@
+//! Apache Kafka as the last level of MultiMQC: the "original message queuing middleware" of the paper.
+//!
+//! Each topic of MultiMQC is a Kafka topic with one partition. A batch is a record, whose key says where in the log its bytes belong:
+//!
+//! ```text
+//!   Kafka's offsets       7              8            9              10
+//!                  ┌─────────────┬─────────────┬──────────────┬─────────────┐
+//!   records        │ data at 400 │ data at 500 │ hole 560─900 │ data at 950 │
+//!                  └─────────────┴─────────────┴──────────────┴─────────────┘
+//!   MultiMQC's       400 ─── 500     500 ─ 560    560 ── 900      950 ─ 999      900 to 950 has no record: a hole too
+//! ```
+//!
+//! - **Write**: a record for each batch (several for a batch larger than [`KafkaConfig::max_record_bytes`]), by an idempotent producer
+//!   with `acks=all`. A write returns when the broker has the record. If Kafka does not answer in time, the record may or may not be
+//!   there; the next write first asks Kafka for the end of the log, and drops what it has already.
+//! - **Read**: positions ascend with offsets, so a position is found by bisection, which starts from the records that were written or
+//!   read before. Reads that follow each other go on in Kafka's order. One reader of a topic is served at a time.
+//! - **Holes**: what no record covers is a hole, whether a level below left it out or Kafka lost it.
+//! - **Kafka down**: writes and reads fail with [`LevelError::Down`](multimqc::LevelError::Down) after [`KafkaConfig::timeout`].
+//!   Nothing is kept for later here: the level below offers the same bytes again, for as long as it has them.
+//! - **Restart**: the log goes on where Kafka's records end, under the epoch that they carry.
+//!
+//! Only one process writes a Kafka topic. The level is never first, because a push would cost a round trip to the broker.
+//!
+//! The crate builds librdkafka from its sources, which needs a C compiler, make and a minute or two. Nothing else of the workspace
+//! depends on it.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod config;
+mod find;
+mod level;
+mod record;
+mod tally;
+
+pub use config::KafkaConfig;
+pub use level::KafkaLevel;

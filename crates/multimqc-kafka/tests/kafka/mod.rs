@@ -1,0 +1,168 @@
+//! A real Apache Kafka on loopback: one process that is broker and controller, with its data in a folder that goes with it.
+
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// How long a start, a stop or a download may take.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A Kafka. It ends when dropped.
+pub struct Kafka {
+    folder: TempDir,
+    jars: PathBuf,
+    port: u16,
+    process: Option<Child>,
+}
+
+/// A port that was free a moment ago.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port()
+}
+
+/// Waits until the condition holds.
+fn wait(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "{what} takes longer than {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Runs a program to its end.
+fn run(command: &mut Command, what: &str) {
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
+    let mut status = None;
+    wait(what, || {
+        status = child.try_wait().expect("a child can be waited for");
+        status.is_some()
+    });
+    assert!(status.is_some_and(|status| status.success()), "{what}: {status:?}");
+}
+
+fn there(program: &str, argument: &str) -> bool {
+    let mut command = Command::new(program);
+    command
+        .arg(argument)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// The folder with Kafka's jars, which Maven fetches once. `None`, with the reason printed, where there is no Java or no Maven.
+fn jars() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kafka-4.1.0");
+    let missing =
+        !there("java", "-version") || !folder.join("complete").exists() && !there("mvn", "-version");
+    if missing {
+        eprintln!("skipped: needs java (default-jre-headless) and mvn (maven)");
+        return None;
+    }
+    if !folder.join("complete").exists() {
+        let pom = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pom.xml");
+        let mut maven = Command::new("mvn");
+        maven.args(["-B", "-q", "-f"]).arg(pom).arg("dependency:copy-dependencies");
+        maven.arg(format!("-DoutputDirectory={}", folder.display())).stdin(Stdio::null());
+        run(&mut maven, "the download of Kafka");
+        File::create(folder.join("complete")).expect("a mark that it is complete");
+    }
+    Some(folder)
+}
+
+impl Kafka {
+    /// Starts a new one. `None` where it cannot be had.
+    pub fn start() -> Option<Kafka> {
+        let mut kafka = Kafka {
+            folder: tempfile::tempdir().expect("a folder"),
+            jars: jars()?,
+            port: port(),
+            process: None,
+        };
+        kafka.configure();
+        let mut format = kafka.java("kafka.tools.StorageTool");
+        format
+            .args(["format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c"])
+            .arg(kafka.folder.path().join("properties"));
+        run(&mut format, "the format of Kafka's folder");
+        kafka.run();
+        Some(kafka)
+    }
+
+    fn configure(&self) {
+        let (port, controller, folder) = (self.port, port(), self.folder.path().display());
+        let properties = format!(
+            "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n\
+             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n\
+             listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\nlog.dirs={folder}/data\n\
+             offsets.topic.replication.factor=1\nauto.create.topics.enable=false\n\
+             log.retention.check.interval.ms=500\nlog.segment.delete.delay.ms=100\n\
+             log.initial.task.delay.ms=500\ngroup.coordinator.rebalance.protocols=classic\n"
+        );
+        std::fs::write(self.folder.path().join("properties"), properties).expect("properties");
+    }
+
+    fn java(&self, class: &str) -> Command {
+        let log = File::create(self.folder.path().join("output")).expect("a file for output");
+        let mut java = Command::new("java");
+        java.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"]).arg(self.jars.join("*")).arg(class);
+        java.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
+        java
+    }
+
+    /// Starts the process again, on the same data and the same port.
+    pub fn run(&mut self) {
+        let mut java = self.java("kafka.Kafka");
+        let mut child = java.arg(self.folder.path().join("properties")).spawn().expect("java starts");
+        wait("the start of Kafka", || {
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                let output = std::fs::read_to_string(self.folder.path().join("output")).unwrap_or_default();
+                panic!("Kafka ended with {status}: {output}");
+            }
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        });
+        self.process = Some(child);
+    }
+
+    /// Its address.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("it runs");
+        kill_process(Pid::from_child(process), signal).expect("it can be signalled");
+    }
+
+    /// Stops the process where it is; it keeps its connections and answers nothing.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a paused process go on.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills the process. Its data stays.
+    pub fn kill(&mut self) {
+        let mut process = self.process.take().expect("it runs");
+        process.kill().expect("it can be killed");
+        process.wait().expect("it ends");
+    }
+}
+
+impl Drop for Kafka {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}

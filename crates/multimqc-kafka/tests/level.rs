@@ -1,0 +1,205 @@
+//! The conformance suite, holes, restarts and failures, with a real Apache Kafka.
+
+mod kafka;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use kafka::Kafka;
+use multimqc::conformance::{self, Lab, pattern};
+use multimqc::levels::{UserConfig, UserLevel};
+use multimqc::{Batch, Epoch, Found, Hole, Level, LevelError, LevelKind, Stop, TopicId};
+use multimqc_kafka::{KafkaConfig, KafkaLevel};
+
+const TOPIC: TopicId = TopicId(3);
+
+struct Levels<'a> {
+    kafka: &'a Kafka,
+    made: AtomicUsize,
+}
+
+impl Lab for Levels<'_> {
+    fn kind(&self) -> LevelKind {
+        LevelKind::Kafka
+    }
+
+    fn level(&self, capacity_bytes: u64, _: u64) -> Arc<dyn Level> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let config = KafkaConfig {
+            prefix: format!("conformance-{number}"),
+            retention_bytes: Some(8 * capacity_bytes),
+            max_topics: 2,
+            timeout: Duration::from_secs(30),
+            ..KafkaConfig::new(self.kafka.address())
+        };
+        Arc::new(KafkaLevel::new(config).expect("the configuration is good"))
+    }
+
+    fn is_first(&self) -> bool {
+        false
+    }
+}
+
+struct User;
+
+impl Lab for User {
+    fn kind(&self) -> LevelKind {
+        LevelKind::User
+    }
+
+    fn level(&self, capacity_bytes: u64, batch_bytes: u64) -> Arc<dyn Level> {
+        let config = UserConfig { capacity_bytes, batch_bytes, max_topics: 2 };
+        Arc::new(UserLevel::new(config).expect("the configuration is good"))
+    }
+}
+
+fn config(kafka: &Kafka, prefix: &str) -> KafkaConfig {
+    KafkaConfig {
+        prefix: prefix.to_owned(),
+        timeout: Duration::from_secs(30),
+        ..KafkaConfig::new(kafka.address())
+    }
+}
+
+fn level(config: KafkaConfig, start: u64, epoch: u32) -> KafkaLevel {
+    let level = KafkaLevel::new(config).expect("the configuration is good");
+    level.open(TOPIC, start, Epoch(epoch)).expect("the topic is opened");
+    level
+}
+
+fn write(level: &KafkaLevel, offset: u64, length: usize) -> Result<multimqc::Written, LevelError> {
+    level.write(TOPIC, Batch { offset, bytes: &pattern(offset, length) })
+}
+
+fn check(level: &KafkaLevel, from: u64, length: usize) {
+    let mut bytes = vec![0; length];
+    let found = level.read(TOPIC, from, &mut bytes).expect("Kafka answers");
+    assert_eq!(found, Found { bytes: length, stop: Stop::Filled }, "{length} from {from}");
+    assert!(bytes == pattern(from, length), "the bytes from {from} on");
+}
+
+/// Offers a batch until Kafka takes it.
+fn write_until_taken(level: &KafkaLevel, offset: u64, length: usize) -> multimqc::Written {
+    let until = Instant::now() + Duration::from_secs(240);
+    loop {
+        match write(level, offset, length) {
+            Ok(written) => return written,
+            Err(LevelError::Down(_)) if Instant::now() < until => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn it_is_a_level() {
+    let Some(kafka) = Kafka::start() else { return };
+    let levels = Levels { kafka: &kafka, made: AtomicUsize::new(0) };
+    conformance::level(&levels);
+    conformance::stack(&[&User, &levels]);
+    a_log_goes_on_after_a_restart_of_the_level(&kafka);
+    every_position_is_found(&kafka);
+    what_kafka_removes_is_gone(&kafka);
+}
+
+fn a_log_goes_on_after_a_restart_of_the_level(kafka: &Kafka) {
+    let first = level(config(kafka, "restart"), 1000, 77);
+    write(&first, 1000, 5000).expect("Kafka takes it");
+    write(&first, 7000, 100).expect("Kafka takes it");
+    drop(first);
+    let second = KafkaLevel::new(config(kafka, "restart")).expect("the configuration is good");
+    let window = second.open(TOPIC, 0, Epoch(1)).expect("the topic is opened");
+    assert_eq!((window.head, window.epoch), (7100, Epoch(77)), "what the records say");
+    check(&second, 1000, 5000);
+    let mut bytes = [0; 200];
+    let found = second.read(TOPIC, 5900, &mut bytes).expect("Kafka answers");
+    assert_eq!(found, Found { bytes: 100, stop: Stop::Hole(Hole { from: 6000, to: 7000 }) });
+    assert_eq!(write(&second, 7000, 200).expect("Kafka takes it").repeated, 100);
+    check(&second, 7000, 200);
+}
+
+fn every_position_is_found(kafka: &Kafka) {
+    let config = KafkaConfig { max_record_bytes: 700, ..config(kafka, "positions") };
+    let writer = level(config.clone(), 0, 5);
+    let mut head = 0;
+    for round in 0..40 {
+        // A batch of several records.
+        write(&writer, head, 1 + round * 97).expect("Kafka takes it");
+        head += 1 + round as u64 * 97;
+    }
+    // One that knows nothing but the ends.
+    let reader = level(config, 0, 5);
+    let mut at = 0;
+    for round in 0..60 {
+        at = (at + 7919 * round) % (head - 1500);
+        check(&reader, at, 1500);
+    }
+    check(&reader, 0, head as usize);
+    assert!(matches!(writer.append(TOPIC, &mut std::iter::empty()), Err(LevelError::NotWritable)));
+}
+
+fn what_kafka_removes_is_gone(kafka: &Kafka) {
+    let config =
+        KafkaConfig { retention_bytes: Some(1 << 20), segment_bytes: 1 << 20, ..config(kafka, "retention") };
+    let level = level(config.clone(), 0, 9);
+    let mut head = 0;
+    while head < 6 << 20 {
+        write(&level, head, 100_000).expect("Kafka takes it");
+        head += 100_000;
+    }
+    let until = Instant::now() + Duration::from_secs(120);
+    let first = loop {
+        assert!(Instant::now() < until, "Kafka removes nothing");
+        let fresh = KafkaLevel::new(config.clone()).expect("the configuration is good");
+        let first = fresh.open(TOPIC, 0, Epoch(9)).expect("it opens").first;
+        if first > 0 {
+            break first;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    let mut bytes = [0; 10];
+    let found = level.read(TOPIC, 0, &mut bytes).expect("Kafka answers");
+    let Stop::Gone(told) = found.stop else { panic!("{found:?}") };
+    assert!(told >= first && told % 100_000 == 0);
+    assert_eq!(level.counters(TOPIC).overwritten_bytes, told);
+    check(&level, told, 100_000);
+    assert_eq!(level.window(TOPIC).map(|window| (window.first, window.head)), Some((told, head)));
+}
+
+#[test]
+fn kafka_that_is_slow_or_down_loses_nothing() {
+    let Some(mut kafka) = Kafka::start() else { return };
+    let level = level(KafkaConfig { timeout: Duration::from_secs(3), ..config(&kafka, "down") }, 0, 5);
+    write_until_taken(&level, 0, 10_000);
+    check(&level, 0, 10_000);
+
+    // It answers nothing, and then what it was asked before: the batch may have been taken meanwhile.
+    kafka.pause();
+    assert!(matches!(write(&level, 10_000, 5000), Err(LevelError::Down(_))));
+    assert!(write(&level, 10_000, 5000).expect_err("it still does not answer").is_temporary());
+    assert_eq!(level.window(TOPIC).map(|window| window.head), Some(10_000), "nothing is claimed");
+    let mut bytes = [0; 100];
+    assert!(matches!(level.read(TOPIC, 5, &mut bytes), Ok(_) | Err(LevelError::Down(_))));
+    kafka.go_on();
+    let written = write_until_taken(&level, 10_000, 6000);
+    assert!(written.hole.is_none() && written.bytes + written.repeated == 6000, "{written:?}");
+    check(&level, 0, 16_000);
+
+    // Killed and started again.
+    kafka.kill();
+    assert!(matches!(write(&level, 16_000, 1000), Err(LevelError::Down(_))));
+    let refused = level.counters(TOPIC).refused;
+    assert!(refused >= 3, "{refused}");
+    kafka.run();
+    write_until_taken(&level, 16_000, 1000);
+    check(&level, 0, 17_000);
+    // What the level below had to give up meanwhile is a hole.
+    let written = write(&level, 20_000, 500).expect("Kafka is back");
+    assert_eq!(written.hole, Some(Hole { from: 17_000, to: 20_000 }));
+    check(&level, 20_000, 500);
+    let counters = level.counters(TOPIC);
+    assert_eq!(
+        (counters.hole_bytes, counters.bytes + counters.repeated_bytes),
+        (3000, 17_500 + counters.repeated_bytes)
+    );
+}
