@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rocketring::{EventCount, Hold, PeerDoorbell, WatchKey, Writer, barrier};
 
-use subscribers::{Known, SubscriberTable};
 pub(crate) use subscribers::{DurableCursor, Leaving, SubscriptionStatus};
+use subscribers::{Known, SubscriberTable};
 
 use crate::events::OutEvent;
 use crate::limits::SubscriptionLimits;
