@@ -42,6 +42,12 @@
 // Every message is sent at once.
 #define CMQ_PRESET_IMMEDIATE 2
 
+// A lost message is sent again, while it is in the history of its key.
+#define CMQ_REPAIR_REPLAY 0
+
+// The newest message of its slot is sent in place of a lost one. Older ones are not sent again.
+#define CMQ_REPAIR_REPLACE 1
+
 // The application closed the connection.
 #define RB_CLOSE_NORMAL 0
 
@@ -101,9 +107,6 @@
 
 // Data has landed when the application releases it.
 #define RB_CONFIRM_ON_CONSUME 1
-
-// As `RB_CONFIRM_ON_CONSUME`, for an application that forwards what it receives and calls `rb_subscription_confirm`.
-#define RB_CONFIRM_RELAYED 2
 
 // In the memory of every subscriber.
 #define RB_LEVEL_LANDED 0
@@ -180,84 +183,86 @@ enum rb_status
     RB_ERR_HANDLE = -2,
     // The handle was freed.
     RB_ERR_FREED = -3,
+    // The handle belongs to the process that this one was forked from.
+    RB_ERR_FORKED = -4,
     // Another call uses an object that one thread may use at a time, or a batch of it is open.
-    RB_ERR_BUSY = -4,
+    RB_ERR_BUSY = -5,
     // An argument is out of its range: a size, an enumeration, text that is not UTF-8, the size of a structure.
-    RB_ERR_ARGUMENT = -5,
+    RB_ERR_ARGUMENT = -6,
     // A bug in this library. The call had no effect, or a part of its effect.
-    RB_ERR_BUG = -6,
+    RB_ERR_BUG = -7,
     // A call that waits was made inside a callback, which must not wait.
-    RB_ERR_CALLED_FROM_CALLBACK = -7,
+    RB_ERR_CALLED_FROM_CALLBACK = -8,
     // The system refuses a thread, a descriptor or random numbers.
-    RB_ERR_SYSTEM = -8,
+    RB_ERR_SYSTEM = -9,
     // The configuration is not valid; the text names the setting.
-    RB_ERR_CONFIG = -9,
+    RB_ERR_CONFIG = -10,
     // There is no memory for a ring, or a limit of the configuration is reached.
-    RB_ERR_MEMORY = -10,
+    RB_ERR_MEMORY = -11,
     // The transport cannot be set up.
-    RB_ERR_TRANSPORT = -11,
+    RB_ERR_TRANSPORT = -12,
     // The buffer was destroyed, or what is waited for ended.
-    RB_ERR_CLOSED = -12,
+    RB_ERR_CLOSED = -13,
     // The connection is down.
-    RB_ERR_DOWN = -13,
+    RB_ERR_DOWN = -14,
     // The other end refuses.
-    RB_ERR_REFUSED = -14,
+    RB_ERR_REFUSED = -15,
     // Another socket listens on the address.
-    RB_ERR_ADDRESS_IN_USE = -15,
+    RB_ERR_ADDRESS_IN_USE = -16,
     // The address is not valid, or the system refuses it.
-    RB_ERR_ADDRESS = -16,
+    RB_ERR_ADDRESS = -17,
     // The id is taken.
-    RB_ERR_EXISTS = -17,
+    RB_ERR_EXISTS = -18,
     // There is no buffer of this id.
-    RB_ERR_NO_SUCH_BUFFER = -18,
+    RB_ERR_NO_SUCH_BUFFER = -19,
     // There is no subscription of this buffer, or it was not answered yet.
-    RB_ERR_NOT_SUBSCRIBED = -19,
+    RB_ERR_NOT_SUBSCRIBED = -20,
     // The buffer or the subscription is spliced.
-    RB_ERR_SPLICED = -20,
+    RB_ERR_SPLICED = -21,
     // The subscription of the buffer was not answered yet.
-    RB_ERR_NOT_ANSWERED = -21,
+    RB_ERR_NOT_ANSWERED = -22,
     // Another owner has the writer of the buffer.
-    RB_ERR_WRITER_TAKEN = -22,
+    RB_ERR_WRITER_TAKEN = -23,
     // Another owner has the reader of the rIn.
-    RB_ERR_READER_TAKEN = -23,
+    RB_ERR_READER_TAKEN = -24,
     // Something is larger than it may be.
-    RB_ERR_TOO_LARGE = -24,
+    RB_ERR_TOO_LARGE = -25,
     // A number of things has reached its limit.
-    RB_ERR_TOO_MANY = -25,
+    RB_ERR_TOO_MANY = -26,
     // More was released than was received.
-    RB_ERR_TOO_MUCH = -26,
+    RB_ERR_TOO_MUCH = -27,
     // Only the newest open segment may be delivered short or given back.
-    RB_ERR_SHORT_DELIVER = -27,
+    RB_ERR_SHORT_DELIVER = -28,
     // The segment belongs to another buffer, or its buffer's writer was taken.
-    RB_ERR_FOREIGN = -28,
+    RB_ERR_FOREIGN = -29,
     // A segment was freed undelivered while newer ones are open: the log cannot go on.
-    RB_ERR_SEGMENT_LOST = -29,
+    RB_ERR_SEGMENT_LOST = -30,
     // A segment or a batch of no bytes was asked for.
-    RB_ERR_EMPTY = -30,
+    RB_ERR_EMPTY = -31,
     // The writer of an overwritable buffer was faster: the bytes are not valid.
-    RB_ERR_LAPPED = -31,
+    RB_ERR_LAPPED = -32,
     // The subscription shares a budget, which the call does not allow.
-    RB_ERR_BUDGETED = -32,
+    RB_ERR_BUDGETED = -33,
     // A name is not valid.
-    RB_ERR_NAME = -33,
+    RB_ERR_NAME = -34,
     // Messages are lost. The next call continues.
-    RB_ERR_LOST = -34,
+    RB_ERR_LOST = -35,
     // A publisher died without closing its topic. The next call continues.
-    RB_ERR_GONE = -35,
+    RB_ERR_GONE = -36,
     // Received bytes are malformed, and are skipped. The next call continues.
-    RB_ERR_MALFORMED = -36,
+    RB_ERR_MALFORMED = -37,
     // Another client took over the place of this one. Every later call fails too.
-    RB_ERR_TAKEN_OVER = -37,
+    RB_ERR_TAKEN_OVER = -38,
     // The topic was opened for records, and the call is for raw bytes, or the other way round.
-    RB_ERR_WRONG_FRAMING = -38,
+    RB_ERR_WRONG_FRAMING = -39,
     // There are fewer subscribers than required.
-    RB_ERR_TOO_FEW = -39,
+    RB_ERR_TOO_FEW = -40,
     // The position was not published yet.
-    RB_ERR_NOT_PUBLISHED = -40,
+    RB_ERR_NOT_PUBLISHED = -41,
     // The other end answered something else than what was asked.
-    RB_ERR_PROTOCOL = -41,
+    RB_ERR_PROTOCOL = -42,
     // Any other reason; the text says it.
-    RB_ERR_OTHER = -42,
+    RB_ERR_OTHER = -43,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -434,14 +439,12 @@ enum rb_in_kind
     RB_IN_RESTARTED = 7,
     // The sender refused or ended the subscription: `bid`, `status` (`RB_ERR_…`), `text`.
     RB_IN_REFUSED = 8,
-    // The sender waits for confirmations: `bid`, `from` (delivered), `to` (consumed). Only with `RB_CONFIRM_RELAYED`.
-    RB_IN_CONFIRM_REQUESTED = 9,
     // A control message of the peer: `message`, `message_len`. Only while there is no callback for it.
-    RB_IN_CONTROL = 10,
+    RB_IN_CONTROL = 9,
     // The connection is down: `down`. `rb_rin_resume` continues over another one.
-    RB_IN_CONN_DOWN = 11,
+    RB_IN_CONN_DOWN = 10,
     // An event that this version of the library cannot describe.
-    RB_IN_OTHER = 12,
+    RB_IN_OTHER = 11,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -492,6 +495,12 @@ typedef int32_t rb_out_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// A request, and its response once that has arrived. Any number of threads may use it.
+typedef struct cmq_call cmq_call;
+
+// Sends requests from a queue of its own. Any number of threads may use it.
+typedef struct cmq_caller cmq_caller;
+
 // The messages for one integer. Any number of threads may use it.
 typedef struct cmq_mailbox cmq_mailbox;
 
@@ -500,6 +509,12 @@ typedef struct cmq_memory cmq_memory;
 
 // A message queue at an address. Any number of threads may use it.
 typedef struct cmq_queue cmq_queue;
+
+// A queue that recovers lost messages. Any number of threads may use it.
+typedef struct cmq_repair cmq_repair;
+
+// Answers requests that arrive at a queue of its own. Any number of threads may use it.
+typedef struct cmq_responder cmq_responder;
 
 // Bytes that the rings of many subscriptions share. Any number of threads may use it.
 typedef struct rb_budget rb_budget;
@@ -788,6 +803,18 @@ typedef struct cmq_sender {
     struct cmq_counts counts;
 } cmq_sender;
 
+// A popped message.
+typedef struct cmq_message {
+    // The bytes, until `cmq_message_free`.
+    const void *data;
+    // The number of bytes.
+    size_t len;
+    // The sender, and the mailbox that the message was sent to.
+    struct cmq_key from;
+    // The memory of the message.
+    struct cmq_memory *memory;
+} cmq_message;
+
 // The settings of a queue, which docs/CMQ.md explains. Zeros are those of the preset: `cmq_options options = {.size = sizeof
 // options};`
 typedef struct cmq_options {
@@ -851,20 +878,55 @@ typedef struct cmq_options {
     bool reuse_address;
 } cmq_options;
 
-// A popped message.
-typedef struct cmq_message {
-    // The bytes, until `cmq_message_free`.
-    const void *data;
-    // The number of bytes.
-    size_t len;
-    // The sender, and the mailbox that the message was sent to.
-    struct cmq_key from;
-    // The memory of the message.
-    struct cmq_memory *memory;
-} cmq_message;
-
 // A callback that says whether a message is wanted. `message` is valid until the callback returns, and is not to be freed.
 typedef bool (*cmq_wanted_fn)(void *ctx, const struct cmq_message *message);
+
+// The settings of a queue that recovers lost messages. Zeros are defaults: `cmq_repair_options options = {.size = sizeof options};`
+typedef struct cmq_repair_options {
+    // `sizeof(cmq_repair_options)`.
+    size_t size;
+    // What replaces a lost message: `CMQ_REPAIR_…`.
+    uint32_t policy;
+    // The messages in the history of each key, or the slots that are kept for each key; 0: 1,024.
+    size_t kept;
+    // How often one message is sent again; 0: 3.
+    uint32_t max_repairs;
+    // How long a receiver waits for an answer before it asks the same sender again, in nanoseconds; 0: 100 ms.
+    int64_t request_interval_ns;
+    // Keys sent to, and senders received from, that are remembered; 0: 4,096.
+    size_t max_peers;
+} cmq_repair_options;
+
+// A message of a queue that recovers lost ones.
+typedef struct cmq_repaired {
+    // The message.
+    struct cmq_message message;
+    // What the message is about.
+    uint64_t slot;
+    // The number of the message, among those of this sender for this key.
+    uint64_t number;
+    // Whether the message takes the place of a lost one, and so is out of order.
+    bool repaired;
+} cmq_repaired;
+
+// The settings of a caller. Zeros are defaults: `cmq_call_options options = {.size = sizeof options};`
+typedef struct cmq_call_options {
+    // `sizeof(cmq_call_options)`.
+    size_t size;
+    // How long an attempt waits for the response, in nanoseconds; 0: 500 ms.
+    int64_t timeout_ns;
+    // How often a request is sent before the call is lost; 0: 3.
+    uint32_t max_attempts;
+    // Bytes of the largest response; 0: 64. Each request is padded by as much, so that nobody can use a responder to send an
+    // address more than it sent.
+    size_t max_response_bytes;
+    // Calls that may be outstanding; 0: 65,536.
+    size_t max_outstanding;
+} cmq_call_options;
+
+// A callback that answers a request: it lets `*response` point at the response, which is copied when the callback has returned, and
+// returns true; or it returns false, and there is no response. `request` is valid until the callback returns.
+typedef bool (*cmq_respond_fn)(void *ctx, const struct cmq_message *request, struct iovec *response);
 
 // Why a connection is down.
 typedef struct rb_down {
@@ -1109,14 +1171,6 @@ typedef struct rb_subscribe_options {
     struct rb_id128 start_epoch;
     // With `RB_START_POSITION`: the position.
     uint64_t start_position;
-    // Whether `covered_from` is set.
-    bool has_covered_from;
-    // With `RB_START_POSITION`: an earlier subscription of this end received everything from here up to the start.
-    uint64_t covered_from;
-    // Whether `remote_id` is set.
-    bool has_remote_id;
-    // The id of the buffer at the sender; otherwise the same as here.
-    uint32_t remote_id;
     // What happens while this end is slow: `RB_POLICY_…`.
     uint32_t policy;
     // The lag in bytes at which `RB_POLICY_DROP` and `RB_POLICY_DISCONNECT` act; 0: the sender's default.
@@ -1141,8 +1195,6 @@ typedef struct rb_subscribe_options {
     bool has_linger;
     // How long a spliced subscription waits for its writer to come back; otherwise `session.linger_ms`.
     int64_t linger_ns;
-    // The receivers that a spliced subscription needs to confirm data.
-    uint32_t min_receivers;
 } rb_subscribe_options;
 
 // A callback for received data: one or several whole deliveries. `seg` and its memory are valid until the callback returns;
@@ -1465,6 +1517,28 @@ rb_status cmq_key_parse(const char *address,
 // The address of a key as text, as `snprintf` would write it. Any thread.
 rb_status cmq_key_format(const struct cmq_key *key, char *to, size_t capacity, size_t *len);
 
+// Frees a popped message, and makes `*message` empty. An empty message does nothing. Any thread.
+rb_status cmq_message_free(struct cmq_message *message);
+
+// Frees `count` popped messages, as `cmq_message_free` does. Any thread.
+rb_status cmq_messages_free(struct cmq_message *messages, size_t count);
+
+// Receives what is sent to a multicast group, at an interface: its name, one of its IPv4 addresses, or NULL for any. Any thread.
+// Fails with `RB_ERR_ADDRESS` or `RB_ERR_SYSTEM`.
+rb_status cmq_join(const struct cmq_queue *queue,
+                   const char *address,
+                   const char *interface);
+
+// Leaves a multicast group. Any thread.
+rb_status cmq_leave(const struct cmq_queue *queue, const char *address, const char *interface);
+
+// Sends multicast messages by this interface, across at most `ttl - 1` routers; and `loopback`: whether queues of this machine
+// receive them. Any thread.
+rb_status cmq_set_multicast(const struct cmq_queue *queue,
+                            const char *interface,
+                            uint32_t ttl,
+                            bool loopback);
+
 // Opens a queue at a local address such as "0.0.0.0:4711" (paper, `newRq`). Port 0 takes a free port. `options` may be NULL.
 //
 // `*out` is the caller's, until `cmq_free`. Any thread. Fails with `RB_ERR_ADDRESS_IN_USE`, `RB_ERR_ADDRESS`, `RB_ERR_CONFIG` or
@@ -1511,12 +1585,6 @@ rb_status cmq_pop_many(const struct cmq_queue *queue,
                        size_t max,
                        size_t *count,
                        int64_t timeout_ns);
-
-// Frees a popped message, and makes `*message` empty. An empty message does nothing. Any thread.
-rb_status cmq_message_free(struct cmq_message *message);
-
-// Frees `count` popped messages, as `cmq_message_free` does. Any thread.
-rb_status cmq_messages_free(struct cmq_message *messages, size_t count);
 
 // The oldest message that `wanted` accepts (a selective receive), waiting at most `timeout_ns`. The other messages stay in their
 // order. `wanted` runs inside this call, and must not use the queue.
@@ -1567,21 +1635,104 @@ rb_status cmq_mailbox_close(struct cmq_mailbox *mailbox);
 // Frees the handle of a mailbox, which stays open. NULL does nothing. Any thread.
 rb_status cmq_mailbox_free(struct cmq_mailbox *mailbox);
 
-// Receives what is sent to a multicast group, at an interface: its name, one of its IPv4 addresses, or NULL for any. Any thread.
-// Fails with `RB_ERR_ADDRESS` or `RB_ERR_SYSTEM`.
-rb_status cmq_join(const struct cmq_queue *queue,
-                   const char *address,
-                   const char *interface);
+// Opens a queue at a local address that recovers lost messages; both ends must be such queues. `options` and `repairs` may be NULL.
+//
+// `*out` is the caller's, until `cmq_repair_free`. Any thread. Fails as `cmq_new_rq`.
+rb_status cmq_repair_new(const char *address,
+                         const struct cmq_options *given,
+                         const struct cmq_repair_options *repairs,
+                         struct cmq_repair **out);
 
-// Leaves a multicast group. Any thread.
-rb_status cmq_leave(const struct cmq_queue *queue, const char *address, const char *interface);
+// Queues a message about `slot` for a key. With `CMQ_REPAIR_REPLACE` a later message about the same slot replaces it. Never waits.
+//
+// The message is copied. Any thread. `RB_FULL` if too many bytes wait, or too many keys are remembered. Fails with
+// `RB_ERR_TOO_LARGE` or `RB_ERR_ADDRESS`.
+rb_status cmq_repair_push(const struct cmq_repair *repair,
+                          const struct cmq_key *key,
+                          uint64_t slot,
+                          const void *message,
+                          size_t len);
 
-// Sends multicast messages by this interface, across at most `ttl - 1` routers; and `loopback`: whether queues of this machine
-// receive them. Any thread.
-rb_status cmq_set_multicast(const struct cmq_queue *queue,
-                            const char *interface,
-                            uint32_t ttl,
-                            bool loopback);
+// Tells the receiver of a key how many messages there are, so that it notices the loss of the last ones. For when no further message
+// follows for a while. Any thread. Fails as `cmq_repair_push`.
+rb_status cmq_repair_notify_end(const struct cmq_repair *repair,
+                                const struct cmq_key *key);
+
+// The next message, waiting at most `timeout_ns`; `RB_TIMED_OUT` if none came. Lost messages are requested and sent again inside this
+// call, so senders must call it too.
+//
+// `received->message` is the caller's, until `cmq_message_free`. Any thread.
+rb_status cmq_repair_pop(const struct cmq_repair *repair,
+                         struct cmq_repaired *received,
+                         int64_t timeout_ns);
+
+// The messages of all senders that are missing now, and those that were missing and do not come any more: they are lost, or were
+// replaced. Either place may be NULL. Any thread.
+rb_status cmq_repair_counts(const struct cmq_repair *repair,
+                            uint64_t *missing,
+                            uint64_t *unrecoverable);
+
+// The address of the queue, with the mailbox 0. Any thread.
+rb_status cmq_repair_local_addr(const struct cmq_repair *repair, struct cmq_key *key);
+
+// Frees the handle of a queue that recovers lost messages. NULL does nothing. Any thread.
+rb_status cmq_repair_free(struct cmq_repair *repair);
+
+// Makes a caller with a queue of its own at a local address such as "0.0.0.0:0". `options` and `calls` may be NULL.
+//
+// `*out` is the caller's, until `cmq_caller_free`. Any thread. Fails as `cmq_new_rq`.
+rb_status cmq_caller_new(const char *address,
+                         const struct cmq_options *given,
+                         const struct cmq_call_options *calls,
+                         struct cmq_caller **out);
+
+// Sends a request to a responder. Never waits: `cmq_call_wait` gives the response. A request without a response in time is sent
+// again, so a responder may get it more than once.
+//
+// The request is copied. `*out` is the caller's, until `cmq_call_free`; it keeps the caller alive. Any thread. `RB_FULL` if too many
+// bytes wait to be sent. Fails with `RB_ERR_TOO_LARGE`, `RB_ERR_ADDRESS` or `RB_ERR_TOO_MANY` (outstanding calls).
+rb_status cmq_caller_call(const struct cmq_caller *caller,
+                          const struct cmq_key *key,
+                          const void *request,
+                          size_t len,
+                          struct cmq_call **out);
+
+// The response to a call, waiting at most `timeout_ns`; `RB_TIMED_OUT` if it may still arrive. Requests of the caller are sent again
+// only while a thread waits for one of its calls, or makes another call. `response->from` is the key that was called.
+//
+// `*response` is the caller's, until `cmq_message_free`. Any thread. Fails with `RB_ERR_LOST` if no attempt got a response.
+rb_status cmq_call_wait(const struct cmq_call *pending,
+                        struct cmq_message *response,
+                        int64_t timeout_ns);
+
+// Forgets a call, whose response is then dropped. NULL does nothing. Any thread.
+rb_status cmq_call_free(struct cmq_call *pending);
+
+// The address of the caller's queue, with the mailbox 0. Any thread.
+rb_status cmq_caller_local_addr(const struct cmq_caller *caller, struct cmq_key *key);
+
+// Frees a caller's handle. NULL does nothing. Any thread.
+rb_status cmq_caller_free(struct cmq_caller *caller);
+
+// Makes a responder with a queue of its own at a local address. `options` may be NULL.
+//
+// `*out` is the caller's, until `cmq_responder_free`. Any thread. Fails as `cmq_new_rq`.
+rb_status cmq_responder_new(const char *address, const struct cmq_options *given, struct cmq_responder **out);
+
+// Waits for a request, at most `timeout_ns`, and answers it with what `respond` returns. `respond` runs inside this call.
+//
+// Any thread. `RB_TIMED_OUT` if no request came; `RB_FULL` if too many bytes wait to be sent, and the request then comes again. Fails
+// with `RB_ERR_TOO_LARGE` if the response is larger than the caller's `max_response_bytes`.
+rb_status cmq_responder_serve(const struct cmq_responder *responder,
+                              cmq_respond_fn respond,
+                              void *ctx,
+                              int64_t timeout_ns);
+
+// The address of the responder's queue, with the mailbox 0. Any thread.
+rb_status cmq_responder_local_addr(const struct cmq_responder *responder, struct cmq_key *key);
+
+// Frees a responder's handle. NULL does nothing. Any thread.
+rb_status cmq_responder_free(struct cmq_responder *responder);
 
 // Connects, and waits until the other end has accepted, at most `session.connect_timeout_ms`. `hello` are up to 1,024 bytes
 // of the application's, which the other end reads before it accepts.
@@ -1784,7 +1935,8 @@ rb_status rb_context_instance(const struct rb_context *context, struct rb_id128 
 rb_status rb_context_allow_callbacks_in_calls(const struct rb_context *context);
 
 // Says goodbye to every peer, gives queued data at most `grace` nanoseconds to leave, and stops the threads. Handles stay
-// valid; calls on them fail. Any thread, and not inside a callback.
+// valid; calls on them fail. Any thread. Inside a callback it does not wait for the threads, which stop when the callback has
+// returned.
 rb_status rb_context_shutdown(const struct rb_context *context,
                               int64_t grace);
 
@@ -2092,10 +2244,6 @@ rb_status rb_rin_free(struct rb_rin *rin);
 // Resumes over another connection: every subscription continues where it stopped, or reports its loss. Any thread.
 rb_status rb_rin_resume(const struct rb_rin *rin, const struct rb_conn *conn);
 
-// As `rb_rin_resume`, for a peer that is another process than before and has other ids for its buffers: a subscription
-// continues once `rb_subscription_continue_as` has set its id there. Any thread.
-rb_status rb_rin_resume_elsewhere(const struct rb_rin *rin, const struct rb_conn *conn);
-
 // A handle of the present connection.
 //
 // `*out` is the caller's, until `rb_conn_free`. Any thread.
@@ -2230,15 +2378,6 @@ rb_status rb_subscription_buf_ref(const struct rb_subscription *subscription, st
 
 // The state of the subscription. Any thread. Fails with `RB_ERR_NOT_ANSWERED` before the subscription is accepted.
 rb_status rb_subscription_get_info(const struct rb_subscription *subscription, struct rb_subscription_info *info);
-
-// Reports how far received and forwarded data is confirmed, and for which receivers. For `RB_CONFIRM_RELAYED`. Any thread.
-rb_status rb_subscription_confirm(const struct rb_subscription *subscription,
-                                  uint64_t delivered,
-                                  uint64_t consumed,
-                                  const struct rb_coverage *coverage);
-
-// Sets the id of the buffer at the new peer, after `rb_rin_resume_elsewhere`. Any thread.
-rb_status rb_subscription_continue_as(const struct rb_subscription *subscription, uint32_t remote_id);
 
 // Ends the subscription. Unread data and unreceived events are dropped. A second call changes nothing. Any thread.
 rb_status rb_subscription_unsubscribe(const struct rb_subscription *subscription);

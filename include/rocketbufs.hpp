@@ -18,6 +18,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -113,12 +114,14 @@ public:
     Handle(Handle &&other) noexcept : handle_(other.release()) {}
     Handle &operator=(Handle &&other) noexcept {
         if (this != &other) {
-            Free(handle_);
+            if (handle_) Free(handle_);
             handle_ = other.release();
         }
         return *this;
     }
-    ~Handle() { Free(handle_); }
+    ~Handle() {
+        if (handle_) Free(handle_);
+    }
 
     // Whether there is an object.
     explicit operator bool() const noexcept { return handle_ != nullptr; }
@@ -287,6 +290,9 @@ public:
         static std::string settings;
         static Context none;
         std::lock_guard<std::mutex> locked(lock);
+        std::uint64_t bytes;
+        // A child process has a context of its own, and cannot free its parent's.
+        if (context && rb_context_memory_in_use(context->get(), &bytes) == RB_ERR_FORKED) context = nullptr;
         if (!context) {
             Config config = Config::load();
             if (transport) config.set("transport", transport);
@@ -1238,7 +1244,9 @@ public:
         std::swap(message_, other.message_);
         return *this;
     }
-    ~Message() { cmq_message_free(&message_); }
+    ~Message() {
+        if (message_.memory) cmq_message_free(&message_);
+    }
 
     const void *data() const noexcept { return message_.data; }
     std::size_t size() const noexcept { return message_.len; }
@@ -1287,6 +1295,125 @@ public:
     status flush() const { return detail::check(cmq_flush(handle_)); }
     status finish() const { return detail::check(cmq_finish(handle_)); }
     int fd() const { return detail::check_number(cmq_fd(handle_)); }
+};
+
+// A request, and its response once that has arrived (the paper's future). Outlives its Caller.
+class Call : public detail::Handle<cmq_call, cmq_call_free> {
+public:
+    Call() = default;
+    explicit Call(cmq_call *handle) : Handle(handle) {}
+    // The response; none if it may still arrive. Fails with RB_ERR_LOST if no attempt got one.
+    std::optional<Message> wait(Timeout timeout) const {
+        cmq_message response;
+        if (!detail::check(cmq_call_wait(handle_, &response, timeout.nanos()))) return std::nullopt;
+        return Message(response);
+    }
+};
+
+// Sends requests from a queue of its own.
+class Caller : public detail::Handle<cmq_caller, cmq_caller_free> {
+public:
+    explicit Caller(const std::string &address, const cmq_call_options *calls = nullptr, const cmq_options *options = nullptr) {
+        detail::check(cmq_caller_new(address.c_str(), options, calls, &handle_));
+    }
+    // Sends a request; never waits. The call is false if too many bytes wait to be sent.
+    Call call(const cmq_key &to, Bytes request) const {
+        cmq_call *made = nullptr;
+        detail::check(cmq_caller_call(handle_, &to, request.data, request.size, &made));
+        return Call(made);
+    }
+    Key local_addr() const {
+        Key key;
+        detail::check(cmq_caller_local_addr(handle_, &key));
+        return key;
+    }
+};
+
+namespace serving {
+
+// One call of Responder::serve.
+template <class F> struct Serving {
+    F *respond;
+    std::optional<std::string> response;
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+    std::exception_ptr thrown;
+#endif
+
+    explicit Serving(F *function) : respond(function) {}
+
+    static bool run(void *ctx, const cmq_message *request, iovec *response) noexcept {
+        auto &self = *static_cast<Serving *>(ctx);
+        std::string_view bytes(static_cast<const char *>(request->data), request->len);
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+        try {
+            self.response = (*self.respond)(bytes);
+        } catch (...) {
+            self.thrown = std::current_exception();
+        }
+#else
+        self.response = (*self.respond)(bytes);
+#endif
+        if (self.response) *response = {self.response->data(), self.response->size()};
+        return self.response.has_value();
+    }
+};
+
+} // namespace serving
+
+// Answers requests that arrive at a queue of its own.
+class Responder : public detail::Handle<cmq_responder, cmq_responder_free> {
+public:
+    explicit Responder(const std::string &address, const cmq_options *options = nullptr) {
+        detail::check(cmq_responder_new(address.c_str(), options, &handle_));
+    }
+    // Waits for a request, and answers it with what `respond` returns for its bytes: a std::optional<std::string>, of which none is
+    // no answer. What `respond` throws leaves this call.
+    template <class F> status serve(F &&respond, Timeout timeout) const {
+        serving::Serving<std::remove_reference_t<F>> call(&respond);
+        rb_status served = cmq_responder_serve(handle_, call.run, &call, timeout.nanos());
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+        if (call.thrown) std::rethrow_exception(call.thrown);
+#endif
+        return detail::check(served);
+    }
+    Key local_addr() const {
+        Key key;
+        detail::check(cmq_responder_local_addr(handle_, &key));
+        return key;
+    }
+};
+
+// A message of a Repair.
+struct Repaired {
+    Message message;
+    std::uint64_t slot;
+    std::uint64_t number;
+    bool repaired; // In the place of a lost message, and out of order.
+};
+
+// A queue that recovers lost messages; both ends are such queues.
+class Repair : public detail::Handle<cmq_repair, cmq_repair_free> {
+public:
+    explicit Repair(const std::string &address, const cmq_repair_options *repairs = nullptr, const cmq_options *options = nullptr) {
+        detail::check(cmq_repair_new(address.c_str(), options, repairs, &handle_));
+    }
+    // Queues a message about `slot`. False if too many bytes wait to be sent, or too many keys are remembered.
+    status push(const cmq_key &key, std::uint64_t slot, Bytes message) const {
+        return detail::check(cmq_repair_push(handle_, &key, slot, message.data, message.size));
+    }
+    // Tells the receiver how many messages there are, when no further one follows for a while.
+    status notify_end(const cmq_key &key) const { return detail::check(cmq_repair_notify_end(handle_, &key)); }
+    // The next message. Lost ones are requested and sent again inside this call, so senders call it too.
+    std::optional<Repaired> pop(Timeout timeout) const {
+        cmq_repaired got;
+        if (!detail::check(cmq_repair_pop(handle_, &got, timeout.nanos()))) return std::nullopt;
+        return Repaired{Message(got.message), got.slot, got.number, got.repaired};
+    }
+    Key local_addr() const {
+        Key key;
+        detail::check(cmq_repair_local_addr(handle_, &key));
+        return key;
+    }
 };
 
 // The paper's name.

@@ -227,6 +227,14 @@ fn errors_name_the_cause_and_the_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("multimqc.toml");
     let path = file.to_str().expect("text");
+    #[cfg(not(feature = "kafka"))]
+    fails(&["serve", "--levels", "user,kafka"], 1, "build multimqc-cli with --features kafka");
+    #[cfg(feature = "kafka")]
+    fails(
+        &["serve", "--levels", "user,kafka", "--brokers", "127.0.0.1:9", "--port", "0"],
+        1,
+        "the level is down",
+    );
     fails(&["serve", "--levels", "nic"], 1, "level \"nic\": there are kernel, user and disk");
     fails(&["serve", "--levels", "kernel"], 1, "it needs the name of an interface");
     fails(
@@ -328,7 +336,7 @@ fn the_level_in_the_kernel() {
         .output()
         .expect("util-linux is installed");
     let error = String::from_utf8_lossy(&run.stderr);
-    if error.contains("run as root") {
+    if error.contains("run as root") || error.contains("unshare:") {
         let said = writeln!(std::io::stderr(), "SKIPPED: the command with the level in the kernel ({error})");
         return said.expect("standard error");
     }
@@ -363,4 +371,10 @@ fn the_bench_measures_every_system() {
             assert!(all.iter().chain(fields).all(|field| row.get(field).is_some()), "{row}");
         }
     }
+    // Where frames can be sent, they arrive at every system.
+    let args =
+        ["bench", "write", "--generator", "frames", "--seconds", "0.05", "--reps", "1", "--payloads", "32"];
+    let run = output(&mut multimqc(&args));
+    let error = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() || error.contains("use another --generator"), "{run:?}");
 }

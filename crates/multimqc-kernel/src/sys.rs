@@ -296,6 +296,27 @@ pub(crate) struct TestRun {
     pub(crate) nanos: u32,
 }
 
+#[repr(C)]
+#[derive(Default)]
+struct TestRunAttr {
+    program: u32,
+    result: u32,
+    bytes_in: u32,
+    bytes_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    nanos: u32,
+    context_bytes: u32,
+    context_room: u32,
+    context: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch: u32,
+    pad: u32,
+}
+
 /// Runs a program on a packet, `repeat` times, and writes the packet as the program left it to `out`.
 pub(crate) fn test_run(
     program: BorrowedFd<'_>,
@@ -303,34 +324,51 @@ pub(crate) fn test_run(
     out: &mut [u8],
     repeat: u32,
 ) -> io::Result<TestRun> {
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attr {
-        program: u32,
-        result: u32,
-        bytes_in: u32,
-        bytes_out: u32,
-        data_in: u64,
-        data_out: u64,
-        repeat: u32,
-        nanos: u32,
-        context: [u64; 3],
-        flags: u32,
-        cpu: u32,
-        batch: u32,
-        pad: u32,
-    }
-    let mut attr = Attr {
+    let mut attr = TestRunAttr {
         program: program.as_raw_fd() as u32,
         bytes_in: packet.len() as u32,
         bytes_out: out.len() as u32,
         data_in: address(packet),
         data_out: out.as_mut_ptr() as u64,
         repeat,
-        ..Attr::default()
+        ..TestRunAttr::default()
     };
     bpf(PROG_TEST_RUN, &mut attr)?;
     Ok(TestRun { result: attr.result, bytes: attr.bytes_out as usize, nanos: attr.nanos })
+}
+
+/// Loads a program of a few instructions that needs no maps and no types. XDP only.
+pub(crate) fn load_small(code: &[[u8; 8]]) -> io::Result<OwnedFd> {
+    const XDP: u32 = 6;
+    let mut attr = LoadAttr {
+        kind: XDP,
+        instructions: code.len() as u32,
+        code: address(code),
+        license: c"Apache-2.0".as_ptr() as u64,
+        ..LoadAttr::default()
+    };
+    bpf_fd(PROG_LOAD, &mut attr)
+}
+
+/// Runs an XDP program on `count` copies of a frame, each in memory of its own, as if they had arrived at an interface, and does
+/// what the program says with them.
+pub(crate) fn run_live(program: BorrowedFd<'_>, interface: u32, frame: &[u8], count: u32) -> io::Result<()> {
+    const LIVE_FRAMES: u32 = 1 << 1;
+    const BATCH: u32 = 64;
+    // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+    let context = [0, frame.len() as u32, 0, interface, 0, 0];
+    let mut attr = TestRunAttr {
+        program: program.as_raw_fd() as u32,
+        bytes_in: frame.len() as u32,
+        data_in: address(frame),
+        repeat: count,
+        context_bytes: size_of_val(&context) as u32,
+        context: address(&context),
+        flags: LIVE_FRAMES,
+        batch: BATCH,
+        ..TestRunAttr::default()
+    };
+    bpf(PROG_TEST_RUN, &mut attr).map(drop)
 }
 
 /// Mounts a bpf file system on a folder.

@@ -213,7 +213,7 @@ impl Writer {
     ///
     /// # Errors
     /// As for [`Writer::claim`]. Nothing was written then.
-    #[inline]
+    #[inline(always)]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Position, ClaimError> {
         let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
         if size == 0 {
@@ -260,7 +260,7 @@ impl Writer {
     }
 
     /// Writes the parts at `next`. The caller has checked that they fit below the horizon.
-    #[inline]
+    #[inline(always)]
     fn fill(&self, parts: &[&[u8]]) {
         let mut at = self.next;
         for part in parts {

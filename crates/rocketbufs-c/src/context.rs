@@ -161,7 +161,8 @@ pub extern "C" fn rb_context_allow_callbacks_in_calls(context: *const rb_context
 }
 
 /// Says goodbye to every peer, gives queued data at most `grace` nanoseconds to leave, and stops the threads. Handles stay
-/// valid; calls on them fail. Any thread, and not inside a callback.
+/// valid; calls on them fail. Any thread. Inside a callback it does not wait for the threads, which stop when the callback has
+/// returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_context_shutdown(context: *const rb_context, grace: i64) -> rb_status {
     call(|| {

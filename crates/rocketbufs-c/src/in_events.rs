@@ -6,9 +6,9 @@ use rocketbufs::InEvent;
 
 use crate::conn::rb_down;
 use crate::failures::of_refusal;
-use crate::kept::Kept;
-use crate::raw::rb_id128;
-use crate::status::Failure;
+use crate::kept::{Kept, with_kept};
+use crate::raw::{get_mut, rb_id128};
+use crate::status::Outcome;
 use crate::view::{give, rb_data};
 
 /// What an rIn received. More kinds may be added: ignore those that you do not know, and free their view.
@@ -31,14 +31,12 @@ pub enum rb_in_kind {
     RB_IN_RESTARTED = 7,
     /// The sender refused or ended the subscription: `bid`, `status` (`RB_ERR_…`), `text`.
     RB_IN_REFUSED = 8,
-    /// The sender waits for confirmations: `bid`, `from` (delivered), `to` (consumed). Only with `RB_CONFIRM_RELAYED`.
-    RB_IN_CONFIRM_REQUESTED = 9,
     /// A control message of the peer: `message`, `message_len`. Only while there is no callback for it.
-    RB_IN_CONTROL = 10,
+    RB_IN_CONTROL = 9,
     /// The connection is down: `down`. `rb_rin_resume` continues over another one.
-    RB_IN_CONN_DOWN = 11,
+    RB_IN_CONN_DOWN = 10,
     /// An event that this version of the library cannot describe.
-    RB_IN_OTHER = 12,
+    RB_IN_OTHER = 11,
 }
 
 /// Data or an event of an rIn. The description of its kind says which fields have a meaning.
@@ -85,14 +83,23 @@ const fn empty(kind: rb_in_kind, bid: u32) -> rb_in_event {
     }
 }
 
-/// An event as C sees it. `kept` owns what it points at, except the bytes of a view.
-pub(crate) fn in_event(event: InEvent, kept: &mut Kept) -> Result<rb_in_event, Failure> {
+/// Writes data or an event to its place in memory of the caller. What the thread's last event points at stays while data comes.
+#[inline(always)]
+pub(crate) fn put_in_event(place: *mut rb_in_event, event: InEvent) -> Outcome {
+    let place = get_mut(place, "the place for the event")?;
+    if let InEvent::Data(view) = event {
+        *place = empty(rb_in_kind::RB_IN_DATA, view.bid());
+        place.data = give(view)?;
+    } else {
+        *place = with_kept(|kept| in_event(event, kept));
+    }
+    Ok(())
+}
+
+/// An event that is not data, as C sees it. `kept` owns what it points at.
+pub(crate) fn in_event(event: InEvent, kept: &mut Kept) -> rb_in_event {
     use rb_in_kind::*;
-    Ok(match event {
-        InEvent::Data(view) => {
-            let bid = view.bid();
-            rb_in_event { data: give(view)?, ..empty(RB_IN_DATA, bid) }
-        }
+    match event {
         InEvent::Subscribed { bid, epoch, start } => {
             rb_in_event { epoch: epoch.0.into(), from: start, ..empty(RB_IN_SUBSCRIBED, bid) }
         }
@@ -107,9 +114,6 @@ pub(crate) fn in_event(event: InEvent, kept: &mut Kept) -> Result<rb_in_event, F
             let (status, text) = (of_refusal(&error) as i32, kept.text(&error.to_string()));
             rb_in_event { status, text, ..empty(RB_IN_REFUSED, bid) }
         }
-        InEvent::ConfirmRequested { bid, delivered, consumed } => {
-            rb_in_event { from: delivered, to: consumed, ..empty(RB_IN_CONFIRM_REQUESTED, bid) }
-        }
         InEvent::Control { message } => {
             let (message, message_len) = kept.message(message);
             rb_in_event { message, message_len, ..empty(RB_IN_CONTROL, 0) }
@@ -118,5 +122,5 @@ pub(crate) fn in_event(event: InEvent, kept: &mut Kept) -> Result<rb_in_event, F
             rb_in_event { down: rb_down::of(&reason, kept), ..empty(RB_IN_CONN_DOWN, 0) }
         }
         _ => empty(RB_IN_OTHER, 0),
-    })
+    }
 }

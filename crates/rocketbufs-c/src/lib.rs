@@ -18,6 +18,7 @@ pub mod cmq_api;
 pub mod conn;
 pub mod context;
 mod failures;
+mod fork;
 pub mod handles;
 pub mod in_events;
 mod kept;

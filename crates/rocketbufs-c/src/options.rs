@@ -41,8 +41,6 @@ pub const RB_START_POSITION: u32 = 5;
 pub const RB_CONFIRM_ON_ARRIVAL: u32 = 0;
 /// Data has landed when the application releases it.
 pub const RB_CONFIRM_ON_CONSUME: u32 = 1;
-/// As `RB_CONFIRM_ON_CONSUME`, for an application that forwards what it receives and calls `rb_subscription_confirm`.
-pub const RB_CONFIRM_RELAYED: u32 = 2;
 
 /// In the memory of every subscriber.
 pub const RB_LEVEL_LANDED: u32 = 0;
@@ -75,14 +73,6 @@ pub struct rb_subscribe_options {
     pub start_epoch: rb_id128,
     /// With `RB_START_POSITION`: the position.
     pub start_position: u64,
-    /// Whether `covered_from` is set.
-    pub has_covered_from: rb_bool,
-    /// With `RB_START_POSITION`: an earlier subscription of this end received everything from here up to the start.
-    pub covered_from: u64,
-    /// Whether `remote_id` is set.
-    pub has_remote_id: rb_bool,
-    /// The id of the buffer at the sender; otherwise the same as here.
-    pub remote_id: u32,
     /// What happens while this end is slow: `RB_POLICY_…`.
     pub policy: u32,
     /// The lag in bytes at which `RB_POLICY_DROP` and `RB_POLICY_DISCONNECT` act; 0: the sender's default.
@@ -107,8 +97,6 @@ pub struct rb_subscribe_options {
     pub has_linger: rb_bool,
     /// How long a spliced subscription waits for its writer to come back; otherwise `session.linger_ms`.
     pub linger_ns: i64,
-    /// The receivers that a spliced subscription needs to confirm data.
-    pub min_receivers: u32,
 }
 
 /// Options of a buffer. Zeros are defaults: `rb_buffer_options options = {.size = sizeof options};`
@@ -196,22 +184,18 @@ pub(crate) fn subscribe_options(given: *const rb_subscribe_options) -> Result<Su
     let confirm = match given.confirm {
         RB_CONFIRM_ON_ARRIVAL => ConfirmMode::OnArrival,
         RB_CONFIRM_ON_CONSUME => ConfirmMode::OnConsume,
-        RB_CONFIRM_RELAYED => ConfirmMode::Relayed,
         other => return Err(unknown("confirmation", other)),
     };
     let mut made = SubscribeOptions::new()
         .max_view_bytes(nonzero(given.max_view_bytes))
         .own_memory(given.own_memory.is_set())
         .start(start)
-        .covered_from(given.has_covered_from.is_set().then_some(given.covered_from))
-        .remote_id(given.has_remote_id.is_set().then_some(given.remote_id))
         .policy(policy(given.policy)?)
         .max_lag_bytes(nonzero(given.max_lag_bytes))
         .block_timeout(block_timeout(given.block_timeout_ns))
         .durable(name(&given)?, duration(given.hold_ns, "hold_ns")?)
         .confirm(confirm)
-        .retain_bytes(given.has_retain_bytes.is_set().then_some(given.retain_bytes))
-        .min_receivers(given.min_receivers);
+        .retain_bytes(given.has_retain_bytes.is_set().then_some(given.retain_bytes));
     if given.size_bytes != 0 {
         made = made.size_bytes(given.size_bytes);
     }

@@ -61,13 +61,6 @@ impl From<Coverage> for rb_coverage {
     }
 }
 
-impl From<rb_coverage> for Coverage {
-    fn from(coverage: rb_coverage) -> Self {
-        let rb_coverage { receivers, left, lost, covered_from } = coverage;
-        Self { receivers, left, lost, covered_from, ..Self::default() }
-    }
-}
-
 /// The positions that one subscriber has confirmed.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]

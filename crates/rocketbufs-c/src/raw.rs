@@ -15,7 +15,11 @@ use crate::status::{Failure, Outcome};
 /// A time-out: below 0 is no limit, 0 does not wait, and otherwise nanoseconds.
 #[inline]
 pub(crate) fn timeout(nanos: i64) -> Option<Duration> {
-    u64::try_from(nanos).ok().map(Duration::from_nanos)
+    match nanos {
+        // Without the division of `from_nanos`.
+        0 => Some(Duration::ZERO),
+        _ => u64::try_from(nanos).ok().map(Duration::from_nanos),
+    }
 }
 
 /// A duration that must not be negative.
@@ -52,14 +56,16 @@ pub(crate) fn optional_text<'a>(text: *const c_char, what: &str) -> Result<Optio
 /// Bytes of the caller. NULL is allowed if there are none.
 #[inline]
 pub(crate) fn bytes<'a>(data: *const c_void, len: usize, what: &str) -> Result<&'a [u8], Failure> {
-    if len == 0 {
-        return Ok(&[]);
-    }
     if data.is_null() || len > TOO_LONG {
-        return Err(if data.is_null() { null(what) } else { too_long(what) });
+        return if len == 0 { Ok(&[]) } else { Err(not_bytes(data, what)) };
     }
     // SAFETY: by the contract, `len` bytes are at `data`, and nobody writes them during the call.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), len) })
+}
+
+#[cold]
+fn not_bytes(data: *const c_void, what: &str) -> Failure {
+    if data.is_null() { null(what) } else { too_long(what) }
 }
 
 /// More bytes than an address space has: a negative length that became a `size_t`, or garbage.
@@ -150,6 +156,13 @@ pub(crate) fn put<T>(out: *mut T, value: T) {
 pub(crate) fn get<'a, T>(value: *const T, what: &str) -> Result<&'a T, Failure> {
     // SAFETY: by the contract, a pointer that is not NULL points at a value that nobody writes during the call.
     unsafe { value.as_ref() }.ok_or_else(|| null(what))
+}
+
+/// Changes what a pointer of the caller points at.
+#[inline]
+pub(crate) fn get_mut<'a, T>(value: *mut T, what: &str) -> Result<&'a mut T, Failure> {
+    // SAFETY: by the contract, a pointer that is not NULL points at a value that nobody else uses during the call.
+    unsafe { value.as_mut() }.ok_or_else(|| null(what))
 }
 
 /// Copies a text or bytes into memory of the caller, with a zero behind them, as `snprintf` does: `len` gets their length

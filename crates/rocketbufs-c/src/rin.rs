@@ -8,11 +8,10 @@ use rocketbufs::{Conn, InRead, InReader, RIn, Subscription};
 use crate::buffer::timed_out;
 use crate::conn::function;
 use crate::handles::{rb_conn, rb_reader, rb_rin, rb_subscription};
-use crate::in_events::{in_event, rb_in_event};
-use crate::kept::{Kept, with_kept};
+use crate::in_events::{in_event, put_in_event, rb_in_event};
+use crate::kept::Kept;
 use crate::options::{rb_subscribe_options, subscribe_options};
-use crate::out_events::rb_coverage;
-use crate::raw::{CallbackContext, array_mut, bytes, get, place, put, rb_id128, timeout};
+use crate::raw::{CallbackContext, array_mut, bytes, place, put, rb_id128, timeout};
 use crate::segment::{rb_buf_seg, with_received};
 use crate::status::rb_status::{RB_ERR_NOT_ANSWERED, RB_ERR_NOT_SUBSCRIBED};
 use crate::status::{Failure, Outcome, call, call_number, rb_status};
@@ -56,16 +55,6 @@ pub extern "C" fn rb_rin_free(rin: *mut rb_rin) -> rb_status {
 pub extern "C" fn rb_rin_resume(rin: *const rb_rin, conn: *const rb_conn) -> rb_status {
     call(|| {
         shared::<RIn>(rin)?.resume(&*shared::<Conn>(conn)?);
-        Ok(())
-    })
-}
-
-/// As `rb_rin_resume`, for a peer that is another process than before and has other ids for its buffers: a subscription
-/// continues once `rb_subscription_continue_as` has set its id there. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn rb_rin_resume_elsewhere(rin: *const rb_rin, conn: *const rb_conn) -> rb_status {
-    call(|| {
-        shared::<RIn>(rin)?.resume_elsewhere(&*shared::<Conn>(conn)?);
         Ok(())
     })
 }
@@ -201,10 +190,8 @@ pub extern "C" fn rb_rin_set_event_cb(
         let (callback, ctx) = (function(callback)?, CallbackContext(ctx));
         shared::<RIn>(rin)?.set_event_cb(move |event| {
             let mut kept = Kept::default();
-            // Only data needs a handle, and data does not come here.
-            if let Ok(event) = in_event(event, &mut kept) {
-                callback(ctx.pointer(), &raw const event);
-            }
+            let event = in_event(event, &mut kept);
+            callback(ctx.pointer(), &raw const event);
         });
         Ok(())
     })
@@ -280,8 +267,7 @@ pub extern "C" fn rb_rin_recv(rin: *const rb_rin, event: *mut rb_in_event, timeo
     call(|| {
         place(event, "the place for the event")?;
         let received = shared::<RIn>(rin)?.recv(timeout(timeout_ns))?.ok_or(timed_out())?;
-        put(event, with_kept(|kept| in_event(received, kept))?);
-        Ok(())
+        put_in_event(event, received)
     })
 }
 
@@ -337,10 +323,7 @@ pub extern "C" fn rb_reader_recv(
         put(has_event, matches!(read, InRead::Event(_)));
         match read {
             InRead::Data => Ok(()),
-            InRead::Event(received) => {
-                put(event, with_kept(|kept| in_event(received, kept))?);
-                Ok(())
-            }
+            InRead::Event(received) => put_in_event(event, received),
             _ => Err(timed_out()),
         }
     })
@@ -373,8 +356,7 @@ pub extern "C" fn rb_subscription_recv(
     call(|| {
         place(event, "the place for the event")?;
         let received = shared::<Subscription>(subscription)?.recv(timeout(timeout_ns))?.ok_or(timed_out())?;
-        put(event, with_kept(|kept| in_event(received, kept))?);
-        Ok(())
+        put_in_event(event, received)
     })
 }
 
@@ -431,32 +413,6 @@ pub extern "C" fn rb_subscription_get_info(
             copied_bytes: now.copied_bytes,
         };
         put(info, filled);
-        Ok(())
-    })
-}
-
-/// Reports how far received and forwarded data is confirmed, and for which receivers. For `RB_CONFIRM_RELAYED`. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn rb_subscription_confirm(
-    subscription: *const rb_subscription,
-    delivered: u64,
-    consumed: u64,
-    coverage: *const rb_coverage,
-) -> rb_status {
-    call(|| {
-        let coverage = *get(coverage, "the coverage")?;
-        Ok(shared::<Subscription>(subscription)?.confirm(delivered, consumed, coverage.into())?)
-    })
-}
-
-/// Sets the id of the buffer at the new peer, after `rb_rin_resume_elsewhere`. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn rb_subscription_continue_as(
-    subscription: *const rb_subscription,
-    remote_id: u32,
-) -> rb_status {
-    call(|| {
-        shared::<Subscription>(subscription)?.continue_as(remote_id);
         Ok(())
     })
 }

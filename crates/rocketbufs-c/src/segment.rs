@@ -72,7 +72,7 @@ pub(crate) struct SegmentWriter {
 }
 
 /// Hands a segment to the caller.
-#[inline]
+#[inline(always)]
 pub(crate) fn open(
     seg: *mut rb_buf_seg,
     mut segment: OutSegment,
@@ -90,7 +90,7 @@ pub(crate) fn open(
 }
 
 /// Delivers the caller's segment. A segment that comes back is the caller's again.
-#[inline]
+#[inline(always)]
 pub(crate) fn deliver(
     seg: *mut rb_buf_seg,
     end: *mut u64,
@@ -112,15 +112,21 @@ pub(crate) fn deliver(
             put(end, position);
             Ok(())
         }
-        Err(error) => {
-            let failure = Failure::of(of_deliver(&error), &error);
-            match error {
-                DeliverError::ShortDeliver(back)
-                | DeliverError::TooLong { segment: back, .. }
-                | DeliverError::Foreign(back) => open(seg, back, reserve)?,
-                _ => put(seg, NOTHING),
-            }
-            Err(failure)
+        Err(error) => Err(not_delivered(seg, error, reserve)),
+    }
+}
+
+/// Gives the caller back what was not delivered, if it can be delivered otherwise.
+#[cold]
+fn not_delivered(seg: *mut rb_buf_seg, error: DeliverError, reserve: Option<&mut SegmentReserve>) -> Failure {
+    let failure = Failure::of(of_deliver(&error), &error);
+    match error {
+        DeliverError::ShortDeliver(back)
+        | DeliverError::TooLong { segment: back, .. }
+        | DeliverError::Foreign(back) => open(seg, back, reserve).err().unwrap_or(failure),
+        _ => {
+            put(seg, NOTHING);
+            failure
         }
     }
 }

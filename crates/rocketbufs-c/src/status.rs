@@ -24,90 +24,92 @@ pub enum rb_status {
     RB_ERR_HANDLE = -2,
     /// The handle was freed.
     RB_ERR_FREED = -3,
+    /// The handle belongs to the process that this one was forked from.
+    RB_ERR_FORKED = -4,
     /// Another call uses an object that one thread may use at a time, or a batch of it is open.
-    RB_ERR_BUSY = -4,
+    RB_ERR_BUSY = -5,
     /// An argument is out of its range: a size, an enumeration, text that is not UTF-8, the size of a structure.
-    RB_ERR_ARGUMENT = -5,
+    RB_ERR_ARGUMENT = -6,
     /// A bug in this library. The call had no effect, or a part of its effect.
-    RB_ERR_BUG = -6,
+    RB_ERR_BUG = -7,
     /// A call that waits was made inside a callback, which must not wait.
-    RB_ERR_CALLED_FROM_CALLBACK = -7,
+    RB_ERR_CALLED_FROM_CALLBACK = -8,
     /// The system refuses a thread, a descriptor or random numbers.
-    RB_ERR_SYSTEM = -8,
+    RB_ERR_SYSTEM = -9,
     /// The configuration is not valid; the text names the setting.
-    RB_ERR_CONFIG = -9,
+    RB_ERR_CONFIG = -10,
     /// There is no memory for a ring, or a limit of the configuration is reached.
-    RB_ERR_MEMORY = -10,
+    RB_ERR_MEMORY = -11,
     /// The transport cannot be set up.
-    RB_ERR_TRANSPORT = -11,
+    RB_ERR_TRANSPORT = -12,
     /// The buffer was destroyed, or what is waited for ended.
-    RB_ERR_CLOSED = -12,
+    RB_ERR_CLOSED = -13,
     /// The connection is down.
-    RB_ERR_DOWN = -13,
+    RB_ERR_DOWN = -14,
     /// The other end refuses.
-    RB_ERR_REFUSED = -14,
+    RB_ERR_REFUSED = -15,
     /// Another socket listens on the address.
-    RB_ERR_ADDRESS_IN_USE = -15,
+    RB_ERR_ADDRESS_IN_USE = -16,
     /// The address is not valid, or the system refuses it.
-    RB_ERR_ADDRESS = -16,
+    RB_ERR_ADDRESS = -17,
     /// The id is taken.
-    RB_ERR_EXISTS = -17,
+    RB_ERR_EXISTS = -18,
     /// There is no buffer of this id.
-    RB_ERR_NO_SUCH_BUFFER = -18,
+    RB_ERR_NO_SUCH_BUFFER = -19,
     /// There is no subscription of this buffer, or it was not answered yet.
-    RB_ERR_NOT_SUBSCRIBED = -19,
+    RB_ERR_NOT_SUBSCRIBED = -20,
     /// The buffer or the subscription is spliced.
-    RB_ERR_SPLICED = -20,
+    RB_ERR_SPLICED = -21,
     /// The subscription of the buffer was not answered yet.
-    RB_ERR_NOT_ANSWERED = -21,
+    RB_ERR_NOT_ANSWERED = -22,
     /// Another owner has the writer of the buffer.
-    RB_ERR_WRITER_TAKEN = -22,
+    RB_ERR_WRITER_TAKEN = -23,
     /// Another owner has the reader of the rIn.
-    RB_ERR_READER_TAKEN = -23,
+    RB_ERR_READER_TAKEN = -24,
     /// Something is larger than it may be.
-    RB_ERR_TOO_LARGE = -24,
+    RB_ERR_TOO_LARGE = -25,
     /// A number of things has reached its limit.
-    RB_ERR_TOO_MANY = -25,
+    RB_ERR_TOO_MANY = -26,
     /// More was released than was received.
-    RB_ERR_TOO_MUCH = -26,
+    RB_ERR_TOO_MUCH = -27,
     /// Only the newest open segment may be delivered short or given back.
-    RB_ERR_SHORT_DELIVER = -27,
+    RB_ERR_SHORT_DELIVER = -28,
     /// The segment belongs to another buffer, or its buffer's writer was taken.
-    RB_ERR_FOREIGN = -28,
+    RB_ERR_FOREIGN = -29,
     /// A segment was freed undelivered while newer ones are open: the log cannot go on.
-    RB_ERR_SEGMENT_LOST = -29,
+    RB_ERR_SEGMENT_LOST = -30,
     /// A segment or a batch of no bytes was asked for.
-    RB_ERR_EMPTY = -30,
+    RB_ERR_EMPTY = -31,
     /// The writer of an overwritable buffer was faster: the bytes are not valid.
-    RB_ERR_LAPPED = -31,
+    RB_ERR_LAPPED = -32,
     /// The subscription shares a budget, which the call does not allow.
-    RB_ERR_BUDGETED = -32,
+    RB_ERR_BUDGETED = -33,
     /// A name is not valid.
-    RB_ERR_NAME = -33,
+    RB_ERR_NAME = -34,
     /// Messages are lost. The next call continues.
-    RB_ERR_LOST = -34,
+    RB_ERR_LOST = -35,
     /// A publisher died without closing its topic. The next call continues.
-    RB_ERR_GONE = -35,
+    RB_ERR_GONE = -36,
     /// Received bytes are malformed, and are skipped. The next call continues.
-    RB_ERR_MALFORMED = -36,
+    RB_ERR_MALFORMED = -37,
     /// Another client took over the place of this one. Every later call fails too.
-    RB_ERR_TAKEN_OVER = -37,
+    RB_ERR_TAKEN_OVER = -38,
     /// The topic was opened for records, and the call is for raw bytes, or the other way round.
-    RB_ERR_WRONG_FRAMING = -38,
+    RB_ERR_WRONG_FRAMING = -39,
     /// There are fewer subscribers than required.
-    RB_ERR_TOO_FEW = -39,
+    RB_ERR_TOO_FEW = -40,
     /// The position was not published yet.
-    RB_ERR_NOT_PUBLISHED = -40,
+    RB_ERR_NOT_PUBLISHED = -41,
     /// The other end answered something else than what was asked.
-    RB_ERR_PROTOCOL = -41,
+    RB_ERR_PROTOCOL = -42,
     /// Any other reason; the text says it.
-    RB_ERR_OTHER = -42,
+    RB_ERR_OTHER = -43,
 }
 
 use rb_status::*;
 
 /// Every code with its description.
-const CODES: [(rb_status, &str); 46] = [
+const CODES: [(rb_status, &str); 47] = [
     (RB_OK, "success\0"),
     (RB_TIMED_OUT, "nothing happened within the time-out\0"),
     (RB_FULL, "no room now\0"),
@@ -115,6 +117,7 @@ const CODES: [(rb_status, &str); 46] = [
     (RB_ERR_NULL, "a pointer is NULL\0"),
     (RB_ERR_HANDLE, "the pointer is no handle of this kind\0"),
     (RB_ERR_FREED, "the handle was freed\0"),
+    (RB_ERR_FORKED, "the handle belongs to the process that this one was forked from\0"),
     (RB_ERR_BUSY, "the object is in use\0"),
     (RB_ERR_ARGUMENT, "an argument is out of its range\0"),
     (RB_ERR_BUG, "a bug in the library\0"),

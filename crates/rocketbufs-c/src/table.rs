@@ -5,12 +5,16 @@
 //!           │  kind    │ generation │ slot             │     never dereferenced
 //!                 └────────┬────────┘    │
 //!                       the tag          ▼
-//!   table of the kind     slot:  tag (0: free) │ uses │ object
+//!   table of the kind     slot:  handle (0: free) │ uses │ object
 //! ```
 //!
 //! C programs pass NULL, handles of another kind, and handles that were freed. A pointer to the object would be read before
-//! any of these can be noticed. A slot of a table is never unmapped, so its tag can always be compared with the tag of the
-//! handle: one comparison finds every wrong handle. A generation repeats after 2^24 uses of a slot.
+//! any of these can be noticed. A slot of a table is never unmapped, so the handle that it has can always be compared with
+//! the one that is looked up: one comparison finds every wrong handle. A generation repeats after 2^24 uses of a slot.
+//!
+//! The first slots of a table are static: most programs have no more objects of a kind, and finding one of these costs an
+//! addition. Slot 0 never has an object, and its number of uses is 0: NULL, which equals the handle of a free slot, fails
+//! there.
 //!
 //! Two ways lead to an object. A *shared* object counts its users (two atomic operations for each call); a free that
 //! coincides with a call takes effect when the call returns. An *exclusive* object belongs to one thread at a time, and a
@@ -20,16 +24,19 @@ use std::cell::{RefCell, UnsafeCell};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::LocalKey;
 
+use crate::fork::{Forked, FreeSlots, register};
 use crate::status::{Failure, rb_status};
 
-/// The slots of the first chunk; every further chunk has twice as many as the one before it.
+/// The slots of the first chunk, which is static; every further chunk has twice as many as the one before it.
 const FIRST_CHUNK: u32 = 64;
-/// Enough chunks for 2^30 slots.
-const CHUNKS: usize = 24;
+/// Enough further chunks for 2^30 slots.
+const CHUNKS: usize = 23;
+/// In the place of its handle: an object of the process that this one was forked from. No handle is equal.
+const OF_PARENT: usize = usize::MAX;
 const TAG_SHIFT: u32 = 32;
 const GENERATIONS: u32 = 1 << 24;
 /// The free slots that a thread keeps for itself.
@@ -49,10 +56,11 @@ pub(crate) trait Kind: Sized + 'static {
     fn spares() -> &'static LocalKey<RefCell<Spares<Self>>>;
 }
 
-/// One object, or none.
+/// One object, or none. Objects of different threads share no cache line.
+#[repr(align(64))]
 struct Slot<T> {
-    /// The tag of the handle of the object; 0 if there is none.
-    tag: AtomicU32,
+    /// The handle of the object; 0 if there is none.
+    handle: AtomicUsize,
     /// Shared: 1 and the number of calls that use the object. Exclusive: 2 while a call uses the object, and otherwise 1.
     uses: AtomicU32,
     /// The number of objects that the slot has had.
@@ -62,14 +70,11 @@ struct Slot<T> {
 
 /// All objects of a kind.
 pub(crate) struct Table<T> {
-    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
-    state: Mutex<TableState>,
+    first: [Slot<T>; FIRST_CHUNK as usize],
+    further: [AtomicPtr<Slot<T>>; CHUNKS],
+    free: FreeSlots,
     /// The number of slots that exist. Written under the lock.
     slots: AtomicU32,
-}
-
-struct TableState {
-    free: Vec<u32>,
 }
 
 // SAFETY: the objects are reached through the tables by any thread, and `Kind`s are handles that are Send and Sync, or that
@@ -90,7 +95,7 @@ impl<T: Kind> Spares<T> {
 
 impl<T: Kind> Drop for Spares<T> {
     fn drop(&mut self) {
-        T::table().lock().free.append(&mut self.slots);
+        T::table().lock().append(&mut self.slots);
     }
 }
 
@@ -108,47 +113,75 @@ fn tag_of(kind: u32, generation: u32) -> u32 {
 impl<T> Table<T> {
     pub(crate) const fn new() -> Self {
         Self {
-            chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
-            state: Mutex::new(TableState { free: Vec::new() }),
+            first: [const { Slot::new() }; FIRST_CHUNK as usize],
+            further: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
+            free: Mutex::new(Vec::new()),
             slots: AtomicU32::new(0),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, TableState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slot of this number, which must be below `slots`.
-    fn slot(&self, number: u32) -> &Slot<T> {
+    /// The slot of this number, if there is one.
+    #[inline(always)]
+    fn slot(&self, number: u32) -> Option<&Slot<T>> {
+        self.first.get(number as usize).or_else(|| self.further_slot(number))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn further_slot(&self, number: u32) -> Option<&Slot<T>> {
+        // Pairs with the Release in `take_free`.
+        if number >= self.slots.load(Ordering::Acquire) {
+            return None;
+        }
         let (chunk, at) = place(number);
-        // SAFETY: `slots` counts a slot only after its chunk was stored, and the caller has read it with Acquire or owns
-        // the slot; chunks are never freed.
-        unsafe { &*self.chunks[chunk].load(Ordering::Relaxed).add(at) }
+        // SAFETY: `slots` counts a slot only after its chunk was stored, and chunks are never freed.
+        Some(unsafe { &*self.further[chunk - 1].load(Ordering::Relaxed).add(at) })
     }
 
     /// A free slot, for which another chunk may be allocated. None if there are no more numbers.
     fn take_free(&self) -> Option<u32> {
-        let mut state = self.lock();
-        if let Some(slot) = state.free.pop() {
+        let mut free = self.lock();
+        if let Some(slot) = free.pop() {
             return Some(slot);
         }
         let first = self.slots.load(Ordering::Relaxed);
         let (chunk, _) = place(first);
         let size = FIRST_CHUNK << chunk;
-        let place = self.chunks.get(chunk)?;
-        let slots: Vec<Slot<T>> = (0..size).map(|_| Slot::new()).collect();
-        place.store(Box::leak(slots.into_boxed_slice()).as_mut_ptr(), Ordering::Relaxed);
-        // Pairs with the Acquire in `find`: whoever sees the number sees the chunk.
+        if let Some(further) = chunk.checked_sub(1) {
+            let place = self.further.get(further)?;
+            let slots: Vec<Slot<T>> = (0..size).map(|_| Slot::new()).collect();
+            place.store(Box::leak(slots.into_boxed_slice()).as_mut_ptr(), Ordering::Relaxed);
+        }
+        // Pairs with the Acquire in `further_slot`: whoever sees the number sees the chunk.
         self.slots.store(first + size, Ordering::Release);
-        state.free.extend((first + 1..first + size).rev());
-        Some(first)
+        // Slot 0 never has an object.
+        free.extend((first.max(1)..first + size).rev());
+        free.pop()
+    }
+}
+
+impl<T> Forked for Table<T> {
+    fn free_slots(&self) -> &FreeSlots {
+        &self.free
+    }
+
+    fn abandon(&self) {
+        for slot in (1..self.slots.load(Ordering::Acquire)).filter_map(|number| self.slot(number)) {
+            if slot.handle.load(Ordering::Relaxed) != 0 {
+                slot.handle.store(OF_PARENT, Ordering::Relaxed);
+            }
+        }
     }
 }
 
 impl<T> Slot<T> {
     const fn new() -> Self {
         Self {
-            tag: AtomicU32::new(0),
+            handle: AtomicUsize::new(0),
             uses: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             object: UnsafeCell::new(MaybeUninit::uninit()),
@@ -157,6 +190,7 @@ impl<T> Slot<T> {
 }
 
 /// Returns a slot to this thread's spares, or to the table.
+#[inline]
 fn give_back<T: Kind>(slot: u32) {
     let kept = T::spares().try_with(|spares| {
         let mut spares = spares.borrow_mut();
@@ -168,19 +202,19 @@ fn give_back<T: Kind>(slot: u32) {
     });
     // The thread may be about to end, and its spares gone.
     if !kept.unwrap_or(false) {
-        T::table().lock().free.push(slot);
+        T::table().lock().push(slot);
     }
 }
 
 /// Makes a handle of an object.
-#[inline]
+#[inline(always)]
 pub(crate) fn insert<T: Kind>(object: T) -> Result<*mut T::Opaque, Failure> {
     insert_placed(object, None).map(|(handle, _)| handle)
 }
 
 /// Makes a handle of an object, in the reserved slot if that is free, and says where the object is for as long as the handle
 /// is not freed.
-#[inline]
+#[inline(always)]
 pub(crate) fn insert_placed<T: Kind>(
     object: T,
     reserve: Option<&mut Reserve<T>>,
@@ -191,20 +225,28 @@ pub(crate) fn insert_placed<T: Kind>(
     let place = unsafe { &raw mut *(*slot.object.get()).write(object) };
     let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
     slot.generation.store(generation, Ordering::Relaxed);
-    let tag = tag_of(T::NUMBER, generation);
+    let handle = (tag_of(T::NUMBER, generation) as usize) << TAG_SHIFT | number as usize;
     slot.uses.store(1, Ordering::Relaxed);
-    // Pairs with the Acquire loads of the tag: whoever finds it finds the object.
-    slot.tag.store(tag, Ordering::Release);
-    Ok((std::ptr::without_provenance_mut((tag as usize) << TAG_SHIFT | number as usize), place))
+    // Pairs with the Acquire loads of the handle: whoever finds it finds the object.
+    slot.handle.store(handle, Ordering::Release);
+    Ok((std::ptr::without_provenance_mut(handle), place))
 }
 
 /// A free slot of this thread's spares or of the table.
+#[inline]
 fn free_slot<T: Kind>() -> Result<(u32, &'static Slot<T>), Failure> {
     let table = T::table();
     let spare = T::spares().try_with(|spares| spares.borrow_mut().slots.pop()).ok().flatten();
-    let number = spare.or_else(|| table.take_free());
-    let number = number.ok_or(Failure::new(rb_status::RB_ERR_TOO_MANY, "too many handles exist"))?;
-    Ok((number, table.slot(number)))
+    let number = spare.or_else(|| more_slots(table));
+    let found = number.and_then(|number| Some((number, table.slot(number)?)));
+    found.ok_or(Failure::new(rb_status::RB_ERR_TOO_MANY, "too many handles exist"))
+}
+
+/// A free slot of the table, whose lock may be taken here for the first time.
+#[cold]
+fn more_slots<T: Kind>(table: &'static Table<T>) -> Option<u32> {
+    register(T::NUMBER, table);
+    table.take_free()
 }
 
 /// The slot that an exclusive object used last for another object that it makes and takes back, again and again: the next one
@@ -229,14 +271,6 @@ impl<T: Kind> Reserve<T> {
         if std::mem::take(&mut self.free) { self.slot } else { None }
     }
 
-    /// The slot of a handle if it is this one.
-    #[inline]
-    fn find(&self, handle: usize) -> Option<Found<T>> {
-        let (tag, (number, slot)) = ((handle >> TAG_SHIFT) as u32, self.slot?);
-        let found = number == handle as u32 && tag != 0 && slot.tag.load(Ordering::Acquire) == tag;
-        found.then_some((slot, tag, number))
-    }
-
     /// Keeps a slot that became free, instead of the one before it.
     #[inline]
     fn keep(&mut self, number: u32, slot: &'static Slot<T>) {
@@ -256,47 +290,50 @@ impl<T: Kind> Drop for Reserve<T> {
     }
 }
 
-/// A slot, the tag of its object, and its number.
-type Found<T> = (&'static Slot<T>, u32, u32);
+/// The slot of a handle, and its number.
+#[inline(always)]
+fn find<T: Kind>(handle: usize) -> Result<(&'static Slot<T>, u32), Failure> {
+    let number = handle as u32;
+    match T::table().slot(number) {
+        Some(slot) if slot.handle.load(Ordering::Acquire) == handle => Ok((slot, number)),
+        slot => Err(wrong::<T>(handle, slot)),
+    }
+}
 
-/// The slot of a handle, and the tag that it must have.
-#[inline]
-fn find<T: Kind>(handle: *const T::Opaque) -> Result<Found<T>, Failure> {
-    let handle = handle.addr();
-    let (tag, number) = ((handle >> TAG_SHIFT) as u32, handle as u32);
-    let table = T::table();
-    if tag >> 24 == T::NUMBER && number < table.slots.load(Ordering::Acquire) {
-        let slot = table.slot(number);
-        if slot.tag.load(Ordering::Acquire) == tag {
-            return Ok((slot, tag, number));
+/// What is wrong with a handle.
+#[cold]
+fn wrong<T: Kind>(handle: usize, slot: Option<&Slot<T>>) -> Failure {
+    let (tag, name) = ((handle >> TAG_SHIFT) as u32, T::NAME);
+    match slot {
+        _ if handle == 0 => Failure::of(rb_status::RB_ERR_NULL, format!("the {name} is NULL")),
+        Some(slot) if tag >> 24 == T::NUMBER => {
+            let last = tag_of(T::NUMBER, slot.generation.load(Ordering::Relaxed));
+            match slot.handle.load(Ordering::Relaxed) {
+                OF_PARENT if last == tag => {
+                    let text = format!("the {name} belongs to the process that this one was forked from");
+                    Failure::of(rb_status::RB_ERR_FORKED, text)
+                }
+                _ => Failure::of(rb_status::RB_ERR_FREED, format!("the {name} was freed")),
+            }
         }
-        return Err(freed::<T>());
+        _ => Failure::of(rb_status::RB_ERR_HANDLE, format!("the pointer is no handle of a {name}")),
     }
-    Err(wrong::<T>(handle))
 }
 
+/// Why an exclusive object cannot be used.
 #[cold]
-fn freed<T: Kind>() -> Failure {
-    Failure::of(rb_status::RB_ERR_FREED, format!("the {} was freed", T::NAME))
-}
-
-#[cold]
-fn wrong<T: Kind>(handle: usize) -> Failure {
+fn busy<T: Kind>(handle: usize) -> Failure {
     if handle == 0 {
-        return Failure::of(rb_status::RB_ERR_NULL, format!("the {} is NULL", T::NAME));
+        return wrong::<T>(handle, None);
     }
-    Failure::of(rb_status::RB_ERR_HANDLE, format!("the pointer is no handle of a {}", T::NAME))
-}
-
-#[cold]
-fn busy<T: Kind>() -> Failure {
     let text = format!("another call uses the {}, which one thread may use at a time", T::NAME);
     Failure::of(rb_status::RB_ERR_BUSY, text)
 }
 
 /// Drops the object of a slot that nobody can find or uses, and frees the slot.
+#[cold]
 fn end<T: Kind>(slot: &Slot<T>, number: u32) {
-    // SAFETY: the tag is gone and the last use is over, so this is the only reference to the object.
+    // SAFETY: the handle is gone and the last use is over, so this is the only reference to the object.
     let object = unsafe { (*slot.object.get()).assume_init_read() };
     give_back::<T>(number);
     drop(object);
@@ -309,13 +346,14 @@ pub(crate) struct Shared<T: Kind> {
 }
 
 /// The object of a handle, for kinds that any number of threads may use.
-#[inline]
+#[inline(always)]
 pub(crate) fn shared<T: Kind + Send + Sync>(handle: *const T::Opaque) -> Result<Shared<T>, Failure> {
-    let (slot, tag, number) = find::<T>(handle)?;
+    let handle = handle.addr();
+    let (slot, number) = find::<T>(handle)?;
     let mut uses = slot.uses.load(Ordering::Relaxed);
     loop {
         if uses == 0 {
-            return Err(freed::<T>());
+            return Err(wrong::<T>(handle, Some(slot)));
         }
         let more = slot.uses.compare_exchange_weak(uses, uses + 1, Ordering::Acquire, Ordering::Relaxed);
         match more {
@@ -325,7 +363,11 @@ pub(crate) fn shared<T: Kind + Send + Sync>(handle: *const T::Opaque) -> Result<
     }
     let found = Shared { slot, number };
     // Freed, and perhaps taken for another object, since `find`.
-    if slot.tag.load(Ordering::Acquire) == tag { Ok(found) } else { Err(freed::<T>()) }
+    if slot.handle.load(Ordering::Acquire) == handle {
+        Ok(found)
+    } else {
+        Err(wrong::<T>(handle, Some(slot)))
+    }
 }
 
 impl<T: Kind> Deref for Shared<T> {
@@ -347,11 +389,21 @@ impl<T: Kind> Drop for Shared<T> {
     }
 }
 
+/// Takes the handle away from the object in a slot. Of several calls at a time one succeeds.
+#[inline]
+fn retire<T: Kind>(slot: &Slot<T>, handle: usize) -> Result<(), Failure> {
+    let gone = slot.handle.compare_exchange(handle, 0, Ordering::AcqRel, Ordering::Relaxed);
+    gone.map(drop).map_err(|_| wrong::<T>(handle, Some(slot)))
+}
+
 /// Frees the handle of a shared object. The object is dropped here, or by the last call that uses it.
 pub(crate) fn free_shared<T: Kind + Send + Sync>(handle: *const T::Opaque) -> Result<(), Failure> {
-    let (slot, tag, number) = find::<T>(handle)?;
-    let gone = slot.tag.compare_exchange(tag, 0, Ordering::AcqRel, Ordering::Relaxed);
-    gone.map_err(|_| freed::<T>())?;
+    let handle = handle.addr();
+    let (slot, number) = find::<T>(handle)?;
+    if handle == 0 {
+        return Err(wrong::<T>(handle, None));
+    }
+    retire(slot, handle)?;
     // The use that `insert` counted.
     drop(Shared { slot, number });
     Ok(())
@@ -364,12 +416,13 @@ pub(crate) struct Exclusive<T: Kind> {
 
 /// The object of a handle, for kinds that one thread uses at a time. Fails if another call uses it, as far as that can be
 /// seen without an atomic operation.
-#[inline]
+#[inline(always)]
 pub(crate) fn exclusive<T: Kind + Send>(handle: *const T::Opaque) -> Result<Exclusive<T>, Failure> {
-    let (slot, _, _) = find::<T>(handle)?;
+    let handle = handle.addr();
+    let (slot, _) = find::<T>(handle)?;
     // Pairs with the Release of the call before, which another thread may have made.
     if slot.uses.load(Ordering::Acquire) != 1 {
-        return Err(busy::<T>());
+        return Err(busy::<T>(handle));
     }
     slot.uses.store(2, Ordering::Relaxed);
     Ok(Exclusive { slot })
@@ -401,15 +454,16 @@ impl<T: Kind> Drop for Exclusive<T> {
 }
 
 /// Takes an exclusive object out of its handle, which is freed. Of several calls at a time one gets the object.
+#[inline(always)]
 pub(crate) fn take<T: Kind + Send>(handle: *const T::Opaque) -> Result<T, Failure> {
-    let (slot, tag, number) = find::<T>(handle)?;
+    let handle = handle.addr();
+    let (slot, number) = find::<T>(handle)?;
     if slot.uses.load(Ordering::Acquire) != 1 {
-        return Err(busy::<T>());
+        return Err(busy::<T>(handle));
     }
     // Fails if the object was freed since `find`.
-    let gone = slot.tag.compare_exchange(tag, 0, Ordering::AcqRel, Ordering::Relaxed);
-    gone.map_err(|_| freed::<T>())?;
-    // SAFETY: the tag is gone and no call uses the object, so this is the only reference to it.
+    retire(slot, handle)?;
+    // SAFETY: the handle is gone and no call uses the object, so this is the only reference to it.
     let object = unsafe { (*slot.object.get()).assume_init_read() };
     give_back::<T>(number);
     Ok(object)
@@ -420,17 +474,17 @@ pub(crate) fn take<T: Kind + Send>(handle: *const T::Opaque) -> Result<T, Failur
 ///
 /// Returns where the object is until the reserve is used again. The caller reads it from there, once: returning the object
 /// would move it several times.
-#[inline]
+#[inline(always)]
 pub(crate) fn take_to<T: Kind + Send>(
     reserve: &mut Reserve<T>,
     handle: *const T::Opaque,
 ) -> Result<*const T, Failure> {
-    let found = reserve.find(handle.addr());
-    let (slot, _, number) = if let Some(found) = found { found } else { find::<T>(handle)? };
+    let handle = handle.addr();
+    let (slot, number) = find::<T>(handle)?;
     if slot.uses.load(Ordering::Acquire) != 1 {
-        return Err(busy::<T>());
+        return Err(busy::<T>(handle));
     }
-    slot.tag.store(0, Ordering::Release);
+    slot.handle.store(0, Ordering::Release);
     reserve.keep(number, slot);
     Ok(slot.object.get().cast_const().cast())
 }

@@ -66,7 +66,7 @@ impl rb_data {
 }
 
 /// Hands a view to the caller.
-#[inline]
+#[inline(always)]
 pub(crate) fn give(view: InView) -> Result<rb_data, Failure> {
     let mut data = rb_data::of(&view, std::ptr::null_mut());
     data.view = insert(View(view))?;

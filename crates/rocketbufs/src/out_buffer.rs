@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
-use rocketring::{ClaimError, Writer};
+use rocketring::Writer;
 
 use crate::context::Context;
 use crate::error::{BufferError, DeliverError, SegmentError, WaitError};
@@ -281,15 +281,11 @@ impl OutWriter {
         &self.handle
     }
 
-    fn writer(&mut self) -> Result<&mut Writer, SegmentError> {
-        self.writer.as_mut().ok_or(SegmentError::Closed)
-    }
-
     /// One delivery made of these parts, copied. Returns where it ends.
     ///
     /// # Errors
     /// [`SegmentError::Full`] if there is no room now: nothing was written.
-    #[inline]
+    #[inline(always)]
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
         let appended = self.try_append(parts);
         if matches!(appended, Err(SegmentError::Full)) {
@@ -300,7 +296,7 @@ impl OutWriter {
     }
 
     /// As [`OutWriter::append`], for one who waits if it is full.
-    #[inline]
+    #[inline(always)]
     fn try_append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
         let Some(writer) = &mut self.writer else { return Err(SegmentError::Closed) };
         if self.buffer.ended() {
@@ -315,13 +311,8 @@ impl OutWriter {
                 // It may have been ended meanwhile, without this one.
                 if self.buffer.has_in_log(end) { Ok(end) } else { Err(SegmentError::Closed) }
             }
-            Err(error) => Err(self.refused(error)),
+            Err(error) => Err(segment::refused_claim(&self.buffer, error)),
         }
-    }
-
-    #[cold]
-    fn refused(&self, error: ClaimError) -> SegmentError {
-        if self.buffer.ended() { SegmentError::Closed } else { segment::claim_error(error) }
     }
 
     fn append_marked(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
@@ -364,10 +355,10 @@ impl OutWriter {
     /// # Errors
     /// As [`OutBuffer::segment`].
     pub fn segment(&mut self, size: u64, timeout: Option<Duration>) -> Result<OutSegment, SegmentError> {
-        let buffer = self.buffer.clone();
-        segment::with_room(&buffer, size, timeout, |size| match self.writer()?.claim(size) {
-            Ok(claim) => Ok(claim),
-            Err(error) => Err(self.refused(error)),
+        let Self { writer, buffer, .. } = self;
+        segment::with_room(buffer, size, timeout, |size| {
+            let writer = writer.as_mut().ok_or(SegmentError::Closed)?;
+            writer.claim(size).map_err(|error| segment::refused_claim(buffer, error))
         })
     }
 

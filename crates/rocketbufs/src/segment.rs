@@ -68,6 +68,12 @@ pub(crate) fn with_room(
     }
 }
 
+/// Why a buffer's own writer claims nothing: what is lost or full no longer matters once the buffer has ended.
+#[cold]
+pub(crate) fn refused_claim(buffer: &Buffer, error: ClaimError) -> SegmentError {
+    if buffer.ended() { SegmentError::Closed } else { claim_error(error) }
+}
+
 pub(crate) fn claim_error(error: ClaimError) -> SegmentError {
     match error {
         ClaimError::TooLarge { size, max_delivery } => SegmentError::TooLarge { size, max: max_delivery },

@@ -1,11 +1,16 @@
-//! The generator of pushes: as many as the system takes, 64 with each call.
+//! The generator of pushes: as many as the system takes.
 
 use std::io::{IoSlice, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use multimqc_kernel::FrameSender;
+use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
+use super::options::Generator;
+use super::world::{CLIENT_ADDRESS, CLIENT_DEVICE, CLIENT_MAC, SERVER_MAC};
 use crate::failure::Failure;
 
 /// Messages of one call.
@@ -22,35 +27,110 @@ pub struct Args {
     /// Send so many messages instead
     #[arg(long)]
     count: Option<u64>,
+    #[arg(long, value_enum, default_value_t = Generator::Sendmmsg)]
+    kind: Generator,
 }
 
 /// Prints a line when it begins, and one with the number of sent messages when it is done.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let socket = UdpSocket::bind((IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)).map_err(Failure::failed)?;
-    socket.connect(args.to).map_err(Failure::failed)?;
+    if args.kind == Generator::Sendmmsg {
+        socket.connect(args.to).map_err(Failure::failed)?;
+    }
     println!("generating");
     std::io::stdout().flush().map_err(|error| Failure::output(&error))?;
-    let payload = vec![0x5A; args.payload.into()];
     let end = Instant::now() + Duration::from_secs_f64(args.seconds);
+    let sent = match args.kind {
+        Generator::Sendmmsg => calls(args, &socket, end),
+        Generator::Frames => frames(args, end)?,
+        Generator::Gso => segments(args, &socket, end).map_err(Failure::failed)?,
+    };
+    println!("{sent}");
+    Ok(())
+}
+
+/// Many messages with each call, each a packet of its own for the kernel.
+fn calls(args: &Args, socket: &UdpSocket, end: Instant) -> u64 {
+    let payload = vec![0x5A; args.payload.into()];
     let mut sent = 0;
     while args.count.map_or_else(|| Instant::now() < end, |count| sent < count) {
         let most = args.count.map_or(BATCH, |count| BATCH.min((count - sent) as usize));
         let slices = [[IoSlice::new(&payload)]; BATCH];
         let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
             std::array::from_fn(|_| SendAncillaryBuffer::default());
-        let mut messages: Vec<MMsgHdr<'_>> = slices
-            .iter()
-            .zip(&mut controls)
-            .take(most)
-            .map(|(slice, control)| MMsgHdr::new(slice, control))
-            .collect();
+        let controls = controls.iter_mut();
+        let pairs = slices.iter().zip(controls).take(most);
+        let mut messages: Vec<MMsgHdr<'_>> =
+            pairs.map(|(slice, control)| MMsgHdr::new(slice, control)).collect();
         // A refused message is one that nobody has received: the next call goes on.
-        sent += sendmmsg(&socket, &mut messages, SendFlags::empty()).unwrap_or(0) as u64;
+        sent += sendmmsg(socket, &mut messages, SendFlags::empty()).unwrap_or(0) as u64;
         if args.count.is_some() {
             // So many that no buffer overflows.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    println!("{sent}");
-    Ok(())
+    sent
+}
+
+/// Many messages as one packet, which the kernel cuts as late as it can.
+fn segments(args: &Args, socket: &UdpSocket, end: Instant) -> std::io::Result<u64> {
+    let state = UdpSocketState::new(UdpSockRef::from(socket))?;
+    let payload = usize::from(args.payload);
+    let count = state.max_gso_segments().min(60_000 / payload).max(1);
+    let contents = vec![0x5A; count * payload];
+    let transmit = Transmit {
+        destination: args.to,
+        ecn: None,
+        contents: &contents,
+        segment_size: Some(payload),
+        src_ip: None,
+    };
+    let mut sent = 0;
+    while Instant::now() < end {
+        match state.try_send(UdpSockRef::from(socket), &transmit) {
+            Ok(()) => sent += count as u64,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                poll(&mut [PollFd::new(socket, PollFlags::OUT)], None)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sent)
+}
+
+/// Frames that the kernel sends through the clients' device.
+fn frames(args: &Args, end: Instant) -> Result<u64, Failure> {
+    /// Long enough that the call costs nothing for a frame, and short enough to end in time.
+    const CALL: u32 = 1 << 14;
+    let sender = FrameSender::new(CLIENT_DEVICE).map_err(Failure::failed)?;
+    let frame = frame(args)?;
+    let mut sent = 0;
+    while Instant::now() < end {
+        sender.send(&frame, CALL).map_err(Failure::failed)?;
+        sent += u64::from(CALL);
+    }
+    Ok(sent)
+}
+
+/// An Ethernet frame with a push. Its UDP checksum is 0, which says that there is none.
+fn frame(args: &Args) -> Result<Vec<u8>, Failure> {
+    let (IpAddr::V4(to), IpAddr::V4(from)) = (args.to.ip(), CLIENT_ADDRESS) else {
+        return Err(Failure::Failed("frames are IPv4 only".into()));
+    };
+    let mut frame = [SERVER_MAC, CLIENT_MAC].concat();
+    frame.extend(0x0800_u16.to_be_bytes());
+    let mut ip = vec![0x45, 0];
+    ip.extend((28 + args.payload).to_be_bytes());
+    ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+    ip.extend(from.octets());
+    ip.extend(to.octets());
+    let sum: u32 = ip.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    frame.extend(ip);
+    for number in [40_000, args.to.port(), 8 + args.payload, 0] {
+        frame.extend(number.to_be_bytes());
+    }
+    frame.extend(vec![0x5A; args.payload.into()]);
+    Ok(frame)
 }

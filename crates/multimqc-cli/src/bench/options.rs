@@ -21,6 +21,31 @@ pub struct Options {
     /// Bytes of a batch between levels
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [32 << 10])]
     pub batches: Vec<u64>,
+    /// How pushes are sent (write)
+    #[arg(long, value_enum, default_value_t = Generator::Sendmmsg)]
+    pub generator: Generator,
+}
+
+/// How pushes are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Generator {
+    /// 64 messages with each call, each a packet of its own: what many small senders cause
+    Sendmmsg,
+    /// Up to 64 messages as one packet, which the kernel cuts as late as it can: faster, and sockets get many with one call. Without
+    /// the modes that would see the uncut packet
+    Gso,
+    /// Frames that the kernel makes, each a packet of its own and without a socket: the fastest. As root
+    Frames,
+}
+
+impl Generator {
+    pub fn name(self) -> &'static str {
+        match self {
+            Generator::Sendmmsg => "sendmmsg",
+            Generator::Gso => "gso",
+            Generator::Frames => "frames",
+        }
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -50,26 +50,7 @@ fn answers(system: &System) -> bool {
 
 /// A native XDP program can send on a veth pair only if the other end has a program too.
 fn peer(system: System, world: &World) -> Result<Option<Process>, Failure> {
-    if system.mode != "xdp-native" {
-        return Ok(None);
-    }
-    let control = std::env::temp_dir().join(format!("multimqc-bench-peer-{}.sock", std::process::id()));
-    let args = [
-        "serve",
-        "--levels",
-        "kernel",
-        "--interface",
-        CLIENT_DEVICE,
-        "--address",
-        "10.9.9.1",
-        "--mode",
-        "xdp-native",
-    ];
-    let mut args: Vec<String> = args.map(str::to_owned).to_vec();
-    args.extend(["--topic".into(), "1".into(), "--control".into(), control.display().to_string()]);
-    let mut peer = Process::start(&world.client, &args)?;
-    peer.wait_for_line("listening")?;
-    Ok(Some(peer))
+    if system.mode == "xdp-native" { world.pass(CLIENT_DEVICE).map(Some) } else { Ok(None) }
 }
 
 /// Pushes the log, slowly enough that nothing is lost.

@@ -18,6 +18,8 @@ pub struct Row {
     pub level: String,
     /// Where packets are taken: `socket`, `xdp-native`, `tcx`, …
     pub mode: String,
+    /// How pushes are sent: `sendmmsg` or `gso`.
+    pub generator: Option<&'static str>,
     /// Bytes of a message, or of a range.
     pub payload_bytes: u16,
     /// Bytes that move to the next level at a time.

@@ -40,9 +40,14 @@ const IN_KERNEL: [System; 4] = [
 ];
 
 impl System {
+    /// Whether the system gets messages one by one if the sender leaves it to the kernel to cut them.
+    pub fn sees_cut_messages(&self) -> bool {
+        matches!(self.mode, "socket" | "xdp-native")
+    }
+
     /// All systems that can run in this world.
     pub fn all(world: &World) -> Vec<System> {
-        let in_kernel = if world.has_namespaces() { &IN_KERNEL[..] } else { &[] };
+        let in_kernel = if world.has_kernel { &IN_KERNEL[..] } else { &[] };
         IN_USER_SPACE.iter().chain(in_kernel).copied().collect()
     }
 }

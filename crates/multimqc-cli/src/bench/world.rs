@@ -3,12 +3,20 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
+use multimqc_kernel::Kernel;
+
 use super::process::Process;
 use crate::failure::Failure;
 
 /// The device of the server, and that of the clients.
 pub const SERVER_DEVICE: &str = "mq0";
 pub const CLIENT_DEVICE: &str = "mq1";
+
+/// Their addresses.
+pub const SERVER_MAC: [u8; 6] = [2, 0, 0, 9, 9, 2];
+pub const CLIENT_MAC: [u8; 6] = [2, 0, 0, 9, 9, 1];
+const SERVER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 2));
+pub const CLIENT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 1));
 
 /// The two sides.
 pub struct World {
@@ -17,6 +25,8 @@ pub struct World {
     /// The commands that enter the server's and the clients' namespace; empty on the loopback interface.
     pub server: Vec<String>,
     pub client: Vec<String>,
+    /// Whether there are namespaces, and the rights for the level in the kernel.
+    pub has_kernel: bool,
     /// Processes that keep the namespaces.
     holders: Vec<Process>,
 }
@@ -28,6 +38,7 @@ impl World {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             server: Vec::new(),
             client: Vec::new(),
+            has_kernel: false,
             holders: Vec::new(),
         };
         if !rustix::process::geteuid().is_root() {
@@ -36,8 +47,17 @@ impl World {
         }
         for side in 0..2 {
             let keep = ["-n", "sh", "-c", "ip link set lo up && echo ready && exec sleep infinity"];
-            let mut holder = Process::spawn(Command::new("unshare").args(keep))?;
-            holder.wait_for_line("ready")?;
+            let holder = Process::spawn(Command::new("unshare").args(keep))
+                .and_then(|mut holder| holder.wait_for_line("ready").map(|()| holder));
+            let holder = match holder {
+                Ok(holder) => holder,
+                Err(Failure::Failed(why)) => {
+                    eprintln!("multimqc: no namespaces, so over the loopback interface: {why}");
+                    (world.server, world.holders) = (Vec::new(), Vec::new());
+                    return Ok(world);
+                }
+                Err(other) => return Err(other),
+            };
             let enter = ["nsenter", "-t", &holder.id().to_string(), "-n"].map(str::to_owned).to_vec();
             if side == 0 {
                 world.server = enter
@@ -46,14 +66,11 @@ impl World {
             }
             world.holders.push(holder);
         }
-        world.address = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 2));
+        world.address = SERVER_ADDRESS;
         world.join()?;
+        let small = multimqc_kernel::Config::default().ring_bytes(1 << 16).batch_bytes(1 << 12);
+        world.has_kernel = !matches!(Kernel::new(small), Err(error) if error.is_missing_right());
         Ok(world)
-    }
-
-    /// Whether there are namespaces, and so the level in the kernel.
-    pub fn has_namespaces(&self) -> bool {
-        !self.holders.is_empty()
     }
 
     fn join(&self) -> Result<(), Failure> {
@@ -62,13 +79,43 @@ impl World {
             &self.server,
             &format!("ip link add {SERVER_DEVICE} type veth peer name {CLIENT_DEVICE} netns {peer}"),
         )?;
-        for (enter, device, address) in
-            [(&self.server, SERVER_DEVICE, "10.9.9.2/24"), (&self.client, CLIENT_DEVICE, "10.9.9.1/24")]
-        {
-            self.run(enter, &format!("ip addr add {address} dev {device}"))?;
+        for (enter, device, address, mac) in [
+            (&self.server, SERVER_DEVICE, SERVER_ADDRESS, SERVER_MAC),
+            (&self.client, CLIENT_DEVICE, CLIENT_ADDRESS, CLIENT_MAC),
+        ] {
+            let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+            self.run(enter, &format!("ip link set {device} address {mac}"))?;
+            self.run(enter, &format!("ip addr add {address}/24 dev {device}"))?;
             self.run(enter, &format!("ip link set {device} up"))?;
         }
         Ok(())
+    }
+
+    /// A program on a device that lets everything pass. With one, the other end of the pair can send frames of XDP.
+    pub fn pass(&self, device: &str) -> Result<Process, Failure> {
+        let (enter, address) = match device {
+            SERVER_DEVICE => (&self.server, SERVER_ADDRESS),
+            _ => (&self.client, CLIENT_ADDRESS),
+        };
+        let control = format!("multimqc-bench-{}-{device}.sock", std::process::id());
+        let control = std::env::temp_dir().join(control).display().to_string();
+        let address = address.to_string();
+        let args = [
+            "serve",
+            "--levels",
+            "kernel",
+            "--interface",
+            device,
+            "--address",
+            &address,
+            "--mode",
+            "xdp-native",
+        ];
+        let more = ["--topic", "1", "--port", "19997", "--control", &control];
+        let args: Vec<String> = args.iter().chain(&more).map(|arg| (*arg).to_owned()).collect();
+        let mut process = Process::start(enter, &args)?;
+        process.wait_for_line("listening")?;
+        Ok(process)
     }
 
     fn run(&self, enter: &[String], command: &str) -> Result<(), Failure> {

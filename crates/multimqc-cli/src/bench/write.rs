@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::options::Options;
+use super::options::{Generator, Options};
 use super::process::Process;
 use super::row::{self, Row};
 use super::system::{PUSH_PORT, Running, System};
-use super::world::World;
+use super::world::{SERVER_DEVICE, World};
 use crate::failure::Failure;
 use crate::stop::Stop;
 
@@ -21,14 +21,20 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     // After a signal everything that the bench has made is removed on the way out.
     let stop = Stop::install()?;
     let world = World::new()?;
+    if options.generator == Generator::Frames && !world.has_kernel {
+        return Err(Failure::Failed(
+            "frames are sent as root only, with the rights for eBPF; use another --generator".into(),
+        ));
+    }
     let mut rows = Vec::new();
     for payload in options.payloads_or(&PAYLOADS) {
         for rep in 0..options.reps {
-            for system in System::all(&world) {
+            let systems = System::all(&world).into_iter();
+            for system in systems.filter(|system| can_take(*system, options.generator)) {
                 let batches =
                     if system.levels.contains(',') { &options.batches[..] } else { &options.batches[..1] };
                 for batch in batches {
-                    let row = measure(&world, system, payload, *batch, rep, options.window())?;
+                    let row = Row { rep, ..measure(&world, system, payload, *batch, options)? };
                     row.print()?;
                     rows.push(row);
                     row::save(&rows, options.json.as_deref())?;
@@ -42,20 +48,33 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether a system gets what this generator sends message by message. Frames of XDP need a native program where they arrive, beside
+/// which no generic one can be.
+fn can_take(system: System, generator: Generator) -> bool {
+    match generator {
+        Generator::Sendmmsg => true,
+        Generator::Gso => system.sees_cut_messages(),
+        Generator::Frames => system.mode != "xdp-generic",
+    }
+}
+
 fn measure(
     world: &World,
     system: System,
     payload: u16,
     batch: u64,
-    rep: u32,
-    window: Duration,
+    options: &Options,
 ) -> Result<Row, Failure> {
+    let window = options.window();
     let running = Running::start(system, world, batch)?;
+    let needs_program = options.generator == Generator::Frames && system.mode != "xdp-native";
+    let _program = needs_program.then(|| world.pass(SERVER_DEVICE)).transpose()?;
     let seconds = (2 * WARMUP + window).as_secs_f64();
     let to = SocketAddr::new(world.address, PUSH_PORT);
     let args = ["bench", "generate", "--to", &to.to_string(), "--payload", &payload.to_string()];
     let mut args: Vec<String> = args.map(str::to_owned).to_vec();
     args.extend(["--seconds".into(), seconds.to_string()]);
+    args.extend(["--kind", options.generator.name()].map(str::to_owned));
     let mut generator = Process::start(&world.client, &args)?;
     generator.wait_for_line("generating")?;
     std::thread::sleep(WARMUP);
@@ -73,9 +92,9 @@ fn measure(
         system: system.name,
         level: system.levels.to_owned(),
         mode: system.mode.to_owned(),
+        generator: Some(options.generator.name()),
         payload_bytes: payload,
         batch_bytes: system.levels.contains(',').then_some(batch),
-        rep,
         messages_per_s: messages / elapsed,
         cpu_ns_per_message: per_message(after.1.saturating_sub(before.1)),
         sender_cpu_ns_per_message: per_message(after.2.saturating_sub(before.2)),

@@ -2,7 +2,8 @@
 
 use cmq::{Event, ReceiveCounts, SenderInfo};
 
-use crate::cmq_api::queue::{Queue, cmq_key, cmq_queue};
+use crate::cmq_api::message::cmq_key;
+use crate::cmq_api::queue::{Queue, cmq_queue};
 use crate::raw::{array_mut, place, put};
 use crate::status::rb_status::RB_TIMED_OUT;
 use crate::status::{Failure, call, rb_status};
@@ -90,7 +91,7 @@ fn event_of(event: &Event) -> cmq_event {
 pub extern "C" fn cmq_next_event(queue: *const cmq_queue, event: *mut cmq_event) -> rb_status {
     call(|| {
         place(event, "the place for the event")?;
-        let next = shared::<Queue>(queue)?.cmq.next_event().ok_or(Failure::outcome(RB_TIMED_OUT))?;
+        let next = shared::<Queue>(queue)?.from.next_event().ok_or(Failure::outcome(RB_TIMED_OUT))?;
         put(event, event_of(&next));
         Ok(())
     })
@@ -154,7 +155,7 @@ pub struct cmq_stats {
 pub extern "C" fn cmq_get_stats(queue: *const cmq_queue, stats: *mut cmq_stats) -> rb_status {
     call(|| {
         place(stats, "the place for the counters")?;
-        let now = shared::<Queue>(queue)?.cmq.stats();
+        let now = shared::<Queue>(queue)?.from.stats();
         let filled = cmq_stats {
             sent: now.sent,
             sent_datagrams: now.sent_datagrams,
@@ -211,7 +212,7 @@ pub extern "C" fn cmq_senders(
     count: *mut usize,
 ) -> rb_status {
     call(|| {
-        let all = shared::<Queue>(queue)?.cmq.senders();
+        let all = shared::<Queue>(queue)?.from.senders();
         let places = array_mut(senders, capacity, "the place for the streams")?;
         places.iter_mut().zip(&all).for_each(|(place, info)| *place = sender(info));
         put(count, all.len());

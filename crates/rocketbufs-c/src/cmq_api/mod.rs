@@ -1,6 +1,10 @@
 //! CMQ: queues over UDP.
 
 pub mod events;
+pub mod message;
+pub mod multicast;
 pub mod options;
 pub mod queue;
 mod readiness;
+pub mod repair;
+pub mod request;

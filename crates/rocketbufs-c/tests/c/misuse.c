@@ -102,12 +102,12 @@ static void wrong_arguments(void) {
     // A program that fills its options with ones: a flag is any byte but 0.
     options = (rb_subscribe_options){.size = sizeof options, .size_bytes = 1 << 16};
     memset(&options.own_memory, 0xff, sizeof options.own_memory);
-    memset(&options.has_remote_id, 0xfe, sizeof options.has_remote_id);
-    options.remote_id = 7;
-    OK(rb_rin_subscribe_with(in, 70, &options, &subscription));
+    memset(&options.has_retain_bytes, 0xfe, sizeof options.has_retain_bytes);
+    options.retain_bytes = 1 << 10;
+    OK(rb_rin_subscribe_with(in, 7, &options, &subscription));
     rb_in_event event;
     OK(rb_rin_recv(in, &event, WAIT));
-    CHECK(event.kind == RB_IN_SUBSCRIBED && event.bid == 70);
+    CHECK(event.kind == RB_IN_SUBSCRIBED && event.bid == 7);
     OK(rb_subscription_unsubscribe(subscription));
     OK(rb_subscription_free(subscription));
     memset(&options, 0xff, sizeof options);

@@ -234,6 +234,36 @@ static void coroutines(const Context &context, const std::string &address, const
 static void coroutines(const Context &, const std::string &, const rOut &) {}
 #endif
 
+// CMQ's strategies.
+static void strategies() {
+    cmq_options immediate{};
+    immediate.size = sizeof immediate;
+    immediate.preset = CMQ_PRESET_IMMEDIATE;
+    cmq::Responder responder("127.0.0.1:0", &immediate);
+    cmq::Caller caller("127.0.0.1:0", nullptr, &immediate);
+    cmq::Call call = caller.call(responder.local_addr(), "four");
+    CHECK(call && !call.wait(no_wait));
+    auto length = [](std::string_view request) { return std::optional<std::string>(std::to_string(request.size())); };
+    CHECK(responder.serve(length, 60s));
+    CHECK(call.wait(60s)->text() == "4");
+    CHECK(!responder.serve(length, no_wait));
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+    cmq::Call second = caller.call(responder.local_addr(), "x");
+    auto throws = [](std::string_view) -> std::optional<std::string> { throw std::runtime_error("not this one"); };
+    std::string why;
+    try {
+        responder.serve(throws, 60s);
+    } catch (const std::runtime_error &thrown) {
+        why = thrown.what();
+    }
+    CHECK(why == "not this one");
+#endif
+    cmq::Repair sender("127.0.0.1:0", nullptr, &immediate), receiver("127.0.0.1:0", nullptr, &immediate);
+    CHECK(sender.push(receiver.local_addr(), 3, "price") && sender.notify_end(receiver.local_addr()));
+    auto got = receiver.pop(60s);
+    CHECK(got->message.text() == "price" && got->slot == 3 && got->number == 0 && !got->repaired);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     Context context{Config()};
@@ -254,6 +284,7 @@ int main(int argc, char **argv) {
     coroutines(context, address, out);
     topics(argv[1]);
     queues();
+    strategies();
     listener.unset_conn_cb();
     std::printf("C++ %ld%s: ok\n", __cplusplus / 100 % 100,
 #if defined(ROCKETBUFS_NO_EXCEPTIONS)

@@ -130,6 +130,8 @@ impl<T: Transport> Reactor<T> {
 
     pub(super) fn on_command(&mut self, command: Command) {
         match command {
+            // A connection that begins now would not be closed any more, and a call would wait for it.
+            Command::Connect { .. } | Command::Adopt { .. } if self.stop_at.is_some() => command.refuse(),
             Command::Listen { listener, addr, reply } => self.listen(listener, &addr, &reply),
             Command::Unlisten { listener } => self.unlisten(listener),
             Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),

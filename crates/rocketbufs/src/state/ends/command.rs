@@ -60,9 +60,9 @@ impl From<Request> for Command {
 }
 
 impl Command {
-    /// Handles a command after the worker has ended: answers the calls that wait. (A listener learns it when
+    /// Handles a command after the worker has ended, or while it ends: answers the calls that wait. (A listener learns it when
     /// its sender is dropped.)
-    fn refuse(self) {
+    pub(crate) fn refuse(self) {
         if let Self::Connect { conn, .. } | Self::Adopt { conn, .. } = self {
             let (code, text) = (CloseCode::ShuttingDown, "the context was shut down".into());
             conn.set_phase(Phase::Down(DownReason::Local { code, text }));
