@@ -195,7 +195,10 @@ impl Config {
                 Some(LevelKind::Kernel) => levels.extend(self.kernel_level()?),
                 Some(LevelKind::User) => levels.push(self.user_level()?),
                 Some(LevelKind::Disk) => levels.push(self.disk_level()?),
-                Some(LevelKind::Kafka) => levels.push(self.kafka.level(self.topics.len())?),
+                Some(LevelKind::Kafka) => {
+                    let kept = self.levels.iter().any(|name| name == LevelKind::Disk.name());
+                    levels.push(self.kafka.level(self.topics.len(), kept)?);
+                }
                 _ => {
                     let message =
                         format!("level {name:?}: there are kernel, user and disk, and kafka behind them");

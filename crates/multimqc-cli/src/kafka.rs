@@ -17,6 +17,7 @@ pub struct Kafka {
     pub retention_bytes: u64,
     pub segment_bytes: u64,
     pub timeout_ms: u64,
+    pub restart_gap_bytes: u64,
 }
 
 impl Default for Kafka {
@@ -28,14 +29,15 @@ impl Default for Kafka {
             retention_bytes: 1 << 30,
             segment_bytes: 64 << 20,
             timeout_ms: 5000,
+            restart_gap_bytes: 64 << 20,
         }
     }
 }
 
 impl Kafka {
-    /// The level for this many topics.
+    /// The level for this many topics. `kept`: a level below keeps its bytes over a restart, so nothing has to be skipped.
     #[cfg(feature = "kafka")]
-    pub fn level(&self, topics: usize) -> Result<Arc<dyn Level>, Failure> {
+    pub fn level(&self, topics: usize, kept: bool) -> Result<Arc<dyn Level>, Failure> {
         use multimqc_kafka::{KafkaConfig, KafkaLevel};
         let config = KafkaConfig {
             prefix: self.prefix.clone(),
@@ -44,6 +46,7 @@ impl Kafka {
             segment_bytes: self.segment_bytes,
             timeout: std::time::Duration::from_millis(self.timeout_ms.max(1)),
             max_topics: topics,
+            restart_gap_bytes: if kept { 0 } else { self.restart_gap_bytes },
             ..KafkaConfig::new(&self.brokers)
         };
         let level =
@@ -54,7 +57,7 @@ impl Kafka {
     /// Says how to get the level.
     #[cfg(not(feature = "kafka"))]
     #[expect(clippy::unused_self, reason = "the same call in both builds")]
-    pub fn level(&self, _topics: usize) -> Result<Arc<dyn Level>, Failure> {
+    pub fn level(&self, _topics: usize, _kept: bool) -> Result<Arc<dyn Level>, Failure> {
         let message =
             "level kafka: this command was built without it; build multimqc-cli with --features kafka";
         Err(Failure::Failed(message.into()))
@@ -74,5 +77,6 @@ mod tests {
             (there.retention_bytes, there.segment_bytes)
         );
         assert_eq!(u128::from(here.timeout_ms), there.timeout.as_millis());
+        assert_eq!(here.restart_gap_bytes, there.restart_gap_bytes);
     }
 }
