@@ -274,12 +274,18 @@ mod tests {
     const RING: u64 = 4096;
     const LENGTH: usize = 100;
 
+    /// Says past the test harness that a test did not run.
+    fn skip(why: &str) {
+        let line = format!("SKIPPED: {why}\n");
+        std::io::stderr().write_all(line.as_bytes()).expect("standard error");
+    }
+
     /// A level with one topic. None, with a message, where eBPF cannot be used.
     fn open() -> Option<(Kernel, Topic)> {
         let kernel = match Kernel::new(Config::default().ring_bytes(RING).batch_bytes(1024)) {
             Ok(kernel) => kernel,
             Err(error) if error.is_missing_right() => {
-                writeln!(std::io::stderr(), "SKIPPED: eBPF needs root ({error})").expect("standard error");
+                skip(&format!("eBPF needs root ({error})"));
                 return None;
             }
             Err(error) => panic!("{error}"),
