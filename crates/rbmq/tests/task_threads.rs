@@ -11,37 +11,42 @@ fn a_subscriber_is_no_thread() {
     let mut config = BrokerConfig::default();
     config.broker.listen = "127.0.0.1:0".into();
     let broker = Broker::start(config).unwrap();
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        let context = Context::new(Config::default()).unwrap();
-        let connect = async || {
-            let builder = Subscriber::builder().context(&context).ring_bytes(1 << 16).until_ended(true);
-            let mut subscriber = builder.connect_async(&broker.addr()).await.unwrap();
-            subscriber.subscribe("t").unwrap();
-            subscriber
-        };
-        let mut subscribers = vec![connect().await];
-        let threads = count_threads();
-        for _ in 1..100 {
-            subscribers.push(connect().await);
-        }
-        assert!(count_threads() <= threads + 1, "{} threads became {}", threads, count_threads());
-        let publisher = Publisher::connect_async(&broker.addr()).await.unwrap();
-        let mut topic = publisher.topic_async("t").await.unwrap();
-        topic.wait_subscribers_async(100).await.unwrap();
-        let receiving = subscribers.into_iter().map(|subscriber| {
-            tokio::spawn(
-                async move { subscriber.into_stream().filter(Result::is_ok).fold(0, |n, _| n + 1).await },
-            )
+    tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(async {
+            let context = Context::new(Config::default()).unwrap();
+            let connect = async || {
+                let builder = Subscriber::builder().context(&context).ring_bytes(1 << 16).until_ended(true);
+                let mut subscriber = builder.connect_async(&broker.addr()).await.unwrap();
+                subscriber.subscribe("t").unwrap();
+                subscriber
+            };
+            let mut subscribers = vec![connect().await];
+            let threads = count_threads();
+            for _ in 1..100 {
+                subscribers.push(connect().await);
+            }
+            assert!(count_threads() <= threads + 1, "{} threads became {}", threads, count_threads());
+            let publisher = Publisher::connect_async(&broker.addr()).await.unwrap();
+            let mut topic = publisher.topic_async("t").await.unwrap();
+            topic.wait_subscribers_async(100).await.unwrap();
+            let receiving = subscribers.into_iter().map(|subscriber| {
+                tokio::spawn(async move {
+                    subscriber.into_stream().filter(Result::is_ok).fold(0, |n, _| n + 1).await
+                })
+            });
+            let receiving: Vec<_> = receiving.collect();
+            for _ in 0..50 {
+                topic.publish_async(b"message").await.unwrap();
+            }
+            topic.close_async().await.unwrap();
+            for task in receiving {
+                assert_eq!(task.await.unwrap(), 50);
+            }
         });
-        let receiving: Vec<_> = receiving.collect();
-        for _ in 0..50 {
-            topic.publish_async(b"message").await.unwrap();
-        }
-        topic.close_async().await.unwrap();
-        for task in receiving {
-            assert_eq!(task.await.unwrap(), 50);
-        }
-    });
 }
 
 fn count_threads() -> usize {

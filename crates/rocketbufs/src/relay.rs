@@ -137,17 +137,17 @@ impl Subscription {
         consumed: Position,
         coverage: Coverage,
     ) -> Result<(), RecvError> {
-        let inbound = self.live()?;
-        let relays = inbound.confirm(delivered, consumed, coverage);
-        relays.then_some(()).ok_or(RecvError::NotSubscribed(inbound.bid))
+        let subscription = self.live()?;
+        let relays = subscription.confirm(delivered, consumed, coverage);
+        relays.then_some(()).ok_or(RecvError::NotSubscribed(subscription.bid))
     }
 
     /// Sets the id of the buffer at the new peer, after [`RIn::resume_elsewhere`]. The subscription continues where it stopped,
     /// or reports its loss. A spliced subscription whose ring is another process's memory cannot continue, and ends with
     /// `Gone`.
     pub fn continue_as(&self, remote_id: Bid) {
-        lock(&self.inbound.state).sub.set_remote_id(Some(remote_id));
-        self.rin.request(&self.inbound);
+        lock(&self.subscription.state).sub.set_remote_id(Some(remote_id));
+        self.rin.request(&self.subscription);
     }
 }
 
@@ -158,8 +158,8 @@ impl RIn {
     pub fn resume_elsewhere(&self, conn: &Conn) {
         // Another process has no position of a closed log.
         self.shared.retain_unsettled(|_| false);
-        for inbound in self.shared.all_inbounds() {
-            lock(&inbound.state).sub.set_remote_id(None);
+        for subscription in self.shared.all_subscriptions() {
+            lock(&subscription.state).sub.set_remote_id(None);
         }
         self.resume(conn);
     }

@@ -141,8 +141,8 @@ impl ROut {
     /// # Errors
     /// As [`ROut::splice`].
     pub fn splice_as(&self, input: &RIn, bid: Bid, out_bid: Bid) -> Result<OutBuffer, BufferError> {
-        let inbound = input.shared.inbound(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
-        self.splice_inbound(input, &inbound, out_bid).map(|buffer| self.handle(buffer))
+        let subscription = input.shared.subscription(bid).ok_or(BufferError::NoSuchBuffer(bid))?;
+        self.splice_subscription(input, &subscription, out_bid).map(|buffer| self.handle(buffer))
     }
 
     /// Subscribes the rIn to the sender's buffer `bid` and splices it to a buffer `out_bid` of this rOut, in one step: the
@@ -178,9 +178,9 @@ impl ROut {
         out_bid: Bid,
         options: SubscribeOptions,
     ) -> Result<OutBuffer, BufferError> {
-        let inbound = input.new_inbound(bid, options)?;
-        let buffer = self.splice_inbound(input, &inbound, out_bid)?;
-        match input.begin(inbound) {
+        let subscription = input.new_subscription(bid, options)?;
+        let buffer = self.splice_subscription(input, &subscription, out_bid)?;
+        match input.begin(subscription) {
             Ok(_) => Ok(self.handle(buffer)),
             Err(error) => {
                 self.remove_unused(&buffer);
@@ -189,34 +189,34 @@ impl ROut {
         }
     }
 
-    fn splice_inbound(
+    fn splice_subscription(
         &self,
         input: &RIn,
-        inbound: &Arc<SubscriptionShared>,
+        subscription: &Arc<SubscriptionShared>,
         out_bid: Bid,
     ) -> Result<Arc<Buffer>, BufferError> {
-        let bid = inbound.bid;
-        if inbound.options.budget.is_some() {
+        let bid = subscription.bid;
+        if subscription.options.budget.is_some() {
             return Err(BufferError::Budgeted(bid));
         }
         if input.has_reader() {
             return Err(BufferError::HasReader(bid));
         }
-        let buffer = self.make(out_bid, Some(Arc::downgrade(inbound) as Weak<dyn Upstream>), false)?;
+        let buffer = self.make(out_bid, Some(Arc::downgrade(subscription) as Weak<dyn Upstream>), false)?;
         self.shared.insert(buffer.clone())?;
-        if !inbound.splice_to(&buffer) {
+        if !subscription.splice_to(&buffer) {
             self.remove_unused(&buffer);
-            return Err(match lock(&inbound.state).sub.is_left() {
+            return Err(match lock(&subscription.state).sub.is_left() {
                 true => BufferError::NoSuchBuffer(bid),
                 false if input.has_reader() => BufferError::HasReader(bid),
                 false => BufferError::Spliced(bid),
             });
         }
-        let known = input.shared.inbound(bid).is_some_and(|known| Arc::ptr_eq(&known, inbound));
-        if known && lock(&inbound.state).sub.wire().is_none() {
+        let known = input.shared.subscription(bid).is_some_and(|known| Arc::ptr_eq(&known, subscription));
+        if known && lock(&subscription.state).sub.wire().is_none() {
             // The connection may have gone while the subscription was not spliced; the writer's absence starts
             // now.
-            input.request(inbound);
+            input.request(subscription);
         }
         Ok(buffer)
     }
@@ -402,9 +402,9 @@ mod tests {
         let (input, out) = (RIn::new(&conn), ROut::new(&ctx));
         input.subscribe(7, 1 << 16).unwrap();
         // Found, and then left by another thread.
-        let inbound = input.shared.inbound(7).unwrap();
+        let subscription = input.shared.subscription(7).unwrap();
         input.unsubscribe(7);
-        let spliced = out.splice_inbound(&input, &inbound, 70);
+        let spliced = out.splice_subscription(&input, &subscription, 70);
         assert!(matches!(spliced, Err(BufferError::NoSuchBuffer(7))));
         assert!(out.buffers().is_empty());
     }

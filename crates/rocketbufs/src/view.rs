@@ -64,9 +64,9 @@ impl<'a> BufSeg<'a> {
     /// if the application releases them meanwhile. `None` if they cannot be held: the buffer is overwritable or spliced,
     /// the bytes were released already, or there is a hole in the log before them.
     pub fn to_view(&self) -> Option<InView> {
-        let inbound = &self.view.inbound;
-        let (view, epoch, pin) = inbound.buf_ref()?;
-        let mut held = InView::new(view, inbound.clone(), epoch, Some(pin), self.end());
+        let subscription = &self.view.subscription;
+        let (view, epoch, pin) = subscription.buf_ref()?;
+        let mut held = InView::new(view, subscription.clone(), epoch, Some(pin), self.end());
         let is_there = held.position() <= self.position() && self.end() <= held.view.to();
         held.view.move_to(self.position(), self.end());
         is_there.then_some(held)
@@ -102,7 +102,7 @@ impl<'a> BufSeg<'a> {
 /// releases nothing; [`InView::consume`] does.
 pub struct InView {
     view: View,
-    inbound: Arc<SubscriptionShared>,
+    subscription: Arc<SubscriptionShared>,
     epoch: Epoch,
     guard: ViewGuard,
     /// The end of the bytes that are released with the view: for an overwritable buffer they include the
@@ -122,25 +122,25 @@ enum ViewGuard {
 }
 
 impl InView {
-    /// Creates a view whose bytes the caller protects: its start `pin` is pinned in `inbound`. (In a spliced
+    /// Creates a view whose bytes the caller protects: its start `pin` is pinned in `subscription`. (In a spliced
     /// subscription, where others hold the ring, the view lives only while the thread that grants the writer
     /// more is busy with it.)
     pub(crate) fn new(
         view: View,
-        inbound: Arc<SubscriptionShared>,
+        subscription: Arc<SubscriptionShared>,
         epoch: Epoch,
         pin: Option<Position>,
         end: Position,
     ) -> Self {
         let guard = pin.map_or(ViewGuard::None, ViewGuard::Pin);
-        Self { view, inbound, epoch, guard, end }
+        Self { view, subscription, epoch, guard, end }
     }
 
-    /// Creates an empty view for the exclusive reader of `inbound`. Such a reader releases only bytes that
+    /// Creates an empty view for the exclusive reader of `subscription`. Such a reader releases only bytes that
     /// the view has shown, and shows nothing else.
-    pub(crate) fn of_reader(view: View, inbound: Arc<SubscriptionShared>, epoch: Epoch) -> Self {
+    pub(crate) fn of_reader(view: View, subscription: Arc<SubscriptionShared>, epoch: Epoch) -> Self {
         let end = view.to();
-        Self { view, inbound, epoch, guard: ViewGuard::ByReader, end }
+        Self { view, subscription, epoch, guard: ViewGuard::ByReader, end }
     }
 
     /// For a reader: moves on to the next bytes, up to `to`.
@@ -157,7 +157,7 @@ impl InView {
 
     /// Returns the buffer's id.
     pub fn bid(&self) -> Bid {
-        self.inbound.bid
+        self.subscription.bid
     }
 
     /// Returns the epoch of the writer's log.
@@ -189,7 +189,7 @@ impl InView {
     /// another process of this machine (transport `shm`) without `shm.trust_writers`, or a peer over RDMA.
     /// Use [`InView::copy_to`] there, or subscribe with [`own_memory`](crate::SubscribeOptions::own_memory).
     pub fn as_slice(&self) -> Option<&[u8]> {
-        let trusted = self.inbound.inner.config.shm.trust_writers;
+        let trusted = self.subscription.inner.config.shm.trust_writers;
         let guarded = !matches!(self.guard, ViewGuard::None) && is_unchanging(self.view.ring(), trusted);
         // SAFETY: the pin (or the unreleased position of the reader) keeps the ring's hold at or below the
         // first byte for as long as `self` lives. A private flow-controlled ring is written only above the
@@ -231,8 +231,8 @@ impl InView {
     pub fn consume_part(&mut self, position: Position) {
         let position = position.clamp(self.position(), self.end());
         match &mut self.guard {
-            ViewGuard::Pin(pin) => self.inbound.unpin_part(std::mem::replace(pin, position), position),
-            ViewGuard::None | ViewGuard::ByReader => self.inbound.consume_to(position),
+            ViewGuard::Pin(pin) => self.subscription.unpin_part(std::mem::replace(pin, position), position),
+            ViewGuard::None | ViewGuard::ByReader => self.subscription.consume_to(position),
         }
         self.view.move_to(position, self.view.to());
     }
@@ -248,8 +248,8 @@ impl InView {
     pub fn consume_up_to(mut self, position: Position) {
         let end = position.clamp(self.position(), self.end);
         match std::mem::replace(&mut self.guard, ViewGuard::None) {
-            ViewGuard::Pin(pin) => self.inbound.unpin(pin, Some(end)),
-            ViewGuard::None | ViewGuard::ByReader => self.inbound.consume_to(end),
+            ViewGuard::Pin(pin) => self.subscription.unpin(pin, Some(end)),
+            ViewGuard::None | ViewGuard::ByReader => self.subscription.consume_to(end),
         }
     }
 }
@@ -263,7 +263,7 @@ fn is_unchanging(ring: &Ring, trusted: bool) -> bool {
 impl Drop for InView {
     fn drop(&mut self) {
         if let ViewGuard::Pin(pin) = self.guard {
-            self.inbound.unpin(pin, None);
+            self.subscription.unpin(pin, None);
         }
     }
 }

@@ -37,21 +37,21 @@ impl RIn {
             std::hint::spin_loop();
         }
         let mut rings = [const { None }; MOST_RINGS];
-        for (ring, inbound) in rings.iter_mut().zip(polled.inbounds()) {
-            let (taken, followed) = inbound.follow();
+        for (ring, subscription) in rings.iter_mut().zip(polled.subscriptions()) {
+            let (taken, followed) = subscription.follow();
             if let Some(taken) = taken {
                 worker.busy_polls.pace(Some(taken.len()));
-                return Some(self.hand_out(worker, inbound, taken));
+                return Some(self.hand_out(worker, subscription, taken));
             }
             *ring = followed;
         }
         worker.busy_polls.pace(None);
         while worker.busy_polls.spend(1, now) && !worker.has_work() {
-            for (ring, inbound) in rings.iter().zip(polled.inbounds()) {
+            for (ring, subscription) in rings.iter().zip(polled.subscriptions()) {
                 if ring.as_ref().is_some_and(rocketring::Ring::has_new_data)
-                    && let Some(taken) = inbound.follow().0
+                    && let Some(taken) = subscription.follow().0
                 {
-                    return Some(self.hand_out(worker, inbound, taken));
+                    return Some(self.hand_out(worker, subscription, taken));
                 }
             }
             std::hint::spin_loop();
@@ -60,20 +60,25 @@ impl RIn {
     }
 
     #[inline(always)]
-    fn hand_out(&self, worker: &WorkerShared, inbound: &Arc<SubscriptionShared>, taken: Followed) -> InEvent {
+    fn hand_out(
+        &self,
+        worker: &WorkerShared,
+        subscription: &Arc<SubscriptionShared>,
+        taken: Followed,
+    ) -> InEvent {
         worker.busy_polls.took();
         worker.token.note_visit();
         match taken {
             Followed::Data { view, epoch, more } => {
                 if more {
-                    self.shared.enqueue(inbound);
+                    self.shared.enqueue(subscription);
                 }
                 let (from, to) = (view.from(), view.to());
-                InEvent::Data(InView::new(view, inbound.clone(), epoch, Some(from), to))
+                InEvent::Data(InView::new(view, subscription.clone(), epoch, Some(from), to))
             }
             Followed::Other(item) => {
-                self.shared.enqueue(inbound);
-                event_of(inbound.bid, item)
+                self.shared.enqueue(subscription);
+                event_of(subscription.bid, item)
             }
         }
     }

@@ -64,11 +64,11 @@ impl RIn {
         bid: Bid,
         options: SubscribeOptions,
     ) -> Result<Subscription, SubscribeError> {
-        self.begin(self.new_inbound(bid, options)?)
+        self.begin(self.new_subscription(bid, options)?)
     }
 
     /// Creates a subscription that is not registered yet.
-    pub(crate) fn new_inbound(
+    pub(crate) fn new_subscription(
         &self,
         bid: Bid,
         mut options: SubscribeOptions,
@@ -88,29 +88,33 @@ impl RIn {
     }
 
     /// Registers a subscription, and asks the sender for it.
-    pub(crate) fn begin(&self, inbound: Arc<SubscriptionShared>) -> Result<Subscription, SubscribeError> {
-        let mut map = self.shared.inbounds.write().unwrap_or_else(|p| p.into_inner());
-        if map.get(&inbound.bid).is_some_and(|known| !known.is_over()) {
-            return Err(SubscribeError::Exists(inbound.bid));
+    pub(crate) fn begin(
+        &self,
+        subscription: Arc<SubscriptionShared>,
+    ) -> Result<Subscription, SubscribeError> {
+        let mut map = self.shared.subscriptions.write().unwrap_or_else(|p| p.into_inner());
+        if map.get(&subscription.bid).is_some_and(|known| !known.is_over()) {
+            return Err(SubscribeError::Exists(subscription.bid));
         }
-        if inbound.options.policy != Policy::Block {
+        if subscription.options.policy != Policy::Block {
             self.shared.inner.note_lossy();
         }
-        let over = map.insert(inbound.bid, inbound.clone());
+        let over = map.insert(subscription.bid, subscription.clone());
         over.iter().for_each(|over| self.shared.keep_unsettled(over));
         drop(map);
         // A durable subscription takes over the position of an earlier one with its name.
-        let name = &inbound.options.name;
-        let replaced = |known: &SubscriptionShared| known.bid == inbound.bid && known.options.name == *name;
+        let name = &subscription.options.name;
+        let replaced =
+            |known: &SubscriptionShared| known.bid == subscription.bid && known.options.name == *name;
         self.shared.retain_unsettled(|known| name.is_empty() || !replaced(known));
-        self.request(&inbound);
-        Ok(Subscription::new(self, inbound))
+        self.request(&subscription);
+        Ok(Subscription::new(self, subscription))
     }
 
     /// Asks the sender for a subscription, or for its rest.
-    pub(crate) fn request(&self, inbound: &Arc<SubscriptionShared>) {
+    pub(crate) fn request(&self, subscription: &Arc<SubscriptionShared>) {
         let conn = self.shared.conn().id;
-        self.context.shared().send(conn, Command::Subscribe { conn, inbound: inbound.clone() });
+        self.context.shared().send(conn, Command::Subscribe { conn, subscription: subscription.clone() });
     }
 
     /// Ends the subscription of this buffer; see [`Subscription::unsubscribe`].
@@ -124,13 +128,13 @@ impl RIn {
 
     /// Returns the subscription of this buffer.
     pub fn subscription(&self, bid: Bid) -> Option<Subscription> {
-        self.shared.inbound(bid).map(|inbound| Subscription::new(self, inbound))
+        self.shared.subscription(bid).map(|subscription| Subscription::new(self, subscription))
     }
 
     /// Returns the subscriptions, ordered by id.
     pub fn subscriptions(&self) -> Vec<Subscription> {
-        let all = self.shared.all_inbounds().into_iter();
-        all.map(|inbound| Subscription::new(self, inbound)).collect()
+        let all = self.shared.all_subscriptions().into_iter();
+        all.map(|subscription| Subscription::new(self, subscription)).collect()
     }
 
     /// Calls `callback` on a worker thread whenever new complete deliveries arrive: one or several, never
@@ -145,7 +149,7 @@ impl RIn {
     /// exception is a call of this function inside the callback itself.
     pub fn unset_data_in_cb(&self) {
         self.shared.inner.unset_callback(&self.shared.data_cb);
-        self.shared.all_inbounds().iter().for_each(|inbound| self.shared.enqueue(inbound));
+        self.shared.all_subscriptions().iter().for_each(|subscription| self.shared.enqueue(subscription));
     }
 
     /// Calls `callback` on a worker thread for every event that is not data, including unreceived events from

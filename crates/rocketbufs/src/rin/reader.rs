@@ -77,7 +77,7 @@ pub struct InReader {
 
 /// A subscription whose ring is followed.
 struct PolledRing {
-    inbound: Arc<SubscriptionShared>,
+    subscription: Arc<SubscriptionShared>,
     reader: Arc<LazyCursor>,
     /// Set while the subscription is read alone.
     reads: Option<Reads>,
@@ -187,7 +187,7 @@ impl InReader {
     fn begin_reading(&mut self) {
         let polled = lock(&self.rin.shared.queue).polled.clone();
         if !polled.are(&self.polled) {
-            self.rings = polled.inbounds().iter().map(PolledRing::new).collect();
+            self.rings = polled.subscriptions().iter().map(PolledRing::new).collect();
             self.polled = polled;
         }
         self.rings.iter_mut().for_each(PolledRing::begin_reading);
@@ -197,24 +197,24 @@ impl InReader {
     fn end_reading(&mut self) {
         for polled_ring in &mut self.rings {
             if let Some(Reads { view, .. }) = polled_ring.reads.take() {
-                polled_ring.inbound.end_reading(&polled_ring.reader, view.end());
+                polled_ring.subscription.end_reading(&polled_ring.reader, view.end());
                 // Data may have arrived meanwhile.
-                self.rin.shared.enqueue(&polled_ring.inbound);
+                self.rin.shared.enqueue(&polled_ring.subscription);
             }
         }
     }
 }
 
 impl PolledRing {
-    fn new(inbound: &Arc<SubscriptionShared>) -> Self {
-        Self { inbound: inbound.clone(), reader: Arc::new(LazyCursor::new(0)), reads: None }
+    fn new(subscription: &Arc<SubscriptionShared>) -> Self {
+        Self { subscription: subscription.clone(), reader: Arc::new(LazyCursor::new(0)), reads: None }
     }
 
     fn begin_reading(&mut self) {
-        let Some(Readable { ring, epoch, at, step }) = self.inbound.begin_reading(&self.reader) else {
+        let Some(Readable { ring, epoch, at, step }) = self.subscription.begin_reading(&self.reader) else {
             return;
         };
-        let view = InView::of_reader(ring.view(at, at), self.inbound.clone(), epoch);
+        let view = InView::of_reader(ring.view(at, at), self.subscription.clone(), epoch);
         self.reads = Some(Reads { view, reported: at, step });
     }
 
@@ -232,10 +232,10 @@ impl PolledRing {
         worker.busy_polls.took();
         worker.token.note_visit();
         view.go_on(to);
-        each(self.inbound.bid, &BufSeg::of(view));
+        each(self.subscription.bid, &BufSeg::of(view));
         if self.reader.advance_to(to) || to - *reported >= *step {
             *reported = to;
-            self.inbound.report_read(&self.reader);
+            self.subscription.report_read(&self.reader);
         }
         Polled::Bytes((to - from) as usize)
     }

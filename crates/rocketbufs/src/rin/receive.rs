@@ -64,10 +64,10 @@ impl RIn {
                 shared.settle(&queue);
                 return Ok(Some(notice));
             }
-            if let Some(inbound) = queue.ready.pop_front() {
+            if let Some(subscription) = queue.ready.pop_front() {
                 shared.settle(&queue);
                 drop(queue);
-                if let Some(received) = self.take_from(&inbound) {
+                if let Some(received) = self.take_from(&subscription) {
                     return Ok(Some(received));
                 }
                 queue = lock(&shared.queue);
@@ -126,23 +126,23 @@ impl RIn {
         self.shared.has_reader.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take_from(&self, inbound: &Arc<SubscriptionShared>) -> Option<InEvent> {
+    pub(super) fn take_from(&self, subscription: &Arc<SubscriptionShared>) -> Option<InEvent> {
         // Cleared before the look: later news queues the subscription again. Both sides take the state's lock
         // between the flag and the data, so that one of them sees the other.
-        inbound.queued.store(false, Ordering::Relaxed);
-        let item = inbound.next_item(true)?;
+        subscription.queued.store(false, Ordering::Relaxed);
+        let item = subscription.next_item(true)?;
         // Buffers take turns: a buffer with more data goes to the end of the queue.
-        self.shared.enqueue(inbound);
+        self.shared.enqueue(subscription);
         let (from, to, pin, end) = match item {
             Item::Data(from, to) => (from, to, Some(from), to),
             Item::Payload { from, to, next } => (from, to, None, next),
             other => {
-                self.shared.forget_if_over(inbound);
-                return Some(event_of(inbound.bid, other));
+                self.shared.forget_if_over(subscription);
+                return Some(event_of(subscription.bid, other));
             }
         };
-        let (view, epoch) = inbound.view(from, to)?;
-        Some(InEvent::Data(InView::new(view, inbound.clone(), epoch, pin, end)))
+        let (view, epoch) = subscription.view(from, to)?;
+        Some(InEvent::Data(InView::new(view, subscription.clone(), epoch, pin, end)))
     }
 }
 

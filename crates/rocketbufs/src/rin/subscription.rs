@@ -43,7 +43,7 @@ use crate::view::InView;
 #[derive(Clone)]
 pub struct Subscription {
     pub(crate) rin: RIn,
-    pub(crate) inbound: Arc<SubscriptionShared>,
+    pub(crate) subscription: Arc<SubscriptionShared>,
 }
 
 /// The state of a subscription, from [`Subscription::info`].
@@ -63,30 +63,30 @@ pub struct SubscriptionInfo {
 }
 
 impl Subscription {
-    pub(super) fn new(rin: &RIn, inbound: Arc<SubscriptionShared>) -> Self {
-        Self { rin: rin.clone(), inbound }
+    pub(super) fn new(rin: &RIn, subscription: Arc<SubscriptionShared>) -> Self {
+        Self { rin: rin.clone(), subscription }
     }
 
     /// Returns the id of the buffer.
     pub fn bid(&self) -> Bid {
-        self.inbound.bid
+        self.subscription.bid
     }
 
     /// Returns the subscription, unless the application has unsubscribed.
     pub(crate) fn live(&self) -> Result<&Arc<SubscriptionShared>, RecvError> {
-        match lock(&self.inbound.state).sub.is_left() {
-            true => Err(RecvError::NotSubscribed(self.inbound.bid)),
-            false => Ok(&self.inbound),
+        match lock(&self.subscription.state).sub.is_left() {
+            true => Err(RecvError::NotSubscribed(self.subscription.bid)),
+            false => Ok(&self.subscription),
         }
     }
 
     /// Checks that this is the buffer's current subscription: the events of a buffer belong to the current
     /// one, not to one that is over.
     fn is_current(&self) -> Result<(), RecvError> {
-        let current = self.rin.shared.inbound(self.inbound.bid);
-        match current.is_none_or(|current| Arc::ptr_eq(&current, &self.inbound)) {
+        let current = self.rin.shared.subscription(self.subscription.bid);
+        match current.is_none_or(|current| Arc::ptr_eq(&current, &self.subscription)) {
             true => Ok(()),
-            false => Err(RecvError::NotSubscribed(self.inbound.bid)),
+            false => Err(RecvError::NotSubscribed(self.subscription.bid)),
         }
     }
 
@@ -105,27 +105,27 @@ impl Subscription {
         may_wait(timeout)?;
         let shared = &self.rin.shared;
         let of_this = |queue: &Queue| {
-            queue.ready.iter().any(|ready| Arc::ptr_eq(ready, &self.inbound))
-                || queue.notices.iter().any(|notice| notice.bid() == Some(self.inbound.bid))
+            queue.ready.iter().any(|ready| Arc::ptr_eq(ready, &self.subscription))
+                || queue.notices.iter().any(|notice| notice.bid() == Some(self.subscription.bid))
         };
         let mut deadline = Deadline::new(timeout);
         loop {
-            let inbound = self.live()?;
+            let subscription = self.live()?;
             let mut queue = lock(&shared.queue);
-            if let Some(at) = queue.notices.iter().position(|notice| notice.bid() == Some(inbound.bid)) {
+            if let Some(at) = queue.notices.iter().position(|notice| notice.bid() == Some(subscription.bid)) {
                 self.is_current()?;
                 let notice = queue.notices.remove(at);
                 shared.settle(&queue);
                 return Ok(notice);
             }
-            queue.ready.retain(|ready| !Arc::ptr_eq(ready, inbound));
+            queue.ready.retain(|ready| !Arc::ptr_eq(ready, subscription));
             shared.settle(&queue);
             drop(queue);
-            if let Some(event) = self.rin.take_from(inbound) {
+            if let Some(event) = self.rin.take_from(subscription) {
                 return Ok(Some(event));
             }
-            if inbound.is_over() {
-                return Err(RecvError::NotSubscribed(inbound.bid));
+            if subscription.is_over() {
+                return Err(RecvError::NotSubscribed(subscription.bid));
             }
             let left = deadline.left();
             if left.is_zero() {
@@ -152,24 +152,24 @@ impl Subscription {
     /// The subscription is not accepted yet, has ended, or is spliced, so that its data belongs to its
     /// subscribers.
     pub fn buf_ref(&self) -> Result<InView, RecvError> {
-        let inbound = self.live()?;
-        let (view, epoch, pin) = inbound.buf_ref().ok_or(RecvError::NotSubscribed(inbound.bid))?;
+        let subscription = self.live()?;
+        let (view, epoch, pin) = subscription.buf_ref().ok_or(RecvError::NotSubscribed(subscription.bid))?;
         let end = view.to();
-        Ok(InView::new(view, inbound.clone(), epoch, Some(pin), end))
+        Ok(InView::new(view, subscription.clone(), epoch, Some(pin), end))
     }
 
     /// Returns the log and the end of the complete data received so far, with which
     /// [`Start::Position`](crate::Start::Position) continues elsewhere. `None` before the subscription is
     /// accepted.
     pub fn position(&self) -> Option<(Epoch, Position)> {
-        let state = lock(&self.inbound.state);
+        let state = lock(&self.subscription.state);
         let log = &state.memory.as_ref()?.log;
         Some((log.epoch, log.ring.boundary()))
     }
 
     /// Returns the state of the subscription. `None` before it is accepted.
     pub fn info(&self) -> Option<SubscriptionInfo> {
-        let state = lock(&self.inbound.state);
+        let state = lock(&self.subscription.state);
         let log = &state.memory.as_ref()?.log;
         let ring = &log.ring;
         let copies = !ring.is_peer_written() && !ring.is_exposed();
@@ -186,31 +186,31 @@ impl Subscription {
     /// `Gone`. A second call changes nothing.
     pub fn unsubscribe(&self) {
         let (shared, is_current) = (&self.rin.shared, self.is_current().is_ok());
-        shared.forget(&self.inbound);
+        shared.forget(&self.subscription);
         // From here on no event of the subscription is reported.
-        let mut state = lock(&self.inbound.state);
+        let mut state = lock(&self.subscription.state);
         let left_before = state.sub.leave();
         if let Some(ring) = state.ring() {
             ring.stop_following();
         }
         drop(state);
-        shared.on_settled(&self.inbound);
+        shared.on_settled(&self.subscription);
         if left_before {
             return;
         }
         if is_current {
             // Also for a subscription that is over: it is already removed, but its end may not have been
             // received.
-            shared.withdraw(self.inbound.bid);
+            shared.withdraw(self.subscription.bid);
         }
         let conn = shared.conn().id;
-        let command = Command::Unsubscribe { conn, inbound: self.inbound.clone() };
+        let command = Command::Unsubscribe { conn, subscription: self.subscription.clone() };
         self.rin.context.shared().send(conn, command);
     }
 }
 
 impl std::fmt::Debug for Subscription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subscription").field("bid", &self.inbound.bid).finish()
+        f.debug_struct("Subscription").field("bid", &self.subscription.bid).finish()
     }
 }

@@ -20,16 +20,16 @@ use crate::types::Policy;
 impl<T: Transport> Incoming<'_, T> {
     /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.
     pub(super) fn follow(&mut self) {
-        let inbound = &self.sub.inbound;
-        if let Some(ring) = lock(&inbound.state).ring() {
+        let subscription = &self.sub.shared;
+        if let Some(ring) = lock(&subscription.state).ring() {
             ring.resume_following();
         }
         // A sender that drops takes published data back.
-        if inbound.options.policy == Policy::Block {
-            lock(&inbound.watchers).lazily = false;
+        if subscription.options.policy == Policy::Block {
+            lock(&subscription.watchers).lazily = false;
             let follows = self.io.transport.follow(self.line.id, self.wire, false);
             let looked_at = follows && self.io.inner.config.shm.busy_poll_us > 0;
-            lock(&inbound.state).sub.let_look(looked_at);
+            lock(&subscription.state).sub.let_look(looked_at);
             self.pass_watchers();
         }
     }
@@ -37,19 +37,19 @@ impl<T: Transport> Incoming<'_, T> {
     /// Lets application threads poll a followed ring, if they may. The application has received the event
     /// that it is subscribed.
     pub(super) fn let_look(&self) {
-        let inbound = &self.sub.inbound;
-        let looked_at = lock(&inbound.state).sub.is_looked_at();
-        if let Some(rin) = inbound.rin.upgrade().filter(|_| looked_at) {
-            rin.poll_ring(inbound, self.io.shared.index);
+        let subscription = &self.sub.shared;
+        let looked_at = lock(&subscription.state).sub.is_looked_at();
+        if let Some(rin) = subscription.rin.upgrade().filter(|_| looked_at) {
+            rin.poll_ring(subscription, self.io.shared.index);
         }
     }
 
     /// Reports upstream which readers to wake, and which no longer.
     pub(super) fn pass_watchers(&mut self) {
-        let (inbound, conn, number) = (&self.sub.inbound, self.line.id, self.line.shared.id);
+        let (subscription, conn, number) = (&self.sub.shared, self.line.id, self.line.shared.id);
         // While the writer wakes all subscribers directly, it need not wake this end for each delivery.
-        let subscribers = inbound.spliced_to().map_or(0, |buffer| buffer.sub_count());
-        let mut watchers = lock(&inbound.watchers);
+        let subscribers = subscription.spliced_to().map_or(0, |buffer| buffer.sub_count());
+        let mut watchers = lock(&subscription.watchers);
         // Before the look: a later change asks again.
         watchers.answer();
         for gone in watchers.take_gone(number) {

@@ -93,7 +93,7 @@ impl<T: Transport> Connection<'_, T> {
             return Ok(());
         }
         if let Role::In(rin) = &role {
-            let subscribe = |inbound| Command::Subscribe { conn: number, inbound };
+            let subscribe = |subscription| Command::Subscribe { conn: number, subscription };
             self.link.early.extend(rin.resumable().into_iter().map(subscribe));
         }
         self.link.role = Some(role);
@@ -178,8 +178,8 @@ impl<T: Transport> Connection<'_, T> {
         self.drop_parked(None);
         self.suspend_ins();
         for command in early {
-            if let Command::Subscribe { inbound, .. } = command {
-                self.io.begin_linger(&inbound);
+            if let Command::Subscribe { subscription, .. } = command {
+                self.io.begin_linger(&subscription);
             }
         }
         if let Some(role) = role {

@@ -62,14 +62,14 @@ pub(super) enum WeakOwner {
 impl Owner {
     pub(super) fn downgrade(&self) -> WeakOwner {
         match self {
-            Self::In(inbound) => WeakOwner::In(Arc::downgrade(inbound)),
+            Self::In(subscription) => WeakOwner::In(Arc::downgrade(subscription)),
             Self::Out(buffer) => WeakOwner::Out(Arc::downgrade(buffer)),
         }
     }
 
     pub(super) fn idle_state(&self) -> &IdleState {
         match self {
-            Self::In(inbound) => &inbound.idle_state,
+            Self::In(subscription) => &subscription.idle_state,
             Self::Out(buffer) => &buffer.idle_state,
         }
     }
@@ -78,7 +78,7 @@ impl Owner {
     /// lose unread data.
     pub(super) fn ring(&self) -> Option<Ring> {
         let ring = match self {
-            Self::In(inbound) => lock(&inbound.state).ring()?.clone(),
+            Self::In(subscription) => lock(&subscription.state).ring()?.clone(),
             Self::Out(buffer) => buffer.log()?.ring.clone(),
         };
         ring.flow_control().then_some(ring)
@@ -93,7 +93,7 @@ impl Owner {
 impl WeakOwner {
     pub(super) fn upgrade(&self) -> Option<Owner> {
         match self {
-            Self::In(inbound) => inbound.upgrade().map(Owner::In),
+            Self::In(subscription) => subscription.upgrade().map(Owner::In),
             Self::Out(buffer) => buffer.upgrade().map(Owner::Out),
         }
     }
@@ -159,9 +159,9 @@ impl Idle {
 
     /// Handles arrived data, a moved hold, or a moved ring receiver.
     #[inline]
-    pub(super) fn stirred(&mut self, inbound: &Arc<SubscriptionShared>, now: Nanos) {
-        if !inbound.idle_state.is_moving() && self.after > 0 {
-            self.move_from(&Owner::In(inbound.clone()), now);
+    pub(super) fn stirred(&mut self, subscription: &Arc<SubscriptionShared>, now: Nanos) {
+        if !subscription.idle_state.is_moving() && self.after > 0 {
+            self.move_from(&Owner::In(subscription.clone()), now);
         }
     }
 
@@ -223,13 +223,13 @@ impl Idle {
     }
 
     /// Handles a pending subscription, in whose ring a hold may have moved.
-    pub(super) fn on_pending(&mut self, inbound: &Arc<SubscriptionShared>, now: Nanos) {
-        if inbound.idle_state.hold_moved.disarm() == Armed::Yes && self.after > 0 {
-            self.look_soon(&Owner::In(inbound.clone()), now);
+    pub(super) fn on_pending(&mut self, subscription: &Arc<SubscriptionShared>, now: Nanos) {
+        if subscription.idle_state.hold_moved.disarm() == Armed::Yes && self.after > 0 {
+            self.look_soon(&Owner::In(subscription.clone()), now);
         }
         // Data may have arrived past the worker.
-        if !inbound.idle_state.is_moving() && lock(&inbound.state).sub.is_looked_at() {
-            self.stirred(inbound, now);
+        if !subscription.idle_state.is_moving() && lock(&subscription.state).sub.is_looked_at() {
+            self.stirred(subscription, now);
         }
     }
 

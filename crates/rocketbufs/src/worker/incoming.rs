@@ -20,7 +20,7 @@ use crate::types::{Position, WireId};
 
 /// A subscription of this process at the peer.
 pub(super) struct InSub {
-    pub(super) inbound: Arc<SubscriptionShared>,
+    pub(super) shared: Arc<SubscriptionShared>,
     pub(super) machine: Attachment,
     /// The sender's ring to be mapped, if it arrived before SUBSCRIBED.
     pub(super) offered: Option<Offered>,
@@ -57,35 +57,35 @@ impl<T: Transport> Incoming<'_, T> {
 
     /// Handles news of the buffer: releases by the application, and progress downstream.
     pub(super) fn on_pending(&mut self) {
-        let inbound = &self.sub.inbound;
-        self.io.idle.on_pending(inbound, self.io.now);
-        if let (true, Some(rin)) = (inbound.is_spliced(), inbound.rin.upgrade()) {
+        let subscription = &self.sub.shared;
+        self.io.idle.on_pending(subscription, self.io.now);
+        if let (true, Some(rin)) = (subscription.is_spliced(), subscription.rin.upgrade()) {
             // Data from before the splice is held for an application that is no longer told of it.
-            rin.on_news(inbound);
+            rin.on_news(subscription);
         }
         self.give_credit();
     }
 
     /// Reports progress to the subscribers downstream, the application, and the sender.
     pub(super) fn news(&mut self) {
-        let inbound = &self.sub.inbound;
-        self.io.idle.stirred(inbound, self.io.now);
-        let spliced = inbound.spliced_to();
+        let subscription = &self.sub.shared;
+        self.io.idle.stirred(subscription, self.io.now);
+        let spliced = subscription.spliced_to();
         if let Some(buffer) = &spliced {
             if let Some(log) = buffer.log() {
                 buffer.times.note(self.io.now, &log.ring);
             }
             buffer.notify();
         }
-        if let Some(rin) = inbound.rin.upgrade() {
-            rin.on_news(inbound);
+        if let Some(rin) = subscription.rin.upgrade() {
+            rin.on_news(subscription);
         }
         self.give_credit_of(spliced);
     }
 
     /// Sends CREDIT if it is due, and leaves a subscription whose log has ended and is consumed.
     pub(super) fn give_credit(&mut self) {
-        let spliced = self.sub.inbound.spliced_to();
+        let spliced = self.sub.shared.spliced_to();
         self.give_credit_of(spliced);
     }
 
@@ -97,8 +97,8 @@ impl<T: Transport> Incoming<'_, T> {
             return;
         }
         let downstream = spliced.map(|buffer| downstream_of(&buffer));
-        let inbound = &self.sub.inbound;
-        let mut state = lock(&inbound.state);
+        let subscription = &self.sub.shared;
+        let mut state = lock(&subscription.state);
         if state.sub.wire_on(self.line.shared.id) != Some(self.wire) {
             return;
         }
@@ -108,8 +108,8 @@ impl<T: Transport> Incoming<'_, T> {
             self.io.send(self.line, &Message::Credit { wire: self.wire, credit });
         }
         if finished {
-            if let Some(rin) = inbound.rin.upgrade() {
-                rin.forget_if_over(inbound);
+            if let Some(rin) = subscription.rin.upgrade() {
+                rin.forget_if_over(subscription);
             }
             // The application may not have received the end yet. The wire id is no longer needed.
             self.sub.machine.release();
@@ -119,14 +119,14 @@ impl<T: Transport> Incoming<'_, T> {
 
     /// Sends CREDIT, whether it is due or not.
     pub(super) fn send_credit(&mut self) {
-        let downstream = self.sub.inbound.downstream();
-        let Some(credit) = lock(&self.sub.inbound.state).tell(downstream.as_ref()) else { return };
+        let downstream = self.sub.shared.downstream();
+        let Some(credit) = lock(&self.sub.shared.state).tell(downstream.as_ref()) else { return };
         self.io.send(self.line, &Message::Credit { wire: self.wire, credit });
     }
 
     /// Sends CREDIT unless the sender has switched to another log or has lost part of this one.
     pub(super) fn send_last_credit(&mut self) {
-        let reports = lock(&self.sub.inbound.state).sub.reports_last_credit();
+        let reports = lock(&self.sub.shared.state).sub.reports_last_credit();
         if reports {
             self.send_credit();
         }
@@ -135,8 +135,8 @@ impl<T: Transport> Incoming<'_, T> {
     /// Sends CREDIT, whether it is due or not, if the downstream receivers confirm more than the last one
     /// did.
     pub(super) fn forward_confirmations(&mut self) {
-        let downstream = self.sub.inbound.downstream();
-        let state = lock(&self.sub.inbound.state);
+        let downstream = self.sub.shared.downstream();
+        let state = lock(&self.sub.shared.state);
         let (log, now) = (state.sub.log(), state.credit_now(downstream.as_ref()));
         let more = log.zip(now).is_some_and(|(log, now)| log.credit().confirms_more(&now));
         drop(state);
@@ -148,8 +148,8 @@ impl<T: Transport> Incoming<'_, T> {
     /// Handles a ring that comes to rest: sends CREDIT if anything moved since the last one, and returns an
     /// unneeded ring to the budget.
     pub(super) fn come_to_rest(&mut self) {
-        let downstream = self.sub.inbound.downstream();
-        let mut state = lock(&self.sub.inbound.state);
+        let downstream = self.sub.shared.downstream();
+        let mut state = lock(&self.sub.shared.state);
         state.catch_up();
         let (log, now) = (state.sub.log(), state.credit_now(downstream.as_ref()));
         let moved = log.zip(now).is_some_and(|(log, now)| log.credit().is_further(&now));
@@ -172,10 +172,10 @@ impl<T: Transport> Incoming<'_, T> {
         if planted::is(planted::ASK_IGNORED) {
             return Ok(());
         }
-        if let Some(log) = lock(&self.sub.inbound.state).sub.log_mut() {
+        if let Some(log) = lock(&self.sub.shared.state).sub.log_mut() {
             log.on_ask(wanted);
         }
-        self.sub.inbound.want_confirmed(wanted);
+        self.sub.shared.want_confirmed(wanted);
         self.give_credit();
         Ok(())
     }
@@ -188,7 +188,7 @@ impl<T: Transport> Incoming<'_, T> {
             return Err(ReceiveError::LostEndsEarly);
         }
         let skipped = self.io.transport.skip(self.line.id, self.wire, to);
-        let mut state = lock(&self.sub.inbound.state);
+        let mut state = lock(&self.sub.shared.state);
         let known = state.parts().is_some_and(|(log, memory)| log.on_lost(to, skipped, memory.ring()));
         drop(state);
         if !known {
@@ -199,11 +199,11 @@ impl<T: Transport> Incoming<'_, T> {
     }
 
     pub(super) fn on_end(&mut self, end: End) -> Received {
-        let received = lock(&self.sub.inbound.state)
+        let received = lock(&self.sub.shared.state)
             .ring()
             .map(|ring| LogEnd { boundary: ring.stop_following(), peer_written: ring.is_peer_written() });
         if let Some(end) = self.sub.machine.on_end(end, received)? {
-            end_subscription(&self.sub.inbound, Ending::End(end));
+            end_subscription(&self.sub.shared, Ending::End(end));
             self.give_credit();
         }
         Ok(())
@@ -211,7 +211,7 @@ impl<T: Transport> Incoming<'_, T> {
 
     /// Ends the subscription before its log does.
     pub(super) fn end_and_leave(&mut self, ending: Ending) {
-        end_subscription(&self.sub.inbound, ending);
+        end_subscription(&self.sub.shared, ending);
         self.leave();
     }
 
@@ -224,8 +224,8 @@ impl<T: Transport> Incoming<'_, T> {
             self.send_last_credit();
         }
         self.sub.machine.leave();
-        self.sub.inbound.detach();
-        self.io.slots.remove(self.sub.inbound.slot);
+        self.sub.shared.detach();
+        self.io.slots.remove(self.sub.shared.slot);
         self.io.send(self.line, &Message::Unsubscribe(self.wire));
     }
 }

@@ -118,8 +118,8 @@ impl<T: Transport> Io<T> {
     }
 
     /// Starts the linger time of a subscription that lost its connection, or that had none yet.
-    pub(super) fn begin_linger(&mut self, inbound: &Arc<SubscriptionShared>) {
-        if let Some(gone_at) = self.lingering.begin(inbound, self.now) {
+    pub(super) fn begin_linger(&mut self, subscription: &Arc<SubscriptionShared>) {
+        if let Some(gone_at) = self.lingering.begin(subscription, self.now) {
             self.next_tick = self.next_tick.min(gone_at);
         }
     }

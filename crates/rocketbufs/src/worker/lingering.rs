@@ -30,19 +30,20 @@ impl Lingering {
     /// Starts the linger time of a spliced subscription that no connection carries and none is about to
     /// carry. This includes a subscription that lost its connection before SUBSCRIBE was sent or before the
     /// splice. Returns when the writer counts as gone.
-    pub(super) fn begin(&mut self, inbound: &Arc<SubscriptionShared>, now: Nanos) -> Option<Nanos> {
-        let linger = inbound.options.linger.map_or(self.usual, |own| Nanos::from(millis(own)) * 1_000_000);
+    pub(super) fn begin(&mut self, subscription: &Arc<SubscriptionShared>, now: Nanos) -> Option<Nanos> {
+        let linger =
+            subscription.options.linger.map_or(self.usual, |own| Nanos::from(millis(own)) * 1_000_000);
         let gone_at = now + linger;
-        if !inbound.is_spliced() || !lock(&inbound.state).sub.begin_linger(gone_at) {
+        if !subscription.is_spliced() || !lock(&subscription.state).sub.begin_linger(gone_at) {
             return None;
         }
-        self.all.push((Arc::downgrade(inbound), gone_at));
+        self.all.push((Arc::downgrade(subscription), gone_at));
         Some(gone_at)
     }
 
     /// Stops waiting: the subscription resumes, or is left.
-    pub(super) fn forget(&mut self, inbound: &Arc<SubscriptionShared>) {
-        self.all.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(inbound));
+    pub(super) fn forget(&mut self, subscription: &Arc<SubscriptionShared>) {
+        self.all.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(subscription));
     }
 
     /// Ends the subscriptions whose writer was away for the linger time. Returns when the next one ends.
@@ -50,9 +51,9 @@ impl Lingering {
         let (over, wait): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.all).into_iter().partition(|(_, at)| *at <= now);
         self.all = wait;
-        for (inbound, gone_at) in over {
-            let Some(inbound) = inbound.upgrade() else { continue };
-            let state = lock(&inbound.state);
+        for (subscription, gone_at) in over {
+            let Some(subscription) = subscription.upgrade() else { continue };
+            let state = lock(&subscription.state);
             let end_of = |ring: &Ring| match planted::is(planted::GONE_AT_HEAD) {
                 true => ring.head(),
                 false => ring.boundary(),
@@ -60,7 +61,7 @@ impl Lingering {
             let (away, at) = (state.sub.is_gone(gone_at), state.ring().map_or(0, end_of));
             drop(state);
             if away {
-                end_subscription(&inbound, Ending::End(End::Gone(at)));
+                end_subscription(&subscription, Ending::End(End::Gone(at)));
             }
         }
         self.all.iter().map(|(_, at)| *at).min()
@@ -68,8 +69,8 @@ impl Lingering {
 }
 
 /// Ends a subscription. The application and the subscribers downstream learn of the end after the data.
-pub(super) fn end_subscription(inbound: &Arc<SubscriptionShared>, ending: Ending) {
-    let mut state = lock(&inbound.state);
+pub(super) fn end_subscription(subscription: &Arc<SubscriptionShared>, ending: Ending) {
+    let mut state = lock(&subscription.state);
     if state.sub.ending().is_some() {
         return;
     }
@@ -80,11 +81,11 @@ pub(super) fn end_subscription(inbound: &Arc<SubscriptionShared>, ending: Ending
     // The end is set before any notification: an application that removes the buffer in response cannot end
     // it otherwise.
     let tell = || {
-        if let Some(rin) = inbound.rin.upgrade() {
-            rin.on_news(inbound);
+        if let Some(rin) = subscription.rin.upgrade() {
+            rin.on_news(subscription);
         }
     };
-    match inbound.spliced_to() {
+    match subscription.spliced_to() {
         Some(buffer) => buffer.end_with(end, tell),
         None => tell(),
     }

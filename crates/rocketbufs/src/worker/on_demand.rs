@@ -15,10 +15,10 @@ use crate::types::Position;
 /// Returns the credit allocation of an accepted subscription that has a budget, and its membership. `None`
 /// without a budget, or without flow control, where nothing is granted.
 pub(super) fn allocation(
-    inbound: &Arc<SubscriptionShared>,
+    subscription: &Arc<SubscriptionShared>,
     subscribed: &Subscribed,
 ) -> Result<Option<(CreditAllocation, Membership)>, RefusedError> {
-    let Some(budget) = inbound.options.budget.as_ref().filter(|_| subscribed.flow_control) else {
+    let Some(budget) = subscription.options.budget.as_ref().filter(|_| subscribed.flow_control) else {
         return Ok(None);
     };
     let (bytes, max_delivery) = (budget.bytes(), subscribed.max_delivery);
@@ -29,15 +29,15 @@ pub(super) fn allocation(
     }
     // The largest ring for which the budget has room.
     let most = 1 << bytes.ilog2();
-    let full = inbound.options.capacity_bytes().next_power_of_two().clamp(least, most);
-    let member = budget.join(Arc::downgrade(inbound) as Weak<dyn Member>);
+    let full = subscription.options.capacity_bytes().next_power_of_two().clamp(least, most);
+    let member = budget.join(Arc::downgrade(subscription) as Weak<dyn Member>);
     Ok(Some((CreditAllocation::new(subscribed.start, least, full), member)))
 }
 
 impl<T: Transport> Incoming<'_, T> {
     /// Updates a subscription of a budget: takes, frees or recalls its ring.
     pub(super) fn lend(&mut self) {
-        if self.sub.inbound.options.budget.is_none() {
+        if self.sub.shared.options.budget.is_none() {
             return;
         }
         // A freed ring may be followed by another one.
@@ -45,7 +45,7 @@ impl<T: Transport> Incoming<'_, T> {
             if !self.sub.machine.is_live() || self.sub.machine.is_closed() {
                 return;
             }
-            let mut state = lock(&self.sub.inbound.state);
+            let mut state = lock(&self.sub.shared.state);
             if state.sub.wire().is_none() {
                 return;
             }
@@ -63,7 +63,7 @@ impl<T: Transport> Incoming<'_, T> {
         match step {
             AllocationStep::Nothing => {}
             AllocationStep::Recall => {
-                let mut state = lock(&self.sub.inbound.state);
+                let mut state = lock(&self.sub.shared.state);
                 if let Some(allocation) = state.sub.log_mut().and_then(ReceiveLog::allocation_mut) {
                     allocation.recall();
                 }
@@ -75,12 +75,12 @@ impl<T: Transport> Incoming<'_, T> {
                 return true;
             }
             AllocationStep::Take(need) => {
-                let (share, calls) = lock(&self.sub.inbound.state).take_share(need);
+                let (share, calls) = lock(&self.sub.shared.state).take_share(need);
                 calls.run();
                 if let Some(share) = share {
                     self.swap_ring(Some(share));
                     // The ring comes to rest even if nothing arrives.
-                    self.io.idle.stirred(&self.sub.inbound, self.io.now);
+                    self.io.idle.stirred(&self.sub.shared, self.io.now);
                 }
             }
         }
@@ -90,7 +90,7 @@ impl<T: Transport> Incoming<'_, T> {
     /// Returns an unneeded ring to the budget when nothing arrived for a while.
     pub(super) fn rest_allocation(&mut self) {
         if !self.sub.machine.is_closed() {
-            let step = lock(&self.sub.inbound.state).allocation_at_rest();
+            let step = lock(&self.sub.shared.state).allocation_at_rest();
             self.take_allocation_step(step);
         }
     }
@@ -99,7 +99,7 @@ impl<T: Transport> Incoming<'_, T> {
         if self.sub.machine.is_leaving() {
             return Ok(());
         }
-        let mut state = lock(&self.sub.inbound.state);
+        let mut state = lock(&self.sub.shared.state);
         state.sub.on_recalled(at)?;
         let step = state.allocation_at_rest();
         drop(state);
@@ -112,7 +112,7 @@ impl<T: Transport> Incoming<'_, T> {
 
     /// Replaces the subscription's ring, by one of its share or by one without memory.
     fn swap_ring(&mut self, share: Option<Share>) {
-        let mut state = lock(&self.sub.inbound.state);
+        let mut state = lock(&self.sub.shared.state);
         let Some(head) = state.ring().map(Ring::head) else { return };
         let ring = match share {
             None => Ok(Ring::unbacked(head)),
@@ -127,7 +127,7 @@ impl<T: Transport> Incoming<'_, T> {
                 return self.end_and_leave(Ending::Refused(error.into()));
             }
         };
-        if self.sub.inbound.options.own_memory {
+        if self.sub.shared.options.own_memory {
             ring.ensure_plain();
         }
         let (receiver, calls) = state.swap_ring(ring, share);

@@ -137,14 +137,14 @@ impl<T: Transport> Reactor<T> {
             Command::Connect { conn, addr, hello } => self.connect(conn, &addr, hello),
             Command::Adopt { conn, accepted, listener } => self.adopt(conn, accepted, listener),
             Command::Attach { conn, role } => self.attach(conn, role),
-            Command::Subscribe { conn, inbound } => match self.numbered(conn) {
-                Some(mut connection) => connection.subscribe(inbound),
-                None => self.io.begin_linger(&inbound),
+            Command::Subscribe { conn, subscription } => match self.numbered(conn) {
+                Some(mut connection) => connection.subscribe(subscription),
+                None => self.io.begin_linger(&subscription),
             },
-            Command::Unsubscribe { conn, inbound } => {
-                let wire = inbound.end(conn);
-                self.io.lingering.forget(&inbound);
-                self.io.idle.forget(&inbound.idle_state);
+            Command::Unsubscribe { conn, subscription } => {
+                let wire = subscription.end(conn);
+                self.io.lingering.forget(&subscription);
+                self.io.idle.forget(&subscription.idle_state);
                 if let Some(wire) = wire {
                     self.leave(conn, wire);
                 }

@@ -28,26 +28,26 @@ use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Connection<'_, T> {
     /// Sends SUBSCRIBE, either for the first time or to resume.
-    pub(super) fn subscribe(&mut self, inbound: Arc<SubscriptionShared>) {
+    pub(super) fn subscribe(&mut self, subscription: Arc<SubscriptionShared>) {
         let link = &mut *self.link;
         let (conn, number) = (link.line.id, link.line.shared.id);
         if link.is_early() {
-            return link.early.push(Command::Subscribe { conn: number, inbound });
+            return link.early.push(Command::Subscribe { conn: number, subscription });
         }
         if link.line.phase != LinkPhase::Up {
-            return self.io.begin_linger(&inbound);
+            return self.io.begin_linger(&subscription);
         }
         let on_this_machine = self.io.transport.carrier(conn).name == "shm";
         // Only the connection that the rIn has now counts, see `ReceiveSubscription::subscribe`.
-        let is_current = inbound.rin.upgrade().is_none_or(|rin| rin.conn_id() == number);
-        let mut state = lock(&inbound.state);
+        let is_current = subscription.rin.upgrade().is_none_or(|rin| rin.conn_id() == number);
+        let mut state = lock(&subscription.state);
         let Some(remote_id) = state.sub.remote_id() else {
             drop(state);
-            return self.io.begin_linger(&inbound);
+            return self.io.begin_linger(&subscription);
         };
         // A log in the sender's memory, or one that moves there, does not resume in the same ring.
-        let moves = !inbound.is_spliced()
-            && !inbound.options.own_memory
+        let moves = !subscription.is_spliced()
+            && !subscription.options.own_memory
             && state.ring().is_some_and(|ring| on_this_machine || ring.is_peer_written());
         if moves {
             state.ask_reader();
@@ -62,15 +62,16 @@ impl<T: Transport> Connection<'_, T> {
                 let early = u64::from(planted::is(planted::RESUME_OFF_BY_ONE));
                 Start::Position(log.epoch(), at - early)
             }
-            None => inbound.options.start,
+            None => subscription.options.start,
         };
         drop(state);
         // The ring of a closed log is here already.
-        let own_memory = on_this_machine && (inbound.options.own_memory || machine.is_closed());
-        link.ins.insert(wire, InSub { inbound: inbound.clone(), machine, offered: None });
-        self.io.lingering.forget(&inbound);
-        self.io.slots.set_in(inbound.slot, (conn, wire));
-        let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, remote_id), start) };
+        let own_memory = on_this_machine && (subscription.options.own_memory || machine.is_closed());
+        link.ins.insert(wire, InSub { shared: subscription.clone(), machine, offered: None });
+        self.io.lingering.forget(&subscription);
+        self.io.slots.set_in(subscription.slot, (conn, wire));
+        let subscribe =
+            Subscribe { own_memory, ..subscribe_message(&subscription, (wire, remote_id), start) };
         self.io.send(&mut link.line, &Message::Subscribe(subscribe));
     }
 }
@@ -79,8 +80,8 @@ impl<T: Transport> Connection<'_, T> {
     /// Resumes a subscription for which the application has released its data.
     pub(super) fn resume(&mut self, bid: Bid) {
         let Some(Role::In(rin)) = &self.link.role else { return };
-        for inbound in rin.resumable().into_iter().filter(|inbound| inbound.bid == bid) {
-            self.subscribe(inbound);
+        for subscription in rin.resumable().into_iter().filter(|subscription| subscription.bid == bid) {
+            self.subscribe(subscription);
         }
     }
 }
@@ -88,13 +89,13 @@ impl<T: Transport> Connection<'_, T> {
 impl<T: Transport> Incoming<'_, T> {
     pub(super) fn on_subscribed(&mut self, subscribed: &Subscribed) -> Received {
         let offered = self.sub.offered.take();
-        let known = lock(&self.sub.inbound.state).sub.log().map(ReceiveLog::epoch);
+        let known = lock(&self.sub.shared.state).sub.log().map(ReceiveLog::epoch);
         match self.sub.machine.on_subscribed(known, (subscribed.epoch, subscribed.start))? {
             Answer::Begin => self.begin_log(subscribed, offered),
             Answer::Resume if self.sub.machine.is_closed() => self.resume_closed(subscribed.start),
             Answer::Resume => self.resume_log(subscribed, offered),
             Answer::Restarted => {
-                self.sub.inbound.settle();
+                self.sub.shared.settle();
                 self.end_and_leave(Ending::Restarted(subscribed.epoch));
                 self.let_land(subscribed);
             }
@@ -132,33 +133,33 @@ impl<T: Transport> Incoming<'_, T> {
     /// Handles the first SUBSCRIBED: creates the ring of the log.
     fn begin_log(&mut self, subscribed: &Subscribed, offered: Option<Offered>) {
         let Subscribed { epoch, start, .. } = *subscribed;
-        let inbound = self.sub.inbound.clone();
+        let subscription = self.sub.shared.clone();
         let Some((ring, share)) = self.ring_for(subscribed, offered) else { return };
         let Some(receiver) = ring.receiver() else { return };
         let (allocation, member) = share.unzip();
         let window = window(&ring, allocation.as_ref(), subscribed);
         let log = Log { ring, epoch };
-        let memory = ReceiveMemory::new(log.clone(), start, inbound.min_receivers.is_any(), member);
-        let config = receive_config((&inbound, subscribed), memory.receivers_hold.is_some());
+        let memory = ReceiveMemory::new(log.clone(), start, subscription.min_receivers.is_any(), member);
+        let config = receive_config((&subscription, subscribed), memory.receivers_hold.is_some());
         let in_log = ReceiveLog::new(config, (epoch, start), window, allocation);
-        lock(&inbound.state).begin(in_log, memory);
+        lock(&subscription.state).begin(in_log, memory);
         self.io.transport.bind(self.line.id, self.wire, receiver);
         self.follow();
-        let left = lock(&inbound.state).sub.is_left();
-        if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
-            let asked = matches!(inbound.options.start, Start::Position(..));
+        let left = lock(&subscription.state).sub.is_left();
+        if let (false, Some(rin)) = (left, subscription.rin.upgrade()) {
+            let asked = matches!(subscription.options.start, Start::Position(..));
             if asked && subscribed.restarted {
-                rin.report_news(&inbound, SubscriptionNews::Restarted(epoch));
+                rin.report_news(&subscription, SubscriptionNews::Restarted(epoch));
             }
-            rin.report_news(&inbound, SubscriptionNews::Subscribed { epoch, start });
+            rin.report_news(&subscription, SubscriptionNews::Subscribed { epoch, start });
             if subscribed.without_slot {
-                rin.report_news(&inbound, SubscriptionNews::NotDurable);
+                rin.report_news(&subscription, SubscriptionNews::NotDurable);
             }
             self.let_look();
         }
         // A concurrent splice reads the state before the log is stored there, so the splice is looked up
         // again.
-        if let Some(buffer) = inbound.spliced_to() {
+        if let Some(buffer) = subscription.spliced_to() {
             log.ring.set_relayed();
             let _ = buffer.log.set(log);
             buffer.unpark();
@@ -177,14 +178,14 @@ impl<T: Transport> Incoming<'_, T> {
         let allocation = if subscribed.start == Position::MAX {
             Err(RefusedError::NoPositions { start: subscribed.start })
         } else if offered.is_none() {
-            on_demand::allocation(&self.sub.inbound, subscribed)
+            on_demand::allocation(&self.sub.shared, subscribed)
         } else {
             Ok(None)
         };
         let made = match allocation {
             Ok(Some(allocation)) => Ok((Ring::unbacked(subscribed.start), Some(allocation))),
             Ok(None) => {
-                make_ring(&self.io.inner, &self.sub.inbound, subscribed, offered).map(|ring| (ring, None))
+                make_ring(&self.io.inner, &self.sub.shared, subscribed, offered).map(|ring| (ring, None))
             }
             Err(error) => Err(error),
         };
@@ -202,17 +203,17 @@ impl<T: Transport> Incoming<'_, T> {
     }
 
     fn resume_log(&mut self, subscribed: &Subscribed, offered: Option<Offered>) {
-        let inbound = self.sub.inbound.clone();
+        let subscription = self.sub.shared.clone();
         // The state is not locked while the application is notified.
-        let left = lock(&inbound.state).sub.is_left();
-        if let (false, true, Some(rin)) = (left, subscribed.without_slot, inbound.rin.upgrade()) {
-            rin.report_news(&inbound, SubscriptionNews::NotDurable);
+        let left = lock(&subscription.state).sub.is_left();
+        if let (false, true, Some(rin)) = (left, subscribed.without_slot, subscription.rin.upgrade()) {
+            rin.report_news(&subscription, SubscriptionNews::NotDurable);
         }
         let moves = self.sub.machine.moves();
-        if moves && !inbound.is_spliced() {
+        if moves && !subscription.is_spliced() {
             return self.move_log(subscribed, offered);
         }
-        let mut state = lock(&inbound.state);
+        let mut state = lock(&subscription.state);
         let Some(memory) = &mut state.memory else { return };
         let boundary = memory.ring().boundary();
         let goes_on = !moves && is_whole(memory.ring(), subscribed.start, offered.as_ref());
@@ -251,7 +252,7 @@ impl<T: Transport> Incoming<'_, T> {
         let Some(receiver) = ring.receiver() else { return };
         let (allocation, member) = share.unzip();
         let window = window(&ring, allocation.as_ref(), subscribed);
-        let mut state = lock(&self.sub.inbound.state);
+        let mut state = lock(&self.sub.shared.state);
         let left = state.parts().and_then(|(log, memory)| {
             log.move_to(subscribed.start, window, allocation);
             memory.move_to(ring, subscribed.start, member)
@@ -268,11 +269,11 @@ impl<T: Transport> Incoming<'_, T> {
 /// Creates the ring of a log in memory of this process, or over the offered memory of the sender.
 fn make_ring(
     inner: &ContextInner,
-    inbound: &SubscriptionShared,
+    subscription: &SubscriptionShared,
     subscribed: &Subscribed,
     offered: Option<Offered>,
 ) -> Result<Ring, RefusedError> {
-    let options = &inbound.options;
+    let options = &subscription.options;
     let offered = offered.map(|offered| offered.ring).transpose();
     let offered = offered.map_err(|error| RefusedError::Memory(error.to_string()))?;
     let capacity = match &offered {
@@ -281,7 +282,7 @@ fn make_ring(
     };
     let max_delivery = subscribed.max_delivery.min(capacity / 2);
     let retain = match options.retain_bytes {
-        retain if !inbound.is_spliced() => Some(retain.unwrap_or(0)),
+        retain if !subscription.is_spliced() => Some(retain.unwrap_or(0)),
         // At least one delivery is retained, so that a new subscriber finds the start of one.
         retain => retain.or(inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery)),
     };
@@ -298,7 +299,7 @@ fn make_ring(
         Some(ring) => ring.ring(config),
         // Retained history is for other subscribers, even if the application has not spliced the
         // subscription yet.
-        None if inbound.is_spliced() || options.retain_bytes.is_some() => inner.ring_for_others(config),
+        None if subscription.is_spliced() || options.retain_bytes.is_some() => inner.ring_for_others(config),
         None => inner.pool.ring(config),
     };
     let made = made.map_err(RefusedError::from)?;
@@ -310,10 +311,10 @@ fn make_ring(
 
 /// Returns the options of an accepted subscription.
 fn receive_config(
-    (inbound, subscribed): (&SubscriptionShared, &Subscribed),
+    (subscription, subscribed): (&SubscriptionShared, &Subscribed),
     keeps_for_others: bool,
 ) -> ReceiveConfig {
-    let (options, start) = (&inbound.options, subscribed.start);
+    let (options, start) = (&subscription.options, subscribed.start);
     let covered_from = match options.start {
         Start::Position(..) if !subscribed.restarted => {
             options.covered_from.map_or(start, |at| at.min(start))
@@ -344,8 +345,12 @@ fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
     same && (!ring.flow_control() || ring.discard_below(start.saturating_sub(*behind)))
 }
 
-fn subscribe_message(inbound: &SubscriptionShared, (wire, bid): (WireId, Bid), start: Start) -> Subscribe {
-    let options = &inbound.options;
+fn subscribe_message(
+    subscription: &SubscriptionShared,
+    (wire, bid): (WireId, Bid),
+    start: Start,
+) -> Subscribe {
+    let options = &subscription.options;
     Subscribe {
         wire,
         bid,
@@ -378,10 +383,10 @@ impl<T: Transport> Connection<'_, T> {
         }
         let Some(sub) = self.link.ins.remove(&wire) else { return };
         self.io.transport.unbind(self.id(), wire);
-        sub.inbound.detach();
-        self.io.slots.remove(sub.inbound.slot);
-        end_subscription(&sub.inbound, Ending::Refused(RefusedError::Peer { code, a, b }));
-        sub.inbound.settle();
+        sub.shared.detach();
+        self.io.slots.remove(sub.shared.slot);
+        end_subscription(&sub.shared, Ending::Refused(RefusedError::Peer { code, a, b }));
+        sub.shared.settle();
     }
 
     pub(super) fn on_unsubscribed(&mut self, wire: WireId) -> Result<(), ReceiveError> {
@@ -389,9 +394,9 @@ impl<T: Transport> Connection<'_, T> {
         let sub = if leaving { self.link.ins.remove(&wire) } else { None }.ok_or(ReceiveError::InUse)?;
         let receiver = self.io.transport.unbind(self.id(), wire);
         if sub.machine.is_released() {
-            sub.inbound.settle();
+            sub.shared.settle();
         }
-        self.io.keep_receiver(&sub.inbound, receiver.filter(|_| !sub.machine.is_closed()));
+        self.io.keep_receiver(&sub.shared, receiver.filter(|_| !sub.machine.is_closed()));
         Ok(())
     }
 
@@ -406,27 +411,27 @@ impl<T: Transport> Connection<'_, T> {
             let receiver = receiver.filter(|_| !sub.machine.is_closed());
             if sub.machine.is_leaving() {
                 // UNSUBSCRIBED has not arrived, and perhaps the last CREDIT has not either.
-                if !lock(&sub.inbound.state).sub.is_unsettled() {
+                if !lock(&sub.shared.state).sub.is_unsettled() {
                     continue;
                 }
-                self.io.keep_receiver(&sub.inbound, receiver);
+                self.io.keep_receiver(&sub.shared, receiver);
             } else {
-                self.io.slots.remove(sub.inbound.slot);
-                let calls = lock(&sub.inbound.state).suspend(receiver);
-                self.io.idle.stirred(&sub.inbound, self.io.now);
+                self.io.slots.remove(sub.shared.slot);
+                let calls = lock(&sub.shared.state).suspend(receiver);
+                self.io.idle.stirred(&sub.shared, self.io.now);
                 calls.run();
             }
-            sub.inbound.drop_released_ring();
-            self.resume_suspended(sub.inbound);
+            sub.shared.drop_released_ring();
+            self.resume_suspended(sub.shared);
         }
     }
 
     /// Resumes a suspended subscription over the connection that the application has chosen meanwhile, or waits for one.
-    fn resume_suspended(&mut self, inbound: Arc<SubscriptionShared>) {
-        let resumed = lock(&inbound.state).sub.take_resume();
+    fn resume_suspended(&mut self, subscription: Arc<SubscriptionShared>) {
+        let resumed = lock(&subscription.state).sub.take_resume();
         match resumed {
-            Some(next) => self.io.context.send(next, Command::Subscribe { conn: next, inbound }),
-            None => self.io.begin_linger(&inbound),
+            Some(next) => self.io.context.send(next, Command::Subscribe { conn: next, subscription }),
+            None => self.io.begin_linger(&subscription),
         }
     }
 }

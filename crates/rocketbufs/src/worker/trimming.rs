@@ -56,9 +56,9 @@ impl<T: Transport> Reactor<T> {
         self.io.idle.forget(owner.idle_state());
         // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
-            Owner::In(inbound) => {
-                self.with(inbound.slot, |turn| turn.come_to_rest());
-                inbound.is_spliced()
+            Owner::In(subscription) => {
+                self.with(subscription.slot, |turn| turn.come_to_rest());
+                subscription.is_spliced()
             }
             Owner::Out(buffer) if !buffer.idle_state.come_to_rest(ring, head) => {
                 return self.io.idle.buffer_stirred(buffer.clone(), self.io.now);
@@ -78,7 +78,7 @@ impl<T: Transport> Reactor<T> {
     /// Returns how many bytes of memory the ring still has; `None` if this end cannot release them.
     fn trim(&mut self, owner: &Owner, ring: &Ring, keep: u64) -> Option<u64> {
         let Trimmed { left, held, .. } = match owner {
-            Owner::In(inbound) => self.trim_receiver(inbound, keep)?,
+            Owner::In(subscription) => self.trim_receiver(subscription, keep)?,
             Owner::Out(_) => ring.trim(keep)?,
         };
         if held {
@@ -93,13 +93,13 @@ impl<T: Transport> Reactor<T> {
         Some(left)
     }
 
-    fn trim_receiver(&mut self, inbound: &Arc<SubscriptionShared>, keep: u64) -> Option<Trimmed> {
-        let mut state = lock(&inbound.state);
+    fn trim_receiver(&mut self, subscription: &Arc<SubscriptionShared>, keep: u64) -> Option<Trimmed> {
+        let mut state = lock(&subscription.state);
         if let Some(receiver) = state.memory.as_mut().and_then(|memory| memory.receiver.as_mut()) {
             return Some(receiver.trim(keep));
         }
         drop(state);
-        self.with(inbound.slot, |turn| turn.trim(keep))?
+        self.with(subscription.slot, |turn| turn.trim(keep))?
     }
 }
 
@@ -108,17 +108,17 @@ impl<T: Transport> Io<T> {
     /// release memory.
     pub(super) fn keep_receiver(
         &mut self,
-        inbound: &Arc<SubscriptionShared>,
+        subscription: &Arc<SubscriptionShared>,
         receiver: Option<RingReceiver>,
     ) {
-        let mut state = lock(&inbound.state);
-        if !inbound.is_spliced() || state.sub.is_left() {
+        let mut state = lock(&subscription.state);
+        if !subscription.is_spliced() || state.sub.is_left() {
             return;
         }
         if let Some(memory) = &mut state.memory {
             memory.receiver = receiver;
             drop(state);
-            self.idle.stirred(inbound, self.now);
+            self.idle.stirred(subscription, self.now);
         }
     }
 }

@@ -42,11 +42,11 @@ pub(crate) enum Command {
     },
     Subscribe {
         conn: u64,
-        inbound: Arc<SubscriptionShared>,
+        subscription: Arc<SubscriptionShared>,
     },
     Unsubscribe {
         conn: u64,
-        inbound: Arc<SubscriptionShared>,
+        subscription: Arc<SubscriptionShared>,
     },
     /// Release memory of this buffer while it rests.
     Trim(Weak<Buffer>),

@@ -11,16 +11,16 @@ pub(crate) const MOST_RINGS: usize = 8;
 #[derive(Clone, Default)]
 pub(crate) struct PolledRings {
     worker: usize,
-    inbounds: Arc<[Arc<SubscriptionShared>]>,
+    subscriptions: Arc<[Arc<SubscriptionShared>]>,
 }
 
 impl PolledRings {
     pub(crate) fn is_empty(&self) -> bool {
-        self.inbounds.is_empty()
+        self.subscriptions.is_empty()
     }
 
-    pub(crate) fn inbounds(&self) -> &[Arc<SubscriptionShared>] {
-        &self.inbounds
+    pub(crate) fn subscriptions(&self) -> &[Arc<SubscriptionShared>] {
+        &self.subscriptions
     }
 
     pub(crate) fn worker(&self) -> usize {
@@ -29,27 +29,27 @@ impl PolledRings {
 
     /// Returns whether both are the same set, not only equal.
     pub(crate) fn are(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inbounds, &other.inbounds)
+        Arc::ptr_eq(&self.subscriptions, &other.subscriptions)
     }
 
     /// Adds a subscription whose ring this worker follows. With more rings than [`MOST_RINGS`] only the worker
     /// polls the ring.
-    pub(super) fn add(&mut self, inbound: &Arc<SubscriptionShared>, worker: usize) {
-        let mut inbounds = self.without(inbound);
-        if inbounds.len() < MOST_RINGS {
-            inbounds.push(inbound.clone());
+    pub(super) fn add(&mut self, subscription: &Arc<SubscriptionShared>, worker: usize) {
+        let mut subscriptions = self.without(subscription);
+        if subscriptions.len() < MOST_RINGS {
+            subscriptions.push(subscription.clone());
         }
-        *self = Self { worker, inbounds: inbounds.into() };
+        *self = Self { worker, subscriptions: subscriptions.into() };
     }
 
     /// Removes a subscription.
-    pub(super) fn remove(&mut self, inbound: &Arc<SubscriptionShared>) {
+    pub(super) fn remove(&mut self, subscription: &Arc<SubscriptionShared>) {
         if !self.is_empty() {
-            self.inbounds = self.without(inbound).into();
+            self.subscriptions = self.without(subscription).into();
         }
     }
 
-    fn without(&self, inbound: &Arc<SubscriptionShared>) -> Vec<Arc<SubscriptionShared>> {
-        self.inbounds.iter().filter(|known| !Arc::ptr_eq(known, inbound)).cloned().collect()
+    fn without(&self, subscription: &Arc<SubscriptionShared>) -> Vec<Arc<SubscriptionShared>> {
+        self.subscriptions.iter().filter(|known| !Arc::ptr_eq(known, subscription)).cloned().collect()
     }
 }

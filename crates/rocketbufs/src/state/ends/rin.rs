@@ -29,7 +29,7 @@ type EventCallback = dyn FnMut(InEvent) + Send;
 pub(crate) struct RInShared {
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) conn: Mutex<Arc<ConnShared>>,
-    pub(crate) inbounds: RwLock<HashMap<Bid, Arc<SubscriptionShared>>>,
+    pub(crate) subscriptions: RwLock<HashMap<Bid, Arc<SubscriptionShared>>>,
     /// Subscriptions that are over for the application, whose senders may still wait for their last CREDIT.
     unsettled: Mutex<Vec<Arc<SubscriptionShared>>>,
     pub(crate) data_cb: Callback<DataCallback>,
@@ -74,7 +74,7 @@ impl RInShared {
         Self {
             inner: conn.inner.clone(),
             conn: Mutex::new(conn.clone()),
-            inbounds: RwLock::default(),
+            subscriptions: RwLock::default(),
             unsettled: Mutex::default(),
             data_cb: Callback::default(),
             control_cb: Callback::default(),
@@ -90,32 +90,32 @@ impl RInShared {
         lock(&self.conn).clone()
     }
 
-    pub(crate) fn inbound(&self, bid: Bid) -> Option<Arc<SubscriptionShared>> {
-        self.inbounds.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
+    pub(crate) fn subscription(&self, bid: Bid) -> Option<Arc<SubscriptionShared>> {
+        self.subscriptions.read().unwrap_or_else(|p| p.into_inner()).get(&bid).cloned()
     }
 
-    pub(crate) fn all_inbounds(&self) -> Vec<Arc<SubscriptionShared>> {
-        let map = self.inbounds.read().unwrap_or_else(|p| p.into_inner());
+    pub(crate) fn all_subscriptions(&self) -> Vec<Arc<SubscriptionShared>> {
+        let map = self.subscriptions.read().unwrap_or_else(|p| p.into_inner());
         let mut all: Vec<_> = map.values().cloned().collect();
         // Ordered by id, so that a simulated run is reproducible.
-        all.sort_by_key(|inbound| inbound.bid);
+        all.sort_by_key(|subscription| subscription.bid);
         all
     }
 
     /// Returns the subscriptions that resume over another connection, if they have something to resume for.
     pub(crate) fn resumable(&self) -> Vec<Arc<SubscriptionShared>> {
-        let mut all = self.all_inbounds();
+        let mut all = self.all_subscriptions();
         all.extend(lock(&self.unsettled).iter().cloned());
         all
     }
 
     /// Keeps a subscription that is over until its sender needs nothing more.
-    pub(crate) fn keep_unsettled(&self, inbound: &Arc<SubscriptionShared>) {
+    pub(crate) fn keep_unsettled(&self, subscription: &Arc<SubscriptionShared>) {
         let mut unsettled = lock(&self.unsettled);
-        if lock(&inbound.state).sub.is_unsettled() {
-            unsettled.push(inbound.clone());
+        if lock(&subscription.state).sub.is_unsettled() {
+            unsettled.push(subscription.clone());
             drop(unsettled);
-            inbound.drop_released_ring();
+            subscription.drop_released_ring();
         }
     }
 
@@ -125,55 +125,55 @@ impl RInShared {
     }
 
     /// Removes a subscription that is over, so that the same buffer can be subscribed to again.
-    pub(crate) fn forget(&self, inbound: &Arc<SubscriptionShared>) {
-        self.free_bid(inbound);
-        lock(&self.queue).polled.remove(inbound);
+    pub(crate) fn forget(&self, subscription: &Arc<SubscriptionShared>) {
+        self.free_bid(subscription);
+        lock(&self.queue).polled.remove(subscription);
     }
 
-    fn free_bid(&self, inbound: &Arc<SubscriptionShared>) {
-        let mut map = self.inbounds.write().unwrap_or_else(|p| p.into_inner());
-        if map.get(&inbound.bid).is_some_and(|known| Arc::ptr_eq(known, inbound)) {
-            map.remove(&inbound.bid);
+    fn free_bid(&self, subscription: &Arc<SubscriptionShared>) {
+        let mut map = self.subscriptions.write().unwrap_or_else(|p| p.into_inner());
+        if map.get(&subscription.bid).is_some_and(|known| Arc::ptr_eq(known, subscription)) {
+            map.remove(&subscription.bid);
             // Under the lock of the map, so that a resume misses no subscription.
-            self.keep_unsettled(inbound);
+            self.keep_unsettled(subscription);
         }
     }
 
-    fn run_callbacks(&self, inbound: &Arc<SubscriptionShared>) {
-        while let Some(item) = inbound.next_item(true) {
+    fn run_callbacks(&self, subscription: &Arc<SubscriptionShared>) {
+        while let Some(item) = subscription.next_item(true) {
             let (from, to, pin) = match item {
                 Item::Data(from, to) => (from, to, Some(from)),
                 Item::Payload { from, to, .. } => (from, to, None),
                 other => {
-                    self.report_item(inbound, other);
+                    self.report_item(subscription, other);
                     continue;
                 }
             };
-            let Some((view, epoch)) = inbound.view(from, to) else { continue };
-            let view = InView::new(view, inbound.clone(), epoch, pin, to);
-            let ran = self.data_cb.run(view, |callback, view| callback(inbound.bid, &BufSeg::of(&view)));
+            let Some((view, epoch)) = subscription.view(from, to) else { continue };
+            let view = InView::new(view, subscription.clone(), epoch, pin, to);
+            let ran = self.data_cb.run(view, |callback, view| callback(subscription.bid, &BufSeg::of(&view)));
             match ran {
                 Ok(ran) if self.panicked(ran) => return,
                 Ok(_) => {}
                 Err(view) => {
                     // The callback was removed after the data was taken.
                     self.push_notice(&mut lock(&self.queue), InEvent::Data(view));
-                    return self.enqueue(inbound);
+                    return self.enqueue(subscription);
                 }
             }
         }
     }
 
-    fn report_item(&self, inbound: &Arc<SubscriptionShared>, item: Item) {
-        self.report_of(inbound, event_of(inbound.bid, item));
+    fn report_item(&self, subscription: &Arc<SubscriptionShared>, item: Item) {
+        self.report_of(subscription, event_of(subscription.bid, item));
     }
 
-    pub(crate) fn enqueue(&self, inbound: &Arc<SubscriptionShared>) {
-        if !inbound.has_item() || inbound.queued.swap(true, Ordering::Relaxed) {
+    pub(crate) fn enqueue(&self, subscription: &Arc<SubscriptionShared>) {
+        if !subscription.has_item() || subscription.queued.swap(true, Ordering::Relaxed) {
             return;
         }
         let mut queue = lock(&self.queue);
-        queue.ready.push_back(inbound.clone());
+        queue.ready.push_back(subscription.clone());
         self.signal(&queue);
     }
 
@@ -202,14 +202,14 @@ impl RInShared {
 
     /// Reports an event of a subscription, unless the application has unsubscribed. A subscription that is
     /// over is removed before its application learns of the end.
-    pub(crate) fn report_of(&self, inbound: &Arc<SubscriptionShared>, event: InEvent) {
+    pub(crate) fn report_of(&self, subscription: &Arc<SubscriptionShared>, event: InEvent) {
         self.run_event_backlog();
-        let is_left = || lock(&inbound.state).sub.is_left();
+        let is_left = || lock(&subscription.state).sub.is_left();
         if is_left() {
             return;
         }
         let told = self.event_cb.run(event, |callback, event| {
-            self.forget_if_over(inbound);
+            self.forget_if_over(subscription);
             callback(event);
         });
         let event = match told {
@@ -225,12 +225,12 @@ impl RInShared {
         if is_left() {
             return;
         }
-        if inbound.is_finished() {
-            self.free_bid(inbound);
+        if subscription.is_finished() {
+            self.free_bid(subscription);
         }
         self.push_notice(&mut queue, event);
         drop(queue);
-        self.forget_if_over(inbound);
+        self.forget_if_over(subscription);
     }
 
     /// Removes waiting events of a buffer's subscription, so that they are not taken for those of its next
@@ -363,10 +363,10 @@ impl Queue {
 impl Drop for RInShared {
     fn drop(&mut self) {
         let (inner, conn) = (&self.inner, self.conn().id);
-        for inbound in self.all_inbounds() {
+        for subscription in self.all_subscriptions() {
             let inner_too = inner.clone();
             let job = move || {
-                if let Some(wire) = inbound.end(conn) {
+                if let Some(wire) = subscription.end(conn) {
                     inner_too.worker(conn).request(Request::Leave { conn, wire });
                 }
             };
@@ -380,23 +380,23 @@ impl SubscriptionOwner for RInShared {
         self.conn().id
     }
 
-    fn on_news(&self, inbound: &Arc<SubscriptionShared>) {
+    fn on_news(&self, subscription: &Arc<SubscriptionShared>) {
         if self.data_cb.is_set() {
-            self.run_callbacks(inbound);
-        } else if inbound.is_spliced() {
+            self.run_callbacks(subscription);
+        } else if subscription.is_spliced() {
             // The data is for the subscribers; the application receives only the end.
-            while let Some(item) = inbound.next_item(false) {
+            while let Some(item) = subscription.next_item(false) {
                 if !matches!(item, Item::Data(..) | Item::Payload { .. }) {
-                    self.report_item(inbound, item);
+                    self.report_item(subscription, item);
                 }
             }
         } else {
-            self.enqueue(inbound);
+            self.enqueue(subscription);
         }
     }
 
-    fn report_news(&self, inbound: &Arc<SubscriptionShared>, news: SubscriptionNews) {
-        let bid = inbound.bid;
+    fn report_news(&self, subscription: &Arc<SubscriptionShared>, news: SubscriptionNews) {
+        let bid = subscription.bid;
         let event = match news {
             SubscriptionNews::Subscribed { epoch, start } => InEvent::Subscribed { bid, epoch, start },
             SubscriptionNews::Restarted(epoch) => InEvent::Restarted { bid, epoch },
@@ -405,21 +405,21 @@ impl SubscriptionOwner for RInShared {
                 InEvent::ConfirmRequested { bid, delivered, consumed }
             }
         };
-        self.report_of(inbound, event);
+        self.report_of(subscription, event);
     }
 
-    fn on_settled(&self, inbound: &Arc<SubscriptionShared>) {
-        self.retain_unsettled(|known| !Arc::ptr_eq(known, inbound));
+    fn on_settled(&self, subscription: &Arc<SubscriptionShared>) {
+        self.retain_unsettled(|known| !Arc::ptr_eq(known, subscription));
     }
 
-    fn forget_if_over(&self, inbound: &Arc<SubscriptionShared>) {
-        if inbound.is_finished() {
-            self.forget(inbound);
+    fn forget_if_over(&self, subscription: &Arc<SubscriptionShared>) {
+        if subscription.is_finished() {
+            self.forget(subscription);
         }
     }
 
-    fn poll_ring(&self, inbound: &Arc<SubscriptionShared>, worker: usize) {
-        lock(&self.queue).polled.add(inbound, worker);
+    fn poll_ring(&self, subscription: &Arc<SubscriptionShared>, worker: usize) {
+        lock(&self.queue).polled.add(subscription, worker);
     }
 }
 

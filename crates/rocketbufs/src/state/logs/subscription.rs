@@ -48,19 +48,19 @@ pub(crate) trait SubscriptionOwner: Send + Sync {
 
     /// Handles data and the end of the log: runs the callbacks, or queues the subscription. Called on the
     /// worker that owns the connection.
-    fn on_news(&self, inbound: &Arc<SubscriptionShared>);
+    fn on_news(&self, subscription: &Arc<SubscriptionShared>);
 
     /// Reports news that are neither data nor its end. Called on the worker that owns the connection.
-    fn report_news(&self, inbound: &Arc<SubscriptionShared>, news: SubscriptionNews);
+    fn report_news(&self, subscription: &Arc<SubscriptionShared>, news: SubscriptionNews);
 
     /// Handles a closed log of which the sender needs nothing more.
-    fn on_settled(&self, inbound: &Arc<SubscriptionShared>);
+    fn on_settled(&self, subscription: &Arc<SubscriptionShared>);
 
     /// Removes a subscription of which nothing is left to report or to release.
-    fn forget_if_over(&self, inbound: &Arc<SubscriptionShared>);
+    fn forget_if_over(&self, subscription: &Arc<SubscriptionShared>);
 
     /// Lets application threads poll the ring of a subscription, which this worker follows.
-    fn poll_ring(&self, inbound: &Arc<SubscriptionShared>, worker: usize);
+    fn poll_ring(&self, subscription: &Arc<SubscriptionShared>, worker: usize);
 }
 
 /// What a subscription reports besides its data and its end.

@@ -37,7 +37,7 @@ pub(crate) struct ContextInner {
     pub(crate) started: Instant,
 }
 
-/// The numbers of buffers and inbound subscriptions that can be pending on a worker.
+/// The numbers of buffers and subscription subscriptions that can be pending on a worker.
 #[derive(Default)]
 struct Slots {
     free: Vec<u32>,
