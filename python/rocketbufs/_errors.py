@@ -61,7 +61,9 @@ class OutBufferError(Error):
 
 
 class SegmentError(Error):
-    """A segment of a buffer cannot be had now, or ever."""
+    """A segment of a buffer cannot be had now, or ever. After `append_many`, `published` counts the deliveries that were made."""
+
+    published: int = 0
 
 
 class DeliverError(Error):
@@ -113,7 +115,9 @@ class SubscribeTopicError(Error, ValueError):
 
 
 class ReceiveError(Error):
-    """Receiving failed, or messages are missing. Unless the kind is `TakenOver`, the next call continues."""
+    """Receiving failed, or messages are missing. Unless `is_final`, the next call continues."""
+
+    is_final: bool = False
 
 
 class ObserveError(Error):

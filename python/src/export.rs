@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 
 use crate::errors;
 use crate::fork::Process;
@@ -54,7 +55,7 @@ pub trait Exports {
     fn export(&self, py: Python<'_>) -> PyResult<Memory>;
 
     /// Ends an export.
-    fn unexport(&self);
+    fn unexport(&self, py: Python<'_>);
 }
 
 /// A Rust value with bytes at one address, which is kept while they are exported.
@@ -76,8 +77,9 @@ impl<T> Exporter<T> {
         Self { state: Mutex::new(state), process: Process::current(), what }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// The state. A thread that must wait for the lock gives up the interpreter: the owner of the lock may need it to go on.
+    fn state(&self, py: Python<'_>) -> MutexGuard<'_, State<T>> {
+        self.state.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Calls `f` with the value.
@@ -86,11 +88,12 @@ impl<T> Exporter<T> {
     /// The value was released, or belongs to the process before a fork.
     pub fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&mut T) -> R) -> PyResult<R> {
         self.process.check(py)?;
-        let mut state = self.state();
-        match &mut state.value {
-            Some(value) => Ok(f(value)),
-            None => Err(errors::released(py, self.what)),
+        let mut state = self.state(py);
+        if let Some(value) = &mut state.value {
+            return Ok(f(value));
         }
+        drop(state);
+        Err(errors::released(py, self.what))
     }
 
     /// Counts an export of the memory that `of` returns.
@@ -99,27 +102,28 @@ impl<T> Exporter<T> {
     /// As [`Exporter::with`], or an error of `of`.
     pub fn export(&self, py: Python<'_>, of: impl FnOnce(&mut T) -> PyResult<Memory>) -> PyResult<Memory> {
         self.process.check(py)?;
-        let mut state = self.state();
-        let memory = match &mut state.value {
-            Some(value) => of(value)?,
-            None => return Err(errors::released(py, self.what)),
-        };
-        state.exports += 1;
-        Ok(memory)
+        let mut state = self.state(py);
+        if let Some(value) = &mut state.value {
+            let memory = of(value)?;
+            state.exports += 1;
+            return Ok(memory);
+        }
+        drop(state);
+        Err(errors::released(py, self.what))
     }
 
     /// Ends an export.
-    pub fn unexport(&self) {
+    pub fn unexport(&self, py: Python<'_>) {
         if self.process.is_over() {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state(py);
         state.exports = state.exports.saturating_sub(1);
     }
 
     /// Whether the value was taken.
-    pub fn is_released(&self) -> bool {
-        !self.process.is_over() && self.state().value.is_none()
+    pub fn is_released(&self, py: Python<'_>) -> bool {
+        !self.process.is_over() && self.state(py).value.is_none()
     }
 
     /// Takes the value out. None if that happened before.
@@ -128,7 +132,7 @@ impl<T> Exporter<T> {
     /// `BufferError`: a memoryview, or another buffer, of the bytes exists.
     pub fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
         self.process.check(py)?;
-        let mut state = self.state();
+        let mut state = self.state(py);
         self.check_exports(&state)?;
         Ok(state.value.take())
     }
@@ -139,12 +143,13 @@ impl<T> Exporter<T> {
     /// As [`Exporter::with`] and [`Exporter::take`].
     pub fn change<R>(&self, py: Python<'_>, f: impl FnOnce(&mut T) -> R) -> PyResult<R> {
         self.process.check(py)?;
-        let mut state = self.state();
+        let mut state = self.state(py);
         self.check_exports(&state)?;
-        match &mut state.value {
-            Some(value) => Ok(f(value)),
-            None => Err(errors::released(py, self.what)),
+        if let Some(value) = &mut state.value {
+            return Ok(f(value));
         }
+        drop(state);
+        Err(errors::released(py, self.what))
     }
 
     fn check_exports(&self, state: &State<T>) -> PyResult<()> {
@@ -159,8 +164,8 @@ impl<T> Exporter<T> {
     }
 
     /// Puts a value back that [`Exporter::take`] returned.
-    pub fn put_back(&self, value: T) {
-        self.state().value = Some(value);
+    pub fn put_back(&self, py: Python<'_>, value: T) {
+        self.state(py).value = Some(value);
     }
 
     /// Takes the value when the object is destroyed: no buffer of it exists then. None in a child process, where it is leaked.
@@ -200,7 +205,7 @@ pub unsafe fn fill(
         ffi::PyBuffer_FillInfo(view, object.as_ptr(), start, memory.len as isize, readonly, flags)
     };
     if code != 0 {
-        exports.unexport();
+        exports.unexport(py);
         return Err(PyErr::fetch(py));
     }
     Ok(())
@@ -223,8 +228,8 @@ macro_rules! buffer_protocol {
                     unsafe { $crate::export::fill(slf.as_any(), slf.get(), view, flags) }
                 }
 
-                unsafe fn __releasebuffer__(&self, _view: *mut pyo3::ffi::Py_buffer) {
-                    $crate::export::Exports::unexport(self);
+                unsafe fn __releasebuffer__(&self, py: pyo3::Python<'_>, _view: *mut pyo3::ffi::Py_buffer) {
+                    $crate::export::Exports::unexport(self, py);
                 }
             }
         };

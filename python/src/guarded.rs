@@ -3,6 +3,7 @@
 //! One call uses the handle at a time. A call that waits lets others in between its steps, so that a thread can close what
 //! another one waits for. No thread waits for the lock with the interpreter: the owner of the lock may need it to go on.
 
+use std::convert::Infallible;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -108,12 +109,61 @@ impl<T: Send> Guarded<T> {
         }
     }
 
-    /// Calls `attempt` without the interpreter until it returns something; none if the deadline passed. It is given the longest
-    /// time that it may wait itself.
+    /// As [`Guarded::with`], with a value that comes back if the call is not made.
+    ///
+    /// # Errors
+    /// As [`Guarded::with`], with the value.
+    pub fn with_given<V, R>(
+        &self,
+        py: Python<'_>,
+        given: V,
+        f: impl FnOnce(&mut T, V) -> R,
+    ) -> Result<R, (PyErr, V)> {
+        match self.lock_attached(py) {
+            Err(error) => Err((error, given)),
+            Ok(mut guard) => match guard.as_mut().and_then(|kept| kept.value.as_mut()) {
+                Some(value) => Ok(f(value, given)),
+                None => Err((errors::closed(py, self.what), given)),
+            },
+        }
+    }
+
+    /// Calls `attempt` until it returns something; none if the deadline passed. It is given the longest time that it may wait
+    /// itself: first zero, with the interpreter, and then more, without.
     ///
     /// # Errors
     /// As [`Guarded::with`]; or an exception of a signal's handler.
     pub fn wait<R: Send, E: Send>(
+        &self,
+        py: Python<'_>,
+        deadline: &Deadline,
+        mut attempt: impl FnMut(&mut T, Duration) -> Result<Option<R>, E> + Send,
+    ) -> PyResult<Option<Result<R, E>>> {
+        match self.with(py, |value| attempt(value, Duration::ZERO))?.transpose() {
+            Some(done) => Ok(Some(done)),
+            None if deadline.is_over() => Ok(None),
+            None => self.wait_detached(py, deadline, attempt),
+        }
+    }
+
+    /// Calls `call`, which waits and cannot be divided, without the interpreter.
+    ///
+    /// # Errors
+    /// As [`Guarded::wait`].
+    pub fn call<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut T) -> R + Send) -> PyResult<R> {
+        let mut call = Some(call);
+        let once = |value: &mut T, _| Ok::<_, Infallible>(call.take().map(|call| call(value)));
+        match self.wait_detached(py, &Deadline::after(None), once)? {
+            Some(Ok(done)) => Ok(done),
+            _ => Err(errors::closed(py, self.what)),
+        }
+    }
+
+    /// As [`Guarded::wait`], without the first attempt: for what has an effect if it is refused, and will wait.
+    ///
+    /// # Errors
+    /// As [`Guarded::wait`].
+    pub fn wait_detached<R: Send, E: Send>(
         &self,
         py: Python<'_>,
         deadline: &Deadline,

@@ -88,3 +88,11 @@ impl<'a, 'py> Input<'a, 'py> {
         }
     }
 }
+
+/// The inputs of several objects.
+///
+/// # Errors
+/// As [`Input::of`].
+pub fn inputs_of<'a, 'py>(objects: &'a [Bound<'py, PyAny>]) -> PyResult<Vec<Input<'a, 'py>>> {
+    objects.iter().map(Input::of).collect()
+}

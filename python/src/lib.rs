@@ -13,6 +13,7 @@
 
 #![deny(unsafe_code)]
 
+mod claimed;
 mod cmq;
 mod errors;
 mod event;

@@ -16,7 +16,8 @@ pub struct Config {
 }
 
 impl Config {
-    fn of(config: rocketbufs::Config) -> Self {
+    /// Makes a Python object of settings.
+    pub fn of(config: rocketbufs::Config) -> Self {
         Self { config: Mutex::new(config) }
     }
 

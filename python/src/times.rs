@@ -45,6 +45,23 @@ impl Deadline {
     }
 }
 
+/// As [`wait`], and tries at once first, with the interpreter: a thread that gives the interpreter up may get it back milliseconds
+/// later. With a time of zero `attempt` must not wait.
+///
+/// # Errors
+/// As [`wait`].
+pub fn now_or_wait<T: Send, E: Send>(
+    py: Python<'_>,
+    deadline: &Deadline,
+    mut attempt: impl FnMut(Duration) -> Result<Option<T>, E> + Send,
+) -> PyResult<Option<Result<T, E>>> {
+    match attempt(Duration::ZERO).transpose() {
+        Some(done) => Ok(Some(done)),
+        None if deadline.is_over() => Ok(None),
+        None => wait(py, deadline, attempt),
+    }
+}
+
 /// Waits until `attempt` returns something, which waits at most the given time itself, without the interpreter. None if the
 /// deadline passed.
 ///

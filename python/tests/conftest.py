@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketbufs import rbmq
+from rocketbufs import Conn, Context, Listener, RIn, ROut, rbmq
 
 WAIT = 20.0
 
@@ -31,3 +31,37 @@ def joined(broker):
     yield join
     for client in opened:
         client.close(1.0)
+
+
+class Ends:
+    """A writer and a reader in one process, over a connection."""
+
+    def __init__(self, config=None, **buffer_options):
+        self.context = Context(config)
+        self.out = ROut(self.context)
+        self.buffer = self.out.create_buffer(7, 1 << 20, **buffer_options)
+        self.listener = Listener(self.context, "127.0.0.1:0")
+        self.listener.set_conn_cb(self.out.add_conn)
+        self.conn = Conn(self.context, self.listener.local_addr, b"subscriber")
+        self.input = RIn(self.conn)
+
+    def subscribe(self, **options):
+        subscription = self.input.subscribe(7, 1 << 20, **options)
+        event = self.input.recv(WAIT)
+        assert event.kind == "Subscribed", event
+        return subscription
+
+
+@pytest.fixture
+def ends():
+    made = []
+
+    def make(config=None, **options):
+        made.append(Ends(config, **options))
+        return made[-1]
+
+    yield make
+    for ends in made:
+        ends.listener.unset_conn_cb()
+        ends.listener.close()
+        ends.context.shutdown(0)

@@ -76,6 +76,82 @@ def test_mailboxes(queues):
     assert receiver.pop(WAIT)[0] == b"now here"
 
 
+def test_a_message_is_chosen(queues):
+    receiver, sender = queues(), queues(preset="immediate")
+    sender.push_many(receiver.local_addr, [b"a1", b"b1", b"a2", b""])
+    looked_at = []
+
+    def is_b(message, key):
+        assert (key.host, key.port, key.id) == (*sender.local_addr, 0)
+        looked_at.append(message)
+        return message.startswith(b"b")
+
+    assert receiver.pop_where(is_b, WAIT)[0] == b"b1"
+    assert receiver.pop_where(is_b, 0) is None and receiver.pop_where(is_b, 0.01) is None
+    assert receiver.waiting == 3
+    # Once for each message, also of a call that waits; a message that comes meanwhile is chosen.
+    looked_at.clear()
+    late = threading.Timer(0.05, lambda: sender.cw_push(receiver.local_addr, b"b2"))
+    late.start()
+    assert receiver.pop_where(is_b, WAIT)[0] == b"b2"
+    assert looked_at == [b"a1", b"a2", b"", b"b2"]
+    assert [message for message, _ in receiver.pop_all(WAIT)] == [b"a1", b"a2", b""]
+    late.join()
+
+
+def test_a_choice_may_use_the_queue(queues):
+    receiver, sender = queues(), queues(preset="immediate")
+    sender.push_many(receiver.local_addr, [b"one", b"two", b"three"])
+    while receiver.waiting < 3:
+        time.sleep(0.01)
+    taken = []
+    # The choice takes the message that it is asked for, so that the call finds it gone, and looks at the next one.
+    chosen = receiver.pop_where(lambda message, _: message == b"three" or taken.append(receiver.cw_pop()) or True, WAIT)
+    assert chosen[0] == b"three" and [message for message, _ in taken] == [b"one", b"two"]
+    with pytest.raises(ZeroDivisionError):
+        sender.cw_push(receiver.local_addr, b"four")
+        receiver.pop_where(lambda *_: 1 // 0, WAIT)
+    assert receiver.pop(WAIT)[0] == b"four"
+
+
+def test_threads_choose_their_messages(queues):
+    receiver, sender = queues(), queues()
+    got = {n: [] for n in range(4)}
+
+    def work(n):
+        while len(got[n]) < 250:
+            message, _ = receiver.pop_where(lambda message, _: message[0] == n, WAIT)
+            got[n].append(int.from_bytes(message[1:], "little"))
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in got]
+    for worker in workers:
+        worker.start()
+    sender.push_many(receiver.local_addr, [bytes([n % 4]) + (n // 4).to_bytes(2, "little") for n in range(1000)])
+    sender.flush()
+    for worker in workers:
+        worker.join()
+    assert all(numbers == list(range(250)) for numbers in got.values()) and receiver.waiting == 0
+
+
+def test_a_mailbox_is_chosen_from(queues):
+    receiver, sender = queues(), queues(preset="immediate")
+    with receiver.mailbox(5) as mailbox:
+        sender.push_many((*receiver.local_addr, 5), [b"a", b"b"])
+        assert mailbox.pop_where(lambda message, _: message == b"b", WAIT)[0] == b"b"
+        assert mailbox.pop(WAIT)[0] == b"a"
+    with pytest.raises(rocketbufs.Closed):
+        mailbox.pop_where(lambda *_: True)
+
+
+def test_the_streams_of_one_sender(queues):
+    receiver, senders = queues(), [queues(preset="immediate") for _ in range(2)]
+    for sender in senders:
+        sender.cw_push(receiver.local_addr, b"x")
+    assert all(receiver.pop(WAIT) for _ in senders) and len(receiver.senders()) == 2
+    (info,) = receiver.senders_at(senders[1].local_addr)
+    assert info.epoch == senders[1].epoch and receiver.senders_at(("127.0.0.1", 1)) == []
+
+
 def test_large_messages_are_fragmented(queues):
     receiver, sender = queues(), queues(preset="immediate")
     message = bytes(range(256)) * 200

@@ -36,6 +36,18 @@ def test_iteration_ends_with_the_topic(joined):
     assert subscriber.ended and subscriber.recv(WAIT) is None
 
 
+def test_contents_are_received(joined):
+    writer, subscriber = joined(until_ended=True)
+    assert subscriber.recv_bytes(0) is None and subscriber.recv_bytes(0.01) is None
+    writer.publish(b"first")
+    assert subscriber.recv_bytes(WAIT) == b"first"
+    for n in range(1000):
+        writer.publish(b"%d" % n)
+    writer.close()
+    assert [int(content) for content in subscriber.iter_bytes()] == list(range(1000))
+    assert subscriber.recv_bytes(WAIT) is None
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -469,3 +481,39 @@ def test_shared_memory(broker):
                 assert batch.to_list() == [b"mapped"]
             writer.publish(b"again")
             assert subscriber.recv(WAIT) == b"again"
+
+
+def test_clients_share_a_context(broker):
+    with rocketbufs.Context({"transport": "tcp"}) as context:
+        assert "tcp" in repr(context.config).lower() and rocketbufs.Context(context.config).memory_in_use == 0
+        with rbmq.Publisher(broker.addr, context=context) as publisher:
+            with rbmq.Subscriber(broker.addr, context=context) as subscriber, publisher.topic("t") as topic:
+                assert context.memory_in_use > 0
+                subscriber.subscribe("t")
+                topic.wait_subscribers(1, WAIT)
+                topic.publish(b"shared")
+                assert subscriber.recv(WAIT) == b"shared"
+        # The context remains: the rings of the clients are gone.
+        with rbmq.Publisher(broker.addr, context=context) as again:
+            again.topic("u").close()
+    for client in (rbmq.Publisher, rbmq.Subscriber):
+        with pytest.raises(TypeError, match="not both"):
+            client(broker.addr, config={}, context=context)
+        with pytest.raises(rocketbufs.ConnectError):
+            client(broker.addr, context=context)
+
+
+def test_a_deferred_batch_is_consumed_later(joined):
+    writer, subscriber = joined(confirm_consumed=True)
+    end = writer.publish_many([b"one", b"two"])
+    batch = subscriber.recv_batch(WAIT)
+    messages, deferred = batch.to_list(), batch.defer()
+    assert messages == [b"one", b"two"] and batch.released and deferred.epoch == batch.epoch
+    with pytest.raises(rocketbufs.Released):
+        batch.defer()
+    writer.flush(WAIT)
+    with pytest.raises(rocketbufs.ConfirmError):
+        writer.confirm(end, "consumed", 0.1)
+    deferred.consume()
+    deferred.consume()
+    assert writer.confirm(end, "consumed", WAIT).position >= end

@@ -10,7 +10,7 @@ STUB = pathlib.Path(_rocketbufs.__file__).with_name("_rocketbufs.pyi")
 # Of a `with`, which the stub has in a class of its own; and what Python adds to every class with a buffer or a comparison.
 ADDED = {"__enter__", "__exit__", "__release_buffer__", "__module__", "__doc__", "__new__", "__repr__", "__dir__", "__hash__"}
 ADDED |= {"__getattr__", "__getattribute__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__", "__delitem__", "__buffer__"}
-INTERNAL = {"BatchIter", "Offsets"}
+INTERNAL = {"BatchIter", "BytesIter", "Offsets"}
 
 
 def stub_classes():

@@ -1,7 +1,7 @@
 """The systems that are compared, each through its own Python client: how it is started, published to and received from.
 
 A system is a class with a server (a context manager that gives an address), `publish(address, stream)` and `receive(address, sink)`.
-Both run in a process of their own. `stream` gives lists of messages, and `sink(message)` takes one message.
+Both run in a process of their own. `stream` gives lists of messages; `sink.one` takes one message, and `sink.many` a list.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ def server(program, arguments, port):
 class Rbmq:
     """One call per message published, and one item per message received."""
 
-    name = "rbmq"
+    name = "RBMQ, one item at a time"
     size_of_list = 64
 
     @contextlib.contextmanager
@@ -86,14 +86,15 @@ class Rbmq:
         return subscriber
 
     def receive(self, address, sink):
-        for message in self.subscriber(address):
-            sink(message.data)
+        sink = sink.one
+        for message in self.subscriber(address).iter_bytes():
+            sink(message)
 
 
 class RbmqBatch(Rbmq):
     """Many messages per call, on both sides."""
 
-    name = "rbmq, in batches"
+    name = "RBMQ, in batches"
 
     def publish(self, address, stream):
         topic = self.topic(address)
@@ -105,8 +106,7 @@ class RbmqBatch(Rbmq):
         while True:
             with subscriber.recv_batch() as batch:
                 messages = batch.to_list()
-            for message in messages:
-                sink(message)
+            sink.many(messages)
 
 
 class Redis:
@@ -141,6 +141,7 @@ class Redis:
 
         pubsub = redis.Redis(port=port).pubsub(ignore_subscribe_messages=True)
         pubsub.subscribe(TOPIC)
+        sink = sink.one
         for message in pubsub.listen():
             sink(message["data"])
 
@@ -186,7 +187,7 @@ class Nats:
             subscription = await client.subscribe(TOPIC, pending_msgs_limit=0, pending_bytes_limit=0)
             await client.flush()
             async for message in subscription.messages:
-                sink(message.data)
+                sink.one(message.data)
 
         asyncio.run(main())
 
@@ -239,6 +240,7 @@ class Zmq:
         socket.rcvhwm = 0
         socket.subscribe(b"")
         socket.connect(f"tcp://127.0.0.1:{ports[1]}")
+        sink = sink.one
         while True:
             sink(socket.recv())
 
@@ -277,7 +279,7 @@ class Paho:
 
     def receive(self, port, sink):
         client = self.client(port)
-        client.on_message = lambda _client, _data, message: sink(message.payload)
+        client.on_message = lambda _client, _data, message: sink.one(message.payload)
         client.subscribe(TOPIC)
         client.loop_forever()
 

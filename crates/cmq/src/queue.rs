@@ -194,6 +194,30 @@ impl<T: Send + 'static> Cmq<T> {
         self.engine().wait(queue, Some(timeout), || queue.pop_where(&mut wanted))
     }
 
+    /// A count of arrivals, each of one or several messages. For [`Cmq::wait_arrival`].
+    pub fn arrivals(&self) -> u64 {
+        self.engine().receive_half.common.commits()
+    }
+
+    /// Waits until the count of arrivals differs from `seen`, at most this long, and takes nothing. False if nothing arrived. For
+    /// a selective receive whose choice must not run inside of [`Cmq::pop_where`], which holds the lock of the mailbox.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # let queue = cmq::new_rq::<u32>("127.0.0.1:0")?;
+    /// let seen = queue.arrivals();
+    /// queue.cw_push((queue.local_addr(), 0), &7)?;
+    /// while queue.pop_where(|message, _| *message == 7).is_none() {
+    ///     assert!(queue.wait_arrival(seen, Duration::from_secs(10)));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait_arrival(&self, seen: u64, timeout: Duration) -> bool {
+        let queue = &self.engine().receive_half.common;
+        self.engine().wait(queue, Some(timeout), || (queue.commits() != seen).then_some(())).is_some()
+    }
+
     /// Messages as they arrive, without an end. Each step waits.
     pub fn iter(&self) -> impl Iterator<Item = (T, Key)> + '_ {
         std::iter::from_fn(|| Some(self.pop()))
@@ -325,6 +349,17 @@ impl<T: Send + 'static> Mailbox<T> {
     pub fn pop_where(&self, mut wanted: impl FnMut(&T, &Key) -> bool) -> Option<(T, Key)> {
         self.handle.engine.receive_half.read_now();
         self.queue.pop_where(&mut wanted)
+    }
+
+    /// As [`Cmq::arrivals`].
+    pub fn arrivals(&self) -> u64 {
+        self.queue.commits()
+    }
+
+    /// As [`Cmq::wait_arrival`].
+    pub fn wait_arrival(&self, seen: u64, timeout: Duration) -> bool {
+        let arrived = || (self.queue.commits() != seen).then_some(());
+        self.handle.engine.wait(&self.queue, Some(timeout), arrived).is_some()
     }
 
     /// Messages as they arrive, for async code, without an end.

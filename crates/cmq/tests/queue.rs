@@ -107,6 +107,25 @@ fn mailboxes_and_selective_receive() {
 }
 
 #[test]
+fn an_arrival_is_waited_for_and_not_taken() {
+    let (receiver, sender) = (queue(Config::default()), queue(Config::immediate()));
+    let mailbox = receiver.mailbox(7);
+    let (seen, seen_there) = (receiver.arrivals(), mailbox.arrivals());
+    assert!(
+        !receiver.wait_arrival(seen, Duration::ZERO) && !mailbox.wait_arrival(seen_there, Duration::ZERO)
+    );
+    sender.cw_push((receiver.local_addr(), 0), &1).expect("room");
+    assert!(receiver.wait_arrival(seen, LONG));
+    // What arrived before the call counts, and is still there.
+    assert!(receiver.wait_arrival(seen, Duration::ZERO) && receiver.waiting() == 1);
+    assert!(!receiver.wait_arrival(receiver.arrivals(), Duration::from_millis(1)));
+    assert_eq!(mailbox.arrivals(), seen_there);
+    sender.cw_push((receiver.local_addr(), 7), &2).expect("room");
+    assert!(mailbox.wait_arrival(seen_there, LONG));
+    assert_eq!((receiver.cw_pop().expect("it waits").0, mailbox.cw_pop().expect("it waits").0), (1, 2));
+}
+
+#[test]
 fn raw_bytes_and_large_messages() {
     let config = Config::default().receive_buffer(Some(4 << 20)).max_datagram(Some(1400));
     let receiver = new_raw_rq("127.0.0.1:0", config.clone()).expect("a queue");

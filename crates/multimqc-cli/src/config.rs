@@ -15,6 +15,7 @@ use multimqc_kernel::{Kernel, KernelLevel, Mode, Ports};
 use serde::Deserialize;
 
 use super::failure::Failure;
+use super::kafka::Kafka;
 
 /// The file with every setting at its default.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -39,6 +40,7 @@ pub struct Config {
     pub kernel: InKernel,
     pub user: User,
     pub disk: Disk,
+    pub kafka: Kafka,
     pub topics: Vec<Topic>,
 }
 
@@ -131,6 +133,7 @@ impl Default for Config {
             kernel: InKernel::default(),
             user: User::default(),
             disk: Disk::default(),
+            kafka: Kafka::default(),
             topics: vec![topic],
         }
     }
@@ -192,8 +195,13 @@ impl Config {
                 Some(LevelKind::Kernel) => levels.extend(self.kernel_level()?),
                 Some(LevelKind::User) => levels.push(self.user_level()?),
                 Some(LevelKind::Disk) => levels.push(self.disk_level()?),
+                Some(LevelKind::Kafka) => {
+                    let kept = self.levels.iter().any(|name| name == LevelKind::Disk.name());
+                    levels.push(self.kafka.level(self.topics.len(), kept)?);
+                }
                 _ => {
-                    let message = format!("level {name:?}: there are kernel, user and disk");
+                    let message =
+                        format!("level {name:?}: there are kernel, user and disk, and kafka behind them");
                     return Err(Failure::Failed(message));
                 }
             }

@@ -5,6 +5,7 @@ mod bench;
 mod config;
 mod control;
 mod failure;
+mod kafka;
 mod pull;
 mod push;
 mod report;

@@ -27,7 +27,7 @@ pub struct Args {
     /// The configuration file; options take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The levels, separated by commas: kernel, user, disk [default: user,disk]
+    /// The levels, separated by commas: kernel, user, disk, kafka [default: user,disk]
     #[arg(long, value_name = "LEVELS", value_delimiter = ',')]
     levels: Option<Vec<String>>,
     /// The interface of the level in the kernel
@@ -39,6 +39,9 @@ pub struct Args {
     /// The folder of the disk level [default: multimqc in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
+    /// Addresses of Kafka's brokers [default: 127.0.0.1:9092]
+    #[arg(long, value_name = "HOST:PORT")]
+    brokers: Option<String>,
     /// The address of all sockets [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
@@ -78,6 +81,9 @@ impl Args {
         }
         if let Some(mode) = &self.mode {
             config.kernel.mode.clone_from(mode);
+        }
+        if let Some(brokers) = &self.brokers {
+            config.kafka.brokers.clone_from(brokers);
         }
         config.disk.directory = self.directory.clone().or(config.disk.directory.take());
         config.control = self.control.clone().or(config.control.take());

@@ -227,6 +227,14 @@ fn errors_name_the_cause_and_the_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("multimqc.toml");
     let path = file.to_str().expect("text");
+    #[cfg(not(feature = "kafka"))]
+    fails(&["serve", "--levels", "user,kafka"], 1, "build multimqc-cli with --features kafka");
+    #[cfg(feature = "kafka")]
+    fails(
+        &["serve", "--levels", "user,kafka", "--brokers", "127.0.0.1:9", "--port", "0"],
+        1,
+        "the level is down",
+    );
     fails(&["serve", "--levels", "nic"], 1, "level \"nic\": there are kernel, user and disk");
     fails(&["serve", "--levels", "kernel"], 1, "it needs the name of an interface");
     fails(

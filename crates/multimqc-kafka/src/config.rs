@@ -25,6 +25,10 @@ pub struct KafkaConfig {
     pub max_record_bytes: usize,
     /// How many topics the level takes; default 64. Each costs a consumer: two threads and about 1 MiB.
     pub max_topics: usize,
+    /// How many positions are skipped, as a hole, after a process that did not close the level; default 64 MiB. As many as the levels
+    /// below hold: readers may have seen bytes that Kafka had not got yet, and their positions are not used again. 0 where a level below
+    /// keeps its bytes over a restart.
+    pub restart_gap_bytes: u64,
     /// Further properties of librdkafka, such as `security.protocol`. They take precedence.
     pub properties: Vec<(String, String)>,
 }
@@ -41,6 +45,7 @@ impl KafkaConfig {
             timeout: Duration::from_secs(5),
             max_record_bytes: 900_000,
             max_topics: 64,
+            restart_gap_bytes: 64 << 20,
             properties: Vec::new(),
         }
     }

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::client::{self, Appender, Fetcher, Unread};
 use crate::config::KafkaConfig;
 use crate::find::{self, Fetch, Index};
-use crate::record::{self, Record};
+use crate::record::{self, Kind, Record};
 use crate::tally::Tally;
 
 /// After so many writes the level asks Kafka what retention has removed.
@@ -47,6 +47,8 @@ struct State {
     head: Offset,
     /// Kafka's offsets of the records.
     offsets: Range<i64>,
+    /// Whether the last record says that the level was closed.
+    closed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +90,7 @@ impl KafkaLevel {
         let name = format!("{}-{:05}", self.config.prefix, topic.0);
         client::create_topic(&self.config, &name)?;
         let fetcher = Fetcher::new(&self.config, &name)?;
-        let state = State { epoch, start, first: start, head: 0, offsets: 0..0 };
+        let state = State { epoch, start, first: start, head: 0, offsets: 0..0, closed: false };
         let topic = Topic {
             name,
             state: Mutex::new(state),
@@ -97,7 +99,28 @@ impl KafkaLevel {
             tally: Tally::default(),
         };
         topic.look(&mut topic.reader.lock())?;
+        self.skip_gap(&topic)?;
         Ok(topic)
+    }
+
+    /// Leaves a hole behind the records of a process that did not close the level.
+    fn skip_gap(&self, topic: &Topic) -> Result<(), LevelError> {
+        let State { head, offsets, closed, .. } = topic.state.lock().clone();
+        if offsets.is_empty() || closed || self.config.restart_gap_bytes == 0 {
+            return Ok(());
+        }
+        let offset = head.saturating_add(self.config.restart_gap_bytes).min(MAX_OFFSET);
+        self.add(topic, Batch { offset, bytes: &[] }).map(drop)
+    }
+
+    /// Notes in Kafka that all levels below have given what they had.
+    fn close(&self, topic: &Topic) {
+        let State { epoch, head, offsets, closed, .. } = topic.state.lock().clone();
+        if !offsets.is_empty() && !closed && !topic.writer.lock().in_doubt {
+            let mark = (record::key(epoch.0, head, Kind::Closed), &[][..]);
+            // Where it does not arrive, the next process leaves a hole.
+            let _ = self.appender.append(&topic.name, &[mark]);
+        }
     }
 
     /// Appends what a batch adds to the log.
@@ -118,11 +141,11 @@ impl KafkaLevel {
         let end_of_hole = at.to_le_bytes();
         let mut records: Vec<([u8; record::KEY], &[u8])> = Vec::new();
         if placed.bytes.is_empty() && placed.hole.is_some() {
-            records.push((record::key(epoch, head, true), &end_of_hole));
+            records.push((record::key(epoch, head, Kind::Hole), &end_of_hole));
         }
         let mut position = at;
         for bytes in placed.bytes.chunks(self.config.max_record_bytes.max(1)) {
-            records.push((record::key(epoch, position, false), bytes));
+            records.push((record::key(epoch, position, Kind::Data), bytes));
             position += bytes.len() as u64;
         }
         if !records.is_empty() {
@@ -154,7 +177,7 @@ impl Topic {
         if state.offsets.is_empty() {
             (state.first, state.offsets) = (from, first..first);
         }
-        state.head = head;
+        (state.head, state.closed) = (head, false);
         state.offsets.end = last + 1;
     }
 
@@ -171,6 +194,7 @@ impl Topic {
                 let last = reader.read(offsets.end - 1)?;
                 state.epoch = Epoch(last.epoch);
                 state.head = state.head.max(last.end);
+                state.closed = last.is_closed();
                 reader.index.insert(last.position, last.offset);
             }
             if offsets.start != state.offsets.start || state.offsets.is_empty() {
@@ -334,5 +358,12 @@ impl Level for KafkaLevel {
         let Ok(topic) = self.topic(topic) else { return Counters::default() };
         let state = topic.state.lock();
         topic.tally.counters(state.first - state.start.min(state.first))
+    }
+}
+
+impl Drop for KafkaLevel {
+    fn drop(&mut self) {
+        let topics = std::mem::take(self.topics.get_mut());
+        topics.values().for_each(|topic| self.close(topic));
     }
 }

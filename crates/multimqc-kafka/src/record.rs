@@ -3,7 +3,7 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | `MQk1` |
-//! | 4 | 1 | 0: the value is the log's bytes; 1: the value is the position where a hole ends, 8 bytes |
+//! | 4 | 1 | 0: the value is the log's bytes; 1: the value is the position where a hole ends, 8 bytes; 2: the level was closed, and the value is empty |
 //! | 5 | 3 | 0 |
 //! | 8 | 4 | the epoch of the log |
 //! | 12 | 4 | 0 |
@@ -29,11 +29,27 @@ pub(crate) struct Record {
     pub(crate) bytes: Option<Vec<u8>>,
 }
 
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Data,
+    Hole,
+    /// The level was closed when the log ended here. The record covers no position.
+    Closed,
+}
+
+impl Record {
+    /// Whether the record says that the level was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.end == self.position
+    }
+}
+
 /// The key of a record.
-pub(crate) fn key(epoch: u32, position: u64, hole: bool) -> [u8; KEY] {
+pub(crate) fn key(epoch: u32, position: u64, kind: Kind) -> [u8; KEY] {
     let mut key = [0; KEY];
     key[..4].copy_from_slice(&MAGIC);
-    key[4] = u8::from(hole);
+    key[4] = kind as u8;
     key[8..12].copy_from_slice(&epoch.to_le_bytes());
     key[16..].copy_from_slice(&position.to_le_bytes());
     key
@@ -50,6 +66,7 @@ pub(crate) fn decode(offset: i64, key: &[u8], value: &[u8]) -> Option<Record> {
     let (end, bytes) = match head[4] {
         0 => (position.checked_add(value.len() as u64)?, Some(value.to_vec())),
         1 => (u64::from_le_bytes(value.try_into().ok()?), None),
+        2 if value.is_empty() => return Some(Record { offset, epoch, position, end: position, bytes: None }),
         _ => return None,
     };
     (end > position).then_some(Record { offset, epoch, position, end, bytes })
@@ -61,7 +78,7 @@ mod tests {
 
     #[test]
     fn keys_are_these_bytes() {
-        let data = key(0x0102_0304, 0x1122, false);
+        let data = key(0x0102_0304, 0x1122, Kind::Data);
         assert_eq!(data, *b"MQk1\0\0\0\0\x04\x03\x02\x01\0\0\0\0\x22\x11\0\0\0\0\0\0");
         let record = decode(5, &data, b"abc").expect("a record");
         assert_eq!(
@@ -69,13 +86,15 @@ mod tests {
             (5, 0x0102_0304, 0x1122, 0x1125)
         );
         assert_eq!(record.bytes.as_deref(), Some(&b"abc"[..]));
-        let hole = decode(6, &key(1, 10, true), &20u64.to_le_bytes()).expect("a hole");
+        let hole = decode(6, &key(1, 10, Kind::Hole), &20u64.to_le_bytes()).expect("a hole");
         assert_eq!((hole.position, hole.end, hole.bytes), (10, 20, None));
+        let closed = decode(7, &key(1, 20, Kind::Closed), b"").expect("a mark");
+        assert!(closed.is_closed() && closed.end == 20);
     }
 
     #[test]
     fn other_records_are_none() {
-        let good = key(1, 10, false);
+        let good = key(1, 10, Kind::Data);
         let changed = |at: usize, byte: u8| {
             let mut key = good;
             key[at] = byte;
@@ -83,11 +102,11 @@ mod tests {
         };
         assert_eq!(decode(0, &good, b""), None, "no bytes");
         assert_eq!(decode(0, &good[..KEY - 1], b"a"), None);
-        for (at, byte) in [(0, 0), (4, 2), (5, 1), (12, 1)] {
+        for (at, byte) in [(0, 0), (4, 2), (4, 3), (5, 1), (12, 1)] {
             assert_eq!(decode(0, &changed(at, byte), b"a"), None, "byte {at}");
         }
-        assert_eq!(decode(0, &key(1, 10, true), &10u64.to_le_bytes()), None, "a hole of nothing");
-        assert_eq!(decode(0, &key(1, 10, true), b"seven.."), None);
-        assert_eq!(decode(0, &key(1, u64::MAX, false), b"a"), None, "beyond the last position");
+        assert_eq!(decode(0, &key(1, 10, Kind::Hole), &10u64.to_le_bytes()), None, "a hole of nothing");
+        assert_eq!(decode(0, &key(1, 10, Kind::Hole), b"seven.."), None);
+        assert_eq!(decode(0, &key(1, u64::MAX, Kind::Data), b"a"), None, "beyond the last position");
     }
 }

@@ -83,7 +83,8 @@ impl Kernel {
     /// process are replaced in one step: nothing is lost meanwhile.
     ///
     /// # Errors
-    /// [`KernelError::Interface`], [`KernelError::Attach`], or [`KernelError::Call`].
+    /// [`KernelError::Interface`], [`KernelError::Attach`], or [`KernelError::Call`]. With [`Config::keep`], a program that was
+    /// attached before the error stays until [`Kernel::detach`].
     pub fn attach(&mut self, interface: &str) -> Result<(), KernelError> {
         let kept = self.maps.kept.as_ref();
         self.links.retain(Link::is_attached);
@@ -273,12 +274,18 @@ mod tests {
     const RING: u64 = 4096;
     const LENGTH: usize = 100;
 
+    /// Says past the test harness that a test did not run.
+    fn skip(why: &str) {
+        let line = format!("SKIPPED: {why}\n");
+        std::io::stderr().write_all(line.as_bytes()).expect("standard error");
+    }
+
     /// A level with one topic. None, with a message, where eBPF cannot be used.
     fn open() -> Option<(Kernel, Topic)> {
         let kernel = match Kernel::new(Config::default().ring_bytes(RING).batch_bytes(1024)) {
             Ok(kernel) => kernel,
             Err(error) if error.is_missing_right() => {
-                writeln!(std::io::stderr(), "SKIPPED: eBPF needs root ({error})").expect("standard error");
+                skip(&format!("eBPF needs root ({error})"));
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -300,6 +307,12 @@ mod tests {
 
     /// Pushes a message by a packet.
     fn push(kernel: &Kernel, topic: &Topic, message: &[u8]) {
+        let head = topic.head();
+        assert_eq!(kernel.run(&push_frame(message), 1).expect("it runs").verdict, 1, "stored");
+        assert_eq!(topic.head(), head + message.len() as u64);
+    }
+
+    fn push_frame(message: &[u8]) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
         frame.extend((28 + message.len() as u16).to_be_bytes());
         frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -309,9 +322,7 @@ mod tests {
         frame.extend((8 + message.len() as u16).to_be_bytes());
         frame.extend([0, 0]);
         frame.extend(message);
-        let head = topic.head();
-        assert_eq!(kernel.run(&frame, 1).expect("it runs").verdict, 1, "stored");
-        assert_eq!(topic.head(), head + message.len() as u64);
+        frame
     }
 
     #[test]
@@ -341,6 +352,40 @@ mod tests {
         let expected: Vec<u8> = (window.first..window.head).map(round).collect();
         assert_eq!(bytes, expected);
         assert_eq!(topic.read(window.first - 1, &mut [0]).stop, Stop::Gone(window.first));
+    }
+
+    /// The same of a program: the head runs away while it copies.
+    #[test]
+    fn a_lapped_program_leaves_a_hole() {
+        if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+            writeln!(std::io::stderr(), "SKIPPED: a program is lapped only by another CPU")
+                .expect("standard error");
+            return;
+        }
+        let Some((kernel, topic)) = open() else { return };
+        let state = kernel.shared.state(0);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(relaxed) {
+                    state.head.fetch_add(RING, relaxed);
+                }
+            });
+            let mut lapped = 0;
+            let deadline = std::time::Instant::now() + Duration::from_secs(60);
+            while lapped < 100 && std::time::Instant::now() < deadline {
+                let before = topic.head();
+                kernel.run(&push_frame(&[1; 500]), 1).expect("it runs");
+                if topic.counters().lapped > lapped {
+                    lapped = topic.counters().lapped;
+                    let floor = state.floor.load(relaxed);
+                    assert!(floor >= before + RING + 500, "{floor} after a lap from {before}");
+                }
+            }
+            stop.store(true, relaxed);
+            assert_eq!(lapped, 100);
+        });
     }
 
     #[test]

@@ -29,6 +29,9 @@ use crate::layout::{CpuState, IDLE, MIRROR_BYTES, TopicState};
 use crate::sys::Mapping;
 use crate::wakes::Wakes;
 
+/// Bytes that are copied at once.
+const WORD: usize = 8;
+
 /// Memory that all topics share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -303,17 +306,17 @@ impl Range<'_> {
     }
 }
 
-/// Copies memory that somebody else may write meanwhile, word by word.
+/// Copies memory that somebody else may write meanwhile, word by word where it is aligned.
 fn copy_volatile(from: *const u8, out: &mut [u8]) {
     let mut done = 0;
     while done < out.len() {
         // SAFETY: `from` has as many bytes as `out`, and `done` is less.
         let at = unsafe { from.add(done) };
-        if at.addr().is_multiple_of(8) && out.len() - done >= 8 {
-            // SAFETY: aligned, and 8 bytes are left.
+        if at.addr().is_multiple_of(WORD) && out.len() - done >= WORD {
+            // SAFETY: aligned, and a word is left.
             let word = unsafe { at.cast::<u64>().read_volatile() };
-            out[done..done + 8].copy_from_slice(&word.to_ne_bytes());
-            done += 8;
+            out[done..done + WORD].copy_from_slice(&word.to_ne_bytes());
+            done += WORD;
         } else {
             // SAFETY: a byte is left.
             out[done] = unsafe { at.read_volatile() };
@@ -322,10 +325,23 @@ fn copy_volatile(from: *const u8, out: &mut [u8]) {
     }
 }
 
-/// Writes memory that somebody else may read meanwhile.
+/// Writes memory that somebody else may read meanwhile, word by word where it is aligned.
 fn write_volatile(to: NonNull<u8>, bytes: &[u8]) {
-    for (at, byte) in bytes.iter().enumerate() {
-        // SAFETY: `to` has as many bytes as `bytes`.
-        unsafe { to.add(at).write_volatile(*byte) };
+    let mut done = 0;
+    while done < bytes.len() {
+        // SAFETY: `to` has as many bytes as `bytes`, and `done` is less.
+        let at = unsafe { to.as_ptr().add(done) };
+        match bytes[done..].first_chunk() {
+            Some(word) if at.addr().is_multiple_of(WORD) => {
+                // SAFETY: aligned, and a word is left.
+                unsafe { at.cast::<u64>().write_volatile(u64::from_ne_bytes(*word)) };
+                done += WORD;
+            }
+            _ => {
+                // SAFETY: a byte is left.
+                unsafe { at.write_volatile(bytes[done]) };
+                done += 1;
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::packet::Packet;
 use multimqc::wire::PullRequest;
@@ -146,6 +147,27 @@ fn user_space_writes_among_the_programs() {
 #[test]
 fn user_space_is_lapped_in_a_tiny_ring() {
     hammer(4096, &[63, 1, 62], 16, 20_000, true);
+}
+
+#[test]
+fn what_user_space_appends_wakes_too() {
+    let Some(kernel) = common::kernel(Config::default().ring_bytes(1 << 16).batch_bytes(1 << 12)) else {
+        return;
+    };
+    let topic = kernel.open(TOPIC, Ports::default(), 0, EPOCH).expect("a topic");
+    let patience = Duration::from_secs(30);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let begin = Instant::now();
+            while !kernel.wait_batch(patience).expect("it waits") {}
+            begin.elapsed()
+        });
+        for _ in 0..5 {
+            thread::yield_now();
+            topic.append(&[1; 1000]).expect("it fits");
+        }
+        assert!(waiter.join().expect("woken") < patience, "nobody was woken");
+    });
 }
 
 /// A range that begins before the end of the ring, with bytes of user space behind it: programs read those from the mirror.

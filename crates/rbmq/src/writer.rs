@@ -233,6 +233,12 @@ impl TopicWriter {
         self.writer.head()
     }
 
+    /// How many bytes, with the headers of records, could be published now without waiting for room. There may be more: a publisher
+    /// that is refused asks the broker how far it is.
+    pub fn free_bytes(&self) -> u64 {
+        self.writer.free_bytes()
+    }
+
     /// Begins a confirmation of everything below `position`, which [`TopicWriter::publish`] returned. The result is a future that
     /// can also be waited for or polled. Up to [`TopicOptions::max_confirmations`] may wait at a time.
     ///

@@ -21,7 +21,7 @@ const MARKS_BYTES: usize = MARK_HEAD_BYTES + MARK_TAIL_BYTES;
 /// How much of a payload is copied at a time to be checked: fits the first-level cache.
 const CHUNK_BYTES: usize = 4096;
 
-/// Where the payload of a verified delivery lies within its view, in bytes.
+/// The range of a verified delivery's payload within its view, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payload {
     /// Where it begins.

@@ -105,7 +105,7 @@ impl PeerRing {
 
     /// A ring over that memory. Its head, holds and horizon belong to this process. `config` says how much history it
     /// retains and where its log begins; the capacity is the peer's. It has no writer; its receiver lands what the peer has
-    /// written and announced. The horizon is the peer's grant: an honest peer overwrites nothing at or above
+    /// written and announced. The horizon is the grant to the peer: an honest peer overwrites nothing at or above
     /// `horizon − capacity`. Copying out of a view checks that.
     ///
     /// # Errors

@@ -13,7 +13,7 @@
 //! does the work itself. Between two such calls the token stays free. The worker's own thread, which is parked, only checks
 //! now and then whether the token is still used; a thread that publishes work while the token is free calls it.
 //!
-//! The holder of the token has the [`Waker`] too, and alone calls `prepare` and `woken`. As there, two handshakes
+//! The holder of the token has the [`Waker`] too, and alone calls `prepare` and `woken`. As in the waker, handshakes
 //! ([`crate::NotifyFlag`]) keep a wake-up from being lost: publishing against leaving or releasing, and leaving against
 //! parking.
 //!
@@ -139,7 +139,7 @@ impl ReactorToken {
     pub fn release(&self, has_work: impl FnOnce() -> bool) {
         self.parked.store(true, Ordering::Relaxed);
         self.state.store(FREE, Ordering::Release);
-        // Meets the one in `wake`: the publisher sees the token free, or this thread sees what was published.
+        // Pairs with the barrier in `wake`: the publisher sees the token free, or this thread sees the published work.
         barrier::full();
         if has_work() {
             self.call();
@@ -151,7 +151,7 @@ impl ReactorToken {
     pub fn park(&self, period: Duration) {
         let mut called = lock(&self.called);
         self.parked.store(true, Ordering::Relaxed);
-        // Meets the one in `leave`: the leaving thread sees this one parked, or this one sees the token free.
+        // Pairs with the barrier in `leave`: the leaving thread sees this thread parked, or this thread sees the token free.
         barrier::full();
         let (mut before, mut unchanged, mut periods) = (None, 0, 1);
         loop {
@@ -185,7 +185,7 @@ impl ReactorToken {
     /// Waits without checks: a thread that has kept the token for long calls when it leaves.
     fn wait_deep<'a>(&self, mut called: MutexGuard<'a, bool>) -> MutexGuard<'a, bool> {
         self.deep.store(true, Ordering::Relaxed);
-        // Meets the one in `leave`.
+        // Pairs with the barrier in `leave`.
         barrier::full();
         if self.state.load(Ordering::Relaxed) == TAKEN {
             called = self.calls.wait(called).unwrap_or_else(PoisonError::into_inner);

@@ -81,7 +81,7 @@ impl Ring {
     }
 
     /// The lowest position that is still stable: `horizon − capacity`, but not below the start. If head and tail are
-    /// needed, read the head first: in the other order the writer may have gone on in between. The tail can be above the
+    /// needed, read the head first: in the other order the writer may have written in between. The tail can be above the
     /// boundary where a delivery is longer than the ring was made for, and above the head where another process writes.
     pub fn tail(&self) -> Position {
         self.0.tail_of(self.horizon()).max(self.0.peer_tail())
@@ -119,8 +119,8 @@ impl Ring {
         !self.0.end_taken.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether another process writes the bytes, and this one only maps them. They may change at any time, whatever is
-    /// held, if that process breaks its promise.
+    /// Whether another process writes the bytes, and this one only maps them. If that process is hostile, the bytes may change
+    /// at any time, held or not.
     #[inline]
     pub fn is_peer_written(&self) -> bool {
         self.0.memory.is_peer_written()
@@ -136,7 +136,7 @@ impl Ring {
     }
 
     /// Registers `doorbell`: it rings when the writing end publishes while the doorbell's reader sleeps. A delivery at the
-    /// same moment may be missed: the caller notifies the reader of what was published before. False if there are
+    /// same moment may be missed: the caller notifies the reader of earlier deliveries. False if there are
     /// [`MAX_WATCHERS`](crate::MAX_WATCHERS) already.
     #[cfg(not(loom))]
     pub fn watch(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
@@ -149,7 +149,7 @@ impl Ring {
         self.0.watchers.remove(key);
     }
 
-    /// Where the bytes of `[from, from + len)` lie, in one piece: for a transport's `writev`. The ring must outlive the use
+    /// The address of the bytes of `[from, from + len)`, in one piece: for a transport's `writev`. The ring must outlive the use
     /// of the pointer, and the bytes may change at any time unless they are held.
     ///
     /// # Panics

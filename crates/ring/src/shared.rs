@@ -221,7 +221,7 @@ impl Shared {
         let by_holds = control.slowest_hold().map_or(u64::MAX, |slowest| slowest.saturating_add(window));
         let horizon = before.max(by_history.min(by_holds));
         // Other processes first: a writer that loads the ring's horizon without the lock may write at once. After a hole
-        // the horizon lies further ahead, and what is held is still whole.
+        // the horizon is further ahead, and held bytes are still whole.
         if self.publish_horizon(horizon.min(by_holds)) {
             // Pairs with the Acquire fence in `lapped_by` of another process, as in `announce`.
             fence(Ordering::Release);
@@ -262,7 +262,7 @@ impl Shared {
     }
 }
 
-/// Announcing what is overwritten, and checking that what was read was not.
+/// Announcing overwrites, and checking that bytes were not overwritten while they were read.
 impl Shared {
     /// Overwritable rings: announces that everything below `horizon − capacity` is about to be overwritten. Called by the
     /// one writing end before it writes there.
@@ -279,7 +279,7 @@ impl Shared {
         end.max(from.saturating_add(self.shape.chunk()))
     }
 
-    /// How many bytes `from` lies below what is stable, if it does. To be asked after the bytes were read.
+    /// By how many bytes `from` is below the stable range; None if it is not. Call it after the bytes were read.
     pub(crate) fn lapped_by(&self, from: Position) -> Option<u64> {
         // Pairs with the Release fence in `announce`.
         fence(Ordering::Acquire);
@@ -292,7 +292,7 @@ impl Shared {
             return None;
         }
         // After a hole the horizon can lie further ahead of a hold than the capacity. Nothing is written there before the
-        // hold has moved, so what it holds is still whole.
+        // hold has moved, so held bytes are still whole.
         let held = self.shape.flow_control && self.control().slowest_hold().is_some_and(|hold| hold <= from);
         (!held).then_some(tail - from)
     }
@@ -307,7 +307,7 @@ impl Shared {
         region.map_or(0, |region| region.horizon().saturating_sub(self.shape.capacity))
     }
 
-    /// How far a receiver at `head` can land whole deliveries without being told: not across a hole.
+    /// The position up to which a receiver at `head` can land whole deliveries without an announcement: not across a hole.
     pub(crate) fn peer_boundary(&self, head: Position) -> Option<Position> {
         let region = self.memory.peer_region()?;
         let (boundary, _) = region.ends();
@@ -315,7 +315,7 @@ impl Shared {
         goes_on.then_some(boundary)
     }
 
-    /// Copies the range that ends at `to`, if it is one small delivery that lies beside the peer's head.
+    /// Copies the range that ends at `to`, if it is the small delivery beside the peer's head.
     #[inline]
     pub(crate) fn read_small_payload(&self, to: Position, dst: &mut [u8]) -> bool {
         self.memory.peer_region().is_some_and(|region| region.read_small_payload(to, dst))

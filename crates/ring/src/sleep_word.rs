@@ -36,7 +36,7 @@ pub fn set_awake(word: &AtomicU64) {
 }
 
 impl LastWake {
-    /// Whether the reader with this word must be woken for what was published before the barrier: it sleeps, and was not
+    /// Whether the reader with this word must be woken for deliveries before the barrier: it sleeps, and was not
     /// woken from this sleep yet. A light barrier is enough only where the reader makes a heavy one for all.
     #[inline]
     pub fn must_wake(&self, word: &AtomicU64, _after: Light) -> bool {

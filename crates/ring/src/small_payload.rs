@@ -149,7 +149,7 @@ fn short(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Copies the delivery that ends at `to` and has `dst.len()` bytes, if it is the one that was written last. False otherwise.
+/// Copies the delivery that ends at `to` and has `dst.len()` bytes, if it is the last written one. False otherwise.
 #[inline]
 pub fn read(words: &[AtomicU64; SMALL_PAYLOAD_WORDS], to: Position, dst: &mut [u8]) -> bool {
     let [tag_word, content @ ..] = words;

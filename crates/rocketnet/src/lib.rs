@@ -1,4 +1,4 @@
-//! RocketNet: what carries ranges of rings between processes.
+//! RocketNet: transports that carry ranges of rings between processes.
 //!
 //! A transport does one thing: *write this range into the peer's ring of wire id `w`, and tell the peer*,
 //! plus small ordered control messages (paper 1, section 3.5). It knows nothing of subscriptions, credit or

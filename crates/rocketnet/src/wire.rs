@@ -25,7 +25,7 @@ pub const LOCAL_OFFER: u32 = 1;
 pub const LOCAL_RANGE: u32 = 3;
 /// With a descriptor: the page of a doorbell. The size is the doorbell's number on this connection from now on.
 pub const LOCAL_DOORBELL_PAGE: u32 = 4;
-/// With a descriptor: the pipe of the doorbell whose page came before.
+/// With a descriptor: the pipe of the doorbell whose page the last [`LOCAL_DOORBELL_PAGE`] had.
 pub const LOCAL_DOORBELL: u32 = 5;
 /// The reader of this id's ring, or a reader to which it passes the ring on, follows the ring and must be woken by the doorbell
 /// with this number. 0 is the sender's own doorbell: ranges need not be announced to it at once, and with MORE it need not be

@@ -1,38 +1,26 @@
 //! A queue.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use cmq::Interface;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 
 use super::key::{self, address};
 use super::mailbox::Mailbox;
-use super::waiting::{self, Item};
+use super::waiting::{Popping, popping_methods};
 use super::{events, settings};
 use crate::errors;
 use crate::event::Event;
-use crate::guarded::Guarded;
 use crate::input::Input;
-use crate::notify::Notifier;
 use crate::times;
 
 /// A message queue at an address: pushes messages to other queues, and pops those that other queues pushed here. `settings` are
 /// the fields of the configuration (docs/CMQ.md), with times in seconds.
 #[pyclass(frozen, module = "rocketbufs.cmq")]
-pub struct Cmq {
-    queue: Guarded<Arc<cmq::Cmq<Bytes>>>,
-    notify: OnceLock<Notifier>,
-}
-
-impl Cmq {
-    fn handle(&self, py: Python<'_>) -> PyResult<Arc<cmq::Cmq<Bytes>>> {
-        self.queue.with(py, |queue| queue.clone())
-    }
-}
+pub struct Cmq(Popping<cmq::Cmq<Bytes>>);
 
 fn interface(name: Option<&str>) -> Interface {
     // A name or an address: parsing cannot fail.
@@ -52,13 +40,13 @@ impl Cmq {
         let config = settings::of_keywords(preset, settings)?;
         let opened = py.detach(|| cmq::new_raw_rq(addr, config));
         let queue = opened.map_err(|error| errors::of(py, "OpenError", &error))?;
-        Ok(Self { queue: Guarded::new(Arc::new(queue), "queue"), notify: OnceLock::new() })
+        Ok(Self(Popping::new(queue, "queue")))
     }
 
     /// Queues a message for a key, which is a `Key`, (host, port) or (host, port, id). It leaves with its batch. Never waits.
     fn cw_push(&self, py: Python<'_>, key: &Bound<'_, PyAny>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let (key, input) = (key::of_argument(key)?, Input::of(message)?);
-        let pushed = self.queue.with(py, |queue| queue.push_bytes(key, input.bytes(py)))?;
+        let pushed = self.0.with(py, |queue| queue.push_bytes(key, input.bytes(py)))?;
         pushed.map_err(|error| errors::of(py, "PushError", &error))
     }
 
@@ -69,7 +57,7 @@ impl Cmq {
         key: &Bound<'_, PyAny>,
         messages: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let (key, queue) = (key::of_argument(key)?, self.handle(py)?);
+        let (key, queue) = (key::of_argument(key)?, self.0.handle(py)?);
         let mut pushed = 0_usize;
         for message in messages.try_iter()? {
             let message = message?;
@@ -82,53 +70,21 @@ impl Cmq {
         Ok(pushed)
     }
 
-    /// The next message with the key of its sender, if there is one. Never waits.
-    fn cw_pop(&self, py: Python<'_>) -> PyResult<Option<Item>> {
-        let popped = self.queue.with(py, |queue| waiting::pop_now(&**queue, self.notify.get()))?;
-        Ok(popped.map(|message| waiting::item(py, message)))
-    }
-
-    /// The next message with the key of its sender, waiting at most `timeout` seconds; None if none came.
-    #[pyo3(signature = (timeout=None))]
-    fn pop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Item>> {
-        waiting::pop(py, &*self.handle(py)?, timeout)
-    }
-
-    /// All messages that arrived, waiting for one at most `timeout` seconds.
-    #[pyo3(signature = (timeout=None))]
-    fn pop_all<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
-        waiting::pop_all(py, &*self.handle(py)?, timeout)
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Item>> {
-        self.pop(py, None)
-    }
-
-    /// The number of messages that wait in the common mailbox.
-    #[getter]
-    fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
-        self.queue.with(py, |queue| queue.waiting())
-    }
-
     /// Opens a mailbox of its own for an integer: its messages are popped there from now on.
     fn mailbox(&self, py: Python<'_>, id: u32) -> PyResult<Mailbox> {
-        Ok(Mailbox::of(self.queue.with(py, |queue| queue.mailbox(id))?))
+        Ok(Mailbox::of(self.0.with(py, |queue| queue.mailbox(id))?))
     }
 
     /// Joins a multicast group at an interface: its name, one of its IPv4 addresses, or None for any.
     #[pyo3(signature = (address, interface=None))]
     fn join(&self, py: Python<'_>, address: &str, interface: Option<&str>) -> PyResult<()> {
-        Ok(self.handle(py)?.multicast().join(group(address)?, &self::interface(interface))?)
+        Ok(self.0.handle(py)?.multicast().join(group(address)?, &self::interface(interface))?)
     }
 
     /// Leaves a multicast group.
     #[pyo3(signature = (address, interface=None))]
     fn leave(&self, py: Python<'_>, address: &str, interface: Option<&str>) -> PyResult<()> {
-        Ok(self.handle(py)?.multicast().leave(group(address)?, &self::interface(interface))?)
+        Ok(self.0.handle(py)?.multicast().leave(group(address)?, &self::interface(interface))?)
     }
 
     /// Sends multicast messages by this interface, across at most `ttl - 1` routers; with `loopback`, also to queues of this machine.
@@ -140,68 +96,68 @@ impl Cmq {
         ttl: u32,
         loopback: bool,
     ) -> PyResult<()> {
-        let queue = self.handle(py)?;
+        let queue = self.0.handle(py)?;
         queue.multicast().set_interface(&self::interface(interface), ttl)?;
         Ok(queue.multicast().set_loopback(loopback)?)
     }
 
     /// Sends all pending messages now.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        self.queue.with(py, |queue| queue.flush())
+        self.0.with(py, |queue| queue.flush())
     }
 
     /// Sends all pending messages now and closes all streams: each receiver learns the number of messages.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        self.queue.with(py, |queue| queue.finish())
+        self.0.with(py, |queue| queue.finish())
     }
 
     /// The next event (`Joined`, `Lost`, `Late`, `Duplicated`, `Reordered`, `Closed`, `Evicted`, `Overflowed`, `Undecodable`,
     /// `Malformed`, `SendFailed`), or None.
     fn next_event(&self, py: Python<'_>) -> PyResult<Option<Event>> {
-        self.queue.with(py, |queue| queue.next_event())?.map(|event| events::of(py, event)).transpose()
+        self.0.with(py, |queue| queue.next_event())?.map(|event| events::of(py, event)).transpose()
     }
 
     /// The counters of this queue.
     fn stats(&self, py: Python<'_>) -> PyResult<Event> {
-        events::stats(py, &self.queue.with(py, |queue| queue.stats())?)
+        events::stats(py, &self.0.with(py, |queue| queue.stats())?)
     }
 
     /// Every stream that this queue remembers.
     fn senders(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
-        let senders = self.queue.with(py, |queue| queue.senders())?;
+        let senders = self.0.with(py, |queue| queue.senders())?;
+        senders.iter().map(|info| events::sender(py, info)).collect()
+    }
+
+    /// The streams of one sender, (host, port): one for each run of it, and for each address and group that it sends to.
+    fn senders_at(&self, py: Python<'_>, sender: &Bound<'_, PyAny>) -> PyResult<Vec<Event>> {
+        let from = key::of_argument(sender)?.addr;
+        let senders = self.0.with(py, |queue| queue.senders_at(from))?;
         senders.iter().map(|info| events::sender(py, info)).collect()
     }
 
     /// The address of this queue: (host, port).
     #[getter]
     fn local_addr(&self, py: Python<'_>) -> PyResult<(String, u16)> {
-        self.queue.with(py, |queue| address(queue.local_addr()))
+        self.0.with(py, |queue| address(queue.local_addr()))
     }
 
     /// The random name of this queue.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
-        self.queue.with(py, |queue| queue.epoch())
-    }
-
-    /// A descriptor for an event loop: readable at first, and after `cw_pop` returned None as soon as a message comes. Pop until
-    /// None then. It belongs to the queue: only poll it.
-    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        self.handle(py)?;
-        Notifier::descriptor(&self.notify)
+        self.0.with(py, |queue| queue.epoch())
     }
 
     /// Closes the queue: pending messages are sent, and each receiver learns their number. Open mailboxes keep it open. A second
     /// call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(queue) = self.queue.take(py)? else { return Ok(()) };
+        let Some(queue) = self.0.take(py)? else { return Ok(()) };
         times::interruptible(py, move || drop(queue))
     }
 
     /// Whether the queue was closed here.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
-        self.queue.is_closed(py)
+        self.0.is_closed(py)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -213,3 +169,5 @@ impl Cmq {
         self.close(py)
     }
 }
+
+popping_methods!(Cmq);

@@ -1,7 +1,9 @@
-//! Popping messages: at once, in steps, and for an event loop.
+//! Popping messages: at once, in steps, selectively, and for an event loop. What queues and mailboxes have in common.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use super::key::Key;
+use crate::guarded::Guarded;
 use crate::notify::Notifier;
 use crate::times::{self, Deadline};
 
@@ -23,91 +26,303 @@ pub fn item(py: Python<'_>, (message, from): (Bytes, From)) -> Item {
     (PyBytes::new(py, &message).unbind(), Key(from))
 }
 
-/// What a queue and a mailbox have in common.
-pub trait Source: Sync {
+/// What a queue and a mailbox have in common in Rust.
+pub trait Source: Send + Sync {
     /// The next message.
     fn pop(&self) -> Option<(Bytes, From)>;
+
     /// The next message, waiting.
     fn pop_timeout(&self, timeout: Duration) -> Option<(Bytes, From)>;
+
+    /// The oldest message that is wanted.
+    fn pop_where(&self, wanted: &mut dyn FnMut(&Bytes, &From) -> bool) -> Option<(Bytes, From)>;
+
     /// All messages, waiting for one.
     fn pop_all(&self, into: &mut Popped<Bytes>, timeout: Duration) -> bool;
+
+    /// A count of arrivals.
+    fn arrivals(&self) -> u64;
+
+    /// Waits until the count differs.
+    fn wait_arrival(&self, seen: u64, timeout: Duration) -> bool;
+
     /// The messages as a stream, which wakes a task.
     fn stream(&self) -> MessageStream<'_, Bytes>;
+
+    /// The number of messages that wait.
+    fn waiting(&self) -> usize;
 }
 
-impl Source for cmq::Cmq<Bytes> {
-    fn pop(&self) -> Option<(Bytes, From)> {
-        self.cw_pop()
-    }
+macro_rules! source {
+    ($class:ident) => {
+        impl Source for cmq::$class<Bytes> {
+            fn pop(&self) -> Option<(Bytes, From)> {
+                self.cw_pop()
+            }
 
-    fn pop_timeout(&self, timeout: Duration) -> Option<(Bytes, From)> {
-        cmq::Cmq::pop_timeout(self, timeout)
-    }
+            fn pop_timeout(&self, timeout: Duration) -> Option<(Bytes, From)> {
+                cmq::$class::pop_timeout(self, timeout)
+            }
 
-    fn pop_all(&self, into: &mut Popped<Bytes>, timeout: Duration) -> bool {
-        cmq::Cmq::pop_all(self, into, Some(timeout))
-    }
+            fn pop_where(&self, wanted: &mut dyn FnMut(&Bytes, &From) -> bool) -> Option<(Bytes, From)> {
+                cmq::$class::pop_where(self, wanted)
+            }
 
-    fn stream(&self) -> MessageStream<'_, Bytes> {
-        cmq::Cmq::stream(self)
-    }
-}
+            fn pop_all(&self, into: &mut Popped<Bytes>, timeout: Duration) -> bool {
+                cmq::$class::pop_all(self, into, Some(timeout))
+            }
 
-impl Source for cmq::Mailbox<Bytes> {
-    fn pop(&self) -> Option<(Bytes, From)> {
-        self.cw_pop()
-    }
+            fn arrivals(&self) -> u64 {
+                cmq::$class::arrivals(self)
+            }
 
-    fn pop_timeout(&self, timeout: Duration) -> Option<(Bytes, From)> {
-        cmq::Mailbox::pop_timeout(self, timeout)
-    }
+            fn wait_arrival(&self, seen: u64, timeout: Duration) -> bool {
+                cmq::$class::wait_arrival(self, seen, timeout)
+            }
 
-    fn pop_all(&self, into: &mut Popped<Bytes>, timeout: Duration) -> bool {
-        cmq::Mailbox::pop_all(self, into, Some(timeout))
-    }
+            fn stream(&self) -> MessageStream<'_, Bytes> {
+                cmq::$class::stream(self)
+            }
 
-    fn stream(&self) -> MessageStream<'_, Bytes> {
-        cmq::Mailbox::stream(self)
-    }
-}
-
-/// The next message, without waiting. If there is none, the next one makes the descriptor of `notify` readable.
-pub fn pop_now(source: &impl Source, notify: Option<&Notifier>) -> Option<(Bytes, From)> {
-    let message = source.pop();
-    match notify {
-        Some(notify) if message.is_none() => {
-            // In this order: a message that arrives in between makes the descriptor readable again.
-            notify.drain();
-            let waker = notify.waker();
-            match pin!(source.stream()).poll_next(&mut Context::from_waker(&waker)) {
-                Poll::Ready(message) => message,
-                Poll::Pending => None,
+            fn waiting(&self) -> usize {
+                cmq::$class::waiting(self)
             }
         }
-        _ => message,
+    };
+}
+
+source!(Cmq);
+source!(Mailbox);
+
+/// A queue or a mailbox that Python threads share, and the descriptor of its event loop.
+pub struct Popping<S: Source> {
+    source: Guarded<Arc<S>>,
+    notify: OnceLock<Notifier>,
+}
+
+impl<S: Source> Popping<S> {
+    /// Shares a queue or a mailbox; `what` names it in errors.
+    pub fn new(source: S, what: &'static str) -> Self {
+        Self { source: Guarded::new(Arc::new(source), what), notify: OnceLock::new() }
+    }
+
+    /// The queue or the mailbox, for a call that may wait or runs code of the program.
+    ///
+    /// # Errors
+    /// It is closed, or belongs to the process before a fork.
+    pub fn handle(&self, py: Python<'_>) -> PyResult<Arc<S>> {
+        self.source.with(py, |source| source.clone())
+    }
+
+    /// Calls `f`, which does not wait.
+    ///
+    /// # Errors
+    /// As [`Popping::handle`].
+    pub fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&S) -> R) -> PyResult<R> {
+        self.source.with(py, |source| f(source))
+    }
+
+    /// Takes the queue or the mailbox out. None if that happened before.
+    ///
+    /// # Errors
+    /// It belongs to the process before a fork.
+    pub fn take(&self, py: Python<'_>) -> PyResult<Option<Arc<S>>> {
+        self.source.take(py)
+    }
+
+    /// Whether it was taken out.
+    ///
+    /// # Errors
+    /// As [`Popping::take`].
+    pub fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.source.is_closed(py)
+    }
+
+    /// The descriptor for an event loop.
+    ///
+    /// # Errors
+    /// As [`Popping::handle`], or the process has no descriptor left.
+    pub fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.handle(py)?;
+        Notifier::descriptor(&self.notify)
+    }
+
+    /// The next message, without waiting. If there is none, the next one makes the descriptor readable.
+    ///
+    /// # Errors
+    /// As [`Popping::handle`].
+    pub fn pop_now(&self, py: Python<'_>) -> PyResult<Option<Item>> {
+        let popped = self.with(py, |source| {
+            let message = source.pop();
+            match self.notify.get() {
+                Some(notify) if message.is_none() => pop_or_notify(source, notify),
+                _ => message,
+            }
+        })?;
+        Ok(popped.map(|message| item(py, message)))
+    }
+
+    /// The next message, waiting at most `timeout` seconds.
+    ///
+    /// # Errors
+    /// As [`Popping::handle`], a wrong time-out, or an exception of a signal's handler.
+    pub fn pop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Item>> {
+        let (source, deadline) = (self.handle(py)?, Deadline::after(times::timeout(timeout)?));
+        let pop = |step| Ok::<_, Infallible>(source.pop_timeout(step));
+        let waited = times::now_or_wait(py, &deadline, pop)?;
+        Ok(waited.and_then(Result::ok).map(|message| item(py, message)))
+    }
+
+    /// All messages, waiting for one at most `timeout` seconds.
+    ///
+    /// # Errors
+    /// As [`Popping::pop`].
+    pub fn pop_all<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+        let (source, deadline) = (self.handle(py)?, Deadline::after(times::timeout(timeout)?));
+        let mut popped = Popped::default();
+        let pop_all = |step| Ok::<_, Infallible>(source.pop_all(&mut popped, step).then_some(()));
+        times::now_or_wait(py, &deadline, pop_all)?;
+        let items = popped.map(|message| item(py, message));
+        PyList::new(py, items.collect::<Vec<_>>())
+    }
+
+    /// The oldest message that `wanted(message, key)` accepts, waiting at most `timeout` seconds.
+    ///
+    /// # Errors
+    /// As [`Popping::pop`], or an exception of `wanted`.
+    pub fn pop_where(
+        &self,
+        py: Python<'_>,
+        wanted: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Item>> {
+        let (source, deadline) = (self.handle(py)?, Deadline::after(times::timeout(timeout)?));
+        let mut looked_at = LookedAt::default();
+        loop {
+            let (over, seen) = (deadline.is_over(), source.arrivals());
+            for message in looked_at.new_of(&*source) {
+                let (bytes, key) = item(py, message.clone());
+                if !wanted.call1((&bytes, key))?.is_truthy()? {
+                    continue;
+                }
+                // Another thread may have taken the message meanwhile.
+                let same =
+                    |bytes: &Bytes, from: &From| identity(bytes, from) == identity(&message.0, &message.1);
+                if source.pop_where(&mut { same }).is_some() {
+                    return Ok(Some((bytes, key)));
+                }
+            }
+            if over {
+                return Ok(None);
+            }
+            let arrived = |step| Ok::<_, Infallible>(source.wait_arrival(seen, step).then_some(()));
+            times::wait(py, &deadline, arrived)?;
+        }
     }
 }
 
-/// The next message, waiting at most `timeout` seconds.
-pub fn pop(py: Python<'_>, source: &impl Source, timeout: Option<f64>) -> PyResult<Option<Item>> {
-    let timeout = times::timeout(timeout)?;
-    if let Some(message) = source.pop() {
-        return Ok(Some(item(py, message)));
-    }
-    let deadline = Deadline::after(timeout);
-    let waited = times::wait(py, &deadline, |step| Ok::<_, Infallible>(source.pop_timeout(step)))?;
-    Ok(waited.and_then(Result::ok).map(|message| item(py, message)))
+/// What distinguishes a message from all others that exist: a message stays where it is while a copy of its handle exists.
+fn identity(bytes: &Bytes, from: &From) -> (usize, usize, From) {
+    (bytes.as_ptr() as usize, bytes.len(), *from)
 }
 
-/// All messages, waiting for one at most `timeout` seconds.
-pub fn pop_all<'py>(
-    py: Python<'py>,
-    source: &impl Source,
-    timeout: Option<f64>,
-) -> PyResult<Bound<'py, PyList>> {
-    let deadline = Deadline::after(times::timeout(timeout)?);
-    let mut popped = Popped::default();
-    times::wait(py, &deadline, |step| Ok::<_, Infallible>(source.pop_all(&mut popped, step).then_some(())))?;
-    let items = popped.map(|message| item(py, message));
-    PyList::new(py, items.collect::<Vec<_>>())
+/// The messages that a selective pop has shown to its program. The program chooses outside of the lock of the mailbox: it may use
+/// the queue itself, and a thread that waits for the lock may have the interpreter.
+#[derive(Default)]
+struct LookedAt {
+    messages: Vec<Bytes>,
+    identities: HashSet<(usize, usize, From)>,
 }
+
+impl LookedAt {
+    /// The messages that wait and were not looked at, oldest first.
+    fn new_of(&mut self, source: &impl Source) -> Vec<(Bytes, From)> {
+        let mut found = Vec::new();
+        source.pop_where(&mut |message, from| {
+            if self.identities.insert(identity(message, from)) {
+                self.messages.push(message.clone());
+                found.push((message.clone(), *from));
+            }
+            false
+        });
+        found
+    }
+}
+
+/// Makes the descriptor unreadable until the next message, unless there is one now.
+fn pop_or_notify(source: &impl Source, notify: &Notifier) -> Option<(Bytes, From)> {
+    // In this order: a message that arrives in between makes the descriptor readable again.
+    notify.drain();
+    let waker = notify.waker();
+    match pin!(source.stream()).poll_next(&mut Context::from_waker(&waker)) {
+        Poll::Ready(message) => message,
+        Poll::Pending => None,
+    }
+}
+
+/// Gives a class around a [`Popping`] the methods that pop.
+macro_rules! popping_methods {
+    ($class:ty) => {
+        #[pyo3::pymethods]
+        impl $class {
+            /// The next message with the key of its sender, if there is one. Never waits.
+            fn cw_pop(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<Option<$crate::cmq::waiting::Item>> {
+                self.0.pop_now(py)
+            }
+
+            /// The next message with the key of its sender, waiting at most `timeout` seconds; None if none came.
+            #[pyo3(signature = (timeout=None))]
+            fn pop(
+                &self,
+                py: pyo3::Python<'_>,
+                timeout: Option<f64>,
+            ) -> pyo3::PyResult<Option<$crate::cmq::waiting::Item>> {
+                self.0.pop(py, timeout)
+            }
+
+            /// All messages that arrived, waiting for one at most `timeout` seconds.
+            #[pyo3(signature = (timeout=None))]
+            fn pop_all<'py>(
+                &self,
+                py: pyo3::Python<'py>,
+                timeout: Option<f64>,
+            ) -> pyo3::PyResult<pyo3::Bound<'py, pyo3::types::PyList>> {
+                self.0.pop_all(py, timeout)
+            }
+
+            /// The oldest message that `wanted(message, key)` accepts, waiting at most `timeout` seconds; None if none came.
+            /// The others stay in their order. `wanted` is called once for each message, and may use the queue.
+            #[pyo3(signature = (wanted, timeout=None))]
+            fn pop_where(
+                &self,
+                py: pyo3::Python<'_>,
+                wanted: &pyo3::Bound<'_, pyo3::PyAny>,
+                timeout: Option<f64>,
+            ) -> pyo3::PyResult<Option<$crate::cmq::waiting::Item>> {
+                self.0.pop_where(py, wanted, timeout)
+            }
+
+            fn __iter__(slf: pyo3::Py<Self>) -> pyo3::Py<Self> {
+                slf
+            }
+
+            fn __next__(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<Option<$crate::cmq::waiting::Item>> {
+                self.0.pop(py, None)
+            }
+
+            /// The number of messages that wait to be popped here.
+            #[getter]
+            fn waiting(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<usize> {
+                self.0.with(py, |source| $crate::cmq::waiting::Source::waiting(source))
+            }
+
+            /// A descriptor for an event loop: readable at first, and after `cw_pop` returned None as soon as a message comes.
+            /// Pop until None then. The descriptor belongs to the object: only poll it.
+            fn fileno(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<i32> {
+                self.0.fileno(py)
+            }
+        }
+    };
+}
+
+pub(crate) use popping_methods;

@@ -37,7 +37,7 @@ impl Conn {
 
 /// Waits in steps until the connection is up.
 fn wait_up(py: Python<'_>, conn: &rocketbufs::Conn, timeout: Option<Duration>) -> PyResult<()> {
-    let waited = times::wait(py, &Deadline::after(timeout), |step| match conn.wait_up(Some(step)) {
+    let waited = times::now_or_wait(py, &Deadline::after(timeout), |step| match conn.wait_up(Some(step)) {
         Err(ConnError::TimedOut { .. }) => Ok(None),
         done => Ok::<_, Infallible>(Some(done)),
     })?;
@@ -99,7 +99,7 @@ impl Conn {
     fn wait_down(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
         let conn = self.handle(py)?;
         let deadline = Deadline::after(times::timeout(timeout)?);
-        let waited = times::wait(py, &deadline, |step| conn.wait_down(Some(step)))?;
+        let waited = times::now_or_wait(py, &deadline, |step| conn.wait_down(Some(step)))?;
         waited
             .transpose()
             .or_raise(py, "RecvError")?
@@ -112,7 +112,7 @@ impl Conn {
     fn recv_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
         let conn = self.handle(py)?;
         let deadline = Deadline::after(times::timeout(timeout)?);
-        let waited = times::wait(py, &deadline, |step| conn.recv_event(Some(step)))?;
+        let waited = times::now_or_wait(py, &deadline, |step| conn.recv_event(Some(step)))?;
         waited.transpose().or_raise(py, "RecvError")?.map(|event| events::of_conn(py, &event)).transpose()
     }
 

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::failures::Raise;
 use crate::guarded::Kept;
-use crate::settings;
+use crate::settings::{self, Config};
 use crate::times;
 
 /// Memory, configuration and worker threads; one for each process is enough. `config` is a `Config`, a dict of settings or the
@@ -32,6 +32,12 @@ impl Context {
         let config = settings::of_argument(config)?;
         let context = py.detach(|| rocketbufs::Context::new(config)).or_raise(py, "ContextError")?;
         Ok(Self(Kept::new(context)))
+    }
+
+    /// A copy of the settings.
+    #[getter]
+    fn config(&self, py: Python<'_>) -> PyResult<Config> {
+        Ok(Config::of(self.handle(py)?.config().clone()))
     }
 
     /// The bytes of all present rings.

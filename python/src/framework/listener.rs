@@ -8,6 +8,8 @@ use pyo3::prelude::*;
 use super::conn::Conn;
 use super::context::Context;
 use super::failures::Raise;
+use crate::errors;
+use crate::event::Event;
 use crate::gate;
 use crate::guarded::Guarded;
 use crate::times::{self, Deadline};
@@ -61,12 +63,37 @@ impl Listener {
         Ok(())
     }
 
+    /// Calls `callback(event)` on a worker thread for every connection that ended before it could be offered, with an event
+    /// `Foreign`: its `peer`, the `reason` ("Protocol", "Version", "Silent", "Left", …) and the text `why`. A peer that floods the
+    /// address calls it as often.
+    fn set_foreign_conn_cb(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
+        let call = move |foreign: &rocketbufs::ForeignConnection| {
+            gate::call(&callback, |py| {
+                let event = Event::new(py, "Foreign")
+                    .with(py, "peer", &foreign.peer)?
+                    .with(py, "reason", errors::variant(&foreign.reason))?
+                    .with(py, "why", &foreign.why)?;
+                Ok((Bound::new(py, event)?.unbind(),))
+            });
+        };
+        let listener = self.shared(py)?;
+        py.detach(|| listener.set_foreign_conn_cb(call));
+        Ok(())
+    }
+
+    /// Removes the callback, as `unset_conn_cb` does.
+    fn unset_foreign_conn_cb(&self, py: Python<'_>) -> PyResult<()> {
+        let listener = self.shared(py)?;
+        py.detach(|| listener.unset_foreign_conn_cb());
+        Ok(())
+    }
+
     /// The next connection, waiting at most `timeout` seconds; None if none came.
     #[pyo3(signature = (timeout=None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Conn>> {
         let deadline = Deadline::after(times::timeout(timeout)?);
         let listener = self.shared(py)?;
-        let waited = times::wait(py, &deadline, |step| listener.accept(Some(step)))?;
+        let waited = times::now_or_wait(py, &deadline, |step| listener.accept(Some(step)))?;
         Ok(waited.transpose().or_raise(py, "RecvError")?.map(Conn::of))
     }
 

@@ -4,15 +4,18 @@ mod conn;
 mod context;
 mod events;
 mod failures;
+mod in_reader;
 mod listener;
 mod options;
 mod out_buffer;
+mod out_writer;
 mod rin;
 mod rout;
 mod segment;
 mod subscription;
 mod view;
 
+pub use context::Context;
 use pyo3::prelude::*;
 
 /// Adds the classes to the module.
@@ -21,7 +24,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<conn::Conn>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<options::Budget>()?;
+    module.add_class::<in_reader::InReader>()?;
     module.add_class::<out_buffer::OutBuffer>()?;
+    module.add_class::<out_writer::OutWriter>()?;
     module.add_class::<rin::RIn>()?;
     module.add_class::<rout::ROut>()?;
     module.add_class::<segment::OutSegment>()?;

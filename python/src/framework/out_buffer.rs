@@ -10,7 +10,8 @@ use rocketbufs::{Progress, SegmentError, SubscriptionLimits, WaitError};
 
 use super::failures::Raise;
 use super::options;
-use super::segment::OutSegment;
+use super::out_writer::OutWriter;
+use super::segment::{OutSegment, by_buffer};
 use crate::event::Event;
 use crate::guarded::Kept;
 use crate::input::Input;
@@ -34,16 +35,14 @@ pub fn segment(
     size: u64,
     timeout: Option<Duration>,
 ) -> PyResult<rocketbufs::OutSegment> {
-    match buffer.segment(size, Some(Duration::ZERO)) {
-        Err(SegmentError::Full) if timeout != Some(Duration::ZERO) => {}
-        done => return done.or_raise(py, "SegmentError"),
-    }
-    let waited = times::wait(py, &Deadline::after(timeout), |step| match buffer.segment(size, Some(step)) {
-        Ok(segment) => Ok(Some(segment)),
-        Err(SegmentError::Full | SegmentError::TimedOut) => Ok(None),
-        Err(error) => Err(error),
-    })?;
-    waited.unwrap_or(Err(SegmentError::TimedOut)).or_raise(py, "SegmentError")
+    let waited =
+        times::now_or_wait(py, &Deadline::after(timeout), |step| match buffer.segment(size, Some(step)) {
+            Ok(segment) => Ok(Some(segment)),
+            Err(SegmentError::Full | SegmentError::TimedOut) => Ok(None),
+            Err(error) => Err(error),
+        })?;
+    let late = if timeout == Some(Duration::ZERO) { SegmentError::Full } else { SegmentError::TimedOut };
+    waited.unwrap_or(Err(late)).or_raise(py, "SegmentError")
 }
 
 /// Waits in steps for what `attempt` waits for.
@@ -53,7 +52,7 @@ pub fn wait_for(
     attempt: impl Fn(Option<Duration>) -> Result<(), WaitError> + Send + Sync,
 ) -> PyResult<()> {
     let deadline = Deadline::after(times::timeout(timeout)?);
-    let waited = times::wait(py, &deadline, |step| match attempt(Some(step)) {
+    let waited = times::now_or_wait(py, &deadline, |step| match attempt(Some(step)) {
         Err(WaitError::TimedOut { .. }) => Ok(None),
         done => Ok::<_, Infallible>(Some(done)),
     })?;
@@ -77,7 +76,7 @@ impl OutBuffer {
     fn segment(&self, py: Python<'_>, size: u64, timeout: Option<f64>) -> PyResult<OutSegment> {
         let buffer = self.0.get(py)?;
         let segment = segment(py, buffer, size, times::timeout(timeout)?)?;
-        Ok(OutSegment::of(segment, buffer.clone()))
+        Ok(OutSegment::of(segment, buffer.clone(), None))
     }
 
     /// Makes the first `size` bytes (None: all) of a segment a delivery; 0 gives the segment back. `context` comes back in the
@@ -90,7 +89,14 @@ impl OutBuffer {
         size: Option<u64>,
         context: Option<u64>,
     ) -> PyResult<u64> {
-        segment.get().deliver_to(py, self.0.get(py)?, size, context)
+        let buffer = self.0.get(py)?;
+        segment.get().deliver_with(py, size, |segment, size| by_buffer(py, buffer, (segment, size, context)))
+    }
+
+    /// Takes the right to write, which costs less for each delivery. Until the writer is closed, `segment` and `append` of the
+    /// buffer raise `SegmentError`.
+    fn writer(&self, py: Python<'_>) -> PyResult<OutWriter> {
+        self.0.get(py)?.writer().map(OutWriter::of).or_raise(py, "OutBufferError")
     }
 
     /// One delivery with a copy of any object with the buffer protocol. Waits for room at most `timeout` seconds. Returns the end
@@ -201,6 +207,27 @@ impl OutBuffer {
             .with(py, "delivered_bytes", info.traffic.delivered_bytes)?
             .with(py, "dropped_bytes", info.traffic.dropped_bytes)?;
         Ok(Some(event))
+    }
+
+    /// The number of subscriptions.
+    #[getter]
+    fn subscriber_count(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.0.get(py)?.subscriber_count())
+    }
+
+    /// The durable subscriptions whose connections are gone.
+    fn durable_cursors(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
+        let of = |cursor: rocketbufs::inspect::DurableCursorInfo| {
+            Event::new(py, "DurableCursorInfo")
+                .with(py, "name", PyBytes::new(py, &cursor.name))?
+                .with(py, "policy", cursor.policy.as_str())?
+                .with(py, "landed", cursor.landed)?
+                .with(py, "delivered", cursor.delivered)?
+                .with(py, "consumed", cursor.consumed)?
+                .with(py, "retains_from", cursor.retains_from)?
+                .with(py, "expires_in", cursor.expires_in.as_secs_f64())
+        };
+        self.0.get(py)?.durable_cursors().into_iter().map(of).collect()
     }
 
     /// The subscriptions: which are slow, and by how much.

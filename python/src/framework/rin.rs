@@ -7,6 +7,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::conn::Conn;
 use super::failures::Raise;
+use super::in_reader::InReader;
 use super::options;
 use super::subscription::{Subscription, receive, received};
 use super::view::{BufSeg, InView};
@@ -164,6 +165,12 @@ impl RIn {
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         let input = self.handle(py)?;
         receive(py, timeout, |step| input.recv(step))
+    }
+
+    /// Takes the right to receive, which costs less for each small delivery. Until the reader is closed, `recv` of the rIn and of
+    /// its subscriptions raise `RecvError`.
+    fn reader(&self, py: Python<'_>) -> PyResult<InReader> {
+        self.handle(py)?.reader().map(InReader::of).or_raise(py, "RecvError")
     }
 
     /// A descriptor that is readable while `recv` would return something. It belongs to the rIn: only poll it.

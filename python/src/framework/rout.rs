@@ -15,7 +15,7 @@ use super::failures::Raise;
 use super::options;
 use super::out_buffer::{self, OutBuffer};
 use super::rin::RIn;
-use super::segment::OutSegment;
+use super::segment::{OutSegment, by_buffer};
 use crate::event::Event;
 use crate::gate;
 use crate::guarded::Kept;
@@ -134,7 +134,7 @@ impl ROut {
         let buffer = self.buffer_of(py, bid)?;
         let timeout = if blocking { None } else { Some(Duration::ZERO) };
         let segment = out_buffer::segment(py, &buffer, size, timeout)?;
-        Ok(OutSegment::of(segment, buffer))
+        Ok(OutSegment::of(segment, buffer, None))
     }
 
     /// Makes the first `size` bytes (None: all) of a segment a delivery.
@@ -147,7 +147,7 @@ impl ROut {
         context: Option<u64>,
     ) -> PyResult<u64> {
         let buffer = self.buffer_of(py, segment.get().buffer_id(py)?)?;
-        segment.get().deliver_to(py, &buffer, size, context)
+        segment.get().deliver_with(py, size, |segment, size| by_buffer(py, &buffer, (segment, size, context)))
     }
 
     /// Calls `callback(bid, context)` on a worker thread when a delivery with a context has landed with every subscriber.
@@ -226,7 +226,7 @@ impl ROut {
     fn recv_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
         let out = self.0.get(py)?;
         let deadline = Deadline::after(times::timeout(timeout)?);
-        let waited = times::wait(py, &deadline, |step| out.recv_event(Some(step)))?;
+        let waited = times::now_or_wait(py, &deadline, |step| out.recv_event(Some(step)))?;
         waited.transpose().or_raise(py, "RecvError")?.map(|event| events::of_out(py, event)).transpose()
     }
 

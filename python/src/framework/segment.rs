@@ -1,58 +1,127 @@
 //! A free piece of an output buffer, to be filled in place.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
-use pyo3::types::PyMemoryView;
 use rocketbufs::error::DeliverError;
 
+use crate::claimed::{Claimed, NotSent, Origin, claimed_methods};
 use crate::errors;
-use crate::export::{Exporter, Exports, Memory, buffer_protocol};
-use crate::guarded::Kept;
+use crate::guarded::{Guarded, Kept};
+
+/// A buffer, as the origin of segments, and its writer if that claimed the segment.
+pub struct OfBuffer {
+    buffer: Kept<rocketbufs::OutBuffer>,
+    writer: Option<Arc<Guarded<rocketbufs::OutWriter>>>,
+}
+
+impl OfBuffer {
+    /// Makes the first `size` bytes a delivery of the writer, or of the buffer once the writer has given its right back.
+    fn deliver(
+        &self,
+        py: Python<'_>,
+        segment: rocketbufs::OutSegment,
+        size: u64,
+        context: Option<u64>,
+    ) -> Result<u64, NotDelivered> {
+        match &self.writer {
+            Some(writer) if !writer.is_closed(py).unwrap_or(true) => {
+                by_writer(py, writer, (segment, size, context))
+            }
+            _ => match self.buffer.get(py) {
+                Ok(buffer) => by_buffer(py, buffer, (segment, size, context)),
+                Err(error) => Err(NotSent { error, segment: Some(segment) }),
+            },
+        }
+    }
+}
+
+/// A segment that was not delivered.
+pub type NotDelivered = NotSent<rocketbufs::OutSegment>;
+
+/// Makes the first bytes of a segment a delivery of a buffer, with a context.
+///
+/// # Errors
+/// [`DeliverError`].
+pub fn by_buffer(
+    py: Python<'_>,
+    buffer: &rocketbufs::OutBuffer,
+    (segment, size, context): (rocketbufs::OutSegment, u64, Option<u64>),
+) -> Result<u64, NotDelivered> {
+    buffer.deliver(segment, size, context).map_err(|error| not_delivered(py, error))
+}
+
+/// As [`by_buffer`], by the buffer's writer.
+///
+/// # Errors
+/// As [`by_buffer`], or the writer has given its right back.
+pub fn by_writer(
+    py: Python<'_>,
+    writer: &Guarded<rocketbufs::OutWriter>,
+    (segment, size, context): (rocketbufs::OutSegment, u64, Option<u64>),
+) -> Result<u64, NotDelivered> {
+    let delivered = writer.with_given(py, segment, |writer, segment| writer.deliver(segment, size, context));
+    let delivered = delivered.map_err(|(error, segment)| NotSent { error, segment: Some(segment) })?;
+    delivered.map_err(|error| not_delivered(py, error))
+}
+
+/// The exception of a segment that was not delivered, with the segment if there is one.
+fn not_delivered(py: Python<'_>, error: DeliverError) -> NotDelivered {
+    NotSent { error: errors::of(py, "DeliverError", &error), segment: error.into_segment() }
+}
+
+impl Origin for OfBuffer {
+    type Segment = rocketbufs::OutSegment;
+
+    fn bytes(segment: &mut Self::Segment) -> &mut [u8] {
+        segment.bytes_mut()
+    }
+
+    fn send(&self, py: Python<'_>, segment: Self::Segment, size: u64) -> Result<u64, NotSent<Self::Segment>> {
+        self.deliver(py, segment, size, None)
+    }
+
+    fn give_back(&self, py: Python<'_>, segment: Self::Segment) -> Result<(), NotSent<Self::Segment>> {
+        self.deliver(py, segment, 0, None).map(drop)
+    }
+}
 
 /// A free piece of an output buffer: a writable buffer that is the program's until it is delivered. `deliver`, or the end of a
 /// `with` without an exception, makes it a delivery. While a memoryview exists, both raise BufferError.
 #[pyclass(frozen, module = "rocketbufs")]
-pub struct OutSegment {
-    segment: Exporter<rocketbufs::OutSegment>,
-    buffer: Kept<rocketbufs::OutBuffer>,
-    size: usize,
-    position: u64,
-}
+pub struct OutSegment(Claimed<OfBuffer>, u64);
 
 impl OutSegment {
-    /// Makes a Python object of a segment.
-    pub fn of(segment: rocketbufs::OutSegment, buffer: rocketbufs::OutBuffer) -> Self {
-        let (size, position) = (segment.len(), segment.position());
-        Self { segment: Exporter::new(segment, "segment"), buffer: Kept::new(buffer), size, position }
+    /// Makes a Python object of a segment that the buffer, or its writer, claimed.
+    pub fn of(
+        segment: rocketbufs::OutSegment,
+        buffer: rocketbufs::OutBuffer,
+        writer: Option<Arc<Guarded<rocketbufs::OutWriter>>>,
+    ) -> Self {
+        let position = segment.position();
+        Self(Claimed::new(segment, OfBuffer { buffer: Kept::new(buffer), writer }), position)
     }
 
     /// The id of its buffer.
-    pub fn buffer_id(&self, py: Python<'_>) -> PyResult<u32> {
-        Ok(self.buffer.get(py)?.bid())
-    }
-
-    /// Makes the first `size` bytes a delivery, of the buffer that it is given to.
     ///
     /// # Errors
-    /// A memoryview exists, the segment was delivered already, or [`DeliverError`].
-    pub fn deliver_to(
+    /// The segment belongs to the process before a fork.
+    pub fn buffer_id(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.0.origin().buffer.get(py)?.bid())
+    }
+
+    /// Makes the first `size` bytes (none: all) a delivery, with `deliver`.
+    ///
+    /// # Errors
+    /// A memoryview exists, the segment was delivered already, or the error of `deliver`.
+    pub fn deliver_with(
         &self,
         py: Python<'_>,
-        buffer: &rocketbufs::OutBuffer,
         size: Option<u64>,
-        context: Option<u64>,
+        deliver: impl FnOnce(rocketbufs::OutSegment, u64) -> Result<u64, NotDelivered>,
     ) -> PyResult<u64> {
-        let Some(segment) = self.segment.take(py)? else { return Err(errors::released(py, "segment")) };
-        let size = size.unwrap_or(self.size as u64);
-        match buffer.deliver(segment, size, context) {
-            Ok(end) => Ok(end),
-            Err(error) => {
-                let raised = errors::of(py, "DeliverError", &error);
-                if let Some(segment) = DeliverError::into_segment(error) {
-                    self.segment.put_back(segment);
-                }
-                Err(raised)
-            }
-        }
+        let size = size.unwrap_or(self.0.len() as u64);
+        self.0.end(py, |_, segment| deliver(segment, size))
     }
 }
 
@@ -67,76 +136,15 @@ impl OutSegment {
     /// The position of the first byte in the log.
     #[getter]
     fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// The memory, as a writable memoryview.
-    #[getter]
-    fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
-        PyMemoryView::from(slf.as_any())
-    }
-
-    /// Whether the segment was delivered or given back.
-    #[getter]
-    fn released(&self) -> bool {
-        self.segment.is_released()
+        self.1
     }
 
     /// Makes the first `size` bytes (None: all) a delivery; 0 gives the segment back. Returns the end of the delivery.
     #[pyo3(signature = (size=None, context=None))]
     fn deliver(&self, py: Python<'_>, size: Option<u64>, context: Option<u64>) -> PyResult<u64> {
-        self.deliver_to(py, self.buffer.get(py)?, size, context)
-    }
-
-    fn __len__(&self) -> usize {
-        self.size
-    }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (exception, *_more))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        exception: &Bound<'_, PyAny>,
-        _more: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        if self.segment.is_released() {
-            return Ok(());
-        }
-        let size = if exception.is_none() { None } else { Some(0) };
-        self.deliver(py, size, None).map(drop)
-    }
-
-    fn __repr__(&self) -> String {
-        let released = if self.segment.is_released() { ", released" } else { "" };
-        format!("OutSegment({} bytes{released})", self.size)
+        let size = size.unwrap_or(self.0.len() as u64);
+        self.0.end(py, |origin, segment| origin.deliver(py, segment, size, context))
     }
 }
 
-impl Drop for OutSegment {
-    /// A segment that nobody keeps is given back, so that the log can go on if it is the newest.
-    fn drop(&mut self) {
-        let Some(segment) = self.segment.take_last() else { return };
-        Python::attach(|py| {
-            if let Ok(buffer) = self.buffer.get(py) {
-                // A destroyed buffer, or an older segment: the next call on the buffer says so.
-                drop(buffer.deliver(segment, 0, None));
-            }
-        });
-    }
-}
-
-impl Exports for OutSegment {
-    fn export(&self, py: Python<'_>) -> PyResult<Memory> {
-        self.segment.export(py, |segment| Ok(Memory::writable(segment.bytes_mut())))
-    }
-
-    fn unexport(&self) {
-        self.segment.unexport();
-    }
-}
-
-buffer_protocol!(OutSegment);
+claimed_methods!(OutSegment);

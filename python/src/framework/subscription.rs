@@ -54,13 +54,9 @@ pub fn receive(
     timeout: Option<f64>,
     attempt: impl Fn(Option<Duration>) -> Result<Option<InEvent>, RecvError> + Send + Sync,
 ) -> PyResult<Option<Py<PyAny>>> {
-    let timeout = times::timeout(timeout)?;
-    let mut event = attempt(Some(Duration::ZERO)).or_raise(py, "RecvError")?;
-    if event.is_none() && timeout != Some(Duration::ZERO) {
-        let waited = times::wait(py, &Deadline::after(timeout), |step| attempt(Some(step)))?;
-        event = waited.transpose().or_raise(py, "RecvError")?;
-    }
-    event.map(|event| received(py, event)).transpose()
+    let deadline = Deadline::after(times::timeout(timeout)?);
+    let waited = times::now_or_wait(py, &deadline, |step| attempt(Some(step)))?;
+    waited.transpose().or_raise(py, "RecvError")?.map(|event| received(py, event)).transpose()
 }
 
 /// A subscription of an `RIn`. It lives until `unsubscribe` or the end of its log; the object is a handle.

@@ -88,8 +88,8 @@ impl InView {
 
     /// Whether the view was consumed or released.
     #[getter]
-    fn released(&self) -> bool {
-        self.bytes.is_released()
+    fn released(&self, py: Python<'_>) -> bool {
+        self.bytes.is_released(py)
     }
 
     /// The bytes as a memoryview.
@@ -145,8 +145,8 @@ impl InView {
         self.consume(py)
     }
 
-    fn __repr__(&self) -> String {
-        let released = if self.bytes.is_released() { ", released" } else { "" };
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let released = if self.bytes.is_released(py) { ", released" } else { "" };
         format!("InView(bid={}, end={}{released})", self.bid, self.end)
     }
 }
@@ -156,8 +156,8 @@ impl Exports for InView {
         self.bytes.export(py, |bytes| bytes.get().map(Memory::readable).or_raise(py, "LappedError"))
     }
 
-    fn unexport(&self) {
-        self.bytes.unexport();
+    fn unexport(&self, py: Python<'_>) {
+        self.bytes.unexport(py);
     }
 }
 
@@ -264,8 +264,8 @@ impl Exports for BufSeg {
         })
     }
 
-    fn unexport(&self) {
-        self.bytes.unexport();
+    fn unexport(&self, py: Python<'_>) {
+        self.bytes.unexport(py);
     }
 }
 

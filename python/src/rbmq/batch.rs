@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyList, PyMemoryView};
 use rbmq::wire::{Piece, Unpack, UnpackError};
 use rbmq::{Framing, OwnedBatch, ReceiveError, TopicName};
@@ -115,8 +116,8 @@ impl Batch {
 
     /// Whether the batch was released.
     #[getter]
-    fn released(&self) -> bool {
-        self.batch.is_released()
+    fn released(&self, py: Python<'_>) -> bool {
+        self.batch.is_released(py)
     }
 
     /// All bytes with the headers of records, as a memoryview in place.
@@ -188,6 +189,15 @@ impl Batch {
         Ok(())
     }
 
+    /// Ends the batch without consuming it: later batches can be received, but no space from here on returns to the publisher
+    /// before the result's `consume`. For programs that count messages as consumed only when they are safe elsewhere.
+    fn defer(&self, py: Python<'_>) -> PyResult<DeferredBatch> {
+        match self.batch.take(py)? {
+            Some(batch) => Ok(DeferredBatch(Exporter::new(batch.defer(), "batch"), self.epoch)),
+            None => Err(crate::errors::released(py, "batch")),
+        }
+    }
+
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
@@ -197,9 +207,9 @@ impl Batch {
         self.release(py)
     }
 
-    fn __repr__(&self) -> String {
+    fn __repr__(&self, py: Python<'_>) -> String {
         let (from, to) = self.range;
-        let released = if self.batch.is_released() { ", released" } else { "" };
+        let released = if self.batch.is_released(py) { ", released" } else { "" };
         format!("Batch(topic='{}', positions={from}..{to}{released})", self.topic)
     }
 }
@@ -209,12 +219,42 @@ impl Exports for Batch {
         self.batch.export(py, |batch| Ok(Memory::readable(batch.as_slice())))
     }
 
-    fn unexport(&self) {
-        self.batch.unexport();
+    fn unexport(&self, py: Python<'_>) {
+        self.batch.unexport(py);
     }
 }
 
 buffer_protocol!(Batch);
+
+/// A received batch that is not consumed yet. The last reference consumes nothing. Consuming a later batch of the same log
+/// consumes this one too.
+#[pyclass(frozen, module = "rocketbufs.rbmq")]
+pub struct DeferredBatch(Exporter<rbmq::DeferredBatch>, u128);
+
+#[pymethods]
+impl DeferredBatch {
+    /// The log of the publisher.
+    #[getter]
+    fn epoch(&self) -> u128 {
+        self.1
+    }
+
+    /// Counts the batch, and all earlier ones of the log, as consumed. A second call does nothing.
+    fn consume(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(batch) = self.0.take(py)? {
+            batch.consume();
+        }
+        Ok(())
+    }
+
+    /// As `consume`, for the messages below a position, which is the `end` of a message.
+    fn consume_up_to(&self, py: Python<'_>, position: u64) -> PyResult<()> {
+        if let Some(batch) = self.0.take(py)? {
+            batch.consume_up_to(position);
+        }
+        Ok(())
+    }
+}
 
 /// The numbers of [`Batch::offsets`].
 #[pyclass(frozen)]
@@ -225,8 +265,8 @@ impl Exports for Offsets {
         self.0.export(py, |offsets| Ok(Memory::readable(offsets)))
     }
 
-    fn unexport(&self) {
-        self.0.unexport();
+    fn unexport(&self, py: Python<'_>) {
+        self.0.unexport(py);
     }
 }
 
@@ -323,7 +363,7 @@ impl BatchIter {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let batch = self.batch.get();
-        let mut cursor = self.at.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut cursor = self.at.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner());
         let next = batch.batch.with(py, |held| Self::advance(&mut cursor, batch.framing, held.as_slice()))?;
         match next {
             None => Ok(None),
@@ -473,9 +513,9 @@ impl Exports for Message {
         }
     }
 
-    fn unexport(&self) {
+    fn unexport(&self, py: Python<'_>) {
         if let Body::InBatch { batch, .. } = &self.0 {
-            batch.get().unexport();
+            batch.get().unexport(py);
         }
     }
 }

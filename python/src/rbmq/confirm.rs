@@ -116,7 +116,7 @@ impl Confirmation {
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Confirmed> {
         let confirmation = self.0.get(py)?;
         let deadline = Deadline::after(times::timeout(timeout)?);
-        let waited = times::wait(py, &deadline, |step| match confirmation.wait(Some(step)) {
+        let waited = times::now_or_wait(py, &deadline, |step| match confirmation.wait(Some(step)) {
             Err(ConfirmError::TimedOut { .. }) => Ok(None),
             done => Ok::<_, Infallible>(Some(done)),
         })?;

@@ -17,5 +17,9 @@ pub fn publish_error(py: Python<'_>, error: &PublishError) -> PyErr {
 
 /// The exception of a call that receives.
 pub fn receive_error(py: Python<'_>, error: &ReceiveError) -> PyErr {
-    errors::of(py, "ReceiveError", error)
+    let is_final = error.is_final().into_pyobject(py).map(|is_final| is_final.to_owned().into_any());
+    match is_final {
+        Ok(is_final) => errors::with(py, "ReceiveError", error, [("is_final", is_final)]),
+        Err(impossible) => match impossible {},
+    }
 }

@@ -7,6 +7,7 @@ mod failures;
 mod observer;
 mod options;
 mod publisher;
+mod resources;
 mod segment;
 mod subscriber;
 mod writer;
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 /// Adds the classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::Batch>()?;
+    module.add_class::<batch::DeferredBatch>()?;
     module.add_class::<batch::Message>()?;
     module.add_class::<batch::BatchIter>()?;
     module.add_class::<batch::Offsets>()?;
@@ -26,6 +28,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<options::SlowPolicy>()?;
     module.add_class::<publisher::Publisher>()?;
     module.add_class::<segment::MessageSegment>()?;
+    module.add_class::<subscriber::BytesIter>()?;
     module.add_class::<subscriber::Subscriber>()?;
     module.add_class::<writer::TopicWriter>()
 }

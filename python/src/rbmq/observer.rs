@@ -22,15 +22,8 @@ impl Observer {
         py: Python<'py>,
         ask: impl FnOnce(&mut rbmq::Observer) -> Result<serde_json::Value, ObserveError> + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut ask = Some(ask);
-        let deadline = times::Deadline::after(None);
-        let waited =
-            self.observer.wait(py, &deadline, |observer, _| Ok(ask.take().map(|ask| ask(observer))))?;
-        match waited {
-            Some(Ok(Ok(answer))) => py.import("json")?.call_method1("loads", (answer.to_string(),)),
-            Some(Ok(Err(error)) | Err(error)) => Err(errors::of(py, "ObserveError", &error)),
-            None => Ok(py.None().into_bound(py)),
-        }
+        let answer = self.observer.call(py, ask)?.map_err(|error| errors::of(py, "ObserveError", &error))?;
+        py.import("json")?.call_method1("loads", (answer.to_string(),))
     }
 }
 

@@ -8,11 +8,12 @@ use rbmq::{PublisherEvent, TopicOptions};
 
 use super::failures::connect_error;
 use super::options;
+use super::resources::{Resources, resources};
 use super::writer::TopicWriter;
 use crate::errors;
 use crate::event::Event;
+use crate::framework::Context;
 use crate::guarded::Guarded;
-use crate::settings;
 use crate::times::{self, Deadline};
 
 /// Publishes to a broker, and reconnects by itself. `topic` opens a topic.
@@ -30,11 +31,23 @@ impl Publisher {
 
 #[pymethods]
 impl Publisher {
-    /// Connects to a broker. `config` is a `Config`, a dict of settings or the path of a file.
+    /// Connects to a broker. `config` is a `Config`, a dict of settings or the path of a file. With a `context` the publisher
+    /// shares its memory and its threads; messages that the broker has not accepted are then kept for `limits.max_hold_ms` of that
+    /// context while the broker is away.
     #[new]
-    #[pyo3(signature = (addr, *, name="", config=None))]
-    fn new(py: Python<'_>, addr: &str, name: &str, config: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let builder = rbmq::Publisher::builder().name(name).config(settings::of_argument(config)?);
+    #[pyo3(signature = (addr, *, name="", config=None, context=None))]
+    fn new(
+        py: Python<'_>,
+        addr: &str,
+        name: &str,
+        config: Option<&Bound<'_, PyAny>>,
+        context: Option<&Bound<'_, Context>>,
+    ) -> PyResult<Self> {
+        let builder = rbmq::Publisher::builder().name(name);
+        let builder = match resources(config, context)? {
+            Resources::Own(config) => builder.config(*config),
+            Resources::Shared(context) => builder.context(&context),
+        };
         let to = addr.to_owned();
         let connected = times::interruptible(py, move || builder.connect(&to))?;
         let publisher = connected.map_err(|error| connect_error(py, &error))?;
@@ -82,7 +95,7 @@ impl Publisher {
     fn next_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
         let publisher = self.shared(py)?;
         let deadline = Deadline::after(times::timeout(timeout)?);
-        let waited = times::wait(py, &deadline, |step| {
+        let waited = times::now_or_wait(py, &deadline, |step| {
             Ok::<_, std::convert::Infallible>(publisher.next_event(Some(step)))
         })?;
         match waited {

@@ -4,15 +4,17 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use rbmq::{Message as Copied, MessageRef, Notice, OwnedBatch, ReceiveError};
 
 use super::batch::{Batch, Message};
 use super::failures::{connect_error, receive_error};
 use super::options;
+use super::resources::{Resources, resources};
 use crate::errors;
 use crate::event::Event;
+use crate::framework::Context;
 use crate::guarded::Guarded;
-use crate::settings;
 use crate::times::{self, Deadline};
 
 /// Receives topics from a broker, and reconnects by itself: message by message as copies (`recv`, iteration), or in batches in
@@ -47,20 +49,24 @@ enum Got<T> {
 }
 
 impl Subscriber {
-    /// The next message; none after the time-out, or at the end of all topics.
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Message>> {
-        let timeout = times::timeout(timeout)?;
+    /// The next message, as `of` makes it; none after the time-out, or at the end of all topics.
+    fn next<R>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+        of: impl Fn(Python<'_>, &MessageRef<'_>) -> R,
+    ) -> PyResult<Option<R>> {
+        // From the ring into the Python object, if the message is there already.
         let first =
             self.subscriber.with(py, |subscriber| match subscriber.recv_ref(Some(Duration::ZERO)) {
-                Ok(found) => Ok(found.map(|message| message_of(py, &message))),
+                Ok(found) => Ok(found.map(|message| of(py, &message))),
                 Err(error) => Err(receive_error(py, &error)),
             })??;
         if first.is_some() || timeout == Some(Duration::ZERO) {
             return Ok(first);
         }
-        let deadline = Deadline::after(timeout);
         let until_ended = self.until_ended;
-        let waited = self.subscriber.wait(py, &deadline, |subscriber, step| {
+        let waited = self.subscriber.wait(py, &Deadline::after(timeout), |subscriber, step| {
             Ok(match subscriber.recv(Some(step))? {
                 Some(message) => Some(Got::One(message)),
                 None => (until_ended && subscriber.ended()).then_some(Got::Ended),
@@ -68,20 +74,40 @@ impl Subscriber {
         })?;
         Ok(match received(py, waited)? {
             Some(Got::One(Copied { topic, bytes, epoch, end, publisher })) => {
-                Some(Message::copied(py, &bytes, (topic, epoch.0, end, publisher)))
+                Some(of(py, &MessageRef { topic: &topic, bytes: &bytes, epoch, end, publisher }))
             }
             Some(Got::Ended) | None => None,
         })
     }
 }
 
+/// The content of a message.
+fn bytes_of(py: Python<'_>, message: &MessageRef<'_>) -> Py<PyBytes> {
+    PyBytes::new(py, message.bytes).unbind()
+}
+
+/// The contents of a subscriber's messages, one after the other.
+#[pyclass(frozen)]
+pub struct BytesIter(Py<Subscriber>);
+
+#[pymethods]
+impl BytesIter {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
+        self.0.get().next(py, None, bytes_of)
+    }
+}
+
 #[pymethods]
 impl Subscriber {
     /// Connects to a broker. With `hold` (seconds) the subscriber is durable under its name. `config` is a `Config`, a dict of
-    /// settings or the path of a file.
+    /// settings or the path of a file. With a `context` the subscriber shares its memory and its threads.
     #[new]
     #[pyo3(signature = (addr, *, name="", hold=None, confirm_consumed=false, until_ended=false, slow=None, ring_bytes=None,
-        batch_bytes=None, budget_bytes=None, config=None))]
+        batch_bytes=None, budget_bytes=None, config=None, context=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -95,12 +121,16 @@ impl Subscriber {
         batch_bytes: Option<u64>,
         budget_bytes: Option<u64>,
         config: Option<&Bound<'_, PyAny>>,
+        context: Option<&Bound<'_, Context>>,
     ) -> PyResult<Self> {
         let mut builder = rbmq::Subscriber::builder()
             .name(name)
             .confirm_consumed(confirm_consumed)
-            .until_ended(until_ended)
-            .config(settings::of_argument(config)?);
+            .until_ended(until_ended);
+        builder = match resources(config, context)? {
+            Resources::Own(config) => builder.config(*config),
+            Resources::Shared(context) => builder.context(&context),
+        };
         if let Some(hold) = times::timeout(hold)? {
             builder = builder.durable(name, hold);
         }
@@ -141,26 +171,29 @@ impl Subscriber {
     /// (`until_ended`).
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Message>> {
-        self.next(py, timeout)
+        self.next(py, times::timeout(timeout)?, message_of)
+    }
+
+    /// As `recv`, only the content: it costs half, for programs that need neither the topic nor the position.
+    #[pyo3(signature = (timeout=None))]
+    fn recv_bytes(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyBytes>>> {
+        self.next(py, times::timeout(timeout)?, bytes_of)
+    }
+
+    /// The contents of the messages, as an iterator: to `recv_bytes` what iteration of the subscriber is to `recv`.
+    fn iter_bytes(slf: Py<Self>) -> BytesIter {
+        BytesIter(slf)
     }
 
     /// The next messages in the memory where they landed, waiting at most `timeout` seconds; None as for `recv`. Release the
     /// batch, or use it in a `with`: its space returns to the publisher then.
     #[pyo3(signature = (timeout=None))]
     fn recv_batch(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Batch>> {
-        let timeout = times::timeout(timeout)?;
-        let try_now = |subscriber: &mut rbmq::Subscriber, step| {
-            Ok::<_, ReceiveError>(subscriber.next_batch(Some(step))?.map(|batch| batch.into_owned()))
-        };
-        let first = self.subscriber.with(py, |subscriber| try_now(subscriber, Duration::ZERO))?;
-        let first = first.map_err(|error| receive_error(py, &error))?;
-        if first.is_some() || timeout == Some(Duration::ZERO) {
-            return Ok(first.map(Batch::of));
-        }
-        let deadline = Deadline::after(timeout);
+        let deadline = Deadline::after(times::timeout(timeout)?);
         let until_ended = self.until_ended;
         let waited = self.subscriber.wait(py, &deadline, |subscriber, step| {
-            Ok(match try_now(subscriber, step)? {
+            let batch = subscriber.next_batch(Some(step))?.map(|batch| batch.into_owned());
+            Ok(match batch {
                 Some(batch) => Some(Got::One(batch)),
                 None => (until_ended && subscriber.ended()).then_some(Got::Ended),
             })
@@ -195,7 +228,7 @@ impl Subscriber {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        self.next(py, None)
+        self.next(py, None, message_of)
     }
 
     /// Whether every subscribed topic and filter has matched a publisher's log, and all matched logs have ended and were received.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use rbmq::wire::push_record;
 use rbmq::{Framing, PublishError, PublisherWaitError};
 
 use super::confirm::{self, Confirmation, Confirmed};
@@ -13,12 +12,12 @@ use super::options;
 use super::segment::MessageSegment;
 use crate::errors;
 use crate::guarded::Guarded;
-use crate::input::Input;
+use crate::input::{Input, inputs_of};
 use crate::notify::Notifier;
 use crate::times::{self, Deadline};
 
 /// The most bytes of messages that `publish_many` makes one delivery of.
-const CHUNK_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 128 << 10;
 
 /// The bytes of the header of a record.
 const HEADER: usize = rbmq::wire::RECORD_HEADER_BYTES;
@@ -50,27 +49,43 @@ impl TopicWriter {
         Self { writer: Arc::new(Guarded::new(writer, "topic")), topic, framing, max_delivery }
     }
 
-    /// Tries at once, with the interpreter. Then, if there is no room, again and again without it.
-    fn trying<R: Send>(
+    /// Tries at once, with the interpreter, if there is room for `bytes` bytes or the call must not wait. None otherwise: a publisher
+    /// that is refused asks the broker for room, which one that waits does only in time.
+    fn at_once<R>(
+        &self,
+        py: Python<'_>,
+        bytes: usize,
+        timeout: Option<Duration>,
+        attempt: impl FnOnce(&mut rbmq::TopicWriter) -> Result<R, PublishError>,
+    ) -> PyResult<Option<R>> {
+        let tried = self.writer.with(py, |writer| {
+            let may_try = timeout == Some(Duration::ZERO) || writer.free_bytes() >= (bytes + HEADER) as u64;
+            may_try.then(|| attempt(writer))
+        })?;
+        match tried {
+            Some(Err(error)) if may_wait(&error) && timeout != Some(Duration::ZERO) => Ok(None),
+            tried => tried.transpose().map_err(|error| publish_error(py, &error)),
+        }
+    }
+
+    /// Tries without the interpreter until there is room.
+    fn waiting<R: Send>(
         &self,
         py: Python<'_>,
         timeout: Option<Duration>,
         attempt: impl Fn(&mut rbmq::TopicWriter, Duration) -> Result<R, PublishError> + Send + Sync,
     ) -> PyResult<R> {
-        match self.writer.with(py, |writer| attempt(writer, Duration::ZERO))? {
-            Ok(done) => return Ok(done),
-            Err(error) if may_wait(&error) && timeout != Some(Duration::ZERO) => {}
-            Err(error) => return Err(publish_error(py, &error)),
-        }
         let mut last = None;
         let waited =
-            self.writer.wait(py, &Deadline::after(timeout), |writer, step| match attempt(writer, step) {
-                Ok(done) => Ok(Some(done)),
-                Err(error) if may_wait(&error) => {
-                    last = Some(error);
-                    Ok(None)
+            self.writer.wait_detached(py, &Deadline::after(timeout), |writer, step| {
+                match attempt(writer, step) {
+                    Ok(done) => Ok(Some(done)),
+                    Err(error) if may_wait(&error) => {
+                        last = Some(error);
+                        Ok(None)
+                    }
+                    Err(error) => Err(error),
                 }
-                Err(error) => Err(error),
             })?;
         match waited {
             Some(Ok(done)) => Ok(done),
@@ -90,31 +105,33 @@ impl TopicWriter {
             return self.publish_raw(py, &input.stable(py), timeout);
         }
         let bytes = input.bytes(py);
-        let first = self.writer.with(py, |writer| writer.publish_timeout(bytes, Some(Duration::ZERO)))?;
-        match first {
-            Ok(position) => Ok(position),
-            Err(error) if may_wait(&error) && timeout != Some(Duration::ZERO) => {
+        let publish = |writer: &mut rbmq::TopicWriter| writer.publish_timeout(bytes, Some(Duration::ZERO));
+        match self.at_once(py, bytes.len(), timeout, publish)? {
+            Some(position) => Ok(position),
+            None => {
                 let stable = input.stable(py);
-                self.trying(py, timeout, |writer, step| writer.publish_timeout(&stable, Some(step)))
+                self.waiting(py, timeout, |writer, step| writer.publish_timeout(&stable, Some(step)))
             }
-            Err(error) => Err(publish_error(py, &error)),
         }
     }
 
     fn publish_raw(&self, py: Python<'_>, bytes: &[u8], timeout: Option<Duration>) -> PyResult<u64> {
         for piece in bytes.chunks(self.max_delivery) {
-            self.trying(py, timeout, |writer, step| {
+            let publish = |writer: &mut rbmq::TopicWriter, step| {
                 let fill = |room: &mut [u8]| {
                     room.copy_from_slice(piece);
                     Ok::<_, std::convert::Infallible>(piece.len())
                 };
                 writer.fill_raw(piece.len() as u64, Some(step), fill).map(drop)
-            })?;
+            };
+            if self.at_once(py, piece.len(), timeout, |writer| publish(writer, Duration::ZERO))?.is_none() {
+                self.waiting(py, timeout, publish)?;
+            }
         }
         self.writer.with(py, |writer| writer.position())
     }
 
-    /// One delivery of several messages.
+    /// One delivery of several messages, which are `bytes` bytes with their headers.
     fn publish_chunk(
         &self,
         py: Python<'_>,
@@ -122,28 +139,24 @@ impl TopicWriter {
         bytes: usize,
         timeout: Option<Duration>,
     ) -> PyResult<()> {
-        let first = self.writer.with(py, |writer| {
+        let done = self.at_once(py, bytes, timeout, |writer| {
             let mut batch = writer.batch_timeout(bytes as u64, Some(Duration::ZERO))?;
             for input in chunk {
                 batch.push(input.bytes(py));
             }
             batch.deliver()
         })?;
-        match first {
-            Ok(_) => Ok(()),
-            Err(error) if may_wait(&error) => {
-                let mut encoded = Vec::with_capacity(bytes);
-                for input in chunk {
-                    push_record(&mut encoded, input.bytes(py));
-                }
-                self.trying(py, timeout, |writer, step| {
-                    let mut batch = writer.batch_timeout(encoded.len() as u64, Some(step))?;
-                    batch.push_encoded(&encoded);
-                    batch.deliver().map(drop)
-                })
-            }
-            Err(error) => Err(publish_error(py, &error)),
+        if done.is_some() {
+            return Ok(());
         }
+        let stable: Vec<_> = chunk.iter().map(|input| input.stable(py)).collect();
+        self.waiting(py, timeout, |writer, step| {
+            let mut batch = writer.batch_timeout(bytes as u64, Some(step))?;
+            for message in &stable {
+                batch.push(message);
+            }
+            batch.deliver().map(drop)
+        })
     }
 
     /// Publishes messages as few deliveries, and counts those that were published.
@@ -216,7 +229,7 @@ impl TopicWriter {
     ) -> PyResult<u64> {
         let timeout = times::timeout(timeout)?;
         let objects = messages.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-        let inputs = objects.iter().map(Input::of).collect::<PyResult<Vec<_>>>()?;
+        let inputs = inputs_of(&objects)?;
         let mut published = 0;
         if let Err(error) = self.publish_all(py, &inputs, timeout, &mut published) {
             error.value(py).setattr("published", published)?;
@@ -229,8 +242,13 @@ impl TopicWriter {
     /// the end of a `with`, publishes. Waits while the ring is full.
     #[pyo3(signature = (size, timeout=None))]
     fn segment(&self, py: Python<'_>, size: u64, timeout: Option<f64>) -> PyResult<MessageSegment> {
-        let segment =
-            self.trying(py, times::timeout(timeout)?, |writer, step| writer.claim(size, Some(step)))?;
+        let (timeout, bytes) =
+            (times::timeout(timeout)?, usize::try_from(size).unwrap_or(usize::MAX - HEADER));
+        let claim = |writer: &mut rbmq::TopicWriter, step| writer.claim(size, Some(step));
+        let segment = match self.at_once(py, bytes, timeout, |writer| claim(writer, Duration::ZERO))? {
+            Some(segment) => segment,
+            None => self.waiting(py, timeout, claim)?,
+        };
         Ok(MessageSegment::of(segment, self.writer.clone()))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! This layer touches no socket, clock or random source. [`Message`] is the wire format. [`PeerSubscription`]
 //! is one subscription at its sender, [`ReceiveSubscription`] is one at its receiver, and [`Session`] decides
-//! whether the peer is alive. The same machines run on real transports and in the simulator.
+//! whether the peer is alive, and [`Pauses`] when a delivering thread may send. The same machines run on real transports and in the simulator.
 
 mod codec;
 mod coverage;
@@ -26,6 +26,7 @@ pub use receive_subscription::{
 };
 pub use refused::RefusedError;
 pub use send_subscription::{
-    CallerSend, End, Enqueue, LagAction, PeerSubscription, SendConfig, SendCursor, Step,
+    Begin, CallerSend, End, Enqueue, KnownPositions, LagAction, Origin, PeerSubscription, SendConfig,
+    SendCursor, Step,
 };
-pub use session::{Session, SessionConfig, Tick, choose_version};
+pub use session::{Pauses, Session, SessionConfig, Tick, choose_version};

@@ -33,7 +33,7 @@ pub(crate) use ends::{
 pub use ends::{ForeignConnection, ForeignReason};
 pub use logs::Traffic;
 pub(crate) use logs::{
-    Buffer, BufferOwner, DurableCursor, Followed, Known, Leaving, Readable, ReceiveMemory, SubscriptionNews,
+    Buffer, BufferOwner, DurableCursor, Followed, Leaving, Readable, ReceiveMemory, SubscriptionNews,
     SubscriptionOwner, SubscriptionShared, SubscriptionState, SubscriptionStatus, Upstream, downstream_of,
     held_at,
 };

@@ -13,13 +13,12 @@ use crate::events::OutEvent;
 use crate::fields::printable;
 use crate::limits::{PolicySet, SubscriptionLimits};
 use crate::lock::lock;
-use crate::planted;
 use crate::proto::{
-    CloseCode, Message, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor, Start, Subscribe,
-    Subscribed,
+    Begin, CloseCode, Message, Origin, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor,
+    Start, Subscribe, Subscribed,
 };
-use crate::state::{Buffer, BufferOwner, Known, Log, Parked, ROutShared, Request, Role, SubscriptionStatus};
-use crate::types::{Epoch, Nanos, Policy, Position, WireId};
+use crate::state::{Buffer, BufferOwner, Log, Parked, ROutShared, Request, Role, SubscriptionStatus};
+use crate::types::{Nanos, Position, WireId};
 
 /// A refusal: its code and numbers.
 type Refusal = (RefuseCode, u64, u64);
@@ -116,14 +115,15 @@ impl<T: Transport> Connection<'_, T> {
             _ => None,
         };
         let maps = !subscribe.own_memory && self.may_map(ring);
-        let place = Place { known: known.as_ref(), past, keeps: buffer.keep_until_delivered, maps };
-        let begin = begin(log, subscribe, &place)?;
+        let positions = known.as_ref().map(|known| known.positions);
+        let origin = Origin { known: positions, past, keeps: buffer.keep_until_delivered, maps };
+        let (begin, hold) = begin(log, subscribe, &origin)?;
         let Begin { start, restarted, .. } = begin;
         let coverage = known.as_ref().filter(|_| !restarted).map(|known| known.coverage).unwrap_or_default();
         let config = self.send_config((buffer, ring), subscribe, &limits);
-        let cursor = self.cursor(subscribe.wire, ring, config, &begin, (coverage, maps));
+        let cursor = self.cursor((subscribe.wire, ring), config, (&begin, hold.as_ref()), (coverage, maps));
         let hold_ms = limits.hold_ms(subscribe.hold_ms);
-        let without_slot = self.add_out(out, buffer, subscribe, (cursor, begin, hold_ms));
+        let without_slot = self.add_out(out, buffer, subscribe, (cursor, begin, hold, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
             self.io.inner.workers[worker].request(Request::Close { conn, code: CloseCode::TakenOver, why });
@@ -152,13 +152,12 @@ impl<T: Transport> Connection<'_, T> {
     /// can create its ring over the same memory.
     fn cursor(
         &mut self,
-        wire: WireId,
-        ring: &Ring,
+        (wire, ring): (WireId, &Ring),
         mut config: SendConfig,
-        begin: &Begin,
+        (begin, hold): (&Begin, Option<&Hold>),
         (coverage, maps): (PeerCoverage, bool),
     ) -> SendCursor {
-        let held = begin.hold.as_ref().map_or(begin.start, Hold::position);
+        let held = hold.map_or(begin.start, Hold::position);
         let behind = begin.start.saturating_sub(held);
         let offered = maps && self.io.transport.offer(self.id(), wire, ring, behind);
         config.maps = offered.then(|| ring.capacity());
@@ -201,7 +200,7 @@ impl<T: Transport> Connection<'_, T> {
         out: &ROutShared,
         buffer: &Arc<Buffer>,
         subscribe: &Subscribe,
-        (cursor, begin, hold_ms): (SendCursor, Begin, u32),
+        (cursor, begin, hold, hold_ms): (SendCursor, Begin, Option<Hold>, u32),
     ) -> bool {
         let hold_ms = hold_ms.min(self.io.inner.config.limits.max_hold_ms);
         let wants = hold_ms > 0 && !subscribe.name.is_empty();
@@ -209,7 +208,7 @@ impl<T: Transport> Connection<'_, T> {
         let sub = Arc::new(shared_of(
             (link.line.shared.id, self.io.shared.index),
             subscribe,
-            (begin.hold, begin.resume_boundary, &cursor),
+            (hold, begin.resume_boundary, &cursor),
             self.io.now,
         ));
         drop(buffer.add_sub(sub.clone(), begin.restarted, (&out.durable_slots, wants)));
@@ -263,97 +262,15 @@ fn shared_of(
     }
 }
 
-/// How a subscription begins.
-struct Begin {
-    start: Position,
-    /// The positions that the subscription has confirmed, by level. They are below `start` if the peer
-    /// received more than it can be trusted to keep; its position was held there.
-    levels: [Position; 3],
-    /// Whether the log is not the one that the peer asked for.
-    restarted: bool,
-    /// The subscription's hold in the ring.
-    hold: Option<Hold>,
-    /// The start of a delivery at which the subscription can resume; 0 if not known.
-    resume_boundary: Position,
-}
-
-/// What decides where a subscription begins, besides its SUBSCRIBE.
-struct Place<'a> {
-    /// What is known of a durable subscription with this name.
-    known: Option<&'a Known>,
-    /// The first position of a subscription that asked for a time, if it is known.
-    past: Option<Position>,
-    /// The buffer holds data until it is delivered.
-    keeps: bool,
-    /// The receiver may map the ring.
-    maps: bool,
-}
-
-/// Returns whether positions of this epoch are positions of the log.
-fn has_epoch(log: &Log, epoch: Epoch) -> bool {
-    epoch == log.epoch || planted::is(planted::EPOCH_IGNORED)
-}
-
-fn begin(log: &Log, subscribe: &Subscribe, place: &Place<'_>) -> Result<Begin, Refusal> {
-    let (ring, &Place { known, past, keeps, maps }) = (&log.ring, place);
-    let holds = subscribe.policy != Policy::Overwrite && ring.flow_control();
-    // The tail may move between the check and the hold. It moves only when the writer does.
+/// Decides where a subscription begins, and holds its position. The tail may move between the two. It moves only when the
+/// writer does.
+fn begin(log: &Log, subscribe: &Subscribe, origin: &Origin) -> Result<(Begin, Option<Hold>), Refusal> {
     for _ in 0..64 {
-        // The start of a complete delivery was noted while it was known; in a full ring the index may no
-        // longer contain it. If a receiver has joined downstream, the confirmed position may be below it
-        // since.
-        let resumable = known.filter(|known| known.resume_boundary <= known.levels[usize::from(keeps)]);
-        let resume_boundary = resumable.map(|known| known.resume_boundary).filter(|at| *at >= ring.tail());
-        let floor = resume_boundary.filter(|_| keeps);
-        let oldest = || {
-            let oldest = ring.boundary_at_or_after(ring.tail()).unwrap_or_else(|| ring.boundary());
-            floor.map_or(oldest, |floor| floor.min(oldest))
-        };
-        let (start, restarted) = match (subscribe.start, known) {
-            (Start::Position(epoch, at), _) if has_epoch(log, epoch) => (at, false),
-            (Start::Position(..), _) => (oldest(), true),
-            (_, Some(known)) => {
-                // A relay that restarted may have lost data that landed there and was not forwarded. A buffer
-                // that holds data until it is delivered sends it again.
-                let had = known.levels[usize::from(keeps)];
-                // Not every end of a delivery is known. A position that is too early repeats some data; one
-                // that is too late would lose data.
-                let gone = || if had < ring.tail() { had } else { oldest() };
-                let begins = ring.boundary_at_or_before(had).max(resume_boundary.filter(|at| *at <= had));
-                (begins.unwrap_or_else(gone), false)
-            }
-            (Start::Newest, None) => (ring.boundary(), false),
-            (Start::Oldest, None) => (oldest(), false),
-            (Start::First, None) => (ring.start(), false),
-            (Start::Ago(_), None) => (past.filter(|at| *at >= ring.tail()).unwrap_or_else(oldest), false),
-            (Start::Last, None) => (ring.last_delivery().unwrap_or_else(|| ring.boundary()), false),
-        };
-        let goes_on = matches!(subscribe.start, Start::Position(..)) && !restarted;
-        let resume_boundary = if goes_on { known.map_or(0, |known| known.resume_boundary) } else { start };
-        if !holds {
-            return Ok(Begin { start, levels: [start; 3], restarted, hold: None, resume_boundary });
-        }
-        // The subscription resumes below the tail: hold the rest. The first step reports the loss.
-        let at = if start < ring.tail() { oldest() } else { start };
-        // Data that landed but was not released stays at the held position until a CREDIT says more.
-        let known = known.filter(|_| !restarted);
-        let levels = match (known, subscribe.start) {
-            (Some(known), _) => known.levels.map(|level| level.min(start)),
-            // The subscription resumes elsewhere with its data. Its first CREDIT reports the confirmed
-            // positions.
-            (None, Start::Position(..)) if !restarted => [start, 0, 0],
-            (None, _) => [start; 3],
-        };
-        let floor = match known.and_then(|known| known.holds) {
-            Some(holds) if keeps => holds.min(levels[1]),
-            _ => levels[0],
-        };
-        let at = if floor >= ring.tail() { at.min(floor) } else { at };
-        // A receiver that maps this ring may still read unconsumed bytes. Its first CREDIT reports how many;
-        // until then the whole ring is held.
-        let at = if maps && goes_on { at.min(ring.tail()) } else { at };
-        if let Ok(hold) = ring.hold(at) {
-            return Ok(Begin { start, levels, restarted, hold: Some(hold), resume_boundary });
+        let begin = Begin::new((&log.ring, log.epoch), (subscribe.start, subscribe.policy), origin);
+        match begin.holds_at.map(|at| log.ring.hold(at)) {
+            None => return Ok((begin, None)),
+            Some(Ok(hold)) => return Ok((begin, Some(hold))),
+            Some(Err(_)) => {}
         }
     }
     Err((RefuseCode::TooSlow, 0, 0))

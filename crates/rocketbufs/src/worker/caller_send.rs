@@ -11,7 +11,7 @@
 //! and either there were pauses of `tcp.inline_idle_us` between the connection's last sends and little is
 //! pending, or enough is pending to be worth a system call. Otherwise the worker sends, and further
 //! deliveries join its next batch. If the worker finds that deliveries come one by one, each about that long
-//! after the last, shorter pauses suffice ([`Pauses`](super::pauses::Pauses)). Sending does nothing that could run a callback, so no
+//! after the last, shorter pauses suffice ([`Pauses`](crate::proto::Pauses)). Sending does nothing that could run a callback, so no
 //! callback runs inside a delivering call.
 
 use std::sync::Mutex;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use rocketnet::{Offered, Transport};
 use rocketring::Trimmed;
 
-use super::ending::end_subscription;
 use super::io::{Io, Line};
+use super::lingering::end_subscription;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{Attachment, End, Ending, LogEnd, Message, ReceiveError};

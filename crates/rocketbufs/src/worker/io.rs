@@ -10,8 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::idle::Idle;
 use super::lingering::Lingering;
-use super::pauses::Pauses;
-use crate::proto::{Message, Session};
+use crate::proto::{Message, Pauses, Session};
 use crate::state::{ConnShared, ContextInner, ContextShared, Request, SubscriptionShared, Worker};
 use crate::types::{Nanos, WireId};
 

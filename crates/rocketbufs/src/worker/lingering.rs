@@ -1,4 +1,5 @@
-//! Spliced subscriptions without a connection, and when their writers count as gone.
+//! How subscriptions of this end learn that their logs have ended: from their senders, or because a spliced subscription is
+//! without a connection for too long.
 //!
 //! A spliced buffer waits `linger` for its writer to come back. After that its subscribers get GONE.
 
@@ -6,7 +7,6 @@ use std::sync::{Arc, Weak};
 
 use rocketring::Ring;
 
-use super::ending::end_subscription;
 use crate::limits::millis;
 use crate::lock::lock;
 use crate::planted;
@@ -64,5 +64,28 @@ impl Lingering {
             }
         }
         self.all.iter().map(|(_, at)| *at).min()
+    }
+}
+
+/// Ends a subscription. The application and the subscribers downstream learn of the end after the data.
+pub(super) fn end_subscription(inbound: &Arc<SubscriptionShared>, ending: Ending) {
+    let mut state = lock(&inbound.state);
+    if state.sub.ending().is_some() {
+        return;
+    }
+    let boundary = state.ring().map_or(0, Ring::stop_following);
+    let end = ending.downstream(boundary);
+    state.sub.end(ending);
+    drop(state);
+    // The end is set before any notification: an application that removes the buffer in response cannot end
+    // it otherwise.
+    let tell = || {
+        if let Some(rin) = inbound.rin.upgrade() {
+            rin.on_news(inbound);
+        }
+    };
+    match inbound.spliced_to() {
+        Some(buffer) => buffer.end_with(end, tell),
+        None => tell(),
     }
 }

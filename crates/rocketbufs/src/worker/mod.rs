@@ -14,14 +14,14 @@
 //! * `connection`: one connection: what arrives, and what is sent, with
 //!   * `handshake`: its begin, its time limits and its end;
 //!   * `admitting`, `departing`: how subscriptions of the peer come and go;
-//!   * `asking`, `receiving`: how subscriptions of this end come and go;
+//!   * `receiving`: how subscriptions of this end come and go;
 //! * `upcall`: what a connection leaves to the reactor;
-//! * `lingering`: spliced subscriptions that wait for their writer to come back;
+//! * `lingering`: how subscriptions of this end learn that their logs have ended;
 //! * `ticks`: what happens because time passed.
 //!
 //! Optimisations, each with its own state:
 //!
-//! * `caller_send`, `pauses`: sending on the application's thread;
+//! * `caller_send`: sending on the application's thread;
 //! * `caller_runs`: an application thread that waits does the worker's work;
 //! * `following`: readers that map a ring, and that its writer wakes;
 //! * `on_demand`: credit on demand, for subscriptions that share a budget;
@@ -29,12 +29,10 @@
 
 mod accepting;
 mod admitting;
-mod asking;
 mod caller_runs;
 pub(crate) mod caller_send;
 mod connection;
 mod departing;
-mod ending;
 mod following;
 mod handshake;
 mod idle;
@@ -43,7 +41,6 @@ mod io;
 mod lingering;
 mod links;
 mod on_demand;
-mod pauses;
 mod peer;
 mod reactor;
 mod receiving;

@@ -1,18 +1,366 @@
-//! Subscriptions of this end on one connection: asking for them, ending and suspending them.
+//! Subscriptions of this end on one connection: asking for them, suspending and ending them. An accepted subscription gets a
+//! ring in memory of this process, or one that is mapped from the sender.
 
 use std::sync::Arc;
 
-use rocketnet::Transport;
+use rocketnet::{Offered, Transport};
+use rocketring::{Ring, RingConfig};
 
 use super::connection::{Connection, Link};
-use super::ending::end_subscription;
-use super::incoming::Incoming;
+use super::incoming::{InSub, Incoming, Received};
+use super::io::LinkPhase;
+use super::lingering::end_subscription;
+use super::on_demand;
 use crate::error::RefusedError;
+use crate::limits::millis;
 use crate::lock::lock;
-use crate::proto::{Ending, ReceiveError, RefuseCode};
-use crate::state::{Command, SubscriptionShared};
-use crate::types::WireId;
+use crate::options::ConfirmMode;
+use crate::planted;
+use crate::proto::{
+    Answer, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveError, ReceiveLog, RefuseCode,
+    Start, Subscribe, Subscribed,
+};
+use crate::state::{
+    Command, ContextInner, Log, Membership, ReceiveMemory, Role, SubscriptionNews, SubscriptionShared,
+    SubscriptionState,
+};
+use crate::types::{Bid, Position, WireId};
 
+impl<T: Transport> Connection<'_, T> {
+    /// Sends SUBSCRIBE, either for the first time or to resume.
+    pub(super) fn subscribe(&mut self, inbound: Arc<SubscriptionShared>) {
+        let link = &mut *self.link;
+        let (conn, number) = (link.line.id, link.line.shared.id);
+        if link.is_early() {
+            return link.early.push(Command::Subscribe { conn: number, inbound });
+        }
+        if link.line.phase != LinkPhase::Up {
+            return self.io.begin_linger(&inbound);
+        }
+        let on_this_machine = self.io.transport.carrier(conn).name == "shm";
+        // Only the connection that the rIn has now counts, see `ReceiveSubscription::subscribe`.
+        let is_current = inbound.rin.upgrade().is_none_or(|rin| rin.conn_id() == number);
+        let mut state = lock(&inbound.state);
+        let Some(remote_id) = state.sub.remote_id() else {
+            drop(state);
+            return self.io.begin_linger(&inbound);
+        };
+        // A log in the sender's memory, or one that moves there, does not resume in the same ring.
+        let moves = !inbound.is_spliced()
+            && !inbound.options.own_memory
+            && state.ring().is_some_and(|ring| on_this_machine || ring.is_peer_written());
+        if moves {
+            state.ask_reader();
+        }
+        let wire = link.next_wire;
+        let SubscriptionState { sub, memory } = &mut *state;
+        let ring = memory.as_ref().map(ReceiveMemory::ring);
+        let Some(machine) = sub.subscribe((number, wire), ring, (moves, is_current)) else { return };
+        link.next_wire += 1;
+        let start = match sub.log().zip(machine.resumed_at()) {
+            Some((log, at)) => {
+                let early = u64::from(planted::is(planted::RESUME_OFF_BY_ONE));
+                Start::Position(log.epoch(), at - early)
+            }
+            None => inbound.options.start,
+        };
+        drop(state);
+        // The ring of a closed log is here already.
+        let own_memory = on_this_machine && (inbound.options.own_memory || machine.is_closed());
+        link.ins.insert(wire, InSub { inbound: inbound.clone(), machine, offered: None });
+        self.io.lingering.forget(&inbound);
+        self.io.slots.set_in(inbound.slot, (conn, wire));
+        let subscribe = Subscribe { own_memory, ..subscribe_message(&inbound, (wire, remote_id), start) };
+        self.io.send(&mut link.line, &Message::Subscribe(subscribe));
+    }
+}
+
+impl<T: Transport> Connection<'_, T> {
+    /// Resumes a subscription for which the application has released its data.
+    pub(super) fn resume(&mut self, bid: Bid) {
+        let Some(Role::In(rin)) = &self.link.role else { return };
+        for inbound in rin.resumable().into_iter().filter(|inbound| inbound.bid == bid) {
+            self.subscribe(inbound);
+        }
+    }
+}
+
+impl<T: Transport> Incoming<'_, T> {
+    pub(super) fn on_subscribed(&mut self, subscribed: &Subscribed) -> Received {
+        let offered = self.sub.offered.take();
+        let known = lock(&self.sub.inbound.state).sub.log().map(ReceiveLog::epoch);
+        match self.sub.machine.on_subscribed(known, (subscribed.epoch, subscribed.start))? {
+            Answer::Begin => self.begin_log(subscribed, offered),
+            Answer::Resume if self.sub.machine.is_closed() => self.resume_closed(subscribed.start),
+            Answer::Resume => self.resume_log(subscribed, offered),
+            Answer::Restarted => {
+                self.sub.inbound.settle();
+                self.end_and_leave(Ending::Restarted(subscribed.epoch));
+                self.let_land(subscribed);
+            }
+            Answer::Left => self.let_land(subscribed),
+        }
+        Ok(())
+    }
+
+    /// Stores the sender's ring, which arrives ahead of its SUBSCRIBED.
+    pub(super) fn on_offered(&mut self, offered: Offered) {
+        if !self.sub.machine.is_answered() {
+            self.sub.offered = Some(offered);
+        }
+    }
+
+    /// Receives data for a subscription that left before or because of SUBSCRIBED. Without flow control, data
+    /// arrives until the peer has read UNSUBSCRIBE; the transport discards it, or it lands in a ring without
+    /// a reader. With flow control nothing arrives before the first CREDIT.
+    fn let_land(&mut self, subscribed: &Subscribed) {
+        if subscribed.flow_control || self.io.transport.discard(self.line.id, self.wire) {
+            return;
+        }
+        let config = RingConfig {
+            capacity_bytes: 1,
+            retain_bytes: Some(0),
+            max_delivery_bytes: None,
+            flow_control: false,
+            start: subscribed.start,
+        };
+        if let Some(receiver) = self.io.inner.pool.ring(config).ok().and_then(|ring| ring.receiver()) {
+            self.io.transport.bind(self.line.id, self.wire, receiver);
+        }
+    }
+
+    /// Handles the first SUBSCRIBED: creates the ring of the log.
+    fn begin_log(&mut self, subscribed: &Subscribed, offered: Option<Offered>) {
+        let Subscribed { epoch, start, .. } = *subscribed;
+        let inbound = self.sub.inbound.clone();
+        let Some((ring, share)) = self.ring_for(subscribed, offered) else { return };
+        let Some(receiver) = ring.receiver() else { return };
+        let (allocation, member) = share.unzip();
+        let window = window(&ring, allocation.as_ref(), subscribed);
+        let log = Log { ring, epoch };
+        let memory = ReceiveMemory::new(log.clone(), start, inbound.min_receivers.is_any(), member);
+        let config = receive_config((&inbound, subscribed), memory.receivers_hold.is_some());
+        let in_log = ReceiveLog::new(config, (epoch, start), window, allocation);
+        lock(&inbound.state).begin(in_log, memory);
+        self.io.transport.bind(self.line.id, self.wire, receiver);
+        self.follow();
+        let left = lock(&inbound.state).sub.is_left();
+        if let (false, Some(rin)) = (left, inbound.rin.upgrade()) {
+            let asked = matches!(inbound.options.start, Start::Position(..));
+            if asked && subscribed.restarted {
+                rin.report_news(&inbound, SubscriptionNews::Restarted(epoch));
+            }
+            rin.report_news(&inbound, SubscriptionNews::Subscribed { epoch, start });
+            if subscribed.without_slot {
+                rin.report_news(&inbound, SubscriptionNews::NotDurable);
+            }
+            self.let_look();
+        }
+        // A concurrent splice reads the state before the log is stored there, so the splice is looked up
+        // again.
+        if let Some(buffer) = inbound.spliced_to() {
+            log.ring.set_relayed();
+            let _ = buffer.log.set(log);
+            buffer.unpark();
+        }
+        self.send_credit();
+    }
+
+    /// Creates the ring of a log, or its share of a budget, which has no ring until there is data. Refuses
+    /// the subscription if neither is possible.
+    fn ring_for(
+        &mut self,
+        subscribed: &Subscribed,
+        offered: Option<Offered>,
+    ) -> Option<(Ring, Option<(CreditAllocation, Membership)>)> {
+        // A ring in the sender's memory takes nothing from the budget.
+        let allocation = if subscribed.start == Position::MAX {
+            Err(RefusedError::NoPositions { start: subscribed.start })
+        } else if offered.is_none() {
+            on_demand::allocation(&self.sub.inbound, subscribed)
+        } else {
+            Ok(None)
+        };
+        let made = match allocation {
+            Ok(Some(allocation)) => Ok((Ring::unbacked(subscribed.start), Some(allocation))),
+            Ok(None) => {
+                make_ring(&self.io.inner, &self.sub.inbound, subscribed, offered).map(|ring| (ring, None))
+            }
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok(made) => Some(made),
+            Err(error) => {
+                self.end_and_leave(Ending::Refused(error));
+                if !subscribed.flow_control {
+                    // Without flow control, data arrives until the peer has read UNSUBSCRIBE.
+                    self.io.transport.discard(self.line.id, self.wire);
+                }
+                None
+            }
+        }
+    }
+
+    fn resume_log(&mut self, subscribed: &Subscribed, offered: Option<Offered>) {
+        let inbound = self.sub.inbound.clone();
+        // The state is not locked while the application is notified.
+        let left = lock(&inbound.state).sub.is_left();
+        if let (false, true, Some(rin)) = (left, subscribed.without_slot, inbound.rin.upgrade()) {
+            rin.report_news(&inbound, SubscriptionNews::NotDurable);
+        }
+        let moves = self.sub.machine.moves();
+        if moves && !inbound.is_spliced() {
+            return self.move_log(subscribed, offered);
+        }
+        let mut state = lock(&inbound.state);
+        let Some(memory) = &mut state.memory else { return };
+        let boundary = memory.ring().boundary();
+        let goes_on = !moves && is_whole(memory.ring(), subscribed.start, offered.as_ref());
+        let receiver = memory.receiver.take_if(|_| goes_on);
+        drop(state);
+        if !goes_on {
+            // Subscribers in this process read the old ring, unchanged.
+            return self.end_and_leave(Ending::End(End::Gone(boundary)));
+        }
+        let Some(receiver) = receiver else {
+            // Another connection still has the ring receiver: the application resumed over two connections at
+            // once.
+            return self.leave();
+        };
+        self.io.transport.bind(self.line.id, self.wire, receiver);
+        self.follow();
+        self.let_look();
+        self.send_credit();
+        // Handles confirmations that were asked for, and data that arrived, before the resume or the splice.
+        self.news();
+    }
+
+    /// Resumes a closed log, which only reports what is released. The ring receiver stays here: nothing but an empty
+    /// transfer may arrive, which a ring without memory takes.
+    fn resume_closed(&mut self, end: Position) {
+        if let Some(receiver) = Ring::unbacked(end).receiver() {
+            self.io.transport.bind(self.line.id, self.wire, receiver);
+        }
+        self.send_credit();
+        self.give_credit();
+    }
+
+    /// Moves the log to another ring. Nothing in the old ring is needed any more.
+    fn move_log(&mut self, subscribed: &Subscribed, offered: Option<Offered>) {
+        let Some((ring, share)) = self.ring_for(subscribed, offered) else { return };
+        let Some(receiver) = ring.receiver() else { return };
+        let (allocation, member) = share.unzip();
+        let window = window(&ring, allocation.as_ref(), subscribed);
+        let mut state = lock(&self.sub.inbound.state);
+        let left = state.parts().and_then(|(log, memory)| {
+            log.move_to(subscribed.start, window, allocation);
+            memory.move_to(ring, subscribed.start, member)
+        });
+        drop(state);
+        drop(left);
+        self.io.transport.bind(self.line.id, self.wire, receiver);
+        self.follow();
+        self.let_look();
+        self.send_credit();
+    }
+}
+
+/// Creates the ring of a log in memory of this process, or over the offered memory of the sender.
+fn make_ring(
+    inner: &ContextInner,
+    inbound: &SubscriptionShared,
+    subscribed: &Subscribed,
+    offered: Option<Offered>,
+) -> Result<Ring, RefusedError> {
+    let options = &inbound.options;
+    let offered = offered.map(|offered| offered.ring).transpose();
+    let offered = offered.map_err(|error| RefusedError::Memory(error.to_string()))?;
+    let capacity = match &offered {
+        Some(ring) => ring.capacity(),
+        None => options.capacity_bytes().next_power_of_two(),
+    };
+    let max_delivery = subscribed.max_delivery.min(capacity / 2);
+    let retain = match options.retain_bytes {
+        retain if !inbound.is_spliced() => Some(retain.unwrap_or(0)),
+        // At least one delivery is retained, so that a new subscriber finds the start of one.
+        retain => retain.or(inner.config.buffers.retain_bytes).map(|retain| retain.max(max_delivery)),
+    };
+    // The option was chosen for a ring of this process; the sender's ring may be smaller.
+    let retain = retain.map(|retain| if offered.is_some() { retain.min(capacity / 2) } else { retain });
+    let config = RingConfig {
+        capacity_bytes: capacity,
+        retain_bytes: retain,
+        max_delivery_bytes: Some(max_delivery),
+        flow_control: subscribed.flow_control,
+        start: subscribed.start,
+    };
+    let made = match offered {
+        Some(ring) => ring.ring(config),
+        // Retained history is for other subscribers, even if the application has not spliced the
+        // subscription yet.
+        None if inbound.is_spliced() || options.retain_bytes.is_some() => inner.ring_for_others(config),
+        None => inner.pool.ring(config),
+    };
+    let made = made.map_err(RefusedError::from)?;
+    if options.own_memory {
+        made.ensure_plain();
+    }
+    Ok(made)
+}
+
+/// Returns the options of an accepted subscription.
+fn receive_config(
+    (inbound, subscribed): (&SubscriptionShared, &Subscribed),
+    keeps_for_others: bool,
+) -> ReceiveConfig {
+    let (options, start) = (&inbound.options, subscribed.start);
+    let covered_from = match options.start {
+        Start::Position(..) if !subscribed.restarted => {
+            options.covered_from.map_or(start, |at| at.min(start))
+        }
+        _ => start,
+    };
+    ReceiveConfig {
+        confirm_consumed: options.confirm != ConfirmMode::OnArrival,
+        relays: options.confirm == ConfirmMode::Relayed,
+        place_kept: options.keeps_place(),
+        max_view_bytes: options.max_view_bytes.unwrap_or(0),
+        keeps_for_others,
+        covered_from,
+    }
+}
+
+/// Returns the smaller of the two rings' capacities for bytes in flight.
+fn window(ring: &Ring, allocation: Option<&CreditAllocation>, subscribed: &Subscribed) -> u64 {
+    let room = allocation.map_or(ring.capacity() - ring.retain(), CreditAllocation::full);
+    room.min((subscribed.capacity / 2).max(1))
+}
+
+/// Returns whether data from `start` on lands in this ring's memory, and whether the bytes held in it are
+/// intact. While the connection was lost, the sender may have overwritten bytes that it did not hold.
+fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
+    let Some(Offered { ring: offered, behind }) = offered else { return !ring.is_peer_written() };
+    let same = offered.as_ref().is_ok_and(|offered| offered.is(ring));
+    same && (!ring.flow_control() || ring.discard_below(start.saturating_sub(*behind)))
+}
+
+fn subscribe_message(inbound: &SubscriptionShared, (wire, bid): (WireId, Bid), start: Start) -> Subscribe {
+    let options = &inbound.options;
+    Subscribe {
+        wire,
+        bid,
+        capacity: options.capacity_bytes().next_power_of_two(),
+        policy: options.policy,
+        own_memory: false,
+        start,
+        max_lag: options.max_lag_bytes.map_or(0, |bytes| bytes.max(1)),
+        block_timeout_ms: options.block_timeout.millis().unwrap_or(u32::MAX),
+        hold_ms: millis(options.hold),
+        name: options.name.clone(),
+    }
+}
+
+/// The end and the suspension of subscriptions.
 impl<T: Transport> Connection<'_, T> {
     /// Reports the final positions of every subscription. A peer that asked for confirmations, or that holds
     /// the position of a durable subscription, has no other way to learn them.

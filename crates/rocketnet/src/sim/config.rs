@@ -45,7 +45,7 @@ pub struct SimConfig {
     /// One-sided only: posted writes that have not completed. At least 1. Default: 16.
     pub send_depth: usize,
     /// One-sided only: receives that the receiver keeps posted; each write or message uses one until the receiver
-    /// polls it, and waits where there is none. At least 1. Default: 8.
+    /// polls it, and waits if there is none. At least 1. Default: 8.
     pub receive_depth: usize,
     /// Writes that the queue of a connection takes. At least 1. Default: 16.
     pub queue_writes: usize,

@@ -20,7 +20,7 @@ pub(super) struct Lane {
     pub(super) pipe: Pipe,
     /// A Pump is scheduled.
     pub(super) pump_due: bool,
-    /// The sender closed in order, and the receiver has everything that came before.
+    /// The sender closed the connection, and the receiver has everything that was sent before.
     pub(super) fin: bool,
 }
 
@@ -116,7 +116,7 @@ impl Conn {
         }
     }
 
-    /// A closing end whose queue was sent disconnects in order.
+    /// A closing end disconnects after its queue was sent.
     fn finish_close(&mut self, clock: &mut Clock, side: usize) {
         let Phase::Closing(why) = &self.ends[side].phase else { return };
         if !self.lanes[side].has_left() {
@@ -233,7 +233,7 @@ impl Conn {
         self.end_of_reading(clock, side);
     }
 
-    /// The other end has made room for what `side` sends, if it read anything.
+    /// The other end has made room for the bytes of `side`, if it read any.
     fn after_read(&mut self, clock: &mut Clock, side: usize, read: bool) {
         if !read || self.ends[side].phase == Phase::Gone {
             return;

@@ -58,7 +58,7 @@ struct Notice {
     wire: WireId,
     more: bool,
     bytes: Vec<u8>,
-    /// The era of the binding in whose memory the bytes already lie.
+    /// The era of the binding whose memory already has the bytes.
     placed: Option<u64>,
 }
 

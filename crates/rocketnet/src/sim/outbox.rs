@@ -232,7 +232,7 @@ impl Outbox {
         out
     }
 
-    /// Copies out of the ring what is queued for `wire`.
+    /// Copies the queued ranges of `wire` out of their ring.
     pub(super) fn detach(&mut self, wire: WireId) -> u64 {
         self.items.iter_mut().filter(|item| item.wire == wire).map(Item::detach).sum()
     }

@@ -1,5 +1,5 @@
-//! The one source of chance of a simulated network: everything that varies is drawn from here, in the order in
-//! which the calls are made, so that a seed and a sequence of calls give one history.
+//! The only random source of a simulated network. All variations are drawn from it, in the order of the calls, so that a
+//! seed and a sequence of calls give one history.
 
 /// SplitMix64: small, fast, and good enough to shuffle events.
 #[derive(Debug, Clone)]

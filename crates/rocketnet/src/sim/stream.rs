@@ -142,8 +142,8 @@ struct Parser {
 }
 
 impl Parser {
-    /// Takes the bytes until they end or a control message is complete: what follows a control message waits for the
-    /// next poll, because the session may bind or unbind in between. Returns how many it took and whether it stopped.
+    /// Takes bytes until they end or a control message is complete: bytes after a control message wait for the
+    /// next poll, because the session may bind or unbind in between. Returns the number of bytes, and whether it stopped.
     fn feed(
         &mut self,
         end: &mut End,
@@ -218,7 +218,7 @@ fn open(end: &mut End, reading: &Reading<'_>, header: Header) -> Result<Body, Do
 }
 
 fn land(end: &mut End, body: &Body, piece: &[u8]) -> Result<(), Down> {
-    // The session may have unbound it since the header came.
+    // The session may have unbound the id since the header came.
     let bound = end.receivers.get_mut(&body.wire).ok_or(Down::UnknownWire(body.wire))?;
     copy_in(&mut bound.receiver, body.wire, piece)
 }

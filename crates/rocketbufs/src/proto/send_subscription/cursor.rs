@@ -11,6 +11,22 @@
 //! that a large delivery is forwarded while it still arrives. A receiver with a ring of twice the largest
 //! delivery therefore never waits for the end of a delivery for which it has no room: of any
 //! `2 × max_delivery` bytes, at least one end of a delivery is told.
+//!
+//! The hold of a subscription never stops a writer for good:
+//!
+//! ```text
+//!        needed          whole   delivered             head         a log, positions growing to the right
+//!  ────────┼───────────────┼─────────┼───────────────────┼──────▶
+//!          │ history of a  │ part of │ not yet with every│
+//!          │ peer that maps│ one     │ last receiver     │
+//! ```
+//!
+//! Undelivered data is held from the start of a delivery, since part of one is of no use to a receiver that
+//! gets it again. A peer that maps the ring also holds its own history further back, at most half of the
+//! ring. The history is never rounded down to the start of a delivery: the rounding would last while nothing
+//! is written, and with the largest delivery before that position the writer would never have room for
+//! another one. The other two positions move without the writer: when everything has been delivered, `whole`
+//! is the head.
 
 use rocketring::Ring;
 
@@ -92,7 +108,7 @@ pub enum Step {
 /// The positions of one subscription at its sender.
 #[derive(Debug)]
 pub struct SendCursor {
-    pub(super) config: SendConfig,
+    config: SendConfig,
     /// The first position of the subscription.
     start: Position,
     /// Everything below was given to the transport, or was skipped.
@@ -106,15 +122,15 @@ pub struct SendCursor {
     /// Whether a CREDIT has arrived.
     credited: bool,
     grant: Position,
-    pub(super) landed: Position,
+    landed: Position,
     /// Where the receiver maps the ring: a receiver that maps this ring may still read from here on.
-    pub(super) map_floor: Position,
-    pub(super) delivered: Position,
+    map_floor: Position,
+    delivered: Position,
     consumed: Position,
     coverage: PeerCoverage,
     asked: AskedLevels,
     on_demand: OnDemandCredit,
-    pub(super) ended: bool,
+    ended: bool,
     last_progress: Nanos,
     dropped_bytes: u64,
     /// `drop`, `disconnect`: the lag at the beginning, or the least lag since.
@@ -172,7 +188,7 @@ impl SendCursor {
     }
 
     /// Returns the position below which the receiver has its own copy, or needs nothing.
-    pub(super) fn needed(&self) -> Position {
+    fn needed(&self) -> Position {
         if self.config.maps.is_some() { self.map_floor } else { self.landed }
     }
 
@@ -517,5 +533,41 @@ impl SendCursor {
     /// Returns the first position of the subscription.
     pub fn start(&self) -> Position {
         self.start
+    }
+}
+
+/// The hold in the log.
+impl SendCursor {
+    /// Returns the position that this subscription holds in the log, if it holds one.
+    pub fn holds_at(&self) -> Option<Position> {
+        match self.config.policy {
+            Policy::Overwrite => None,
+            _ if self.config.keep_until_delivered => Some(self.delivered.min(self.needed())),
+            // Data that was given to the transport is copied when the hold is given up, so `landed` counts
+            // for all.
+            Policy::Block | Policy::Drop | Policy::Disconnect => Some(self.needed()),
+        }
+    }
+
+    /// Like [`SendCursor::holds_at`], but data that may be sent again is held from the start of a delivery.
+    /// `None` also if that start is not known.
+    pub fn holds_whole(&self, log: &Ring) -> Option<Position> {
+        let at = self.holds_at()?;
+        if self.config.keep_until_delivered { Some(self.resume_boundary(log)?.min(at)) } else { Some(at) }
+    }
+
+    /// Returns the last known end of a delivery that the receiver will not be sent again if it resumes
+    /// without its data.
+    pub fn resume_boundary(&self, log: &Ring) -> Option<Position> {
+        log.boundary_at_or_before(if self.config.keep_until_delivered { self.delivered } else { self.landed })
+    }
+
+    /// Returns the level to ask a receiver that maps the ring for besides `landed`, when the writer waits
+    /// although all sent data has landed. The receiver's need depends on readers that map the ring
+    /// downstream. Each hop may defer up to a quarter of its window of credit, so ask for `consumed` too:
+    /// once every reader has released everything and reported so, each reported need is exact.
+    fn level_of_room(&self) -> Option<ProgressLevel> {
+        (self.config.maps.is_some() && self.map_floor < self.landed && !self.ended)
+            .then_some(ProgressLevel::Consumed)
     }
 }

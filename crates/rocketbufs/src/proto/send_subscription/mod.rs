@@ -5,31 +5,33 @@
 //!   news of the buffer ──▶ ┌──────────────────┐ ──▶ LagAction     skip, or disconnect
 //!   a turn, with room  ──▶ │ PeerSubscription │ ──▶ Step          write a range, report a hole or the end
 //!   CREDIT, landed     ──▶ │  SendCursor      │ ──▶ Enqueue       give it a turn, or report later
-//!   RECALL             ──▶ │  FollowState     │ ──▶ positions     RECALLED, ASK
+//!   RECALL             ──▶ │                  │ ──▶ positions     RECALLED, ASK
 //!   time               ──▶ └──────────────────┘ ──▶ lag in bytes  of a subscription that stalled
 //! ```
 //!
-//! [`SendCursor`] has the positions, `OnDemandCredit` the part for a receiver that grants on demand,
-//! `retention` the subscription's hold in the log, and `FollowState` the part for a peer that maps the ring.
+//! [`Begin`] decides where a subscription begins. [`SendCursor`] has the positions and the subscription's hold in the log, `OnDemandCredit` the part for a receiver that
+//! grants on demand. A peer that follows maps the ring, and sees new data by itself.
 
+mod begin;
 mod cursor;
-mod follow;
 mod on_demand;
-mod retention;
 
 use rocketring::Ring;
 
 use super::credit::{Credit, CreditError};
 use crate::types::{Nanos, Policy, Position, ProgressLevel};
 
+pub use begin::{Begin, KnownPositions, Origin};
 pub use cursor::{End, SendConfig, SendCursor, Step};
-use follow::FollowState;
 
 /// More than this is a batch. A thread that writes so much soon writes more, and the worker sends meanwhile.
 const SMALL_PAYLOAD_BYTES: u64 = 16 << 10;
 /// From this size on a system call is cheap compared to moving the bytes. The calling thread moves them out
 /// of its own cache, from which another core would have to fetch them.
 const BATCH_BYTES: u64 = 48 << 10;
+
+/// The number of the peer's own doorbell. Other numbers belong to readers downstream of the peer.
+const OWN_DOORBELL: u32 = 0;
 
 /// Whether a thread that has delivered sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +65,12 @@ impl CallerSend {
 #[derive(Debug)]
 pub struct PeerSubscription {
     cursor: SendCursor,
-    follow: FollowState,
+    /// Readers whose doorbells ring when there is new data, by their numbers on this connection.
+    watchers: Vec<u32>,
+    /// A CREDIT that speaks of data that this end has not seen yet.
+    early: Option<Credit>,
+    /// Whether there may be news that was not reported to the peer, which follows.
+    unreported: bool,
     /// Whether it waits for its turn.
     queued: bool,
     /// On a transport without a promise of order: whether a range is in flight.
@@ -100,7 +107,15 @@ pub enum Enqueue {
 impl PeerSubscription {
     /// Creates a new subscription.
     pub fn new(cursor: SendCursor) -> Self {
-        Self { cursor, follow: FollowState::default(), queued: false, in_flight: false, holds_others: false }
+        Self {
+            cursor,
+            watchers: Vec::new(),
+            early: None,
+            unreported: false,
+            queued: false,
+            in_flight: false,
+            holds_others: false,
+        }
     }
 
     /// Returns the positions.
@@ -195,8 +210,8 @@ impl PeerSubscription {
     /// wait with it: this end's own credit depends on it, and without that credit the missing data may not be
     /// sent here.
     fn known_part(&mut self, credit: &Credit, log: Option<&Ring>, spliced: bool) -> Credit {
-        self.follow.defer(None);
-        let Some(log) = log.filter(|_| credit.landed > self.cursor.sent() && self.follow.is_active()) else {
+        self.early = None;
+        let Some(log) = log.filter(|_| credit.landed > self.cursor.sent() && self.follows()) else {
             return *credit;
         };
         if credit.landed <= log.head() {
@@ -206,7 +221,7 @@ impl PeerSubscription {
         if !spliced {
             return *credit;
         }
-        self.follow.defer(Some(*credit));
+        self.early = Some(*credit);
         // The boundary is loaded first: a delivery that ends meanwhile is reported once more.
         let boundary = log.boundary();
         self.cursor.followed_to(log.head(), boundary);
@@ -215,7 +230,7 @@ impl PeerSubscription {
 
     /// Returns the deferred CREDIT, which the buffer's present data may confirm.
     pub fn take_deferred_credit(&mut self) -> Option<Credit> {
-        self.follow.take_deferred()
+        self.early.take()
     }
 
     /// Handles the transport's report that everything up to `landed` is in the receiver's memory.
@@ -270,17 +285,25 @@ impl PeerSubscription {
 
     /// Adds a reader's doorbell.
     pub fn watch(&mut self, number: u32) {
-        self.follow.add(number);
+        if !self.watchers.contains(&number) {
+            self.watchers.push(number);
+        }
     }
 
     /// Removes a reader's doorbell. Returns whether it was there.
     pub fn unwatch(&mut self, number: u32) -> bool {
-        self.follow.remove(number)
+        let at = self.watchers.iter().position(|known| *known == number);
+        at.map(|at| self.watchers.swap_remove(at)).is_some()
     }
 
     /// Returns the readers whose doorbells ring.
     pub fn watchers(&self) -> &[u32] {
-        self.follow.watchers()
+        &self.watchers
+    }
+
+    /// Returns whether the peer itself is woken when there is new data.
+    fn follows(&self) -> bool {
+        self.watchers.contains(&OWN_DOORBELL)
     }
 
     /// Returns the position up to which the receiver sees data by itself: at most its grant, and at most what
@@ -288,7 +311,7 @@ impl PeerSubscription {
     /// if it does not follow.
     pub fn follows_to(&self, log: &Ring) -> Option<Position> {
         let step = self.cursor.sent().saturating_add(log.max_delivery());
-        self.follow.is_active().then(|| step.min(self.cursor.grant()))
+        self.follows().then(|| step.min(self.cursor.grant()))
     }
 
     /// Returns whether the receiver sees all data by itself and no writer waits.
@@ -298,18 +321,18 @@ impl PeerSubscription {
 
     /// Defers a report of news. Returns false if one was deferred already.
     pub fn defer_report(&mut self) -> bool {
-        self.follow.begin_unreported()
+        !std::mem::replace(&mut self.unreported, true)
     }
 
     /// Returns whether a report is deferred.
     pub fn is_unreported(&self) -> bool {
-        self.follow.is_unreported()
+        self.unreported
     }
 
     /// Ends the deferral. Returns whether there is something to send, for which the subscription is now
     /// queued.
     pub fn report(&mut self, head: Position) -> bool {
-        self.follow.end_unreported();
+        self.unreported = false;
         head > self.cursor.sent() && self.queue()
     }
 }

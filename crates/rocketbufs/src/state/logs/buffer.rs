@@ -1,28 +1,22 @@
-//! One buffer of an rOut: its log, its subscribers, and the calls that wait for subscribers.
+//! One buffer of an rOut: its log and the end of the log, its subscribers, and the calls that wait for subscribers.
 
 mod confirming;
-mod ending;
 mod notifying;
-mod progress;
-mod resting;
-mod status;
 mod subscribers;
-mod watching;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rocketring::{EventCount, Hold, PeerDoorbell, WatchKey, Writer, barrier};
 
-pub(crate) use status::SubscriptionStatus;
-use subscribers::SubscriberTable;
-pub(crate) use subscribers::{DurableCursor, Known, Leaving};
+pub(crate) use subscribers::{DurableCursor, Leaving, SubscriptionStatus};
+use subscribers::{Known, SubscriberTable};
 
 use crate::events::OutEvent;
 use crate::limits::SubscriptionLimits;
 use crate::lock::lock;
 use crate::planted;
-use crate::proto::{Coverage, End, PeerCoverage, SendCursor};
+use crate::proto::{Coverage, End, KnownPositions, PeerCoverage, SendCursor};
 use crate::state::{
     ContextInner, Contexts, DurableSlots, IdleState, Log, MinReceivers, Parked, ProgressWatch, Waits,
 };
@@ -313,14 +307,16 @@ impl Buffer {
         let table = lock(&self.subscribers);
         if let Some(held) = table.offline.get(name) {
             let holds = held.hold.as_ref().map(Hold::position);
-            let (levels, coverage, resume_boundary) = (held.levels, held.coverage, held.resume_boundary);
-            return Some(Known { levels, coverage, holds, resume_boundary, live: None });
+            let positions =
+                KnownPositions { levels: held.levels, holds, resume_boundary: held.resume_boundary };
+            return Some(Known { positions, coverage: held.coverage, live: None });
         }
         let sub = table.connected.iter().find(|sub| sub.name == name)?;
         let holds = lock(&sub.hold).as_ref().map(Hold::position);
         let ((levels, coverage), resume_boundary) =
             (sub.confirms(), sub.resume_boundary.load(Ordering::Acquire));
-        Some(Known { levels, coverage, holds, resume_boundary, live: Some((sub.conn, sub.worker)) })
+        let positions = KnownPositions { levels, holds, resume_boundary };
+        Some(Known { positions, coverage, live: Some((sub.conn, sub.worker)) })
     }
 
     /// Returns the position below which everything landed at every present subscriber; without one, the end
@@ -470,4 +466,105 @@ impl Buffer {
 
 pub(crate) fn held_at(hold: Option<&Hold>) -> Option<Position> {
     hold.map(Hold::position)
+}
+
+/// The end of the log, and which subscribers have received it.
+impl Buffer {
+    pub(crate) fn end(&self) -> Option<End> {
+        *lock(&self.end)
+    }
+
+    /// Ends the log. The first end that is set stays.
+    pub(crate) fn set_end(self: &Arc<Self>, end: End) {
+        lock(&self.end).get_or_insert(end);
+        self.has_end.store(true, Ordering::Release);
+        self.notify_end();
+    }
+
+    /// Ends the log at its visible end while a writer may continue. An end that was set before stays. Returns
+    /// the end.
+    pub(crate) fn close(self: &Arc<Self>) -> Position {
+        // A thread that sees `has_end` waits for this lock to learn the position.
+        let mut said = lock(&self.end);
+        self.has_end.store(true, Ordering::Release);
+        // Pairs with the light barrier in `Buffer::notify_or_send`: either the delivery is seen here, or the
+        // delivering thread sees that the log has ended.
+        rocketring::barrier::heavy();
+        let boundary = self.log().map_or(0, |log| log.ring.boundary());
+        let end = said.get_or_insert(End::Closed(boundary)).position();
+        drop(said);
+        self.notify_end();
+        end
+    }
+
+    /// Returns whether a delivery that ends at `at` is part of the log. The caller has passed a light barrier
+    /// since the delivery became visible.
+    #[inline]
+    pub(crate) fn has_in_log(&self, at: Position) -> bool {
+        !self.ended() || self.ends_behind(at)
+    }
+
+    #[cold]
+    fn ends_behind(&self, at: Position) -> bool {
+        self.end().is_none_or(|end| at <= end.position())
+    }
+
+    fn notify_end(self: &Arc<Self>) {
+        if let Some(log) = self.log() {
+            log.ring.wake_waiters();
+        }
+        self.notify();
+        self.on_progress();
+        if self.log().is_none() {
+            self.unpark(); // It will never be known.
+        }
+    }
+
+    #[inline]
+    pub(crate) fn ended(&self) -> bool {
+        self.has_end.load(Ordering::Acquire)
+    }
+
+    /// Returns whether this call is the first to see that the buffer has drained.
+    pub(crate) fn is_newly_drained(&self) -> bool {
+        // The order matters: the locks in `drained` order the load of the flag and `end_with`. Acquire pairs
+        // with the Release there.
+        let tells = self.drained() && !self.ends_above.load(Ordering::Acquire);
+        tells && !self.end_reported.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends the log together with its upstream subscription. Runs `above` before any worker reports the
+    /// buffer's end.
+    pub(crate) fn end_with(self: &Arc<Self>, end: End, above: impl FnOnce()) {
+        self.ends_above.store(true, Ordering::Relaxed);
+        self.set_end(end);
+        above();
+        // A thread that reports the end after this sees what `above` did.
+        self.ends_above.store(false, Ordering::Release);
+        self.reap();
+    }
+
+    /// Reports the end of a spliced buffer, or removes a destroyed one, once nothing needs it any more. Called
+    /// on a worker.
+    pub(crate) fn reap(self: &Arc<Self>) {
+        if let Some(out) = self.out.upgrade() {
+            out.reap(self);
+        }
+    }
+
+    /// Returns whether the log has ended and every present subscriber has all of it.
+    pub(crate) fn drained(&self) -> bool {
+        self.end().is_some_and(|end| {
+            let table = lock(&self.subscribers);
+            table.connected.iter().all(|sub| sub.landed.load(Ordering::Acquire) >= end.position())
+                && table.waited_for().all(|held| held.levels[0] >= end.position())
+        })
+    }
+
+    /// Returns whether the log has ended, and every present subscriber has all of it and has received the
+    /// end.
+    pub(crate) fn all_received_end(&self) -> bool {
+        self.drained()
+            && lock(&self.subscribers).connected.iter().all(|sub| sub.heard_end.load(Ordering::Acquire))
+    }
 }

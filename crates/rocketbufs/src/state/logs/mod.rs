@@ -5,9 +5,7 @@ mod buffer;
 mod subscription;
 
 pub use buffer::Traffic;
-pub(crate) use buffer::{
-    Buffer, BufferOwner, DurableCursor, Known, Leaving, SubscriptionStatus, Upstream, held_at,
-};
+pub(crate) use buffer::{Buffer, BufferOwner, DurableCursor, Leaving, SubscriptionStatus, Upstream, held_at};
 pub(crate) use subscription::{
     Followed, Readable, ReceiveMemory, SubscriptionNews, SubscriptionOwner, SubscriptionShared,
     SubscriptionState, downstream_of,

@@ -1,8 +1,11 @@
-//! Confirmed positions, and the positions that calls, contexts and upstream senders wait for.
+//! Confirmed positions, and what waits for them: calls, contexts, upstream senders, and writers and tasks that must not block.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::task::Waker;
+
+use rocketring::NotifyFlag;
 
 use crate::lock::lock;
 use crate::proto::{AskedLevels, Coverage};
@@ -136,5 +139,38 @@ impl Contexts {
     /// Returns the number of contexts without the lock.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+}
+
+/// The condition that [`OutBuffer::notify_progress`](crate::OutBuffer::notify_progress) waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// Room for the segment that [`SegmentError::Full`](crate::SegmentError::Full) refused last.
+    Room,
+    /// Every present subscriber has released everything below this position.
+    Consumed(Position),
+}
+
+/// The conditions that the application waits for, if any.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressWatch {
+    /// Lock-free mirror of `wanted.is_any()`. Written under the lock.
+    pub(crate) armed: NotifyFlag,
+    pub(crate) wanted: Mutex<Wanted>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// The condition for an event.
+    pub(crate) event: Option<Progress>,
+    /// Tasks that wait for room.
+    pub(crate) room: Vec<Waker>,
+}
+
+impl Wanted {
+    /// Returns whether anything is waited for.
+    pub(crate) fn is_any(&self) -> bool {
+        self.event.is_some() || !self.room.is_empty()
     }
 }

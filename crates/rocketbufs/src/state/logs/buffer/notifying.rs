@@ -1,14 +1,16 @@
-//! Notifying the workers that send a buffer.
+//! Notifying the workers that send a buffer, the worker that trims its memory while it rests (`crate::worker`, `idle`), and
+//! readers that follow the memory, which its writer wakes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rocketring::barrier::{self, Full};
+use rocketring::barrier::{self, Full, Light};
+use rocketring::{PeerDoorbell, WatchKey};
 
 use super::Buffer;
 use crate::lock::lock;
 use crate::planted;
-use crate::state::{Request, WorkerShared};
+use crate::state::{Activated, Request, WorkerShared};
 use crate::types::Position;
 
 impl Buffer {
@@ -74,6 +76,71 @@ impl Buffer {
     pub(crate) fn unpark(&self) {
         for parked in std::mem::take(&mut *lock(&self.parked)) {
             self.inner.worker(parked.conn).request(Request::Unpark(parked));
+        }
+    }
+}
+
+/// The worker that trims the memory.
+impl Buffer {
+    /// Handles a delivery of the application.
+    #[inline]
+    pub(crate) fn mark_active(self: &Arc<Self>, delivered: Light) {
+        if self.idle_state.written.take(delivered) {
+            self.notify_activated(Activated::Written(self.slot));
+        }
+    }
+
+    /// Handles a moved hold.
+    pub(crate) fn on_hold_moved(self: &Arc<Self>, moved: Full) {
+        if self.idle_state.hold_moved.take(moved) {
+            self.notify_activated(Activated::HoldMoved(self.slot));
+        }
+    }
+
+    /// Ends the rest of a buffer that is gone.
+    pub(crate) fn end_rest(&self) {
+        let place = self.idle_state.place.load(Ordering::Acquire);
+        self.notify_activated(Activated::Gone { slot: self.slot, place });
+    }
+
+    /// Returns the worker that trims the buffer's memory.
+    pub(crate) fn trimming_worker(&self) -> usize {
+        self.slot as usize % self.inner.workers.len()
+    }
+
+    fn notify_activated(&self, activated: Activated) {
+        self.inner.workers[self.trimming_worker()].request(Request::Activated(activated));
+    }
+}
+
+/// Readers that follow the memory.
+impl Buffer {
+    /// Registers a reader's doorbell with the writer of this log's memory. Returns false if there are too
+    /// many.
+    pub(crate) fn watch(&self, key: WatchKey, doorbell: Arc<PeerDoorbell>) -> bool {
+        let Some(log) = self.log() else { return false };
+        if !log.ring.is_peer_written() {
+            return log.ring.watch(key, doorbell);
+        }
+        self.upstream().is_some_and(|source| source.watch(key, doorbell))
+    }
+
+    /// Removes a reader's doorbell.
+    pub(crate) fn unwatch(&self, key: WatchKey) {
+        let Some(log) = self.log() else { return };
+        if !log.ring.is_peer_written() {
+            return log.ring.unwatch(key);
+        }
+        if let Some(source) = self.upstream() {
+            source.unwatch(key);
+        }
+    }
+
+    /// Handles a change of subscribers, after which the writer may have to wake this end, or no longer.
+    pub(crate) fn notify_upstream(&self) {
+        let follows = self.log().is_some_and(|log| log.ring.is_peer_written());
+        if let Some(source) = self.upstream().filter(|_| follows) {
+            source.pass_watchers();
         }
     }
 }

@@ -1,0 +1,82 @@
+//! The Kafka level, in a command that was built with it.
+
+use std::sync::Arc;
+
+use multimqc::Level;
+use serde::Deserialize;
+
+use super::failure::Failure;
+
+/// The table `kafka` of the configuration file. It is read by every build, so that a file fits all of them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kafka {
+    pub brokers: String,
+    pub prefix: String,
+    pub replicas: i32,
+    pub retention_bytes: u64,
+    pub segment_bytes: u64,
+    pub timeout_ms: u64,
+    pub restart_gap_bytes: u64,
+}
+
+impl Default for Kafka {
+    fn default() -> Self {
+        Kafka {
+            brokers: "127.0.0.1:9092".into(),
+            prefix: "multimqc".into(),
+            replicas: 1,
+            retention_bytes: 1 << 30,
+            segment_bytes: 64 << 20,
+            timeout_ms: 5000,
+            restart_gap_bytes: 64 << 20,
+        }
+    }
+}
+
+impl Kafka {
+    /// The level for this many topics. `kept`: a level below keeps its bytes over a restart, so nothing has to be skipped.
+    #[cfg(feature = "kafka")]
+    pub fn level(&self, topics: usize, kept: bool) -> Result<Arc<dyn Level>, Failure> {
+        use multimqc_kafka::{KafkaConfig, KafkaLevel};
+        let config = KafkaConfig {
+            prefix: self.prefix.clone(),
+            replicas: self.replicas,
+            retention_bytes: Some(self.retention_bytes).filter(|bytes| *bytes > 0),
+            segment_bytes: self.segment_bytes,
+            timeout: std::time::Duration::from_millis(self.timeout_ms.max(1)),
+            max_topics: topics,
+            restart_gap_bytes: if kept { 0 } else { self.restart_gap_bytes },
+            ..KafkaConfig::new(&self.brokers)
+        };
+        let level =
+            KafkaLevel::new(config).map_err(|error| Failure::Failed(format!("level kafka: {error}")))?;
+        Ok(Arc::new(level))
+    }
+
+    /// Says how to get the level.
+    #[cfg(not(feature = "kafka"))]
+    #[expect(clippy::unused_self, reason = "the same call in both builds")]
+    pub fn level(&self, _topics: usize, _kept: bool) -> Result<Arc<dyn Level>, Failure> {
+        let message =
+            "level kafka: this command was built without it; build multimqc-cli with --features kafka";
+        Err(Failure::Failed(message.into()))
+    }
+}
+
+#[cfg(all(test, feature = "kafka"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_level() {
+        let (here, there) = (Kafka::default(), multimqc_kafka::KafkaConfig::new("127.0.0.1:9092"));
+        assert_eq!((here.brokers, here.prefix, here.replicas), (there.brokers, there.prefix, there.replicas));
+        assert_eq!(
+            (Some(here.retention_bytes), here.segment_bytes),
+            (there.retention_bytes, there.segment_bytes)
+        );
+        assert_eq!(u128::from(here.timeout_ms), there.timeout.as_millis());
+        assert_eq!(here.restart_gap_bytes, there.restart_gap_bytes);
+    }
+}

@@ -1,0 +1,160 @@
+//! Transfers to a level that fails, and from a level that is overwritten meanwhile.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Disk, User};
+use multimqc::conformance::{Lab, pattern};
+use multimqc::{
+    Appended, Batch, Counters, Epoch, Found, Hole, Level, LevelError, LevelKind, Mover, Offset, Rest, Stack,
+    TopicId, TransferConfig, Transfers, Window, Written,
+};
+
+const TOPIC: TopicId = TopicId(3);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A level that takes nothing while its device is full.
+struct Device {
+    level: Arc<dyn Level>,
+    full: AtomicBool,
+}
+
+impl Device {
+    fn new(level: Arc<dyn Level>) -> Arc<Device> {
+        Arc::new(Device { level, full: AtomicBool::new(false) })
+    }
+
+    fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Release);
+    }
+}
+
+impl Level for Device {
+    fn kind(&self) -> LevelKind {
+        self.level.kind()
+    }
+
+    fn capacity_bytes(&self) -> Option<u64> {
+        self.level.capacity_bytes()
+    }
+
+    fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
+        self.level.open(topic, start, epoch)
+    }
+
+    fn window(&self, topic: TopicId) -> Option<Window> {
+        self.level.window(topic)
+    }
+
+    fn append(
+        &self,
+        topic: TopicId,
+        messages: &mut dyn Iterator<Item = &[u8]>,
+    ) -> Result<Appended, LevelError> {
+        self.level.append(topic, messages)
+    }
+
+    fn write(&self, topic: TopicId, batch: Batch<'_>) -> Result<Written, LevelError> {
+        if self.full.load(Ordering::Acquire) {
+            return Err(LevelError::Full(std::io::ErrorKind::StorageFull.into()));
+        }
+        self.level.write(topic, batch)
+    }
+
+    fn wait_batch(&self, timeout: Duration) -> bool {
+        self.level.wait_batch(timeout)
+    }
+
+    fn wake(&self) {
+        self.level.wake();
+    }
+
+    fn transfer(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        self.level.transfer(topic, from, out)
+    }
+
+    fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        self.level.read(topic, from, out)
+    }
+
+    fn counters(&self, topic: TopicId) -> Counters {
+        self.level.counters(topic)
+    }
+}
+
+/// A stack of a ring and a device, and the device.
+fn stack(device: Arc<dyn Level>) -> (Arc<Stack>, Arc<Device>) {
+    let device = Device::new(device);
+    let stack = Stack::new(vec![User.level(1 << 19, 4096), device.clone()]).expect("two levels");
+    stack.open(TOPIC, Epoch(5)).expect("the topic is opened");
+    (Arc::new(stack), device)
+}
+
+fn append(stack: &Stack, length: usize) {
+    let bytes = pattern(stack.head(TOPIC).expect("open"), length);
+    stack.append(TOPIC, &mut std::iter::once(&bytes[..])).expect("room");
+}
+
+fn wait_for(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_device_that_was_full_for_a_while_loses_nothing() {
+    let lab = Disk::new();
+    let (stack, device) = stack(lab.level(1 << 20, 4096));
+    let config = TransferConfig { batch_bytes: 4096, max_age: Duration::from_millis(2) };
+    let transfers = Transfers::start(&stack, &config).expect("threads");
+    device.set_full(true);
+    append(&stack, 50_000);
+    wait_for("the failure is reported", || {
+        let report = &transfers.progress()[0];
+        report.failures > 0 && report.last_error.as_ref().is_some_and(|error| error.contains("no space"))
+    });
+    let mut bytes = vec![0; 50_000];
+    let answer = stack.read(TOPIC, 0, &mut bytes).expect("open");
+    assert_eq!((answer.level, answer.rest), (Some(LevelKind::User), Rest::Nothing), "readers notice nothing");
+    device.set_full(false);
+    wait_for("the rest is moved", || device.window(TOPIC).is_some_and(|window| window.head == 50_000));
+    wait_for("the error is over", || transfers.progress()[0].last_error.is_none());
+    assert_eq!(transfers.progress()[0].holes, 0);
+    device.read(TOPIC, 0, &mut bytes).expect("the level works");
+    assert_eq!(bytes, pattern(0, 50_000));
+}
+
+/// The device is full for longer than the ring lasts: what was overwritten is a hole of the same size, and the offsets stay.
+#[test]
+fn what_was_overwritten_before_its_transfer_is_a_hole() {
+    let lab = Disk::new();
+    let (stack, device) = stack(lab.level(1 << 20, 4096));
+    let levels = stack.levels();
+    let config = TransferConfig { batch_bytes: 4096, max_age: Duration::ZERO };
+    let mut mover = Mover::new(Arc::clone(&levels[0]), Arc::clone(&levels[1]), config);
+    append(&stack, 10_000);
+    while mover.step(TOPIC, Instant::now(), true).expect("levels work") {}
+    device.set_full(true);
+    for _ in 0..20 {
+        append(&stack, 60_000);
+        assert!(mover.step(TOPIC, Instant::now(), true).is_err());
+    }
+    device.set_full(false);
+    while mover.step(TOPIC, Instant::now(), true).expect("levels work") {}
+    let first = levels[0].window(TOPIC).expect("open").first;
+    assert!(first > 10_000, "the ring was overwritten");
+    let report = mover.progress().report();
+    assert_eq!((report.holes, report.hole_bytes), (1, first - 10_000));
+    let mut bytes = vec![0; 20_000];
+    let answer = stack.read(TOPIC, 5000, &mut bytes).expect("open");
+    assert_eq!((answer.bytes, answer.rest), (5000, Rest::Hole(Hole { from: 10_000, to: first })));
+    let answer = stack.read(TOPIC, first, &mut bytes).expect("open");
+    assert_eq!((answer.rest, &bytes), (Rest::Nothing, &pattern(first, 20_000)));
+    device.read(TOPIC, first, &mut bytes).expect("the level works");
+    assert_eq!(bytes, pattern(first, 20_000), "the offsets are those of the log");
+}

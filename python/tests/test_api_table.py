@@ -1,0 +1,137 @@
+"""Each public method of Rust is in the Python package, or the reason why not stands here.
+
+    python python/tests/test_api_table.py        # prints the methods in Rust, Python and C
+"""
+
+import pathlib
+import re
+
+import pytest
+
+from rocketbufs import _rocketbufs, aio
+
+ROOT = pathlib.Path(__file__).parents[2]
+# The crate of a Rust type, the prefix of its functions in C, and its class in Python.
+TYPES = {
+    "Config": ("rocketbufs", "rb_config_", "Config"),
+    "Context": ("rocketbufs", "rb_context_", "Context"),
+    "Listener": ("rocketbufs", "rb_listener_", "Listener"),
+    "Conn": ("rocketbufs", "rb_conn_", "Conn"),
+    "ROut": ("rocketbufs", "rb_rout_", "ROut"),
+    "OutBuffer": ("rocketbufs", "rb_buffer_", "OutBuffer"),
+    "OutWriter": ("rocketbufs", "rb_writer_", "OutWriter"),
+    "OutSegment": ("rocketbufs", "rb_segment_", "OutSegment"),
+    "RIn": ("rocketbufs", "rb_rin_", "RIn"),
+    "InReader": ("rocketbufs", "rb_reader_", "InReader"),
+    "Subscription": ("rocketbufs", "rb_subscription_", "Subscription"),
+    "InView": ("rocketbufs", "rb_view_", "InView"),
+    "Publisher": ("rbmq", "rbmq_publisher_", "Publisher"),
+    "TopicWriter": ("rbmq", "rbmq_topic_", "TopicWriter"),
+    "Confirmation": ("rbmq", "rbmq_confirmation_", "Confirmation"),
+    "Subscriber": ("rbmq", "rbmq_subscriber_", "Subscriber"),
+    "OwnedBatch": ("rbmq", "rbmq_subscriber_batch_", "Batch"),
+    "DeferredBatch": ("rbmq", "rbmq_deferred_", "DeferredBatch"),
+    "Observer": ("rbmq", "rbmq_observer_", "Observer"),
+    "Cmq": ("cmq", "cmq_", "Cmq"),
+    "Mailbox": ("cmq", "cmq_mailbox_", "Mailbox"),
+}
+# What is called otherwise: in all classes, and in one.
+PYTHON = {
+    "pollable": "fileno", "is_empty": "__len__", "len": "__len__", "iter": "__iter__", "as_slice": "__buffer__",
+    "Config.new": "__new__", "Config.set": "__setitem__",
+    "Context.new": "__new__", "Listener.bind": "__new__", "Conn.connect": "__new__", "Conn.connect_start": "start",
+    "ROut.new": "__new__", "ROut.create_buffer_with": "create_buffer", "ROut.splice_as": "splice",
+    "OutWriter.append_blocking": "append", "OutWriter.buffer": "bid", "OutSegment.bytes_mut": "view",
+    "RIn.new": "__new__", "RIn.subscribe_with": "subscribe", "InView.copy_to": "__buffer__", "InView.to_vec": "__buffer__",
+    "Publisher.connect": "__new__", "Publisher.builder": "__new__", "Publisher.topic_with": "topic",
+    "Publisher.close_timeout": "close",
+    "TopicWriter.publish_timeout": "publish", "TopicWriter.publish_raw": "publish", "TopicWriter.batch": "publish_many",
+    "TopicWriter.batch_timeout": "publish_many", "TopicWriter.fill_raw": "segment", "TopicWriter.claim": "segment",
+    "TopicWriter.publish_segment": "segment", "TopicWriter.close_timeout": "close",
+    "Confirmation.try_get": "poll",
+    "Subscriber.connect": "__new__", "Subscriber.builder": "__new__", "Subscriber.subscribe_from": "subscribe",
+    "Subscriber.next_batch": "recv_batch", "Subscriber.recv_ref": "recv_bytes", "Subscriber.close_timeout": "close",
+    "OwnedBatch.is_copy": "copied", "OwnedBatch.consume_up_to": "release_up_to",
+    "Observer.connect": "__new__", "Observer.builder": "__new__",
+    "Cmq.pop_timeout": "pop", "Cmq.pop_where_timeout": "pop_where", "Cmq.try_iter": "cw_pop", "Cmq.multicast": "join",
+    "Cmq.push_bytes": "cw_push", "Mailbox.pop_timeout": "pop",
+}
+# What is in no class, and why.
+LEFT_OUT = {
+    "Config.from_toml_shared": "settings of the framework in a file of another program: for programs in Rust",
+    "Config.load_shared": "as from_toml_shared",
+    "Config.from_table": "as from_toml_shared",
+    "Config.apply_env": "load does it",
+    "Config.validate": "every way to make or change a Config does it",
+    "Config.origin": "for messages of the program about its own settings",
+    "Context.allow_callbacks_in_calls": "a callback inside of a call would find the object of that call locked",
+    "OutBuffer.context": "the program has it",
+    "ROut.context": "the program has it",
+    "OutBuffer.room": "Event Progress, after notify_progress",
+    "OutBuffer.segment_async": "as room",
+    "OutWriter.append_async": "as room",
+    "OutWriter.segment_async": "as room",
+    "Conn.connect_async": "start, and aio.receive",
+    "TopicWriter.free_bytes": "publish with a time-out of 0",
+    "Subscriber.context": "a context is shared by making it first",
+    "Subscriber.into_stream": "aio.Subscriber.__aiter__",
+    "Cmq.arrivals": "pop_where waits itself",
+    "Cmq.wait_arrival": "pop_where waits itself",
+    "Mailbox.arrivals": "pop_where waits itself",
+    "Mailbox.wait_arrival": "pop_where waits itself",
+    "Cmq.stream": "aio.Queue",
+    "Mailbox.stream": "aio.Queue",
+}
+# The forms for tasks, in rocketbufs.aio.
+TASKS = {"Publisher": aio.Publisher, "TopicWriter": aio.TopicWriter, "Subscriber": aio.Subscriber}
+TASK_NAMES = {
+    "topic_with": "topic", "publish_raw": "publish", "batch": "publish_many", "next_batch": "recv_batch", "recv_ref": "recv"
+}
+# What only other crates of the workspace use, or is in no public type.
+HIDDEN = {"relay.rs", "state", "proto", "worker", "strategy"}
+BLOCK = r"^(#\[doc\(hidden\)\]\n)?impl(?:<[^{]*?>)? %s(?:<[^{]*>)? \{\n(.*?)^\}"
+METHOD = re.compile(r"((?:    #\[.*\]\n)*)    pub (?:const )?(?:async )?fn (\w+)")
+
+
+def methods(name):
+    """The public methods of a Rust type, from its source."""
+    for file in sorted((ROOT / "crates" / TYPES[name][0] / "src").rglob("*.rs")):
+        if HIDDEN & set(file.parts):
+            continue
+        for hidden, block in re.findall(BLOCK % name, file.read_text(), re.MULTILINE | re.DOTALL):
+            yield from (m for attributes, m in METHOD.findall(block) if not hidden and "hidden" not in attributes)
+
+
+def in_python(name, method):
+    """What the method is in Python; None if it is nothing."""
+    if method.endswith("_async") and name in TASKS:
+        found = method.removesuffix("_async")
+        found = TASK_NAMES.get(found, found)
+        return f"aio.{name}.{found}" if hasattr(TASKS[name], found) else None
+    found = PYTHON.get(f"{name}.{method}", PYTHON.get(method, method))
+    cls = TYPES[name][2]
+    # A buffer of an abi3 module is a slot, which has a name from Python 3.12 on only.
+    if found == "__buffer__" or hasattr(getattr(_rocketbufs, cls), found):
+        return f"{cls}.{found}"
+    return None
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_python_has_each_method(name):
+    found = set(methods(name))
+    assert found
+    assert {f"{name}.{m}" for m in found if in_python(name, m) is None} == {x for x in LEFT_OUT if x.split(".")[0] == name}
+
+
+def main():
+    header = (ROOT / "include" / "rocketbufs.h").read_text()
+    for name, (_, prefix, _) in TYPES.items():
+        for method in methods(name):
+            c = prefix + {"pollable": "fd"}.get(method, method)
+            c = c if re.search(rf"\b{c}\(", header) else "-"
+            python = in_python(name, method) or f"- ({LEFT_OUT[f'{name}.{method}']})"
+            print(f"{name}::{method:28} {python:36} {c}")
+
+
+if __name__ == "__main__":
+    main()
