@@ -6,7 +6,7 @@
 
 static const char *broker;
 // The topics of this process: the broker keeps those of an earlier one.
-static char news[32], raw[32], events[32], all[32];
+static char news[32], raw[32], events[32], all[32], observed[32];
 
 // Each way to publish, each way to receive.
 static void publish_and_receive(void) {
@@ -171,9 +171,9 @@ static void observing(void) {
     size_t count;
     rbmq_subscriber_options options = {.size = sizeof options, .name = "watched", .slow = RBMQ_SLOW_DROP};
     OK(rbmq_publisher_connect(broker, NULL, &publisher));
-    OK(rbmq_publisher_topic(publisher, "observed/c", NULL, &topic));
+    OK(rbmq_publisher_topic(publisher, observed, NULL, &topic));
     OK(rbmq_subscriber_connect(broker, &options, &subscriber));
-    OK(rbmq_subscriber_subscribe(subscriber, "observed/c", NULL));
+    OK(rbmq_subscriber_subscribe(subscriber, observed, NULL));
     OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
     uint64_t end;
     OK(rbmq_topic_publish(topic, "hello", 5, WAIT, &end));
@@ -183,9 +183,9 @@ static void observing(void) {
     OK(rbmq_observer_summary(observer, &summary));
     CHECK(summary.topics >= 1 && summary.observers >= 1 && summary.version[0] != 0);
     CHECK(stats_of(observer, "nothing/#", &count) && count == 0);
-    const rbmq_topic_stats *topics = stats_of(observer, "observed/#", &count);
-    CHECK(count == 1 && !strcmp(topics[0].topic, "observed/c") && topics[0].subscribers == 1 && topics[0].publishers == 1);
-    OK(rbmq_observer_topic(observer, "observed/c", &buffers, &count));
+    const rbmq_topic_stats *topics = stats_of(observer, observed, &count);
+    CHECK(count == 1 && !strcmp(topics[0].topic, observed) && topics[0].subscribers == 1 && topics[0].publishers == 1);
+    OK(rbmq_observer_topic(observer, observed, &buffers, &count));
     CHECK(count == 1 && buffers[0].head == end && buffers[0].stage == RBMQ_STAGE_LIVE && buffers[0].connected);
     CHECK(buffers[0].framing == RBMQ_FRAMING_RECORDS && buffers[0].subscriptions_count == 1);
     CHECK(!strcmp(buffers[0].subscriptions[0].client, "watched") && buffers[0].subscriptions[0].policy == RB_POLICY_DROP);
@@ -205,6 +205,7 @@ int main(int argc, char **argv) {
     snprintf(all, sizeof all, "c%d/+", getpid());
     snprintf(raw, sizeof raw, "c/%d/raw", getpid());
     snprintf(events, sizeof events, "c/%d/events", getpid());
+    snprintf(observed, sizeof observed, "c/%d/observed", getpid());
     publish_and_receive();
     raw_bytes();
     publisher_events();
