@@ -79,13 +79,13 @@ fn table(report: &Value) -> String {
             text += &format!(
                 "  {:<8} {:>16} {:>16} {:>14} {:>12} {:>12} {:>10} {:>12}\n",
                 level["level"].as_str().unwrap_or("?"),
-                level["first"],
-                level["head"],
+                level["first"].to_string(),
+                level["head"].to_string(),
                 level["capacity_bytes"].as_u64().map_or("no limit".into(), |bytes| bytes.to_string()),
                 level["stays_s"].as_f64().map_or("always".into(), time),
-                level["hits"],
-                level["misses"],
-                level["hole_bytes"],
+                level["hits"].to_string(),
+                level["misses"].to_string(),
+                level["hole_bytes"].to_string(),
             );
         }
     }
@@ -139,7 +139,12 @@ mod tests {
         add_rates(&mut after, &before);
         assert_eq!(after["topics"][0]["bytes_per_second"], 100.0);
         assert_eq!(after["topics"][0]["levels"][0]["stays_s"], 10.0);
-        assert!(table(&after).contains("10.0 s"), "{}", table(&after));
+        let shown = table(&after);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(
+            lines[2].contains("10.0 s") && lines[1].len() == lines[2].len(),
+            "columns have their width: {shown}"
+        );
         add_rates(&mut after, &before.clone());
     }
 
