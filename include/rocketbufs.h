@@ -126,6 +126,30 @@
 // Every such subscriber has consumed the records.
 #define RBMQ_LEVEL_CONSUMED 2
 
+// Publishers do not wait, or wait for a slow subscriber.
+#define RBMQ_BLOCKED_BY_NOTHING 0
+
+// Fewer subscribers than the publisher requires.
+#define RBMQ_BLOCKED_BY_TOO_FEW_SUBSCRIBERS 1
+
+// The table of a merged topic is full.
+#define RBMQ_BLOCKED_BY_MERGE_TABLE 2
+
+// A reason that this version of the library cannot describe.
+#define RBMQ_BLOCKED_BY_OTHER 3
+
+// The broker has requested the buffer, and the publisher has not answered.
+#define RBMQ_STAGE_OPENING 0
+
+// The log may grow.
+#define RBMQ_STAGE_LIVE 1
+
+// The publisher closed the topic. The buffer is still readable.
+#define RBMQ_STAGE_CLOSED 2
+
+// The publisher was offline for too long. Complete deliveries are still readable.
+#define RBMQ_STAGE_GONE 3
+
 // Publishers wait for the subscriber, and nothing is lost.
 #define RBMQ_SLOW_BLOCK 0
 
@@ -561,6 +585,9 @@ typedef struct rbmq_confirmation rbmq_confirmation;
 // A received batch that is not consumed yet. One thread uses it at a time.
 typedef struct rbmq_deferred rbmq_deferred;
 
+// Asks a broker for its state. One thread uses it at a time.
+typedef struct rbmq_observer rbmq_observer;
+
 // A connection that publishes to a broker, and reconnects by itself. Any number of threads may use it.
 typedef struct rbmq_publisher rbmq_publisher;
 
@@ -966,6 +993,160 @@ typedef struct rbmq_confirmed {
     // How often, since then, a subscriber lost records.
     uint32_t lost;
 } rbmq_confirmed;
+
+// Options of an observer. Zeros are defaults: `rbmq_observer_options options = {.size = sizeof options};`
+typedef struct rbmq_observer_options {
+    // `sizeof(rbmq_observer_options)`.
+    size_t size;
+    // The name in the broker's log; NULL: none.
+    const char *name;
+    // The framework's configuration; NULL: the default. Read during the call.
+    const struct rb_config *config;
+    // How long a call waits for an answer, in nanoseconds; 0: 10 s, below 0: without a limit. A list takes several answers.
+    int64_t timeout_ns;
+} rbmq_observer_options;
+
+// The state of a broker as a whole.
+typedef struct rbmq_broker_summary {
+    // The uptime in milliseconds.
+    uint64_t uptime_ms;
+    // The version of the broker.
+    const char *version;
+    // Publishers that are connected, or offline for less than the linger time.
+    uint32_t publishers;
+    // Subscribers that are connected.
+    uint32_t subscribers;
+    // Observers that are connected, including this one.
+    uint32_t observers;
+    // Topics that have a buffer.
+    uint32_t topics;
+    // Buffers of all topics.
+    uint32_t buffers;
+    // The size of all rings in bytes (memory is allocated on first use).
+    uint64_t ring_bytes;
+    // The limit for the size of all rings.
+    uint64_t max_ring_bytes;
+    // Bytes that publishers sent since the start.
+    uint64_t received_bytes;
+    // Bytes that subscribers got since the start.
+    uint64_t delivered_bytes;
+    // Bytes that slow subscribers lost since the start.
+    uint64_t dropped_bytes;
+} rbmq_broker_summary;
+
+// The state of a topic.
+typedef struct rbmq_topic_stats {
+    // Its name.
+    const char *topic;
+    // Buffers that have not ended.
+    uint32_t publishers;
+    // Buffers that have ended and are still readable.
+    uint32_t ended;
+    // Subscriptions of all its buffers.
+    uint32_t subscribers;
+    // Durable subscriptions that are offline.
+    uint32_t offline;
+    // Bytes of its rings.
+    uint64_t ring_bytes;
+    // Sum of the positions of its buffers' heads.
+    uint64_t head_bytes;
+    // Bytes that its buffers received: two samples give a rate.
+    uint64_t received_bytes;
+    // Bytes that all of its subscribers got, including former ones: two samples give a rate.
+    uint64_t delivered_bytes;
+    // Bytes that its subscribers lost by their policies.
+    uint64_t dropped_bytes;
+    // The lag of its slowest subscriber in bytes.
+    uint64_t max_lag_bytes;
+    // The name of the subscriber with the largest lag, or its address; NULL if none lags.
+    const char *slowest;
+    // Whether that subscriber blocks the publisher, now or soon.
+    bool slowest_blocks_publisher;
+    // How long that subscriber has consumed nothing.
+    uint64_t slowest_idle_ms;
+    // Why its publishers wait, if not for a slow subscriber: `RBMQ_BLOCKED_BY_…`.
+    uint32_t blocked_by;
+} rbmq_topic_stats;
+
+// A subscription of a buffer, connected or offline.
+typedef struct rbmq_subscription_stats {
+    // Its connection at the broker; 0 if it is offline.
+    uint64_t conn;
+    // The client's name; may be empty.
+    const char *client;
+    // The client's address; empty if it is offline.
+    const char *address;
+    // The durable name; may be empty.
+    const char *name;
+    // Its policy: `RB_POLICY_…`.
+    uint32_t policy;
+    // Whether it is offline. Its position is kept for another `expires_in_ms`.
+    bool offline;
+    // Its first position.
+    uint64_t start;
+    // Everything below was given to the transport.
+    uint64_t sent;
+    // Everything below is in its memory.
+    uint64_t landed;
+    // Its application has consumed everything below.
+    uint64_t consumed;
+    // Bytes that it lost by its policy.
+    uint64_t dropped_bytes;
+    // How long it has consumed nothing.
+    uint64_t idle_ms;
+    // How long the position of an offline subscription is still kept.
+    uint64_t expires_in_ms;
+} rbmq_subscription_stats;
+
+// A buffer of a topic: the log of one publisher, or of a merged topic.
+typedef struct rbmq_buffer_stats {
+    // The broker's id.
+    uint32_t bid;
+    // The random name of the log.
+    struct rb_id128 epoch;
+    // The publisher's name; may be empty. For a merged topic: the number of publishers, and the first names.
+    const char *publisher;
+    // The publisher's address.
+    const char *address;
+    // Whether the publisher is connected.
+    bool connected;
+    // `RBMQ_FRAMING_…`.
+    uint32_t framing;
+    // `RBMQ_STAGE_…`.
+    uint32_t stage;
+    // How long an ended buffer is still readable.
+    uint64_t expires_in_ms;
+    // The first position of the log in this ring.
+    uint64_t start;
+    // The oldest position in the ring.
+    uint64_t tail;
+    // The end of the last complete delivery.
+    uint64_t boundary;
+    // The end of the received bytes.
+    uint64_t head;
+    // How far the publisher may write.
+    uint64_t horizon;
+    // The size of the ring; 0 while the buffer is opening.
+    uint64_t capacity_bytes;
+    // The bytes of history that the ring keeps for later subscribers.
+    uint64_t retain_bytes;
+    // The largest delivery in bytes.
+    uint64_t max_delivery_bytes;
+    // Bytes that it received.
+    uint64_t received_bytes;
+    // Bytes that its subscribers got.
+    uint64_t delivered_bytes;
+    // Bytes that its subscribers lost.
+    uint64_t dropped_bytes;
+    // The least number of subscribers that the publisher requires; 0: none.
+    uint32_t min_subscribers;
+    // Why its publisher waits, now or soon, if not for a slow subscriber: `RBMQ_BLOCKED_BY_…`.
+    uint32_t blocked_by;
+    // The subscriptions, and the places of offline durable subscribers: the slowest first.
+    const struct rbmq_subscription_stats *subscriptions;
+    // Their number.
+    size_t subscriptions_count;
+} rbmq_buffer_stats;
 
 // Options of a publisher. Zeros are defaults: `rbmq_publisher_options options = {.size = sizeof options};`
 typedef struct rbmq_publisher_options {
@@ -1992,6 +2173,43 @@ rb_status rbmq_topic_accept_lost(struct rbmq_topic *topic,
                                  uint32_t at_level,
                                  uint64_t *from,
                                  uint64_t *to);
+
+// Connects to a broker, and waits until it accepts, at most `session.connect_timeout_ms`. `options` may be NULL. An observer does not
+// reconnect: after `RB_ERR_DOWN` make another one.
+//
+// `*out` is the caller's, until `rbmq_observer_free`. Any thread. Fails as `rbmq_subscriber_connect`.
+rb_status rbmq_observer_connect(const char *address,
+                                const struct rbmq_observer_options *given,
+                                struct rbmq_observer **out);
+
+// The state of the broker as a whole.
+//
+// Its texts are valid until the next call on the observer. One thread uses an observer at a time. `RB_TIMED_OUT` if the broker did not
+// answer in time. Fails with `RB_ERR_DOWN`, `RB_ERR_MALFORMED` or `RB_ERR_PROTOCOL`.
+rb_status rbmq_observer_summary(struct rbmq_observer *observer,
+                                struct rbmq_broker_summary *summary);
+
+// The topics that a filter matches (NULL: all), sorted by name: `*topics` gets the first of `*count` rows.
+//
+// The rows are the observer's, and valid until the next call on it. One thread uses an observer at a time. Outcomes and errors as of
+// `rbmq_observer_summary`, and `RB_ERR_NAME`.
+rb_status rbmq_observer_topics(struct rbmq_observer *observer,
+                               const char *filter,
+                               const struct rbmq_topic_stats **topics,
+                               size_t *count);
+
+// The buffers of a topic with all their subscriptions, the oldest first: `*buffers` gets the first of `*count` rows. A topic that does not
+// exist has none.
+//
+// The rows are the observer's, and valid until the next call on it. One thread uses an observer at a time. Outcomes and errors as of
+// `rbmq_observer_topics`.
+rb_status rbmq_observer_topic(struct rbmq_observer *observer,
+                              const char *topic,
+                              const struct rbmq_buffer_stats **buffers,
+                              size_t *count);
+
+// Closes the connection, and frees the observer. NULL does nothing.
+rb_status rbmq_observer_free(struct rbmq_observer *observer);
 
 // Connects to a broker, such as "127.0.0.1:7411". Waits until it accepts, at most `session.connect_timeout_ms`. `options` may be
 // NULL.

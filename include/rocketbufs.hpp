@@ -1210,6 +1210,42 @@ template <class Loop> auto async_recv(Loop &loop, Subscriber &subscriber) {
 }
 #endif
 
+// Rows of an Observer's answer, which are valid until the next call on it.
+template <class T> struct Rows {
+    const T *first = nullptr;
+    std::size_t count = 0;
+
+    const T *begin() const noexcept { return first; }
+    const T *end() const noexcept { return first + count; }
+    std::size_t size() const noexcept { return count; }
+};
+
+// Asks a broker for its state. It does not reconnect.
+class Observer : public detail::Handle<rbmq_observer, rbmq_observer_free> {
+public:
+    explicit Observer(const std::string &address, const rbmq_observer_options *options = nullptr) {
+        detail::check(rbmq_observer_connect(address.c_str(), options, &handle_));
+    }
+    // The state of the broker as a whole; none if it did not answer in time.
+    std::optional<rbmq_broker_summary> summary() const {
+        rbmq_broker_summary summary;
+        if (!detail::check(rbmq_observer_summary(handle_, &summary))) return std::nullopt;
+        return summary;
+    }
+    // The topics that a filter matches (nullptr: all), by name.
+    Rows<rbmq_topic_stats> topics(const char *filter = nullptr) const {
+        Rows<rbmq_topic_stats> rows;
+        detail::check(rbmq_observer_topics(handle_, filter, &rows.first, &rows.count));
+        return rows;
+    }
+    // The buffers of a topic with their subscriptions, the oldest first.
+    Rows<rbmq_buffer_stats> topic(const std::string &topic) const {
+        Rows<rbmq_buffer_stats> rows;
+        detail::check(rbmq_observer_topic(handle_, topic.c_str(), &rows.first, &rows.count));
+        return rows;
+    }
+};
+
 } // namespace rbmq
 
 // CMQ: queues over UDP.

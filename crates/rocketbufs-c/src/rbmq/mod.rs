@@ -2,6 +2,9 @@
 
 pub mod confirm;
 mod failures;
+pub mod observer;
 pub mod publisher;
+pub mod received;
 pub mod subscriber;
+pub mod subscriber_options;
 pub mod topic;

@@ -1,21 +1,22 @@
 //! Subscribers.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use rbmq::wire::{Piece, Unpack, UnpackError};
-use rbmq::{Batch, DeferredBatch, Event, Framing, Notice, SlowPolicy, StartFrom, Subscriber};
-use rocketbufs::{Config, Context, Epoch};
+use rbmq::{Batch, DeferredBatch, Event, Framing, Subscriber};
+use rocketbufs::{Config, Context};
 
-use crate::handles::{rb_config, rb_context};
-use crate::kept::{Kept, with_kept};
-use crate::raw::{
-    Versioned, array, array_mut, duration, optional_text, options, place, put, rb_bool, rb_id128, text,
-    timeout,
+use crate::kept::with_kept;
+use crate::raw::{array_mut, duration, optional_text, options, place, put, text, timeout};
+use crate::rbmq::received::{
+    empty, notice_event, rbmq_batch, rbmq_event, rbmq_event_kind, rbmq_message, rbmq_record,
 };
+use crate::rbmq::subscriber_options::{rbmq_start, rbmq_subscriber_options, slow_policy, start_of};
+use crate::rbmq::topic::framing;
 use crate::status::rb_status::{RB_END, RB_ERR_ARGUMENT, RB_ERR_BUSY, RB_ERR_MALFORMED, RB_TIMED_OUT};
 use crate::status::{Failure, Outcome, call, call_number, rb_status};
 use crate::table::{exclusive, insert, kinds, shared, take};
@@ -151,185 +152,6 @@ impl Drop for Receiver {
         // SAFETY: made by `new` from a box, and the batch that borrowed it is gone.
         drop(unsafe { Box::from_raw(self.subscriber.as_ptr()) });
     }
-}
-
-fn framing(framing: Framing) -> u32 {
-    match framing {
-        Framing::Records => super::topic::RBMQ_FRAMING_RECORDS,
-        Framing::Raw => super::topic::RBMQ_FRAMING_RAW,
-        Framing::Merged => super::topic::RBMQ_FRAMING_MERGED,
-    }
-}
-
-/// Publishers wait for the subscriber, and nothing is lost.
-pub const RBMQ_SLOW_BLOCK: u32 = 0;
-/// The subscriber skips messages, and learns how many bytes it lost.
-pub const RBMQ_SLOW_DROP: u32 = 1;
-/// The broker ends the subscription.
-pub const RBMQ_SLOW_DISCONNECT: u32 = 2;
-
-/// Options of a subscriber. Zeros are defaults: `rbmq_subscriber_options options = {.size = sizeof options};`
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct rbmq_subscriber_options {
-    /// `sizeof(rbmq_subscriber_options)`.
-    pub size: usize,
-    /// The name in the broker's log and in `rbmq top`; NULL: none.
-    pub name: *const c_char,
-    /// Makes the subscriber durable: the broker keeps its place under `name` for this long while it is offline, in nanoseconds.
-    /// 0: not durable.
-    pub hold_ns: i64,
-    /// The broker keeps everything that was not consumed. Durable subscribers always have this set.
-    pub confirm_consumed: rb_bool,
-    /// Calls that wait for messages return `RB_END` as soon as every topic has ended.
-    pub until_ended: rb_bool,
-    /// What the broker does when the subscriber is slow: `RBMQ_SLOW_…`.
-    pub slow: u32,
-    /// With `RBMQ_SLOW_BLOCK`: the longest time without progress in nanoseconds; 0: the broker's, below 0: without a limit.
-    pub block_timeout_ns: i64,
-    /// With the other policies: the lag in bytes at which they act; 0: the broker's default.
-    pub max_lag_bytes: u64,
-    /// The capacity of the ring of each buffer in this process, in bytes; 0: `buffers.size_bytes`.
-    pub ring_bytes: u64,
-    /// The largest batch in bytes; 0: a quarter of the ring.
-    pub batch_bytes: u64,
-    /// The memory in bytes for the rings of all topics that only patterns match; 0: 64 MiB.
-    pub budget_bytes: u64,
-    /// The configuration for a context of the subscriber's own; NULL: the default. Read during the call.
-    pub config: *const rb_config,
-    /// Shares the memory and the threads of this context; NULL: a context of the subscriber's own.
-    pub context: *const rb_context,
-}
-
-// SAFETY: integers, pointers and `rb_bool`s, and the first field is the size.
-unsafe impl Versioned for rbmq_subscriber_options {}
-
-/// With the next published message.
-pub const RBMQ_START_NEWEST: u32 = 0;
-/// With the oldest message that the broker still has.
-pub const RBMQ_START_OLDEST: u32 = 1;
-/// With the last delivery: a subscriber that joins late gets the last value.
-pub const RBMQ_START_LAST: u32 = 2;
-/// With the first message that reached the broker at `unix_ns` or later.
-pub const RBMQ_START_TIME: u32 = 3;
-/// At `position` of any log.
-pub const RBMQ_START_POSITION: u32 = 4;
-/// At the positions of the logs in `positions`; other logs begin with their oldest message.
-pub const RBMQ_START_POSITIONS: u32 = 5;
-
-/// A position of a log.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct rbmq_position {
-    /// The log.
-    pub epoch: rb_id128,
-    /// The position.
-    pub position: u64,
-}
-
-/// Where a subscription begins. Zeros are the next published message.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct rbmq_start {
-    /// `sizeof(rbmq_start)`.
-    pub size: usize,
-    /// `RBMQ_START_…`.
-    pub kind: u32,
-    /// With `RBMQ_START_TIME`: nanoseconds since 1970.
-    pub unix_ns: u64,
-    /// With `RBMQ_START_POSITION`.
-    pub position: u64,
-    /// With `RBMQ_START_POSITIONS`. Read during the call.
-    pub positions: *const rbmq_position,
-    /// The number of positions.
-    pub positions_count: usize,
-}
-
-// SAFETY: integers and pointers, and the first field is the size.
-unsafe impl Versioned for rbmq_start {}
-
-fn start_of(given: *const rbmq_start) -> Result<StartFrom, Failure> {
-    let given = options(given, "the start")?;
-    Ok(match given.kind {
-        RBMQ_START_NEWEST => StartFrom::Newest,
-        RBMQ_START_OLDEST => StartFrom::Oldest,
-        RBMQ_START_LAST => StartFrom::Last,
-        RBMQ_START_TIME => StartFrom::Time(UNIX_EPOCH + Duration::from_nanos(given.unix_ns)),
-        RBMQ_START_POSITION => StartFrom::Position(given.position),
-        RBMQ_START_POSITIONS => {
-            let positions = array(given.positions, given.positions_count, "the positions")?;
-            let each = |at: &rbmq_position| (Epoch(at.epoch.into()), at.position);
-            StartFrom::Positions(positions.iter().map(each).collect())
-        }
-        other => return Err(Failure::of(RB_ERR_ARGUMENT, format!("{other} is no start"))),
-    })
-}
-
-fn slow_policy(given: &rbmq_subscriber_options) -> Result<SlowPolicy, Failure> {
-    let max_lag_bytes = (given.max_lag_bytes != 0).then_some(given.max_lag_bytes);
-    Ok(match given.slow {
-        RBMQ_SLOW_BLOCK if given.block_timeout_ns == 0 => SlowPolicy::Block,
-        RBMQ_SLOW_BLOCK => SlowPolicy::BlockFor { timeout: timeout(given.block_timeout_ns) },
-        RBMQ_SLOW_DROP => SlowPolicy::Drop { max_lag_bytes },
-        RBMQ_SLOW_DISCONNECT => SlowPolicy::Disconnect { max_lag_bytes },
-        other => return Err(Failure::of(RB_ERR_ARGUMENT, format!("{other} is no policy"))),
-    })
-}
-
-/// A message in the memory where it landed: valid until the next call on the subscriber.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct rbmq_message {
-    /// The content: a record, or in a raw topic the bytes that arrived together.
-    pub data: *const c_void,
-    /// The number of bytes.
-    pub len: usize,
-    /// The topic, without a zero at its end: print it with `%.*s`.
-    pub topic: *const c_char,
-    /// The bytes of the topic.
-    pub topic_len: usize,
-    /// The log of its publisher.
-    pub epoch: rb_id128,
-    /// The position at which to resume behind this message.
-    pub end: u64,
-    /// In a merged topic: the number of the publisher; -1 otherwise.
-    pub publisher: i64,
-}
-
-/// Whole deliveries of one buffer, in the memory where they landed: valid until the batch is consumed.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct rbmq_batch {
-    /// All bytes, including the headers of records.
-    pub data: *const c_void,
-    /// The number of bytes.
-    pub len: usize,
-    /// The topic, without a zero at its end: print it with `%.*s`.
-    pub topic: *const c_char,
-    /// The bytes of the topic.
-    pub topic_len: usize,
-    /// `RBMQ_FRAMING_…`.
-    pub framing: u32,
-    /// The log of the publisher.
-    pub epoch: rb_id128,
-    /// The position of the first byte.
-    pub position: u64,
-    /// The position behind the last byte, at which to resume.
-    pub end: u64,
-}
-
-/// A record of a batch.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct rbmq_record {
-    /// The content.
-    pub data: *const c_void,
-    /// The number of bytes.
-    pub len: usize,
-    /// The position behind the record, for `rbmq_subscriber_batch_consume_part`.
-    pub end: u64,
-    /// In a merged topic: the number of the publisher; -1 otherwise.
-    pub publisher: i64,
 }
 
 /// Connects to a broker, such as "127.0.0.1:7411". Waits until it accepts, at most `session.connect_timeout_ms`. `options` may be
@@ -565,106 +387,6 @@ pub extern "C" fn rbmq_deferred_consume(deferred: *mut rbmq_deferred) -> rb_stat
 #[unsafe(no_mangle)]
 pub extern "C" fn rbmq_deferred_free(deferred: *mut rbmq_deferred) -> rb_status {
     call(|| if deferred.is_null() { Ok(()) } else { take::<DeferredBatch>(deferred).map(drop) })
-}
-
-/// What a subscriber gets. More kinds may be added: ignore those that you do not know.
-#[repr(i32)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum rbmq_event_kind {
-    /// Messages: `batch`, as of `rbmq_subscriber_next_batch`.
-    RBMQ_EVENT_BATCH = 1,
-    /// The subscription of a buffer is active: `topic`, `epoch`, `from` (the first position that will come).
-    RBMQ_EVENT_JOINED = 2,
-    /// Messages are lost: `topic`, `epoch`, `from`, `to`.
-    RBMQ_EVENT_LOST = 3,
-    /// The publisher closed the topic: `topic`, `epoch`, `to` (the end of its log).
-    RBMQ_EVENT_CLOSED = 4,
-    /// The publisher died, or was offline for too long: `topic`, `epoch`, `to` (the end of the last complete delivery).
-    RBMQ_EVENT_GONE = 5,
-    /// The broker refused a request or ended a subscription: `topic` (NULL if it is about several), `text`.
-    RBMQ_EVENT_REFUSED = 6,
-    /// The broker limits an option: `text`.
-    RBMQ_EVENT_OPTION_CLAMPED = 7,
-    /// The connection is lost; the subscriber reconnects by itself: `text`.
-    RBMQ_EVENT_DISCONNECTED = 8,
-    /// The connection is back.
-    RBMQ_EVENT_RECONNECTED = 9,
-    /// An event that this version of the library cannot describe.
-    RBMQ_EVENT_OTHER = 10,
-    /// A merged topic has another log after a restart of its broker, from which messages may be missing: `topic`, `epoch`.
-    RBMQ_EVENT_LOG_REPLACED = 11,
-}
-
-/// An event of a subscriber. Its texts are valid until this thread's next call that receives something.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct rbmq_event {
-    /// What happened.
-    pub kind: rbmq_event_kind,
-    /// Messages.
-    pub batch: rbmq_batch,
-    /// The topic; NULL if the event is about none. Of a batch, see there.
-    pub topic: *const c_char,
-    /// A reason, for people; NULL if there is none.
-    pub text: *const c_char,
-    /// A publisher's log.
-    pub epoch: rb_id128,
-    /// A position.
-    pub from: u64,
-    /// One past the last position of a range.
-    pub to: u64,
-}
-
-const NO_BATCH: rbmq_batch = rbmq_batch {
-    data: std::ptr::null(),
-    len: 0,
-    topic: std::ptr::null(),
-    topic_len: 0,
-    framing: 0,
-    epoch: rb_id128 { high: 0, low: 0 },
-    position: 0,
-    end: 0,
-};
-
-const fn empty(kind: rbmq_event_kind) -> rbmq_event {
-    rbmq_event {
-        kind,
-        batch: NO_BATCH,
-        topic: std::ptr::null(),
-        text: std::ptr::null(),
-        epoch: rb_id128 { high: 0, low: 0 },
-        from: 0,
-        to: 0,
-    }
-}
-
-fn notice_event(notice: Notice, kept: &mut Kept) -> rbmq_event {
-    use rbmq_event_kind::*;
-    let mut about = |kind, topic: &rbmq::TopicName, epoch: Epoch, from, to| rbmq_event {
-        topic: kept.text(topic.as_str()),
-        epoch: epoch.0.into(),
-        from,
-        to,
-        ..empty(kind)
-    };
-    match notice {
-        Notice::Joined { topic, epoch, start } => about(RBMQ_EVENT_JOINED, &topic, epoch, start, 0),
-        Notice::Lost { topic, epoch, from, to } => about(RBMQ_EVENT_LOST, &topic, epoch, from, to),
-        Notice::Closed { topic, epoch, end } => about(RBMQ_EVENT_CLOSED, &topic, epoch, 0, end),
-        Notice::Gone { topic, epoch, end } => about(RBMQ_EVENT_GONE, &topic, epoch, 0, end),
-        Notice::LogReplaced { topic, epoch } => about(RBMQ_EVENT_LOG_REPLACED, &topic, epoch, 0, 0),
-        Notice::Refused { topic, reason } => rbmq_event {
-            topic: topic.map_or(std::ptr::null(), |topic| kept.text(topic.as_str())),
-            text: kept.text(&reason),
-            ..empty(RBMQ_EVENT_REFUSED)
-        },
-        Notice::OptionClamped(text) => {
-            rbmq_event { text: kept.text(&text), ..empty(RBMQ_EVENT_OPTION_CLAMPED) }
-        }
-        Notice::Disconnected(why) => rbmq_event { text: kept.text(&why), ..empty(RBMQ_EVENT_DISCONNECTED) },
-        Notice::Reconnected => empty(RBMQ_EVENT_RECONNECTED),
-        _ => empty(RBMQ_EVENT_OTHER),
-    }
 }
 
 /// The next batch or other event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing came. Consumes the batch before.

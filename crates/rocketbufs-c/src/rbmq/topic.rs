@@ -26,6 +26,15 @@ pub const RBMQ_FRAMING_RAW: u32 = 1;
 /// Records of many publishers; only brokers write such topics.
 pub const RBMQ_FRAMING_MERGED: u32 = 2;
 
+/// A framing as C sees it.
+pub(crate) fn framing(framing: Framing) -> u32 {
+    match framing {
+        Framing::Records => RBMQ_FRAMING_RECORDS,
+        Framing::Raw => RBMQ_FRAMING_RAW,
+        Framing::Merged => RBMQ_FRAMING_MERGED,
+    }
+}
+
 /// A writer, and the batch of it that is open.
 pub(crate) struct Topic {
     /// Borrows what `writer` points at: it is dropped before, and while it is there nothing else uses the writer.

@@ -6,7 +6,7 @@
 
 static const char *broker;
 // The topics of this process: the broker keeps those of an earlier one.
-static char news[32], raw[32], events[32], all[32];
+static char news[32], raw[32], events[32], all[32], observed[32];
 
 // Each way to publish, each way to receive.
 static void publish_and_receive(void) {
@@ -154,6 +154,50 @@ static void publisher_events(void) {
     OK(rbmq_publisher_free(publisher));
 }
 
+static const rbmq_topic_stats *stats_of(rbmq_observer *observer, const char *filter, size_t *count) {
+    const rbmq_topic_stats *topics;
+    OK(rbmq_observer_topics(observer, filter, &topics, count));
+    return topics;
+}
+
+// The state of the broker, of a topic, and of its subscription.
+static void observing(void) {
+    rbmq_publisher *publisher;
+    rbmq_subscriber *subscriber;
+    rbmq_topic *topic;
+    rbmq_observer *observer;
+    rbmq_broker_summary summary;
+    const rbmq_buffer_stats *buffers;
+    size_t count;
+    rbmq_subscriber_options options = {.size = sizeof options, .name = "watched", .slow = RBMQ_SLOW_DROP};
+    OK(rbmq_publisher_connect(broker, NULL, &publisher));
+    OK(rbmq_publisher_topic(publisher, observed, NULL, &topic));
+    OK(rbmq_subscriber_connect(broker, &options, &subscriber));
+    OK(rbmq_subscriber_subscribe(subscriber, observed, NULL));
+    OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
+    uint64_t end;
+    OK(rbmq_topic_publish(topic, "hello", 5, WAIT, &end));
+    OK(rbmq_topic_flush(topic, WAIT));
+
+    OK(rbmq_observer_connect(broker, NULL, &observer));
+    OK(rbmq_observer_summary(observer, &summary));
+    CHECK(summary.topics >= 1 && summary.observers >= 1 && summary.version[0] != 0);
+    CHECK(stats_of(observer, "nothing/#", &count) && count == 0);
+    const rbmq_topic_stats *topics = stats_of(observer, observed, &count);
+    CHECK(count == 1 && !strcmp(topics[0].topic, observed) && topics[0].subscribers == 1 && topics[0].publishers == 1);
+    OK(rbmq_observer_topic(observer, observed, &buffers, &count));
+    CHECK(count == 1 && buffers[0].head == end && buffers[0].stage == RBMQ_STAGE_LIVE && buffers[0].connected);
+    CHECK(buffers[0].framing == RBMQ_FRAMING_RECORDS && buffers[0].subscriptions_count == 1);
+    CHECK(!strcmp(buffers[0].subscriptions[0].client, "watched") && buffers[0].subscriptions[0].policy == RB_POLICY_DROP);
+    FAILS(rbmq_observer_topic(observer, "", &buffers, &count), RB_ERR_NAME, "");
+    FAILS(rbmq_observer_topics(observer, NULL, NULL, &count), RB_ERR_NULL, "the place for the rows is NULL");
+    OK(rbmq_observer_free(observer));
+    FAILS(rbmq_observer_summary(observer, &summary), RB_ERR_FREED, "the observer was freed");
+    OK(rbmq_subscriber_free(subscriber));
+    OK(rbmq_topic_free(topic));
+    OK(rbmq_publisher_free(publisher));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     broker = argv[1];
@@ -161,9 +205,11 @@ int main(int argc, char **argv) {
     snprintf(all, sizeof all, "c%d/+", getpid());
     snprintf(raw, sizeof raw, "c/%d/raw", getpid());
     snprintf(events, sizeof events, "c/%d/events", getpid());
+    snprintf(observed, sizeof observed, "c/%d/observed", getpid());
     publish_and_receive();
     raw_bytes();
     publisher_events();
+    observing();
     puts("rbmq: ok");
     return 0;
 }

@@ -176,6 +176,10 @@ static void topics(const std::string &broker) {
     rbmq_confirmed confirmed{};
     CHECK(topic.confirm(end, RBMQ_LEVEL_DELIVERED, wait, &confirmed) && confirmed.subscribers == 1);
     CHECK(topic.confirmation(end, RBMQ_LEVEL_ACCEPTED).wait(wait));
+    rbmq::Observer observer(broker);
+    CHECK(observer.summary()->topics >= 1);
+    for (const rbmq_topic_stats &row : observer.topics(name.c_str())) CHECK(row.topic == name && row.subscribers == 1);
+    CHECK(observer.topics(name.c_str()).size() == 1 && observer.topic(name).begin()->subscriptions_count == 1);
     CHECK(topic.close(wait) && !topic);
     CHECK(!subscriber.recv(wait) && subscriber.ended());
     FAILS(publisher.topic("a+b"), RB_ERR_NAME);

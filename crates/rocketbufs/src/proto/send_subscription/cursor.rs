@@ -497,8 +497,11 @@ impl SendCursor {
         for (n, known) in levels.into_iter().enumerate() {
             let asked = &mut self.asked[n];
             // Data that was not sent yet is asked for once it is sent.
-            let first = wanted[n].filter(|at| *at > known && *at <= sent);
-            let first = first.filter(|at| asked.next(known).is_none_or(|next| *at < next));
+            // Position 0 is never above what is known. With an `Option` the optimiser compares the position before it looks
+            // whether there is one, which valgrind reports.
+            let at = wanted[n].unwrap_or(0);
+            let is_new = at > known && at <= sent && asked.next(known).is_none_or(|next| at < next);
+            let first = is_new.then_some(at);
             let of_all = [all, also].into_iter().flatten().any(|level| level as usize == n);
             let everything = of_all && sent > known && sent > asked.last();
             if let Some(at) = first.or(everything.then_some(sent)) {
