@@ -196,8 +196,7 @@ impl Config {
                 Some(LevelKind::User) => levels.push(self.user_level()?),
                 Some(LevelKind::Disk) => levels.push(self.disk_level()?),
                 Some(LevelKind::Kafka) => {
-                    let kept = self.levels.iter().any(|name| name == LevelKind::Disk.name());
-                    levels.push(self.kafka.level(self.topics.len(), kept)?);
+                    levels.push(self.kafka.level(self.topics.len())?);
                 }
                 _ => {
                     let message =

@@ -35,9 +35,9 @@ impl Default for Kafka {
 }
 
 impl Kafka {
-    /// The level for this many topics. `kept`: a level below keeps its bytes over a restart, so nothing has to be skipped.
+    /// The level for this many topics.
     #[cfg(feature = "kafka")]
-    pub fn level(&self, topics: usize, kept: bool) -> Result<Arc<dyn Level>, Failure> {
+    pub fn level(&self, topics: usize) -> Result<Arc<dyn Level>, Failure> {
         use multimqc_kafka::{KafkaConfig, KafkaLevel};
         let config = KafkaConfig {
             prefix: self.prefix.clone(),
@@ -46,7 +46,7 @@ impl Kafka {
             segment_bytes: self.segment_bytes,
             timeout: std::time::Duration::from_millis(self.timeout_ms.max(1)),
             max_topics: topics,
-            restart_gap_bytes: if kept { 0 } else { self.restart_gap_bytes },
+            restart_gap_bytes: self.restart_gap_bytes,
             ..KafkaConfig::new(&self.brokers)
         };
         let level =
@@ -57,7 +57,7 @@ impl Kafka {
     /// Says how to get the level.
     #[cfg(not(feature = "kafka"))]
     #[expect(clippy::unused_self, reason = "the same call in both builds")]
-    pub fn level(&self, _topics: usize, _kept: bool) -> Result<Arc<dyn Level>, Failure> {
+    pub fn level(&self, _topics: usize) -> Result<Arc<dyn Level>, Failure> {
         let message =
             "level kafka: this command was built without it; build multimqc-cli with --features kafka";
         Err(Failure::Failed(message.into()))

@@ -25,9 +25,9 @@ pub struct KafkaConfig {
     pub max_record_bytes: usize,
     /// How many topics the level takes; default 64. Each costs a consumer: two threads and about 1 MiB.
     pub max_topics: usize,
-    /// How many positions are skipped, as a hole, after a process that did not close the level; default 64 MiB. As many as the levels
-    /// below hold: readers may have seen bytes that Kafka had not got yet, and their positions are not used again. 0 where a level below
-    /// keeps its bytes over a restart.
+    /// How many positions a stack skips, as a hole, after a process that did not close the level; default 64 MiB. As many as the
+    /// levels before this one hold: readers may have seen bytes that Kafka had not got yet, and their positions are not used again.
+    /// Nothing is skipped where a level before this one has kept its window.
     pub restart_gap_bytes: u64,
     /// Further properties of librdkafka, such as `security.protocol`. They take precedence.
     pub properties: Vec<(String, String)>,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use multimqc::{
-    Appended, Batch, Counters, Epoch, Found, Hole, Level, LevelError, LevelKind, MAX_OFFSET, Offset, Stop,
-    TopicId, Window, Written,
+    Appended, Batch, Counters, Epoch, Found, Hole, Kept, Level, LevelError, LevelKind, MAX_OFFSET, Offset,
+    Stop, TopicId, Window, Written,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -35,6 +35,8 @@ struct Topic {
     /// The writer's place. Taken before `reader`, and that before `state`.
     writer: Mutex<Writer>,
     reader: Mutex<Reader>,
+    /// The head of a log that a process did not close, and how far behind it readers may have seen bytes.
+    unsure: Option<(Offset, u64)>,
     tally: Tally,
 }
 
@@ -91,26 +93,36 @@ impl KafkaLevel {
         client::create_topic(&self.config, &name)?;
         let fetcher = Fetcher::new(&self.config, &name)?;
         let state = State { epoch, start, first: start, head: 0, offsets: 0..0, closed: false };
-        let topic = Topic {
+        let mut topic = Topic {
             name,
             state: Mutex::new(state),
             writer: Mutex::default(),
             reader: Mutex::new(Reader { fetcher, index: Index::default(), last: None }),
+            unsure: None,
             tally: Tally::default(),
         };
         topic.look(&mut topic.reader.lock())?;
-        self.skip_gap(&topic)?;
+        let State { head, offsets, closed, .. } = topic.state.lock().clone();
+        topic.unsure = (!offsets.is_empty() && !closed).then_some((head, self.config.restart_gap_bytes));
         Ok(topic)
     }
 
-    /// Leaves a hole behind the records of a process that did not close the level.
-    fn skip_gap(&self, topic: &Topic) -> Result<(), LevelError> {
-        let State { head, offsets, closed, .. } = topic.state.lock().clone();
-        if offsets.is_empty() || closed || self.config.restart_gap_bytes == 0 {
-            return Ok(());
+    /// The topic, which is opened if it is not open. Where Kafka has no records, its log begins at `start` with `epoch`.
+    fn opened(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Arc<Topic>, LevelError> {
+        if start > MAX_OFFSET {
+            return Err(LevelError::Offset(start));
         }
-        let offset = head.saturating_add(self.config.restart_gap_bytes).min(MAX_OFFSET);
-        self.add(topic, Batch { offset, bytes: &[] }).map(drop)
+        let mut topics = self.topics.write();
+        if let Some(open) = topics.get(&topic) {
+            open.begin(start, epoch);
+            return Ok(Arc::clone(open));
+        }
+        if topics.len() >= self.config.max_topics {
+            return Err(LevelError::TooManyTopics(topics.len()));
+        }
+        let new = Arc::new(self.new_topic(topic, start, epoch)?);
+        topics.insert(topic, Arc::clone(&new));
+        Ok(new)
     }
 
     /// Notes in Kafka that all levels below have given what they had.
@@ -164,6 +176,14 @@ impl Topic {
     fn window(&self) -> Window {
         let state = self.state.lock();
         Window { first: state.first, head: state.head, epoch: state.epoch }
+    }
+
+    /// Decides where a log of which nothing is known begins.
+    fn begin(&self, start: Offset, epoch: Epoch) {
+        let mut state = self.state.lock();
+        if state.epoch == Epoch::ANY {
+            (state.epoch, state.start, state.first, state.head) = (epoch, start, start, start);
+        }
     }
 
     /// Notes records that Kafka has.
@@ -287,21 +307,16 @@ impl Level for KafkaLevel {
         self.config.retention_bytes
     }
 
+    fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
+        let topic = self.opened(topic, 0, Epoch::ANY)?;
+        let window = topic.window();
+        let unsure = topic.unsure.filter(|(head, _)| *head == window.head);
+        let has_log = window.epoch != Epoch::ANY;
+        Ok(has_log.then(|| Kept { window, unsure_bytes: unsure.map_or(0, |(_, bytes)| bytes) }))
+    }
+
     fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
-        if start > MAX_OFFSET {
-            return Err(LevelError::Offset(start));
-        }
-        let mut topics = self.topics.write();
-        if let Some(open) = topics.get(&topic) {
-            return Ok(open.window());
-        }
-        if topics.len() >= self.config.max_topics {
-            return Err(LevelError::TooManyTopics(topics.len()));
-        }
-        let new = self.new_topic(topic, start, epoch)?;
-        let window = new.window();
-        topics.insert(topic, Arc::new(new));
-        Ok(window)
+        Ok(self.opened(topic, start, epoch)?.window())
     }
 
     fn window(&self, topic: TopicId) -> Option<Window> {

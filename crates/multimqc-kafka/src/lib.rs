@@ -19,7 +19,8 @@
 //! - **Kafka down**: writes and reads fail with [`LevelError::Down`](multimqc::LevelError::Down) after [`KafkaConfig::timeout`].
 //!   Nothing is kept for later here: the level below offers the same bytes again, for as long as it has them.
 //! - **Restart**: the log goes on where Kafka's records end, under the epoch that they carry. A level that is dropped leaves a record
-//!   that says so. Where it is missing, the log goes on behind a hole ([`KafkaConfig::restart_gap_bytes`]).
+//!   that says so. Where it is missing, the stack leaves a hole of [`KafkaConfig::restart_gap_bytes`], unless a level before this
+//!   one has kept its window.
 //!
 //! Only one process writes a Kafka topic. The level is never first, because a push would cost a round trip to the broker.
 //!

@@ -120,13 +120,18 @@ fn a_log_goes_on_after_a_restart_of_the_level(kafka: &Kafka) {
     let _second = std::mem::ManuallyDrop::new(second);
     let gap = KafkaConfig { restart_gap_bytes: 1000, ..config(kafka, "restart") };
     let third = level(gap.clone(), 0, 1);
-    assert_eq!(third.window(TOPIC).map(|window| window.head), Some(8200));
+    let kept = third.kept(TOPIC).expect("Kafka answers").expect("Kafka has records");
+    assert_eq!((kept.window.head, kept.unsure_bytes), (7200, 1000));
+    write(&third, 8200, 0).expect("Kafka takes it");
     let found = third.read(TOPIC, 7199, &mut bytes).expect("Kafka answers");
     assert_eq!(found, Found { bytes: 1, stop: Stop::Hole(Hole { from: 7200, to: 8200 }) });
     write(&third, 8200, 50).expect("Kafka takes it");
     drop(third);
-    let fourth = level(gap, 0, 1);
-    assert_eq!(fourth.window(TOPIC).map(|window| window.head), Some(8250), "it was closed: no gap");
+    let fourth = KafkaLevel::new(gap).expect("the configuration is good");
+    let kept = fourth.kept(TOPIC).expect("Kafka answers").expect("Kafka has records");
+    assert_eq!((kept.window.epoch, kept.unsure_bytes), (Epoch(77), 0), "it was closed: no gap");
+    fourth.open(TOPIC, 0, Epoch(1)).expect("the topic is opened");
+    assert_eq!(fourth.window(TOPIC).map(|window| window.head), Some(8250));
     write(&fourth, 8250, 50).expect("Kafka takes it");
     check(&fourth, 8200, 100);
 }

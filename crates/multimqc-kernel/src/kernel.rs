@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use multimqc::{Epoch, Offset, TopicId};
+use multimqc::{Epoch, Offset, TopicId, Window};
 
 use crate::attach::{self, Link};
 use crate::config::{Config, Ports};
@@ -122,16 +122,7 @@ impl Kernel {
         if let Some(opened) = topics.get(&id) {
             return Ok(opened.topic.clone());
         }
-        let states = (0..self.config.max_topics).map(|index| (index, self.shared.state(index)));
-        let mut free = None;
-        let mut found = None;
-        for (index, state) in states {
-            match state.open.load(Acquire) {
-                0 => free = free.or(Some(index)),
-                _ if state.id.load(Acquire) == id.0 => found = Some(index),
-                _ => {}
-            }
-        }
+        let (found, free) = self.find(id);
         let index = found
             .or(free)
             .ok_or(KernelError::TooManyTopics { topic: id, max_topics: self.config.max_topics })?;
@@ -144,6 +135,35 @@ impl Kernel {
         self.set_ports(index, id, ports);
         topics.insert(id, Opened { reported: topic.window().first, topic: topic.clone() });
         Ok(topic)
+    }
+
+    /// The window of a topic that this process or one before it has opened.
+    ///
+    /// # Errors
+    /// The machine's.
+    pub fn kept(&self, id: TopicId) -> Result<Option<Window>, KernelError> {
+        let topics = self.lock();
+        if let Some(opened) = topics.get(&id) {
+            return Ok(Some(opened.topic.window()));
+        }
+        let Some(index) = self.find(id).0 else { return Ok(None) };
+        let topic = self.map_topic(index).map_err(KernelError::call("map a ring"))?;
+        topic.recover();
+        Ok(Some(topic.window()))
+    }
+
+    /// The place of a topic, and a free one.
+    fn find(&self, id: TopicId) -> (Option<u32>, Option<u32>) {
+        let (mut found, mut free) = (None, None);
+        for index in 0..self.config.max_topics {
+            let state = self.shared.state(index);
+            match state.open.load(Acquire) {
+                0 => free = free.or(Some(index)),
+                _ if state.id.load(Acquire) == id.0 => found = Some(index),
+                _ => {}
+            }
+        }
+        (found, free)
     }
 
     /// Maps the ring at an index, and its mirror.

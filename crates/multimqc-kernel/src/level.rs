@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use multimqc::{
-    Appended, Batch, Counters, Epoch, Found, Level, LevelError, LevelKind, Offset, TopicId, Window, Written,
+    Appended, Batch, Counters, Epoch, Found, Kept, Level, LevelError, LevelKind, Offset, TopicId, Window,
+    Written,
 };
 
 use crate::config::Ports;
@@ -57,6 +58,13 @@ impl KernelLevel {
     }
 }
 
+fn level_error(error: KernelError) -> LevelError {
+    match error {
+        KernelError::TooManyTopics { max_topics, .. } => LevelError::TooManyTopics(max_topics as usize),
+        other => LevelError::Io(io::Error::other(other)),
+    }
+}
+
 impl Level for KernelLevel {
     fn kind(&self) -> LevelKind {
         LevelKind::Kernel
@@ -66,12 +74,14 @@ impl Level for KernelLevel {
         Some(self.capacity_bytes)
     }
 
+    fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
+        let window = self.kernel.kept(topic).map_err(level_error)?;
+        Ok(window.map(|window| Kept { window, unsure_bytes: 0 }))
+    }
+
     fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
         let ports = self.ports.get(&topic).copied().unwrap_or(Ports { push: 0, pull: 0, header: 0 });
-        let opened = self.kernel.open(topic, ports, start, epoch).map_err(|error| match error {
-            KernelError::TooManyTopics { max_topics, .. } => LevelError::TooManyTopics(max_topics as usize),
-            other => LevelError::Io(io::Error::other(other)),
-        })?;
+        let opened = self.kernel.open(topic, ports, start, epoch).map_err(level_error)?;
         let window = opened.window();
         self.opened().entry(topic).or_insert(window.first);
         Ok(window)

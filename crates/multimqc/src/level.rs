@@ -69,6 +69,16 @@ impl LevelKind {
     }
 }
 
+/// A log that a level has from before the stack was opened, for example from before a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// What the level has.
+    pub window: Window,
+    /// How far behind the head readers may have seen bytes that the level never got, because its process was killed. The stack
+    /// leaves a hole of so many bytes, unless a level nearer to the network has kept its window and so knows these bytes.
+    pub unsure_bytes: u64,
+}
+
 /// Appended messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
@@ -188,6 +198,15 @@ pub trait Level: Send + Sync {
 
     /// The bytes that the level keeps of each topic; none if only retention or the device limits them.
     fn capacity_bytes(&self) -> Option<u64>;
+
+    /// What the level has of a topic's log before [`Level::open`] is called; none if it has nothing and will begin where it is told
+    /// to. Levels that keep nothing have what was opened.
+    ///
+    /// # Errors
+    /// [`LevelError`], if the level's storage cannot be read.
+    fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
+        Ok(self.window(topic).map(|window| Kept { window, unsure_bytes: 0 }))
+    }
 
     /// Makes the topic's log known to the level, and returns what the level has of it, for example from before a restart.
     /// Where it has nothing, its window is empty and begins at `start`, with the epoch `epoch`. An open topic stays as it is.

@@ -48,7 +48,7 @@ pub mod wire;
 
 pub use client::{Fetched, Puller, Pusher};
 pub use equation::{OVERLAP_BYTES, Sizing, TooSmall};
-pub use level::{Appended, Counters, Found, Level, LevelError, LevelKind, Stop, Written};
+pub use level::{Appended, Counters, Found, Kept, Level, LevelError, LevelKind, Stop, Written};
 pub use log::{Batch, Hole, MAX_OFFSET, Offset, Placement, Window};
 pub use senders::SenderReport;
 pub use server::{Addresses, Server, ServerConfig, StartError, TopicConfig};

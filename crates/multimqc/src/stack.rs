@@ -14,8 +14,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::level::{Appended, Level, LevelError, LevelKind, Stop, Written};
-use crate::log::{Batch, Hole, Offset, Window};
+use crate::level::{Appended, Kept, Level, LevelError, LevelKind, Stop, Written};
+use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
 use crate::topic::{Epoch, TopicId};
 
 /// Why a stack was not made, or a topic not opened.
@@ -103,25 +103,59 @@ impl Stack {
         &self.levels
     }
 
-    /// Opens a topic in all levels, and returns the window of the first. The last level is opened first: the log goes on where the
-    /// last level ends, under its epoch. A log that no level has begins at 0 with the epoch `new_epoch`.
+    /// Opens a topic in all levels, and returns the window of the first.
+    ///
+    /// Levels that kept parts of the log decide on its epoch. A level that has nothing begins where the next one ends; without
+    /// such a next level it begins where the level before it begins, and so gets all that is left. A level that ends before the
+    /// next one goes on behind a hole, and so does a log of which readers may have seen more than is left ([`Kept`]). A log that
+    /// no level has begins at 0 with the epoch `new_epoch`.
     ///
     /// # Errors
     /// [`StackError`].
     pub fn open(&self, topic: TopicId, new_epoch: Epoch) -> Result<Window, StackError> {
-        let mut above: Option<(LevelKind, Window)> = None;
-        for level in self.levels.iter().rev() {
-            let (start, epoch) = above.map_or((0, new_epoch), |(_, window)| (window.head, window.epoch));
-            let opened = level.open(topic, start, epoch);
-            let window = opened.map_err(|error| StackError::Open { topic, level: level.kind(), error })?;
-            if let Some((upper, _)) = above.filter(|_| window.head < start || window.epoch != epoch) {
-                return Err(StackError::OtherLog { topic, lower: level.kind(), upper });
+        let kept = self.kept(topic)?;
+        let epoch = kept.iter().flatten().next().map_or(new_epoch, |kept| kept.window.epoch);
+        let mut next: Option<(LevelKind, Window)> = None;
+        for (index, level) in self.levels.iter().enumerate().rev() {
+            let before = kept[..index].iter().flatten().next_back().map(|kept| kept.window);
+            let end = next.map(|(_, window)| window.head);
+            let start = end.or(before.map(|window| window.first)).unwrap_or(0);
+            let failed = |error| StackError::Open { topic, level: level.kind(), error };
+            let mut window = level.open(topic, start, epoch).map_err(failed)?;
+            let unsure = kept[index].filter(|_| before.is_none()).map_or(0, |kept| kept.unsure_bytes);
+            let offset = window.head.saturating_add(unsure).min(MAX_OFFSET).max(end.unwrap_or(0));
+            if window.head < offset {
+                match (level.write(topic, Batch { offset, bytes: &[] }), next) {
+                    (Ok(_), _) => window.head = offset,
+                    (Err(LevelError::NotWritable), Some((upper, _))) => {
+                        return Err(StackError::OtherLog { topic, lower: level.kind(), upper });
+                    }
+                    (Err(error), _) => return Err(failed(error)),
+                }
             }
-            above = Some((level.kind(), window));
+            next = Some((level.kind(), window));
         }
-        let (_, window) = above.expect("a stack has a level");
-        self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(topic, window.epoch);
+        let (_, window) = next.expect("a stack has a level");
+        self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(topic, epoch);
         Ok(window)
+    }
+
+    /// What each level has of a topic. All that have something must have the same log.
+    fn kept(&self, topic: TopicId) -> Result<Vec<Option<Kept>>, StackError> {
+        let mut all = Vec::with_capacity(self.levels.len());
+        let mut lower: Option<(LevelKind, Epoch)> = None;
+        for level in &self.levels {
+            let kept = level.kept(topic);
+            let kept = kept.map_err(|error| StackError::Open { topic, level: level.kind(), error })?;
+            if let Some(Kept { window, .. }) = kept {
+                if let Some((lower, _)) = lower.filter(|(_, epoch)| *epoch != window.epoch) {
+                    return Err(StackError::OtherLog { topic, lower, upper: level.kind() });
+                }
+                lower = Some((level.kind(), window.epoch));
+            }
+            all.push(kept);
+        }
+        Ok(all)
     }
 
     /// The epoch of an open topic.

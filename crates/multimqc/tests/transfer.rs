@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use common::{Disk, User};
 use multimqc::conformance::{Lab, pattern};
 use multimqc::{
-    Appended, Batch, Counters, Epoch, Found, Hole, Level, LevelError, LevelKind, Mover, Offset, Rest, Stack,
-    TopicId, TransferConfig, Transfers, Window, Written,
+    Appended, Batch, Counters, Epoch, Found, Hole, Kept, Level, LevelError, LevelKind, Mover, Offset, Rest,
+    Stack, TopicId, TransferConfig, Transfers, Window, Written,
 };
 
 const TOPIC: TopicId = TopicId(3);
@@ -39,6 +39,10 @@ impl Level for Device {
 
     fn capacity_bytes(&self) -> Option<u64> {
         self.level.capacity_bytes()
+    }
+
+    fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
+        self.level.kept(topic)
     }
 
     fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {

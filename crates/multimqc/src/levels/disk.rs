@@ -20,7 +20,7 @@ use seglog::{AppendError, Log, Options, Read, Reader, Retention, SyncPolicy};
 
 use super::signal::Signal;
 use super::tally::Tally;
-use crate::level::{Appended, Counters, Found, Level, LevelError, LevelKind, Stop, Written};
+use crate::level::{Appended, Counters, Found, Kept, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
 use crate::topic::{Epoch, TopicId};
 
@@ -48,8 +48,8 @@ pub struct DiskConfig {
     pub max_topics: usize,
     /// The next level is woken each time that a topic has grown by this many bytes; default 1 MiB.
     pub batch_bytes: u64,
-    /// How many offsets are skipped after a process that was killed, as a hole; default 64 MiB. As many as the levels below hold,
-    /// so that an offset never means two bytes.
+    /// How many offsets a stack skips after a process that was killed, as a hole; default 64 MiB. As many as the levels before the
+    /// disk hold, so that an offset never means two bytes. Nothing is skipped where such a level has kept its window.
     pub restart_gap_bytes: u64,
 }
 
@@ -98,6 +98,8 @@ struct Topic {
     readers: Mutex<Vec<Reader>>,
     epoch: Epoch,
     running: PathBuf,
+    /// The head of a log that a killed process left, and how far behind it readers may have seen bytes.
+    unsure: Option<(Offset, u64)>,
     tally: Tally,
 }
 
@@ -118,22 +120,38 @@ impl DiskLevel {
     }
 
     fn new_topic(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Topic, LevelError> {
-        let name = format!("topic-{:05}", topic.0);
+        let name = folder(topic);
         let running = self.config.directory.join(format!("{name}.running"));
         let options = self.config.options(start, epoch)?;
-        let mut log = Log::open(self.config.directory.join(name), options).map_err(io::Error::other)?;
+        let log = Log::open(self.config.directory.join(name), options).map_err(io::Error::other)?;
         let killed = running.exists();
         File::create(&running)?.sync_all()?;
         File::open(&self.config.directory)?.sync_all()?;
-        if killed {
-            let to = log.end().saturating_add(self.config.restart_gap_bytes).min(MAX_OFFSET);
-            log.append_hole(to).map_err(failed)?;
-        }
+        let unsure = killed.then_some((log.end(), self.config.restart_gap_bytes));
         let id = log.id();
         let epoch = Epoch(u32::from_le_bytes([id[0], id[1], id[2], id[3]]).max(1));
         let (ends, readers) = (log.reader(), Mutex::default());
-        Ok(Topic { log: Mutex::new(log), ends, readers, epoch, running, tally: Tally::default() })
+        Ok(Topic { log: Mutex::new(log), ends, readers, epoch, running, unsure, tally: Tally::default() })
     }
+
+    /// Whether the folder has segments of a topic.
+    fn has_segments(&self, topic: TopicId) -> io::Result<bool> {
+        let entries = match std::fs::read_dir(self.config.directory.join(folder(topic))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            entries => entries?,
+        };
+        for entry in entries {
+            if entry?.path().extension().is_some_and(|extension| extension == "seg") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The name of a topic's folder.
+fn folder(topic: TopicId) -> String {
+    format!("topic-{:05}", topic.0)
 }
 
 /// The error of an append that added nothing.
@@ -210,6 +228,20 @@ impl Level for DiskLevel {
 
     fn capacity_bytes(&self) -> Option<u64> {
         self.config.max_bytes
+    }
+
+    fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
+        if self.topic(topic).is_err() {
+            if !self.has_segments(topic)? {
+                return Ok(None);
+            }
+            // The log has its own start and epoch.
+            self.open(topic, 0, Epoch::ANY)?;
+        }
+        let topic = self.topic(topic)?;
+        let window = topic.window();
+        let unsure = topic.unsure.filter(|(head, _)| *head == window.head);
+        Ok(Some(Kept { window, unsure_bytes: unsure.map_or(0, |(_, bytes)| bytes) }))
     }
 
     fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {

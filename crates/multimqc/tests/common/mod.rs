@@ -4,10 +4,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use multimqc::conformance::Lab;
 use multimqc::levels::{DiskConfig, DiskLevel, UserConfig, UserLevel};
-use multimqc::{Level, LevelKind};
+use multimqc::{
+    Appended, Batch, Counters, Epoch, Found, Kept, Level, LevelError, LevelKind, Offset, TopicId, Window,
+    Written,
+};
 use serde_json::Value;
 
 pub struct User;
@@ -68,4 +72,66 @@ pub fn vectors() -> Value {
 pub fn bytes(hex: &Value) -> Vec<u8> {
     let hex = hex.as_str().expect("hex is text");
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
+}
+
+/// Segment files in the place of a level of another kind, which also survives its process.
+pub struct InPlaceOf {
+    pub kind: LevelKind,
+    pub level: DiskLevel,
+}
+
+impl Level for InPlaceOf {
+    fn kind(&self) -> LevelKind {
+        self.kind
+    }
+
+    fn capacity_bytes(&self) -> Option<u64> {
+        self.level.capacity_bytes()
+    }
+
+    /// Memory of the kernel has all that its readers have seen.
+    fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
+        let kept = self.level.kept(topic)?;
+        Ok(kept.map(|kept| Kept { unsure_bytes: 0, ..kept }))
+    }
+
+    fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
+        self.level.open(topic, start, epoch)
+    }
+
+    fn window(&self, topic: TopicId) -> Option<Window> {
+        self.level.window(topic)
+    }
+
+    fn append(
+        &self,
+        topic: TopicId,
+        messages: &mut dyn Iterator<Item = &[u8]>,
+    ) -> Result<Appended, LevelError> {
+        self.level.append(topic, messages)
+    }
+
+    fn write(&self, topic: TopicId, batch: Batch<'_>) -> Result<Written, LevelError> {
+        self.level.write(topic, batch)
+    }
+
+    fn wait_batch(&self, timeout: Duration) -> bool {
+        self.level.wait_batch(timeout)
+    }
+
+    fn wake(&self) {
+        self.level.wake();
+    }
+
+    fn transfer(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        self.level.transfer(topic, from, out)
+    }
+
+    fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
+        self.level.read(topic, from, out)
+    }
+
+    fn counters(&self, topic: TopicId) -> Counters {
+        self.level.counters(topic)
+    }
 }
