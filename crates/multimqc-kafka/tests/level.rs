@@ -217,8 +217,6 @@ fn kafka_that_is_slow_or_down_loses_nothing() {
     assert_eq!(written.hole, Some(Hole { from: 17_000, to: 20_000 }));
     check(&level, 20_000, 500);
     let counters = level.counters(TOPIC);
-    assert_eq!(
-        (counters.hole_bytes, counters.bytes + counters.repeated_bytes),
-        (3000, 17_500 + counters.repeated_bytes)
-    );
+    // A batch without an answer may have been taken: then its bytes count as repeated.
+    assert_eq!((counters.hole_bytes, counters.bytes + counters.repeated_bytes), (3000, 17_500));
 }

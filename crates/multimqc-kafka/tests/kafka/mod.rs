@@ -61,7 +61,7 @@ fn jars() -> Option<PathBuf> {
     let missing =
         !there("java", "-version") || !folder.join("complete").exists() && !there("mvn", "-version");
     if missing {
-        eprintln!("skipped: needs java (default-jre-headless) and mvn (maven)");
+        eprintln!("SKIPPED: Kafka needs java (default-jre-headless) and mvn (maven)");
         return None;
     }
     if !folder.join("complete").exists() {
