@@ -262,8 +262,11 @@ pub enum Step {
 /// The example session of docs/PROTOCOL.md: the sender, the reason and the bytes of each step.
 pub fn session() -> Vec<(&'static str, &'static str, Step)> {
     use Step::{Control, Data};
+    // The receiver has everything from the beginning of its log on.
+    let coverage = Coverage { covered_from: 4096, ..Coverage::ONE };
     let credit = |landed, consumed, grant| {
-        Control(Message::Credit { wire: 1, credit: credit(landed, landed, consumed, grant) })
+        let credit = Credit { coverage, ..credit(landed, landed, consumed, grant) };
+        Control(Message::Credit { wire: 1, credit })
     };
     let data = |more, bytes: &'static [u8]| Data(Header { wire: 1, more, size: bytes.len() as u32 }, bytes);
     vec![
