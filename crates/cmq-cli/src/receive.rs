@@ -63,14 +63,14 @@ pub fn run(args: &Args) -> Done {
     let idle = args.idle.map(Duration::try_from_secs_f64).transpose()?;
     let mailbox = args.id.map(|id| queue.mailbox(id));
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let (mut received, mut last) = (0_u64, Instant::now());
+    let (mut received, mut last, mut ended) = (0_u64, Instant::now(), false);
     while args.count.is_none_or(|count| received < count) {
         let popped = match &mailbox {
             Some(mailbox) => mailbox.pop_timeout(POLL_INTERVAL),
             None => queue.pop_timeout(POLL_INTERVAL),
         };
         if let Some((message, _)) = popped {
-            (received, last) = (received + 1, Instant::now());
+            (received, last, ended) = (received + 1, Instant::now(), false);
             if !args.quiet {
                 out.write_all(&message)?;
                 out.write_all(b"\n")?;
@@ -82,9 +82,12 @@ pub fn run(args: &Args) -> Done {
         }
         out.flush()?;
         report_events(&queue);
-        if (args.closed && all_closed(&queue)) || idle.is_some_and(|idle| last.elapsed() >= idle) {
+        // Messages may have arrived between the last pop and this moment: the end counts when another pop finds nothing.
+        let ends = args.closed && all_closed(&queue) || idle.is_some_and(|idle| last.elapsed() >= idle);
+        if ends && ended {
             break;
         }
+        ended = ends;
     }
     let stats = queue.stats();
     if args.json {

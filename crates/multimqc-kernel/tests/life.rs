@@ -59,7 +59,8 @@ fn child() {
 
 /// Starts a process that holds the level.
 fn start_child(mode: &str) -> std::process::Child {
-    let mut child = Command::new(std::env::current_exe().expect("this program"))
+    // Not by its path, which is another one in a namespace of mounts that was made in a chroot.
+    let mut child = Command::new("/proc/self/exe")
         .args(["child", "--exact", "--nocapture"])
         .env(CHILD, mode)
         .stdout(Stdio::piped())
