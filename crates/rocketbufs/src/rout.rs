@@ -36,7 +36,13 @@ impl ROut {
     /// An rOut without buffers and connections.
     pub fn new(context: &Context) -> Self {
         let shared = Arc::new(ROutShared::new(context.inner()));
-        lock(&context.shared().routs).push(Arc::downgrade(&shared));
+        let mut routs = lock(&context.shared().routs);
+        // The workers forget dropped ones at their ticks, of which a context without connections has none.
+        if routs.len() == routs.capacity() {
+            routs.retain(|rout| rout.strong_count() > 0);
+        }
+        routs.push(Arc::downgrade(&shared));
+        drop(routs);
         Self { shared, context: context.clone() }
     }
 
@@ -393,6 +399,19 @@ impl std::fmt::Debug for ROut {
 mod tests {
     use super::*;
     use crate::{Config, Listener};
+
+    #[test]
+    fn dropped_routs_take_no_memory() {
+        let ctx = Context::new(Config::default()).unwrap();
+        let kept = ROut::new(&ctx);
+        (0..1000).for_each(|_| drop(ROut::new(&ctx)));
+        let routs = lock(&ctx.shared().routs);
+        assert!(routs.len() < 10, "{} are known", routs.len());
+        assert!(
+            routs.iter().any(|rout| std::ptr::eq(rout.as_ptr(), &raw const *kept.shared)),
+            "one is there"
+        );
+    }
 
     #[test]
     fn a_buffer_left_before_its_splice_is_refused() {
