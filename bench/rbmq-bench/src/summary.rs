@@ -140,7 +140,7 @@ fn library_overview(folder: &Path) -> Result<String, BenchError> {
     };
     let any = rows.first().ok_or_else(|| no_results(folder, &[LIBRARIES]))?;
     Ok(format!(
-        "Each system through its own Rust client library, one call per message published and one item per message received: \
+        "Each system through its own client library (Rust, or C), one call per message published and one item per message received: \
          messages\nper second that each subscriber gets from one publisher ({}, loopback TCP with {}). Round trips of 64 bytes, \
          1,000 per\nsecond; processor time of both ends and the server, at 20,000 messages of 256 bytes per second.\n\n{}\n",
         any.setting.cpu,

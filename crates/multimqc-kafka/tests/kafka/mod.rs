@@ -1,9 +1,11 @@
 //! A real Apache Kafka on loopback: one process that is broker and controller, with its data in a folder that goes with it.
 
 use std::fs::File;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,15 +36,21 @@ fn wait(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Runs a program to its end.
-fn run(command: &mut Command, what: &str) {
+/// Runs a program to its end. True if it succeeded.
+fn succeeds(command: &mut Command, what: &str) -> bool {
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut status = None;
     wait(what, || {
         status = child.try_wait().expect("a child can be waited for");
         status.is_some()
     });
-    assert!(status.is_some_and(|status| status.success()), "{what}: {status:?}");
+    status.is_some_and(|status| status.success())
+}
+
+/// Says past the harness, which captures what tests print, that the tests do not run.
+fn skip<T>(why: &str) -> Option<T> {
+    writeln!(std::io::stderr(), "SKIPPED: Kafka ({why})").expect("standard error");
+    None
 }
 
 fn there(program: &str, argument: &str) -> bool {
@@ -57,19 +65,22 @@ fn there(program: &str, argument: &str) -> bool {
 
 /// The folder with Kafka's jars, which Maven fetches once. `None`, with the reason printed, where there is no Java or no Maven.
 fn jars() -> Option<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kafka-4.1.0");
     let missing =
         !there("java", "-version") || !folder.join("complete").exists() && !there("mvn", "-version");
     if missing {
-        eprintln!("SKIPPED: Kafka needs java (default-jre-headless) and mvn (maven)");
-        return None;
+        return skip("needs java, of default-jre-headless, and mvn, of maven");
     }
     if !folder.join("complete").exists() {
         let pom = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pom.xml");
         let mut maven = Command::new("mvn");
         maven.args(["-B", "-q", "-f"]).arg(pom).arg("dependency:copy-dependencies");
         maven.arg(format!("-DoutputDirectory={}", folder.display())).stdin(Stdio::null());
-        run(&mut maven, "the download of Kafka");
+        if !succeeds(&mut maven, "the download of Kafka") {
+            return skip("Maven cannot fetch its jars here");
+        }
         File::create(folder.join("complete")).expect("a mark that it is complete");
     }
     Some(folder)
@@ -89,7 +100,7 @@ impl Kafka {
         format
             .args(["format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c"])
             .arg(kafka.folder.path().join("properties"));
-        run(&mut format, "the format of Kafka's folder");
+        assert!(succeeds(&mut format, "the format of Kafka's folder"), "Kafka makes its folder");
         kafka.run();
         Some(kafka)
     }
