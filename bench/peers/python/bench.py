@@ -237,7 +237,7 @@ def main():
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         about = {"python": platform.python_version(), "kernel": platform.release(), "cores": os.cpu_count()}
-        about |= {"congestion_control": CONGESTION.read_text().strip(), "command": " ".join(sys.argv[1:])}
+        about |= {"congestion_control": CONGESTION.read_text().strip(), "command": " ".join(sys.argv[1:]).replace(f"{pathlib.Path.cwd()}/", "")}
         (options.out / "python.json").write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
         (options.out / "python.md").write_text(table + "\n")
     for file in options.readme:
