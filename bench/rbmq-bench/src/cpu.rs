@@ -32,7 +32,7 @@ pub struct CpuArgs {
     /// Loads: payload bytes @ messages per second of all publishers together
     #[arg(long, value_delimiter = ',', default_value = "256@500000,8192@30000")]
     loads: Vec<FixedLoad>,
-    /// One public call per message, or a segment filled with all due messages; the relay has batches only
+    /// Publishers make one public call per message, or fill a segment with all due messages; the relay has batches only
     #[arg(long, value_enum, value_delimiter = ',', default_value = "batch")]
     api: Vec<Api>,
     /// Publishers, each with its own topic, 1 to 64

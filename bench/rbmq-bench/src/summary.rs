@@ -1,7 +1,7 @@
 //! `rbmq-bench summary`: a folder of results as a few tables for a README.
 //!
-//! It reads the files of the benches (`libraries.json`, `throughput-batch.json`, `latency.json`, `latency-beside.json`,
-//! `cpu.json`, `recovery.json`, if they exist) and prints the tables; with `--readme` it writes them between two marks of that
+//! The command reads the files of the benches (`libraries.json`, `throughput-batch.json`, `latency.json`, `latency-beside.json`,
+//! `cpu.json`, `recovery.json`, if they exist) and prints the tables; with `--readme` the tables go between two marks of that
 //! file.
 
 use std::{
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::{error::BenchError, library_rows, library_table};
 
-/// Marks around the tables of a file: of client library_rows, and all others.
+/// Marks around the tables of a file: of the client libraries, and all others.
 const LIBRARY_MARKS: [&str; 2] = ["<!-- libraries:begin -->", "<!-- libraries:end -->"];
 const MARKS: [&str; 2] = ["<!-- bench:begin -->", "<!-- bench:end -->"];
 
@@ -50,7 +50,7 @@ pub struct SummaryArgs {
     /// libraries between <!-- libraries:begin --> and <!-- libraries:end -->
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
-    /// The table of client library_rows, instead of the others
+    /// The table of client libraries, instead of the others
     #[arg(long)]
     libraries: bool,
 }

@@ -28,8 +28,8 @@ pub struct ThroughputArgs {
     common: Common,
     #[command(flatten)]
     ways: Ways,
-    /// One public call per message, a segment filled with many, or such batches without RBMQ's client library, since the other
-    /// systems run without one here; the relay has batches only
+    /// Publishers make one public call per message, fill a segment with many, or make such batches without RBMQ's client
+    /// library, since the other systems run without one here; the relay has batches only
     #[arg(long, value_enum, value_delimiter = ',', default_value = "batch")]
     api: Vec<Api>,
     /// The confirmation that publishers wait for; the relay has none, other systems have no consumed

@@ -116,7 +116,7 @@ fn an_arrival_is_waited_for_and_not_taken() {
     );
     sender.cw_push((receiver.local_addr(), 0), &1).expect("room");
     assert!(receiver.wait_arrival(seen, LONG));
-    // What arrived before the call counts, and is still there.
+    // A message that arrived before the call counts, and is still there.
     assert!(receiver.wait_arrival(seen, Duration::ZERO) && receiver.waiting() == 1);
     assert!(!receiver.wait_arrival(receiver.arrivals(), Duration::from_millis(1)));
     assert_eq!(mailbox.arrivals(), seen_there);

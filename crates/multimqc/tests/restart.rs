@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{InPlaceOf, User};
+use common::{Device, User};
 use multimqc::conformance::{Lab, pattern};
 use multimqc::levels::{DiskConfig, DiskLevel};
 use multimqc::{Epoch, Hole, Level, LevelKind, Rest, Stack, StackError, TopicId, TransferConfig, Transfers};
@@ -75,7 +75,7 @@ fn stack_of(levels: &[(LevelKind, &Path)], epoch: u32) -> Result<Arc<Stack>, Sta
     let levels = levels.iter().map(|&(kind, folder)| {
         let config = DiskConfig { restart_gap_bytes: GAP, ..DiskConfig::new(folder) };
         let level = DiskLevel::new(config).expect("a folder");
-        Arc::new(InPlaceOf { kind, level }) as Arc<dyn Level>
+        Device::in_place_of(kind, Arc::new(level)) as Arc<dyn Level>
     });
     let stack = Stack::new(levels.collect())?;
     stack.open(TOPIC, Epoch(epoch))?;

@@ -3,91 +3,14 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Disk, User};
+use common::{Device, Disk, User};
 use multimqc::conformance::{Lab, pattern};
-use multimqc::{
-    Appended, Batch, Counters, Epoch, Found, Hole, Kept, Level, LevelError, LevelKind, Mover, Offset, Rest,
-    Stack, TopicId, TransferConfig, Transfers, Window, Written,
-};
+use multimqc::{Epoch, Hole, Level, LevelKind, Mover, Rest, Stack, TopicId, TransferConfig, Transfers};
 
 const TOPIC: TopicId = TopicId(3);
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A level that takes nothing while its device is full.
-struct Device {
-    level: Arc<dyn Level>,
-    full: AtomicBool,
-}
-
-impl Device {
-    fn new(level: Arc<dyn Level>) -> Arc<Device> {
-        Arc::new(Device { level, full: AtomicBool::new(false) })
-    }
-
-    fn set_full(&self, full: bool) {
-        self.full.store(full, Ordering::Release);
-    }
-}
-
-impl Level for Device {
-    fn kind(&self) -> LevelKind {
-        self.level.kind()
-    }
-
-    fn capacity_bytes(&self) -> Option<u64> {
-        self.level.capacity_bytes()
-    }
-
-    fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
-        self.level.kept(topic)
-    }
-
-    fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
-        self.level.open(topic, start, epoch)
-    }
-
-    fn window(&self, topic: TopicId) -> Option<Window> {
-        self.level.window(topic)
-    }
-
-    fn append(
-        &self,
-        topic: TopicId,
-        messages: &mut dyn Iterator<Item = &[u8]>,
-    ) -> Result<Appended, LevelError> {
-        self.level.append(topic, messages)
-    }
-
-    fn write(&self, topic: TopicId, batch: Batch<'_>) -> Result<Written, LevelError> {
-        if self.full.load(Ordering::Acquire) {
-            return Err(LevelError::Full(std::io::ErrorKind::StorageFull.into()));
-        }
-        self.level.write(topic, batch)
-    }
-
-    fn wait_batch(&self, timeout: Duration) -> bool {
-        self.level.wait_batch(timeout)
-    }
-
-    fn wake(&self) {
-        self.level.wake();
-    }
-
-    fn transfer(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
-        self.level.transfer(topic, from, out)
-    }
-
-    fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
-        self.level.read(topic, from, out)
-    }
-
-    fn counters(&self, topic: TopicId) -> Counters {
-        self.level.counters(topic)
-    }
-}
 
 /// A stack of a ring and a device, and the device.
 fn stack(device: Arc<dyn Level>) -> (Arc<Stack>, Arc<Device>) {

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::stop::Stop;
 
 const RANGES: [u16; 3] = [32, 512, 1472];
-/// What is in the log: more than the largest range.
+/// The bytes of the log: more than the largest range.
 const MESSAGES: u64 = 4096;
 const MESSAGE_BYTES: u16 = 128;
 /// Pulls that are under way when the rate is measured.

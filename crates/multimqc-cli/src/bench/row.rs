@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// One measurement. Fields without a value do not apply.
+/// The result of a measurement. Fields without a value do not apply.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Row {
     /// `write` or `read`.

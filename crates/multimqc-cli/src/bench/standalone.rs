@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One recvmsg and one write for each message.
+/// Each message costs one recvmsg and one write.
 fn store(socket: &UdpSocket, mut file: File) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -94,7 +94,7 @@ fn store_many(socket: &UdpSocket, mut file: File) -> io::Result<()> {
     }
 }
 
-/// One recvmsg, one read and one sendmsg for each pull.
+/// Each pull costs one recvmsg, one read and one sendmsg.
 fn answer(socket: &UdpSocket, file: &File) -> io::Result<()> {
     let (mut buffer, mut reply) = (vec![0; BUFFER_BYTES], vec![0; MTU_PAYLOAD_BYTES]);
     loop {

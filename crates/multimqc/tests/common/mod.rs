@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use multimqc::conformance::Lab;
@@ -74,25 +74,41 @@ pub fn bytes(hex: &Value) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
 }
 
-/// Segment files in the place of a level of another kind, which also survives its process.
-pub struct InPlaceOf {
-    pub kind: LevelKind,
-    pub level: DiskLevel,
+/// A level whose device can be full, or one in the place of a level of another kind.
+pub struct Device {
+    level: Arc<dyn Level>,
+    place: Option<LevelKind>,
+    full: AtomicBool,
 }
 
-impl Level for InPlaceOf {
+impl Device {
+    pub fn new(level: Arc<dyn Level>) -> Arc<Device> {
+        Arc::new(Device { level, place: None, full: AtomicBool::new(false) })
+    }
+
+    /// A level in the place of another one, whose log has all that readers have seen, also after its process was killed.
+    pub fn in_place_of(kind: LevelKind, level: Arc<dyn Level>) -> Arc<Device> {
+        Arc::new(Device { level, place: Some(kind), full: AtomicBool::new(false) })
+    }
+
+    /// While the device is full, the level takes nothing.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Release);
+    }
+}
+
+impl Level for Device {
     fn kind(&self) -> LevelKind {
-        self.kind
+        self.place.unwrap_or_else(|| self.level.kind())
     }
 
     fn capacity_bytes(&self) -> Option<u64> {
         self.level.capacity_bytes()
     }
 
-    /// Memory of the kernel has all that its readers have seen.
     fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
         let kept = self.level.kept(topic)?;
-        Ok(kept.map(|kept| Kept { unsure_bytes: 0, ..kept }))
+        Ok(kept.map(|kept| if self.place.is_some() { Kept { unsure_bytes: 0, ..kept } } else { kept }))
     }
 
     fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
@@ -112,6 +128,9 @@ impl Level for InPlaceOf {
     }
 
     fn write(&self, topic: TopicId, batch: Batch<'_>) -> Result<Written, LevelError> {
+        if self.full.load(Ordering::Acquire) {
+            return Err(LevelError::Full(std::io::ErrorKind::StorageFull.into()));
+        }
         self.level.write(topic, batch)
     }
 
