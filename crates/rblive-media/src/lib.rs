@@ -3,3 +3,11 @@
 //! Functions here take bytes and return bytes. Sockets, clocks and rings belong to `rblive-ingest` and `rblive-deliver`.
 
 #![forbid(unsafe_code)]
+
+mod cmaf;
+pub mod codec;
+pub mod flv;
+pub mod fmp4;
+pub mod segmenter;
+pub mod ts;
+pub mod unit;
