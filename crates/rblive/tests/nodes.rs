@@ -42,7 +42,7 @@ fn chunks_arrive_over_every_transport() {
 #[test]
 fn the_outbound_callback_has_the_context() {
     let (ingest, _delivery, seen) = pair(TransportKind::Auto);
-    let (done, landed) = std::sync::mpsc::channel();
+    let (done, landed) = std::sync::mpsc::sync_channel(16);
     ingest.outbound_callback(move |id, context| done.send((id, context)).unwrap());
     let id = ingest.create_stream("a").unwrap();
     ingest.set_outbound(2, id).unwrap();

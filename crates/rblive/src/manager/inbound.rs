@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rocketbufs::{BufSeg, Conn, InEvent, Policy, RIn, Start, SubscribeOptions};
 
-use super::Inner;
+use super::inner::Inner;
 use super::locks::{lock, read, write};
 use super::source::{InStream, Source};
 use super::stream_event::StreamEvent;

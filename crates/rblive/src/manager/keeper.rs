@@ -1,8 +1,8 @@
 //! A thread that ends the streams of nodes which do not return.
 
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
-use super::Inner;
 use super::locks::lock;
 
 /// How the manager and its keeper thread talk.
@@ -14,18 +14,18 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    pub fn start(self: &Arc<Self>, inner: Weak<Inner>) -> std::io::Result<()> {
+    /// Starts the thread. `look` returns when to look again, and none if the manager is gone.
+    pub fn start(
+        self: &Arc<Self>,
+        mut look: impl FnMut() -> Option<Option<Duration>> + Send + 'static,
+    ) -> std::io::Result<()> {
         let keeper = self.clone();
-        let run = move || while keeper.turn(&inner) {};
+        let run = move || while look().is_some_and(|next| keeper.wait(next)) {};
         std::thread::Builder::new().name("rblive-keeper".to_owned()).spawn(run).map(drop)
     }
 
-    /// Looks once, and waits until the next look. False: the thread ends.
-    fn turn(&self, inner: &Weak<Inner>) -> bool {
-        let next = match inner.upgrade() {
-            Some(inner) => inner.end_lingering(),
-            None => return false,
-        };
+    /// Waits until the next look. False: the thread ends.
+    fn wait(&self, next: Option<Duration>) -> bool {
         let woken = lock(&self.woken);
         let waits = |woken: &mut (bool, bool)| !woken.0 && !woken.1;
         let mut woken = match next {

@@ -3,27 +3,27 @@
 mod callbacks;
 mod inbound;
 mod info;
+mod inner;
 mod keeper;
 mod locks;
+mod out_stream;
 mod outbound;
 mod peer;
 mod source;
 mod stream_event;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use rocketbufs::{Bid, Context, Listener, Position, ROut};
+use rocketbufs::{Context, Listener, Position, ROut};
 
 use callbacks::Callbacks;
 pub use info::{InboundInfo, OutboundInfo, PeerInfo};
-use keeper::Keeper;
+use inner::Inner;
 use locks::{lock, read};
-use outbound::OutStream;
-use peer::Peer;
+use out_stream::OutStream;
 use source::Source;
 pub use stream_event::StreamEvent;
 
@@ -44,7 +44,7 @@ use crate::ids::{IdMaker, NodeId, RsId};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// // One node for both roles.
 /// let rs = RsManager::new(Config::default())?;
-/// let (arrived, arrives) = mpsc::channel();
+/// let (arrived, arrives) = mpsc::sync_channel(16);
 /// rs.inbound_callback(move |chunk| drop(arrived.send(chunk)));
 ///
 /// let id = rs.create_stream("mystream")?;
@@ -62,36 +62,6 @@ use crate::ids::{IdMaker, NodeId, RsId};
 #[derive(Clone)]
 pub struct RsManager {
     inner: Arc<Inner>,
-}
-
-struct Inner {
-    config: Config,
-    node: Node,
-    context: Context,
-    out: ROut,
-    listener: Mutex<Option<Listener>>,
-    ids: IdMaker,
-    last_bid: AtomicU32,
-    outgoing: RwLock<HashMap<RsId, Arc<OutStream>>>,
-    by_bid: RwLock<HashMap<Bid, RsId>>,
-    peers: Mutex<HashMap<NodeId, Arc<Peer>>>,
-    sources: RwLock<HashMap<NodeId, Arc<Source>>>,
-    callbacks: Callbacks,
-    keeper: Arc<Keeper>,
-}
-
-impl Inner {
-    /// The address in use, with its port.
-    fn address(&self) -> Option<String> {
-        lock(&self.listener).as_ref().map(Listener::local_addr)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.keeper.stop();
-        lock(&self.peers).values().for_each(|peer| peer.stop());
-    }
 }
 
 impl RsManager {
@@ -118,7 +88,8 @@ impl RsManager {
             node,
             context,
         });
-        inner.keeper.start(Arc::downgrade(&inner))?;
+        let weak = Arc::downgrade(&inner);
+        inner.keeper.start(move || weak.upgrade().map(|inner| inner.end_lingering()))?;
         let weak = Arc::downgrade(&inner);
         inner.out.set_data_out_cb(move |bid, context| {
             if let Some(inner) = weak.upgrade() {

@@ -5,33 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rocketbufs::{Bid, BufferOptions, OutBuffer, Position, RIn, SegmentError, SubscribeOptions};
 
-use super::Inner;
+use super::inner::Inner;
 use super::locks::{lock, read, write};
+use super::out_stream::OutStream;
 use super::peer::{Link, Peer};
 use crate::chunk::RsChunk;
 use crate::content::check_name;
 use crate::error::{ChunkError, StreamError};
 use crate::ids::{NodeId, RsId};
 use crate::wire::Announce;
-
-/// A stream that this node sends.
-pub struct OutStream {
-    pub id: RsId,
-    pub name: Arc<str>,
-    pub buffer: OutBuffer,
-    /// The capacity that receivers take.
-    pub capacity: u64,
-    /// Whether the stream was created here, and not received.
-    pub own: bool,
-    pub chunks: AtomicU64,
-    pub bytes: AtomicU64,
-}
-
-impl OutStream {
-    fn announce(&self) -> Announce {
-        Announce { id: self.id, bid: self.buffer.bid(), capacity: self.capacity, name: self.name.to_string() }
-    }
-}
 
 impl Inner {
     fn next_bid(&self) -> Bid {

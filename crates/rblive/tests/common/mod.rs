@@ -1,7 +1,7 @@
 //! Nodes on free ports, and what they see.
 
 use std::net::TcpListener;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use rblive::{ChunkRef, Config, Node, NodeId, NodeRole, RsId, RsManager, Rule, StreamEvent};
@@ -65,7 +65,7 @@ pub struct Seen {
 
 impl Seen {
     pub fn of(manager: &RsManager) -> Self {
-        let ((chunk, chunks), (event, events)) = (channel(), channel());
+        let ((chunk, chunks), (event, events)) = (sync_channel(4096), sync_channel(4096));
         manager.inbound_callback(move |arrived| drop(chunk.send(arrived)));
         manager.stream_callback(move |_, told| drop(event.send(told)));
         Self { chunks, events }
