@@ -11,6 +11,7 @@ mod framework;
 mod marks;
 mod multimqc_service;
 pub mod mutate;
+mod rblive;
 mod rbmq_state;
 mod rbmq_wire;
 mod rdma;
@@ -23,6 +24,7 @@ pub use cmq_wire::cmq_datagram;
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
 pub use multimqc_service::multimqc_datagrams;
+pub use rblive::{rblive_chunk, rblive_description};
 pub use rbmq_state::rbmq_state;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
 pub use rdma::rdma_frame;
@@ -39,6 +41,8 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("marks_verify", marks_verify),
     ("multimqc_datagrams", multimqc_datagrams),
     ("protocol_message", protocol_message),
+    ("rblive_chunk", rblive_chunk),
+    ("rblive_description", rblive_description),
     ("rbmq_control", rbmq_control),
     ("rbmq_filter", rbmq_filter),
     ("rbmq_hello", rbmq_hello),
