@@ -34,7 +34,7 @@ fn the_threads_of_idle_queues_sleep() {
     assert_eq!(queues[2].pop_timeout(Duration::from_millis(20)), None);
     // Pending batches leave and leases end. Then all threads sleep.
     let mut quiet = 0;
-    for _ in 0..200 {
+    for _ in 0..1200 {
         let before = sleeps();
         std::thread::sleep(Duration::from_millis(50));
         quiet = if sleeps() == before { quiet + 1 } else { 0 };

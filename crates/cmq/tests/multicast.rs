@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cmq::{Cmq, Config, Interface, new_rq_with};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn every_member_of_a_group_gets_it() {

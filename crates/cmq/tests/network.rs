@@ -9,7 +9,7 @@ use cmq::{Cmq, Config, Delivery, Event, ReceiveCounts, new_rq_with};
 
 use common::{Fate, Proxy, messages};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 fn queue(config: Config) -> Cmq<u64> {
     new_rq_with("127.0.0.1:0", config).expect("a queue on loopback")

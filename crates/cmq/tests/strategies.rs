@@ -10,7 +10,7 @@ use cmq::{Cmq, Config, new_rq_with};
 
 use common::{Fate, Proxy};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 fn queue<T>() -> Cmq<T>
 where
@@ -26,13 +26,14 @@ fn fast() -> CallConfig {
 #[test]
 fn calls_are_pending_then_answered_or_lost() {
     let responder: Responder<u32, String> = Responder::new(queue());
-    let caller: Caller<u32, String> = Caller::new(queue(), fast());
+    let caller: Caller<u32, String> = Caller::new(queue(), CallConfig::default());
     let to = (responder.queue().local_addr(), 0);
     let pending: Vec<_> = (0..3).map(|n| caller.call(to, n).expect("room")).collect();
     assert!(pending.iter().all(|pending| pending.state() == CallState::Pending));
     // The second request is never answered.
-    for _ in 0..3 {
-        responder.serve(Some(LONG), |n, _| (n != 1).then(|| n.to_string()));
+    let is_pending = |n: usize| pending[n].state() == CallState::Pending;
+    while is_pending(0) || is_pending(2) {
+        responder.serve(Some(Duration::from_millis(10)), |n, _| (n != 1).then(|| n.to_string()));
     }
     assert_eq!(pending[0].wait(Some(LONG)), CallState::Answered("0".into()));
     assert_eq!(pending[2].wait(Some(LONG)), CallState::Answered("2".into()));
@@ -51,7 +52,7 @@ fn a_lost_request_is_sent_again() {
         0 => Fate::Lost,
         _ => Fate::Passes,
     });
-    let caller: Caller<u32, u32> = Caller::new(queue(), fast());
+    let caller: Caller<u32, u32> = Caller::new(queue(), fast().max_attempts(400));
     let pending = caller.call((proxy.addr(), 0), 20).expect("room");
     let answering = std::thread::spawn(move || {
         while responder.serve(Some(LONG), |n, _| Some(n + 1)) != Served::Answered {}

@@ -9,8 +9,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{BrokerProcess, LONG, Process, client, lines, piped, rbmq, until};
+use common::{BrokerProcess, LONG, Process, client, lines, piped, rbmq, reserved_addr, until};
 use rbmq::{ConfirmLevel, Observer, Publisher, Subscriber};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
@@ -76,10 +77,7 @@ fn a_broker_with_a_blocked_output_ends_in_order() {
 #[test]
 fn a_broker_with_a_full_output_serves() {
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let addr = {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        socket.local_addr().unwrap().to_string()
-    };
+    let addr = reserved_addr();
     let mut command = rbmq(["serve", "--listen", &addr, "--stats", "1"]);
     command.stdout(full);
     let mut process = Process::start(command);
@@ -247,14 +245,15 @@ fn lines_that_were_read_and_not_published_are_reported() {
     });
 }
 
+/// Whether a pipe, of which this is the reading end, has no room.
+fn is_full(pipe: &impl AsRawFd) -> bool {
+    let writer = File::options().write(true).open(format!("/proc/self/fd/{}", pipe.as_raw_fd())).unwrap();
+    poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() == 0
+}
+
 /// Waits until a subscriber has filled the pipe that it writes to, and asks it to end.
-fn end_with_a_full_pipe(sub: &Process, output: &impl AsFd, signal: &str) {
-    let mut before = 0;
-    until("nothing more goes into the pipe", || {
-        let now = rustix::io::ioctl_fionread(output).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-        now > 4096 && std::mem::replace(&mut before, now) == now
-    });
+fn end_with_a_full_pipe(sub: &Process, output: &impl AsRawFd, signal: &str) {
+    until("the pipe is full", || is_full(output));
     sub.signal(signal);
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::inside::broker_with;
 use common::proxy::Proxy;
 use common::raw::Raw;
-use common::{BrokerProcess, LONG, Process, assert_same, client, lines, random, until};
+use common::{BrokerProcess, LONG, Process, assert_same, client, lines, piped, random, until};
 use rbmq::wire::{Control, Hello, Role};
 use rbmq::{Framing, Observer, Publisher, StartFrom, Subscriber, TopicOptions};
 use rocketbufs::proto::{Message, Subscribe, Subscribed};
@@ -20,13 +20,18 @@ fn both_sides_reconnect_and_nothing_is_lost() {
     let broker = BrokerProcess::start();
     let (in_proxy, out_proxy) = (Proxy::to(&broker.addr), Proxy::to(&broker.addr));
     let dir = tempfile::tempdir().unwrap();
-    let (input, out) = (dir.path().join("input"), dir.path().join("out"));
+    let out = dir.path().join("out");
     let bytes = random(4, 30_000_000);
-    std::fs::write(&input, &bytes).unwrap();
     let args = format!("-q x --until-closed --name me --hold 60 --rate 30MB --output {}", out.display());
     let sub = Process::start(client("sub", &out_proxy.addr, &args));
-    let args = format!("-q x --raw --wait-subscribers 1 --timeout 60 --file {}", input.display());
-    let publisher = Process::start(client("pub", &in_proxy.addr, &args));
+    let args = "-q x --raw --wait-subscribers 1 --timeout 60";
+    let mut publisher = Process::start(piped(client("pub", &in_proxy.addr, args)));
+    let (mut feed, begin) = (publisher.stdin(), bytes[..25_000_000].to_vec());
+    // The last bytes follow after the last cut, so that each cut connection is replaced.
+    let feeding = std::thread::spawn(move || {
+        feed.write_all(&begin).unwrap();
+        feed
+    });
     for part in 1..4 {
         until("data passes", || out_proxy.passed() > part * 5_000_000);
         out_proxy.cut();
@@ -35,6 +40,7 @@ fn both_sides_reconnect_and_nothing_is_lost() {
         in_proxy.cut();
         in_proxy.restore();
     }
+    feeding.join().unwrap().write_all(&bytes[25_000_000..]).unwrap();
     publisher.finish().good();
     sub.finish().good();
     assert_same(&out, &bytes);
@@ -374,6 +380,8 @@ fn a_publisher_that_returns_as_its_buffer_expires_creates_it_again() {
 fn a_publisher_stays_connected_while_its_subscribers_change() {
     const TIMES: u32 = 20_000;
     let broker = broker_with(|config| {
+        // The publisher answers no PING while it does not read.
+        config.framework.session.max_silence_ms = 0;
         config.framework.limits.max_control_bytes = 2048;
         config.framework.tcp.send_buffer_bytes = Some(4096);
     });

@@ -92,8 +92,9 @@ fn a_flood_of_refusals_is_reported_as_such() {
     });
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     subscriber.subscribe("t").unwrap();
-    let mut refused = 0;
-    while let Some(item) = subscriber.next_event(Some(Duration::from_secs(1))).unwrap() {
+    let (mut refused, mut patience) = (0, LONG);
+    while let Some(item) = subscriber.next_event(Some(patience)).unwrap() {
+        patience = Duration::from_secs(1);
         match item {
             Event::Notice(Notice::Refused { .. }) => refused += 1,
             other => panic!("{other:?}"),

@@ -123,7 +123,10 @@ fn the_counters_match_the_sent_bytes() {
     input.write_all(text.as_bytes()).unwrap();
     until("all of it is counted", || {
         let all = metrics(&http);
-        all.get("rbmq_topic_delivered_bytes_total{topic=\"news\"}").is_some_and(|sum| *sum >= 2.0 * bytes)
+        let of = |name: &str| all.get(&format!("{name}{{topic=\"news\"}}")).copied();
+        of("rbmq_topic_delivered_bytes_total") >= Some(2.0 * bytes)
+            && of("rbmq_topic_lag_bytes") == Some(0.0)
+            && of("rbmq_topic_unsent_bytes") == Some(0.0)
     });
     let all = metrics(&http);
     assert_eq!(all["rbmq_topic_received_bytes_total{topic=\"news\"}"], bytes);

@@ -4,7 +4,6 @@
 mod common;
 
 use std::fmt::Write as _;
-use std::net::TcpListener;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use rbmq::{
 };
 
 use common::proxy::Proxy;
-use common::{BrokerProcess, LONG, until};
+use common::{BrokerProcess, LONG, reserved_addr, until};
 
 /// Small rings, so that a slow subscriber soon holds the publisher.
 const RING_BYTES: u64 = 64 << 10;
@@ -39,15 +38,11 @@ struct Mesh<const N: usize> {
 
 impl<const N: usize> Mesh<N> {
     fn start(known: [&'static [usize]; N]) -> Self {
-        // Addresses must be known before any broker runs, and stay reserved until then.
-        let reserved = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let addrs = reserved.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+        // Addresses must be known before any broker runs.
+        let addrs = [(); N].map(|()| reserved_addr());
         let dir = tempfile::tempdir().unwrap();
         let mut mesh = Self { dir, addrs, known, brokers: [(); N].map(|()| None) };
-        for (n, listener) in reserved.into_iter().enumerate() {
-            drop(listener);
-            mesh.run(n);
-        }
+        (0..N).for_each(|n| mesh.run(n));
         mesh
     }
 

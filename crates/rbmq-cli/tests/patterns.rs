@@ -9,7 +9,7 @@ use rbmq::{ConnectError, Publisher, ReceiveError, StartFrom, SubscribeTopicError
 use rbmq_broker::Broker;
 
 use common::inside::{broker_with, rule};
-use common::{BrokerProcess, LONG, lines, until};
+use common::{BrokerProcess, LONG, lines, reserved_addr, until};
 
 /// Fills a topic with messages of 1,000 bytes. Returns how many of them a later subscriber gets.
 fn kept(broker: &Broker, topic: &str) -> usize {
@@ -194,8 +194,8 @@ fn too_many_patterns_are_refused_though_names_would_be_taken() {
 
 #[test]
 fn the_same_patterns_are_requested_from_a_replaced_broker() {
-    let broker = broker_with(|_| {});
-    let addr = broker.addr();
+    let addr = reserved_addr();
+    let broker = broker_with(|config| config.broker.listen.clone_from(&addr));
     let publisher = Publisher::connect(&addr).unwrap();
     let mut writers: Vec<_> = (0..3).map(|n| publisher.topic(&format!("t/{n}")).unwrap()).collect();
     let mut subscriber = Subscriber::builder().until_ended(true).connect(&addr).unwrap();

@@ -87,4 +87,4 @@ pub use rocketring::Lapped;
 pub use rout::ROut;
 pub use state::{Budget, ConfirmedPositions, ForeignConnection, ForeignReason, Progress, SubscriberProgress};
 pub use types::{Bid, Epoch, Nanos, Policy, Position, ProgressLevel};
-pub use view::{BufSeg, InView};
+pub use view::{BufSeg, InView, RangeRef};

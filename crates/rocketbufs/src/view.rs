@@ -72,6 +72,11 @@ impl<'a> BufSeg<'a> {
         is_there.then_some(held)
     }
 
+    /// Returns a reference to the same bytes that may outlive the callback, and that holds nothing.
+    pub fn range_ref(&self) -> RangeRef {
+        self.view.range_ref()
+    }
+
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.view.len()
@@ -161,11 +166,13 @@ impl InView {
     }
 
     /// Returns the epoch of the writer's log.
+    #[inline]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
     /// Returns the position of the first byte.
+    #[inline]
     pub fn position(&self) -> Position {
         self.view.from()
     }
@@ -188,6 +195,7 @@ impl InView {
     /// Returns the bytes in place. `None` if the buffer is overwritable, or in memory that others write:
     /// another process of this machine (transport `shm`) without `shm.trust_writers`, or a peer over RDMA.
     /// Use [`InView::copy_to`] there, or subscribe with [`own_memory`](crate::SubscribeOptions::own_memory).
+    #[inline]
     pub fn as_slice(&self) -> Option<&[u8]> {
         let trusted = self.subscription.inner.config.shm.trust_writers;
         let guarded = !matches!(self.guard, ViewGuard::None) && is_unchanging(self.view.ring(), trusted);
@@ -227,6 +235,11 @@ impl InView {
         self.view.to_vec()
     }
 
+    /// Returns a reference to the same bytes that may outlive the view, and that holds nothing.
+    pub fn range_ref(&self) -> RangeRef {
+        RangeRef { view: self.view.clone(), epoch: self.epoch }
+    }
+
     /// Releases the bytes of this view below `position`. The view no longer shows them.
     pub fn consume_part(&mut self, position: Position) {
         let position = position.clamp(self.position(), self.end());
@@ -251,6 +264,118 @@ impl InView {
             ViewGuard::Pin(pin) => self.subscription.unpin(pin, Some(end)),
             ViewGuard::None | ViewGuard::ByReader => self.subscription.consume_to(end),
         }
+    }
+}
+
+/// A range of a buffer that nothing holds: its writer overwrites the bytes when it needs their space, and every read finds
+/// out whether it has. For buffers without flow control, whose history in the ring is read many times; other buffers
+/// overwrite what was consumed. A reference keeps the memory alive, not its content.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use rocketbufs::{BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SubscribeOptions};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let ctx = Context::new(Config::default())?;
+/// # let out = ROut::new(&ctx);
+/// # let buffer = out.create_buffer_with(7, BufferOptions::new().size_bytes(1 << 16).flow_control(false))?;
+/// # let listener = Listener::bind(&ctx, "127.0.0.1:0")?;
+/// # listener.set_conn_cb(move |conn| out.add_conn(&conn));
+/// # let input = RIn::new(&Conn::connect(&ctx, &listener.local_addr(), b"")?);
+/// # input.subscribe_with(7, SubscribeOptions::new().size_bytes(1 << 16).policy(Policy::Overwrite))?;
+/// # let wait = Some(Duration::from_secs(5));
+/// # assert!(matches!(input.recv(wait)?, Some(InEvent::Subscribed { .. })));
+/// # let mut segment = buffer.segment(5, None)?;
+/// # segment.bytes_mut().copy_from_slice(b"hello");
+/// # buffer.deliver(segment, 5, None)?;
+/// let Some(InEvent::Data(view)) = input.recv(wait)? else { panic!("nothing came") };
+/// let bytes = view.range_ref();
+/// view.consume();
+/// assert_eq!(bytes.to_vec()?, b"hello"); // Still in the ring.
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RangeRef {
+    view: View,
+    epoch: Epoch,
+}
+
+impl RangeRef {
+    /// Returns the epoch of the writer's log.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Returns the position of the first byte.
+    pub fn position(&self) -> Position {
+        self.view.from()
+    }
+
+    /// Returns one past the position of the last byte.
+    pub fn end(&self) -> Position {
+        self.view.to()
+    }
+
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Returns whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the part `range`, in bytes from the beginning.
+    ///
+    /// # Panics
+    /// If the part is not within the range.
+    pub fn part(&self, range: std::ops::Range<usize>) -> Self {
+        Self { view: self.view.sub(range), epoch: self.epoch }
+    }
+
+    /// Checks that the bytes are still there.
+    ///
+    /// # Errors
+    /// [`Lapped`]: bytes were overwritten, or are about to be.
+    pub fn check(&self) -> Result<(), Lapped> {
+        self.view.copy_to(0, &mut [])
+    }
+
+    /// Copies bytes from `offset` on, and then checks that they were not overwritten during the copy.
+    ///
+    /// # Errors
+    /// [`Lapped`]: the copied bytes are invalid.
+    ///
+    /// # Panics
+    /// If the bytes are not within the range.
+    pub fn copy_to(&self, offset: usize, dst: &mut [u8]) -> Result<(), Lapped> {
+        self.view.copy_to(offset, dst)
+    }
+
+    /// Returns a copy of all bytes.
+    ///
+    /// # Errors
+    /// As [`RangeRef::copy_to`].
+    pub fn to_vec(&self) -> Result<Vec<u8>, Lapped> {
+        self.view.to_vec()
+    }
+
+    /// Lends the bytes in place to `read`, and then checks that they were not overwritten meanwhile. If the bytes are gone
+    /// before, `read` is not called.
+    ///
+    /// # Errors
+    /// [`Lapped`]: what `read` made of the bytes is dropped. Bytes that it passed on must not be used.
+    ///
+    /// # Safety
+    /// The writer may change the bytes while `read` runs. `read` must therefore give the slice only to code that reads each
+    /// byte once and decides nothing by it, such as a system call, a cipher or a checksum, and must not keep it.
+    pub unsafe fn lend<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R, Lapped> {
+        self.check()?;
+        // SAFETY: the view keeps the memory mapped; that its content may change is the caller's promise to bear.
+        let result = read(unsafe { self.view.as_slice() });
+        self.check()?;
+        Ok(result)
     }
 }
 

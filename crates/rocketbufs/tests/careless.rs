@@ -38,7 +38,7 @@ fn take(input: &RIn) -> usize {
 
 /// Waits for something that happens on another thread.
 fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    for _ in 0..2000 {
+    for _ in 0..6000 {
         if is() {
             return;
         }

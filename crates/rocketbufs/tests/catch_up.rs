@@ -8,7 +8,7 @@ use rocketbufs::{
     Start, SubscribeOptions,
 };
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const BID: u32 = 3;
 
 struct Sender {

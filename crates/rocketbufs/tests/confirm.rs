@@ -9,7 +9,7 @@ use rocketbufs::{
     SegmentError, Start, SubscribeOptions, WaitError,
 };
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(30);
 
 /// A process of a chain: an rOut and its listener.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rocketbufs::{Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut, SubscribeOptions};
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const BUFFER: u32 = 1;
 
 struct Pair {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ends::{receiver, sender};
 use rocketbufs::{Config, Context, InEvent, Listener, OutSegment, RIn, ROut, SegmentError};
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const BUFFERS: u32 = 3;
 const DELIVERIES: u64 = 4_000;
 

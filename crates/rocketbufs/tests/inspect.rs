@@ -8,7 +8,7 @@ use rocketbufs::{
     SubscribeOptions,
 };
 
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let started = Instant::now();

@@ -9,7 +9,7 @@ use rocketbufs::{
     BufferOptions, Config, Context, InEvent, Listener, Policy, Position, RIn, ROut, Start, SubscribeOptions,
 };
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const BID: u32 = 7;
 
 struct Sender {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rocketbufs::{Bid, BufSeg, Config, Conn, Context, Listener, OutBuffer, RIn, ROut, Subscription};
 
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(60);
 const SIZE: u64 = 1 << 16;
 
 /// Listing 1, and the methods of Listing 2: a producer, a consumer by callback, and the completion of a delivery.

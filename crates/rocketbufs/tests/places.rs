@@ -11,7 +11,7 @@ use rocketbufs::{
     SubscribeOptions,
 };
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const RING_BYTES: u64 = 64 << 10;
 
 struct Sender {

@@ -8,7 +8,7 @@ use rocketbufs::{
     SegmentError,
 };
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const BID: u32 = 7;
 
 /// A buffer of 64 KiB, a subscriber of it, and the ids of buffers whose progress callback ran.

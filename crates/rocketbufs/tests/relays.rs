@@ -14,7 +14,7 @@ use rocketbufs::{
     SubscribeOptions, WaitError,
 };
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 const BID: u32 = 7;
 

@@ -188,7 +188,7 @@ fn settle(before: (usize, usize), what: &str) {
 
 /// Waits until something is as it must be.
 fn until<T: PartialEq + std::fmt::Debug>(wanted: T, now: impl Fn() -> T, what: &str) {
-    for _ in 0..5_000 {
+    for _ in 0..30_000 {
         if now() == wanted {
             return;
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Config, Context, Listener, OutEvent, ROut};
 
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python/shm_subscribe.py");
 
 fn bytes(from: u64, len: usize) -> Vec<u8> {

@@ -16,7 +16,7 @@ const FUNCTION_LINES: usize = 50;
 const FUNCTION_LINES_HARD: usize = 70;
 /// Crates that restrict `unsafe`, by folder, and their lint level: `forbid` without any `unsafe`, `deny` if a listed file has
 /// some.
-const SAFE_CRATES: [(&str, &str); 18] = [
+const SAFE_CRATES: [(&str, &str); 23] = [
     ("crates/rocketbufs", "deny"),
     ("crates/rbmq-wire", "forbid"),
     ("crates/rbmq", "forbid"),
@@ -28,6 +28,11 @@ const SAFE_CRATES: [(&str, &str); 18] = [
     ("crates/multimqc", "forbid"),
     ("crates/multimqc-kafka", "forbid"),
     ("crates/multimqc-cli", "forbid"),
+    ("crates/rblive", "deny"),
+    ("crates/rblive-media", "forbid"),
+    ("crates/rblive-ingest", "forbid"),
+    ("crates/rblive-deliver", "deny"),
+    ("crates/rblive-cli", "forbid"),
     ("bench/cmq-bench", "forbid"),
     ("bench/benchkit", "forbid"),
     ("bench/rbmq-bench", "forbid"),

@@ -3,6 +3,7 @@
 
 pub mod inside;
 pub mod operator;
+mod port;
 mod process;
 pub mod proxy;
 pub mod raw;
@@ -12,6 +13,7 @@ use std::io::BufRead;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+pub use port::reserved_addr;
 pub use process::{LONG, Outcome, Process, until};
 
 pub fn rbmq<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
@@ -42,8 +44,11 @@ impl BrokerProcess {
         Self::start_in(addr, args, &[])
     }
 
-    /// As [`BrokerProcess::start_at`], with these variables in its environment.
+    /// As [`BrokerProcess::start_at`], with these variables in its environment. A free port of the loopback is reserved, so
+    /// that a broker can start there again.
     pub fn start_in(addr: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
+        let reserved = (addr == "127.0.0.1:0").then(reserved_addr);
+        let addr = reserved.as_deref().unwrap_or(addr);
         let args = ["-q", "serve", "--listen", addr].into_iter().chain(args.iter().copied());
         let mut command = rbmq(args);
         command.stderr(Stdio::inherit()).envs(variables.iter().copied());

@@ -42,10 +42,13 @@ impl Process {
         Self { child, what }
     }
 
-    /// Writes to its standard input and closes it.
+    /// Writes to its standard input and closes it. A process that has failed reads no more: its outcome tells.
     pub fn feed(&mut self, bytes: &[u8]) {
         let mut stdin = self.child.stdin.take().expect("its input is a pipe");
-        stdin.write_all(bytes).unwrap_or_else(|e| panic!("{}: {e}", self.what));
+        match stdin.write_all(bytes) {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => panic!("{}: {e}", self.what),
+            _ => {}
+        }
     }
 
     pub fn stdout(&mut self) -> BufReader<ChildStdout> {

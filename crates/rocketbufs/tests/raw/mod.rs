@@ -11,7 +11,7 @@ use rocketbufs::{Bid, Epoch, Policy};
 use rocketnet::wire::{CONTROL_WIRE, Header};
 
 /// Nothing here takes this long unless something is wrong.
-pub const WAIT: Duration = Duration::from_secs(20);
+pub const WAIT: Duration = Duration::from_secs(60);
 
 /// A CREDIT of an application's own end.
 pub fn credit(wire: u32, [landed, delivered, consumed]: [u64; 3], grant: u64) -> Message {
