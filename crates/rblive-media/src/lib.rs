@@ -3,3 +3,16 @@
 //! Functions here take bytes and return bytes. Sockets, clocks and rings belong to `rblive-ingest` and `rblive-deliver`.
 
 #![forbid(unsafe_code)]
+
+mod civil;
+mod cmaf;
+pub mod codec;
+pub mod dash;
+pub mod flv;
+pub mod fmp4;
+pub mod hls;
+pub mod rendition;
+pub mod segmenter;
+pub mod track;
+pub mod ts;
+pub mod unit;

@@ -1,11 +1,37 @@
-//! Chunks of a stream, to be read on a delivery node.
+//! Chunks: memory of a stream's buffer, to be filled on a dissemination node and to be read on a delivery node.
 
 use std::ops::Range;
 
-use rocketbufs::{Lapped, Position, RangeRef};
+use rocketbufs::{Lapped, OutSegment, Position, RangeRef};
 
 use crate::content::{HEADER_BYTES, Header, HeaderError};
 use crate::ids::RsId;
+
+/// A one-shot chunk of a stream's buffer, from [`RsManager::allocate_chunk`](crate::RsManager::allocate_chunk). The
+/// application owns the memory until it passes the chunk to
+/// [`RsManager::disseminate_chunk`](crate::RsManager::disseminate_chunk) or drops it.
+#[derive(Debug)]
+pub struct RsChunk {
+    pub(crate) stream: RsId,
+    pub(crate) segment: OutSegment,
+}
+
+impl RsChunk {
+    /// The stream of the chunk.
+    pub fn stream(&self) -> RsId {
+        self.stream
+    }
+
+    /// The memory to fill. It has what was in the buffer before.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.segment.bytes_mut()
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> usize {
+        self.segment.len()
+    }
+}
 
 /// A reference to a chunk of a stream on a delivery node: stream, position and size. Cloning it is cheap.
 ///

@@ -4,15 +4,33 @@
 //! get every chunk as it is written, over any transport of RocketBufs, and deliver it to viewers straight from memory. There is no
 //! flow control: the writer never waits, and a reader that is too slow finds out that its chunk was overwritten.
 //!
+//! ```text
+//!   encoder ──▶ dissemination node ──────▶ delivery node ──▶ viewers
+//!               create_stream              inbound_callback
+//!               allocate_chunk             ChunkRef::lend
+//!               disseminate_chunk          data_consumed
+//!                    └──▶ dissemination node ──▶ delivery nodes
+//! ```
+//!
+//! * [`RsManager`]: the streams of a node;
+//! * [`config`]: the nodes, their roles and addresses;
 //! * [`content`]: what a chunk carries;
-//! * [`ChunkRef`]: a reference to a chunk on a delivery node.
+//! * [`RsChunk`], [`ChunkRef`]: a chunk to be written, and a reference to a received one.
 
 #![deny(unsafe_code)]
 
 mod chunk;
+pub mod config;
 pub mod content;
+mod error;
 mod ids;
+mod manager;
+#[doc(hidden)]
+pub mod wire;
 
-pub use chunk::{ChunkRef, ReadError};
+pub use chunk::{ChunkRef, ReadError, RsChunk};
+pub use config::{Config, ConfigError, Node, NodeRole, Rule};
+pub use error::{ChunkError, StartError, StreamError};
 pub use ids::{NodeId, RsId};
+pub use manager::{InboundInfo, OutboundInfo, PeerInfo, RsManager, StreamEvent};
 pub use rocketbufs::Lapped;

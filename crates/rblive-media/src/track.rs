@@ -1,0 +1,380 @@
+//! What a live rendition consists of at a moment: segments, their parts, and which of them are still there.
+//!
+//! ```text
+//!                    first_number()              last segment, open
+//!   popped from the ring │                            │
+//!   ··· 41 ··· 42 ··· │ 43 │ 44 │ 45 (gap) │ 46 │ 47: part 0, part 1, ▒▒
+//!                       └── listed in playlists ──┘    └─ listed with low latency
+//! ```
+//!
+//! A [`Track`] takes parts in the order in which a source wrote them and numbers their segments. The numbers never go back, also if
+//! the source starts over. A hole in the source's numbers becomes segments that are marked as gaps, or a discontinuity. `T` is the
+//! place where the bytes of a part are; this module only asks its owner whether they are still there.
+
+use std::collections::VecDeque;
+
+/// The most segments that a track lists.
+pub const MAX_SEGMENTS: usize = 1024;
+
+/// The most parts of a segment. Later parts of a longer segment are lost, and the segment is a gap.
+pub const MAX_PARTS: usize = 512;
+
+/// The largest segment number that is taken from a source.
+const MAX_NUMBER: u64 = u64::MAX / 2;
+
+/// The longest hole that is listed as gaps. After a longer one the list begins anew.
+const MAX_GAPS: u64 = 16;
+
+/// A part as its source describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPart<T> {
+    /// The number of the segment, by the source's count.
+    pub sequence: u64,
+    /// The index of the part in its segment.
+    pub index: u32,
+    /// The presentation time of the first sample, in microseconds.
+    pub start_us: u64,
+    /// Its length, in microseconds.
+    pub duration_us: u32,
+    /// When the last byte came in: nanoseconds since 1970.
+    pub produced_ns: u64,
+    /// Whether the part begins with a frame that needs no other.
+    pub independent: bool,
+    /// Whether timestamps, codecs or the encoder changed before this part.
+    pub discontinuity: bool,
+    /// Whether the part is the last one of its segment.
+    pub last: bool,
+    /// The size in bytes.
+    pub bytes: u32,
+    /// The number of the initialisation segment that the part needs.
+    pub init: u32,
+    /// Where the bytes are.
+    pub data: T,
+}
+
+/// A part of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part<T> {
+    /// Its length, in microseconds.
+    pub duration_us: u32,
+    /// Whether the part begins with a frame that needs no other.
+    pub independent: bool,
+    /// The size in bytes.
+    pub bytes: u32,
+    /// Where the bytes are.
+    pub data: T,
+}
+
+/// How far a segment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SegmentState {
+    /// More parts follow.
+    Open,
+    /// All parts are there.
+    Complete,
+    /// Bytes are missing, and the segment cannot be fetched.
+    Gap,
+}
+
+/// A segment of a track.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment<T> {
+    /// The media sequence number.
+    pub number: u64,
+    /// The presentation time of the first sample, in microseconds.
+    pub start_us: u64,
+    /// The length of its parts together, in microseconds; of a gap, the assumed length.
+    pub duration_us: u64,
+    /// The wall clock time of the first sample, in nanoseconds since 1970.
+    pub wall_ns: u64,
+    /// The parts, in order.
+    pub parts: Vec<Part<T>>,
+    /// How far the segment is.
+    pub state: SegmentState,
+    /// Whether the segment does not continue the previous one.
+    pub discontinuity: bool,
+    /// The number of the initialisation segment.
+    pub init: u32,
+}
+
+impl<T> Segment<T> {
+    /// Returns the size of all parts, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| u64::from(part.bytes)).sum()
+    }
+}
+
+/// What became of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// The part is listed.
+    Listed,
+    /// The segment of the part began before the track did, or has lost bytes.
+    Unusable,
+}
+
+/// Whether a playlist has what a request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// The playlist has it.
+    Yes,
+    /// It is one of the next parts.
+    NotYet,
+    /// It is too far in the future for a waiting request.
+    TooFar,
+}
+
+/// The segments of a live rendition that can be fetched, see the [module](self).
+#[derive(Debug, Clone)]
+pub struct Track<T> {
+    segments: VecDeque<Segment<T>>,
+    /// The number of the next new segment.
+    next: u64,
+    /// Added to the source's numbers.
+    offset: u64,
+    /// Whether a segment was ever listed.
+    begun: bool,
+    discontinuity_sequence: u64,
+    target_us: u64,
+    part_target_us: u64,
+    /// Wall clock minus presentation time, in nanoseconds, since the last discontinuity.
+    wall_offset_ns: i128,
+    ended: bool,
+}
+
+impl<T> Track<T> {
+    /// Creates an empty track. `target_us` and `part_target_us` are the announced longest durations of a segment and of a part;
+    /// the track raises them if its source exceeds them.
+    pub fn new(target_us: u64, part_target_us: u64) -> Self {
+        Self {
+            segments: VecDeque::new(),
+            next: 0,
+            offset: 0,
+            begun: false,
+            discontinuity_sequence: 0,
+            target_us,
+            part_target_us,
+            wall_offset_ns: 0,
+            ended: false,
+        }
+    }
+
+    /// Takes the next part of the source. Parts come in the order in which they were written, and each of them once; a number that
+    /// goes back is a source that started over.
+    pub fn push(&mut self, part: NewPart<T>) -> Pushed {
+        if !self.begun && part.index != 0 {
+            return Pushed::Unusable;
+        }
+        let by_source = part.sequence.wrapping_add(self.offset);
+        let goes_on = by_source >= self.next || (by_source + 1 == self.next && self.continues(&part));
+        let restarted = !goes_on || by_source > MAX_NUMBER;
+        if restarted {
+            self.offset = self.next.wrapping_sub(part.sequence);
+        }
+        let number = part.sequence.wrapping_add(self.offset);
+        if number < self.next {
+            let is_last = self.segments.back().is_some_and(|last| last.number == number);
+            return if is_last { self.append(part) } else { Pushed::Unusable };
+        }
+        self.begin(number, &part, restarted);
+        self.append(part)
+    }
+
+    /// Whether a part with the number of the last segment belongs to it, and not to a source that started over.
+    fn continues(&self, part: &NewPart<T>) -> bool {
+        match self.segments.back().filter(|last| last.number + 1 == self.next) {
+            Some(last) if last.state == SegmentState::Open => part.index as usize >= last.parts.len(),
+            Some(last) => last.state == SegmentState::Gap && part.index > 0,
+            None => part.index > 0,
+        }
+    }
+
+    /// Begins segment `number` with its first part, after what is missing before it.
+    fn begin(&mut self, number: u64, part: &NewPart<T>, restarted: bool) {
+        let hole = if self.begun { number - self.next } else { 0 };
+        let mut discontinuity = part.discontinuity || restarted || hole > MAX_GAPS;
+        if let Some(last) = self.segments.back_mut() {
+            // An encoder that stops abruptly leaves a short segment. Without a discontinuity parts are missing.
+            let whole = discontinuity || part.start_us == last.start_us.saturating_add(last.duration_us);
+            if last.state == SegmentState::Open {
+                last.state = if whole && hole == 0 { SegmentState::Complete } else { SegmentState::Gap };
+            }
+            discontinuity |= part.start_us < last.start_us || part.init != last.init;
+        }
+        if hole > MAX_GAPS {
+            self.clear();
+        } else if self.begun {
+            (self.next..number).for_each(|missing| self.push_gap(missing));
+        }
+        if !self.begun || discontinuity {
+            let first = i128::from(part.produced_ns) - i128::from(part.duration_us) * 1000;
+            self.wall_offset_ns = first - i128::from(part.start_us) * 1000;
+        }
+        self.segments.push_back(Segment {
+            number,
+            start_us: part.start_us,
+            duration_us: 0,
+            wall_ns: self.wall_ns(part.start_us),
+            parts: Vec::new(),
+            state: if part.index == 0 { SegmentState::Open } else { SegmentState::Gap },
+            discontinuity: self.begun && discontinuity,
+            init: part.init,
+        });
+        (self.begun, self.ended, self.next) = (true, false, number + 1);
+        while self.segments.len() > MAX_SEGMENTS {
+            self.pop();
+        }
+    }
+
+    fn push_gap(&mut self, number: u64) {
+        let Some(last) = self.segments.back() else { return };
+        let start_us = last.start_us.saturating_add(last.duration_us);
+        let (init, wall_ns) = (last.init, self.wall_ns(start_us));
+        self.segments.push_back(Segment {
+            number,
+            start_us,
+            duration_us: self.target_us,
+            wall_ns,
+            parts: Vec::new(),
+            state: SegmentState::Gap,
+            discontinuity: false,
+            init,
+        });
+    }
+
+    fn wall_ns(&self, start_us: u64) -> u64 {
+        u64::try_from(self.wall_offset_ns + i128::from(start_us) * 1000).unwrap_or(0)
+    }
+
+    fn append(&mut self, part: NewPart<T>) -> Pushed {
+        let Some(segment) = self.segments.back_mut() else { return Pushed::Unusable };
+        if segment.state != SegmentState::Open && segment.duration_us > 0 {
+            // A gap is listed, and what is listed does not change.
+            return Pushed::Unusable;
+        }
+        segment.duration_us = segment.duration_us.saturating_add(part.duration_us.into());
+        self.target_us = self.target_us.max(segment.duration_us);
+        let missing = part.index as usize != segment.parts.len() || segment.parts.len() == MAX_PARTS;
+        if missing || segment.state != SegmentState::Open {
+            segment.state = SegmentState::Gap;
+            return Pushed::Unusable;
+        }
+        self.part_target_us = self.part_target_us.max(part.duration_us.into());
+        if part.last {
+            segment.state = SegmentState::Complete;
+        }
+        let NewPart { duration_us, independent, bytes, data, .. } = part;
+        segment.parts.push(Part { duration_us, independent, bytes, data });
+        Pushed::Listed
+    }
+
+    /// Removes the oldest segments as long as `is_held` says of one of their parts that its bytes are gone.
+    pub fn release(&mut self, is_held: impl Fn(&T) -> bool) {
+        while let Some(first) = self.segments.front() {
+            let gone = first.parts.iter().any(|part| !is_held(&part.data));
+            let leading_gap = first.state == SegmentState::Gap && self.segments.len() > 1;
+            if !(gone || leading_gap) {
+                break;
+            }
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(first) = self.segments.pop_front() {
+            self.discontinuity_sequence += u64::from(first.discontinuity);
+        }
+    }
+
+    fn clear(&mut self) {
+        while !self.segments.is_empty() {
+            self.pop();
+        }
+    }
+
+    /// Ends the track: its source closed the stream. A later part begins it again.
+    pub fn end(&mut self) {
+        self.ended = true;
+        if let Some(last) = self.segments.back_mut().filter(|last| last.state == SegmentState::Open) {
+            last.state = if last.parts.is_empty() { SegmentState::Gap } else { SegmentState::Complete };
+        }
+    }
+
+    /// Returns whether the source closed the stream.
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Returns the listed segments, the oldest first.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &Segment<T>> + ExactSizeIterator {
+        self.segments.iter()
+    }
+
+    /// Returns a listed segment.
+    pub fn segment(&self, number: u64) -> Option<&Segment<T>> {
+        let first = self.segments.front()?.number;
+        self.segments.get(usize::try_from(number.checked_sub(first)?).ok()?)
+    }
+
+    /// Returns the number of the first listed segment, or of the next one if none is listed.
+    pub fn first_number(&self) -> u64 {
+        self.segments.front().map_or(self.next, |first| first.number)
+    }
+
+    /// Returns the number of the next new segment.
+    pub fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns how many discontinuities were removed from the list.
+    pub fn discontinuity_sequence(&self) -> u64 {
+        self.discontinuity_sequence
+    }
+
+    /// Returns the longest duration of a segment so far, in microseconds, and at least the announced one.
+    pub fn target_us(&self) -> u64 {
+        self.target_us
+    }
+
+    /// Returns the longest duration of a part so far, in microseconds, and at least the announced one.
+    pub fn part_target_us(&self) -> u64 {
+        self.part_target_us
+    }
+
+    /// Returns the segment and the index of the newest part; `None` without a part.
+    pub fn newest_part(&self) -> Option<(u64, u32)> {
+        let segment = self.segments.iter().rev().find(|segment| !segment.parts.is_empty())?;
+        Some((segment.number, segment.parts.len() as u32 - 1))
+    }
+
+    /// Returns the segment and the index of the part that comes next, if nothing goes wrong.
+    pub fn next_part(&self) -> (u64, u32) {
+        match self.segments.back() {
+            Some(last) if last.state == SegmentState::Open => (last.number, last.parts.len() as u32),
+            _ => (self.next, 0),
+        }
+    }
+
+    /// Returns whether segment `number`, or its part `part`, is in the list (or was). A part beyond the last one of its segment is
+    /// the first one of the next (RFC 8216bis, 6.2.5.2).
+    pub fn reached(&self, number: u64, part: Option<u32>) -> Reached {
+        if self.ended {
+            return Reached::Yes;
+        }
+        if number > self.next + 1 {
+            return Reached::TooFar;
+        }
+        let (next, index) = self.next_part();
+        let reached = match part {
+            None => number < next,
+            Some(part) => number < next || (number == next && part < index),
+        };
+        // Of a complete segment, a part that it does not have is the first one of its successor.
+        let beyond = part.is_some_and(|part| {
+            number + 1 == next
+                && index == 0
+                && self.segment(number).is_some_and(|own| part as usize >= own.parts.len())
+        });
+        if reached && !beyond { Reached::Yes } else { Reached::NotYet }
+    }
+}

@@ -1,0 +1,6 @@
+//! Playlists and manifests: what an independent parser reads in them, the rules of RFC 8216bis, and random histories.
+
+mod history;
+mod manifests;
+mod parsed;
+mod rules;

@@ -1,0 +1,47 @@
+//! What the handles and the threads of a manager share.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, RwLock};
+
+use rocketbufs::{Bid, Context, Listener, ROut};
+
+use super::callbacks::Callbacks;
+use super::keeper::Keeper;
+use super::locks::lock;
+use super::out_stream::OutStream;
+use super::peer::Peer;
+use super::source::Source;
+use crate::config::{Config, Node};
+use crate::ids::{IdMaker, NodeId, RsId};
+
+/// A node.
+pub struct Inner {
+    pub config: Config,
+    pub node: Node,
+    pub context: Context,
+    pub out: ROut,
+    pub listener: Mutex<Option<Listener>>,
+    pub ids: IdMaker,
+    pub last_bid: AtomicU32,
+    pub outgoing: RwLock<HashMap<RsId, Arc<OutStream>>>,
+    pub by_bid: RwLock<HashMap<Bid, RsId>>,
+    pub peers: Mutex<HashMap<NodeId, Arc<Peer>>>,
+    pub sources: RwLock<HashMap<NodeId, Arc<Source>>>,
+    pub callbacks: Callbacks,
+    pub keeper: Arc<Keeper>,
+}
+
+impl Inner {
+    /// The address in use, with its port.
+    pub fn address(&self) -> Option<String> {
+        lock(&self.listener).as_ref().map(Listener::local_addr)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.keeper.stop();
+        lock(&self.peers).values().for_each(|peer| peer.stop());
+    }
+}

@@ -1,0 +1,46 @@
+//! A thread that ends the streams of nodes which do not return.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use super::locks::lock;
+
+/// How the manager and its keeper thread talk.
+#[derive(Default)]
+pub struct Keeper {
+    /// Whether the thread ends, and whether it looks at once.
+    pub woken: Mutex<(bool, bool)>,
+    pub changed: Condvar,
+}
+
+impl Keeper {
+    /// Starts the thread. `look` returns when to look again, and none if the manager is gone.
+    pub fn start(
+        self: &Arc<Self>,
+        mut look: impl FnMut() -> Option<Option<Duration>> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let keeper = self.clone();
+        let run = move || while look().is_some_and(|next| keeper.wait(next)) {};
+        std::thread::Builder::new().name("rblive-keeper".to_owned()).spawn(run).map(drop)
+    }
+
+    /// Waits until the next look. False: the thread ends.
+    fn wait(&self, next: Option<Duration>) -> bool {
+        let woken = lock(&self.woken);
+        let waits = |woken: &mut (bool, bool)| !woken.0 && !woken.1;
+        let mut woken = match next {
+            Some(time) => {
+                let waited = self.changed.wait_timeout_while(woken, time, waits);
+                waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+            }
+            None => self.changed.wait_while(woken, waits).unwrap_or_else(|poisoned| poisoned.into_inner()),
+        };
+        woken.1 = false;
+        !woken.0
+    }
+
+    pub fn stop(&self) {
+        lock(&self.woken).0 = true;
+        self.changed.notify_all();
+    }
+}

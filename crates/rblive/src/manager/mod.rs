@@ -1,0 +1,304 @@
+//! The manager: the calls of RocketStreams (paper 3, section 2.1).
+
+mod callbacks;
+mod inbound;
+mod info;
+mod inner;
+mod keeper;
+mod locks;
+mod out_stream;
+mod outbound;
+mod peer;
+mod source;
+mod stream_event;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use rocketbufs::{Context, Listener, Position, ROut};
+
+use callbacks::Callbacks;
+pub use info::{InboundInfo, OutboundInfo, PeerInfo};
+use inner::Inner;
+use locks::{lock, read};
+use out_stream::OutStream;
+use source::Source;
+pub use stream_event::StreamEvent;
+
+use crate::chunk::{ChunkRef, RsChunk};
+use crate::config::{Config, Node};
+use crate::error::{ChunkError, StartError, StreamError};
+use crate::ids::{IdMaker, NodeId, RsId};
+
+/// The streams of a node. A clone is another handle; when the last handle is dropped, the node's threads and connections end.
+///
+/// A dissemination node creates streams and writes chunks; a delivery node receives them by callback. In paper 3 these are Listings
+/// 1 and 2.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+/// use rblive::{Config, RsManager};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // One node for both roles.
+/// let rs = RsManager::new(Config::default())?;
+/// let (arrived, arrives) = mpsc::sync_channel(16);
+/// rs.inbound_callback(move |chunk| drop(arrived.send(chunk)));
+///
+/// let id = rs.create_stream("mystream")?;
+/// rs.set_outbound(rs.node().id, id)?;
+/// let mut chunk = rs.allocate_chunk(id, 5)?;
+/// chunk.bytes_mut().copy_from_slice(b"media");
+/// rs.disseminate_chunk(chunk, 5, None)?;
+///
+/// let chunk = arrives.recv_timeout(Duration::from_secs(5))?;
+/// assert_eq!((chunk.stream(), chunk.to_vec()?), (id, b"media".to_vec()));
+/// rs.data_consumed(id, chunk.size() as u64)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RsManager {
+    inner: Arc<Inner>,
+}
+
+impl RsManager {
+    /// Starts a node.
+    ///
+    /// # Errors
+    /// The configuration is wrong, the address is taken, or the system refuses memory or threads.
+    pub fn new(config: Config) -> Result<Self, StartError> {
+        config.validate()?;
+        let node = config.this_node()?.clone();
+        let context = Context::new(config.framework.clone())?;
+        let inner = Arc::new(Inner {
+            out: ROut::new(&context),
+            ids: IdMaker::new(node.id),
+            last_bid: AtomicU32::new(0),
+            listener: Mutex::default(),
+            outgoing: RwLock::default(),
+            by_bid: RwLock::default(),
+            peers: Mutex::default(),
+            sources: RwLock::default(),
+            callbacks: Callbacks::default(),
+            keeper: Arc::default(),
+            config,
+            node,
+            context,
+        });
+        let weak = Arc::downgrade(&inner);
+        inner.keeper.start(move || weak.upgrade().map(|inner| inner.end_lingering()))?;
+        let weak = Arc::downgrade(&inner);
+        inner.out.set_data_out_cb(move |bid, context| {
+            if let Some(inner) = weak.upgrade() {
+                let id = read(&inner.by_bid).get(&bid).copied();
+                if let Some(id) = id {
+                    inner.callbacks.outbound(id, context);
+                }
+            }
+        });
+        if !inner.node.address.is_empty() {
+            let listener = Listener::bind(&inner.context, &inner.node.address)?;
+            let weak = Arc::downgrade(&inner);
+            listener.set_conn_cb(move |conn| match weak.upgrade() {
+                Some(inner) => inner.accept(&conn),
+                None => conn.reject("the node stops"),
+            });
+            *lock(&inner.listener) = Some(listener);
+        }
+        Ok(Self { inner })
+    }
+
+    /// Starts a node from a configuration file; see [`Config`](mod@crate::config).
+    ///
+    /// # Errors
+    /// As [`RsManager::new`], or the file cannot be read.
+    pub fn from_file(path: &Path) -> Result<Self, StartError> {
+        Self::new(Config::load(path)?)
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// This node.
+    pub fn node(&self) -> &Node {
+        &self.inner.node
+    }
+
+    /// The address at which this node takes streams, with its port. None if it takes none.
+    pub fn address(&self) -> Option<String> {
+        self.inner.address()
+    }
+
+    /// Bytes of the present buffers: their capacities. Their memory is taken on first use.
+    pub fn memory_in_use(&self) -> u64 {
+        self.inner.context.memory_in_use()
+    }
+
+    /// Closes the connections, giving queued data at most `grace` to leave, and ends the threads.
+    pub fn shutdown(&self, grace: Duration) {
+        self.inner.keeper.stop();
+        lock(&self.inner.peers).values().for_each(|peer| peer.stop());
+        *lock(&self.inner.listener) = None;
+        self.inner.context.shutdown(grace);
+    }
+}
+
+/// Streams that this node sends.
+impl RsManager {
+    /// Creates a stream with its buffer, and returns its id, which is unique across all nodes. The nodes of the configured rules get
+    /// the stream at once.
+    ///
+    /// # Errors
+    /// The name is not allowed, this is a delivery node, or a limit is reached.
+    pub fn create_stream(&self, name: &str) -> Result<RsId, StreamError> {
+        self.inner.create(name)
+    }
+
+    /// Ends a stream that was created here. Its receivers get everything that was disseminated, and then the end.
+    ///
+    /// # Errors
+    /// [`StreamError::NoSuchStream`].
+    pub fn destroy_stream(&self, id: RsId) -> Result<Position, StreamError> {
+        self.inner.destroy(id)
+    }
+
+    /// Lets a node have a stream from now on, and what the stream's buffer holds. Repeating the call changes nothing.
+    ///
+    /// # Errors
+    /// There is no such stream or node, or the node has no address.
+    pub fn set_outbound(&self, node: NodeId, id: RsId) -> Result<(), StreamError> {
+        self.inner.add_outbound(node, id)
+    }
+
+    /// Ends a stream at a node. Returns whether the node had it.
+    ///
+    /// # Errors
+    /// [`StreamError::NoSuchStream`].
+    pub fn remove_outbound(&self, node: NodeId, id: RsId) -> Result<bool, StreamError> {
+        self.inner.remove_outbound(node, id)
+    }
+
+    /// A one-shot chunk of `size` bytes in a stream's buffer. Never waits: the oldest chunks are overwritten.
+    ///
+    /// # Errors
+    /// [`ChunkError`]: the size is 0 or beyond the largest chunk, too many chunks are open, or there is no such stream.
+    pub fn allocate_chunk(&self, id: RsId, size: usize) -> Result<RsChunk, ChunkError> {
+        self.inner.allocate(id, size)
+    }
+
+    /// Disseminates the first `size` bytes of a chunk to the stream's nodes, and returns the position after them. Returns at once.
+    /// With a `context`, [`RsManager::outbound_callback`] gets it when every node has the chunk. A size of 0 gives the chunk back.
+    ///
+    /// # Errors
+    /// [`ChunkError`]; the chunk comes back where it can be disseminated otherwise.
+    pub fn disseminate_chunk(
+        &self,
+        chunk: RsChunk,
+        size: usize,
+        context: Option<u64>,
+    ) -> Result<Position, ChunkError> {
+        self.inner.disseminate(chunk, size, context)
+    }
+
+    /// Calls `callback(id, context)` on a worker thread when a chunk that was given a context is at every node of its stream. It must
+    /// not wait.
+    pub fn outbound_callback(&self, callback: impl FnMut(RsId, u64) + Send + 'static) {
+        self.inner.callbacks.set_outbound(Box::new(callback));
+    }
+
+    /// The streams that this node sends, by id.
+    pub fn outbound(&self) -> Vec<OutboundInfo> {
+        let streams: Vec<_> = read(&self.inner.outgoing).values().cloned().collect();
+        let info = |stream: &Arc<OutStream>| OutboundInfo {
+            id: stream.id,
+            name: stream.name.clone(),
+            created_here: stream.own,
+            nodes: self.inner.outbound(stream.id),
+            chunks: stream.chunks.load(Ordering::Relaxed),
+            bytes: stream.bytes.load(Ordering::Relaxed),
+            capacity_bytes: stream.capacity,
+        };
+        let mut infos: Vec<_> = streams.iter().map(info).collect();
+        infos.sort_by_key(|info| info.id);
+        infos
+    }
+
+    /// The nodes to which this node sends, by number.
+    pub fn peers(&self) -> Vec<PeerInfo> {
+        let peers = lock(&self.inner.peers).clone();
+        let nodes = self.inner.config.nodes.iter();
+        let info = |node: &Node| {
+            let peer = peers.get(&node.id)?;
+            let (connected, carrier) = (peer.is_up(), peer.carrier());
+            Some(PeerInfo { node: node.id, name: node.name.clone(), connected, carrier })
+        };
+        let mut infos: Vec<_> = nodes.filter_map(info).collect();
+        infos.sort_by_key(|info| info.node);
+        infos
+    }
+}
+
+/// Streams that this node receives.
+impl RsManager {
+    /// Calls `callback` on a worker thread for every chunk that arrives, one call at a time. It must not wait. Set it before streams
+    /// arrive: chunks without a callback are not kept for one.
+    pub fn inbound_callback(&self, callback: impl FnMut(ChunkRef) + Send + 'static) {
+        self.inner.callbacks.set_chunk(Box::new(callback));
+    }
+
+    /// Calls `callback` on a worker thread for the events of received streams, in order with the chunks of each stream. It must not
+    /// wait. Set it before streams arrive.
+    pub fn stream_callback(&self, callback: impl FnMut(RsId, StreamEvent) + Send + 'static) {
+        self.inner.callbacks.set_event(Box::new(callback));
+    }
+
+    /// Returns the oldest `size` bytes of a stream, which the application does not need any more. Without flow control their memory
+    /// is used again in any case: the call tells how much history the application keeps ([`InboundInfo::returned_bytes`]).
+    ///
+    /// # Errors
+    /// [`StreamError::NoSuchStream`].
+    pub fn data_consumed(&self, id: RsId, size: u64) -> Result<(), StreamError> {
+        let sources: Vec<_> = read(&self.inner.sources).values().cloned().collect();
+        let received = |source: &Arc<Source>| source.of_id(id).filter(|stream| !stream.relayed);
+        let stream = sources.iter().find_map(received).ok_or(StreamError::NoSuchStream(id))?;
+        stream.returned.fetch_add(size, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The streams that this node receives for its application, by id.
+    pub fn inbound(&self) -> Vec<InboundInfo> {
+        let sources: Vec<_> = read(&self.inner.sources).values().cloned().collect();
+        let mut infos = Vec::new();
+        for source in &sources {
+            let connected = source.down_since().is_none();
+            for stream in source.streams().into_iter().filter(|stream| !stream.relayed) {
+                let subscription = source.input.subscription(stream.bid);
+                let info = subscription.and_then(|subscription| subscription.info());
+                infos.push(InboundInfo {
+                    id: stream.id,
+                    name: stream.name.clone(),
+                    from: source.node,
+                    connected,
+                    chunks: stream.chunks.load(Ordering::Relaxed),
+                    bytes: stream.bytes.load(Ordering::Relaxed),
+                    lost_bytes: stream.lost_bytes.load(Ordering::Relaxed),
+                    returned_bytes: stream.returned.load(Ordering::Relaxed),
+                    copied_bytes: info.map_or(0, |info| info.copied_bytes),
+                });
+            }
+        }
+        infos.sort_by_key(|info| info.id);
+        infos
+    }
+}
+
+impl std::fmt::Debug for RsManager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RsManager").field("node", &self.inner.node).finish()
+    }
+}

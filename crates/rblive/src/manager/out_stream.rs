@@ -1,0 +1,29 @@
+//! A stream that a node sends.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use rocketbufs::OutBuffer;
+
+use crate::ids::RsId;
+use crate::wire::Announce;
+
+/// A stream that this node sends.
+pub struct OutStream {
+    pub id: RsId,
+    pub name: Arc<str>,
+    pub buffer: OutBuffer,
+    /// The capacity that receivers take.
+    pub capacity: u64,
+    /// Whether the stream was created here, and not received.
+    pub own: bool,
+    pub chunks: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+impl OutStream {
+    /// What the receivers are told.
+    pub fn announce(&self) -> Announce {
+        Announce { id: self.id, bid: self.buffer.bid(), capacity: self.capacity, name: self.name.to_string() }
+    }
+}

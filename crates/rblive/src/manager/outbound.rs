@@ -1,0 +1,185 @@
+//! The sending half of a manager: streams that are created or forwarded here, and the nodes that get them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rocketbufs::{Bid, BufferOptions, OutBuffer, Position, RIn, SegmentError, SubscribeOptions};
+
+use super::inner::Inner;
+use super::locks::{lock, read, write};
+use super::out_stream::OutStream;
+use super::peer::{Link, Peer};
+use crate::chunk::RsChunk;
+use crate::content::check_name;
+use crate::error::{ChunkError, StreamError};
+use crate::ids::{NodeId, RsId};
+use crate::wire::Announce;
+
+impl Inner {
+    fn next_bid(&self) -> Bid {
+        self.last_bid.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+
+    /// Creates a stream, and lets the nodes of the rules have it.
+    pub(super) fn create(&self, name: &str) -> Result<RsId, StreamError> {
+        if !self.node.role.disseminates() {
+            return Err(StreamError::NotDisseminating);
+        }
+        if !check_name(name) {
+            return Err(StreamError::Name(name.to_owned()));
+        }
+        let max = self.config.streams.max_streams;
+        if read(&self.outgoing).len() >= max {
+            return Err(StreamError::TooMany(max));
+        }
+        let capacity = self.config.buffer_bytes().next_power_of_two();
+        let options = BufferOptions::new()
+            .size_bytes(capacity)
+            .max_delivery_bytes(Some(self.config.delivery_bytes()))
+            .retain_bytes(Some(capacity / 4))
+            .flow_control(false);
+        let buffer = self.out.create_buffer_with(self.next_bid(), options)?;
+        let id = self.ids.next();
+        self.send_out(id, name, (buffer, capacity), true)?;
+        Ok(id)
+    }
+
+    /// Forwards a received stream.
+    pub(super) fn relay(
+        &self,
+        input: &RIn,
+        announce: &Announce,
+        options: SubscribeOptions,
+    ) -> Result<(), String> {
+        let spliced = self.out.splice_with(input, announce.bid, self.next_bid(), options);
+        let buffer = spliced.map_err(|error| error.to_string())?;
+        let sent = self.send_out(announce.id, &announce.name, (buffer, announce.capacity), false);
+        sent.map_err(|error| error.to_string())
+    }
+
+    fn send_out(
+        &self,
+        id: RsId,
+        name: &str,
+        (buffer, capacity): (OutBuffer, u64),
+        own: bool,
+    ) -> Result<(), StreamError> {
+        let bid = buffer.bid();
+        let [chunks, bytes] = [0, 0].map(AtomicU64::new);
+        let stream = Arc::new(OutStream { id, name: name.into(), buffer, capacity, own, chunks, bytes });
+        write(&self.outgoing).insert(id, stream);
+        write(&self.by_bid).insert(bid, id);
+        let mut nodes = self.config.ruled(name);
+        if !own && self.node.role.delivers() && !nodes.contains(&self.node.id) {
+            nodes.push(self.node.id);
+        }
+        // A rule for all nodes does not send a stream back to the node that created it.
+        let sends = |node: &&NodeId| **node != id.node() || **node == self.node.id;
+        nodes.iter().filter(sends).try_for_each(|node| self.add_outbound(*node, id))
+    }
+
+    pub(super) fn outgoing(&self, id: RsId) -> Result<Arc<OutStream>, StreamError> {
+        read(&self.outgoing).get(&id).cloned().ok_or(StreamError::NoSuchStream(id))
+    }
+
+    pub(super) fn add_outbound(&self, node: NodeId, id: RsId) -> Result<(), StreamError> {
+        let announce = self.outgoing(id)?.announce();
+        let found = self.config.nodes.iter().find(|known| known.id == node);
+        let mut found = found.ok_or(StreamError::NoSuchNode(node))?.clone();
+        if found.address.is_empty() {
+            return Err(StreamError::NoAddress(node));
+        }
+        if node == self.node.id {
+            // The configured port may be 0.
+            found.address = self.address().unwrap_or(found.address);
+        }
+        let mut peers = lock(&self.peers);
+        let peer = match peers.get(&node) {
+            Some(peer) => peer.clone(),
+            None => {
+                let link = Link::new(&self.context, &self.out, self.node.id, &self.config.dissemination);
+                let peer = Peer::start(found, link)?;
+                peers.insert(node, peer.clone());
+                peer
+            }
+        };
+        drop(peers);
+        peer.add(announce);
+        Ok(())
+    }
+
+    pub(super) fn remove_outbound(&self, node: NodeId, id: RsId) -> Result<bool, StreamError> {
+        self.outgoing(id)?;
+        let peer = lock(&self.peers).get(&node).cloned();
+        Ok(peer.is_some_and(|peer| peer.remove(id)))
+    }
+
+    /// The nodes that get a stream.
+    pub(super) fn outbound(&self, id: RsId) -> Vec<NodeId> {
+        let peers = lock(&self.peers);
+        let mut nodes: Vec<_> =
+            peers.iter().filter(|(_, peer)| peer.has(id)).map(|(node, _)| *node).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// Forgets a stream that has ended. The end reaches its receivers in the order of the data.
+    pub(super) fn forget_outbound(&self, id: RsId) -> Option<Arc<OutStream>> {
+        let stream = write(&self.outgoing).remove(&id)?;
+        write(&self.by_bid).remove(&stream.buffer.bid());
+        let peers: Vec<_> = lock(&self.peers).values().cloned().collect();
+        peers.iter().for_each(|peer| peer.forget(id));
+        Some(stream)
+    }
+
+    /// Ends a stream that was created here.
+    pub(super) fn destroy(&self, id: RsId) -> Result<Position, StreamError> {
+        if !self.outgoing(id)?.own {
+            return Err(StreamError::NoSuchStream(id));
+        }
+        let stream = self.forget_outbound(id).ok_or(StreamError::NoSuchStream(id))?;
+        Ok(stream.buffer.destroy())
+    }
+
+    pub(super) fn allocate(&self, id: RsId, size: usize) -> Result<RsChunk, ChunkError> {
+        let stream = self.outgoing(id).ok().filter(|stream| stream.own);
+        let stream = stream.ok_or(ChunkError::NoSuchStream(id))?;
+        let max = self.config.streams.chunk_bytes;
+        if size as u64 > max {
+            return Err(ChunkError::TooLarge { size, max });
+        }
+        if size == 0 {
+            return Err(ChunkError::Empty);
+        }
+        let segment = stream.buffer.segment(size as u64, Some(std::time::Duration::ZERO));
+        match segment {
+            Ok(segment) => Ok(RsChunk { stream: id, segment }),
+            Err(SegmentError::TooLarge { .. }) => Err(ChunkError::TooLarge { size, max }),
+            Err(SegmentError::Full | SegmentError::TooManyOpen) => Err(ChunkError::TooManyOpen),
+            Err(_) => Err(ChunkError::Ended),
+        }
+    }
+
+    pub(super) fn disseminate(
+        &self,
+        chunk: RsChunk,
+        size: usize,
+        context: Option<u64>,
+    ) -> Result<Position, ChunkError> {
+        use rocketbufs::error::DeliverError;
+        let id = chunk.stream;
+        let stream = self.outgoing(id).map_err(|_| ChunkError::Ended)?;
+        let back = |segment| Box::new(RsChunk { stream: id, segment });
+        let delivered = stream.buffer.deliver(chunk.segment, size as u64, context);
+        let end = delivered.map_err(|error| match error {
+            DeliverError::ShortDeliver(segment) => ChunkError::NotNewest(back(segment)),
+            DeliverError::TooLong { segment, .. } => ChunkError::TooLong { size, chunk: back(segment) },
+            DeliverError::Foreign(_) => ChunkError::NoSuchStream(id),
+            DeliverError::TooManyContexts(most) => ChunkError::TooManyContexts(most),
+            _ => ChunkError::Ended,
+        })?;
+        stream.chunks.fetch_add(1, Ordering::Relaxed);
+        stream.bytes.fetch_add(size as u64, Ordering::Relaxed);
+        Ok(end)
+    }
+}

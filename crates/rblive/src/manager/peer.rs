@@ -1,0 +1,162 @@
+//! The connection to a node that receives streams: a thread connects, announces the streams, and connects again when the
+//! connection is lost.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use rocketbufs::{Conn, Context, ROut};
+
+use super::locks::lock;
+use crate::config::{DisseminationSettings, Node};
+use crate::ids::RsId;
+use crate::wire::{Announce, Message, encode_hello};
+
+/// The connection to a node.
+pub struct Peer {
+    node: Node,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the node gets.
+    streams: BTreeMap<RsId, Announce>,
+    /// The connection, once it is up and everything was announced.
+    conn: Option<Conn>,
+    stopped: bool,
+}
+
+/// What the thread of a peer needs.
+pub struct Link {
+    pub context: Context,
+    pub out: ROut,
+    pub hello: Vec<u8>,
+    pub times: DisseminationSettings,
+}
+
+impl Link {
+    pub fn new(context: &Context, out: &ROut, node: u16, times: &DisseminationSettings) -> Self {
+        Self { context: context.clone(), out: out.clone(), hello: encode_hello(node), times: times.clone() }
+    }
+}
+
+impl Peer {
+    /// Starts the thread of a node.
+    pub fn start(node: Node, link: Link) -> std::io::Result<Arc<Self>> {
+        let name = format!("rblive-{}", node.id);
+        let peer = Arc::new(Self { node, state: Mutex::default(), changed: Condvar::new() });
+        let runs = peer.clone();
+        std::thread::Builder::new().name(name).spawn(move || runs.run(&link))?;
+        Ok(peer)
+    }
+
+    /// The node gets this stream from now on.
+    pub fn add(&self, announce: Announce) {
+        let mut state = lock(&self.state);
+        if let Some(conn) = &state.conn {
+            // If the connection is lost meanwhile, the next one announces everything.
+            let _ = conn.send_control(&Message::Announce(announce.clone()).encode());
+        }
+        state.streams.insert(announce.id, announce);
+        self.changed.notify_all();
+    }
+
+    /// The node does not get this stream any more. False if it did not before.
+    pub fn remove(&self, id: RsId) -> bool {
+        let mut state = lock(&self.state);
+        let removed = state.streams.remove(&id).is_some();
+        if let Some(conn) = state.conn.as_ref().filter(|_| removed) {
+            let _ = conn.send_control(&Message::Withdraw(id).encode());
+        }
+        removed
+    }
+
+    /// The stream has ended. The node learns it from the buffer, after the last data.
+    pub fn forget(&self, id: RsId) {
+        lock(&self.state).streams.remove(&id);
+    }
+
+    /// Whether the node gets this stream.
+    pub fn has(&self, id: RsId) -> bool {
+        lock(&self.state).streams.contains_key(&id)
+    }
+
+    /// Whether the node is connected.
+    pub fn is_up(&self) -> bool {
+        lock(&self.state).conn.is_some()
+    }
+
+    /// The carrier of the connection.
+    pub fn carrier(&self) -> Option<&'static str> {
+        lock(&self.state).conn.as_ref()?.carrier().map(|carrier| carrier.name)
+    }
+
+    /// Ends the connection and the thread.
+    pub fn stop(&self) {
+        let mut state = lock(&self.state);
+        state.stopped = true;
+        if let Some(conn) = &state.conn {
+            conn.close("the node stops");
+        }
+        self.changed.notify_all();
+    }
+
+    fn run(&self, link: &Link) {
+        let mut failures = 0_u32;
+        while self.wait_for_streams() {
+            match self.connect(link) {
+                Some(why) => {
+                    tracing::info!(node = self.node.name, "the connection to the node is lost: {why}");
+                    failures = 0;
+                }
+                None => failures = failures.saturating_add(1),
+            }
+            let wait = link.times.reconnect_min_ms.saturating_mul(1 << failures.min(20));
+            self.pause(Duration::from_millis(wait.min(link.times.reconnect_max_ms)));
+        }
+    }
+
+    /// Waits until there is something to send. False: the thread ends.
+    fn wait_for_streams(&self) -> bool {
+        let state = lock(&self.state);
+        let idle = |state: &mut State| state.streams.is_empty() && !state.stopped;
+        let state = self.changed.wait_while(state, idle).unwrap_or_else(|poisoned| poisoned.into_inner());
+        !state.stopped
+    }
+
+    /// Connects and waits until the connection is down. Returns why it was; none if it never was up.
+    fn connect(&self, link: &Link) -> Option<String> {
+        let conn = match Conn::connect(&link.context, &self.node.address, &link.hello) {
+            Ok(conn) => conn,
+            Err(error) => {
+                tracing::warn!(node = self.node.name, address = self.node.address, "cannot connect: {error}");
+                return None;
+            }
+        };
+        link.out.add_conn(&conn);
+        let mut state = lock(&self.state);
+        for announce in state.streams.values() {
+            if conn.send_control(&Message::Announce(announce.clone()).encode()).is_err() {
+                conn.close("too many streams to announce at once");
+                return None;
+            }
+        }
+        let _ = conn.send_control(&Message::Complete.encode());
+        if state.stopped {
+            conn.close("the node stops");
+        }
+        state.conn = Some(conn.clone());
+        drop(state);
+        let why = conn.wait_down(None).ok().flatten();
+        lock(&self.state).conn = None;
+        Some(why.map_or_else(String::new, |why| why.to_string()))
+    }
+
+    /// Waits for the next attempt.
+    fn pause(&self, time: Duration) {
+        let state = lock(&self.state);
+        drop(self.changed.wait_timeout_while(state, time, |state| !state.stopped));
+    }
+}

@@ -1,0 +1,119 @@
+//! A node that sends streams to this one, and the streams that it sends.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Instant;
+
+use rocketbufs::{Bid, RIn};
+
+use super::locks::{lock, read, write};
+use crate::ids::{NodeId, RsId};
+
+/// A received stream.
+pub struct InStream {
+    pub id: RsId,
+    pub bid: Bid,
+    pub name: Arc<str>,
+    /// Whether this node only forwards the stream. What it delivers of it comes over a connection to itself.
+    pub relayed: bool,
+    pub chunks: AtomicU64,
+    pub bytes: AtomicU64,
+    pub lost_bytes: AtomicU64,
+    /// Bytes that the application has returned.
+    pub returned: AtomicU64,
+}
+
+impl InStream {
+    pub fn new(id: RsId, bid: Bid, name: &str, relayed: bool) -> Self {
+        let zero = AtomicU64::default;
+        Self {
+            id,
+            bid,
+            name: name.into(),
+            relayed,
+            chunks: zero(),
+            bytes: zero(),
+            lost_bytes: zero(),
+            returned: zero(),
+        }
+    }
+
+    /// Counts a chunk.
+    pub fn count(&self, bytes: usize) {
+        self.chunks.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// A node that sends.
+pub struct Source {
+    pub node: NodeId,
+    /// The process of the node: another one after a restart.
+    pub instance: u128,
+    pub input: RIn,
+    streams: RwLock<HashMap<Bid, Arc<InStream>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Since when the connection is lost.
+    down_since: Option<Instant>,
+    /// What was announced on the present connection.
+    announced: HashSet<RsId>,
+}
+
+impl Source {
+    pub fn new(node: NodeId, instance: u128, input: RIn) -> Self {
+        Self { node, instance, input, streams: RwLock::default(), state: Mutex::default() }
+    }
+
+    pub fn stream(&self, bid: Bid) -> Option<Arc<InStream>> {
+        read(&self.streams).get(&bid).cloned()
+    }
+
+    pub fn streams(&self) -> Vec<Arc<InStream>> {
+        read(&self.streams).values().cloned().collect()
+    }
+
+    pub fn of_id(&self, id: RsId) -> Option<Arc<InStream>> {
+        read(&self.streams).values().find(|stream| stream.id == id).cloned()
+    }
+
+    pub fn insert(&self, stream: Arc<InStream>) {
+        write(&self.streams).insert(stream.bid, stream);
+    }
+
+    /// Takes a stream out. False if it is not there any more.
+    pub fn remove(&self, stream: &InStream) -> bool {
+        let mut streams = write(&self.streams);
+        let known = streams.get(&stream.bid).is_some_and(|known| known.id == stream.id);
+        known && streams.remove(&stream.bid).is_some()
+    }
+
+    /// Notes that a stream was announced on this connection.
+    pub fn note_announced(&self, id: RsId) {
+        lock(&self.state).announced.insert(id);
+    }
+
+    /// The streams that the node has not announced again.
+    pub fn not_announced(&self) -> Vec<Arc<InStream>> {
+        let state = lock(&self.state);
+        self.streams().into_iter().filter(|stream| !state.announced.contains(&stream.id)).collect()
+    }
+
+    /// Notes that the connection is lost.
+    pub fn note_down(&self) {
+        lock(&self.state).down_since = Some(Instant::now());
+    }
+
+    /// Notes that the connection is there again, over which everything will be announced.
+    pub fn note_up(&self) {
+        *lock(&self.state) = State::default();
+    }
+
+    pub fn down_since(&self) -> Option<Instant> {
+        lock(&self.state).down_since
+    }
+}

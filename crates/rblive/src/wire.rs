@@ -1,0 +1,176 @@
+//! What the nodes say to each other: the hello of a connection, and messages from the sending to the receiving node.
+//!
+//! ```text
+//!   sender                                   receiver
+//!     │── hello: node ─────────────────────────▶│
+//!     │── ANNOUNCE stream, buffer, capacity ───▶│ subscribes to the buffer
+//!     │── ANNOUNCE … ──────────────────────────▶│
+//!     │── COMPLETE ────────────────────────────▶│ ends the streams that were not announced again
+//!     │── WITHDRAW stream ─────────────────────▶│ unsubscribes
+//! ```
+//!
+//! Chunks travel as deliveries of the buffer.
+
+use rocketbufs::Bid;
+use rocketbufs::fields::{FieldError, Reader};
+
+use crate::content::{MAX_NAME_BYTES, check_name};
+use crate::ids::{NodeId, RsId};
+
+const MAGIC: &[u8; 4] = b"RBLV";
+const VERSION: u8 = 1;
+const ANNOUNCE: u8 = 1;
+const WITHDRAW: u8 = 2;
+const COMPLETE: u8 = 3;
+
+/// Why the bytes of a peer are refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The peer is no node of RBLive.
+    #[error("the peer is no node of RBLive")]
+    NotRbLive,
+    /// The peer is of another version.
+    #[error("the peer speaks version {0}, this node speaks 1: use the same version on all nodes")]
+    Version(u8),
+    /// A message is unknown.
+    #[error("{0} is no message of RBLive")]
+    Message(u8),
+    /// The name of a stream is not allowed.
+    #[error("a stream has a name that is not allowed")]
+    Name,
+    /// A field is missing or damaged.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+}
+
+/// The hello of a node that connects: `"RBLV"`, version, zero, the node.
+pub fn encode_hello(node: NodeId) -> Vec<u8> {
+    let [low, high] = node.to_le_bytes();
+    [MAGIC.as_slice(), &[VERSION, 0, low, high]].concat()
+}
+
+/// The node that a hello names.
+///
+/// # Errors
+/// The peer is no node, or is of another version.
+pub fn decode_hello(bytes: &[u8]) -> Result<NodeId, WireError> {
+    let mut reader = Reader::new(bytes);
+    if reader.take(MAGIC.len()).ok() != Some(MAGIC) {
+        return Err(WireError::NotRbLive);
+    }
+    let version = reader.u8()?;
+    if version != VERSION {
+        return Err(WireError::Version(version));
+    }
+    reader.u8()?;
+    let node = reader.u16()?;
+    reader.end()?;
+    Ok(node)
+}
+
+/// A message of the sending node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// The receiver gets this stream.
+    Announce(Announce),
+    /// The receiver does not get this stream any more.
+    Withdraw(RsId),
+    /// All streams of the receiver were announced on this connection.
+    Complete,
+}
+
+/// A stream for the receiver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announce {
+    /// The stream.
+    pub id: RsId,
+    /// Its buffer at the sender.
+    pub bid: Bid,
+    /// The capacity of the buffer in bytes.
+    pub capacity: u64,
+    /// The name of the stream.
+    pub name: String,
+}
+
+impl Message {
+    /// The bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Announce(announce) => {
+                let name = announce.name.as_bytes();
+                let mut bytes = vec![ANNOUNCE];
+                bytes.extend_from_slice(&announce.id.to_u64().to_le_bytes());
+                bytes.extend_from_slice(&announce.bid.to_le_bytes());
+                bytes.extend_from_slice(&announce.capacity.to_le_bytes());
+                bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+                bytes.extend_from_slice(&name[..name.len().min(MAX_NAME_BYTES)]);
+                bytes
+            }
+            Self::Withdraw(id) => [&[WITHDRAW][..], &id.to_u64().to_le_bytes()].concat(),
+            Self::Complete => vec![COMPLETE],
+        }
+    }
+
+    /// Decodes the bytes of a peer.
+    ///
+    /// # Errors
+    /// The bytes are no message.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let message = match reader.u8()? {
+            ANNOUNCE => {
+                let (id, bid) = (RsId::from_u64(reader.u64()?), reader.u32()?);
+                let capacity = reader.u64()?;
+                let name = std::str::from_utf8(reader.bytes8()?).map_err(|_| WireError::Name)?;
+                if !check_name(name) {
+                    return Err(WireError::Name);
+                }
+                Self::Announce(Announce { id, bid, capacity, name: name.to_owned() })
+            }
+            WITHDRAW => Self::Withdraw(RsId::from_u64(reader.u64()?)),
+            COMPLETE => Self::Complete,
+            other => return Err(WireError::Message(other)),
+        };
+        reader.end()?;
+        Ok(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_message_is_what_was_encoded(id: u64, bid: u32, capacity: u64, name in "[a-z0-9._-]{0,20}[a-z]") {
+            let id = RsId::from_u64(id);
+            for message in [
+                Message::Announce(Announce { id, bid, capacity, name: name.clone() }),
+                Message::Withdraw(id),
+                Message::Complete,
+            ] {
+                prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes: Vec<u8>) {
+            if let Ok(message) = Message::decode(&bytes) {
+                prop_assert_eq!(message.encode(), bytes.clone());
+            }
+            if let Ok(node) = decode_hello(&bytes) {
+                prop_assert_eq!(decode_hello(&encode_hello(node)), Ok(node));
+            }
+        }
+    }
+
+    #[test]
+    fn a_hello_names_the_node() {
+        assert_eq!(decode_hello(&encode_hello(700)), Ok(700));
+        assert_eq!(decode_hello(b"GET / HTTP/1.1"), Err(WireError::NotRbLive));
+        assert_eq!(decode_hello(b"RBLV\x02\x00\x00\x00"), Err(WireError::Version(2)));
+    }
+}
