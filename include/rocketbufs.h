@@ -579,6 +579,9 @@ typedef struct rb_view rb_view;
 // The right to write into a buffer alone. One thread uses it at a time.
 typedef struct rb_writer rb_writer;
 
+// Room for a message, between `rbmq_topic_claim` and `rbmq_topic_publish_segment`. One thread uses it at a time.
+typedef struct rbmq_claim rbmq_claim;
+
 // A confirmation that was begun. Any number of threads may use it.
 typedef struct rbmq_confirmation rbmq_confirmation;
 
@@ -842,6 +845,9 @@ typedef struct cmq_message {
     struct cmq_memory *memory;
 } cmq_message;
 
+// A callback that says whether a message is wanted. `message` is valid until the callback returns, and is not to be freed.
+typedef bool (*cmq_wanted_fn)(void *ctx, const struct cmq_message *message);
+
 // The settings of a queue, which docs/CMQ.md explains. Zeros are those of the preset: `cmq_options options = {.size = sizeof
 // options};`
 typedef struct cmq_options {
@@ -904,9 +910,6 @@ typedef struct cmq_options {
     // Lets several sockets share the address, as receivers of one multicast group on one machine do.
     bool reuse_address;
 } cmq_options;
-
-// A callback that says whether a message is wanted. `message` is valid until the callback returns, and is not to be freed.
-typedef bool (*cmq_wanted_fn)(void *ctx, const struct cmq_message *message);
 
 // The settings of a queue that recovers lost messages. Zeros are defaults: `cmq_repair_options options = {.size = sizeof options};`
 typedef struct cmq_repair_options {
@@ -979,6 +982,16 @@ typedef void (*rb_conn_fn)(void *ctx, struct rb_conn *conn);
 // A callback for connections that ended before they could be offered: `peer` is their address, `reason` a word (`protocol`,
 // `version`, `silent`, `left`, `limit`), `why` a text for people. All three are valid until the callback returns.
 typedef void (*rb_foreign_conn_fn)(void *ctx, const char *peer, const char *reason, const char *why);
+
+// Room for one message, in the memory that the message is sent from.
+typedef struct rbmq_segment {
+    // The memory to fill: the caller's until the message is published. Its content is arbitrary until it is written.
+    void *data;
+    // The number of bytes.
+    size_t len;
+    // The handle of the room; NULL after the message was published.
+    struct rbmq_claim *claim;
+} rbmq_segment;
 
 // What was confirmed.
 typedef struct rbmq_confirmed {
@@ -1619,6 +1632,10 @@ rb_status rb_buffer_subscribers(const struct rb_buffer *buffer,
                                 size_t capacity,
                                 size_t *count);
 
+// The number of connected subscriptions of the buffer: `rb_buffer_subscribers` lists those that are offline too. Any thread.
+rb_status rb_buffer_subscriber_count(const struct rb_buffer *buffer,
+                                     size_t *count);
+
 // Asks the subscribers how far they are; a later look shows their answers. Any thread.
 rb_status rb_buffer_refresh_subscribers(const struct rb_buffer *buffer);
 
@@ -1688,6 +1705,55 @@ rb_status cmq_senders(const struct cmq_queue *queue,
                       struct cmq_sender *senders,
                       size_t capacity,
                       size_t *count);
+
+// The streams of one sender address (the mailbox of `from` counts for nothing), as `cmq_senders`: one for each run of the sender, and
+// for each address and group that it sends to. Any thread.
+rb_status cmq_senders_at(const struct cmq_queue *queue,
+                         const struct cmq_key *from,
+                         struct cmq_sender *senders,
+                         size_t capacity,
+                         size_t *count);
+
+// Opens a mailbox of its own for an integer: messages for it that arrive from now on are popped there.
+//
+// `*out` is the caller's, until `cmq_mailbox_close` or `cmq_mailbox_free`; it keeps the queue alive. Any thread.
+rb_status cmq_mailbox_open(const struct cmq_queue *queue, uint32_t id, struct cmq_mailbox **out);
+
+// The next message of the mailbox, waiting at most `timeout_ns`. `*message` is the caller's, until `cmq_message_free`. Any thread.
+rb_status cmq_mailbox_pop(const struct cmq_mailbox *mailbox,
+                          struct cmq_message *message,
+                          int64_t timeout_ns);
+
+// The next messages of the mailbox, as `cmq_pop_many`. Any thread.
+rb_status cmq_mailbox_pop_many(const struct cmq_mailbox *mailbox,
+                               struct cmq_message *messages,
+                               size_t max,
+                               size_t *count,
+                               int64_t timeout_ns);
+
+// The oldest message of the mailbox that `wanted` accepts, as `cmq_pop_where`: `wanted` must not use the queue or the mailbox. Any
+// thread. Not to be combined with `cmq_mailbox_fd`.
+rb_status cmq_mailbox_pop_where(const struct cmq_mailbox *mailbox,
+                                cmq_wanted_fn wanted,
+                                void *ctx,
+                                struct cmq_message *message,
+                                int64_t timeout_ns);
+
+// The number of messages that wait in the mailbox. Any thread.
+rb_status cmq_mailbox_waiting(const struct cmq_mailbox *mailbox, size_t *count);
+
+// The integer of the mailbox. Any thread.
+rb_status cmq_mailbox_id(const struct cmq_mailbox *mailbox, uint32_t *id);
+
+// As `cmq_fd`, of the mailbox. Any thread.
+int cmq_mailbox_fd(const struct cmq_mailbox *mailbox);
+
+// Closes the mailbox, drops the messages that wait there, and frees the handle: messages for its integer are popped with
+// `cmq_cw_pop` from now on. Fails with `RB_ERR_BUSY` while another call uses the mailbox.
+rb_status cmq_mailbox_close(struct cmq_mailbox *mailbox);
+
+// Frees the handle of a mailbox, which stays open. NULL does nothing. Any thread.
+rb_status cmq_mailbox_free(struct cmq_mailbox *mailbox);
 
 // The key of an address such as "127.0.0.1:4711" and a mailbox. A name is looked up, and its first address taken. Any thread.
 // Fails with `RB_ERR_ADDRESS`.
@@ -1796,25 +1862,8 @@ rb_status cmq_finish(const struct cmq_queue *queue);
 // The address of this queue, with the mailbox 0. Any thread.
 rb_status cmq_local_addr(const struct cmq_queue *queue, struct cmq_key *key);
 
-// Opens a mailbox of its own for an integer: messages for it that arrive from now on are popped there.
-//
-// `*out` is the caller's, until `cmq_mailbox_close` or `cmq_mailbox_free`; it keeps the queue alive. Any thread.
-rb_status cmq_mailbox_open(const struct cmq_queue *queue, uint32_t id, struct cmq_mailbox **out);
-
-// The next message of the mailbox, waiting at most `timeout_ns`. `*message` is the caller's, until `cmq_message_free`. Any thread.
-rb_status cmq_mailbox_pop(const struct cmq_mailbox *mailbox,
-                          struct cmq_message *message,
-                          int64_t timeout_ns);
-
-// As `cmq_fd`, of the mailbox. Any thread.
-int cmq_mailbox_fd(const struct cmq_mailbox *mailbox);
-
-// Closes the mailbox, drops the messages that wait there, and frees the handle: messages for its integer are popped with
-// `cmq_cw_pop` from now on. Fails with `RB_ERR_BUSY` while another call uses the mailbox.
-rb_status cmq_mailbox_close(struct cmq_mailbox *mailbox);
-
-// Frees the handle of a mailbox, which stays open. NULL does nothing. Any thread.
-rb_status cmq_mailbox_free(struct cmq_mailbox *mailbox);
+// The random name of the queue, which each of its datagrams carries. Any thread.
+rb_status cmq_epoch(const struct cmq_queue *queue, uint64_t *epoch);
 
 // Opens a queue at a local address that recovers lost messages; both ends must be such queues. `options` and `repairs` may be NULL.
 //
@@ -2099,6 +2148,11 @@ rb_status rb_context_new(const struct rb_config *config,
 // `*out` is the caller's, until `rb_context_free`. Any thread.
 rb_status rb_context_load(const char *path, struct rb_context **out);
 
+// A copy of the configuration that the context was made with.
+//
+// `*out` is the caller's, until `rb_config_free`. Any thread.
+rb_status rb_context_config(const struct rb_context *context, struct rb_config **out);
+
 // The bytes of all present rings. Their memory is backed on first use. Any thread.
 rb_status rb_context_memory_in_use(const struct rb_context *context, uint64_t *bytes);
 
@@ -2135,6 +2189,34 @@ rb_status rb_budget_info(const struct rb_budget *budget, uint64_t *bytes, uint64
 
 // Frees a budget's handle. NULL does nothing. Any thread.
 rb_status rb_budget_free(struct rb_budget *budget);
+
+// Room for one message of `bytes` bytes: a record, or in a raw topic plain bytes. Waits at most `timeout_ns` while the ring is full.
+//
+// The memory of `*segment` is the caller's until `rbmq_topic_publish_segment` or `rbmq_topic_return_segment`; any thread may fill it.
+// Several may be open: messages become visible in the order in which their room was taken, and later messages wait for it. One thread
+// uses a topic at a time. Outcomes and errors as of `rbmq_topic_publish`.
+rb_status rbmq_topic_claim(struct rbmq_topic *topic,
+                           uint64_t bytes,
+                           int64_t timeout_ns,
+                           struct rbmq_segment *segment);
+
+// Publishes the first `bytes` bytes of a segment as a message. Only the newest open segment can be published with fewer bytes than it
+// has. `*end` gets the position behind the message; `end` may be NULL. Never waits.
+//
+// `*segment` is nothing afterwards. One thread uses a topic at a time. Fails with `RB_ERR_SHORT_DELIVER` for a segment of another topic,
+// for more bytes than there are, and for fewer bytes of a segment that is not the newest: `*segment` is then still the caller's.
+rb_status rbmq_topic_publish_segment(struct rbmq_topic *topic,
+                                     struct rbmq_segment *segment,
+                                     uint64_t bytes,
+                                     uint64_t *end);
+
+// Gives the newest open segment back, and publishes nothing. One thread uses a topic at a time. Fails as
+// `rbmq_topic_publish_segment`.
+rb_status rbmq_topic_return_segment(struct rbmq_topic *topic, struct rbmq_segment *segment);
+
+// Frees a segment that was not published, and makes `*segment` nothing. The topic cannot publish further unless the segment was the
+// newest: give it back instead, while the topic is there. An empty segment does nothing. Any thread, one at a time.
+rb_status rbmq_segment_free(struct rbmq_segment *segment);
 
 // Waits until everything below `position`, which `rbmq_topic_publish` returned, is confirmed at `level` (`RBMQ_LEVEL_…`), at most
 // `timeout_ns`. `confirmed` may be NULL.
@@ -2320,6 +2402,14 @@ rb_status rbmq_subscriber_batch_defer(struct rbmq_subscriber *subscriber,
 
 // Consumes a deferred batch and all earlier ones of its buffer, and frees it. Any thread, one at a time.
 rb_status rbmq_deferred_consume(struct rbmq_deferred *deferred);
+
+// Consumes a deferred batch's messages below `position`, which must be the end of a record, and all earlier batches of its buffer,
+// and frees it. Any thread, one at a time.
+rb_status rbmq_deferred_consume_up_to(struct rbmq_deferred *deferred,
+                                      uint64_t position);
+
+// The log of the publisher of a deferred batch. One thread uses a deferred batch at a time.
+rb_status rbmq_deferred_epoch(const struct rbmq_deferred *deferred, struct rb_id128 *epoch);
 
 // Frees a deferred batch without consuming it: consuming a later batch of the buffer consumes it too. NULL does nothing.
 rb_status rbmq_deferred_free(struct rbmq_deferred *deferred);
@@ -2508,7 +2598,7 @@ rb_status rb_rin_set_data_in_cb(const struct rb_rin *rin,
 rb_status rb_rin_unset_data_in_cb(const struct rb_rin *rin);
 
 // Calls `callback` on a worker thread for every event that is not data, including unreceived events from before it was set.
-// `ctx` as for `rb_rin_set_data_in_cb`. Any thread.
+// Without a data callback, `RB_IN_CLOSED`, `RB_IN_GONE` and `RB_IN_LOST` wait until the data before them was received. `ctx` as for `rb_rin_set_data_in_cb`. Any thread.
 rb_status rb_rin_set_event_cb(const struct rb_rin *rin,
                               rb_in_event_fn callback,
                               void *ctx);

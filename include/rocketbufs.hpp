@@ -148,6 +148,18 @@ template <class F> std::string text(F &&call) {
     }
 }
 
+// Calls a function of the C API that lists something.
+template <class T, class F> std::vector<T> list(F &&call) {
+    std::vector<T> all;
+    std::size_t count = 0;
+    do {
+        all.resize(count);
+        if (!check(call(all.data(), all.size(), &count))) return {};
+    } while (count > all.size());
+    all.resize(count);
+    return all;
+}
+
 inline std::string string(const char *text) { return text ? std::string(text) : std::string(); }
 
 // A callback, shared with the call that runs: it may be removed inside itself.
@@ -245,6 +257,7 @@ struct buf_seg : rb_buf_seg {
 // The settings of a context.
 class Config : public detail::Handle<rb_config, rb_config_free> {
 public:
+    explicit Config(rb_config *handle) : Handle(handle) {}
     // The default settings.
     Config() { detail::check(rb_config_new(&handle_)); }
     // A file, if there is one, overridden by the environment.
@@ -310,6 +323,24 @@ public:
         }
         return *context;
     }
+    // A copy of the settings that the context was made with.
+    Config config() const {
+        rb_config *config = nullptr;
+        detail::check(rb_context_config(handle_, &config));
+        return Config(config);
+    }
+    // The random name of this process.
+    rb_id128 instance() const {
+        rb_id128 instance{};
+        detail::check(rb_context_instance(handle_, &instance));
+        return instance;
+    }
+    // Rings of other processes that are mapped, and their bytes.
+    std::pair<std::size_t, std::uint64_t> mapped() const {
+        std::pair<std::size_t, std::uint64_t> mapped{};
+        detail::check(rb_context_mapped(handle_, &mapped.first, &mapped.second));
+        return mapped;
+    }
     std::uint64_t memory_in_use() const {
         std::uint64_t bytes = 0;
         detail::check(rb_context_memory_in_use(handle_, &bytes));
@@ -320,6 +351,18 @@ public:
 
 private:
     Context() = default;
+};
+
+// Bytes that the rings of many subscriptions share: `budget.get()` in their options.
+class Budget : public detail::Handle<rb_budget, rb_budget_free> {
+public:
+    explicit Budget(std::uint64_t bytes) { detail::check(rb_budget_new(bytes, &handle_)); }
+    // The bytes that the rings have now.
+    std::uint64_t in_use() const {
+        std::uint64_t bytes = 0, in_use = 0;
+        detail::check(rb_budget_info(handle_, &bytes, &in_use));
+        return in_use;
+    }
 };
 
 // Why a connection is down.
@@ -372,6 +415,30 @@ public:
             return rb_conn_carrier(handle_, to, size, len);
         });
     }
+    // The random name of the peer's process.
+    rb_id128 peer_instance() const {
+        rb_id128 instance{};
+        detail::check(rb_conn_peer_instance(handle_, &instance));
+        return instance;
+    }
+    // The longest control message that the peer takes.
+    std::size_t max_control_bytes() const {
+        std::size_t bytes = 0;
+        detail::check(rb_conn_control_info(handle_, &bytes, nullptr));
+        return bytes;
+    }
+    // The bytes of control messages that wait to be sent.
+    std::size_t control_waiting() const {
+        std::size_t bytes = 0;
+        detail::check(rb_conn_control_info(handle_, nullptr, &bytes));
+        return bytes;
+    }
+    // The next event. Its texts are valid until this thread's next call that receives something.
+    std::optional<rb_conn_event> recv_event(Timeout timeout) const {
+        rb_conn_event event;
+        if (!detail::check(rb_conn_recv_event(handle_, &event, timeout.nanos()))) return std::nullopt;
+        return event;
+    }
     status send_control(Bytes message) const {
         return detail::check(rb_conn_send_control(handle_, message.data, message.size));
     }
@@ -392,12 +459,13 @@ public:
         : Listener(Context::shared_with(protocol), address) {}
     Listener(Listener &&) noexcept = default;
     Listener &operator=(Listener &&other) noexcept {
-        unset_conn_cb();
+        unset_all();
         Handle::operator=(std::move(other));
         conn_cb_ = std::move(other.conn_cb_);
+        foreign_cb_ = std::move(other.foreign_cb_);
         return *this;
     }
-    ~Listener() { unset_conn_cb(); }
+    ~Listener() { unset_all(); }
 
     std::string local_addr() const {
         return detail::text([&](char *to, std::size_t size, std::size_t *len) {
@@ -414,6 +482,16 @@ public:
     void unset_conn_cb() noexcept {
         if (conn_cb_) rb_listener_unset_conn_cb(handle_);
         conn_cb_.reset();
+    }
+    // Called with the address, and the reason in one word and as a text, of each connection that was not for RocketBufs.
+    status set_foreign_conn_cb(std::function<void(const char *, const char *, const char *)> callback) {
+        unset_foreign_conn_cb();
+        foreign_cb_.reset(new detail::Callback<Foreign>{std::make_shared<std::function<Foreign>>(std::move(callback)), handle_});
+        return detail::check(rb_listener_set_foreign_conn_cb(handle_, on_foreign, foreign_cb_.get()));
+    }
+    void unset_foreign_conn_cb() noexcept {
+        if (foreign_cb_) rb_listener_unset_foreign_conn_cb(handle_);
+        foreign_cb_.reset();
     }
     // The next connection; an empty one if none came.
     Conn accept(Timeout timeout) const {
@@ -432,7 +510,17 @@ private:
             rb_conn_reject(handle, why);
         });
     }
+    using Foreign = void(const char *, const char *, const char *);
+    static void on_foreign(void *ctx, const char *peer, const char *reason, const char *why) {
+        auto function = static_cast<detail::Callback<Foreign> *>(ctx)->function;
+        detail::guarded([&] { (*function)(peer, reason, why); }, detail::give_up);
+    }
+    void unset_all() noexcept {
+        unset_conn_cb();
+        unset_foreign_conn_cb();
+    }
     detail::CallbackSlot<void(Conn &)> conn_cb_;
+    detail::CallbackSlot<Foreign> foreign_cb_;
 };
 
 // Received bytes that are held in place. The destructor does not release them: consume() does.
@@ -462,6 +550,12 @@ public:
 #endif
     status copy(void *to, std::size_t count, std::size_t offset = 0) const {
         return detail::check(rb_view_copy(handle_, offset, to, count));
+    }
+    // The bytes in place, also where other processes may write them: see rb_view_trusting.
+    iovec trusting() const {
+        iovec piece{};
+        detail::check(rb_view_trusting(handle_, &piece));
+        return piece;
     }
     // A copy of all bytes, also where data() is nullptr.
     std::string to_string() const {
@@ -556,6 +650,13 @@ public:
         detail::check(rb_writer_info(handle_, &head, nullptr));
         return head;
     }
+    // The bytes that could be appended now without waiting.
+    std::uint64_t free_bytes() const {
+        std::uint64_t bytes = 0;
+        detail::check(rb_writer_info(handle_, nullptr, &bytes));
+        return bytes;
+    }
+    status note_time() { return detail::check(rb_writer_note_time(handle_)); }
 };
 
 // A buffer of an rOut. The destructor frees the handle, and does not end the buffer.
@@ -592,6 +693,10 @@ public:
     status wait(std::uint32_t level, position_t position, Timeout timeout) const {
         return detail::check(rb_buffer_wait(handle_, level, position, timeout.nanos()));
     }
+    // Asks the subscribers to report when `position` is confirmed at RB_LEVEL_..., without waiting for it.
+    status request_confirm(std::uint32_t level, position_t position) const {
+        return detail::check(rb_buffer_request_confirm(handle_, level, position));
+    }
     status notify_room() const { return detail::check(rb_buffer_notify_room(handle_)); }
     status notify_consumed(position_t position) const { return detail::check(rb_buffer_notify_consumed(handle_, position)); }
     status drain(Timeout timeout) const { return detail::check(rb_buffer_drain(handle_, timeout.nanos())); }
@@ -605,15 +710,19 @@ public:
         detail::check(rb_buffer_get_info(handle_, &info));
         return info;
     }
-    std::vector<rb_subscriber_info> subscribers() const {
-        std::vector<rb_subscriber_info> infos;
+    // The connected subscriptions.
+    std::size_t subscriber_count() const {
         std::size_t count = 0;
-        do {
-            infos.resize(count);
-            if (!detail::check(rb_buffer_subscribers(handle_, infos.data(), infos.size(), &count))) return {};
-        } while (count > infos.size());
-        infos.resize(count);
-        return infos;
+        detail::check(rb_buffer_subscriber_count(handle_, &count));
+        return count;
+    }
+    // Asks the subscribers how far they are; a later subscribers() shows their answers.
+    status refresh_subscribers() const { return detail::check(rb_buffer_refresh_subscribers(handle_)); }
+    // The connected subscriptions, and the durable ones that are offline.
+    std::vector<rb_subscriber_info> subscribers() const {
+        return detail::list<rb_subscriber_info>([&](rb_subscriber_info *infos, std::size_t capacity, std::size_t *count) {
+            return rb_buffer_subscribers(handle_, infos, capacity, count);
+        });
     }
 };
 
@@ -675,6 +784,18 @@ public:
         return Subscription(subscription);
     }
     status unsubscribe(bid_t bid) const { return detail::check(rb_rin_unsubscribe(handle_, bid)); }
+    // The subscription of a buffer.
+    Subscription subscription(bid_t bid) const {
+        rb_subscription *subscription = nullptr;
+        detail::check(rb_rin_subscription(handle_, bid, &subscription));
+        return Subscription(subscription);
+    }
+    // The buffers that are subscribed to.
+    std::vector<bid_t> subscriptions() const {
+        return detail::list<bid_t>([&](bid_t *bids, std::size_t capacity, std::size_t *count) {
+            return rb_rin_subscriptions(handle_, bids, capacity, count);
+        });
+    }
     status data_consumed(bid_t bid, std::size_t size) const { return detail::check(rb_rin_data_consumed(handle_, bid, size)); }
     // All received bytes that were not released.
     View get_buf_ref(bid_t bid) const {
@@ -814,6 +935,12 @@ public:
         detail::check(rb_rout_buffer(handle_, bid, &buffer));
         return Buffer(buffer);
     }
+    // The ids of the buffers.
+    std::vector<bid_t> buffers() const {
+        return detail::list<bid_t>([&](bid_t *bids, std::size_t capacity, std::size_t *count) {
+            return rb_rout_buffers(handle_, bids, capacity, count);
+        });
+    }
     position_t destroy_buffer(bid_t bid) const {
         position_t end = 0;
         detail::check(rb_rout_destroy_buffer(handle_, bid, &end));
@@ -829,7 +956,11 @@ public:
     status deliver(buf_seg &segs, std::size_t size, void *ctx = nullptr, position_t *end = nullptr) const {
         return detail::check(rb_rout_deliver(handle_, &segs, size, ctx, end));
     }
-    Buffer splice(const rIn &in, bid_t bid) const { return splice_as(in, bid, bid); }
+    Buffer splice(const rIn &in, bid_t bid) const {
+        rb_buffer *buffer = nullptr;
+        detail::check(rb_rout_splice(handle_, in.get(), bid, &buffer));
+        return Buffer(buffer);
+    }
     Buffer splice_as(const rIn &in, bid_t bid, bid_t out_bid) const {
         rb_buffer *buffer = nullptr;
         detail::check(rb_rout_splice_as(handle_, in.get(), bid, out_bid, &buffer));
@@ -1050,6 +1181,30 @@ public:
     }
 };
 
+// Room for one message in the memory that it is sent from. Publish it, or give it back: the destructor frees it, and the topic
+// cannot publish further unless the segment was the newest.
+class Segment {
+public:
+    Segment() : segment_{} {}
+    Segment(Segment &&other) noexcept : segment_(std::exchange(other.segment_, rbmq_segment{})) {}
+    Segment &operator=(Segment &&other) noexcept {
+        std::swap(segment_, other.segment_);
+        return *this;
+    }
+    ~Segment() { rbmq_segment_free(&segment_); }
+
+    explicit operator bool() const noexcept { return segment_.claim != nullptr; }
+    unsigned char *data() const noexcept { return static_cast<unsigned char *>(segment_.data); }
+    std::size_t size() const noexcept { return segment_.len; }
+#if defined(__cpp_lib_span)
+    std::span<std::byte> span() const noexcept { return {static_cast<std::byte *>(segment_.data), segment_.len}; }
+#endif
+
+private:
+    friend class Topic;
+    rbmq_segment segment_;
+};
+
 // Publishes to one topic.
 class Topic : public detail::Handle<rbmq_topic, rbmq_topic_free> {
 public:
@@ -1075,6 +1230,18 @@ public:
         void *ctx = const_cast<void *>(static_cast<const void *>(std::addressof(fill)));
         return detail::check(rbmq_topic_fill_raw(handle_, capacity, timeout.nanos(), call, ctx, nullptr));
     }
+    // Room for one message in the memory that the message is sent from; an empty one if the ring stayed full.
+    Segment claim(std::uint64_t bytes, Timeout timeout = no_limit) {
+        Segment segment;
+        detail::check(rbmq_topic_claim(handle_, bytes, timeout.nanos(), &segment.segment_));
+        return segment;
+    }
+    // Publishes the first `bytes` bytes of a segment as a message.
+    status publish_segment(Segment &segment, std::uint64_t bytes, position_t *end = nullptr) {
+        return detail::check(rbmq_topic_publish_segment(handle_, &segment.segment_, bytes, end));
+    }
+    // Gives the newest open segment back, and publishes nothing.
+    status return_segment(Segment &segment) { return detail::check(rbmq_topic_return_segment(handle_, &segment.segment_)); }
     // Waits until everything below `position` is confirmed at RBMQ_LEVEL_...
     status confirm(position_t position, std::uint32_t level, Timeout timeout, rbmq_confirmed *confirmed = nullptr) {
         return detail::check(rbmq_topic_confirm(handle_, position, level, timeout.nanos(), confirmed));
@@ -1083,6 +1250,18 @@ public:
         rbmq_confirmation *confirmation = nullptr;
         detail::check(rbmq_topic_confirmation(handle_, position, level, &confirmation));
         return Confirmation(confirmation);
+    }
+    // The position below which everything is confirmed at RBMQ_LEVEL_...
+    position_t confirmed(std::uint32_t level) {
+        position_t position = 0;
+        detail::check(rbmq_topic_confirmed(handle_, level, &position));
+        return position;
+    }
+    // Accepts a loss: confirmations of the level continue behind the range that is returned.
+    std::pair<position_t, position_t> accept_lost(std::uint32_t level) {
+        std::pair<position_t, position_t> range{};
+        detail::check(rbmq_topic_accept_lost(handle_, level, &range.first, &range.second));
+        return range;
     }
     rbmq_topic_info info() {
         rbmq_topic_info info{};
@@ -1112,6 +1291,10 @@ public:
     explicit operator bool() const noexcept { return topic_ != nullptr; }
     // False, and nothing is added, if there is no room.
     bool push(Bytes record) { return static_cast<bool>(detail::check(rbmq_topic_batch_push(topic_, record.data, record.size))); }
+    // Any number of encoded records. False, and nothing is added, if there is no room.
+    bool push_encoded(Bytes records) {
+        return static_cast<bool>(detail::check(rbmq_topic_batch_push_encoded(topic_, records.data, records.size)));
+    }
     status deliver(position_t *end = nullptr) {
         return detail::check(rbmq_topic_batch_deliver(std::exchange(topic_, nullptr), end));
     }
@@ -1152,6 +1335,22 @@ struct Message : rbmq_message {
 #endif
 };
 
+// A received batch that is not consumed yet. The destructor does not consume it.
+class DeferredBatch : public detail::Handle<rbmq_deferred, rbmq_deferred_free> {
+public:
+    DeferredBatch() = default;
+    explicit DeferredBatch(rbmq_deferred *handle) : Handle(handle) {}
+
+    rb_id128 epoch() const {
+        rb_id128 epoch{};
+        detail::check(rbmq_deferred_epoch(handle_, &epoch));
+        return epoch;
+    }
+    // Consumes the batch, and all earlier ones of its buffer.
+    status consume() { return detail::check(rbmq_deferred_consume(release())); }
+    status consume_up_to(position_t position) { return detail::check(rbmq_deferred_consume_up_to(release(), position)); }
+};
+
 // Receives topics from a broker.
 class Subscriber : public detail::Handle<rbmq_subscriber, rbmq_subscriber_free> {
 public:
@@ -1189,6 +1388,22 @@ public:
         } while (count > 0);
         rbmq_subscriber_batch_consume(handle_);
         return total;
+    }
+    // The next batch, which stays open until it is consumed, deferred, or the next call that receives; none if nothing came.
+    std::optional<rbmq_batch> next_batch(Timeout timeout) {
+        rbmq_batch batch;
+        if (!detail::check(rbmq_subscriber_next_batch(handle_, &batch, timeout.nanos()))) return std::nullopt;
+        return batch;
+    }
+    status consume() { return detail::check(rbmq_subscriber_batch_consume(handle_)); }
+    // `position` is the end of a record.
+    status consume_part(position_t position) { return detail::check(rbmq_subscriber_batch_consume_part(handle_, position)); }
+    status consume_up_to(position_t position) { return detail::check(rbmq_subscriber_batch_consume_up_to(handle_, position)); }
+    // Ends the open batch without consuming it.
+    DeferredBatch defer() {
+        rbmq_deferred *deferred = nullptr;
+        detail::check(rbmq_subscriber_batch_defer(handle_, &deferred));
+        return DeferredBatch(deferred);
     }
     // The next event; a batch of it is consumed by the next call. Its texts are valid until this thread's next call that receives.
     std::optional<rbmq_event> next_event(Timeout timeout) {
@@ -1296,6 +1511,71 @@ private:
     cmq_message message_;
 };
 
+namespace popping {
+
+// A choice of messages: `wanted(std::string_view bytes, const Key &from)`. It must not throw, and must not use the queue.
+template <class F> bool wanted(void *ctx, const cmq_message *message) {
+    std::string_view bytes(static_cast<const char *>(message->data), message->len);
+    return (*static_cast<F *>(ctx))(bytes, Key(message->from));
+}
+
+template <class F> void *context(F &function) { return const_cast<void *>(static_cast<const void *>(std::addressof(function))); }
+
+// At most `max` messages of a call that takes many.
+template <class F> std::vector<Message> many(std::size_t max, F &&call) {
+    std::vector<cmq_message> got(max);
+    std::size_t count = 0;
+    std::vector<Message> messages;
+    messages.reserve(max);
+    rb_status code = call(got.data(), max, &count);
+    for (std::size_t i = 0; i < count; i++) messages.emplace_back(got[i]);
+    detail::check(code);
+    return messages;
+}
+
+} // namespace popping
+
+// The messages for one integer. The destructor frees the handle, and does not close the mailbox.
+class Mailbox : public detail::Handle<cmq_mailbox, cmq_mailbox_free> {
+public:
+    Mailbox() = default;
+    explicit Mailbox(cmq_mailbox *handle) : Handle(handle) {}
+
+    std::optional<Message> cw_pop() const { return pop(no_wait); }
+    std::optional<Message> pop(Timeout timeout) const {
+        cmq_message message;
+        if (!detail::check(cmq_mailbox_pop(handle_, &message, timeout.nanos()))) return std::nullopt;
+        return Message(message);
+    }
+    // At most `max` messages; waits for the first one only.
+    std::vector<Message> pop_many(std::size_t max, Timeout timeout) const {
+        return popping::many(max, [&](cmq_message *messages, std::size_t room, std::size_t *count) {
+            return cmq_mailbox_pop_many(handle_, messages, room, count, timeout.nanos());
+        });
+    }
+    // The oldest message that `wanted(std::string_view bytes, const Key &from)` accepts.
+    template <class F> std::optional<Message> pop_where(F &&wanted, Timeout timeout) const {
+        cmq_message message;
+        auto choose = popping::wanted<std::remove_reference_t<F>>;
+        if (!detail::check(cmq_mailbox_pop_where(handle_, choose, popping::context(wanted), &message, timeout.nanos())))
+            return std::nullopt;
+        return Message(message);
+    }
+    std::size_t waiting() const {
+        std::size_t count = 0;
+        detail::check(cmq_mailbox_waiting(handle_, &count));
+        return count;
+    }
+    std::uint32_t id() const {
+        std::uint32_t id = 0;
+        detail::check(cmq_mailbox_id(handle_, &id));
+        return id;
+    }
+    int fd() const { return detail::check_number(cmq_mailbox_fd(handle_)); }
+    // Closes the mailbox, and drops the messages that wait there.
+    status close() { return detail::check(cmq_mailbox_close(release())); }
+};
+
 // A message queue at an address.
 class Queue : public detail::Handle<cmq_queue, cmq_free> {
 public:
@@ -1306,8 +1586,70 @@ public:
     status cw_push(const cmq_key &key, Bytes message) const {
         return detail::check(cmq_cw_push(handle_, &key, message.data, message.size));
     }
+    // Queues messages for one key; how many, as the queue may be full.
+    std::size_t cw_push_many(const cmq_key &key, const std::vector<iovec> &messages) const {
+        std::size_t pushed = 0;
+        detail::check(cmq_cw_push_many(handle_, &key, messages.data(), messages.size(), &pushed));
+        return pushed;
+    }
     // The next message, if there is one.
-    std::optional<Message> cw_pop() const { return pop(no_wait); }
+    std::optional<Message> cw_pop() const {
+        cmq_message message;
+        if (!detail::check(cmq_cw_pop(handle_, &message))) return std::nullopt;
+        return Message(message);
+    }
+    // At most `max` messages; waits for the first one only.
+    std::vector<Message> pop_many(std::size_t max, Timeout timeout) const {
+        return popping::many(max, [&](cmq_message *messages, std::size_t room, std::size_t *count) {
+            return cmq_pop_many(handle_, messages, room, count, timeout.nanos());
+        });
+    }
+    // The oldest message that `wanted(std::string_view bytes, const Key &from)` accepts.
+    template <class F> std::optional<Message> pop_where(F &&wanted, Timeout timeout) const {
+        cmq_message message;
+        auto choose = popping::wanted<std::remove_reference_t<F>>;
+        if (!detail::check(cmq_pop_where(handle_, choose, popping::context(wanted), &message, timeout.nanos()))) return std::nullopt;
+        return Message(message);
+    }
+    // A mailbox of its own for an integer.
+    Mailbox mailbox(std::uint32_t id) const {
+        cmq_mailbox *mailbox = nullptr;
+        detail::check(cmq_mailbox_open(handle_, id, &mailbox));
+        return Mailbox(mailbox);
+    }
+    std::size_t waiting() const {
+        std::size_t count = 0;
+        detail::check(cmq_waiting(handle_, &count));
+        return count;
+    }
+    std::uint64_t epoch() const {
+        std::uint64_t epoch = 0;
+        detail::check(cmq_epoch(handle_, &epoch));
+        return epoch;
+    }
+    // Every stream that the queue remembers.
+    std::vector<cmq_sender> senders() const {
+        return detail::list<cmq_sender>([&](cmq_sender *senders, std::size_t capacity, std::size_t *count) {
+            return cmq_senders(handle_, senders, capacity, count);
+        });
+    }
+    // The streams of one sender address.
+    std::vector<cmq_sender> senders_at(const cmq_key &from) const {
+        return detail::list<cmq_sender>([&](cmq_sender *senders, std::size_t capacity, std::size_t *count) {
+            return cmq_senders_at(handle_, &from, senders, capacity, count);
+        });
+    }
+    // Receives a multicast group: see cmq_join.
+    status join(const std::string &group, const char *interface_name = nullptr) const {
+        return detail::check(cmq_join(handle_, group.c_str(), interface_name));
+    }
+    status leave(const std::string &group, const char *interface_name = nullptr) const {
+        return detail::check(cmq_leave(handle_, group.c_str(), interface_name));
+    }
+    // How messages to groups are sent: see cmq_set_multicast.
+    status set_multicast(const char *interface_name, std::uint32_t ttl, bool loopback) const {
+        return detail::check(cmq_set_multicast(handle_, interface_name, ttl, loopback));
+    }
     std::optional<Message> pop(Timeout timeout) const {
         cmq_message message;
         if (!detail::check(cmq_pop(handle_, &message, timeout.nanos()))) return std::nullopt;
@@ -1439,6 +1781,12 @@ public:
     }
     // Tells the receiver how many messages there are, when no further one follows for a while.
     status notify_end(const cmq_key &key) const { return detail::check(cmq_repair_notify_end(handle_, &key)); }
+    // Messages that are missing now, and those that can no longer be recovered.
+    std::pair<std::uint64_t, std::uint64_t> counts() const {
+        std::pair<std::uint64_t, std::uint64_t> counts{};
+        detail::check(cmq_repair_counts(handle_, &counts.first, &counts.second));
+        return counts;
+    }
     // The next message. Lost ones are requested and sent again inside this call, so senders call it too.
     std::optional<Repaired> pop(Timeout timeout) const {
         cmq_repaired got;

@@ -351,6 +351,15 @@ impl<T: Send + 'static> Mailbox<T> {
         self.queue.pop_where(&mut wanted)
     }
 
+    /// As [`Mailbox::pop_where`], and waits at most this long.
+    pub fn pop_where_timeout(
+        &self,
+        timeout: Duration,
+        mut wanted: impl FnMut(&T, &Key) -> bool,
+    ) -> Option<(T, Key)> {
+        self.handle.engine.wait(&self.queue, Some(timeout), || self.queue.pop_where(&mut wanted))
+    }
+
     /// As [`Cmq::arrivals`].
     pub fn arrivals(&self) -> u64 {
         self.queue.commits()

@@ -4,9 +4,15 @@
 
 #![forbid(unsafe_code)]
 
+mod civil;
+mod cmaf;
+pub mod codec;
 pub mod dash;
+pub mod flv;
+pub mod fmp4;
 pub mod hls;
 pub mod rendition;
+pub mod segmenter;
 pub mod track;
-
-mod civil;
+pub mod ts;
+pub mod unit;

@@ -350,17 +350,29 @@ impl Subscriber {
     /// As [`Subscriber::next_batch`].
     #[inline]
     pub fn recv_ref(&mut self, timeout: Option<Duration>) -> Result<Option<MessageRef<'_>>, ReceiveError> {
-        let (start, end) = loop {
+        let range = match self.cursor.as_mut().and_then(BatchCursor::step) {
+            Some(range) => range,
+            None => match self.next_range(timeout)? {
+                Some(range) => range,
+                None => return Ok(None),
+            },
+        };
+        Ok(self.cursor.as_ref().map(|cursor| cursor.message(range)))
+    }
+
+    /// The range of the next message, which needs another batch or more than a step.
+    #[inline(never)]
+    fn next_range(&mut self, timeout: Option<Duration>) -> Result<Option<(usize, usize)>, ReceiveError> {
+        loop {
             if let Some(cursor) = &mut self.cursor
                 && let Some(range) = cursor.advance()?
             {
-                break range;
+                return Ok(Some(range));
             }
             if !self.next_cursor(timeout)? {
                 return Ok(None);
             }
-        };
-        Ok(self.cursor.as_ref().map(|cursor| cursor.message(start, end)))
+        }
     }
 
     /// Consumes the batch whose messages were all taken, and waits for another one.

@@ -90,7 +90,7 @@ impl Subscriber {
     /// As [`Subscriber::next_batch_async`].
     pub async fn recv_ref_async(&mut self) -> Result<Option<MessageRef<'_>>, ReceiveError> {
         let range = poll_fn(|task| self.poll_message(task)).await?;
-        Ok(range.and_then(|(start, end)| Some(self.cursor.as_ref()?.message(start, end))))
+        Ok(range.and_then(|range| Some(self.cursor.as_ref()?.message(range))))
     }
 
     /// The messages as a stream. The stream ends after an error that [`ReceiveError::is_final`] and, with
@@ -213,8 +213,8 @@ impl Stream for MessageStream {
         }
         let range = ready!(self.subscriber.poll_message(task));
         let message = range.map(|range| {
-            let (start, end) = range?;
-            Some(self.subscriber.cursor.as_ref()?.message(start, end).to_message())
+            let range = range?;
+            Some(self.subscriber.cursor.as_ref()?.message(range).to_message())
         });
         let next = message.transpose();
         self.over = next.as_ref().is_none_or(|next| next.as_ref().is_err_and(ReceiveError::is_final));

@@ -227,7 +227,8 @@ pub extern "C" fn rb_buffer_get_info(buffer: *const rb_buffer, info: *mut rb_buf
     call(|| {
         place(info, "the place for the state")?;
         let now = shared::<OutBuffer>(buffer)?.info();
-        let now = now.ok_or(Failure::new(RB_ERR_NOT_ANSWERED, "the subscription was not answered yet"))?;
+        let now =
+            now.ok_or_else(|| Failure::new(RB_ERR_NOT_ANSWERED, "the subscription was not answered yet"))?;
         let filled = rb_buffer_info {
             epoch: now.epoch.0.into(),
             start: now.start,
@@ -355,6 +356,16 @@ pub extern "C" fn rb_buffer_subscribers(
         let infos = array_mut(infos, capacity, "the place for the subscriptions")?;
         infos.iter_mut().zip(&all).for_each(|(info, one)| *info = *one);
         put(count, all.len());
+        Ok(())
+    })
+}
+
+/// The number of connected subscriptions of the buffer: `rb_buffer_subscribers` lists those that are offline too. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn rb_buffer_subscriber_count(buffer: *const rb_buffer, count: *mut usize) -> rb_status {
+    call(|| {
+        place(count, "the place for the number")?;
+        put(count, shared::<OutBuffer>(buffer)?.subscriber_count());
         Ok(())
     })
 }

@@ -321,7 +321,7 @@ pub type rb_foreign_conn_fn =
 
 /// The function of a callback, which must not be NULL.
 pub(crate) fn function<F>(function: Option<F>) -> Result<F, Failure> {
-    function.ok_or(Failure::new(RB_ERR_NULL, "the callback is NULL; rb_…_unset_…_cb removes one"))
+    function.ok_or_else(|| Failure::new(RB_ERR_NULL, "the callback is NULL; rb_…_unset_…_cb removes one"))
 }
 
 /// Listens on an address such as "127.0.0.1:7411"; port 0 takes a free one.

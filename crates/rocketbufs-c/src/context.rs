@@ -114,6 +114,14 @@ pub extern "C" fn rb_context_load(path: *const c_char, out: *mut *mut rb_context
     })
 }
 
+/// A copy of the configuration that the context was made with.
+///
+/// `*out` is the caller's, until `rb_config_free`. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn rb_context_config(context: *const rb_context, out: *mut *mut rb_config) -> rb_status {
+    call(|| new_config(out, || Ok(shared::<Context>(context)?.config().clone())))
+}
+
 /// The bytes of all present rings. Their memory is backed on first use. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_context_memory_in_use(context: *const rb_context, bytes: *mut u64) -> rb_status {

@@ -179,7 +179,7 @@ pub extern "C" fn rb_rin_unset_data_in_cb(rin: *const rb_rin) -> rb_status {
 }
 
 /// Calls `callback` on a worker thread for every event that is not data, including unreceived events from before it was set.
-/// `ctx` as for `rb_rin_set_data_in_cb`. Any thread.
+/// Without a data callback, `RB_IN_CLOSED`, `RB_IN_GONE` and `RB_IN_LOST` wait until the data before them was received. `ctx` as for `rb_rin_set_data_in_cb`. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_set_event_cb(
     rin: *const rb_rin,
@@ -405,7 +405,7 @@ pub extern "C" fn rb_subscription_get_info(
     call(|| {
         place(info, "the place for the state")?;
         let now = shared::<Subscription>(subscription)?.info();
-        let now = now.ok_or(Failure::new(RB_ERR_NOT_ANSWERED, "the sender has not answered yet"))?;
+        let now = now.ok_or_else(|| Failure::new(RB_ERR_NOT_ANSWERED, "the sender has not answered yet"))?;
         let filled = rb_subscription_info {
             epoch: now.epoch.0.into(),
             boundary: now.boundary,

@@ -1,6 +1,5 @@
 //! Status codes, and the text of the last error of each thread.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -159,30 +158,35 @@ const CODES: [(rb_status, &str); 47] = [
     (RB_ERR_OTHER, "failed\0"),
 ];
 
-/// Why a call did not do what it says.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    status: rb_status,
-    /// None for an outcome.
-    text: Option<Cow<'static, str>>,
-}
+/// Why a call did not do what it says. Its text is where `rb_last_error` finds it from the moment it is made: so a result is one
+/// register, and a call that succeeds moves no more than that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Failure(rb_status);
 
 impl Failure {
-    pub(crate) const fn new(status: rb_status, text: &'static str) -> Self {
-        Self { status, text: Some(Cow::Borrowed(text)) }
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn new(status: rb_status, text: &str) -> Self {
+        let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+        // A thread that ends has no place for the text any more.
+        let _ = LAST.try_with(|last| last.replace(Some(text)));
+        Self(status)
     }
 
+    #[cold]
     pub(crate) fn of(status: rb_status, text: impl ToString) -> Self {
-        Self { status, text: Some(Cow::Owned(text.to_string())) }
+        Self::new(status, &text.to_string())
     }
 
     /// An outcome leaves the text of the last error as it is.
+    #[inline]
     pub(crate) const fn outcome(status: rb_status) -> Self {
-        Self { status, text: None }
+        Self(status)
     }
 
-    pub(crate) fn status(&self) -> rb_status {
-        self.status
+    #[inline]
+    pub(crate) fn status(self) -> rb_status {
+        self.0
     }
 }
 
@@ -199,8 +203,8 @@ thread_local! {
 pub(crate) fn call(body: impl FnOnce() -> Outcome) -> rb_status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => RB_OK,
-        Ok(Err(failure)) => failed(failure),
-        Err(_) => failed(Failure::new(RB_ERR_BUG, "the call panicked; this is a bug of the library")),
+        Ok(Err(failure)) => failure.status(),
+        Err(_) => Failure::new(RB_ERR_BUG, "the call panicked; this is a bug of the library").status(),
     }
 }
 
@@ -213,16 +217,6 @@ pub(crate) fn call_number(body: impl FnOnce() -> Result<i32, Failure>) -> i32 {
         Ok(())
     });
     if status == RB_OK { number } else { status as i32 }
-}
-
-#[cold]
-fn failed(failure: Failure) -> rb_status {
-    if let Some(text) = failure.text {
-        let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-        // A thread that ends has no place for the text any more.
-        let _ = LAST.try_with(|last| last.replace(Some(text)));
-    }
-    failure.status
 }
 
 /// The description of a status code.

@@ -239,7 +239,7 @@ fn free_slot<T: Kind>() -> Result<(u32, &'static Slot<T>), Failure> {
     let spare = T::spares().try_with(|spares| spares.borrow_mut().slots.pop()).ok().flatten();
     let number = spare.or_else(|| more_slots(table));
     let found = number.and_then(|number| Some((number, table.slot(number)?)));
-    found.ok_or(Failure::new(rb_status::RB_ERR_TOO_MANY, "too many handles exist"))
+    found.ok_or_else(|| Failure::new(rb_status::RB_ERR_TOO_MANY, "too many handles exist"))
 }
 
 /// A free slot of the table, whose lock may be taken here for the first time.

@@ -110,8 +110,8 @@ pub extern "C" fn rb_view_trusting(view: *mut rb_view, piece: *mut iovec) -> rb_
         let view = exclusive::<View>(view)?;
         // SAFETY: no reference leaves this function; the pointer does, and by the documentation its user trusts the writer.
         let bytes = unsafe { view.0.trusting() };
-        let none = Failure::new(RB_ERR_LAPPED, "the buffer has no flow control: copy the bytes");
-        let bytes = bytes.ok_or(none)?;
+        let none = || Failure::new(RB_ERR_LAPPED, "the buffer has no flow control: copy the bytes");
+        let bytes = bytes.ok_or_else(none)?;
         put(piece, iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
         Ok(())
     })

@@ -166,11 +166,13 @@ impl InView {
     }
 
     /// Returns the epoch of the writer's log.
+    #[inline]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
     /// Returns the position of the first byte.
+    #[inline]
     pub fn position(&self) -> Position {
         self.view.from()
     }
@@ -193,6 +195,7 @@ impl InView {
     /// Returns the bytes in place. `None` if the buffer is overwritable, or in memory that others write:
     /// another process of this machine (transport `shm`) without `shm.trust_writers`, or a peer over RDMA.
     /// Use [`InView::copy_to`] there, or subscribe with [`own_memory`](crate::SubscribeOptions::own_memory).
+    #[inline]
     pub fn as_slice(&self) -> Option<&[u8]> {
         let trusted = self.subscription.inner.config.shm.trust_writers;
         let guarded = !matches!(self.guard, ViewGuard::None) && is_unchanging(self.view.ring(), trusted);

@@ -12,6 +12,7 @@ mod marks;
 mod multimqc_service;
 pub mod mutate;
 mod rblive;
+mod rblive_media;
 mod rbmq_state;
 mod rbmq_wire;
 mod rdma;
@@ -25,6 +26,7 @@ pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
 pub use multimqc_service::multimqc_datagrams;
 pub use rblive::{rblive_chunk, rblive_description};
+pub use rblive_media::{rblive_flv, rblive_fmp4, rblive_ts};
 pub use rbmq_state::rbmq_state;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
 pub use rdma::rdma_frame;
@@ -43,6 +45,9 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("protocol_message", protocol_message),
     ("rblive_chunk", rblive_chunk),
     ("rblive_description", rblive_description),
+    ("rblive_flv", rblive_flv),
+    ("rblive_fmp4", rblive_fmp4),
+    ("rblive_ts", rblive_ts),
     ("rbmq_control", rbmq_control),
     ("rbmq_filter", rbmq_filter),
     ("rbmq_hello", rbmq_hello),

@@ -4,9 +4,9 @@ use cmq::{Event, ReceiveCounts, SenderInfo};
 
 use crate::cmq_api::message::cmq_key;
 use crate::cmq_api::queue::{Queue, cmq_queue};
-use crate::raw::{array_mut, place, put};
+use crate::raw::{array_mut, get, place, put};
 use crate::status::rb_status::RB_TIMED_OUT;
-use crate::status::{Failure, call, rb_status};
+use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::shared;
 
 /// What happened to messages. More kinds may be added: ignore those that you do not know.
@@ -202,6 +202,14 @@ fn sender(info: &SenderInfo) -> cmq_sender {
     }
 }
 
+/// Writes streams to the caller's places, as far as there are any.
+fn list(all: &[SenderInfo], senders: *mut cmq_sender, capacity: usize, count: *mut usize) -> Outcome {
+    let places = array_mut(senders, capacity, "the place for the streams")?;
+    places.iter_mut().zip(all).for_each(|(place, info)| *place = sender(info));
+    put(count, all.len());
+    Ok(())
+}
+
 /// Every stream that the queue remembers: at most `capacity` of them into `senders`, and `*count` gets how many there are. `senders`
 /// may be NULL if `capacity` is 0. Any thread.
 #[unsafe(no_mangle)]
@@ -211,11 +219,21 @@ pub extern "C" fn cmq_senders(
     capacity: usize,
     count: *mut usize,
 ) -> rb_status {
+    call(|| list(&shared::<Queue>(queue)?.from.senders(), senders, capacity, count))
+}
+
+/// The streams of one sender address (the mailbox of `from` counts for nothing), as `cmq_senders`: one for each run of the sender, and
+/// for each address and group that it sends to. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn cmq_senders_at(
+    queue: *const cmq_queue,
+    from: *const cmq_key,
+    senders: *mut cmq_sender,
+    capacity: usize,
+    count: *mut usize,
+) -> rb_status {
     call(|| {
-        let all = shared::<Queue>(queue)?.from.senders();
-        let places = array_mut(senders, capacity, "the place for the streams")?;
-        places.iter_mut().zip(&all).for_each(|(place, info)| *place = sender(info));
-        put(count, all.len());
-        Ok(())
+        let from = get(from, "the address")?.addr()?;
+        list(&shared::<Queue>(queue)?.from.senders_at(from), senders, capacity, count)
     })
 }

@@ -97,7 +97,7 @@ pub extern "C" fn cmq_key_parse(address: *const c_char, id: u32, key: *mut cmq_k
         place(key, "the place for the key")?;
         let found = text(address, "the address")?.to_socket_addrs();
         let mut found = found.map_err(|error| Failure::of(RB_ERR_ADDRESS, error))?;
-        let first = found.next().ok_or(Failure::new(RB_ERR_ADDRESS, "the name has no address"))?;
+        let first = found.next().ok_or_else(|| Failure::new(RB_ERR_ADDRESS, "the name has no address"))?;
         put(key, cmq_key::of(first, id));
         Ok(())
     })

@@ -1,6 +1,7 @@
 //! CMQ: queues over UDP.
 
 pub mod events;
+pub mod mailbox;
 pub mod message;
 pub mod multicast;
 pub mod options;

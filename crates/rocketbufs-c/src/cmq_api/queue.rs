@@ -16,16 +16,15 @@ use crate::failures::failures;
 use crate::raw::{array, array_mut, bytes, get, iovec_bytes, place, put, text, timeout};
 use crate::status::rb_status::*;
 use crate::status::{Failure, Outcome, call, call_number, rb_status};
-use crate::table::{free_shared, insert, kinds, shared, take};
+use crate::table::{free_shared, insert, kinds, shared};
 
 /// A message queue at an address. Any number of threads may use it.
 pub struct cmq_queue(());
-/// The messages for one integer. Any number of threads may use it.
-pub struct cmq_mailbox(());
 /// What messages are popped from.
 pub(crate) trait Messages {
     fn pop_now(&self) -> Option<(Bytes, Key)>;
     fn pop_within(&self, limit: Duration) -> Option<(Bytes, Key)>;
+    fn choose(&self, limit: Duration, wanted: impl FnMut(&Bytes, &Key) -> bool) -> Option<(Bytes, Key)>;
     fn stream(&self) -> MessageStream<'_, Bytes>;
 }
 
@@ -37,12 +36,9 @@ pub(crate) struct Source<T> {
 
 /// A queue, whose messages are those of all mailboxes that are not open.
 pub(crate) type Queue = Source<Cmq<Bytes>>;
-/// A mailbox, which its close takes away.
-pub(crate) type OpenMailbox = Source<Mailbox<Bytes>>;
 
 kinds! {
     cmq_queue => Queue, 30, "queue";
-    cmq_mailbox => OpenMailbox, 31, "mailbox";
 }
 
 failures! {
@@ -138,6 +134,10 @@ macro_rules! messages {
                 self.pop_timeout(limit)
             }
 
+            fn choose(&self, limit: Duration, wanted: impl FnMut(&Bytes, &Key) -> bool) -> Option<(Bytes, Key)> {
+                if limit.is_zero() { self.pop_where(wanted) } else { self.pop_where_timeout(limit, wanted) }
+            }
+
             fn stream(&self) -> MessageStream<'_, Bytes> {
                 self.stream()
             }
@@ -147,13 +147,13 @@ macro_rules! messages {
 messages!(Cmq<Bytes>, Mailbox<Bytes>);
 
 impl<T: Messages> Source<T> {
-    fn new(from: T) -> Self {
+    pub(crate) fn new(from: T) -> Self {
         Self { from, readiness: Readiness::default() }
     }
 
     /// Hands the next message to `give`.
     #[inline(always)]
-    fn pop(&self, timeout_ns: i64, give: impl FnOnce((Bytes, Key)) -> Outcome) -> Outcome {
+    pub(crate) fn pop(&self, timeout_ns: i64, give: impl FnOnce((Bytes, Key)) -> Outcome) -> Outcome {
         if let Some(found) = self.readiness.found() {
             return give(found);
         }
@@ -173,7 +173,41 @@ impl<T: Messages> Source<T> {
         Failure::outcome(RB_TIMED_OUT)
     }
 
-    fn fd(&self) -> Result<RawFd, Failure> {
+    /// Fills the places with messages: waits for the first one only.
+    pub(crate) fn pop_many(&self, places: &mut [cmq_message], count: *mut usize, timeout_ns: i64) -> Outcome {
+        let mut limit = timeout_ns;
+        for (before, place) in places.iter_mut().enumerate() {
+            match self.pop(limit, |popped| give(place, popped)) {
+                Err(failure) if before > 0 && failure.status() == RB_TIMED_OUT => break,
+                outcome => outcome?,
+            }
+            put(count, before + 1);
+            limit = 0;
+        }
+        Ok(())
+    }
+
+    /// Hands the oldest message that the caller's function accepts to the caller.
+    pub(crate) fn pop_where(
+        &self,
+        wanted: cmq_wanted_fn,
+        ctx: *mut c_void,
+        message: *mut cmq_message,
+        timeout_ns: i64,
+    ) -> Outcome {
+        place(message, "the place for the message")?;
+        let wanted = function(wanted)?;
+        let wants = |bytes: &Bytes, from: &Key| {
+            let (data, len) = (bytes.as_ptr().cast(), bytes.len());
+            let from = cmq_key::of(from.addr, from.id);
+            let shown = cmq_message { data, len, from, memory: std::ptr::null_mut() };
+            wanted(ctx, &raw const shown)
+        };
+        let popped = self.from.choose(timeout(timeout_ns).unwrap_or(Duration::MAX), wants);
+        give(message, popped.ok_or(Failure::outcome(RB_TIMED_OUT))?)
+    }
+
+    pub(crate) fn fd(&self) -> Result<RawFd, Failure> {
         self.readiness.fd(self.from.stream())
     }
 }
@@ -211,17 +245,7 @@ pub extern "C" fn cmq_pop_many(
         place(count, "the place for the number of messages")?;
         put(count, 0);
         let places = array_mut(messages, max, "the place for the messages")?;
-        let queue = shared::<Queue>(queue)?;
-        let mut limit = timeout_ns;
-        for (before, place) in places.iter_mut().enumerate() {
-            match queue.pop(limit, |popped| give(place, popped)) {
-                Err(failure) if before > 0 && failure.status() == RB_TIMED_OUT => break,
-                outcome => outcome?,
-            }
-            put(count, before + 1);
-            limit = 0;
-        }
-        Ok(())
+        shared::<Queue>(queue)?.pop_many(places, count, timeout_ns)
     })
 }
 
@@ -240,23 +264,7 @@ pub extern "C" fn cmq_pop_where(
     message: *mut cmq_message,
     timeout_ns: i64,
 ) -> rb_status {
-    call(|| {
-        place(message, "the place for the message")?;
-        let wanted = function(wanted)?;
-        let queue = shared::<Queue>(queue)?;
-        let wants = |bytes: &Bytes, from: &Key| {
-            let (data, len) = (bytes.as_ptr().cast(), bytes.len());
-            let from = cmq_key::of(from.addr, from.id);
-            let shown = cmq_message { data, len, from, memory: std::ptr::null_mut() };
-            wanted(ctx, &raw const shown)
-        };
-        let limit = timeout(timeout_ns).unwrap_or(Duration::MAX);
-        let popped = match limit.is_zero() {
-            true => queue.from.pop_where(wants),
-            false => queue.from.pop_where_timeout(limit, wants),
-        };
-        give(message, popped.ok_or(Failure::outcome(RB_TIMED_OUT))?)
-    })
+    call(|| shared::<Queue>(queue)?.pop_where(wanted, ctx, message, timeout_ns))
 }
 
 /// A descriptor that is readable while `cmq_cw_pop` would return a message, for an event loop, which only polls it. When it is
@@ -307,54 +315,12 @@ pub extern "C" fn cmq_local_addr(queue: *const cmq_queue, key: *mut cmq_key) -> 
     })
 }
 
-/// Opens a mailbox of its own for an integer: messages for it that arrive from now on are popped there.
-///
-/// `*out` is the caller's, until `cmq_mailbox_close` or `cmq_mailbox_free`; it keeps the queue alive. Any thread.
+/// The random name of the queue, which each of its datagrams carries. Any thread.
 #[unsafe(no_mangle)]
-pub extern "C" fn cmq_mailbox_open(
-    queue: *const cmq_queue,
-    id: u32,
-    out: *mut *mut cmq_mailbox,
-) -> rb_status {
+pub extern "C" fn cmq_epoch(queue: *const cmq_queue, epoch: *mut u64) -> rb_status {
     call(|| {
-        place(out, "the place for the mailbox")?;
-        let mailbox = shared::<Queue>(queue)?.from.mailbox(id);
-        put(out, insert(Source::new(mailbox))?);
+        place(epoch, "the place for the name")?;
+        put(epoch, shared::<Queue>(queue)?.from.epoch());
         Ok(())
     })
-}
-
-/// The next message of the mailbox, waiting at most `timeout_ns`. `*message` is the caller's, until `cmq_message_free`. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn cmq_mailbox_pop(
-    mailbox: *const cmq_mailbox,
-    message: *mut cmq_message,
-    timeout_ns: i64,
-) -> rb_status {
-    call(|| {
-        place(message, "the place for the message")?;
-        shared::<OpenMailbox>(mailbox)?.pop(timeout_ns, |popped| give(message, popped))
-    })
-}
-
-/// As `cmq_fd`, of the mailbox. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn cmq_mailbox_fd(mailbox: *const cmq_mailbox) -> c_int {
-    call_number(|| shared::<OpenMailbox>(mailbox)?.fd())
-}
-
-/// Closes the mailbox, drops the messages that wait there, and frees the handle: messages for its integer are popped with
-/// `cmq_cw_pop` from now on. Fails with `RB_ERR_BUSY` while another call uses the mailbox.
-#[unsafe(no_mangle)]
-pub extern "C" fn cmq_mailbox_close(mailbox: *mut cmq_mailbox) -> rb_status {
-    call(|| {
-        drop(take::<OpenMailbox>(mailbox)?.from.close());
-        Ok(())
-    })
-}
-
-/// Frees the handle of a mailbox, which stays open. NULL does nothing. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn cmq_mailbox_free(mailbox: *mut cmq_mailbox) -> rb_status {
-    call(|| if mailbox.is_null() { Ok(()) } else { free_shared::<OpenMailbox>(mailbox) })
 }

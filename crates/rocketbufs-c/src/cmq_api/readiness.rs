@@ -73,7 +73,7 @@ impl Readiness {
             let armed = self.armed.get_or_init(|| Armed { bell, waker, found: Mutex::new(None) });
             armed.arm(messages);
         }
-        let armed = self.armed.get().ok_or(Failure::new(RB_ERR_SYSTEM, "no descriptor"))?;
+        let armed = self.armed.get().ok_or_else(|| Failure::new(RB_ERR_SYSTEM, "no descriptor"))?;
         Ok(BorrowedFd::as_raw_fd(&std::os::fd::AsFd::as_fd(&armed.bell.0)))
     }
 

@@ -1,5 +1,6 @@
 //! RBMQ's client: publishers and subscribers of topics.
 
+pub mod claimed;
 pub mod confirm;
 mod failures;
 pub mod observer;

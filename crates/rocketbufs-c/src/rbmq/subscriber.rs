@@ -11,7 +11,7 @@ use rbmq::{Batch, DeferredBatch, Event, Framing, Subscriber};
 use rocketbufs::{Config, Context};
 
 use crate::kept::with_kept;
-use crate::raw::{array_mut, duration, optional_text, options, place, put, text, timeout};
+use crate::raw::{array_mut, duration, optional_text, options, place, put, rb_id128, text, timeout};
 use crate::rbmq::received::{
     empty, notice_event, rbmq_batch, rbmq_event, rbmq_event_kind, rbmq_message, rbmq_record,
 };
@@ -108,7 +108,7 @@ impl Receiver {
     }
 
     fn batch(&mut self) -> Result<&mut Batch<'static>, Failure> {
-        self.batch.as_mut().ok_or(Failure::new(RB_ERR_ARGUMENT, "no batch of the subscriber is open"))
+        self.batch.as_mut().ok_or_else(|| Failure::new(RB_ERR_ARGUMENT, "no batch of the subscriber is open"))
     }
 
     fn take_batch(&mut self) -> Result<Batch<'static>, Failure> {
@@ -120,7 +120,8 @@ impl Receiver {
     /// The iterator over the records of the open batch.
     fn records(&mut self) -> Result<&mut RecordsOf<'static>, Failure> {
         let batch = self.batch.as_ref();
-        let batch = batch.ok_or(Failure::new(RB_ERR_ARGUMENT, "no batch of the subscriber is open"))?;
+        let batch =
+            batch.ok_or_else(|| Failure::new(RB_ERR_ARGUMENT, "no batch of the subscriber is open"))?;
         let made = || {
             let bytes: *const [u8] = batch.as_slice();
             // SAFETY: the bytes stay where they are until the batch is dropped, and the iterator is dropped before. It reads
@@ -379,6 +380,26 @@ pub extern "C" fn rbmq_subscriber_batch_defer(
 pub extern "C" fn rbmq_deferred_consume(deferred: *mut rbmq_deferred) -> rb_status {
     call(|| {
         take::<DeferredBatch>(deferred)?.consume();
+        Ok(())
+    })
+}
+
+/// Consumes a deferred batch's messages below `position`, which must be the end of a record, and all earlier batches of its buffer,
+/// and frees it. Any thread, one at a time.
+#[unsafe(no_mangle)]
+pub extern "C" fn rbmq_deferred_consume_up_to(deferred: *mut rbmq_deferred, position: u64) -> rb_status {
+    call(|| {
+        take::<DeferredBatch>(deferred)?.consume_up_to(position);
+        Ok(())
+    })
+}
+
+/// The log of the publisher of a deferred batch. One thread uses a deferred batch at a time.
+#[unsafe(no_mangle)]
+pub extern "C" fn rbmq_deferred_epoch(deferred: *const rbmq_deferred, epoch: *mut rb_id128) -> rb_status {
+    call(|| {
+        place(epoch, "the place for the log")?;
+        put(epoch, exclusive::<DeferredBatch>(deferred)?.epoch().0.into());
         Ok(())
     })
 }

@@ -74,7 +74,7 @@ impl Topic {
     }
 
     fn batch(&mut self) -> Result<&mut WriteBatch<'static>, Failure> {
-        self.batch.as_mut().ok_or(Failure::new(RB_ERR_ARGUMENT, "no batch of the topic is open"))
+        self.batch.as_mut().ok_or_else(|| Failure::new(RB_ERR_ARGUMENT, "no batch of the topic is open"))
     }
 
     /// The writer. A batch that is open publishes nothing.

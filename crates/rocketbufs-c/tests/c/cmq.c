@@ -8,6 +8,31 @@ static bool is_b(void *ctx, const cmq_message *message) {
     return message->len == 1 && *(const char *)message->data == 'b';
 }
 
+// The calls of a mailbox that take many messages, and one out of their order.
+static void in_a_mailbox(cmq_queue *sender, cmq_mailbox *mailbox, const cmq_key *to) {
+    struct iovec three[] = {{"a", 1}, {"b", 1}, {"c", 1}};
+    cmq_message messages[3];
+    size_t count = 0, waiting;
+    uint32_t id;
+    int looked = 0;
+    CHECK(cmq_mailbox_pop_where(mailbox, is_b, &looked, messages, RB_NO_WAIT) == RB_TIMED_OUT && !looked);
+    OK(cmq_cw_push_many(sender, to, three, 3, NULL));
+    OK(cmq_mailbox_pop_where(mailbox, is_b, &looked, messages, WAIT));
+    CHECK(*(const char *)messages[0].data == 'b' && looked >= 2);
+    OK(cmq_message_free(messages));
+    while (count < 2) {
+        size_t more;
+        OK(cmq_mailbox_pop_many(mailbox, messages + count, 3 - count, &more, WAIT));
+        count += more;
+    }
+    CHECK(*(const char *)messages[0].data == 'a' && *(const char *)messages[1].data == 'c');
+    OK(cmq_messages_free(messages, count));
+    OK(cmq_mailbox_waiting(mailbox, &waiting));
+    OK(cmq_mailbox_id(mailbox, &id));
+    CHECK(waiting == 0 && id == to->id);
+    CHECK(cmq_mailbox_pop_many(mailbox, messages, 3, &count, RB_NO_WAIT) == RB_TIMED_OUT && count == 0);
+}
+
 int main(void) {
     cmq_options options = {.size = sizeof options, .preset = CMQ_PRESET_IMMEDIATE};
     cmq_queue *receiver, *sender;
@@ -71,6 +96,7 @@ int main(void) {
     OK(cmq_pop(sender, &message, WAIT));
     CHECK(message.len == 6 && message.from.port == to.port);
     OK(cmq_message_free(&message));
+    in_a_mailbox(sender, mailbox, &parsed);
     OK(cmq_mailbox_close(mailbox));
 
     int looked = 0;
@@ -88,16 +114,25 @@ int main(void) {
 
     cmq_stats stats;
     OK(cmq_get_stats(receiver, &stats));
-    CHECK(stats.counts.received == 1005 && stats.counts.lost == 0);
+    CHECK(stats.counts.received == 1008 && stats.counts.lost == 0);
     cmq_sender senders[2];
     OK(cmq_senders(receiver, senders, 2, &count));
-    CHECK(count == 1 && senders[0].counts.received == 1005);
+    CHECK(count == 1 && senders[0].counts.received == 1008);
+    uint64_t epoch;
+    cmq_key from = senders[0].from, nobody = from;
+    OK(cmq_epoch(sender, &epoch));
+    CHECK(senders[0].epoch == epoch);
+    OK(cmq_senders_at(receiver, &from, senders, 2, &count));
+    CHECK(count == 1 && senders[0].epoch == epoch);
+    nobody.port ^= 1;
+    OK(cmq_senders_at(receiver, &nobody, NULL, 0, &count));
+    CHECK(count == 0);
     OK(cmq_finish(sender));
     cmq_event event;
     do {
         while (cmq_next_event(receiver, &event) == RB_TIMED_OUT) poll(NULL, 0, 1);
     } while (event.kind != CMQ_EVENT_CLOSED);
-    CHECK(event.count == 1005);
+    CHECK(event.count == 1008);
     OK(cmq_free(selective));
     OK(cmq_free(sender));
     OK(cmq_free(receiver));

@@ -72,6 +72,13 @@ static void by_calls(void) {
     size_t count;
     OK(rb_buffer_subscribers(buffer, infos, 2, &count));
     CHECK(count == 1 && infos[0].consumed == 5 && !infos[0].offline);
+    OK(rb_buffer_subscriber_count(buffer, &count));
+    CHECK(count == 1);
+    rb_config *config;
+    OK(rb_context_config(context, &config));
+    OK(rb_config_to_toml(config, NULL, 0, &count));
+    CHECK(count > 100);
+    OK(rb_config_free(config));
 
     OK(rb_buffer_destroy(buffer, &end));
     OK(rb_subscription_recv(subscription, &event, WAIT));

@@ -6,7 +6,7 @@
 
 static const char *broker;
 // The topics of this process: the broker keeps those of an earlier one.
-static char news[32], raw[32], events[32], all[32], observed[32];
+static char news[32], raw[32], events[32], all[32], observed[32], in_place[32];
 
 // Each way to publish, each way to receive.
 static void publish_and_receive(void) {
@@ -132,6 +132,63 @@ static void raw_bytes(void) {
     OK(rb_context_free(context));
 }
 
+// Messages that are filled where they are sent from, and a batch that is consumed later.
+static void claimed(void) {
+    rbmq_publisher *publisher;
+    rbmq_topic *topic, *other;
+    rbmq_subscriber *subscriber;
+    rbmq_segment first, second, third;
+    OK(rbmq_publisher_connect(broker, NULL, &publisher));
+    OK(rbmq_publisher_topic(publisher, in_place, NULL, &topic));
+    FAILS(rbmq_publisher_topic(publisher, all, NULL, &other), RB_ERR_NAME, "");
+    OK(rbmq_subscriber_connect(broker, NULL, &subscriber));
+    OK(rbmq_subscriber_subscribe(subscriber, in_place, NULL));
+    OK(rbmq_topic_wait_subscribers(topic, 1, WAIT));
+
+    uint64_t end;
+    OK(rbmq_topic_claim(topic, 5, WAIT, &first));
+    OK(rbmq_topic_claim(topic, 100, WAIT, &second));
+    CHECK(first.len == 5 && second.len == 100);
+    memcpy(first.data, "first", 5);
+    memcpy(second.data, "second", 6);
+    FAILS(rbmq_topic_publish_segment(topic, &first, 3, NULL), RB_ERR_SHORT_DELIVER, "newest");
+    FAILS(rbmq_topic_publish_segment(topic, &first, 6, NULL), RB_ERR_SHORT_DELIVER, "6 bytes");
+    rbmq_segment copy = first;
+    OK(rbmq_topic_publish_segment(topic, &first, 5, NULL));
+    CHECK(!first.claim && !first.data);
+    FAILS(rbmq_topic_publish_segment(topic, &copy, 5, NULL), RB_ERR_FREED, "segment was freed");
+    FAILS(rbmq_topic_publish_segment(topic, &first, 5, NULL), RB_ERR_NULL, "segment is NULL");
+    OK(rbmq_topic_publish_segment(topic, &second, 6, &end));
+    OK(rbmq_topic_claim(topic, 8, WAIT, &third));
+    OK(rbmq_topic_return_segment(topic, &third));
+    OK(rbmq_topic_claim(topic, 8, WAIT, &third));
+    OK(rbmq_segment_free(&third));
+    OK(rbmq_segment_free(&third));
+    FAILS(rbmq_topic_claim(topic, 1 << 30, WAIT, &third), RB_ERR_TOO_LARGE, "");
+
+    rbmq_batch batch;
+    rbmq_deferred *deferred;
+    rb_id128 epoch;
+    char got[32] = "";
+    rbmq_record records[2];
+    size_t count;
+    while (strlen(got) < 11) {
+        OK(rbmq_subscriber_next_batch(subscriber, &batch, WAIT));
+        while (rbmq_subscriber_batch_records(subscriber, records, 2, &count) == RB_OK)
+            for (size_t i = 0; i < count; i++) strncat(got, records[i].data, records[i].len);
+        OK(rbmq_subscriber_batch_defer(subscriber, &deferred));
+        OK(rbmq_deferred_epoch(deferred, &epoch));
+        CHECK(epoch.high == batch.epoch.high && epoch.low == batch.epoch.low);
+        OK(rbmq_deferred_consume_up_to(deferred, batch.end));
+        FAILS(rbmq_deferred_consume_up_to(deferred, batch.end), RB_ERR_FREED, "was freed");
+    }
+    CHECK(!strcmp(got, "firstsecond"));
+    OK(rbmq_topic_confirm(topic, end, RBMQ_LEVEL_DELIVERED, WAIT, NULL));
+    OK(rbmq_subscriber_free(subscriber));
+    OK(rbmq_topic_free(topic));
+    OK(rbmq_publisher_free(publisher));
+}
+
 // Events of a publisher, with its descriptor.
 static void publisher_events(void) {
     rbmq_publisher *publisher;
@@ -206,7 +263,9 @@ int main(int argc, char **argv) {
     snprintf(raw, sizeof raw, "c/%d/raw", getpid());
     snprintf(events, sizeof events, "c/%d/events", getpid());
     snprintf(observed, sizeof observed, "c/%d/observed", getpid());
+    snprintf(in_place, sizeof in_place, "c/%d/filled", getpid());
     publish_and_receive();
+    claimed();
     raw_bytes();
     publisher_events();
     observing();

@@ -86,10 +86,19 @@ static void calls(const Context &context, const std::string &address, const rOut
     auto event = in.recv(wait);
     CHECK(event && event->kind == RB_IN_SUBSCRIBED && event->bid == 8);
     CHECK(!in.recv(no_wait) && !in.recv(1ms));
+    // What the ends say about themselves.
+    CHECK(buffer.subscriber_count() == 1 && buffer.subscribers().size() == 1 && buffer.refresh_subscribers());
+    CHECK(in.subscriptions() == std::vector<bid_t>{8} && in.subscription(8).bid() == 8 && !out.buffers().empty());
+    Conn conn = in.conn();
+    CHECK(conn.peer_instance().low == context.instance().low && conn.max_control_bytes() > 0 && conn.control_waiting() == 0);
+    while (conn.recv_event(no_wait)) {}
+    CHECK(conn.is_up() && context.mapped().first == 0 && Budget(1 << 20).in_use() == 0);
+    CHECK(context.config().to_toml().find("transport") != std::string::npos);
     position_t end = 0;
     {
         Writer writer = buffer.writer();
         CHECK(writer.append("one", wait, &end) && end == 3);
+        CHECK(writer.free_bytes() > 0 && writer.note_time() && buffer.request_confirm(RB_LEVEL_LANDED, end));
         FAILS(buffer.writer(), RB_ERR_WRITER_TAKEN);
     }
     event = subscription.recv(wait);
@@ -176,6 +185,18 @@ static void topics(const std::string &broker) {
     rbmq_confirmed confirmed{};
     CHECK(topic.confirm(end, RBMQ_LEVEL_DELIVERED, wait, &confirmed) && confirmed.subscribers == 1);
     CHECK(topic.confirmation(end, RBMQ_LEVEL_ACCEPTED).wait(wait));
+    CHECK(topic.confirmed(RBMQ_LEVEL_ACCEPTED) >= end && topic.accept_lost(RBMQ_LEVEL_ACCEPTED).second == 0);
+    {
+        rbmq::Segment segment = topic.claim(64, wait), none;
+        std::memcpy(segment.data(), "four", 4);
+        CHECK(segment && segment.size() == 64 && !none && topic.publish_segment(segment, 4) && !segment);
+        segment = topic.claim(8, wait);
+        CHECK(topic.return_segment(segment));
+        auto batch = subscriber.next_batch(wait);
+        CHECK(batch && batch->len == 8);
+        rbmq::DeferredBatch deferred = subscriber.defer();
+        CHECK(deferred && deferred.epoch().low == batch->epoch.low && deferred.consume_up_to(batch->end) && !deferred);
+    }
     rbmq::Observer observer(broker);
     CHECK(observer.summary()->topics >= 1);
     for (const rbmq_topic_stats &row : observer.topics(name.c_str())) CHECK(row.topic == name && row.subscribers == 1);
@@ -196,6 +217,19 @@ static void queues() {
     CHECK(message && message->text() == "hello" && message->from().id == 7);
     CHECK(receiver.cw_push(message->from(), std::string("answer")) && receiver.flush());
     CHECK(sender.pop(wait)->text() == "answer");
+
+    cmq::Mailbox mailbox = receiver.mailbox(9);
+    cmq::Key box(to.address(), 9);
+    std::vector<iovec> three = {{const_cast<char *>("a"), 1}, {const_cast<char *>("b"), 1}, {const_cast<char *>("c"), 1}};
+    auto is_b = [](std::string_view bytes, const cmq::Key &from) { return bytes == "b" && from.id != 0; };
+    CHECK(mailbox.id() == 9 && !mailbox.cw_pop() && !mailbox.pop_where(is_b, no_wait));
+    CHECK(sender.cw_push_many(box, three) == 3 && mailbox.pop_where(is_b, wait)->text() == "b");
+    std::size_t got = 0;
+    while (got < 2) got += mailbox.pop_many(5, wait).size();
+    CHECK(got == 2 && mailbox.waiting() == 0 && mailbox.pop_many(5, no_wait).empty() && mailbox.close());
+    CHECK(sender.cw_push_many(to, three) == 3 && receiver.pop_where(is_b, wait) && receiver.pop_many(1, wait).size() == 1);
+    CHECK(receiver.senders().size() == 1 && receiver.senders_at(sender.local_addr()).size() == 1);
+    CHECK(receiver.senders()[0].epoch == sender.epoch() && sender.senders_at(to).size() <= 1);
 }
 
 #if defined(ROCKETBUFS_COROUTINES)

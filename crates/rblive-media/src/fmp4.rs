@@ -1,0 +1,270 @@
+//! Reads fragmented MP4 that is passed on as it is: which tracks an initialisation segment has, and when a media segment begins and
+//! ends.
+//!
+//! Only these boxes are read. Nothing is allocated by a number in the input.
+
+use bytes::Bytes;
+
+use crate::codec::{ConfigError, audio_config, video_config};
+use crate::unit::{Media, TrackConfig, VideoCodec};
+
+/// The most tracks that are read.
+const MAX_TRACKS: usize = 16;
+
+/// Why input is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fmp4Error {
+    /// A box ends too early, or a necessary one is missing.
+    #[error("the encoder's MP4 is damaged: the box {0} is missing or cut")]
+    Damaged(&'static str),
+    /// The initialisation segment has no track that is played.
+    #[error("the encoder's MP4 has no H.264, HEVC, AV1 or AAC track")]
+    NoTrack,
+    /// A configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// A track of an initialisation segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Track {
+    /// The configuration.
+    pub config: TrackConfig,
+    id: u32,
+    time_scale: u32,
+    default_duration: u32,
+    default_flags: u32,
+}
+
+/// An initialisation segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InitSegment {
+    /// The tracks that are played.
+    pub tracks: Vec<Track>,
+}
+
+/// The times of a media segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentTimes {
+    /// The decoding time of the first frame, in microseconds.
+    pub start_us: u64,
+    /// The duration of the video track, or of the only track, in microseconds.
+    pub duration_us: u64,
+    /// Whether the segment begins with a key frame.
+    pub key: bool,
+    /// The frames of that track.
+    pub frames: u64,
+}
+
+/// The boxes in a slice, until one does not fit.
+fn boxes(mut bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
+    std::iter::from_fn(move || {
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
+        let [a, b, c, d, kind @ ..] = *head;
+        let (size, rest, head) = match u32::from_be_bytes([a, b, c, d]) {
+            0 => (bytes.len() as u64, rest, 8),
+            1 => {
+                let (size, rest) = rest.split_first_chunk()?;
+                (u64::from_be_bytes(*size), rest, 16)
+            }
+            size => (u64::from(size), rest, 8),
+        };
+        let content = rest.get(..usize::try_from(size.checked_sub(head)?).ok()?)?;
+        bytes = &rest[content.len()..];
+        Some((kind, content))
+    })
+}
+
+fn find<'a>(bytes: &'a [u8], path: &[&[u8; 4]]) -> Option<&'a [u8]> {
+    path.iter()
+        .try_fold(bytes, |bytes, name| boxes(bytes).find(|(kind, _)| kind == *name).map(|found| found.1))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
+}
+
+impl InitSegment {
+    /// Reads an initialisation segment.
+    ///
+    /// # Errors
+    /// [`Fmp4Error`]: the bytes are none, or have no track that is played.
+    pub fn parse(bytes: &Bytes) -> Result<Self, Fmp4Error> {
+        let moov = find(bytes, &[b"moov"]).ok_or(Fmp4Error::Damaged("moov"))?;
+        let mvex = find(moov, &[b"mvex"]).ok_or(Fmp4Error::Damaged("mvex"))?;
+        let mut tracks = Vec::new();
+        for (_, trak) in boxes(moov).filter(|(kind, _)| kind == b"trak").take(MAX_TRACKS) {
+            let id = track_id(trak).ok_or(Fmp4Error::Damaged("tkhd"))?;
+            let mdhd = find(trak, &[b"mdia", b"mdhd"]).ok_or(Fmp4Error::Damaged("mdhd"))?;
+            let at = if mdhd.first() == Some(&1) { 20 } else { 12 };
+            let time_scale = word(mdhd, at).filter(|scale| *scale > 0).ok_or(Fmp4Error::Damaged("mdhd"))?;
+            let Some(config) = config(trak)? else { continue };
+            let own = |trex: &&[u8]| word(trex, 4) == Some(id);
+            let trex = boxes(mvex).filter(|(kind, _)| kind == b"trex").map(|(_, trex)| trex).find(own);
+            let trex = trex.ok_or(Fmp4Error::Damaged("trex"))?;
+            let default = |at| word(trex, at).ok_or(Fmp4Error::Damaged("trex"));
+            let (default_duration, default_flags) = (default(12)?, default(20)?);
+            tracks.push(Track { config, id, time_scale, default_duration, default_flags });
+        }
+        if tracks.is_empty() { Err(Fmp4Error::NoTrack) } else { Ok(Self { tracks }) }
+    }
+
+    /// Reads when a media segment begins and ends.
+    ///
+    /// # Errors
+    /// [`Fmp4Error`]: the bytes are no media segment of these tracks.
+    pub fn times(&self, segment: &[u8]) -> Result<SegmentTimes, Fmp4Error> {
+        let is_video = |track: &&Track| matches!(track.config, TrackConfig::Video(_));
+        let track = self.tracks.iter().find(is_video).unwrap_or(&self.tracks[0]);
+        let (mut first, mut duration, mut frames) = (None, 0u64, 0u64);
+        let mut covered = 0;
+        for (kind, content) in boxes(segment) {
+            covered += content.len();
+            if kind != *b"moof" {
+                continue;
+            }
+            let fragment = fragment(track, content)?;
+            let Some((time, key, length, count)) = fragment else { continue };
+            first.get_or_insert((time, key));
+            duration = duration.saturating_add(length);
+            frames += count;
+        }
+        let (time, key) = first.filter(|_| covered > 0).ok_or(Fmp4Error::Damaged("moof"))?;
+        let us = |units: u64| {
+            let us = u128::from(units) * 1_000_000 / u128::from(track.time_scale);
+            u64::try_from(us).unwrap_or(u64::MAX)
+        };
+        Ok(SegmentTimes { start_us: us(time), duration_us: us(duration), key, frames })
+    }
+}
+
+fn track_id(trak: &[u8]) -> Option<u32> {
+    let tkhd = find(trak, &[b"tkhd"])?;
+    word(tkhd, if tkhd.first() == Some(&1) { 20 } else { 12 })
+}
+
+/// The configuration of a track; `None` of one that is not played.
+fn config(trak: &[u8]) -> Result<Option<TrackConfig>, Fmp4Error> {
+    let stsd = find(trak, &[b"mdia", b"minf", b"stbl", b"stsd"]).ok_or(Fmp4Error::Damaged("stsd"))?;
+    let entries = stsd.get(8..).ok_or(Fmp4Error::Damaged("stsd"))?;
+    let (kind, entry) = boxes(entries).next().ok_or(Fmp4Error::Damaged("stsd"))?;
+    let video = |codec, record: &'static [u8; 4], name| {
+        let content = entry.get(78..).and_then(|content| find(content, &[record]));
+        let content = Bytes::copy_from_slice(content.ok_or(Fmp4Error::Damaged(name))?);
+        Ok(Some(TrackConfig::Video(video_config(codec, content)?)))
+    };
+    match &kind {
+        b"avc1" | b"avc3" => video(VideoCodec::H264, b"avcC", "avcC"),
+        b"hvc1" | b"hev1" => video(VideoCodec::Hevc, b"hvcC", "hvcC"),
+        b"av01" => video(VideoCodec::Av1, b"av1C", "av1C"),
+        b"mp4a" => {
+            let esds = entry.get(28..).and_then(|content| find(content, &[b"esds"]));
+            let record = esds.and_then(specific_config).ok_or(Fmp4Error::Damaged("esds"))?;
+            Ok(Some(TrackConfig::Audio(audio_config(Bytes::copy_from_slice(record))?)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The `AudioSpecificConfig` in an `esds` box.
+fn specific_config(esds: &[u8]) -> Option<&[u8]> {
+    let stream = descriptor(esds.get(4..)?, 3)?;
+    let skipped = match *stream.get(2)? {
+        0 => 3,
+        flags => {
+            let url = if flags & 0x40 != 0 { 1 + usize::from(*stream.get(3)?) } else { 0 };
+            3 + if flags & 0x80 != 0 { 2 } else { 0 } + url + if flags & 0x20 != 0 { 2 } else { 0 }
+        }
+    };
+    let decoder = descriptor(stream.get(skipped..)?, 4)?;
+    descriptor(decoder.get(13..)?, 5)
+}
+
+/// The content of a descriptor with this tag at the beginning.
+fn descriptor(bytes: &[u8], tag: u8) -> Option<&[u8]> {
+    let (&found, mut rest) = bytes.split_first()?;
+    let mut length = 0;
+    for _ in 0..4 {
+        let (&byte, after) = rest.split_first()?;
+        rest = after;
+        length = length << 7 | usize::from(byte & 0x7F);
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    rest.get(..length).filter(|_| found == tag)
+}
+
+/// The first decoding time, whether the first sample is a key frame, the duration and the samples of a track in a `moof`.
+fn fragment(track: &Track, moof: &[u8]) -> Result<Option<(u64, bool, u64, u64)>, Fmp4Error> {
+    let own = |traf: &&[u8]| find(traf, &[b"tfhd"]).and_then(|tfhd| word(tfhd, 4)) == Some(track.id);
+    let mut trafs = boxes(moof).filter(|(kind, _)| kind == b"traf").map(|(_, traf)| traf).filter(own);
+    let Some(traf) = trafs.next() else { return Ok(None) };
+    let (duration, flags) = defaults(track, traf).ok_or(Fmp4Error::Damaged("tfhd"))?;
+    let time = decode_time(traf).ok_or(Fmp4Error::Damaged("tfdt"))?;
+    let (mut key, mut total, mut count) = (None, 0u64, 0);
+    for (_, trun) in boxes(traf).filter(|(kind, _)| kind == b"trun") {
+        let run = run(trun, duration, flags).ok_or(Fmp4Error::Damaged("trun"))?;
+        key.get_or_insert(run.0);
+        total = total.saturating_add(run.1);
+        count += run.2;
+    }
+    Ok(key.map(|key| (time, key, total, count)))
+}
+
+fn decode_time(traf: &[u8]) -> Option<u64> {
+    let tfdt = find(traf, &[b"tfdt"])?;
+    if tfdt.first()? == &1 {
+        tfdt.get(4..)?.first_chunk().copied().map(u64::from_be_bytes)
+    } else {
+        word(tfdt, 4).map(u64::from)
+    }
+}
+
+/// The duration and the flags of samples that do not state them.
+fn defaults(track: &Track, traf: &[u8]) -> Option<(u32, u32)> {
+    let tfhd = find(traf, &[b"tfhd"])?;
+    let present = word(tfhd, 0)?;
+    let mut at = 8 + if present & 1 != 0 { 8 } else { 0 } + if present & 2 != 0 { 4 } else { 0 };
+    let mut next = |bit: u32| {
+        (present & bit != 0).then(|| {
+            at += 4;
+            word(tfhd, at - 4)
+        })
+    };
+    let duration = next(8).unwrap_or(Some(track.default_duration))?;
+    next(0x10);
+    Some((duration, next(0x20).unwrap_or(Some(track.default_flags))?))
+}
+
+/// Whether the first sample is a key frame, the duration, and the number of samples.
+fn run(trun: &[u8], default_duration: u32, default_flags: u32) -> Option<(bool, u64, u64)> {
+    let (present, count) = (word(trun, 0)?, word(trun, 4)?);
+    let mut at = 8 + if present & 1 != 0 { 4 } else { 0 };
+    let mut flags = default_flags;
+    if present & 4 != 0 {
+        flags = word(trun, at)?;
+        at += 4;
+    }
+    let columns = (present >> 8 & 15).count_ones() as usize;
+    let samples = trun.get(at..at.checked_add((count as usize).checked_mul(4 * columns)?)?)?;
+    if present & 4 == 0 && present & 0x400 != 0 && count > 0 {
+        flags = word(samples, (present >> 8 & 3).count_ones() as usize * 4)?;
+    }
+    let duration = match present & 0x100 {
+        0 => u64::from(default_duration) * u64::from(count),
+        _ => samples.chunks_exact(4 * columns).filter_map(|sample| word(sample, 0)).map(u64::from).sum(),
+    };
+    Some((flags & 0x1_0000 == 0, duration, u64::from(count)))
+}
+
+impl Track {
+    /// Video or audio.
+    pub fn media(&self) -> Media {
+        match self.config {
+            TrackConfig::Video(_) => Media::Video,
+            TrackConfig::Audio(_) => Media::Audio,
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Parts: what is known of them, and their bytes.
+
+use bytes::Bytes;
+
+use super::pending::Taken;
+use crate::cmaf::{self, Run, Sample};
+use crate::unit::{AccessUnit, Media, TICKS_PER_SECOND, TrackConfig};
+
+/// The most that audio may differ from an uninterrupted sequence of frames before it is placed anew, in ticks. Timestamps of RTMP
+/// are rounded to milliseconds, and encoders' clocks jitter; players hear every hole.
+const MAX_AUDIO_DRIFT: i64 = TICKS_PER_SECOND / 20;
+
+/// A complete part: `moof` and `mdat`.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// The number of the segment.
+    pub sequence: u64,
+    /// The index of the part in its segment.
+    pub index: u32,
+    /// Where the part begins on the stream's timeline, in microseconds.
+    pub start_us: u64,
+    /// The duration in microseconds.
+    pub duration_us: u32,
+    /// Whether the part begins with a key frame; parts of audio alone do.
+    pub independent: bool,
+    /// Whether the part is the last one of its segment.
+    pub last: bool,
+    /// Whether the part does not continue the one before.
+    pub discontinuity: bool,
+    /// The frames of video in the part.
+    pub video_frames: u32,
+    /// The frames of audio in the part.
+    pub audio_frames: u32,
+    /// The initialisation segment that the part needs.
+    pub init: Bytes,
+    head: Vec<u8>,
+    data: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl Part {
+    /// The size in bytes.
+    pub fn size(&self) -> usize {
+        self.bytes
+    }
+
+    /// Writes the part into `target`, which has [`size`](Self::size) bytes.
+    ///
+    /// # Panics
+    /// `target` has another size.
+    pub fn copy_to(&self, target: &mut [u8]) {
+        assert_eq!(target.len(), self.bytes, "the target has the part's size");
+        let mut at = 0;
+        for piece in std::iter::once(&self.head[..]).chain(self.data.iter().map(|data| &data[..])) {
+            target[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+    }
+
+    /// The bytes of the part, copied.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.bytes];
+        self.copy_to(&mut bytes);
+        bytes
+    }
+}
+
+/// Makes parts, and knows where on the timeline the stream is. All times are in ticks.
+#[derive(Debug)]
+pub(super) struct Parts {
+    sequence: u64,
+    index: u32,
+    fragments: u32,
+    timeline_start: i64,
+    segment_start: i64,
+    part_start: i64,
+    open: bool,
+    discontinuity: bool,
+    begun: bool,
+    init: Bytes,
+    audio_rate: i64,
+    frame_samples: u32,
+    /// Where the next frame of audio belongs, in samples.
+    next_audio: Option<i64>,
+}
+
+fn microseconds(ticks: i64) -> u64 {
+    (i128::from(ticks.max(0)) * 1_000_000 / i128::from(TICKS_PER_SECOND)) as u64
+}
+
+impl Parts {
+    pub(super) fn new(sequence: u64) -> Self {
+        Self {
+            sequence,
+            index: 0,
+            fragments: 0,
+            timeline_start: 0,
+            segment_start: 0,
+            part_start: 0,
+            open: false,
+            discontinuity: false,
+            begun: false,
+            init: Bytes::new(),
+            audio_rate: 1,
+            frame_samples: 1024,
+            next_audio: None,
+        }
+    }
+
+    pub(super) fn timeline_start(&self) -> i64 {
+        self.timeline_start
+    }
+
+    pub(super) fn segment_start(&self) -> i64 {
+        self.segment_start
+    }
+
+    pub(super) fn part_start(&self) -> i64 {
+        self.part_start
+    }
+
+    /// Whether the segment has begun.
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub(super) fn init(&mut self, init: Bytes, tracks: &[TrackConfig]) {
+        self.init = init;
+        for track in tracks {
+            if let TrackConfig::Audio(audio) = track {
+                (self.audio_rate, self.frame_samples) = (i64::from(audio.sample_rate), audio.frame_samples);
+            }
+        }
+        self.next_audio = None;
+    }
+
+    /// The next part does not continue the parts before.
+    pub(super) fn discontinuity(&mut self) {
+        self.discontinuity = self.begun;
+    }
+
+    pub(super) fn begin_timeline_at(&mut self, start: i64) {
+        self.discontinuity();
+        (self.timeline_start, self.segment_start, self.part_start) = (start, start, start);
+        self.next_audio = None;
+    }
+
+    /// Begins a segment here unless one is open.
+    pub(super) fn open_at(&mut self, now: i64) {
+        if !self.open {
+            self.open = true;
+            (self.segment_start, self.part_start) = (now, now);
+        }
+    }
+
+    pub(super) fn close(&mut self, taken: Taken, end: i64, last: bool) -> Option<Part> {
+        if taken.video.is_empty() && taken.audio.is_empty() {
+            // A part is closed when the first frame of the next one is there, and a segment with its last part.
+            return None;
+        }
+        // Video that was late, behind parts without video, does not turn the timeline back.
+        let end = end.max(self.part_start + 1);
+        let first = taken.video.first().or(taken.audio.first());
+        let independent = first.is_some_and(|unit| unit.key);
+        let runs: Vec<Run> = [self.video_run(&taken.video, end), self.audio_run(&taken.audio)]
+            .into_iter()
+            .filter(|run| !run.samples.is_empty())
+            .collect();
+        self.fragments = self.fragments.wrapping_add(1);
+        let head = cmaf::fragment(self.fragments, &runs);
+        let data: Vec<Bytes> = taken.video.iter().chain(&taken.audio).map(|unit| unit.data.clone()).collect();
+        let part = Part {
+            sequence: self.sequence,
+            index: self.index,
+            start_us: microseconds(self.part_start),
+            duration_us: microseconds(end - self.part_start).try_into().unwrap_or(u32::MAX),
+            independent,
+            last,
+            discontinuity: std::mem::take(&mut self.discontinuity),
+            video_frames: taken.video.len() as u32,
+            audio_frames: taken.audio.len() as u32,
+            init: self.init.clone(),
+            bytes: head.len() + data.iter().map(Bytes::len).sum::<usize>(),
+            head,
+            data,
+        };
+        self.begun = true;
+        self.part_start = end;
+        self.index += 1;
+        if last {
+            (self.sequence, self.index, self.segment_start) = (self.sequence + 1, 0, end);
+        }
+        Some(part)
+    }
+
+    fn video_run(&self, units: &[AccessUnit], end: i64) -> Run {
+        let next = units.iter().skip(1).map(|unit| unit.dts).chain([end]);
+        let sample = |(unit, next): (&AccessUnit, i64)| Sample {
+            duration: (next - unit.dts).clamp(1, i64::from(u32::MAX)) as u32,
+            bytes: unit.data.len() as u32,
+            key: unit.key,
+            offset: (unit.pts - unit.dts) as i32,
+        };
+        let samples = units.iter().zip(next).map(sample).collect();
+        Run { media: Media::Video, time: units.first().map_or(0, |unit| unit.dts.max(0) as u64), samples }
+    }
+
+    /// Frames of audio have exactly their samples' duration; a hole is closed by the last frame before it.
+    fn audio_run(&mut self, units: &[AccessUnit]) -> Run {
+        let mut samples: Vec<Sample> = Vec::with_capacity(units.len());
+        let mut time = None;
+        for unit in units {
+            let stated =
+                (i128::from(unit.dts) * i128::from(self.audio_rate) / i128::from(TICKS_PER_SECOND)) as i64;
+            let drift = MAX_AUDIO_DRIFT * self.audio_rate / TICKS_PER_SECOND;
+            let place = match self.next_audio {
+                Some(next) if (stated - next).abs() <= drift => next,
+                Some(next) => stated.max(next),
+                None => stated,
+            };
+            if let (Some(before), Some(next)) = (samples.last_mut(), self.next_audio) {
+                before.duration =
+                    before.duration.saturating_add((place - next).clamp(0, i64::from(u32::MAX)) as u32);
+            }
+            time.get_or_insert(place.max(0) as u64);
+            let duration = self.frame_samples;
+            samples.push(Sample { duration, bytes: unit.data.len() as u32, key: true, offset: 0 });
+            self.next_audio = Some(place + i64::from(duration));
+        }
+        Run { media: Media::Audio, time: time.unwrap_or(0), samples }
+    }
+}
