@@ -30,7 +30,7 @@ use failure::Failure;
   date | multimqc push
   multimqc stat
 
-Exit status: 0 done; 1 failed; 2 wrong usage; 3 done, but bytes are missing (pull).")]
+Exit status: 0 done; 1 failed; 2 wrong usage; 3 bytes are missing, or were not written yet (pull).")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

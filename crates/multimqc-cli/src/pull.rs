@@ -104,6 +104,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 out.flush().map_err(|error| Failure::output(&error))?;
                 stop.wait(Some(IDLE));
             }
+            Turn::End(head) if at > head => {
+                let message =
+                    format!("offset {at} is beyond the end of the log, {head}; --follow waits for it");
+                return Err(Failure::Missing(message));
+            }
             Turn::End(_) => break,
         }
         began = true;

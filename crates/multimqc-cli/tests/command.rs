@@ -116,6 +116,9 @@ fn what_is_pushed_is_pulled_from_every_set_of_levels() {
         );
         let pulled = output(&mut server.client(&["pull", "--from", "4", "--length", "3"]));
         assert_eq!(pulled.stdout, b"two");
+        let beyond = output(&mut server.client(&["pull", "--from", "99"]));
+        let error = String::from_utf8(beyond.stderr).expect("text");
+        assert!(beyond.status.code() == Some(3) && error.contains("the end of the log, 14"), "{error}");
         let report = server.stat();
         let names: Vec<&str> = report["topics"][0]["levels"]
             .as_array()

@@ -1,7 +1,7 @@
 //! Attaching, replacing and detaching programs.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use crate::config::Mode;
@@ -58,6 +58,11 @@ fn ways(kind: Kind, mode: Mode, index: u32) -> Vec<Way> {
             vec![Way { mode: "netfilter", target: Target::Netfilter { attach_type, hook, priority } }]
         }
     }
+}
+
+/// Attaches any XDP program in an interface's driver.
+pub(crate) fn attach_native(program: BorrowedFd<'_>, index: u32) -> io::Result<OwnedFd> {
+    sys::create_link(program, Target::Interface { index, attach_type: ATTACH_XDP, flags: XDP_NATIVE })
 }
 
 /// The name of a kept link. A bpf file system allows no dots.

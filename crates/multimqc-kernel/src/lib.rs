@@ -42,7 +42,7 @@ pub use attach::detach;
 pub use config::{Config, MAX_RING_BYTES, Mode, Ports};
 pub use counters::KernelCounters;
 pub use error::KernelError;
-pub use frames::FrameSender;
+pub use frames::{FrameSender, FrameSink};
 pub use kernel::{Kernel, Run};
 pub use layout::MAX_MESSAGE_BYTES;
 pub use level::KernelLevel;

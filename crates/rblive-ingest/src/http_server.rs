@@ -96,7 +96,8 @@ where
 /// Answers in a task of its own: what has arrived of a body is taken, also if the connection is closed meanwhile.
 async fn whole(streams: Arc<HttpStreams>, request: Request<Incoming>) -> Answer {
     let answered = tokio::spawn(async move { streams.answer(request).await }).await;
-    answered.unwrap_or_else(|_| answer(StatusCode::INTERNAL_SERVER_ERROR, "the server has an error; see its log"))
+    answered
+        .unwrap_or_else(|_| answer(StatusCode::INTERNAL_SERVER_ERROR, "the server has an error; see its log"))
 }
 
 fn answer(status: StatusCode, text: &str) -> Answer {

@@ -16,7 +16,7 @@ const FUNCTION_LINES: usize = 50;
 const FUNCTION_LINES_HARD: usize = 70;
 /// Crates that restrict `unsafe`, by folder, and their lint level: `forbid` without any `unsafe`, `deny` if a listed file has
 /// some.
-const SAFE_CRATES: [(&str, &str); 22] = [
+const SAFE_CRATES: [(&str, &str); 23] = [
     ("crates/rocketbufs", "deny"),
     ("crates/rbmq-wire", "forbid"),
     ("crates/rbmq", "forbid"),
@@ -36,6 +36,7 @@ const SAFE_CRATES: [(&str, &str); 22] = [
     ("bench/cmq-bench", "forbid"),
     ("bench/benchkit", "forbid"),
     ("bench/rbmq-bench", "forbid"),
+    ("bench/multimqc-bench", "deny"),
     ("crates/tidy", "forbid"),
     ("fuzz/bodies", "forbid"),
     ("python", "deny"),

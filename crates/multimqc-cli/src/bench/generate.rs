@@ -98,18 +98,25 @@ fn segments(args: &Args, socket: &UdpSocket, end: Instant) -> std::io::Result<u6
     Ok(sent)
 }
 
-/// Frames that the kernel sends through the clients' device.
+/// Frames that the kernel sends through the clients' device. A call costs milliseconds however few frames it sends, so each is as
+/// long as its predecessor allows: long enough for the highest rates, and short enough that a slow receiver does not prolong the end.
 fn frames(args: &Args, end: Instant) -> Result<u64, Failure> {
-    /// Long enough that the call costs nothing for a frame, and short enough to end in time.
-    const CALL: u32 = 1 << 14;
+    const FIRST: u32 = 1 << 14;
+    const MOST: u32 = 1 << 20;
+    const CALL: Duration = Duration::from_millis(250);
     let sender = FrameSender::new(CLIENT_DEVICE).map_err(Failure::failed)?;
     let frame = frame(args)?;
-    let mut sent = 0;
-    while Instant::now() < end {
-        sender.send(&frame, CALL).map_err(Failure::failed)?;
-        sent += u64::from(CALL);
+    let (mut sent, mut count) = (0, FIRST);
+    loop {
+        let began = Instant::now();
+        if began >= end {
+            return Ok(sent);
+        }
+        sender.send(&frame, count).map_err(Failure::failed)?;
+        sent += u64::from(count);
+        let fits = f64::from(count) * CALL.as_secs_f64() / began.elapsed().as_secs_f64();
+        count = (fits as u32).clamp(FIRST, MOST);
     }
-    Ok(sent)
 }
 
 /// An Ethernet frame with a push. Its UDP checksum is 0, which says that there is none.

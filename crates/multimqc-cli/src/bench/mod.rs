@@ -17,6 +17,7 @@ mod options;
 mod process;
 mod read;
 mod row;
+mod sink;
 mod standalone;
 mod system;
 mod world;
@@ -31,7 +32,8 @@ use options::Options;
   sudo multimqc bench read --json read.json --seconds 2 --reps 5
 
 Compare only rows of one run. cpu_ns_per_message is the time of the server's process; what the kernel does for a packet before the
-server has it counts for whoever sends, as sender_cpu_ns_per_message.")]
+server has it counts for whoever sends (sender_cpu_ns_per_message) or for the kernel's own threads. total_cpu_ns_per_message has all
+of them: its difference to the row drop of the same generator is what a message costs the machine that receives it.")]
 pub struct Args {
     #[command(subcommand)]
     part: Part,
@@ -46,6 +48,9 @@ enum Part {
     /// The paper's user-space middleware
     #[command(hide = true)]
     Standalone(standalone::Args),
+    /// Drops what arrives at a device
+    #[command(hide = true)]
+    Sink(sink::Args),
     /// Sends pushes
     #[command(hide = true)]
     Generate(generate::Args),
@@ -59,6 +64,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Part::Write(options) => write::run(options),
         Part::Read(options) => read::run(options),
         Part::Standalone(args) => standalone::run(args),
+        Part::Sink(args) => sink::run(args),
         Part::Generate(args) => generate::run(args),
         Part::Ask(args) => ask::run(args),
     }

@@ -1,8 +1,9 @@
 //! Processes of a bench, in a namespace or not.
 
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,11 @@ impl Process {
     /// Starts this program with other arguments, by way of a command that enters a namespace (or none).
     pub fn start(enter: &[String], args: &[String]) -> Result<Process, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
+        Process::start_other(enter, &program, args)
+    }
+
+    /// Starts another program in the same way.
+    pub fn start_other(enter: &[String], program: &Path, args: &[String]) -> Result<Process, Failure> {
         let mut command = match enter.split_first() {
             Some((first, rest)) => {
                 let mut command = Command::new(first);
@@ -56,12 +62,12 @@ impl Process {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Waits for the line that says that the process serves.
-    pub fn wait_for_line(&mut self, what: &str) -> Result<(), Failure> {
+    /// Waits for the line that says that the process serves, and returns it.
+    pub fn wait_for_line(&mut self, what: &str) -> Result<String, Failure> {
         loop {
             let line = self.line()?;
             if line.contains(what) {
-                return Ok(());
+                return Ok(line);
             }
             if line.is_empty() {
                 let mut why = vec![0; 4096];
@@ -72,14 +78,9 @@ impl Process {
         }
     }
 
-    /// Processor time of all threads so far, in nanoseconds.
+    /// Processor time so far of all threads of the process and of those that it has started, in nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
-        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.id())) else { return 0 };
-        let of_thread = |thread: std::fs::DirEntry| {
-            let schedule = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-            schedule.split_whitespace().next()?.parse::<u64>().ok()
-        };
-        threads.flatten().filter_map(of_thread).sum()
+        cpu_of_tree(self.id())
     }
 
     /// Asks the process to end, and waits.
@@ -101,5 +102,40 @@ impl Drop for Process {
         self.stop();
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Processor time of the process and its children.
+fn cpu_of_tree(process: u32) -> u64 {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return 0 };
+    let of_thread = |thread: DirEntry| {
+        let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let of_children = children.split_whitespace().filter_map(|child| child.parse().ok());
+        cpu_of_thread(&thread.path()) + of_children.map(cpu_of_tree).sum::<u64>()
+    };
+    threads.flatten().map(of_thread).sum()
+}
+
+fn cpu_of_thread(thread: &Path) -> u64 {
+    let schedule = std::fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+    schedule.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+}
+
+/// The kernel's threads that take packets where the interrupted process cannot, one for each CPU.
+pub struct SoftIrqs(Vec<PathBuf>);
+
+impl SoftIrqs {
+    /// Those of this machine. None where `/proc` does not show them.
+    pub fn find() -> SoftIrqs {
+        let is_one = |process: &PathBuf| {
+            std::fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
+        };
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        SoftIrqs(processes.map(|entry| entry.path()).filter(is_one).collect())
+    }
+
+    /// Their processor time so far, in nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.0.iter().map(|thread| cpu_of_thread(thread)).sum()
     }
 }

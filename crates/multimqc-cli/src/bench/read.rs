@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::options::Options;
-use super::process::Process;
+use super::process::{Process, SoftIrqs};
 use super::row::{self, Row};
-use super::system::{PULL_PORT, PUSH_PORT, Running, System};
+use super::system::{Kind, PULL_PORT, PUSH_PORT, Running, Setup, System, USER_BYTES};
 use super::world::{CLIENT_DEVICE, World};
 use crate::failure::Failure;
 use crate::stop::Stop;
 
 const RANGES: [u16; 3] = [32, 512, 1472];
-/// The bytes of the log: more than the largest range.
-const MESSAGES: u64 = 4096;
+/// The bytes of the log: more than the largest range, and than the smallest level `user`.
+const MESSAGES: u64 = 8192;
 const MESSAGE_BYTES: u16 = 128;
 /// Pulls that are under way when the rate is measured.
 const WINDOW: u32 = 32;
@@ -22,11 +22,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub fn run(options: &Options) -> Result<(), Failure> {
     // After a signal everything that the bench has made is removed on the way out.
     let stop = Stop::install()?;
-    let world = World::new()?;
+    let mut world = World::new()?;
+    if let Some(command) = &options.broker {
+        world.start_broker(command)?;
+    }
     let mut rows = Vec::new();
+    let mut run = 0;
     for rep in 0..options.reps {
-        for system in System::all(&world).into_iter().filter(answers) {
-            let running = Running::start(system, &world, options.batches[0])?;
+        for system in System::all(&world, options).into_iter().filter(answers) {
+            run += 1;
+            let running = Running::start(system, &world, setup(&system, options, run))?;
             let _peer = peer(system, &world)?;
             fill(&running, &world)?;
             for range in options.payloads_or(&RANGES) {
@@ -43,13 +48,29 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Netfilter cannot reply: its pulls are those of the next level. Two systems that only differ in how they write are one.
-fn answers(system: &System) -> bool {
-    system.mode != "netfilter" && system.name != "recvmmsg" && system.levels != "user,disk"
+/// Netfilter cannot reply: its pulls are those of the next level. Two systems that only differ in how they write are one. A peer
+/// takes pushes only.
+fn answers(system: &System<'_>) -> bool {
+    let replies = matches!(system.kind, Kind::Levels | Kind::Standalone);
+    let is_another = matches!(system.levels, "user,disk" | "kernel,user,kafka") || system.name == "recvmmsg";
+    replies && !is_another && system.mode != "netfilter"
+}
+
+/// Kafka is never the only level: the one before it is so small that it no longer has the range.
+fn setup(system: &System<'_>, options: &Options, run: u32) -> Setup {
+    let user_bytes = if system.uses_kafka() { 1 << 19 } else { USER_BYTES };
+    Setup { batch_bytes: options.batches[0], user_bytes, run }
+}
+
+/// The level that answers.
+fn answering<'a>(system: &System<'a>) -> &'a str {
+    let mut levels = system.levels.split(',');
+    let level = if system.uses_kafka() { levels.next_back() } else { levels.next() };
+    level.unwrap_or_default()
 }
 
 /// A native XDP program can send on a veth pair only if the other end has a program too.
-fn peer(system: System, world: &World) -> Result<Option<Process>, Failure> {
+fn peer(system: System<'_>, world: &World) -> Result<Option<Process>, Failure> {
     if system.mode == "xdp-native" { world.pass(CLIENT_DEVICE).map(Some) } else { Ok(None) }
 }
 
@@ -75,28 +96,36 @@ fn fill(running: &Running, world: &World) -> Result<(), Failure> {
 fn measure(
     running: &Running,
     world: &World,
-    system: System,
+    system: System<'_>,
     range: u16,
     rep: u32,
     window: Duration,
 ) -> Result<Row, Failure> {
     let [_, alone_lost, p50, p99] = ask(world, range, window / 2, 1, |_| {})?;
-    let before = running.cpu_ns();
+    let kernel_threads = SoftIrqs::find();
+    let look = || {
+        let broker = if system.uses_kafka() { world.broker_cpu_ns() } else { 0 };
+        [running.cpu_ns() + broker, kernel_threads.cpu_ns()]
+    };
+    let before = look();
     let mut sender_ns = 0;
     let [replies, lost, _, _] = ask(world, range, window, WINDOW, |client| sender_ns = client.cpu_ns())?;
-    let server_ns = running.cpu_ns().saturating_sub(before);
+    let after = look();
+    let [server_ns, kernel_ns] = std::array::from_fn(|at| after[at].saturating_sub(before[at]));
     let per_reply = |nanos: u64| if replies > 0 { nanos as f64 / replies as f64 } else { 0.0 };
     let micros = |nanos: u64| Some(nanos as f64 / 1e3).filter(|micros| *micros > 0.0);
     Ok(Row {
         part: "read",
-        system: system.name,
-        level: system.levels.split(',').next().unwrap_or_default().to_owned(),
+        system: system.name.to_owned(),
+        kernel: row::kernel(),
+        level: answering(&system).to_owned(),
         mode: system.mode.to_owned(),
         payload_bytes: range,
         rep,
         messages_per_s: replies as f64 / window.as_secs_f64(),
         cpu_ns_per_message: per_reply(server_ns),
         sender_cpu_ns_per_message: per_reply(sender_ns),
+        total_cpu_ns_per_message: per_reply(server_ns + sender_ns + kernel_ns),
         rtt_p50_us: micros(p50),
         rtt_p99_us: micros(p99),
         lost: lost + alone_lost,

@@ -12,13 +12,15 @@ use crate::failure::Failure;
 pub struct Row {
     /// `write` or `read`.
     pub part: &'static str,
-    /// `multimqc`, `standalone` (recvmsg) or `recvmmsg`.
-    pub system: &'static str,
-    /// The levels of the stack, or `file`.
+    /// `multimqc`, `standalone` (recvmsg), `recvmmsg`, `drop` (the generator alone), or the name of a peer.
+    pub system: String,
+    /// The kernel's version.
+    pub kernel: String,
+    /// The levels of the stack, or `file`, `none` and `peer`.
     pub level: String,
     /// Where packets are taken: `socket`, `xdp-native`, `tcx`, …
     pub mode: String,
-    /// How pushes are sent: `sendmmsg` or `gso`.
+    /// How pushes are sent: `sendmmsg`, `gso` or `frames`.
     pub generator: Option<&'static str>,
     /// Bytes of a message, or of a range.
     pub payload_bytes: u16,
@@ -32,6 +34,8 @@ pub struct Row {
     pub cpu_ns_per_message: f64,
     /// Processor time of the client's process, with what the kernel does on its account.
     pub sender_cpu_ns_per_message: f64,
+    /// Processor time of the server, the client, and the kernel's threads that take packets; with Kafka also that of its broker.
+    pub total_cpu_ns_per_message: f64,
     /// The median round trip of a lone pull.
     pub rtt_p50_us: Option<f64>,
     /// The round trip that one pull of a hundred exceeds.
@@ -42,6 +46,11 @@ pub struct Row {
     pub sent: u64,
 }
 
+/// The version of the running kernel.
+pub fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
 impl Row {
     /// Prints the row for people.
     pub fn print(&self) -> Result<(), Failure> {
@@ -50,7 +59,7 @@ impl Row {
             _ => String::new(),
         };
         let line = format!(
-            "{:<10} {:<16} {:<11} {:>5} B  {:>10.0}/s  cpu {:>6.0} ns, sender {:>6.0} ns  lost {} of {}{rtt}\n",
+            "{:<10} {:<17} {:<11} {:>5} B  {:>10.0}/s  cpu {:>6.0} ns, sender {:>6.0} ns, all {:>6.0} ns  lost {} of {}{rtt}\n",
             self.system,
             self.level,
             self.mode,
@@ -58,6 +67,7 @@ impl Row {
             self.messages_per_s,
             self.cpu_ns_per_message,
             self.sender_cpu_ns_per_message,
+            self.total_cpu_ns_per_message,
             self.lost,
             self.sent,
         );

@@ -1,9 +1,11 @@
-//! What is measured: a stack of levels, or the standalone middleware.
+//! What is measured: a stack of levels, the standalone middleware, or a program of the user.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::options::{Options, Peer};
 use super::process::Process;
 use super::world::{SERVER_DEVICE, World};
 use crate::control;
@@ -13,52 +15,115 @@ pub const PUSH_PORT: u16 = 29_999;
 pub const PULL_PORT: u16 = 29_998;
 const HEADER_PORT: u16 = 29_997;
 
+/// The usual bytes of the level `user`.
+pub const USER_BYTES: u64 = 64 << 20;
+
+/// Drops what arrives: the rate and the cost of the generator.
+const SINK: System<'_> = System { name: "drop", levels: "none", mode: "xdp-native", kind: Kind::Sink };
+
 /// A system with its configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct System {
+#[derive(Debug, Clone, Copy)]
+pub struct System<'a> {
     /// The name in the rows.
-    pub name: &'static str,
+    pub name: &'a str,
     /// The levels, or `file`.
-    pub levels: &'static str,
+    pub levels: &'a str,
     /// Where packets are taken.
-    pub mode: &'static str,
+    pub mode: &'a str,
+    pub kind: Kind<'a>,
+}
+
+/// What runs as a system.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind<'a> {
+    /// `multimqc serve`.
+    Levels,
+    /// `multimqc bench standalone`.
+    Standalone,
+    /// `multimqc bench sink`.
+    Sink,
+    /// The command of a `--peer`.
+    Peer(&'a Peer),
+}
+
+const fn standalone(name: &'static str) -> System<'static> {
+    System { name, levels: "file", mode: "socket", kind: Kind::Standalone }
+}
+
+const fn levels(levels: &'static str, mode: &'static str) -> System<'static> {
+    System { name: "multimqc", levels, mode, kind: Kind::Levels }
 }
 
 /// The systems of the paper's comparison that need no rights.
-const IN_USER_SPACE: [System; 5] = [
-    System { name: "standalone", levels: "file", mode: "socket" },
-    System { name: "recvmmsg", levels: "file", mode: "socket" },
-    System { name: "multimqc", levels: "user", mode: "socket" },
-    System { name: "multimqc", levels: "disk", mode: "socket" },
-    System { name: "multimqc", levels: "user,disk", mode: "socket" },
+const IN_USER_SPACE: [System<'_>; 5] = [
+    standalone("standalone"),
+    standalone("recvmmsg"),
+    levels("user", "socket"),
+    levels("disk", "socket"),
+    levels("user,disk", "socket"),
 ];
-const IN_KERNEL: [System; 4] = [
-    System { name: "multimqc", levels: "kernel,user,disk", mode: "xdp-native" },
-    System { name: "multimqc", levels: "kernel,user,disk", mode: "xdp-generic" },
-    System { name: "multimqc", levels: "kernel,user,disk", mode: "tcx" },
-    System { name: "multimqc", levels: "kernel,user,disk", mode: "netfilter" },
+const IN_KERNEL: [System<'_>; 4] = [
+    levels("kernel,user,disk", "xdp-native"),
+    levels("kernel,user,disk", "xdp-generic"),
+    levels("kernel,user,disk", "tcx"),
+    levels("kernel,user,disk", "netfilter"),
 ];
 
-impl System {
+impl<'a> System<'a> {
     /// Whether the system gets messages one by one if the sender leaves it to the kernel to cut them.
     pub fn sees_cut_messages(&self) -> bool {
         matches!(self.mode, "socket" | "xdp-native")
     }
 
+    pub fn uses_kafka(&self) -> bool {
+        self.levels.ends_with("kafka") || matches!(self.kind, Kind::Peer(peer) if peer.uses_broker())
+    }
+
     /// All systems that can run in this world.
-    pub fn all(world: &World) -> Vec<System> {
-        let in_kernel = if world.has_kernel { &IN_KERNEL[..] } else { &[] };
-        IN_USER_SPACE.iter().chain(in_kernel).copied().collect()
+    pub fn all(world: &World, options: &'a Options) -> Vec<System<'a>> {
+        let mut systems = IN_USER_SPACE.to_vec();
+        if world.has_kernel {
+            systems.push(SINK);
+            systems.extend(IN_KERNEL);
+        }
+        if options.broker.is_some() {
+            systems.push(levels("user,kafka", "socket"));
+        }
+        if options.broker.is_some() && world.has_kernel {
+            systems.push(levels("kernel,user,kafka", "xdp-native"));
+        }
+        let of_peer = |peer: &'a Peer| System {
+            name: &peer.name,
+            levels: "peer",
+            mode: &peer.mode,
+            kind: Kind::Peer(peer),
+        };
+        // A program in the driver needs a device of the bench's own.
+        let runs = |peer: &&Peer| world.has_kernel || peer.mode == "socket";
+        systems.extend(options.peers.iter().filter(runs).map(of_peer));
+        systems
+            .retain(|system| options.selects(&format!("{} {} {}", system.name, system.levels, system.mode)));
+        systems
     }
 }
 
 /// A system that runs. Its files are removed with it.
 pub struct Running {
     process: Process,
-    /// The file of the standalone middleware.
-    file: Option<PathBuf>,
-    control: PathBuf,
+    stored: Stored,
     _folder: Folder,
+}
+
+/// Where the number of stored messages is found.
+enum Stored {
+    /// The file of the standalone middleware.
+    File(PathBuf),
+    /// The control socket of a server.
+    Control(PathBuf),
+    /// A file with the number, as text.
+    Count(PathBuf),
+    /// The packets that a device has got, and how many it had at the start.
+    Device { process: u32, before: u64 },
 }
 
 /// A folder in memory, as in the paper, which is removed with its handle.
@@ -70,64 +135,82 @@ impl Folder {
         let base = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
         let path = base.join(format!("multimqc-bench-{}", std::process::id()));
         // What an earlier system of this bench has left.
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path)
-            .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
         Ok(Folder(path))
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 impl Running {
     /// Starts a system in the server's namespace.
-    pub fn start(system: System, world: &World, batch_bytes: u64) -> Result<Running, Failure> {
+    pub fn start(system: System<'_>, world: &World, setup: Setup) -> Result<Running, Failure> {
         let folder = Folder::new()?;
-        let (file, control) = (folder.0.join("log"), folder.0.join("control"));
-        let mut args: Vec<String> = Vec::new();
-        if system.levels == "file" {
-            args.extend(["bench", "standalone", "--address"].map(str::to_owned));
-            args.push(world.address.to_string());
-            args.extend([
-                "--push-port".into(),
-                PUSH_PORT.to_string(),
-                "--pull-port".into(),
-                PULL_PORT.to_string(),
-            ]);
-            args.extend(["--file".into(), file.display().to_string()]);
-            if system.name == "recvmmsg" {
-                args.push("--many".into());
+        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let (program, args, mut stored) = match system.kind {
+            Kind::Levels => {
+                let settings = folder.0.join("multimqc.toml");
+                let text = configuration(system, world, setup, &folder.0);
+                fs::write(&settings, text).map_err(Failure::failed)?;
+                let args = vec!["serve".into(), "--config".into(), settings.display().to_string()];
+                (program, args, Stored::Control(folder.0.join("control")))
             }
-        } else {
-            let settings = folder.0.join("multimqc.toml");
-            std::fs::write(&settings, configuration(system, world, batch_bytes, &folder.0))
-                .map_err(Failure::failed)?;
-            args.extend(["serve".into(), "--config".into(), settings.display().to_string()]);
-        }
-        let mut process = Process::start(&world.server, &args)?;
+            Kind::Standalone => {
+                let file = folder.0.join("log");
+                (program, standalone_args(system, world, &file), Stored::File(file))
+            }
+            Kind::Sink => {
+                let args = ["bench", "sink", "--interface", SERVER_DEVICE].map(str::to_owned).to_vec();
+                (program, args, Stored::Device { process: 0, before: 0 })
+            }
+            Kind::Peer(peer) => {
+                let mut words = peer.words(&placeholders(world, setup, &folder.0)).into_iter();
+                let program = words.next().unwrap_or_default().into();
+                (program, words.collect(), Stored::Count(folder.0.join("count")))
+            }
+        };
+        let mut process = Process::start_other(&world.server, &program, &args)?;
         process.wait_for_line("listening")?;
-        let file = (system.levels == "file").then_some(file);
-        Ok(Running { process, file, control, _folder: folder })
+        if let Stored::Device { .. } = stored {
+            stored = Stored::Device { process: process.id(), before: packets_of_device(process.id())? };
+        }
+        Ok(Running { process, stored, _folder: folder })
     }
 
-    /// Bytes that have reached the last level.
-    pub fn stored_bytes(&self) -> Result<u64, Failure> {
-        if let Some(file) = &self.file {
-            return Ok(std::fs::metadata(file).map_err(Failure::failed)?.len());
+    /// Messages that have reached the last level.
+    pub fn stored_messages(&self, payload: u16) -> Result<u64, Failure> {
+        match &self.stored {
+            Stored::Count(file) => {
+                let text = fs::read_to_string(file).unwrap_or_default();
+                Ok(text.trim().parse().unwrap_or(0))
+            }
+            Stored::Device { process, before } => Ok(packets_of_device(*process)?.saturating_sub(*before)),
+            Stored::File(_) | Stored::Control(_) => Ok(self.stored_bytes()? / u64::from(payload)),
         }
-        let report = control::ask(&self.control)?;
+    }
+
+    /// Bytes that have reached the last level of a stack, or the file of the standalone middleware.
+    pub fn stored_bytes(&self) -> Result<u64, Failure> {
+        if let Stored::File(file) = &self.stored {
+            return Ok(fs::metadata(file).map_err(Failure::failed)?.len());
+        }
+        let report = self.report()?;
         let levels = report["topics"][0]["levels"].as_array();
         let last = levels.and_then(|levels| levels.last()).and_then(|level| level["bytes"].as_u64());
         last.ok_or_else(|| Failure::Failed(format!("a report without levels: {report}")))
     }
 
-    /// The report of a stack; null for the standalone middleware.
+    /// The report of a stack; null for other systems.
     pub fn report(&self) -> Result<Value, Failure> {
-        if self.file.is_some() { Ok(Value::Null) } else { control::ask(&self.control) }
+        match &self.stored {
+            Stored::Control(control) => control::ask(control),
+            _ => Ok(Value::Null),
+        }
     }
 
     pub fn cpu_ns(&self) -> u64 {
@@ -135,17 +218,68 @@ impl Running {
     }
 }
 
-fn configuration(system: System, world: &World, batch_bytes: u64, folder: &Path) -> String {
+/// What differs between the runs of a system.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    pub batch_bytes: u64,
+    /// The bytes of the level `user`.
+    pub user_bytes: u64,
+    /// Another number each time.
+    pub run: u32,
+}
+
+/// Packets that the server's device has got, as the process with this id sees it.
+fn packets_of_device(process: u32) -> Result<u64, Failure> {
+    let text = fs::read_to_string(format!("/proc/{process}/net/dev")).map_err(Failure::failed)?;
+    let of_device = text.lines().find_map(|line| line.trim().strip_prefix(SERVER_DEVICE)?.strip_prefix(':'));
+    let packets = of_device.and_then(|numbers| numbers.split_whitespace().nth(1)?.parse().ok());
+    packets.ok_or_else(|| Failure::Failed(format!("no counters of {SERVER_DEVICE}")))
+}
+
+fn standalone_args(system: System<'_>, world: &World, file: &Path) -> Vec<String> {
+    let (push, pull) = (PUSH_PORT.to_string(), PULL_PORT.to_string());
+    let address = world.address.to_string();
+    let args = ["bench", "standalone", "--address", &address, "--push-port", &push, "--pull-port", &pull];
+    let mut args: Vec<String> = args.map(str::to_owned).to_vec();
+    args.extend(["--file".into(), file.display().to_string()]);
+    if system.name == "recvmmsg" {
+        args.push("--many".into());
+    }
+    args
+}
+
+/// What stands for what in the command of a peer.
+fn placeholders(world: &World, setup: Setup, folder: &Path) -> [(&'static str, String); 8] {
+    [
+        ("{address}", world.address.to_string()),
+        ("{push_port}", PUSH_PORT.to_string()),
+        ("{pull_port}", PULL_PORT.to_string()),
+        ("{interface}", SERVER_DEVICE.to_owned()),
+        ("{folder}", folder.display().to_string()),
+        ("{count}", folder.join("count").display().to_string()),
+        ("{broker}", world.broker_address().to_owned()),
+        ("{run}", setup.run.to_string()),
+    ]
+}
+
+fn configuration(system: System<'_>, world: &World, setup: Setup, folder: &Path) -> String {
     let levels: Vec<String> = system.levels.split(',').map(|level| format!("{level:?}")).collect();
     let mode = if system.mode == "socket" { "auto" } else { system.mode };
+    let Setup { batch_bytes, user_bytes, run } = setup;
+    // A small ring keeps a byte only as long as a slow sender allows.
+    let expected = if user_bytes < 1 << 24 { 1_000_000 } else { 100_000_000 };
     format!(
         "levels = [{}]\naddress = \"{}\"\nheader_port = {HEADER_PORT}\ncontrol = {:?}\nbatch_bytes = {batch_bytes}\n\
+         expected_bytes_per_second = {expected}\n\
          [kernel]\ninterface = \"{SERVER_DEVICE}\"\nmode = \"{mode}\"\nring_bytes = 67108864\n\
+         [user]\ncapacity_bytes = {user_bytes}\n\
          [disk]\ndirectory = {:?}\nmax_bytes = 268435456\n\
+         [kafka]\nbrokers = {:?}\nprefix = \"levels{run}\"\nretention_bytes = 268435456\n\
          [[topics]]\nid = 0\npush_port = {PUSH_PORT}\npull_port = {PULL_PORT}\n",
         levels.join(", "),
         world.address,
         folder.join("control"),
         folder.join("disk"),
+        world.broker_address(),
     )
 }

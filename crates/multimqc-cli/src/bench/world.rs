@@ -27,6 +27,8 @@ pub struct World {
     pub client: Vec<String>,
     /// Whether there are namespaces, and the rights for the level in the kernel.
     pub has_kernel: bool,
+    /// A Kafka broker, and its address.
+    broker: Option<(Process, String)>,
     /// Processes that keep the namespaces.
     holders: Vec<Process>,
 }
@@ -39,16 +41,20 @@ impl World {
             server: Vec::new(),
             client: Vec::new(),
             has_kernel: false,
+            broker: None,
             holders: Vec::new(),
         };
         if !rustix::process::geteuid().is_root() {
             eprintln!("multimqc: not root: over the loopback interface, without the level in the kernel");
             return Ok(world);
         }
+        // Under BBR, which paces, everything over loopback TCP is slower.
+        const KEEP: &str = "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control; \
+                            ip link set lo up && echo ready && exec sleep infinity";
         for side in 0..2 {
-            let keep = ["-n", "sh", "-c", "ip link set lo up && echo ready && exec sleep infinity"];
+            let keep = ["-n", "sh", "-c", KEEP];
             let holder = Process::spawn(Command::new("unshare").args(keep))
-                .and_then(|mut holder| holder.wait_for_line("ready").map(|()| holder));
+                .and_then(|mut holder| holder.wait_for_line("ready").map(|_| holder));
             let holder = match holder {
                 Ok(holder) => holder,
                 Err(Failure::Failed(why)) => {
@@ -89,6 +95,27 @@ impl World {
             self.run(enter, &format!("ip link set {device} up"))?;
         }
         Ok(())
+    }
+
+    /// Starts a Kafka broker in the server's namespace, with a command that prints its address.
+    pub fn start_broker(&mut self, command: &str) -> Result<(), Failure> {
+        let mut words = command.split_whitespace().map(str::to_owned);
+        let program = words.next().ok_or_else(|| Failure::Failed("--broker is empty".into()))?;
+        let mut process = Process::start_other(&self.server, program.as_ref(), &words.collect::<Vec<_>>())?;
+        let line = process.wait_for_line("listening")?;
+        let address = line.split_whitespace().last().unwrap_or_default().to_owned();
+        self.broker = Some((process, address));
+        Ok(())
+    }
+
+    /// The address of the Kafka broker, empty without one.
+    pub fn broker_address(&self) -> &str {
+        self.broker.as_ref().map_or("", |(_, address)| address)
+    }
+
+    /// The processor time of the Kafka broker so far.
+    pub fn broker_cpu_ns(&self) -> u64 {
+        self.broker.as_ref().map_or(0, |(process, _)| process.cpu_ns())
     }
 
     /// A program on a device that lets everything pass. With one, the other end of the pair can send frames of XDP.

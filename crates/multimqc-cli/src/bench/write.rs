@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::options::{Generator, Options};
-use super::process::Process;
+use super::process::{Process, SoftIrqs};
 use super::row::{self, Row};
-use super::system::{PUSH_PORT, Running, System};
+use super::system::{PUSH_PORT, Running, Setup, System, USER_BYTES};
 use super::world::{SERVER_DEVICE, World};
 use crate::failure::Failure;
 use crate::stop::Stop;
@@ -20,21 +20,27 @@ const SETTLED: Duration = Duration::from_millis(200);
 pub fn run(options: &Options) -> Result<(), Failure> {
     // After a signal everything that the bench has made is removed on the way out.
     let stop = Stop::install()?;
-    let world = World::new()?;
+    let mut world = World::new()?;
     if options.generator == Generator::Frames && !world.has_kernel {
         return Err(Failure::Failed(
             "frames are sent as root only, with the rights for eBPF; use another --generator".into(),
         ));
     }
+    if let Some(command) = &options.broker {
+        world.start_broker(command)?;
+    }
     let mut rows = Vec::new();
+    let mut run = 0;
     for payload in options.payloads_or(&PAYLOADS) {
         for rep in 0..options.reps {
-            let systems = System::all(&world).into_iter();
-            for system in systems.filter(|system| can_take(*system, options.generator)) {
+            let systems = System::all(&world, options).into_iter();
+            for system in systems.filter(|system| can_take(system, options.generator)) {
                 let batches =
                     if system.levels.contains(',') { &options.batches[..] } else { &options.batches[..1] };
                 for batch in batches {
-                    let row = Row { rep, ..measure(&world, system, payload, *batch, options)? };
+                    run += 1;
+                    let setup = Setup { batch_bytes: *batch, user_bytes: USER_BYTES, run };
+                    let row = Row { rep, ..measure(&world, system, payload, setup, options)? };
                     row.print()?;
                     rows.push(row);
                     row::save(&rows, options.json.as_deref())?;
@@ -50,7 +56,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 
 /// Whether a system gets what this generator sends message by message. Frames of XDP need a native program where they arrive, beside
 /// which no generic one can be.
-fn can_take(system: System, generator: Generator) -> bool {
+fn can_take(system: &System<'_>, generator: Generator) -> bool {
     match generator {
         Generator::Sendmmsg => true,
         Generator::Gso => system.sees_cut_messages(),
@@ -60,56 +66,70 @@ fn can_take(system: System, generator: Generator) -> bool {
 
 fn measure(
     world: &World,
-    system: System,
+    system: System<'_>,
     payload: u16,
-    batch: u64,
+    setup: Setup,
     options: &Options,
 ) -> Result<Row, Failure> {
     let window = options.window();
-    let running = Running::start(system, world, batch)?;
+    let running = Running::start(system, world, setup)?;
     let needs_program = options.generator == Generator::Frames && system.mode != "xdp-native";
     let _program = needs_program.then(|| world.pass(SERVER_DEVICE)).transpose()?;
-    let seconds = (2 * WARMUP + window).as_secs_f64();
-    let to = SocketAddr::new(world.address, PUSH_PORT);
-    let args = ["bench", "generate", "--to", &to.to_string(), "--payload", &payload.to_string()];
-    let mut args: Vec<String> = args.map(str::to_owned).to_vec();
-    args.extend(["--seconds".into(), seconds.to_string()]);
-    args.extend(["--kind", options.generator.name()].map(str::to_owned));
-    let mut generator = Process::start(&world.client, &args)?;
-    generator.wait_for_line("generating")?;
+    let mut generator = generator(world, payload, (2 * WARMUP + window).as_secs_f64(), options.generator)?;
     std::thread::sleep(WARMUP);
+    let kernel_threads = SoftIrqs::find();
     let begin = Instant::now();
-    let before = (running.stored_bytes()?, running.cpu_ns(), generator.cpu_ns());
+    let look = || {
+        let broker = if system.uses_kafka() { world.broker_cpu_ns() } else { 0 };
+        let server = running.cpu_ns() + broker;
+        Ok([running.stored_messages(payload)?, server, generator.cpu_ns(), kernel_threads.cpu_ns()])
+    };
+    let before = look()?;
     std::thread::sleep(window);
-    let after = (running.stored_bytes()?, running.cpu_ns(), generator.cpu_ns());
+    let after = look()?;
     let elapsed = begin.elapsed().as_secs_f64();
+    let [messages, server, sender, kernel] =
+        std::array::from_fn(|at| after[at].saturating_sub(before[at]) as f64);
     let sent: u64 = generator.line()?.parse().map_err(|_| Failure::Failed("the generator ended".into()))?;
-    let stored = settle(&running)? / u64::from(payload);
-    let messages = (after.0 - before.0) as f64 / f64::from(payload);
-    let per_message = |nanos: u64| if messages > 0.0 { nanos as f64 / messages } else { 0.0 };
+    let stored = settle(&running, payload)?;
+    let per_message = |nanos: f64| if messages > 0.0 { nanos / messages } else { 0.0 };
     Ok(Row {
         part: "write",
-        system: system.name,
+        system: system.name.to_owned(),
+        kernel: row::kernel(),
         level: system.levels.to_owned(),
         mode: system.mode.to_owned(),
         generator: Some(options.generator.name()),
         payload_bytes: payload,
-        batch_bytes: system.levels.contains(',').then_some(batch),
+        batch_bytes: system.levels.contains(',').then_some(setup.batch_bytes),
         messages_per_s: messages / elapsed,
-        cpu_ns_per_message: per_message(after.1.saturating_sub(before.1)),
-        sender_cpu_ns_per_message: per_message(after.2.saturating_sub(before.2)),
+        cpu_ns_per_message: per_message(server),
+        sender_cpu_ns_per_message: per_message(sender),
+        total_cpu_ns_per_message: per_message(server + sender + kernel),
         lost: sent.saturating_sub(stored),
         sent,
         ..Row::default()
     })
 }
 
-/// Waits until nothing more is stored, and returns how much is.
-fn settle(running: &Running) -> Result<u64, Failure> {
-    let (mut last, mut since) = (running.stored_bytes()?, Instant::now());
+/// Starts a generator in the clients' namespace.
+fn generator(world: &World, payload: u16, seconds: f64, kind: Generator) -> Result<Process, Failure> {
+    let (to, payload) = (SocketAddr::new(world.address, PUSH_PORT).to_string(), payload.to_string());
+    let seconds = seconds.to_string();
+    let args = ["bench", "generate", "--to", &to, "--payload", &payload, "--seconds", &seconds];
+    let mut args: Vec<String> = args.map(str::to_owned).to_vec();
+    args.extend(["--kind", kind.name()].map(str::to_owned));
+    let mut generator = Process::start(&world.client, &args)?;
+    generator.wait_for_line("generating")?;
+    Ok(generator)
+}
+
+/// Waits until nothing more is stored, and returns how many messages are.
+fn settle(running: &Running, payload: u16) -> Result<u64, Failure> {
+    let (mut last, mut since) = (running.stored_messages(payload)?, Instant::now());
     while since.elapsed() < SETTLED {
         std::thread::sleep(Duration::from_millis(10));
-        let now = running.stored_bytes()?;
+        let now = running.stored_messages(payload)?;
         if now != last {
             (last, since) = (now, Instant::now());
         }

@@ -85,13 +85,15 @@ pub struct Header {
 #[non_exhaustive]
 pub enum Malformed {
     /// The sender's: the datagram does not have this form.
-    #[error("it does not begin like a datagram of MultiMQC: something else sends to this port")]
+    #[error("the datagram does not begin with \"MQ\"; another program sends to this port")]
     Foreign,
     /// The sender's: the datagram has a newer version.
-    #[error("version {0} is not known here: update the receiver")]
+    #[error(
+        "the datagram has format version {0}, and this receiver knows version {VERSION} only; update the receiver"
+    )]
     Version(u8),
     /// The sender's, or the network's: the datagram is cut short or contradicts itself.
-    #[error("it is cut short or contradicts itself")]
+    #[error("the datagram is truncated, or its fields contradict each other")]
     Broken,
 }
 

@@ -1,0 +1,237 @@
+//! Tables and plots of the rows of `multimqc bench`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::File;
+use std::path::PathBuf;
+
+use benchkit::output::{Output, human, write_json};
+use benchkit::plot::Chart;
+use benchkit::stats;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Result;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The rows: files that --json has written
+    #[arg(required = true)]
+    rows: Vec<PathBuf>,
+    /// The command that made them, for the table
+    #[arg(long)]
+    made_by: String,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Bytes of a batch where nothing else is said.
+const USUAL_BATCH: u64 = 32 << 10;
+
+/// A row of `multimqc bench`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Row {
+    part: String,
+    system: String,
+    level: String,
+    mode: String,
+    kernel: String,
+    generator: Option<String>,
+    payload_bytes: u16,
+    batch_bytes: Option<u64>,
+    rep: u32,
+    messages_per_s: f64,
+    cpu_ns_per_message: f64,
+    sender_cpu_ns_per_message: f64,
+    total_cpu_ns_per_message: f64,
+    rtt_p50_us: Option<f64>,
+    rtt_p99_us: Option<f64>,
+    lost: u64,
+    sent: u64,
+}
+
+impl Row {
+    /// The name of its line in a plot.
+    fn series(&self) -> String {
+        match self.system.as_str() {
+            "multimqc" if self.mode == "socket" => self.level.clone(),
+            "multimqc" => match self.batch_bytes {
+                Some(batch) if batch != USUAL_BATCH => {
+                    format!("{} {}, batches of {batch} B", self.level, self.mode)
+                }
+                _ => format!("{} {}", self.level, self.mode),
+            },
+            other => other.to_owned(),
+        }
+    }
+}
+
+/// The median of a value of these rows.
+fn median<'a>(rows: impl Iterator<Item = &'a Row>, value: impl Fn(&Row) -> f64) -> f64 {
+    stats::estimate(&rows.map(value).collect::<Vec<f64>>()).map_or(f64::NAN, |estimate| estimate.median)
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in &args.rows {
+        let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        rows.extend(serde_json::from_reader::<_, Vec<Row>>(file)?);
+    }
+    let first = rows.first().ok_or("there are no rows")?;
+    let mut text = format!(
+        "# MultiMQC beside other receivers\n\nLinux {}, {}. Made by `{}`. Medians of the repetitions.\n",
+        first.kernel,
+        benchkit::sys::cpu(),
+        args.made_by
+    );
+    let (write, read): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| row.part == "write");
+    text.push_str(&write_table(&write));
+    text.push_str(&read_table(&read));
+    let plots = [write_plots(&write), read_plots(&read)].concat();
+    args.output.publish("multimqc", &text, &plots)?;
+    if let Some(folder) = &args.output.out {
+        write_json(&folder.join("multimqc.json"), &rows)?;
+    }
+    Ok(())
+}
+
+/// Rows of the same system, generator and size, in the order in which they were measured.
+fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
+    let mut groups: BTreeMap<(u16, String, usize), Vec<&Row>> = BTreeMap::new();
+    let mut order: Vec<String> = Vec::new();
+    for row in rows {
+        let name = format!("{}/{:?}", row.series(), row.batch_bytes);
+        let place = order.iter().position(|known| *known == name).unwrap_or_else(|| {
+            order.push(name);
+            order.len() - 1
+        });
+        let generator = row.generator.clone().unwrap_or_default();
+        groups.entry((row.payload_bytes, generator, place)).or_default().push(row);
+    }
+    groups.into_values().collect()
+}
+
+/// What the generator alone costs a message of this size: the rows that drop it.
+fn generator_ns(rows: &[Row], like: &Row) -> f64 {
+    let same = rows.iter().filter(|row| {
+        row.system == "drop" && row.payload_bytes == like.payload_bytes && row.generator == like.generator
+    });
+    median(same, |row| row.total_cpu_ns_per_message)
+}
+
+/// What a message costs the machine that receives it: everything but the generator.
+fn receiver_ns(rows: &[Row], group: &[&Row]) -> f64 {
+    let all = median(group.iter().copied(), |row| row.total_cpu_ns_per_message);
+    (all - generator_ns(rows, group[0])).max(0.0)
+}
+
+fn write_table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let groups = groups(rows);
+    let mut text = "\n## Write\n\nMessages that reach the last level. `receiver` is the processor time of everything but the generator \
+         (the total less that of the row `drop`), and `a core` the messages of one second of it. `server` is the server's process \
+         alone. The last two columns divide by the standalone middleware of the same size.\n\n\
+         | bytes | generator | system | messages/s | lost | server ns | receiver ns | a core | rate x | a core x |\n\
+         |---:|---|---|---:|---:|---:|---:|---:|---:|---:|\n"
+        .to_owned();
+    for group in &groups {
+        let row = group[0];
+        let base = groups.iter().find(|other| {
+            let other = other[0];
+            (other.system.as_str(), other.payload_bytes, &other.generator)
+                == ("standalone", row.payload_bytes, &row.generator)
+        });
+        let rate = |group: &[&Row]| median(group.iter().copied(), |row| row.messages_per_s);
+        let of_core = |group: &[&Row]| 1e9 / receiver_ns(rows, group);
+        let is_generator = row.system == "drop";
+        let times = |of: &dyn Fn(&[&Row]) -> f64| match base {
+            Some(base) if !is_generator => format!("{:.1}", of(group) / of(base)),
+            _ => "-".to_owned(),
+        };
+        let lost = median(group.iter().copied(), |row| 100.0 * row.lost as f64 / row.sent.max(1) as f64);
+        let server = median(group.iter().copied(), |row| row.cpu_ns_per_message);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {lost:.1} % | {server:.0} | {:.0} | {} | {} | {} |",
+            row.payload_bytes,
+            row.generator.as_deref().unwrap_or_default(),
+            row.series(),
+            human(rate(group)),
+            receiver_ns(rows, group),
+            if is_generator { "-".to_owned() } else { human(of_core(group)) },
+            times(&rate),
+            times(&of_core),
+        );
+    }
+    text
+}
+
+fn read_table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n## Read\n\nReplies to a client with 32 pulls under way, and round trips of one pull at a time.\n\n\
+         | bytes | system | replies/s | server ns | all ns | p50 us | p99 us | rate x | p50 x |\n\
+         |---:|---|---:|---:|---:|---:|---:|---:|---:|\n"
+        .to_owned();
+    let groups = groups(rows);
+    for group in &groups {
+        let row = group[0];
+        let of = |group: &[&Row], value: &dyn Fn(&Row) -> f64| median(group.iter().copied(), value);
+        let base = groups
+            .iter()
+            .find(|other| other[0].system == "standalone" && other[0].payload_bytes == row.payload_bytes);
+        let rate = |row: &Row| row.messages_per_s;
+        let p50 = |row: &Row| row.rtt_p50_us.unwrap_or(f64::NAN);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.0} | {:.0} | {:.1} | {:.1} | {:.2} | {:.2} |",
+            row.payload_bytes,
+            row.series(),
+            human(of(group, &rate)),
+            of(group, &|row| row.cpu_ns_per_message),
+            of(group, &|row| row.total_cpu_ns_per_message),
+            of(group, &p50),
+            of(group, &|row| row.rtt_p99_us.unwrap_or(f64::NAN)),
+            base.map_or(f64::NAN, |base| of(group, &rate) / of(base, &rate)),
+            base.map_or(f64::NAN, |base| of(base, &p50) / of(group, &p50)),
+        );
+    }
+    text
+}
+
+fn write_plots(rows: &[Row]) -> Vec<(String, String)> {
+    let mut plots = Vec::new();
+    let mut generators: Vec<&str> = rows.iter().filter_map(|row| row.generator.as_deref()).collect();
+    generators.dedup();
+    for generator in generators {
+        let some: Vec<Row> =
+            rows.iter().filter(|row| row.generator.as_deref() == Some(generator)).cloned().collect();
+        let chart = |title: &str, y: &str, value: &dyn Fn(&Row) -> f64| {
+            let chart = Chart::new(title, "bytes of a message", y).sizes().log_y();
+            chart.points(&some, Row::series, |row| f64::from(row.payload_bytes), value).svg()
+        };
+        let rate = chart("Write throughput", "messages per second", &|row| row.messages_per_s);
+        let cost = chart("Processor time of everything but the generator", "ns per message", &|row| {
+            row.total_cpu_ns_per_message - generator_ns(&some, row)
+        });
+        plots.push((format!("write-{generator}-rate"), rate));
+        plots.push((format!("write-{generator}-cost"), cost));
+    }
+    plots
+}
+
+fn read_plots(rows: &[Row]) -> Vec<(String, String)> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let chart = |title: &str, y: &str, value: &dyn Fn(&Row) -> f64| {
+        let chart = Chart::new(title, "bytes of a range", y).sizes().log_y();
+        chart.points(rows, Row::series, |row| f64::from(row.payload_bytes), value).svg()
+    };
+    vec![
+        ("read-rate".into(), chart("Read throughput", "replies per second", &|row| row.messages_per_s)),
+        ("read-rtt".into(), chart("Round trip", "us (median)", &|row| row.rtt_p50_us.unwrap_or(f64::NAN))),
+    ]
+}

@@ -1,0 +1,89 @@
+//! The configuration file of the command.
+
+use std::path::Path;
+
+use rocketbufs::config::read_file;
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::failure::Failure;
+
+/// The file with every setting at its default. The settings of the framework follow it.
+const EXAMPLE: &str = include_str!("example.toml");
+
+/// A configuration file: the node, and the sections of this command.
+#[derive(Debug, Default)]
+pub struct Config {
+    pub node: rblive::Config,
+    pub control: Control,
+}
+
+/// The section `control`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Control {
+    pub listen: String,
+    pub token: String,
+    pub max_connections: usize,
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:7480".to_owned(), token: String::new(), max_connections: 64 }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Sections {
+    control: Control,
+}
+
+impl Config {
+    /// Reads a file; without one, everything has its default.
+    pub fn load(path: Option<&Path>) -> Result<Self, Failure> {
+        match path {
+            None => Ok(Self::default()),
+            Some(path) => Self::parse(&read_file(path).map_err(Failure::failed)?, Some(path)),
+        }
+    }
+
+    fn parse(text: &str, path: Option<&Path>) -> Result<Self, Failure> {
+        let (node, rest) = rblive::Config::from_toml_shared(text, path).map_err(Failure::failed)?;
+        let control = sections(rest).map_err(|error| {
+            let place = path.map_or(String::new(), |path| format!("{}: ", path.display()));
+            Failure::Failed(format!("{place}{}", error.message()))
+        })?;
+        Ok(Self { node, control })
+    }
+}
+
+fn sections(rest: Table) -> Result<Control, toml::de::Error> {
+    let sections: Sections = Value::Table(rest).try_into()?;
+    Ok(sections.control)
+}
+
+/// A configuration file with every setting at its default.
+pub fn example() -> String {
+    let framework = rocketbufs::config::example_toml();
+    format!("{EXAMPLE}\n{framework}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_has_every_default() {
+        let config = Config::parse(EXAMPLE, None).unwrap();
+        assert_eq!(config.node, rblive::Config::default());
+        let (read, default) = (config.control, Control::default());
+        assert_eq!(format!("{read:?}"), format!("{default:?}"));
+        assert!(Config::parse("[control]\nlisen = ''", None).is_err());
+    }
+
+    #[test]
+    fn the_whole_example_is_a_configuration() {
+        assert!(Config::parse(&example(), None).is_ok());
+    }
+}

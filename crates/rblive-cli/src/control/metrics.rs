@@ -1,0 +1,62 @@
+//! The metrics in Prometheus' text format. The names of streams need no escapes.
+
+use std::fmt::Write;
+
+use rblive::RsManager;
+
+/// The page.
+pub fn page(rs: &RsManager) -> String {
+    let mut page = String::new();
+    sent(&mut page, rs);
+    received(&mut page, rs);
+    let peers = rs.peers();
+    head(&mut page, "rblive_peer_up", "gauge", "Whether the connection to a node is up.");
+    for peer in &peers {
+        let _ = writeln!(page, "rblive_peer_up{{node=\"{}\"}} {}", peer.node, u8::from(peer.connected));
+    }
+    head(&mut page, "rblive_ring_bytes", "gauge", "The capacities of all buffers in bytes.");
+    let _ = writeln!(page, "rblive_ring_bytes {}", rs.memory_in_use());
+    page
+}
+
+fn sent(page: &mut String, rs: &RsManager) {
+    let streams = rs.outbound();
+    head(page, "rblive_sent_streams", "gauge", "Streams that this node sends.");
+    let _ = writeln!(page, "rblive_sent_streams {}", streams.len());
+    let created: Vec<_> = streams.iter().filter(|stream| stream.created_here).collect();
+    let labelled = |stream: &&rblive::OutboundInfo| format!("stream=\"{}\"", stream.name);
+    let rows = |value: fn(&rblive::OutboundInfo) -> u64| {
+        created.iter().map(|stream| (labelled(stream), value(stream))).collect()
+    };
+    family(page, "rblive_sent_chunks_total", "Chunks disseminated.", rows(|stream| stream.chunks));
+    family(page, "rblive_sent_bytes_total", "Bytes of disseminated chunks.", rows(|stream| stream.bytes));
+}
+
+fn received(page: &mut String, rs: &RsManager) {
+    let streams = rs.inbound();
+    head(page, "rblive_received_streams", "gauge", "Streams that this node receives.");
+    let _ = writeln!(page, "rblive_received_streams {}", streams.len());
+    let labelled =
+        |stream: &rblive::InboundInfo| format!("stream=\"{}\",from=\"{}\"", stream.name, stream.from);
+    let rows = |value: fn(&rblive::InboundInfo) -> u64| {
+        streams.iter().map(|stream| (labelled(stream), value(stream))).collect()
+    };
+    family(page, "rblive_received_chunks_total", "Chunks received.", rows(|stream| stream.chunks));
+    family(page, "rblive_received_bytes_total", "Bytes of received chunks.", rows(|stream| stream.bytes));
+    let lost = "Bytes that were overwritten before they arrived.";
+    family(page, "rblive_lost_bytes_total", lost, rows(|stream| stream.lost_bytes));
+    let returned = "Bytes that the application has returned.";
+    family(page, "rblive_returned_bytes_total", returned, rows(|stream| stream.returned_bytes));
+}
+
+/// A counter with a row for each set of labels.
+fn family(page: &mut String, name: &str, help: &str, rows: Vec<(String, u64)>) {
+    head(page, name, "counter", help);
+    for (labels, value) in rows {
+        let _ = writeln!(page, "{name}{{{labels}}} {value}");
+    }
+}
+
+fn head(page: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
