@@ -1,3 +1,38 @@
 //! The web server of a delivery node: playlists and segments for viewers, straight from the rings of [`rblive`].
+//!
+//! ```text
+//!   rblive ─▶ Catalog::take ─▶ streams ─▶ playlists (HLS, DASH), built when they are asked for
+//!                                └─▶ references into rings ─▶ encrypted ─▶ still there? ─▶ socket
+//! ```
+//!
+//! Media is encrypted from where it arrived. After the encryption and before the write, the server asks the ring whether the bytes
+//! were overwritten meanwhile: a response that cannot be finished ends with an error, and never has mixed bytes. Addresses:
+//!
+//! | Address | What |
+//! |---|---|
+//! | `/` | a page that lists the streams and plays them |
+//! | `/live/NAME/index.m3u8`, `/live/NAME/manifest.mpd` | all renditions of a stream, for HLS and DASH |
+//! | `/live/NAME/RENDITION/media.m3u8` | the playlist of a rendition |
+//! | `/live/NAME/RENDITION/12.m4s`, `12.3.m4s` | a segment, a part of it (`.ts` for MPEG-TS) |
+//! | `/streams`, `/metrics`, `/health`, `/ready` | for programs |
 
 #![deny(unsafe_code)]
+
+mod answer;
+mod catalog;
+mod counters;
+mod http1;
+mod http2;
+mod in_place;
+mod live;
+mod metrics;
+mod pages;
+mod server;
+mod settings;
+mod tls;
+pub mod token;
+
+pub use catalog::Catalog;
+pub use server::{Server, StartError};
+pub use settings::{Settings, Tls};
+pub use tls::TlsError;

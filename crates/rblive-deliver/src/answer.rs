@@ -1,0 +1,173 @@
+//! Requests and answers, independent of the version of HTTP.
+
+use bytes::Bytes;
+use rblive::ChunkRef;
+
+/// A request, as far as the pages look at it.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Request {
+    pub path: String,
+    pub query: String,
+    pub if_none_match: Option<String>,
+    pub range: Option<String>,
+}
+
+/// How long an answer may be kept by caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cache {
+    /// Not at all: it is true for a moment.
+    No,
+    /// Seconds.
+    For(u32),
+    /// Its address never has other bytes.
+    Forever,
+}
+
+/// The body of an answer.
+#[derive(Debug, Clone)]
+pub(crate) enum Body {
+    Bytes(Bytes),
+    /// Memory of a ring, in this order.
+    Ring(Vec<ChunkRef>),
+}
+
+impl Body {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Ring(chunks) => chunks.iter().map(ChunkRef::size).sum(),
+        }
+    }
+}
+
+/// An answer to a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub status: u16,
+    pub kind: &'static str,
+    pub cache: Cache,
+    pub etag: Option<String>,
+    pub content_range: Option<String>,
+    pub ranges: bool,
+    pub body: Body,
+}
+
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
+
+impl Answer {
+    pub fn text(status: u16, text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        text.push('\n');
+        Self::of(status, TEXT, Cache::No, text.into_bytes())
+    }
+
+    pub fn of(status: u16, kind: &'static str, cache: Cache, body: impl Into<Bytes>) -> Self {
+        let body = Body::Bytes(body.into());
+        Self { status, kind, cache, etag: None, content_range: None, ranges: false, body }
+    }
+
+    /// The header fields of the answer, but for those of the connection and the length.
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        let mut all = vec![
+            ("content-type", self.kind.to_owned()),
+            ("access-control-allow-origin", "*".to_owned()),
+            ("access-control-expose-headers", "content-length, content-range, etag".to_owned()),
+            ("x-content-type-options", "nosniff".to_owned()),
+        ];
+        all.push((
+            "cache-control",
+            match self.cache {
+                Cache::No => "no-cache".to_owned(),
+                Cache::For(seconds) => format!("max-age={seconds}"),
+                Cache::Forever => "max-age=3600, immutable".to_owned(),
+            },
+        ));
+        all.extend(self.etag.iter().map(|etag| ("etag", etag.clone())));
+        all.extend(self.content_range.iter().map(|range| ("content-range", range.clone())));
+        if self.ranges {
+            all.push(("accept-ranges", "bytes".to_owned()));
+        }
+        if self.status == 405 || self.status == 204 {
+            all.push(("allow", "GET, HEAD, OPTIONS".to_owned()));
+        }
+        if self.status == 204 {
+            all.push(("access-control-allow-methods", "GET, HEAD, OPTIONS".to_owned()));
+            all.push(("access-control-allow-headers", "range, if-none-match".to_owned()));
+            all.push(("access-control-max-age", "86400".to_owned()));
+        }
+        if self.status == 503 {
+            all.push(("retry-after", "2".to_owned()));
+        }
+        all
+    }
+
+    /// The answer to this request: 304 if the client has it, 206 for a range of it.
+    pub fn for_request(mut self, request: &Request) -> Self {
+        if self.status != 200 {
+            return self;
+        }
+        let asked = request.if_none_match.as_deref().unwrap_or("");
+        if let Some(etag) = &self.etag
+            && asked.split(',').any(|own| own.trim() == "*" || own.trim().trim_start_matches("W/") == etag)
+        {
+            (self.status, self.body) = (304, Body::Bytes(Bytes::new()));
+            return self;
+        }
+        let Some(range) = request.range.as_deref().filter(|_| self.ranges) else { return self };
+        let whole = self.body.len();
+        match part_of(range, whole) {
+            Asked::Everything => self,
+            Asked::Part(from, to) => {
+                self.status = 206;
+                self.content_range = Some(format!("bytes {from}-{}/{whole}", to - 1));
+                self.body = cut(self.body, from, to);
+                self
+            }
+            Asked::Nothing => {
+                let mut answer = Self::text(416, format!("the segment has {whole} bytes"));
+                answer.content_range = Some(format!("bytes */{whole}"));
+                answer
+            }
+        }
+    }
+}
+
+enum Asked {
+    Everything,
+    Part(usize, usize),
+    Nothing,
+}
+
+/// Reads a `Range` field with one range. What is no such range is ignored, as RFC 9110 has it (14.2).
+fn part_of(range: &str, whole: usize) -> Asked {
+    let Some((from, to)) = range.strip_prefix("bytes=").and_then(|own| own.split_once('-')) else {
+        return Asked::Everything;
+    };
+    let number = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<usize>().ok()).flatten()
+    };
+    let (from, to) = match (from, number(from), to, number(to)) {
+        ("", _, _, Some(last)) => (whole - last.min(whole), whole),
+        (_, Some(from), "", _) => (from, whole),
+        (_, Some(from), _, Some(to)) if from <= to => (from, to.saturating_add(1).min(whole)),
+        _ => return Asked::Everything,
+    };
+    if from < to { Asked::Part(from, to) } else { Asked::Nothing }
+}
+
+fn cut(body: Body, from: usize, to: usize) -> Body {
+    let chunks = match body {
+        Body::Bytes(bytes) => return Body::Bytes(bytes.slice(from..to)),
+        Body::Ring(chunks) => chunks,
+    };
+    let mut at = 0;
+    let mut parts = Vec::new();
+    for chunk in chunks {
+        let (begin, end) = (from.max(at), to.min(at + chunk.size()));
+        if begin < end {
+            parts.push(chunk.part(begin - at..end - at));
+        }
+        at += chunk.size();
+    }
+    Body::Ring(parts)
+}

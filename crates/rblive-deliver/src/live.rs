@@ -1,0 +1,247 @@
+//! The addresses below `/live/`: playlists, manifests, initialisation segments, segments and parts of a stream.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rblive::ChunkRef;
+use rblive::content::{Container, check_name};
+use rblive_media::hls::{self, Directives, MediaPlaylist, Report, multivariant_playlist};
+use rblive_media::track::{Reached, SegmentState, Track};
+use rblive_media::{dash, rendition};
+
+use crate::answer::{Answer, Body, Cache, Request};
+use crate::catalog::{State, Stream};
+
+/// What an address below `/live/` names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Multivariant,
+    Manifest,
+    Playlist(u16),
+    Init(u16, u32),
+    Segment(u16, u64),
+    Part(u16, u64, u32),
+}
+
+/// Reads `NAME/index.m3u8`, `NAME/manifest.mpd`, or `NAME/RENDITION/FILE`.
+pub(crate) fn parse(path: &str) -> Option<(&str, Target)> {
+    let (rest, file) = path.rsplit_once('/')?;
+    let (name, target) = match file {
+        "index.m3u8" => (rest, Target::Multivariant),
+        "manifest.mpd" => (rest, Target::Manifest),
+        file => {
+            let (name, id) = rest.rsplit_once('/')?;
+            (name, of_rendition(decimal(id)?, file)?)
+        }
+    };
+    check_name(name).then_some((name, target))
+}
+
+fn of_rendition(id: u16, file: &str) -> Option<Target> {
+    if file == "media.m3u8" {
+        return Some(Target::Playlist(id));
+    }
+    if let Some(init) = file.strip_prefix("init-").and_then(|rest| rest.strip_suffix(".mp4")) {
+        return Some(Target::Init(id, decimal(init)?));
+    }
+    let numbers = file.strip_suffix(".m4s").or_else(|| file.strip_suffix(".ts"))?;
+    Some(match numbers.split_once('.') {
+        Some((number, part)) => Target::Part(id, decimal(number)?, decimal(part)?),
+        None => Target::Segment(id, decimal(numbers)?),
+    })
+}
+
+/// A number as this server writes it: no sign, no leading zeros. Each thing has one address.
+fn decimal<N: std::str::FromStr + std::fmt::Display>(text: &str) -> Option<N> {
+    text.parse().ok().filter(|number: &N| number.to_string() == text)
+}
+
+/// Whether a request asks for media or a media playlist: its client watches the stream.
+pub(crate) fn is_watching(target: &Target) -> bool {
+    !matches!(target, Target::Multivariant | Target::Manifest)
+}
+
+/// Answers a request for a stream. `query` is what the addresses in playlists get: a token.
+pub(crate) async fn answer(stream: &Arc<Stream>, target: Target, request: &Request, query: &str) -> Answer {
+    match target {
+        Target::Multivariant => {
+            let state = stream.state.lock();
+            let renditions: Vec<_> = state.renditions.iter().map(|live| live.about.clone()).collect();
+            playlist(multivariant_playlist(&renditions, query), hls::MEDIA_TYPE)
+        }
+        Target::Manifest => manifest(&mut stream.state.lock(), query),
+        Target::Playlist(id) => media_playlist(stream, id, request, query).await,
+        Target::Init(id, number) => {
+            let state = stream.state.lock();
+            match state.live(id).and_then(|live| live.init(number)) {
+                Some(bytes) => Answer::of(200, "video/mp4", Cache::Forever, bytes.clone()),
+                None => Answer::text(404, "there is no such initialisation segment"),
+            }
+        }
+        Target::Segment(id, number) => segment(&stream.state.lock(), id, number),
+        Target::Part(id, number, part) => {
+            if let Err(answer) = wait(stream, id, number, Some(part)).await {
+                return answer;
+            }
+            part_of(&stream.state.lock(), id, number, part)
+        }
+    }
+}
+
+/// The answer for a playlist, which is true until the stream changes.
+fn playlist(text: String, kind: &'static str) -> Answer {
+    let etag = format!("\"{:08x}-{}\"", crc32c::crc32c(text.as_bytes()), text.len());
+    Answer { etag: Some(etag), ..Answer::of(200, kind, Cache::No, text) }
+}
+
+fn manifest(state: &mut State, query: &str) -> Answer {
+    if state.description.container != Container::Cmaf {
+        return Answer::text(404, "a stream of MPEG-TS has no DASH manifest; use index.m3u8");
+    }
+    state.release();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let all: Vec<_> = state.renditions.iter().map(|live| (live.about.clone(), &live.track)).collect();
+    match dash::manifest(&all, query, now) {
+        Some(text) => playlist(text, dash::MEDIA_TYPE),
+        None => Answer::text(503, "the stream has no whole segment yet"),
+    }
+}
+
+async fn media_playlist(stream: &Arc<Stream>, id: u16, request: &Request, query: &str) -> Answer {
+    let directives = match Directives::parse(&request.query) {
+        Ok(directives) => directives,
+        Err(error) => return Answer::text(400, error.to_string()),
+    };
+    if let Some(number) = directives.number
+        && let Err(answer) = wait(stream, id, number, directives.part).await
+    {
+        return answer;
+    }
+    let mut state = stream.state.lock();
+    state.release();
+    let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
+    if live.track.segments().len() == 0 && !live.track.is_ended() {
+        return Answer::text(503, "the stream has no media yet");
+    }
+    let low_latency = state.is_low_latency();
+    let reports: Vec<Report> = if low_latency { reports(&state, id) } else { Vec::new() };
+    let container = match state.description.container {
+        Container::Ts => rendition::Container::Ts,
+        _ => rendition::Container::Cmaf,
+    };
+    let text = MediaPlaylist { container, low_latency, skip: directives.skip, query, reports: &reports };
+    playlist(text.write(&live.track), hls::MEDIA_TYPE)
+}
+
+fn reports(state: &State, id: u16) -> Vec<Report> {
+    let others = state.renditions.iter().filter(|live| live.about.id != id);
+    others
+        .filter_map(|live| {
+            let (number, part) = live.track.newest_part()?;
+            Some(Report { uri: format!("../{}/media.m3u8", live.about.id), number, part })
+        })
+        .collect()
+}
+
+/// Waits until a segment or a part is there, for at most three target durations (RFC 8216bis, 6.2.5.2).
+async fn wait(stream: &Arc<Stream>, id: u16, number: u64, part: Option<u32>) -> Result<(), Answer> {
+    let mut changes = stream.changed.subscribe();
+    let (reached, target_us) = reached(stream, id, number, part)?;
+    match reached {
+        Reached::Yes => return Ok(()),
+        Reached::TooFar => return Err(Answer::text(400, "this is too far in the future")),
+        Reached::NotYet => {}
+    }
+    let limit = Duration::from_micros(target_us.saturating_mul(3).min(60_000_000));
+    let until_reached = async {
+        while changes.changed().await.is_ok() {
+            if self::reached(stream, id, number, part)?.0 == Reached::Yes {
+                return Ok(());
+            }
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(limit, until_reached).await {
+        Ok(result) => result,
+        Err(_) => Err(Answer::text(503, "the stream stands still")),
+    }
+}
+
+fn reached(stream: &Stream, id: u16, number: u64, part: Option<u32>) -> Result<(Reached, u64), Answer> {
+    let state = stream.state.lock();
+    let live = state.live(id).ok_or_else(|| Answer::text(404, "the stream has no such rendition"))?;
+    Ok((live.track.reached(number, part), live.track.target_us()))
+}
+
+fn gone(track: &Track<ChunkRef>, number: u64) -> Answer {
+    if number < track.first_number() {
+        Answer::text(410, "the segment is older than what the server holds")
+    } else {
+        Answer::text(404, "there is no such segment")
+    }
+}
+
+fn segment(state: &State, id: u16, number: u64) -> Answer {
+    let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
+    match live.track.segment(number) {
+        Some(segment) if segment.state == SegmentState::Complete => {
+            media(state, segment.parts.iter().map(|part| part.data.clone()).collect())
+        }
+        Some(segment) if segment.state == SegmentState::Gap => {
+            Answer::text(404, "the segment has lost bytes")
+        }
+        _ => gone(&live.track, number),
+    }
+}
+
+fn part_of(state: &State, id: u16, number: u64, part: u32) -> Answer {
+    let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
+    match live.track.segment(number).and_then(|segment| segment.parts.get(part as usize)) {
+        Some(part) => media(state, vec![part.data.clone()]),
+        None => gone(&live.track, number),
+    }
+}
+
+/// The answer with memory of the ring, if it is still there.
+fn media(state: &State, chunks: Vec<ChunkRef>) -> Answer {
+    if chunks.iter().any(|chunk| chunk.check().is_err()) {
+        return Answer::text(410, "the segment is older than what the server holds");
+    }
+    let kind = match state.description.container {
+        Container::Ts => "video/mp2t",
+        _ => "video/mp4",
+    };
+    let first = chunks.first().map_or(0, ChunkRef::position);
+    let id = chunks.first().map_or(0, |chunk| chunk.stream().to_u64());
+    let body = Body::Ring(chunks);
+    let etag = Some(format!("\"{id:x}-{first:x}-{:x}\"", body.len()));
+    Answer { etag, ranges: true, body, ..Answer::of(200, kind, Cache::Forever, "") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Target, parse};
+
+    #[test]
+    fn an_address_names_one_thing() {
+        assert_eq!(parse("a/b/index.m3u8"), Some(("a/b", Target::Multivariant)));
+        assert_eq!(parse("a/1/media.m3u8"), Some(("a", Target::Playlist(1))));
+        assert_eq!(parse("a/2/init-77.mp4"), Some(("a", Target::Init(2, 77))));
+        assert_eq!(parse("a/2/5.m4s"), Some(("a", Target::Segment(2, 5))));
+        assert_eq!(parse("a/2/5.3.ts"), Some(("a", Target::Part(2, 5, 3))));
+        for bad in [
+            "",
+            "index.m3u8",
+            "/index.m3u8",
+            "a/../index.m3u8",
+            "a%2f/index.m3u8",
+            "a/1/05.m4s",
+            "a/1/+5.m4s",
+            "a/1/5.m4s.m4s",
+            "a/99999/media.m3u8",
+            "a/1/5.1.1.m4s",
+        ] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

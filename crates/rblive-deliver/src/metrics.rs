@@ -1,0 +1,132 @@
+//! The metrics in the text format of Prometheus.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::catalog::Catalog;
+use crate::counters::Counters;
+
+/// A label with its value, and the number.
+type Value = (Option<(&'static str, String)>, u64);
+
+/// A metric of one scrape.
+#[derive(Debug)]
+struct Metric {
+    name: &'static str,
+    help: &'static str,
+    /// Whether the metric only grows.
+    counts: bool,
+    values: Vec<Value>,
+}
+
+/// The values of one scrape.
+#[derive(Debug, Default)]
+struct Scrape(Vec<Metric>);
+
+/// Returns the metrics of a server.
+///
+/// # Errors
+/// None in practice: the text is written into memory.
+pub(crate) fn text(catalog: &Catalog, counters: &Counters) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape::take(catalog, counters)));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+impl Scrape {
+    fn take(catalog: &Catalog, counters: &Counters) -> Self {
+        let mut own = Self::default();
+        let version = vec![(Some(("version", env!("CARGO_PKG_VERSION").to_owned())), 1)];
+        own.add("rblive_build_info", "The version of the server", false, version);
+        own.server(counters);
+        own.streams(catalog);
+        own
+    }
+
+    fn add(&mut self, name: &'static str, help: &'static str, counts: bool, values: Vec<Value>) {
+        self.0.push(Metric { name, help, counts, values });
+    }
+
+    fn server(&mut self, counters: &Counters) {
+        let classes = (1..).map(|class| Some(("class", format!("{class}xx"))));
+        let requests = classes.zip(counters.requests.iter().map(get)).collect();
+        self.add("rblive_requests", "Requests by the class of their status", true, requests);
+        self.add("rblive_open_connections", "Open connections", false, vec![(None, get(&counters.open))]);
+        for (name, help, counter) in [
+            ("rblive_connections", "Accepted connections", &counters.connections),
+            ("rblive_refused_connections", "Connections beyond a limit", &counters.refused),
+            ("rblive_failed_handshakes", "TLS handshakes that failed", &counters.handshakes_failed),
+            (
+                "rblive_slow_viewers",
+                "Viewers that were disconnected because they were slow",
+                &counters.too_slow,
+            ),
+            (
+                "rblive_overtaken_responses",
+                "Responses that ended because new data took the place of what was being sent",
+                &counters.overtaken,
+            ),
+            ("rblive_media_bytes", "Bytes of media that were sent", &counters.media_bytes),
+        ] {
+            self.add(name, help, true, vec![(None, get(counter))]);
+        }
+    }
+
+    fn streams(&mut self, catalog: &Catalog) {
+        let help = "Chunks that were overwritten before they were read, or that are invalid";
+        self.add("rblive_refused_chunks", help, true, vec![(None, get(&catalog.refused_chunks))]);
+        let streams = catalog.streams();
+        self.add("rblive_streams", "Streams", false, vec![(None, streams.len() as u64)]);
+        let label = |name: &str| Some(("stream", name.to_owned()));
+        let viewers =
+            streams.iter().map(|own| (label(&own.name), own.viewers.load(Ordering::Relaxed) as u64));
+        self.add("rblive_stream_viewers", "Connections that watch the stream", false, viewers.collect());
+        let received = streams.iter().map(|own| (label(&own.name), get(&own.received))).collect();
+        self.add("rblive_stream_received_bytes", "Bytes of the stream that arrived", true, received);
+        let delivered = streams.iter().map(|own| (label(&own.name), get(&own.delivered))).collect();
+        self.add("rblive_stream_delivered_bytes", "Bytes of the stream that were sent", true, delivered);
+    }
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for Metric { name, help, counts, values } in &self.0 {
+            let counts = *counts;
+            let kind = if counts { MetricType::Counter } else { MetricType::Gauge };
+            let mut to = encoder.encode_descriptor(name, help, None, kind)?;
+            if let [(None, value)] = values.as_slice() {
+                put(to, counts, *value)?;
+                continue;
+            }
+            for (label, value) in values {
+                let labels: Vec<(&str, &str)> =
+                    label.iter().map(|(name, own)| (*name, own.as_str())).collect();
+                put(to.encode_family(&labels)?, counts, *value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put(to: MetricEncoder<'_>, counts: bool, value: u64) -> fmt::Result {
+    if counts {
+        ConstCounter::new(value).encode(to)
+    } else {
+        ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(to)
+    }
+}

@@ -1,0 +1,135 @@
+//! Playlists, segments and what HTTP promises about them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rblive_deliver::{Settings, Tls, token};
+
+use crate::lab::{Lab, NAME, media, request};
+
+#[test]
+fn playlists_lead_to_every_byte() {
+    let lab = Lab::plain();
+    assert_eq!(lab.get("/ready").status, 503);
+    lab.segments(0..3, 20_000);
+    let list = lab.playlist_with("\n2.m4s\n", |path| lab.get(path));
+    let init = list.split("MAP:URI=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert_eq!(lab.get(&format!("/live/{NAME}/1/{init}")).body, b"init");
+    for number in 0..3 {
+        let [first, second] = [0, 1].map(|part| media(number, part, 20_000));
+        assert_eq!(lab.get(&format!("/live/{NAME}/1/{number}.0.m4s")).body, first);
+        assert_eq!(lab.get(&format!("/live/{NAME}/1/{number}.1.m4s")).body, second);
+        let segment = lab.get(&format!("/live/{NAME}/1/{number}.m4s"));
+        assert!(segment.whole && segment.body == [first, second].concat());
+        assert_eq!(segment.field("content-type"), Some("video/mp4"));
+    }
+    let all = String::from_utf8(lab.get(&format!("/live/{NAME}/index.m3u8")).body).unwrap();
+    assert!(
+        all.contains("CODECS=\"avc1.64001f\",RESOLUTION=640x360,FRAME-RATE=25.000\n1/media.m3u8\n"),
+        "{all}"
+    );
+    let manifest = lab.get(&format!("/live/{NAME}/manifest.mpd"));
+    assert_eq!(manifest.field("content-type"), Some("application/dash+xml"));
+    let streams = String::from_utf8(lab.get("/streams").body).unwrap();
+    assert!(streams.contains("\"name\":\"cam/1\"") && streams.contains("\"health\":\"live\""), "{streams}");
+    let metrics = String::from_utf8(lab.get("/metrics").body).unwrap();
+    assert!(metrics.contains("rblive_stream_received_bytes_total{stream=\"cam/1\"}"), "{metrics}");
+    assert!(metrics.contains("rblive_open_connections 1\n"), "{metrics}");
+    assert_eq!([lab.get("/").status, lab.get("/hls.js").status, lab.get("/ready").status], [200; 3]);
+}
+
+#[test]
+fn ranges_tags_and_heads() {
+    let lab = Lab::plain();
+    lab.segments(0..2, 1000);
+    lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
+    let whole = [media(1, 0, 1000), media(1, 1, 1000)].concat();
+    let ask = |method: &str, field: &str| {
+        let text = format!(
+            "{method} /live/{NAME}/1/1.m4s HTTP/1.1\r\nhost: x\r\n{field}\r\nconnection: close\r\n\r\n"
+        );
+        request(lab.server.addr(), &text)
+    };
+    for (range, bytes, place) in [
+        ("bytes=0-0", &whole[..1], "bytes 0-0/2000"),
+        ("bytes=900-1100", &whole[900..1101], "bytes 900-1100/2000"),
+        ("bytes=1990-", &whole[1990..], "bytes 1990-1999/2000"),
+        ("bytes=-5", &whole[1995..], "bytes 1995-1999/2000"),
+        ("bytes=1500-99999", &whole[1500..], "bytes 1500-1999/2000"),
+    ] {
+        let got = ask("GET", &format!("range: {range}"));
+        assert_eq!((got.status, got.body.as_slice()), (206, bytes), "{range}");
+        assert_eq!(got.field("content-range"), Some(place));
+    }
+    assert_eq!(ask("GET", "range: bytes=2000-").status, 416);
+    assert_eq!(ask("GET", "range: bytes=5-1").status, 200, "no range is ignored");
+    let head = ask("HEAD", "x: y");
+    assert_eq!((head.status, head.body.len(), head.field("content-length")), (200, 0, Some("2000")));
+    let etag = head.field("etag").unwrap().to_owned();
+    let same = ask("GET", &format!("if-none-match: \"x\", {etag}"));
+    assert_eq!((same.status, same.body.len()), (304, 0));
+    assert_eq!(ask("GET", "if-none-match: \"x\"").status, 200);
+    let options = ask("OPTIONS", "origin: https://elsewhere");
+    assert_eq!((options.status, options.field("access-control-allow-origin")), (204, Some("*")));
+}
+
+#[test]
+fn a_request_waits_for_the_part_that_it_names() {
+    let lab = Lab::plain();
+    lab.segments(0..2, 1000);
+    lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
+    std::thread::scope(|scope| {
+        let list = scope.spawn(|| lab.get(&format!("/live/{NAME}/1/media.m3u8?_HLS_msn=2&_HLS_part=0")));
+        let part = scope.spawn(|| lab.get(&format!("/live/{NAME}/1/2.0.m4s")));
+        lab.describe();
+        lab.part(2, 0, 777);
+        let list = String::from_utf8(list.join().unwrap().body).unwrap();
+        assert!(
+            list.contains("URI=\"2.0.m4s\"") && list.contains("PRELOAD-HINT:TYPE=PART,URI=\"2.1.m4s\""),
+            "{list}"
+        );
+        assert_eq!(part.join().unwrap().body, media(2, 0, 777));
+    });
+    assert_eq!(lab.get(&format!("/live/{NAME}/1/media.m3u8?_HLS_msn=9")).status, 400);
+    let late = lab.get(&format!("/live/{NAME}/1/media.m3u8?_HLS_msn=2&_HLS_part=1"));
+    assert_eq!(late.status, 503, "the wait is bounded");
+}
+
+#[test]
+fn tokens_open_their_stream_and_travel_in_playlists() {
+    let key = b"0123456789abcdef".to_vec();
+    let settings = Settings { tls: Tls::Off, token_key: Some(key.clone()), ..Settings::default() };
+    let lab = Lab::new(settings, 256 << 10, 5);
+    lab.segments(0..2, 1000);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let good = token::sign(&key, NAME, now + 1000);
+    let list = lab.playlist_with("\n1.m4s?token", |path| lab.get(&format!("{path}?token={good}")));
+    assert!(list.contains(&format!("\n1.m4s?token={good}\n")), "{list}");
+    assert_eq!(lab.get(&format!("/live/{NAME}/1/1.m4s?token={good}")).status, 200);
+    for bad in [
+        String::new(),
+        "?token=1.2".into(),
+        format!("?token={}", token::sign(&key, NAME, now - 1)),
+        format!("?token={}", token::sign(&key, "other", now + 9)),
+    ] {
+        for file in ["index.m3u8", "manifest.mpd", "1/media.m3u8", "1/1.m4s"] {
+            assert_eq!(lab.get(&format!("/live/{NAME}/{file}{bad}")).status, 403, "{file}{bad}");
+        }
+    }
+}
+
+#[test]
+fn limits_refuse_what_is_too_much() {
+    let settings = Settings {
+        tls: Tls::Off,
+        max_connections_per_address: 2,
+        max_viewers_per_stream: 0,
+        ..Settings::default()
+    };
+    let lab = Lab::new(settings, 256 << 10, 5);
+    lab.segments(0..2, 1000);
+    while lab.get("/ready").status != 200 {}
+    assert_eq!(lab.get(&format!("/live/{NAME}/1/media.m3u8")).status, 503);
+    let open = [(); 2].map(|()| std::net::TcpStream::connect(lab.server.addr()).unwrap());
+    assert_eq!(lab.get("/health").status, 0, "a third connection is closed");
+    drop(open);
+}

@@ -1,0 +1,7 @@
+//! A delivery server in front of real rings: an ingest node disseminates, viewers fetch.
+
+mod answers;
+mod bad_requests;
+mod lab;
+mod overtaken;
+mod protocols;
