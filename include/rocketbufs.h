@@ -2851,6 +2851,14 @@ rb_status rb_rout_traffic(const struct rb_rout *rout, struct rb_traffic *traffic
 // The version of the library, such as "0.1.0". Lives as long as the program.
 const char *rb_version(void);
 
+// Holds received bytes for longer than the data callback that they were given to: they stay in place until the view is consumed or
+// freed, also if they are released with `rb_rin_data_consumed` meanwhile.
+//
+// `*data` shows the bytes; its view is the caller's. Fails with `RB_ERR_OTHER` if they cannot be held (the buffer is spliced or has no
+// flow control, or they were released already), and with `RB_ERR_ARGUMENT` outside of the callback.
+rb_status rb_buf_seg_to_view(const struct rb_buf_seg *seg,
+                             struct rb_data *data);
+
 // Copies received bytes from `offset` on, inside the data callback that they were given to. Also where `vec_count` is 0.
 //
 // Fails with `RB_ERR_LAPPED` if the writer of a buffer without flow control was faster: the copy is not valid then. With

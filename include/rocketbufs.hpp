@@ -234,6 +234,7 @@ struct Bytes {
 
 // A piece of a buffer's memory (paper 1, Listing 1). A copy is the same piece. Received bytes are valid until the callback
 // returns, and a segment to fill until it is delivered.
+class View;
 struct buf_seg : rb_buf_seg {
     buf_seg() : rb_buf_seg{} { vec_count = -1; }
     buf_seg(const rb_buf_seg &seg) : rb_buf_seg(seg) {}
@@ -245,6 +246,8 @@ struct buf_seg : rb_buf_seg {
         return vec_count > 0 ? static_cast<unsigned char *>(vecs[0].iov_base) : nullptr;
     }
     std::size_t size() const noexcept { return len; }
+    // Holds received bytes for longer than the callback.
+    View to_view() const;
     // Copies received bytes, inside the callback.
     status copy(void *to, std::size_t count, std::size_t offset = 0) const {
         return detail::check(rb_buf_seg_copy(this, offset, to, count));
@@ -575,6 +578,12 @@ public:
 private:
     rb_data data_{};
 };
+
+inline View buf_seg::to_view() const {
+    rb_data data{};
+    detail::check(rb_buf_seg_to_view(this, &data));
+    return View(data);
+}
 
 // Data or an event of an rIn; rb_in_kind says which fields have a meaning.
 struct InEvent {

@@ -53,7 +53,8 @@ PYTHON = {
     "Subscriber.next_batch": "recv_batch", "Subscriber.recv_ref": "recv_bytes", "Subscriber.close_timeout": "close",
     "OwnedBatch.is_copy": "copied", "OwnedBatch.consume_up_to": "release_up_to",
     "Observer.connect": "__new__", "Observer.builder": "__new__",
-    "Cmq.pop_timeout": "pop", "Cmq.pop_where_timeout": "pop_where", "Mailbox.pop_where_timeout": "pop_where", "Cmq.try_iter": "cw_pop", "Cmq.multicast": "join",
+    "Cmq.pop_timeout": "pop", "Cmq.pop_where_timeout": "pop_where", "Mailbox.pop_where_timeout": "pop_where",
+    "Cmq.try_iter": "cw_pop", "Cmq.multicast": "join",
     "Cmq.push_bytes": "cw_push", "Mailbox.pop_timeout": "pop",
 }
 # What is in no class, and why.

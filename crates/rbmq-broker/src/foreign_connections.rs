@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use rbmq_wire::sync::lock;
 use rocketbufs::{ForeignConnection, ForeignReason};
 use rocketnet::LogLimiter;
 
@@ -39,7 +40,7 @@ impl ForeignConnections {
 
     /// The number of connections of this reason since the last line. None if it is too early for another line.
     fn log_now(&self, at: usize, now: Instant) -> Option<u64> {
-        self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[at].allow(now)
+        lock(&self.log)[at].allow(now)
     }
 
     /// The number of connections for each reason.

@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use rbmq_wire::sync::lock;
 use rbmq_wire::{Control, TopicStats};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 
@@ -118,7 +119,7 @@ struct Usage {
 
 impl Budget {
     fn lock(&self) -> MutexGuard<'_, Usage> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.0)
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rbmq_wire::Hello;
+use rbmq_wire::sync::lock;
 use rocketbufs::{Conn, Context, OutEvent, ROut};
 use tracing::{info, warn};
 
@@ -25,7 +26,7 @@ struct WaitingRequests(Arc<Mutex<HashMap<u64, usize>>>);
 
 impl WaitingRequests {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.0)
     }
 
     /// Counts a request. Returns false for the first request beyond the limit, and none for further requests and for

@@ -3,16 +3,16 @@
 //! A bug is one expression, `if planted::is(n)`, in the code that it breaks. Without the feature `planted-bugs` [`is`] is a
 //! constant `false`, and a [`Memo`] is empty: the compiler leaves nothing of the bugs.
 
-/// The planted bugs of this crate: number and what goes wrong.
+/// The planted bugs of this crate: their numbers and their effects.
 pub const BUGS: &[(u32, &str)] = &[
-    (1, "credit: the horizon lies one byte beyond what the slowest hold allows"),
-    (2, "credit: the newest hold is ignored"),
-    (3, "receiver: a delivery's boundary is recorded where its last transfer began"),
-    (4, "receiver: the last byte of a copy across the ring's end is wrong"),
-    (5, "receiver: skipping a hole does not move the boundary"),
-    (6, "pending set: a mark is dropped when its word already has another"),
-    (7, "index: boundary_at_or_before rounds down to the block instead of to a boundary"),
-    (28, "trim: held bytes are given back"),
+    (1, "credit: the writer's horizon is one byte beyond the limit of the slowest hold"),
+    (2, "credit: the horizon ignores the newest hold"),
+    (3, "receiver: the boundary of a delivery is recorded at the start of its last transfer"),
+    (4, "receiver: a copy across the end of the ring has a wrong last byte"),
+    (5, "receiver: a skipped hole does not move the boundary"),
+    (6, "pending set: a mark is dropped if its word has another mark"),
+    (7, "index: boundary_at_or_before returns the start of the block instead of a boundary"),
+    (28, "trim: the memory of held bytes is returned to the system"),
 ];
 
 /// The bug that is switched on; 0 for none.

@@ -9,9 +9,10 @@ use rocketbufs::{BufSeg, OutSegment, OutWriter, Position};
 
 use crate::failures::of_deliver;
 use crate::raw::{bytes_mut, get, place, put};
-use crate::status::rb_status::RB_ERR_ARGUMENT;
+use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_OTHER};
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::{Reserve, insert_placed, kinds, take, take_to};
+use crate::view::{give, rb_data};
 
 /// A free piece of a buffer, between `rb_buffer_segment` and `rb_buffer_deliver`. One thread uses it at a time.
 pub struct rb_segment(());
@@ -157,6 +158,30 @@ pub(crate) fn with_received(bid: u32, data: &BufSeg<'_>, callback: impl FnOnce(*
     RECEIVED.set(outer);
 }
 
+/// The received bytes of a structure, in the data callback that was given it.
+fn received(seg: &rb_buf_seg) -> Result<&BufSeg<'_>, Failure> {
+    if seg.reserved.is_null() || RECEIVED.get() != seg.reserved {
+        return Err(Failure::new(RB_ERR_ARGUMENT, "the segment is not that of the callback that runs here"));
+    }
+    // SAFETY: the callback that was given this structure runs on this thread, so what it points at is alive.
+    Ok(unsafe { &*seg.reserved.cast::<BufSeg<'_>>() })
+}
+
+/// Holds received bytes for longer than the data callback that they were given to: they stay in place until the view is consumed or
+/// freed, also if they are released with `rb_rin_data_consumed` meanwhile.
+///
+/// `*data` shows the bytes; its view is the caller's. Fails with `RB_ERR_OTHER` if they cannot be held (the buffer is spliced or has no
+/// flow control, or they were released already), and with `RB_ERR_ARGUMENT` outside of the callback.
+#[unsafe(no_mangle)]
+pub extern "C" fn rb_buf_seg_to_view(seg: *const rb_buf_seg, data: *mut rb_data) -> rb_status {
+    call(|| {
+        place(data, "the place for the data")?;
+        let view = received(get(seg, "the segment")?)?.to_view();
+        put(data, give(view.ok_or_else(|| Failure::new(RB_ERR_OTHER, "the bytes cannot be held"))?)?);
+        Ok(())
+    })
+}
+
 /// Copies received bytes from `offset` on, inside the data callback that they were given to. Also where `vec_count` is 0.
 ///
 /// Fails with `RB_ERR_LAPPED` if the writer of a buffer without flow control was faster: the copy is not valid then. With
@@ -171,17 +196,10 @@ pub extern "C" fn rb_buf_seg_copy(
     call(|| {
         let seg = get(seg, "the segment")?;
         place(to, "the place for the bytes")?;
-        if seg.reserved.is_null() || RECEIVED.get() != seg.reserved {
-            return Err(Failure::new(
-                RB_ERR_ARGUMENT,
-                "the segment is not that of the callback that runs here",
-            ));
-        }
+        let data = received(seg)?;
         if offset.checked_add(len).is_none_or(|end| end > seg.len) {
             return Err(Failure::new(RB_ERR_ARGUMENT, "the segment has fewer bytes"));
         }
-        // SAFETY: the callback that was given this structure runs on this thread, so what it points at is alive.
-        let data = unsafe { &*seg.reserved.cast::<BufSeg<'_>>() };
         Ok(data.copy_to(offset, bytes_mut(to, len, "the place for the bytes")?)?)
     })
 }

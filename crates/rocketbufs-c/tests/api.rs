@@ -9,6 +9,7 @@ use syn::{Attribute, ImplItem, Item, Type, Visibility};
 /// The crate of a Rust type, and the prefix of its functions.
 const TYPES: &[(&str, &str, &str)] = &[
     ("Budget", "rocketbufs", "rb_budget_"),
+    ("BufSeg", "rocketbufs", "rb_buf_seg_"),
     ("Cmq", "cmq", "cmq_"),
     ("Config", "rocketbufs", "rb_config_"),
     ("Confirmation", "rbmq", "rbmq_confirmation_"),
@@ -46,6 +47,14 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("Batch.position", "rbmq_subscriber_next_batch"),
     ("Batch.published_records", "rbmq_subscriber_batch_records"),
     ("Batch.topic", "rbmq_subscriber_next_batch"),
+    ("BufSeg.as_slice", "rb_rin_set_data_in_cb"),
+    ("BufSeg.copy_to", "rb_buf_seg_copy"),
+    ("BufSeg.end", "rb_rin_set_data_in_cb"),
+    ("BufSeg.is_empty", "rb_rin_set_data_in_cb"),
+    ("BufSeg.len", "rb_rin_set_data_in_cb"),
+    ("BufSeg.position", "rb_rin_set_data_in_cb"),
+    ("BufSeg.vec_count", "rb_rin_set_data_in_cb"),
+    ("BufSeg.vecs", "rb_rin_set_data_in_cb"),
     ("Cmq.iter", "cmq_pop"),
     ("Cmq.mailbox", "cmq_mailbox_open"),
     ("Cmq.multicast", "cmq_set_multicast"),
@@ -109,6 +118,9 @@ const OTHERWISE: &[(&str, &str)] = &[
 /// Methods that C does not have, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("Batch.into_owned", "a batch of a subscriber is kept with rbmq_subscriber_batch_defer, or copied"),
+    ("BufSeg.epoch", "rb_subscription_get_info has it, and a view"),
+    ("BufSeg.range_ref", "as InView.range_ref"),
+    ("BufSeg.trusting", "a view has it, with rb_buf_seg_to_view"),
     ("Cmq.arrivals", "cmq_pop_where waits itself"),
     ("Cmq.stream", "cmq_fd"),
     ("Cmq.wait_arrival", "cmq_pop_where waits itself"),

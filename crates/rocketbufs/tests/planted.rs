@@ -1,5 +1,5 @@
-//! Planted bugs: each is switched on alone, and the simulator must catch it within [`MOST_SEEDS`] seeds. A test binary of
-//! its own, because the switch is global to the process.
+//! Planted bugs: the test switches on one bug at a time, and the simulator must catch it within [`MOST_SEEDS`] seeds. The test
+//! has a process of its own, because the switch is global to the process.
 //!
 //! `cargo test -p rocketbufs --features planted-bugs --test planted -- --nocapture` shows the table;
 //! `PLANTED=14` looks at one bug only.
@@ -13,21 +13,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use rocketnet::planted::ACTIVE;
 use sim::Failure;
 
-/// Every bug must be caught by one of so many seeds.
+/// The most seeds until a bug is caught.
 const MOST_SEEDS: u64 = 2_000;
-/// So many seeds must pass without a bug, so that what catches one is the bug.
+/// The seeds that must pass without a bug, which shows that failures come from the bugs.
 const CLEAN_SEEDS: u64 = 300;
-/// Seeds run together, by as many threads as there are cores.
+/// The seeds of one parallel run, which uses a thread for each core.
 const TOGETHER: u64 = 20;
 
-/// The first seed that fails, if one of the first `most` does.
+/// The failure of the first failing seed among the first `most` seeds.
 fn first_failure(most: u64) -> Option<Failure> {
     (0..most).step_by(TOGETHER as usize).find_map(|first| sim::run_many(first..first + TOGETHER).err())
 }
 
 #[test]
 fn every_planted_bug_is_caught() {
-    // A planted bug may also break an assertion of the code. Its message is of no interest here.
+    // A planted bug may also break an assertion of the code, whose message is not needed here.
     std::panic::set_hook(Box::new(|_| {}));
     let clean = first_failure(CLEAN_SEEDS);
     assert!(clean.is_none(), "without a bug seed {:?} fails", clean.map(|failure| failure.seed));

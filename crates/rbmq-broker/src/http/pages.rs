@@ -9,6 +9,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
+use rbmq_wire::sync::lock;
 
 use super::metrics::{LastScrape, Scrape};
 use crate::Watch;
@@ -73,7 +74,7 @@ impl Pages {
     fn metrics(&self, open: bool) -> Answer {
         let Some(census) = self.watch.census(ANSWER_WITHIN) else { return no_answer() };
         let scrape = {
-            let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut last = lock(&self.last);
             let counters = &self.counters;
             let http = [&counters.requests, &counters.refused_connections, &*counters.log_lines_dropped];
             let http = http.map(|counter| counter.load(Ordering::Relaxed));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
+use rbmq_wire::sync::lock;
 use rbmq_wire::{RUN_HEADER_BYTES, Runs};
 use rocketbufs::Coverage;
 use rocketbufs::relay::CoveragePart;
@@ -14,7 +15,7 @@ use rocketbufs::{Config, Conn, Context, Position, RIn, ROut};
 
 use super::super::inbox::inbox;
 use super::merger::{AppendError, Blocked, Log, Merger, Note, Piece, Reached, Signals, SourceRing, Turn};
-use super::topic::{MergedTopic, PublisherRing, lock};
+use super::topic::{MergedTopic, PublisherRing};
 
 /// A publisher's ring at the broker.
 #[derive(Default)]

@@ -11,8 +11,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
 
+use rbmq_wire::sync::lock;
 use rocketbufs::Coverage;
 use rocketbufs::{
     Bid, InEvent, InView, OutBuffer, OutEvent, OutWriter, Position, Progress, ProgressLevel, RIn,
@@ -22,10 +23,6 @@ use rocketbufs::{
 use super::super::inbox::{Event, Sender};
 use super::merger::{AppendError, Blocked, Log, Merger, Note, Piece, Reached, Signals, SourceRing, Turn};
 use super::table::TableLoad;
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A merged topic.
 pub(crate) struct MergedTopic {

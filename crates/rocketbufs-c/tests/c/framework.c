@@ -109,8 +109,17 @@ static void on_data(void *ctx, uint32_t bid, const rb_buf_seg *seg) {
     pthread_mutex_unlock(&received->lock);
     free(bytes);
     rb_rin *in = received->in;
-    LEAVE(received);
+    // Held beyond their release.
+    rb_data held;
+    OK(rb_buf_seg_to_view(seg, &held));
     OK(rb_rin_data_consumed(in, bid, seg->len));
+    CHECK(held.len == seg->len && held.position == seg->position && held.data == seg->vecs[0].iov_base);
+    OK(rb_view_free(held.view));
+    FAILS(rb_buf_seg_to_view(seg, &held), RB_ERR_OTHER, "cannot be held");
+    rb_buf_seg other = *seg;
+    other.reserved = &other;
+    FAILS(rb_buf_seg_to_view(&other, &held), RB_ERR_ARGUMENT, "not that of the callback");
+    LEAVE(received);
 }
 
 static void on_data_out(void *ctx, uint32_t bid, void *delivery) {

@@ -2,9 +2,9 @@
 
 /// The planted bugs of the simulated network: number and what goes wrong.
 pub const BUGS: &[(u32, &str)] = &[
-    (8, "sim stream: after a read that was cut inside a header the parser loses one byte"),
-    (9, "sim: detach does not copy, so the rest of the range is read from the ring later"),
-    (10, "sim stream: the last byte of part of a range is announced before it is copied"),
+    (8, "sim stream: the parser loses one byte after a read that ended inside a header"),
+    (9, "sim: detach copies nothing, and the rest of the range is read from the ring later"),
+    (10, "sim stream: the last byte of a partial range is announced before the copy"),
 ];
 
 pub(super) fn planted(bug: u32) -> bool {
