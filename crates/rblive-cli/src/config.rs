@@ -1,7 +1,8 @@
 //! The configuration file of the command.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use rblive::Rule;
 use rocketbufs::config::read_file;
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -16,6 +17,40 @@ const EXAMPLE: &str = include_str!("example.toml");
 pub struct Config {
     pub node: rblive::Config,
     pub control: Control,
+    pub deliver: Deliver,
+}
+
+/// The section `deliver`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Deliver {
+    pub listen: String,
+    pub tls: bool,
+    pub certificate: PathBuf,
+    pub private_key: PathBuf,
+    pub threads: usize,
+    pub max_connections: usize,
+    pub max_connections_per_address: usize,
+    pub max_viewers_per_stream: usize,
+    pub min_bytes_per_second: u64,
+    pub token_key: String,
+}
+
+impl Default for Deliver {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8443".to_owned(),
+            tls: true,
+            certificate: PathBuf::new(),
+            private_key: PathBuf::new(),
+            threads: 0,
+            max_connections: 10_000,
+            max_connections_per_address: 10_000,
+            max_viewers_per_stream: 100_000,
+            min_bytes_per_second: 10_000,
+            token_key: String::new(),
+        }
+    }
 }
 
 /// The section `control`.
@@ -37,30 +72,38 @@ impl Default for Control {
 #[serde(deny_unknown_fields, default)]
 struct Sections {
     control: Control,
+    deliver: Deliver,
 }
 
 impl Config {
     /// Reads a file; without one, everything has its default.
     pub fn load(path: Option<&Path>) -> Result<Self, Failure> {
         match path {
-            None => Ok(Self::default()),
+            None => Ok(Self::alone()),
             Some(path) => Self::parse(&read_file(path).map_err(Failure::failed)?, Some(path)),
         }
     }
 
+    /// One node on one machine, which delivers all of its streams.
+    fn alone() -> Self {
+        let mut config = Self::default();
+        let nodes = config.node.nodes.iter().map(|node| node.name.clone()).collect();
+        config.node.rules = vec![Rule { streams: "*".to_owned(), nodes }];
+        config
+    }
+
     fn parse(text: &str, path: Option<&Path>) -> Result<Self, Failure> {
         let (node, rest) = rblive::Config::from_toml_shared(text, path).map_err(Failure::failed)?;
-        let control = sections(rest).map_err(|error| {
+        let Sections { control, deliver } = sections(rest).map_err(|error| {
             let place = path.map_or(String::new(), |path| format!("{}: ", path.display()));
             Failure::Failed(format!("{place}{}", error.message()))
         })?;
-        Ok(Self { node, control })
+        Ok(Self { node, control, deliver })
     }
 }
 
-fn sections(rest: Table) -> Result<Control, toml::de::Error> {
-    let sections: Sections = Value::Table(rest).try_into()?;
-    Ok(sections.control)
+fn sections(rest: Table) -> Result<Sections, toml::de::Error> {
+    Value::Table(rest).try_into()
 }
 
 /// A configuration file with every setting at its default.
@@ -77,7 +120,7 @@ mod tests {
     fn the_example_has_every_default() {
         let config = Config::parse(EXAMPLE, None).unwrap();
         assert_eq!(config.node, rblive::Config::default());
-        let (read, default) = (config.control, Control::default());
+        let (read, default) = ((config.control, config.deliver), (Control::default(), Deliver::default()));
         assert_eq!(format!("{read:?}"), format!("{default:?}"));
         assert!(Config::parse("[control]\nlisen = ''", None).is_err());
     }

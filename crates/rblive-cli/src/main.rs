@@ -4,6 +4,7 @@
 
 mod config;
 mod control;
+mod deliver;
 mod failure;
 mod man;
 mod serve;
@@ -29,7 +30,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a node in the foreground: it forwards streams as its configuration and control calls say
+    /// Run a node in the foreground: it forwards streams to other nodes, and delivers them to viewers
     Serve(serve::Args),
     /// Print a configuration file with every setting at its default
     Config,

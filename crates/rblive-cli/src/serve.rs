@@ -8,6 +8,7 @@ use rblive::RsManager;
 
 use super::config::Config;
 use super::control::Endpoint;
+use super::deliver::Viewers;
 use super::failure::Failure;
 use super::stop::Stop;
 
@@ -26,6 +27,9 @@ pub struct Args {
     /// Which of the configuration's nodes this process is
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Address for viewers
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
     /// Address of the control page, metrics included
     #[arg(long, value_name = "ADDRESS")]
     control: Option<String>,
@@ -40,27 +44,37 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(listen) = &args.control {
         config.control.listen.clone_from(listen);
     }
+    if let Some(listen) = &args.listen {
+        config.deliver.listen.clone_from(listen);
+    }
     let stop = Stop::install()?;
     let rs = RsManager::new(config.node).map_err(Failure::failed)?;
+    let viewers = match rs.node().role.delivers() && !config.deliver.listen.is_empty() {
+        true => Some(Viewers::start(&rs, &config.deliver)?),
+        false => None,
+    };
     let control = match config.control.listen.as_str() {
         "" => None,
         _ => Some(Endpoint::start(rs.clone(), &config.control)?),
     };
     let mut out = std::io::stdout();
-    let said = ready(&rs, control.as_ref());
+    let said = ready(&rs, control.as_ref(), viewers.as_ref());
     out.write_all(said.as_bytes()).map_err(|error| Failure::output(&error))?;
     stop.wait();
-    drop(control);
+    drop((control, viewers));
     rs.shutdown(GRACE);
     Ok(())
 }
 
 /// What the command prints when the node is ready.
-fn ready(rs: &RsManager, control: Option<&Endpoint>) -> String {
+fn ready(rs: &RsManager, control: Option<&Endpoint>, viewers: Option<&Viewers>) -> String {
     let node = rs.node();
     let mut said = format!("rblive: node {} ({})", node.name, node.id);
     if let Some(address) = rs.address() {
         said += &format!("; takes streams of other nodes at {address}");
+    }
+    if let Some(viewers) = viewers {
+        said += &format!("; viewers at {}", viewers.address());
     }
     if let Some(control) = control {
         said += &format!("; control and metrics at http://{}", control.address());

@@ -54,6 +54,8 @@ impl Files {
 pub struct Lab {
     pub server: Server,
     pub id: RsId,
+    /// The initialisation segment.
+    pub init: Vec<u8>,
     ingest: RsManager,
     _delivery: RsManager,
 }
@@ -95,7 +97,7 @@ impl Lab {
         let settings = Settings { listen: "127.0.0.1:0".into(), threads: 2, ..settings };
         let server = Server::start(settings, catalog).unwrap();
         let id = ingest.create_stream(NAME).unwrap();
-        let lab = Self { server, id, ingest, _delivery: delivery };
+        let lab = Self { server, id, init: b"init".to_vec(), ingest, _delivery: delivery };
         let until = Instant::now() + WAIT;
         while lab.ingest.peers().iter().any(|peer| !peer.connected) {
             assert!(Instant::now() < until, "the nodes are connected");
@@ -104,7 +106,8 @@ impl Lab {
         lab
     }
 
-    fn write(&self, header: Header, payload: &[u8]) {
+    /// Writes a chunk.
+    pub fn write(&self, header: Header, payload: &[u8]) {
         let header = Header { payload_bytes: payload.len() as u32, ..header };
         let mut chunk = self.ingest.allocate_chunk(self.id, 64 + payload.len()).unwrap();
         chunk.bytes_mut()[..64].copy_from_slice(&header.encode());
@@ -125,7 +128,7 @@ impl Lab {
             renditions: vec![rendition],
         };
         self.write(Header::new(Kind::Description), &description.to_json().unwrap());
-        self.write(Header { rendition: 1, ..Header::new(Kind::Init) }, b"init");
+        self.write(Header { rendition: 1, ..Header::new(Kind::Init) }, &self.init);
     }
 
     /// Writes a part; each segment has two.

@@ -4,4 +4,5 @@ mod answers;
 mod bad_requests;
 mod lab;
 mod overtaken;
+mod players;
 mod protocols;
