@@ -57,7 +57,9 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    /// Copies the bytes, if necessary, into `spare`. [`Bytes::consume`] returns the vector to `spare`.
+    /// Copies the bytes, if necessary, into `spare`. [`Bytes::consume`] returns the vector to `spare`. Releases a view whose bytes
+    /// were overwritten since they arrived, and returns `None`: the framework confirms nothing of it, and does not report the
+    /// loss.
     pub(super) fn of(view: InView, spare: &mut Vec<u8>) -> Option<Self> {
         if view.as_slice().is_some() {
             return Some(Self::Landed(view));
@@ -65,8 +67,10 @@ impl Bytes {
         if spare.len() < view.len() {
             spare.resize(view.len(), 0);
         }
-        // The writer overwrote the bytes since they arrived. The framework reports the loss.
-        view.copy_to(0, &mut spare[..view.len()]).ok()?;
+        if view.copy_to(0, &mut spare[..view.len()]).is_err() {
+            view.consume();
+            return None;
+        }
         let (copy, len) = (std::mem::take(spare), view.len());
         Some(Self::Copied { copy, len, view })
     }

@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::batch::{Batch, Bytes, Message, MessageRef};
 use super::batch_cursor::BatchCursor;
+use super::buffers::Buffer;
 use super::connection::{Connection, lock, own_context, wait_while};
 use super::deadline::Deadline;
 use super::error::{ConnectError, ReceiveError, SubscribeTopicError};
@@ -278,7 +279,7 @@ impl Subscriber {
             match self.rin.recv(Some(wait))? {
                 Some(InEvent::Data(view)) => {
                     if let Some(taken) = self.take(view) {
-                        return Ok(Some(Taken::Bytes(taken)));
+                        return Ok(Some(taken));
                     }
                 }
                 Some(event) => {
@@ -462,12 +463,16 @@ impl Subscriber {
         }
     }
 
-    /// Takes the bytes of received data, and remembers that they were handed out.
-    fn take(&mut self, view: InView) -> Option<TakenBytes> {
-        let buffer = lock(&self.set.state).buffers.get(view.bid()).cloned()?;
-        self.handed_out.insert(view.epoch(), view.end());
-        let bytes = Bytes::of(view, &mut self.spare)?;
-        Some(TakenBytes { bytes, topic: buffer.topic, framing: buffer.framing })
+    /// Takes the bytes of received data, and remembers that they were handed out. Bytes that were overwritten are lost.
+    fn take(&mut self, view: InView) -> Option<Taken> {
+        let Buffer { topic, framing, .. } = lock(&self.set.state).buffers.get(view.bid()).cloned()?;
+        let (epoch, from, to) = (view.epoch(), view.position(), view.end());
+        self.handed_out.insert(epoch, to);
+        if let Some(bytes) = Bytes::of(view, &mut self.spare) {
+            return Some(Taken::Bytes(TakenBytes { bytes, topic, framing }));
+        }
+        self.covered_from.insert(epoch, to);
+        Some(Taken::Notice(Notice::Lost { topic, epoch, from, to }))
     }
 
     fn on_event(&mut self, event: InEvent) -> Option<Notice> {
@@ -671,3 +676,6 @@ impl std::fmt::Debug for Subscriber {
         f.debug_struct("Subscriber").field("conn", &self.connection.conn()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,7 +55,7 @@ impl<'a> BufSeg<'a> {
     /// Copies bytes from `offset` on.
     ///
     /// # Errors
-    /// [`Lapped`]: the writer of an overwritable buffer was faster, and the copied bytes are invalid.
+    /// See [`InView::copy_to`].
     pub fn copy_to(&self, offset: usize, dst: &mut [u8]) -> Result<(), Lapped> {
         self.view.copy_to(offset, dst)
     }
@@ -222,9 +222,12 @@ impl InView {
     /// Copies bytes from `offset` on.
     ///
     /// # Errors
-    /// [`Lapped`]: the writer of an overwritable buffer was faster, and the copied bytes are invalid.
+    /// [`Lapped`]: the bytes were overwritten, and the copied bytes are invalid. The writer of an overwritable buffer was
+    /// faster; or the buffer is in memory that others write, and while a connection was lost the writer gave up bytes that
+    /// this end still held. The application does not get those bytes, and no [`InEvent::Lost`](crate::InEvent::Lost) follows for
+    /// this view. They are not confirmed to the writer.
     pub fn copy_to(&self, offset: usize, dst: &mut [u8]) -> Result<(), Lapped> {
-        self.view.copy_to(offset, dst)
+        self.view.copy_to(offset, dst).inspect_err(|_| self.lose())
     }
 
     /// Returns a copy of all bytes.
@@ -232,7 +235,14 @@ impl InView {
     /// # Errors
     /// See [`InView::copy_to`].
     pub fn to_vec(&self) -> Result<Vec<u8>, Lapped> {
-        self.view.to_vec()
+        self.view.to_vec().inspect_err(|_| self.lose())
+    }
+
+    /// Records that the application does not get the held bytes.
+    fn lose(&self) {
+        if !matches!(self.guard, ViewGuard::None) {
+            self.subscription.lose(self.end);
+        }
     }
 
     /// Returns a reference to the same bytes that may outlive the view, and that holds nothing.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{BufferOptions, Context, InEvent, Policy, ProgressLevel, RIn, Start};
+use rocketbufs::{BufferOptions, Context, Coverage, InEvent, Policy, ProgressLevel, RIn, Start};
 
 const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
 
@@ -316,6 +316,48 @@ fn a_subscription_continues_over_another_connection() {
         }
         assert!(other.mapped().0 <= 1, "{kind}");
     }
+}
+
+/// A view that was overwritten while the connection was lost is not confirmed, although the application releases it.
+#[test]
+fn overwritten_views_are_not_confirmed() {
+    let (ctx, other) = (context(TransportKind::Shm), context(TransportKind::Shm));
+    let (out, listener) = sender(&ctx);
+    out.create_buffer(1, 1 << 16).unwrap();
+    let first = connect(&other, &listener);
+    let input = RIn::new(&first);
+    subscribe(&input, 1, ring_of(1 << 16));
+    write(&out, 1, 48_000, 16_000);
+    let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else { panic!("nothing came") };
+    assert_eq!(take(&input, view.end(), 48_000), 0);
+    first.close("");
+    first.wait_down(Some(WAIT)).unwrap().expect("the connection is closed");
+    let buffer = out.buffer(1).unwrap();
+    let started = Instant::now();
+    while buffer.subscriber_count() > 0 {
+        assert!(started.elapsed() < WAIT, "the subscription is still there");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    write(&out, 1, 20_000, 1_000);
+    assert!(view.to_vec().is_err(), "nothing was overwritten");
+    let end = view.end();
+    view.consume();
+    input.resume(&connect(&other, &listener));
+    write(&out, 1, 1_000, 1_000);
+    let mut at = 48_000;
+    while at < 69_000 {
+        match input.recv(Some(WAIT)).unwrap() {
+            Some(InEvent::Data(view)) => {
+                assert_eq!((view.position(), view.to_vec().unwrap()), (at, pattern(at, view.len())));
+                at = view.end();
+                view.consume();
+            }
+            Some(InEvent::ConnDown { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    buffer.wait(ProgressLevel::Consumed, 69_000, Some(WAIT)).unwrap();
+    assert_eq!(buffer.confirmed().coverage, Coverage { covered_from: end, left: 1, ..Coverage::ONE });
 }
 
 /// Bytes in the sender's memory have landed only if the sender keeps them without a connection, or once they are released.

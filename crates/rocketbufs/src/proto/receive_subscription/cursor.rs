@@ -34,12 +34,21 @@ pub struct ReceiveCursor {
     pins: Vec<Position>,
     /// The last known position of the reader that reads the subscription alone.
     reader: Option<Position>,
+    /// The end of the last bytes that arrived and were overwritten before the application had read them.
+    overwritten_to: Position,
 }
 
 impl ReceiveCursor {
     /// Creates the cursor of a log that begins at `start`.
     pub fn new(start: Position, max_view_bytes: u64) -> Self {
-        Self { max_view_bytes, consumed: start, read: start, pins: Vec::new(), reader: None }
+        Self {
+            max_view_bytes,
+            consumed: start,
+            read: start,
+            pins: Vec::new(),
+            reader: None,
+            overwritten_to: 0,
+        }
     }
 
     /// Continues at `start` in another ring. Nothing in the old one is needed any more.
@@ -57,6 +66,17 @@ impl ReceiveCursor {
     /// Everything below was handed out.
     pub fn read(&self) -> Position {
         self.read
+    }
+
+    /// Returns the end of the last bytes that arrived and were overwritten before the application had read them; 0 without
+    /// such bytes.
+    pub fn overwritten_to(&self) -> Position {
+        self.overwritten_to
+    }
+
+    /// Records that bytes below `to` were overwritten before the application had read them.
+    pub fn lose(&mut self, to: Position) {
+        self.overwritten_to = self.overwritten_to.max(to);
     }
 
     /// Returns the position that the application holds in the ring.
@@ -242,6 +262,7 @@ impl ReceiveCursor {
         }
         let by = ring.view(from, from).copy_to(0, &mut []).err()?.by;
         let to = ring.boundary_at_or_after(from.saturating_add(by)).unwrap_or(boundary);
+        self.lose(to);
         self.skip_to(to);
         Some(Item::Lost(from, to))
     }

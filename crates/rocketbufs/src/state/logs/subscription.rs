@@ -337,6 +337,11 @@ impl SubscriptionShared {
         });
     }
 
+    /// Records that bytes of a view, which ends at `to`, were overwritten before the application had read them.
+    pub(crate) fn lose(&self, to: Position) {
+        self.update(|log, _| log.cursor_mut().lose(to));
+    }
+
     /// Moves the start of a view forward.
     pub(crate) fn unpin_part(&self, at: Position, to: Position) {
         self.update(|log, memory| {
