@@ -29,7 +29,7 @@ pub struct Settings {
     pub tls: Tls,
     /// Threads that serve viewers. Each takes one core under load.
     pub threads: usize,
-    /// The most connections. Each takes a descriptor and about 20 KiB, and 80 KiB more while it sends.
+    /// The most connections. Each takes a descriptor, the state of TLS and of a request, and at most 256 KiB more while it sends.
     pub max_connections: usize,
     /// The most connections of one address. Viewers behind one proxy share an address.
     pub max_connections_per_address: usize,
