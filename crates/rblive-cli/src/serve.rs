@@ -105,7 +105,8 @@ fn ready(
             ("http", addresses.http),
             ("https", addresses.https),
         ] {
-            said += &address.map_or(String::new(), |address| format!("; encoders at {scheme}://{address}/live/NAME"));
+            said += &address
+                .map_or(String::new(), |address| format!("; encoders at {scheme}://{address}/live/NAME"));
         }
     }
     if let Some(viewers) = viewers {

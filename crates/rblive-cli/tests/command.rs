@@ -47,7 +47,8 @@ fn pages_and_scripts_are_printed() {
 #[test]
 fn a_node_serves_without_a_configuration_until_a_signal() {
     let addresses = ["--control", "--listen", "--rtmp", "--http"].map(|option| [option, "127.0.0.1:0"]);
-    let mut child = rblive().arg("serve").args(addresses.as_flattened()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        rblive().arg("serve").args(addresses.as_flattened()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut serving = Serving(child);
     let mut line = String::new();

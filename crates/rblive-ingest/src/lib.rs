@@ -1,5 +1,25 @@
 //! Servers that take live video from encoders and write it into the streams of a dissemination node.
 //!
-//! The bytes go into chunks of [`rblive`], which disseminates them to the delivery nodes.
+//! | Encoder | Address |
+//! |---|---|
+//! | RTMP, RTMPS (OBS, ffmpeg, GStreamer): H.264 and AAC; HEVC and AV1 by enhanced RTMP | `rtmp://HOST/live/NAME?key=KEY` |
+//! | HLS by PUT (`ffmpeg -f hls -method PUT`), MPEG-TS or fragmented MP4 | `http://:KEY@HOST/live/NAME/index.m3u8` |
+//! | files by POST, one after the other | `http://HOST/live/NAME?key=KEY` |
+//!
+//! RTMP and MPEG-TS are remuxed to CMAF parts as they arrive; segments of fragmented MP4 are passed on as they are. The bytes go into
+//! chunks of [`rblive`], which disseminates them to the delivery nodes.
 
 #![forbid(unsafe_code)]
+
+mod http_server;
+mod query;
+mod registry;
+pub mod rtmp;
+mod rtmp_server;
+mod server;
+mod settings;
+mod stream;
+
+pub use registry::IngestCounters;
+pub use server::{Ingest, IngestAddresses, IngestError};
+pub use settings::{IngestLimits, IngestSettings};

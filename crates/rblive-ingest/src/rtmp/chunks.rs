@@ -1,0 +1,217 @@
+//! RTMP's chunk stream: messages in interleaved pieces.
+
+use bytes::{Bytes, BytesMut};
+
+/// The most chunk streams of a connection; encoders use fewer than eight.
+const MAX_STREAMS: usize = 32;
+/// The largest chunk that a peer may announce.
+const MAX_CHUNK: usize = 1 << 24;
+const FIRST_CHUNK: usize = 128;
+/// What this side sends in one chunk.
+pub(super) const OUT_CHUNK: usize = 4096;
+
+/// A message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) kind: u8,
+    pub(super) stream: u32,
+    pub(super) timestamp: u32,
+    pub(super) payload: Bytes,
+}
+
+/// Why a chunk stream cannot be read further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkStreamError {
+    /// A message is too large.
+    #[error("the encoder announced a message of {0} bytes, more than limits.message_bytes")]
+    TooLarge(usize),
+    /// The messages that are on the way are too large together.
+    #[error("the encoder has more than {0} bytes in unfinished messages")]
+    TooMuch(usize),
+    /// Too many chunk streams.
+    #[error("the encoder uses more than {MAX_STREAMS} chunk streams")]
+    TooManyStreams,
+    /// A chunk without a header continues nothing.
+    #[error("the encoder's chunk stream {0} begins with a chunk that continues another one")]
+    NoHeader(u32),
+    /// A chunk size is not allowed.
+    #[error("the encoder announced chunks of {0} bytes")]
+    ChunkSize(u32),
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    id: u32,
+    timestamp: u32,
+    delta: u32,
+    extended: bool,
+    length: usize,
+    kind: u8,
+    message_stream: u32,
+    partial: BytesMut,
+}
+
+/// Reads messages. Memory: what has arrived of unfinished messages, at most twice `max_message`.
+#[derive(Debug)]
+pub(super) struct Reader {
+    chunk: usize,
+    max_message: usize,
+    partial: usize,
+    streams: Vec<Stream>,
+}
+
+/// A chunk's header, and how long it is.
+struct Head {
+    bytes: usize,
+    format: u8,
+    id: u32,
+    /// Timestamp or delta, length and kind, message stream.
+    time: u32,
+    length: usize,
+    kind: u8,
+    message_stream: u32,
+}
+
+fn be24(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]])
+}
+
+impl Reader {
+    pub(super) fn new(max_message: usize) -> Self {
+        Self { chunk: FIRST_CHUNK, max_message, partial: 0, streams: Vec::new() }
+    }
+
+    /// The peer announces the size of its next chunks.
+    pub(super) fn set_chunk(&mut self, size: u32) -> Result<(), ChunkStreamError> {
+        self.chunk = size as usize;
+        let allowed = size > 0 && self.chunk <= MAX_CHUNK;
+        allowed.then_some(()).ok_or(ChunkStreamError::ChunkSize(size))
+    }
+
+    /// The peer gives up the unfinished message of a chunk stream.
+    pub(super) fn abort(&mut self, id: u32) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
+            self.partial -= stream.partial.len();
+            stream.partial.clear();
+        }
+    }
+
+    /// Takes one chunk from the beginning of `input`. `None`: it is not complete. Otherwise the message that it completes, if any.
+    pub(super) fn chunk(
+        &mut self,
+        input: &mut BytesMut,
+    ) -> Result<Option<Option<Message>>, ChunkStreamError> {
+        let Some(head) = parse_head(input) else { return Ok(None) };
+        let index = self.stream(&head)?;
+        let stream = &self.streams[index];
+        let fresh = stream.partial.is_empty();
+        let (length, extended) = match head.format {
+            0 | 1 => (head.length, head.time == 0xFF_FFFF),
+            2 => (stream.length, head.time == 0xFF_FFFF),
+            _ => (stream.length, stream.extended),
+        };
+        if length > self.max_message {
+            return Err(ChunkStreamError::TooLarge(length));
+        }
+        let header = head.bytes + if extended { 4 } else { 0 };
+        let taken = self.chunk.min(length.saturating_sub(stream.partial.len()));
+        if input.len() < header + taken {
+            return Ok(None);
+        }
+        let time = match extended {
+            true => u32::from_be_bytes(input[head.bytes..header].try_into().expect("four bytes")),
+            false => head.time,
+        };
+        let stream = &mut self.streams[index];
+        if head.format < 3 {
+            stream.begin(&head, length, extended, time);
+        } else if fresh {
+            stream.timestamp = stream.timestamp.wrapping_add(stream.delta);
+        }
+        let _ = input.split_to(header);
+        self.partial += taken;
+        if self.partial > 2 * self.max_message {
+            return Err(ChunkStreamError::TooMuch(2 * self.max_message));
+        }
+        stream.partial.extend_from_slice(&input.split_to(taken));
+        if stream.partial.len() < stream.length {
+            return Ok(Some(None));
+        }
+        let payload = stream.partial.split().freeze();
+        self.partial -= payload.len();
+        let (kind, message_stream, timestamp) = (stream.kind, stream.message_stream, stream.timestamp);
+        Ok(Some(Some(Message { kind, stream: message_stream, timestamp, payload })))
+    }
+
+    /// The stream of a chunk. A header within a message gives the unfinished message up.
+    fn stream(&mut self, head: &Head) -> Result<usize, ChunkStreamError> {
+        let found = self.streams.iter().position(|stream| stream.id == head.id);
+        if let Some(index) = found {
+            if head.format < 3 {
+                self.abort(head.id);
+            }
+            return Ok(index);
+        }
+        if head.format != 0 && head.format != 1 {
+            return Err(ChunkStreamError::NoHeader(head.id));
+        }
+        if self.streams.len() == MAX_STREAMS {
+            return Err(ChunkStreamError::TooManyStreams);
+        }
+        self.streams.push(Stream { id: head.id, ..Stream::default() });
+        Ok(self.streams.len() - 1)
+    }
+}
+
+impl Stream {
+    fn begin(&mut self, head: &Head, length: usize, extended: bool, time: u32) {
+        self.extended = extended;
+        self.length = length;
+        if head.format == 0 {
+            (self.timestamp, self.delta, self.message_stream) = (time, 0, head.message_stream);
+        } else {
+            self.delta = time;
+            self.timestamp = self.timestamp.wrapping_add(time);
+        }
+        if head.format < 2 {
+            self.kind = head.kind;
+        }
+    }
+}
+
+fn parse_head(input: &[u8]) -> Option<Head> {
+    let first = *input.first()?;
+    let (id, at) = match first & 0x3F {
+        0 => (64 + u32::from(*input.get(1)?), 2),
+        1 => (64 + u32::from(*input.get(1)?) + 256 * u32::from(*input.get(2)?), 3),
+        id => (u32::from(id), 1),
+    };
+    let format = first >> 6;
+    let bytes = at + [11, 7, 3, 0][usize::from(format)];
+    let rest = input.get(at..bytes)?;
+    let mut head = Head { bytes, format, id, time: 0, length: 0, kind: 0, message_stream: 0 };
+    if format < 3 {
+        head.time = be24(rest);
+    }
+    if format < 2 {
+        (head.length, head.kind) = (be24(&rest[3..]) as usize, rest[6]);
+    }
+    if format == 0 {
+        head.message_stream = u32::from_le_bytes(rest[7..11].try_into().expect("four bytes"));
+    }
+    Some(head)
+}
+
+/// Writes a message with timestamp 0 in chunks of [`OUT_CHUNK`].
+pub(super) fn write(chunk_stream: u8, kind: u8, message_stream: u32, payload: &[u8], to: &mut Vec<u8>) {
+    to.extend([chunk_stream, 0, 0, 0]);
+    to.extend(&(payload.len() as u32).to_be_bytes()[1..]);
+    to.push(kind);
+    to.extend(message_stream.to_le_bytes());
+    for (index, piece) in payload.chunks(OUT_CHUNK).enumerate() {
+        if index > 0 {
+            to.push(0xC0 | chunk_stream);
+        }
+        to.extend(piece);
+    }
+}

@@ -1,0 +1,136 @@
+//! RTMP connections.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rblive_media::flv::{Demuxer, FlvError};
+use rblive_media::unit::Input;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::registry::{IngestCounters, Publisher, Registry};
+use crate::rtmp::{Session, SessionError, SessionEvent};
+use crate::stream::StreamFailure;
+
+/// How long the rate of a publisher is averaged over.
+const RATE_PERIOD: Duration = Duration::from_secs(10);
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RtmpFailure {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Flv(#[from] FlvError),
+    #[error(transparent)]
+    Stream(#[from] StreamFailure),
+    #[error("the connection broke: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("the encoder sent nothing for {0} ms, longer than limits.idle_ms")]
+    Idle(u64),
+    #[error("the encoder sent more than limits.bytes_per_second = {0}")]
+    Rate(u64),
+    #[error("another publisher has taken the stream")]
+    Replaced,
+    #[error("the publisher was refused: {0}")]
+    Refused(String),
+}
+
+/// The publisher of a connection.
+struct Publishing {
+    publisher: Publisher,
+    name: String,
+    demuxer: Demuxer,
+}
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut socket: S,
+    registry: Arc<Registry>,
+) -> Result<(), RtmpFailure> {
+    let limits = registry.settings.limits.clone();
+    let mut session = Session::new(limits.message_bytes);
+    let mut publishing = None;
+    let mut buffer = vec![0; 64 << 10];
+    let (mut period, mut period_bytes) = (Instant::now(), 0);
+    loop {
+        let read = timeout(Duration::from_millis(limits.idle_ms), socket.read(&mut buffer)).await;
+        let count = read.map_err(|_| RtmpFailure::Idle(limits.idle_ms))??;
+        if count == 0 {
+            return Ok(());
+        }
+        IngestCounters::count(&registry.counters.bytes, count as u64);
+        period_bytes += count as u64;
+        if period_bytes > limits.bytes_per_second.saturating_mul(RATE_PERIOD.as_secs()) {
+            return Err(RtmpFailure::Rate(limits.bytes_per_second));
+        }
+        if period.elapsed() >= RATE_PERIOD {
+            (period, period_bytes) = (Instant::now(), 0);
+        }
+        session.receive(&buffer[..count]);
+        let outcome = events(&mut session, &registry, &mut publishing);
+        let output = session.take_output();
+        if !output.is_empty() {
+            let sent = timeout(Duration::from_millis(limits.idle_ms), socket.write_all(&output)).await;
+            sent.map_err(|_| RtmpFailure::Idle(limits.idle_ms))??;
+            socket.flush().await?;
+        }
+        outcome?;
+    }
+}
+
+fn events(
+    session: &mut Session,
+    registry: &Arc<Registry>,
+    publishing: &mut Option<Publishing>,
+) -> Result<(), RtmpFailure> {
+    while let Some(event) = session.next_event()? {
+        let input = match event {
+            SessionEvent::Publish { app, name } => {
+                *publishing = Some(publish(session, registry, &app, &name)?);
+                continue;
+            }
+            SessionEvent::Unpublish => {
+                if let Some(ended) = publishing.take() {
+                    tracing::info!(stream = ended.name, "the encoder has ended its stream");
+                }
+                continue;
+            }
+            event => event,
+        };
+        let Some(current) = publishing.as_mut() else { continue };
+        let input = match input {
+            SessionEvent::Audio { timestamp, payload } => current.demuxer.audio(timestamp, &payload)?,
+            SessionEvent::Video { timestamp, payload } => current.demuxer.video(timestamp, &payload)?,
+            SessionEvent::Tracks { video, audio } => Some(Input::Tracks { video, audio }),
+            SessionEvent::Publish { .. } | SessionEvent::Unpublish => None,
+        };
+        if let Some(input) = input {
+            current.publisher.with(|stream| stream.push(input)).ok_or(RtmpFailure::Replaced)??;
+        }
+    }
+    Ok(())
+}
+
+/// `rtmp://host/live/NAME?key=KEY` publishes NAME; another application than `live` is a part of the name.
+fn publish(
+    session: &mut Session,
+    registry: &Arc<Registry>,
+    app: &str,
+    name: &str,
+) -> Result<Publishing, RtmpFailure> {
+    let (name, query) = name.split_once('?').unwrap_or((name, ""));
+    let key = crate::query::value(query, "key");
+    let name = if app == "live" || app.is_empty() { name.to_owned() } else { format!("{app}/{name}") };
+    match registry.publish(&name, key) {
+        Ok(publisher) => {
+            session.accept();
+            tracing::info!(stream = name, "an encoder publishes by RTMP");
+            Ok(Publishing { publisher, name, demuxer: Demuxer::new() })
+        }
+        Err(refusal) => {
+            session.refuse(&refusal.to_string());
+            Err(RtmpFailure::Refused(refusal.to_string()))
+        }
+    }
+}

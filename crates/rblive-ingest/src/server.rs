@@ -1,0 +1,230 @@
+//! Listeners, connections, and the threads that serve them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rblive::RsManager;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use crate::http_server::{self, HttpStreams};
+use crate::registry::{IngestCounters, Registry};
+use crate::rtmp_server;
+use crate::settings::IngestSettings;
+
+/// Why the servers did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IngestError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The system gave no threads.
+    #[error("the system gives no threads: {0}")]
+    Threads(std::io::Error),
+    /// The certificate or the key cannot be used.
+    #[error("certificate and private_key cannot be used: {0}")]
+    Certificate(String),
+}
+
+/// The protocol of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Rtmp,
+    Http,
+}
+
+/// The addresses that are listened on, with the ports that the system chose for port 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IngestAddresses {
+    /// RTMP.
+    pub rtmp: Option<SocketAddr>,
+    /// RTMP over TLS.
+    pub rtmps: Option<SocketAddr>,
+    /// HTTP.
+    pub http: Option<SocketAddr>,
+    /// HTTPS.
+    pub https: Option<SocketAddr>,
+}
+
+/// The running servers. Dropping them closes all connections; the streams end after `linger_ms`, or with the manager.
+///
+/// ```
+/// use rblive::{Config, RsManager};
+/// use rblive_ingest::{Ingest, IngestSettings};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let manager = RsManager::new(Config::default())?;
+/// let settings = IngestSettings { rtmp: "127.0.0.1:0".into(), ..IngestSettings::default() };
+/// let ingest = Ingest::start(manager, settings)?;
+/// println!("encoders push to rtmp://{}/live/NAME", ingest.addresses().rtmp.unwrap());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Ingest {
+    addresses: IngestAddresses,
+    counters: Arc<IngestCounters>,
+    runtime: Option<Runtime>,
+}
+
+/// What all listeners share.
+struct Shared {
+    registry: Arc<Registry>,
+    http: Arc<HttpStreams>,
+    places: Arc<Semaphore>,
+}
+
+impl Ingest {
+    /// Starts the servers on threads of their own. Streams are created in `manager` as encoders come.
+    ///
+    /// # Errors
+    /// [`IngestError`]; nothing listens then.
+    pub fn start(manager: RsManager, settings: IngestSettings) -> Result<Self, IngestError> {
+        let needs_tls = !settings.rtmps.is_empty() || !settings.https.is_empty();
+        let tls =
+            if needs_tls { Some(acceptor(&settings.certificate, &settings.private_key)?) } else { None };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("rblive-ingest")
+            .enable_all()
+            .build()
+            .map_err(IngestError::Threads)?;
+        if settings.keys.is_empty() {
+            tracing::warn!("no stream keys are configured: whoever connects may publish");
+        }
+        let places = Arc::new(Semaphore::new(settings.limits.connections));
+        let registry = Registry::new(manager, settings.clone());
+        let counters = registry.counters.clone();
+        let shared = Arc::new(Shared { http: HttpStreams::new(registry.clone()), registry, places });
+        let listen = |address: &str, protocol, tls: Option<TlsAcceptor>| {
+            if address.is_empty() {
+                return Ok(None);
+            }
+            let refused = |error| IngestError::Listen { address: address.to_owned(), error };
+            let listener = runtime.block_on(TcpListener::bind(address)).map_err(refused)?;
+            let bound = listener.local_addr().map_err(refused)?;
+            runtime.spawn(accept(listener, shared.clone(), protocol, tls));
+            Ok(Some(bound))
+        };
+        let addresses = IngestAddresses {
+            rtmp: listen(&settings.rtmp, Protocol::Rtmp, None)?,
+            rtmps: listen(&settings.rtmps, Protocol::Rtmp, tls.clone())?,
+            http: listen(&settings.http, Protocol::Http, None)?,
+            https: listen(&settings.https, Protocol::Http, tls)?,
+        };
+        Ok(Self { addresses, counters, runtime: Some(runtime) })
+    }
+
+    /// Where the servers listen.
+    pub fn addresses(&self) -> IngestAddresses {
+        self.addresses
+    }
+
+    /// What the servers have seen.
+    pub fn counters(&self) -> &IngestCounters {
+        &self.counters
+    }
+}
+
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, IngestError> {
+    let failed = |error: &dyn std::fmt::Display| IngestError::Certificate(error.to_string());
+    let chain: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(certificate).map_err(|e| failed(&e))?.collect();
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| failed(&e))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    // RTMPS encoders are often old, and have TLS 1.2.
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| failed(&e))?
+        .with_no_client_auth()
+        .with_single_cert(chain.map_err(|e| failed(&e))?, key)
+        .map_err(|e| failed(&e))?;
+    // ffmpeg closes a connection right after its body. Tickets that it has not read then make its system reset the connection, and
+    // what this side has not read is lost.
+    config.send_tls13_tickets = 0;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, protocol: Protocol, tls: Option<TlsAcceptor>) {
+    loop {
+        let (socket, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, mostly. Waiting connections stay in the system's queue meanwhile.
+                tracing::warn!("a connection could not be accepted: {error}");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let counters = &shared.registry.counters;
+        let Ok(place) = shared.places.clone().try_acquire_owned() else {
+            IngestCounters::count(&counters.turned_away, 1);
+            continue;
+        };
+        IngestCounters::count(&counters.connections, 1);
+        let (shared, tls) = (shared.clone(), tls.clone());
+        tokio::spawn(async move {
+            connection(socket, peer, &shared, protocol, tls).await;
+            drop(place);
+        });
+    }
+}
+
+async fn connection(
+    socket: TcpStream,
+    peer: SocketAddr,
+    shared: &Shared,
+    protocol: Protocol,
+    tls: Option<TlsAcceptor>,
+) {
+    // Answers are small and are waited for.
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%peer, "no TCP_NODELAY: {error}");
+    }
+    let ended = match tls {
+        None => serve(socket, shared, protocol).await,
+        Some(tls) => {
+            let idle = Duration::from_millis(shared.registry.settings.limits.idle_ms);
+            match timeout(idle, tls.accept(socket)).await {
+                Ok(Ok(socket)) => serve(socket, shared, protocol).await,
+                Ok(Err(error)) => Err(format!("the TLS handshake failed: {error}")),
+                Err(_) => Err("the peer did not finish the TLS handshake in time".to_owned()),
+            }
+        }
+    };
+    if let Err(reason) = ended {
+        IngestCounters::count(&shared.registry.counters.failed, 1);
+        tracing::warn!(%peer, ?protocol, "a connection was closed: {reason}");
+    }
+}
+
+async fn serve<S>(socket: S, shared: &Shared, protocol: Protocol) -> Result<(), String>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    match protocol {
+        Protocol::Rtmp => {
+            rtmp_server::serve(socket, shared.registry.clone()).await.map_err(|e| e.to_string())
+        }
+        Protocol::Http => http_server::serve(socket, shared.http.clone()).await.map_err(|e| e.to_string()),
+    }
+}

@@ -1,0 +1,134 @@
+//! Settings of the ingest servers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What listens where, who may publish, and how much.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IngestSettings {
+    /// The address for RTMP, as `0.0.0.0:1935`. Empty: none.
+    pub rtmp: String,
+    /// The address for RTMP over TLS. Empty: none. Needs `certificate` and `private_key`.
+    pub rtmps: String,
+    /// The address for HTTP PUT and POST. Empty: none.
+    pub http: String,
+    /// The address for HTTPS PUT and POST. Empty: none. Needs `certificate` and `private_key`.
+    pub https: String,
+    /// The file with the certificate chain (PEM).
+    pub certificate: PathBuf,
+    /// The file with the private key (PEM).
+    pub private_key: PathBuf,
+    /// Stream keys by the name of the stream; the key of `*` opens every stream. Empty: whoever connects may publish.
+    pub keys: BTreeMap<String, String>,
+    /// Whether a second publisher of a stream takes the first one's place. Default: false, the second one is refused.
+    pub takeover: bool,
+    /// The duration of segments in milliseconds, if key frames allow it. Default: 2000.
+    pub segment_ms: u32,
+    /// The longest part in milliseconds. Default: 300. Small: low latency, more requests.
+    pub part_ms: u32,
+    /// How long a stream waits for the return of its publisher, in milliseconds, before it ends. Default: 10,000.
+    pub linger_ms: u64,
+    /// Limits.
+    pub limits: IngestLimits,
+}
+
+/// How much encoders may send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IngestLimits {
+    /// The most connections of all servers together. Default: 2000.
+    pub connections: usize,
+    /// The largest RTMP message or frame in bytes. Default: 8 MiB.
+    pub message_bytes: usize,
+    /// The largest body of a request in bytes. Default: 64 MiB.
+    pub body_bytes: usize,
+    /// The most bytes that a publisher may send in a second, as an average over ten. Default: 25,000,000 (200 Mbit/s).
+    pub bytes_per_second: u64,
+    /// How long a peer may send nothing, in milliseconds. Default: 15,000.
+    pub idle_ms: u64,
+}
+
+impl Default for IngestSettings {
+    fn default() -> Self {
+        Self {
+            rtmp: String::new(),
+            rtmps: String::new(),
+            http: String::new(),
+            https: String::new(),
+            certificate: PathBuf::new(),
+            private_key: PathBuf::new(),
+            keys: BTreeMap::new(),
+            takeover: false,
+            segment_ms: 2000,
+            part_ms: 300,
+            linger_ms: 10_000,
+            limits: IngestLimits::default(),
+        }
+    }
+}
+
+impl Default for IngestLimits {
+    fn default() -> Self {
+        Self {
+            connections: 2000,
+            message_bytes: 8 << 20,
+            body_bytes: 64 << 20,
+            bytes_per_second: 25_000_000,
+            idle_ms: 15_000,
+        }
+    }
+}
+
+/// Without the keys, which do not belong into logs.
+impl std::fmt::Debug for IngestSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let addresses = [&self.rtmp, &self.rtmps, &self.http, &self.https];
+        f.debug_struct("IngestSettings")
+            .field("addresses", &addresses)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl IngestSettings {
+    /// Whether this key opens this stream. The comparison takes as long for a wrong key as for the right one.
+    pub(crate) fn opens(&self, stream: &str, key: Option<&str>) -> bool {
+        if self.keys.is_empty() {
+            return true;
+        }
+        let key = key.unwrap_or("").as_bytes();
+        let mut open = false;
+        for name in [stream, "*"] {
+            open |= self.keys.get(name).is_some_and(|expected| same(expected.as_bytes(), key));
+        }
+        open
+    }
+}
+
+/// Compares without stopping at the first difference. The length is no secret.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    let difference = a.iter().zip(b).fold(0, |all, (a, b)| std::hint::black_box(all | (a ^ b)));
+    !a.is_empty() && a.len() == b.len() && difference == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_opens_its_stream_only() {
+        let keys =
+            [("a", "one"), ("*", "all"), ("b", "")].map(|(name, key)| (name.to_owned(), key.to_owned()));
+        let settings = IngestSettings { keys: keys.into(), ..IngestSettings::default() };
+        assert!(settings.opens("a", Some("one")) && settings.opens("c", Some("all")));
+        for (stream, key) in
+            [("a", Some("on")), ("a", None), ("b", Some("")), ("c", Some("one")), ("a", Some("onf"))]
+        {
+            assert!(!settings.opens(stream, key), "{stream} {key:?}");
+        }
+        assert!(!format!("{settings:?}").contains("one"));
+    }
+}
