@@ -36,13 +36,12 @@ fn ffmpeg() -> Command {
     command
 }
 
-/// Five seconds of a stream, copied into a file. False while there is no playlist.
+/// Five seconds of a stream, copied into a file. False while there is no such stream.
 fn take(url: &str, file: &Path) -> bool {
     let input = ["-tls_verify", "0", "-i", url, "-t", "5", "-c", "copy", "-y"];
     let output = ffmpeg().args(input).arg(file).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    // The stream is not there yet, or has no segment yet.
-    if ["404", "does not contain any stream"].iter().any(|early| said.contains(early)) {
+    if said.contains("404 Not Found") {
         return false;
     }
     assert!(output.status.success() && said.trim().is_empty(), "{said}");
