@@ -28,7 +28,6 @@ const LOCK: &str = "lock";
 pub struct Log {
     writer: Writer,
     recovery: Recovery,
-    ticker: Option<Ticker>,
     _lock: Box<dyn Any + Send + Sync>,
 }
 
@@ -70,6 +69,7 @@ impl Log {
             durable: end,
             suspect: false,
             writer: true,
+            scheduled: false,
             waiting: 0,
             uses: 0,
             stats: Stats::default(),
@@ -85,9 +85,9 @@ impl Log {
             sync_turn: Mutex::new(()),
             follows: None,
         });
-        let ticker = interval.map(|interval| Ticker::start(Arc::clone(&shared), interval)).transpose();
+        let ticker = interval.map(|interval| Ticker::new(Arc::clone(&shared), interval)).transpose();
         let ticker = ticker.map_err(FileError::new("start the sync thread for", dir))?;
-        Ok(Self { writer: Writer::new(shared), recovery, ticker, _lock: lock })
+        Ok(Self { writer: Writer::new(shared, ticker), recovery, _lock: lock })
     }
 
     /// What was found when the log was opened.
@@ -188,14 +188,14 @@ impl Log {
 
     /// Syncs and closes the log. Readers go on with what is there.
     pub fn close(mut self) -> Result<u64, SyncError> {
-        self.ticker = None;
+        self.writer.ticker = None;
         self.sync()
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.ticker = None;
+        self.writer.ticker = None;
         // `close` is there for those who want to know.
         let _ = self.sync();
         self.writer.shared.change(|state| state.writer = false);
