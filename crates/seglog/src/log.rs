@@ -56,11 +56,13 @@ impl Log {
         let lock = storage.lock(&lock_path).map_err(FileError::new("lock", &lock_path))?;
         let Some(lock) = lock else { return Err(OpenError::Locked(dir.to_owned())) };
         let found = match recover::recover(&*storage, dir, &options, true)? {
-            Some(found) => found,
+            Some(found) => {
+                // A rename of the last process may not be durable yet.
+                storage.sync_dir(dir).map_err(FileError::new("sync", dir))?;
+                found
+            }
             None => first_segment(&*storage, dir, &options)?,
         };
-        // A rename of the last process may not be durable yet.
-        storage.sync_dir(dir).map_err(FileError::new("sync", dir))?;
         let Found { log_id, segments, recovery } = found;
         let end = segments.back().map_or(options.first_position, |last| last.records.end);
         let state = State {
