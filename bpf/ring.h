@@ -35,6 +35,8 @@
 
 #define MIRROR (MULTIMQC_MAX_MESSAGE + 1)
 #define IDLE (~0ULL)
+/* Bytes of a length before a message. */
+#define RECORD_HEADER 4
 #define MAX_CPUS 1024
 #define PORTS 65536
 #define IDS 65536
@@ -65,6 +67,8 @@ const volatile __u32 only_address = 0;
 /* Requests of `address & trusted_mask == trusted_network` may get replies that are longer. Nobody: a network without mask. */
 const volatile __u32 trusted_network = 1;
 const volatile __u32 trusted_mask = 0;
+/* Whether each message is stored behind its length, so that the log keeps where messages end. */
+const volatile __u32 records = 0;
 const volatile __u32 has_input_function = 0;
 const volatile __u32 has_output_function = 0;
 /* A program of the same topics runs before this one: it has stored the pushes and counted the misses. */
@@ -81,7 +85,9 @@ struct topic {
 	__u32 epoch;
 	__u16 id;
 	__u16 open;
-	__u64 pad1[5];
+	/* Notes of a reader in user space. */
+	__u64 marks[4];
+	__u64 pad1[1];
 	/* User space is woken when the head reaches this position. Written by user space, taken by the kernel. */
 	__u64 wake_at;
 	__u64 pad2[7];
@@ -263,6 +269,21 @@ static __always_inline void copy_part(void *context, __u8 *memory, __u32 from, v
 		copy_in(context, from, to, n);
 }
 
+/* Stores the length of a record, little endian, in the ring and where it falls on the mirror. */
+static __always_inline void store_length(__u8 *ring, __u64 start, __u32 n)
+{
+	for (int i = 0; i < RECORD_HEADER; i++) {
+		__u64 at = (start + i) & ring_mask;
+		__u8 byte = n >> (8 * i);
+
+		KEEP(at);
+		at &= ring_mask;
+		ring[at] = byte;
+		if (at < MIRROR)
+			ring[ring_mask + 1 + (at & (MIRROR - 1))] = byte;
+	}
+}
+
 /* Stores n bytes from `from` on, of a packet, or of a struct multimqc_message's data. */
 static __always_inline int ring_store(void *context, __u8 *memory, __u32 index, __u32 from, __u32 n)
 {
@@ -270,6 +291,7 @@ static __always_inline int ring_store(void *context, __u8 *memory, __u32 index, 
 	__u8 *ring = bpf_map_lookup_elem(&rings, &index);
 	struct cpu *cpu = this_cpu(index);
 	__u64 outer, start, at, size = ring_mask + 1;
+	__u32 before = records ? RECORD_HEADER : 0;
 
 	n = bounded(n);
 	if (!topic || !ring || !cpu || !n)
@@ -278,8 +300,10 @@ static __always_inline int ring_store(void *context, __u8 *memory, __u32 index, 
 	outer = cpu->slot;
 	if (outer == IDLE)
 		WRITE_ONCE(cpu->slot, READ_ONCE(topic->head));
-	start = __sync_fetch_and_add(&topic->head, n);
-	at = start & ring_mask;
+	start = __sync_fetch_and_add(&topic->head, before + n);
+	if (records)
+		store_length(ring, start, n);
+	at = (start + before) & ring_mask;
 	copy_part(context, memory, from, ring + at, n);
 	if (at + n > size) {
 		__u32 rest = bounded(at + n - size);
@@ -294,14 +318,14 @@ static __always_inline int ring_store(void *context, __u8 *memory, __u32 index, 
 		__u64 laps = (READ_ONCE(topic->head) - start) & ~ring_mask;
 
 		cpu->lapped++;
-		raise_floor(topic, start + laps + n);
+		raise_floor(topic, start + laps + before + n);
 	}
 	/* Pairs with the acquire load of the slots in readers; the fence above orders the copy before it. */
 	if (outer == IDLE)
 		WRITE_ONCE(cpu->slot, IDLE);
-	cpu->stored_bytes += n;
-	if (start + n >= READ_ONCE(topic->wake_at))
-		wake_reader(topic, index, start + n);
+	cpu->stored_bytes += before + n;
+	if (start + before + n >= READ_ONCE(topic->wake_at))
+		wake_reader(topic, index, start + before + n);
 	return 0;
 }
 

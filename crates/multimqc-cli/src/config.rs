@@ -235,7 +235,7 @@ impl Config {
             .keep(keep.clone())
             .bytes_per_second(if self.levels.len() > 1 { self.expected_bytes_per_second } else { 0 })
             .next_level_latency(Duration::from_millis(self.expected_latency_ms));
-        let attached = Kernel::new(config).and_then(|mut kernel| kernel.attach(interface).map(|()| kernel));
+        let attached = Kernel::new(config).and_then(|kernel| kernel.attach(interface).map(|()| kernel));
         match attached {
             Ok(kernel) => {
                 eprintln!("multimqc: level kernel on {interface}: {}", kernel.modes().join(", "));
@@ -305,6 +305,7 @@ impl Config {
         };
         ServerConfig {
             address: self.address,
+            interface: None,
             header_port: Some(self.header_port),
             topics: self.topics.iter().map(topic).collect(),
             receive_buffer_bytes: self.receive_buffer_bytes,

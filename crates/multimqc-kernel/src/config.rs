@@ -54,6 +54,9 @@ pub struct Config {
     /// A network, as address and length of its prefix, whose requests may get replies that are longer than themselves. Anybody
     /// in it can send such replies to anybody else in it by forging a source address. Default: none.
     pub trusted: Option<(Ipv4Addr, u8)>,
+    /// Whether each message is stored behind its length, a little-endian `u32` ([`Record`](multimqc::functions::Record)). Then the
+    /// log keeps where messages end, for 4 bytes of a message. A ring that was kept with the other value is refused. Default: false.
+    pub records: bool,
     /// Where the programs are attached.
     pub mode: Mode,
     /// An object file with an eBPF function for each message before it is stored. Default: none.
@@ -80,6 +83,7 @@ impl Default for Config {
             verify_checksums: true,
             address: None,
             trusted: None,
+            records: false,
             mode: Mode::Auto,
             input_function: None,
             output_function: None,
@@ -99,6 +103,7 @@ option_setters::setters! { fields of Config:
     verify_checksums: bool,
     address: Option<Ipv4Addr>,
     trusted: Option<(Ipv4Addr, u8)>,
+    records: bool,
     mode: Mode,
     input_function: Option<Vec<u8>>,
     output_function: Option<Vec<u8>>,

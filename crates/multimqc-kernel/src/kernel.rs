@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub struct Kernel {
     ports: Mapping,
     ids: Mapping,
     programs: Vec<Loaded>,
-    links: Vec<Link>,
+    links: Mutex<Vec<Link>>,
     topics: Mutex<HashMap<TopicId, Opened>>,
 }
 
@@ -75,7 +76,7 @@ impl Kernel {
             wakes: Wakes::new(maps.fd("wakes")).map_err(KernelError::call("read wake-ups"))?,
         };
         let (ports, ids) = (map("ports", PORTS as usize * 8)?, map("ids", PORTS as usize * 8)?);
-        let (shared, links, topics) = (Arc::new(shared), Vec::new(), Mutex::default());
+        let (shared, links, topics) = (Arc::new(shared), Mutex::default(), Mutex::default());
         Ok(Kernel { config, maps, shared, ports, ids, programs, links, topics })
     }
 
@@ -85,16 +86,17 @@ impl Kernel {
     /// # Errors
     /// [`KernelError::Interface`], [`KernelError::Attach`], or [`KernelError::Call`]. With [`Config::keep`], a program that was
     /// attached before the error stays until [`Kernel::detach`].
-    pub fn attach(&mut self, interface: &str) -> Result<(), KernelError> {
+    pub fn attach(&self, interface: &str) -> Result<(), KernelError> {
         let kept = self.maps.kept.as_ref();
-        self.links.retain(Link::is_attached);
+        let mut attached = self.links();
+        attached.retain(Link::is_attached);
         let mut links = Vec::new();
         for loaded in &self.programs {
             links.push(attach::attach(loaded, self.config.mode, interface, kept)?);
         }
         let modes: Vec<&str> = links.iter().map(|link| link.mode).collect();
         tracing::info!(interface, ?modes, "kernel level attached");
-        self.links.extend(links);
+        attached.extend(links);
         Ok(())
     }
 
@@ -105,12 +107,13 @@ impl Kernel {
 
     /// How the programs are attached: `xdp-native`, `xdp-generic`, `tcx`, `netfilter`.
     pub fn modes(&self) -> Vec<&'static str> {
-        self.links.iter().map(|link| link.mode).collect()
+        self.links().iter().map(|link| link.mode).collect()
     }
 
     /// Whether all interfaces still exist. After one is gone, its rings can be read, and [`Kernel::attach`] takes a new one.
     pub fn is_attached(&self) -> bool {
-        !self.links.is_empty() && self.links.iter().all(Link::is_attached)
+        let links = self.links();
+        !links.is_empty() && links.iter().all(Link::is_attached)
     }
 
     /// Opens a topic. A ring that was kept goes on where it was, with its own epoch. A new one is empty and begins at `start`.
@@ -129,12 +132,21 @@ impl Kernel {
         self.check_ports(index, ports)?;
         let topic = self.map_topic(index).map_err(KernelError::call("map a ring"))?;
         match found {
+            Some(_) if topic.has_records() != self.config.records => return Err(self.other_records(id)),
             Some(_) => topic.recover(),
-            None => topic.reset(id, start, epoch),
+            None => topic.reset(id, start, epoch, self.config.records),
         }
         self.set_ports(index, id, ports);
         topics.insert(id, Opened { reported: topic.window().first, topic: topic.clone() });
         Ok(topic)
+    }
+
+    /// The ring of a topic was kept by a process that stored its messages in the other form.
+    fn other_records(&self, id: TopicId) -> KernelError {
+        let (kept, wanted) = if self.config.records { ("without", "with") } else { ("with", "without") };
+        let path = self.maps.kept.as_ref().map_or_else(PathBuf::new, |kept| kept.folder.clone());
+        let difference = format!("topic {id}: messages {kept} their lengths kept, {wanted} them wanted");
+        KernelError::OtherSizes { path, difference }
     }
 
     /// The window of a topic that this process or one before it has opened.
@@ -226,7 +238,7 @@ impl Kernel {
     /// # Errors
     /// The machine's. What could not be removed stays for [`detach`](crate::detach).
     pub fn detach(self) -> Result<(), KernelError> {
-        for link in &self.links {
+        for link in self.links().iter() {
             // An interface that is gone has no program any more.
             let _ = sys::detach_link(link.fd.as_fd());
         }
@@ -234,6 +246,10 @@ impl Kernel {
             Some(kept) => attach::remove(kept).map_err(KernelError::call("remove what is kept")),
             None => Ok(()),
         }
+    }
+
+    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<TopicId, Opened>> {
@@ -302,7 +318,11 @@ mod tests {
 
     /// A level with one topic. None, with a message, where eBPF cannot be used.
     fn open() -> Option<(Kernel, Topic)> {
-        let kernel = match Kernel::new(Config::default().ring_bytes(RING).batch_bytes(1024)) {
+        open_with(Config::default().ring_bytes(RING).batch_bytes(1024))
+    }
+
+    fn open_with(config: Config) -> Option<(Kernel, Topic)> {
+        let kernel = match Kernel::new(config) {
             Ok(kernel) => kernel,
             Err(error) if error.is_missing_right() => {
                 skip(&format!("eBPF needs root ({error})"));
@@ -343,6 +363,26 @@ mod tests {
         frame.extend([0, 0]);
         frame.extend(message);
         frame
+    }
+
+    #[test]
+    fn records_keep_where_messages_end() {
+        let config = Config::default().ring_bytes(RING).batch_bytes(1024).records(true);
+        let Some((kernel, topic)) = open_with(config) else { return };
+        let mut log = Vec::new();
+        // Lengths that put a header on each offset from the end of the ring.
+        for round in 0..60_u16 {
+            let message = vec![round as u8; 101 + usize::from(round) * 13 % 500];
+            assert_eq!(kernel.run(&push_frame(&message), 1).expect("it runs").verdict, 1, "stored");
+            log.extend((message.len() as u32).to_le_bytes());
+            log.extend(&message);
+            let window = topic.window();
+            assert_eq!(window.head, log.len() as u64);
+            let mut bytes = vec![0; window.bytes() as usize];
+            assert_eq!(topic.read(window.first, &mut bytes).stop, Stop::Filled);
+            assert_eq!(bytes, log[window.first as usize..]);
+        }
+        assert_eq!((topic.counters().stored, topic.counters().stored_bytes), (60, log.len() as u64));
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub(crate) const MAX_CPUS: u32 = 1024;
 /// UDP ports, and topic ids.
 pub(crate) const PORTS: u32 = 65_536;
 
+/// Notes of a reader.
+pub(crate) const MARKS: usize = 4;
+
 /// `struct topic`.
 #[repr(C)]
 #[derive(Debug)]
@@ -31,7 +34,9 @@ pub(crate) struct TopicState {
     pub(crate) epoch: AtomicU32,
     pub(crate) id: AtomicU16,
     pub(crate) open: AtomicU16,
-    pad1: [u64; 5],
+    /// Where messages end, as a reader has noted it; the programs do not use this. 0: nothing was noted.
+    pub(crate) marks: [AtomicU64; MARKS],
+    pad1: [u64; 1],
     pub(crate) wake_at: AtomicU64,
     pad2: [u64; 7],
 }

@@ -85,6 +85,7 @@ fn load_one(kind: Kind, behind: bool, config: &Config, maps: &Maps) -> Result<Lo
         ("only_address", config.address.map_or(0, |address| u32::from(address).to_be())),
         ("trusted_network", network),
         ("trusted_mask", mask),
+        ("records", config.records.into()),
         ("has_input_function", config.input_function.is_some().into()),
         ("has_output_function", config.output_function.is_some().into()),
         ("behind_xdp", behind.into()),

@@ -29,6 +29,10 @@ use crate::layout::{CpuState, IDLE, MIRROR_BYTES, TopicState};
 use crate::sys::Mapping;
 use crate::wakes::Wakes;
 
+/// What `open` of an open topic is: messages are stored as they came, or behind their lengths.
+const OPEN: u16 = 1;
+const OPEN_WITH_RECORDS: u16 = 2;
+
 /// Bytes that are copied at once.
 const WORD: usize = 8;
 
@@ -208,6 +212,19 @@ impl Topic {
         }
     }
 
+    /// Notes positions between two messages, for the next process that takes over a kept ring: the beginning of an overwritten ring
+    /// lies inside of a message.
+    pub fn set_marks(&self, positions: [Offset; 4]) {
+        for (mark, position) in self.state().marks.iter().zip(positions) {
+            mark.store(position, Release);
+        }
+    }
+
+    /// The positions that were noted last; 0 where there is none.
+    pub fn marks(&self) -> [Offset; 4] {
+        self.state().marks.each_ref().map(|mark| mark.load(Acquire))
+    }
+
     /// What the programs have counted for this topic.
     pub fn counters(&self) -> KernelCounters {
         let cpus = (0..self.shared.writers).map(|cpu| self.shared.cpu(self.index, cpu));
@@ -244,7 +261,7 @@ impl Topic {
     }
 
     /// Makes an empty log that begins at `start`.
-    pub(crate) fn reset(&self, id: TopicId, start: Offset, epoch: Epoch) {
+    pub(crate) fn reset(&self, id: TopicId, start: Offset, epoch: Epoch, records: bool) {
         // The kernel fills new maps with zeros.
         for cpu in 0..self.shared.writers {
             self.shared.cpu(self.index, cpu).slot.store(IDLE, Relaxed);
@@ -256,8 +273,14 @@ impl Topic {
         state.epoch.store(epoch.0, Relaxed);
         state.id.store(id.0, Relaxed);
         state.wake_at.store(IDLE, Relaxed);
+        state.marks.iter().for_each(|mark| mark.store(0, Relaxed));
         // The programs find the topic through `ids` and `ports`, which are stored after this.
-        state.open.store(1, Release);
+        state.open.store(if records { OPEN_WITH_RECORDS } else { OPEN }, Release);
+    }
+
+    /// Whether the log was made for messages behind their lengths.
+    pub(crate) fn has_records(&self) -> bool {
+        self.state().open.load(Acquire) == OPEN_WITH_RECORDS
     }
 }
 

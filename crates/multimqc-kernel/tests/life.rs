@@ -21,7 +21,7 @@ fn config() -> Config {
 }
 
 fn open(config: Config, start: u64) -> Option<(Kernel, Topic)> {
-    let mut kernel = common::kernel(config)?;
+    let kernel = common::kernel(config)?;
     let topic = kernel.open(TOPIC, Ports::default(), start, Epoch(start as u32 + 1)).expect("a topic");
     kernel.attach("v0").expect("it can be attached");
     Some((kernel, topic))
@@ -140,7 +140,7 @@ fn a_kept_ring_of_other_sizes_is_refused() {
 #[test]
 fn an_interface_that_is_gone_takes_no_ring_with_it() {
     in_world(|world| {
-        let Some((mut kernel, topic)) = open(config(), 0) else { return };
+        let Some((kernel, topic)) = open(config(), 0) else { return };
         let client = world.client_socket();
         client.send_to(b"before, ", (SERVER, PUSH_PORT)).expect("sent");
         wait_for(&topic, b"before, ");
@@ -164,7 +164,7 @@ fn an_interface_that_is_gone_takes_no_ring_with_it() {
 fn two_levels_exclude_each_other_on_an_interface() {
     in_world(|_| {
         let Some(_first) = open(config().keep(None), 0) else { return };
-        let mut second = Kernel::new(config().keep(None)).expect("a level");
+        let second = Kernel::new(config().keep(None)).expect("a level");
         let refused = second.attach("v0").expect_err("taken").to_string();
         assert!(refused.contains("cannot attach to v0 as xdp-native"), "{refused}");
     });

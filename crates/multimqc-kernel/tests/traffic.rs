@@ -14,7 +14,7 @@ const TOPIC: TopicId = TopicId(7);
 
 /// The level on v0, and its topic.
 fn attached(config: Config) -> Option<(Kernel, Topic)> {
-    let mut kernel = common::kernel(config.ring_bytes(1 << 20).batch_bytes(4096))?;
+    let kernel = common::kernel(config.ring_bytes(1 << 20).batch_bytes(4096))?;
     let topic = kernel.open(TOPIC, Ports::default(), 0, Epoch(9)).expect("a topic");
     kernel.attach("v0").expect("it can be attached");
     Some((kernel, topic))
@@ -24,7 +24,7 @@ fn attached(config: Config) -> Option<(Kernel, Topic)> {
 /// pair cannot send.
 fn answerable(world: &World) -> Option<Kernel> {
     world.in_client(|| {
-        let mut kernel = common::kernel(Config::default().ring_bytes(4096).batch_bytes(1024))?;
+        let kernel = common::kernel(Config::default().ring_bytes(4096).batch_bytes(1024))?;
         kernel.attach("v1").expect("it can be attached");
         Some(kernel)
     })
@@ -175,7 +175,7 @@ fn a_trusted_network_gets_replies_of_any_size() {
 #[test]
 fn the_loopback_interface() {
     in_world(|_| {
-        let Some(mut kernel) = common::kernel(Config::default().trusted(Some((SERVER, 0)))) else { return };
+        let Some(kernel) = common::kernel(Config::default().trusted(Some((SERVER, 0)))) else { return };
         let topic = kernel.open(TOPIC, Ports::default(), 0, Epoch(9)).expect("a topic");
         kernel.attach("lo").expect("it can be attached");
         assert_eq!(kernel.modes(), ["xdp-generic", "tcx"]);

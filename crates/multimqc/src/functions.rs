@@ -5,7 +5,8 @@
 //! ```
 //!
 //! An input function sees whole messages. An output function sees a range of the log, since the log does not keep where messages end:
-//! it works on records of one size. Two functions are here, each usable at both ends: [`DropRange`] and [`ExtractField`].
+//! it works on records of one size. Two functions are here that are usable at both ends: [`DropRange`] and [`ExtractField`]. [`Record`]
+//! makes the log keep where messages end.
 
 use std::ops::RangeInclusive;
 
@@ -30,6 +31,31 @@ pub trait InputFunction: Send + Sync {
 pub trait OutputFunction: Send + Sync {
     /// Appends what is to be sent of `bytes` to `out`, at most as many bytes as they are: a longer result is cut.
     fn send(&self, bytes: &[u8], out: &mut Vec<u8>);
+}
+
+/// Stores each message behind its length, a little-endian `u32`, so that the log keeps where messages end. For input only. The level in
+/// the kernel does the same by itself when it is told so.
+///
+/// ```
+/// use multimqc::functions::{Decision, InputFunction, Record};
+///
+/// let mut out = Vec::new();
+/// assert_eq!(Record.store(b"21.5", &mut out), Decision::Replace);
+/// assert_eq!(out, b"\x04\0\0\x0021.5");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record;
+
+/// Bytes of the length before a record.
+pub const RECORD_HEADER_BYTES: usize = 4;
+
+impl InputFunction for Record {
+    fn store(&self, message: &[u8], out: &mut Vec<u8>) -> Decision {
+        let length = message.len() as u32;
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(message);
+        Decision::Replace
+    }
 }
 
 /// The type of a number in a message. All are little endian.

@@ -1,5 +1,6 @@
 //! Paper 3's listings in C++, compiled against the library.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +21,8 @@ fn library() -> PathBuf {
 fn the_listings_of_the_paper_run() {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     if Command::new(&compiler).arg("--version").output().is_err() {
-        eprintln!("SKIPPED: the C++ API of RBLive (there is no C++ compiler)");
+        writeln!(std::io::stderr(), "SKIPPED: the C++ API of RBLive (there is no C++ compiler)")
+            .expect("standard error");
         return;
     }
     let (folder, scratch) = (Path::new(env!("CARGO_MANIFEST_DIR")), tempfile::tempdir().unwrap());

@@ -23,12 +23,20 @@ impl Viewers {
         let ends = catalog.clone();
         rs.stream_callback(move |id, event| {
             if event == StreamEvent::Ended {
-                ends.remove(id);
+                ends.end(id);
             }
         });
         let scheme = if settings.tls { "https" } else { "http" };
         let server = Server::start(server_settings(settings), catalog).map_err(Failure::failed)?;
         Ok(Self { server, scheme })
+    }
+
+    /// Reads the certificate again. Where that fails, the server goes on with the one it has.
+    pub fn reload(&self) {
+        match self.server.reload() {
+            Ok(()) => tracing::info!("the certificate was read again"),
+            Err(error) => tracing::error!("the certificate stays as it was: {error}"),
+        }
     }
 
     /// The address of the front page.
@@ -55,6 +63,7 @@ fn server_settings(settings: &Deliver) -> Settings {
         max_connections_per_address: settings.max_connections_per_address,
         max_viewers_per_stream: settings.max_viewers_per_stream,
         min_bytes_per_second: settings.min_bytes_per_second,
+        keep_ended: settings.keep_ended,
         token_key: (!key.is_empty()).then(|| key.to_vec()),
         ..defaults
     }

@@ -46,23 +46,61 @@ fn pages_and_scripts_are_printed() {
 
 #[test]
 fn a_node_serves_without_a_configuration_until_a_signal() {
-    let mut child = rblive()
-        .args(["serve", "--control", "127.0.0.1:0", "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let addresses = ["--control", "--listen", "--rtmp", "--http"].map(|option| [option, "127.0.0.1:0"]);
+    let mut child =
+        rblive().arg("serve").args(addresses.as_flattened()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut serving = Serving(child);
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
+    assert!(line.contains("encoders at rtmp://127.0.0.1:"), "{line}");
     assert!(line.contains("viewers at https://127.0.0.1:"), "{line}");
     let address = line.trim().rsplit("http://").next().unwrap().to_owned();
     assert!(get(&address, "/health").ends_with("ok\n"), "{line}");
     assert!(get(&address, "/streams").contains("\"name\":\"local\""));
     assert!(get(&address, "/metrics").contains("rblive_sent_streams 0"));
+    assert!(get(&address, "/metrics").contains("rblive_ingest_connections_total 0"));
     let pid = rustix::process::Pid::from_child(&serving.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(serving.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_hangup_reads_the_certificate_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let renew = || {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(file("chain.pem"), made.cert.pem()).unwrap();
+        std::fs::write(file("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    };
+    renew();
+    let [chain, key] = ["chain.pem", "key.pem"].map(|name| file(name).display().to_string());
+    let text = format!(
+        "[control]\nlisten = ''\n[deliver]\nlisten = '127.0.0.1:0'\ncertificate = '{chain}'\nprivate_key = '{key}'\n"
+    );
+    std::fs::write(file("node.toml"), text).unwrap();
+    let mut command = rblive();
+    command.arg("serve").arg("--config").arg(file("node.toml")).env("RBLIVE_LOG", "info");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut messages = BufReader::new(child.stderr.take().unwrap());
+    let serving = Serving(child);
+    lines.read_line(&mut String::new()).unwrap();
+    let mut hangup_says = |text: &str| {
+        let pid = rustix::process::Pid::from_child(&serving.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        let mut line = String::new();
+        while !line.contains("certificate") {
+            line.clear();
+            assert_ne!(messages.read_line(&mut line).unwrap(), 0, "the node goes on");
+        }
+        assert!(line.contains(text), "{line}");
+    };
+    std::fs::write(file("chain.pem"), "rubbish").unwrap();
+    hangup_says("the certificate stays as it was");
+    renew();
+    hangup_says("the certificate was read again");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Real encoders push a stream; the chunks that come out are a file with the same frames. Skipped without ffmpeg.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::Ordering;
@@ -84,7 +85,8 @@ impl Node {
 fn missing() -> bool {
     let found = Command::new("ffmpeg").arg("-version").output().is_ok_and(|output| output.status.success());
     if !found {
-        eprintln!("SKIPPED: ffmpeg is not installed (scripts/setup --tests)");
+        writeln!(std::io::stderr(), "SKIPPED: ffmpeg is not installed (scripts/setup --tests)")
+            .expect("standard error");
     }
     !found
 }

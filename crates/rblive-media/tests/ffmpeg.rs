@@ -1,5 +1,6 @@
 //! Streams that ffmpeg encodes, remuxed and read by ffprobe: the same frames at the same times. Skipped without ffmpeg.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -15,7 +16,11 @@ fn missing(encoder: &str) -> bool {
     let output = Command::new("ffmpeg").args(["-hide_banner", "-encoders"]).output();
     let found = output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(encoder));
     if !found {
-        eprintln!("SKIPPED: ffmpeg with {encoder} is not installed (scripts/setup --tests)");
+        writeln!(
+            std::io::stderr(),
+            "SKIPPED: ffmpeg with {encoder} is not installed (scripts/setup --tests)"
+        )
+        .expect("standard error");
     }
     !found
 }

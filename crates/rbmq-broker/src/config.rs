@@ -8,6 +8,7 @@
 mod described;
 mod broker;
 mod error;
+mod ingest;
 mod listing;
 mod reload;
 mod sections;
@@ -24,6 +25,7 @@ use serde::Deserialize;
 pub use broker::BrokerSettings;
 use broker::{are_the_same, is_address};
 pub use error::BrokerConfigError;
+pub use ingest::{IngestLevel, IngestSettings, IngestSource};
 pub use listing::Setting;
 pub use reload::{Change, Reload};
 pub use sections::{HttpSettings, LogFormat, LogSettings};
@@ -122,6 +124,9 @@ impl BrokerConfig {
             }
             BrokerConfigError::Rule { rule, field, .. } => {
                 self.sources.origin_of_entry("broker.topics", *rule, field)
+            }
+            BrokerConfigError::Ingest { entry, field, .. } => {
+                self.sources.origin_of_entry("broker.ingest", *entry, field)
             }
             _ => return error,
         };

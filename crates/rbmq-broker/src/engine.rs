@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 use super::accounts::{Census, Refusal};
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
+use super::feeds::Feeds;
 use super::inbox::{Event, Inbox, ObserverEvent};
 use super::merge::MergedTopics;
 use super::names::display_name;
@@ -41,6 +42,7 @@ pub(super) struct Engine {
     pub(super) federation: Federation,
     pub(super) migration: PathMigration,
     pub(super) merged: MergedTopics,
+    pub(super) feeds: Feeds,
     pub(super) observers: Observers,
     pub(super) draining: bool,
 }
@@ -117,6 +119,13 @@ impl Engine {
             Event::Stats(reply) => _ = reply.try_send(self.report().topics()),
             Event::Alive(reply) => _ = reply.try_send(()),
             Event::Census { max_own, reply } => _ = reply.try_send(self.census(max_own)),
+            Event::Feed { options, reply } => {
+                let mut fx = Effects::new();
+                let opened = self.feeds.open(&mut self.tables, *options, &mut fx);
+                self.execute(fx);
+                // The feed of a caller that has given up stays without a writer.
+                _ = reply.try_send(opened);
+            }
             Event::Drain(reply) => {
                 self.drain();
                 _ = reply.try_send(());

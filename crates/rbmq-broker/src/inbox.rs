@@ -17,6 +17,7 @@ use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 
 use super::accounts::Census;
 use super::config::BrokerSettings;
+use super::feed::{Feed, FeedError, FeedOptions};
 use super::session_key::SessionKey;
 
 /// Most bytes of one peer's waiting messages: about 20,000 CREATEs.
@@ -58,6 +59,8 @@ pub(super) enum Event {
     Alive(mpsc::SyncSender<()>),
     /// A request for all counters, with at most `max_own` topics by name.
     Census { max_own: usize, reply: mpsc::SyncSender<Census> },
+    /// Make a topic that this process writes.
+    Feed { options: Box<FeedOptions>, reply: mpsc::SyncSender<Result<Feed, FeedError>> },
     /// Disconnect all publishers; the broker is about to stop.
     Drain(mpsc::SyncSender<()>),
     /// Apply other settings.

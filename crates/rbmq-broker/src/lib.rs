@@ -22,6 +22,8 @@ mod effects;
 mod engine;
 mod error;
 mod federation;
+mod feed;
+mod feeds;
 mod foreign_connections;
 #[cfg(feature = "http")]
 pub mod http;
@@ -53,11 +55,12 @@ pub use rbmq_wire::{FilterError, SlowestSubscriber, TopicFilter, TopicName, Topi
 use rocketbufs::{Context, Listener, OutBuffer, ROut};
 
 pub use config::{
-    BrokerConfig, BrokerConfigError, BrokerSettings, Change, HttpSettings, LogFormat, LogSettings, Reload,
-    Setting, UpstreamSettings, file_parts,
+    BrokerConfig, BrokerConfigError, BrokerSettings, Change, HttpSettings, IngestLevel, IngestSettings,
+    IngestSource, LogFormat, LogSettings, Reload, Setting, UpstreamSettings, file_parts,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use error::BrokerError;
+pub use feed::{Batch, Feed, FeedCounters, FeedError, FeedOptions, FeedValues};
 use inbox::Event;
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
@@ -101,11 +104,13 @@ impl Broker {
         connect_callbacks(&out, &events, &merge_index);
         let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
         let addr = listener.local_addr();
+        let feeds = feeds::Feeds::default();
         let engine = engine::Engine {
             subscribers: subscribers::Subscribers::default(),
             federation: federation::Federation::start(&ctx, &config.broker, &events)?,
             migration: path_migration::PathMigration::default(),
             merged: merge::MergedTopics::new(merge_index.clone()),
+            feeds: feeds.clone(),
             observers: observers::Observers::new(&ctx, &events, &config.broker),
             tables: tables::Tables {
                 out: out.clone(),
@@ -124,8 +129,16 @@ impl Broker {
         listener.set_foreign_conn_cb(move |foreign| refused.record(foreign));
         listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
-        let watch =
-            Watch { ctx, out, events, draining: Arc::default(), max_topic_series, foreign, merge_index };
+        let watch = Watch {
+            ctx,
+            out,
+            events,
+            draining: Arc::default(),
+            max_topic_series,
+            foreign,
+            merge_index,
+            feeds,
+        };
         Ok(Self { watch, listener: Some(listener), addr, thread: Some(thread), config })
     }
 
@@ -142,6 +155,16 @@ impl Broker {
     /// A handle for the observation of the broker from other threads, also while it stops.
     pub fn watch(&self) -> Watch {
         self.watch.clone()
+    }
+
+    /// Makes a topic that this process writes without a connection: a feed, whose messages come from elsewhere.
+    ///
+    /// # Errors
+    /// [`FeedError`], if the broker has no room for the topic or its ring, or has stopped.
+    pub fn feed(&self, options: FeedOptions) -> Result<Feed, FeedError> {
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        self.watch.events.event(Event::Feed { options: Box::new(options), reply });
+        answer.recv().unwrap_or(Err(FeedError::Stopped))
     }
 
     /// The sum of the sizes of all rings, in bytes.

@@ -9,6 +9,8 @@ use rbmq_wire::TopicStats;
 use rocketbufs::{Bid, Context, ROut};
 
 use super::accounts::Census;
+use super::feed::FeedValues;
+use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
 use super::inbox::{Event, Sender};
 use super::merge::{MergeIndex, TableLoad};
@@ -24,6 +26,7 @@ pub struct Watch {
     pub(super) max_topic_series: Arc<AtomicUsize>,
     pub(super) foreign: Arc<ForeignConnections>,
     pub(super) merge_index: MergeIndex,
+    pub(super) feeds: Feeds,
 }
 
 impl Watch {
@@ -63,6 +66,11 @@ impl Watch {
 
     pub(crate) fn foreign_connections(&self) -> &ForeignConnections {
         &self.foreign
+    }
+
+    /// What the feeds have counted.
+    pub fn feeds(&self) -> Vec<FeedValues> {
+        self.feeds.values()
     }
 
     /// The load of a merged topic's table. None if the buffer is not a merged one.

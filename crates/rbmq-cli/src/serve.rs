@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rbmq_broker::Broker;
 use rbmq_broker::http::Endpoint;
+use rbmq_ingest::Ingest;
 use tracing::warn;
 
 use super::bytes;
@@ -26,6 +27,7 @@ use super::top::table::{self, Before, Sort};
   rbmq serve --http 127.0.0.1:7412
   rbmq config --default > rbmq.toml && rbmq serve --config rbmq.toml
   rbmq serve --listen 127.0.0.1:7511 --upstream '127.0.0.1:7411=sensors/#,news'
+  sudo rbmq serve --ingest multimqc:eth0/0=sensors        # datagrams to port 19999 of eth0 are messages
 
 SIGINT and SIGTERM stop the broker in order: subscribers receive the remaining messages (within \
 broker.drain_timeout_ms). SIGHUP reloads the configuration file, and logs which changes are in force and which need a \
@@ -60,6 +62,10 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     if let Some(http) = &http {
         print_http(http, &printer);
     }
+    let ingest = Ingest::start(&broker).map_err(Failure::failed)?;
+    for line in ingest.describe() {
+        printer.print(&format!("rbmq: {line}"));
+    }
     supervisor::ready();
     let mut stats = args.stats.map(|interval| Stats::new(interval, args.json));
     loop {
@@ -74,6 +80,8 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     }
     supervisor::stopping();
     printer.print("rbmq: shutting down; subscribers receive the remaining messages");
+    // What has arrived is delivered too.
+    drop(ingest);
     let left = broker.stop();
     if left > 0 {
         warn!("a subscriber did not receive the last {left} bytes in time (broker.drain_timeout_ms)");

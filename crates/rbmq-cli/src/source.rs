@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use rbmq::TopicFilter;
-use rbmq_broker::{BrokerConfig, UpstreamSettings};
+use rbmq_broker::{BrokerConfig, IngestSettings, UpstreamSettings};
 use rbmq_broker::{BrokerConfigError, file_parts};
 use rocketbufs::config::{Origin, unknown_variables};
 use tracing::warn;
@@ -18,6 +18,10 @@ pub(super) struct Source {
     /// ADDRESS=FILTER,FILTER [default: broker.upstream of the file]
     #[arg(short, long, value_name = "ADDRESS[=FILTERS]", value_parser = upstream)]
     pub(super) upstream: Vec<UpstreamSettings>,
+    /// Take messages that arrive over UDP at an interface (MultiMQC), as messages of a topic; may be repeated.
+    /// multimqc:INTERFACE/TOPIC for the topic multimqc/TOPIC, or multimqc:INTERFACE/TOPIC=NAME [default: broker.ingest of the file]
+    #[arg(long, value_name = "SOURCE[=NAME]", value_parser = ingest)]
+    pub(super) ingest: Vec<IngestSettings>,
     #[arg(short, long, env = "RBMQ_CONFIG", value_name = "FILE", help = config_help())]
     pub(super) config: Option<PathBuf>,
     /// Serve metrics and health over HTTP on this address, as 127.0.0.1:7412 [default: http.listen of the file, or none];
@@ -54,9 +58,21 @@ impl Source {
             config.broker.upstream.clone_from(&self.upstream);
             config.note_origin("broker.upstream", Origin::Argument);
         }
+        if !self.ingest.is_empty() {
+            config.broker.ingest.clone_from(&self.ingest);
+            config.note_origin("broker.ingest", Origin::Argument);
+        }
         config.validate()?;
         Ok(config)
     }
+}
+
+fn ingest(text: &str) -> Result<IngestSettings, String> {
+    let (source, name) = text.split_once('=').map_or((text, None), |(source, name)| (source, Some(name)));
+    let mut settings = IngestSettings::new(source.parse()?);
+    settings.topic = name.map(str::to_owned);
+    settings.topic_name().map_err(|error| error.to_string())?;
+    Ok(settings)
 }
 
 fn upstream(text: &str) -> Result<UpstreamSettings, String> {

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 
 use crate::Position;
+use crate::control::Gap;
 use crate::memory::page_bytes;
 use crate::ring::Ring;
 use crate::shared::Shared;
@@ -206,6 +207,34 @@ impl Writer {
         }
         self.claims[index] = Slot { end: to, delivered: true };
         Ok(Delivered { from, to, published: self.publish() })
+    }
+
+    /// The positions from the head to `to` are never written: a hole, which readers find with [`Ring::gap_after`]. Head and boundary
+    /// continue at `to`. Held bytes are not overwritten before their holds have moved. Without effect for a position up to the head.
+    ///
+    /// The hole is longer where it touches the previous one, or where 64 holes are remembered already: then the bytes between are
+    /// given up too.
+    ///
+    /// # Errors
+    /// [`ClaimError::TooManyClaims`] while claims are open, and [`ClaimError::ClaimLost`].
+    pub fn skip(&mut self, to: Position) -> Result<(), ClaimError> {
+        self.reclaim()?;
+        if !self.claims.is_empty() {
+            return Err(ClaimError::TooManyClaims);
+        }
+        if to <= self.head {
+            return Ok(());
+        }
+        let shared = self.ring.shared();
+        // The hole first: a reader that sees the new boundary must find it.
+        shared.add_gap(Gap { from: self.head, to });
+        shared.index.record(to);
+        (self.head, self.next) = (to, to);
+        shared.publish(to, to);
+        let granted = self.ring.horizon();
+        self.horizon = if shared.shape.flow_control { shared.reach_to(to, granted) } else { granted };
+        self.wake_watchers();
+        Ok(())
     }
 
     /// Claims, fills and delivers in one step: the `parts`, one after the other, as one delivery. Returns its end. Without

@@ -15,6 +15,8 @@ enum Step {
     /// The open claim to drop.
     Lose(usize),
     Append(Vec<usize>),
+    /// The bytes that the writer leaves out.
+    Skip(u64),
     Hold(u64),
     Advance(usize, u64),
     Release(usize),
@@ -33,6 +35,7 @@ fn steps(scale: u64) -> impl Strategy<Value = Vec<Step>> {
         1 => (0..40usize).prop_map(Step::Lose),
         6 => prop::collection::vec((0..200usize).prop_map(move |size| size * scale as usize), 0..4)
             .prop_map(Step::Append),
+        1 => (0..3000u64).prop_map(move |by| Step::Skip(by * scale)),
         2 => any::<u64>().prop_map(Step::Hold),
         6 => (0..4usize, 0..3000u64).prop_map(move |(i, by)| Step::Advance(i, by * scale)),
         1 => (0..4usize).prop_map(Step::Release),
@@ -147,6 +150,31 @@ impl Machine {
         }
     }
 
+    fn skip(&mut self, by: u64) {
+        let (from, to) = (self.log.head(), self.log.head() + by);
+        let expected = match self.reclaim() {
+            Some(from) => Err(ClaimError::ClaimLost { from }),
+            None if !self.slots.is_empty() => Err(ClaimError::TooManyClaims),
+            None => Ok(()),
+        };
+        assert_eq!(self.writer.skip(to), expected);
+        if expected.is_err() || by == 0 {
+            return;
+        }
+        self.log.bytes.resize((to - self.log.start) as usize, 0);
+        self.log.boundaries.insert(to);
+        self.log.last = to;
+        match self.log.gaps.last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ => self.log.gaps.push((from, to)),
+        }
+        let gap = self.ring.gap_after(from).expect("a hole");
+        assert!(gap.from <= from && gap.to == to);
+        // Nothing is granted for the hole but the hole.
+        assert_eq!(self.ring.horizon(), self.horizon.max(to));
+        self.horizon = self.ring.horizon();
+    }
+
     fn deliver(&mut self, which: usize, part: u64) {
         if self.open.is_empty() {
             return;
@@ -213,6 +241,7 @@ impl Machine {
             Step::Deliver(which, part) => self.deliver(which, part),
             Step::Lose(which) => self.lose(which),
             Step::Append(parts) => self.append(&parts),
+            Step::Skip(by) => self.skip(by),
             Step::Hold(choice) => self.hold(choice),
             Step::Advance(which, by) => {
                 if let Some((hold, at)) = self.holds.get_mut(which) {
@@ -258,11 +287,13 @@ impl Machine {
         if let Some((hold, at)) = self.holds.iter().min_by_key(|(_, at)| *at)
             && *at <= self.log.head()
         {
-            self.log.check_range(&self.ring, *at, self.log.head());
-            let view = self.ring.view(*at, self.log.head());
+            let hole = self.log.gaps.iter().find(|&&(_, to)| to > *at);
+            let end = hole.map_or(self.log.head(), |&(from, _)| from.max(*at));
+            self.log.check_range(&self.ring, *at, end);
+            let view = self.ring.view(*at, end);
             // SAFETY: the hold does not move before the comparison of the slice.
             let held = unsafe { view.held(hold) };
-            assert_eq!(held, Some(self.log.range(*at, self.log.head())));
+            assert_eq!(held, Some(self.log.range(*at, end)));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::limits::BlockTimeout;
 use crate::proto::Start;
 use crate::state::Budget;
-use crate::types::{Bid, Policy, Position};
+use crate::types::{Bid, Epoch, Policy, Position};
 
 /// Which event makes received data count as landed for the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -162,6 +162,8 @@ pub struct BufferOptions {
     pub(crate) flow_control: bool,
     pub(crate) keep_until_delivered: bool,
     pub(crate) start: Position,
+    /// The name of the log; none: a random one. See `relay`.
+    pub(crate) epoch: Option<Epoch>,
 }
 
 impl Default for BufferOptions {
@@ -173,6 +175,7 @@ impl Default for BufferOptions {
             flow_control: true,
             keep_until_delivered: false,
             start: 0,
+            epoch: None,
         }
     }
 }

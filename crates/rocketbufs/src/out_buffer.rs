@@ -403,6 +403,21 @@ impl OutWriter {
         segment::deliver(&self.buffer, writer, segment, size, context)
     }
 
+    /// See `relay`.
+    pub(crate) fn leave_hole(&mut self, to: Position) -> Result<(), SegmentError> {
+        let Self { writer, buffer, .. } = self;
+        let writer = writer.as_mut().filter(|_| !buffer.ended()).ok_or(SegmentError::Closed)?;
+        let held = writer.ring().slowest_hold().is_some_and(|held| held < writer.head());
+        if held && to > writer.head() {
+            // The tail moves with the hole, and would take what subscribers have not got yet. They are asked how far they are.
+            buffer.notify();
+            return Err(SegmentError::Full);
+        }
+        writer.skip(to).map_err(|error| segment::refused_claim(buffer, error))?;
+        buffer.notify();
+        Ok(())
+    }
+
     /// Notes the time: what is delivered later is what [`Start::Ago`](crate::Start::Ago) finds. Workers do so where
     /// there are subscribers; without any, whoever writes may. Costs a look at the clock.
     pub fn note_time(&self) {

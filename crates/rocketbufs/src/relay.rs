@@ -6,7 +6,9 @@
 //! - *relayed confirmations*: a broker that merges logs reports the confirmations of its own subscribers upstream
 //!   ([`Subscription::confirm`], [`ConfirmMode::Relayed`](crate::ConfirmMode), [`CoverageParts`]);
 //! - *a minimum number of receivers* ([`SubscribeOptions::min_receivers`], [`OutBuffer::min_receivers`]);
-//! - *path migration*: a log continues in another buffer of the same rOut, by another path.
+//! - *path migration*: a log continues in another buffer of the same rOut, by another path;
+//! - *logs that begin below*: a broker writes what another store has kept, under the name that the log had before a restart
+//!   ([`BufferOptions::epoch`]), and with holes where that store was overwritten ([`OutWriter::skip`]).
 //!
 //! ```text
 //!   old buffer  ───────────────┤ end: GONE, once a receiver has everything up to here
@@ -19,15 +21,15 @@ use std::sync::Arc;
 use rocketring::Hold;
 
 use crate::conn::Conn;
-use crate::error::{BufferError, RecvError};
+use crate::error::{BufferError, RecvError, SegmentError};
 use crate::lock::lock;
-use crate::options::SubscribeOptions;
-use crate::out_buffer::OutBuffer;
+use crate::options::{BufferOptions, SubscribeOptions};
+use crate::out_buffer::{OutBuffer, OutWriter};
 use crate::proto::{Coverage, End};
 pub use crate::proto::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
 use crate::rin::{RIn, Subscription};
 use crate::state::Buffer;
-use crate::types::{Bid, Position};
+use crate::types::{Bid, Epoch, Position};
 
 option_setters::setters! {
     #[doc(hidden)]
@@ -42,6 +44,27 @@ option_setters::setters! {
     /// The id of the buffer at the sender; `None`: the same id as here. For applications that receive from several processes in
     /// turn; see [`RIn::resume_elsewhere`].
     remote_id(bid: Option<Bid>);
+}
+
+option_setters::setters! {
+    #[doc(hidden)]
+    BufferOptions:
+    /// The name of the log; `None`: a new random one. For a log whose bytes and positions outlive the process. Two logs must not have
+    /// the same name.
+    epoch(epoch: Option<Epoch>);
+}
+
+#[doc(hidden)]
+impl OutWriter {
+    /// The bytes from the head to `to` are lost before they came here: subscribers get [`InEvent::Lost`](crate::InEvent::Lost) for
+    /// them, and the log continues at `to`. Without effect for a position up to the head.
+    ///
+    /// # Errors
+    /// [`SegmentError::Full`] while a subscriber holds bytes before the hole, [`SegmentError::TooManyOpen`] while segments are open,
+    /// and [`SegmentError::Closed`].
+    pub fn skip(&mut self, to: Position) -> Result<(), SegmentError> {
+        self.leave_hole(to)
+    }
 }
 
 /// A hold that retains the bytes of a buffer from a position on, until it is dropped. The writer waits for room, as it does for

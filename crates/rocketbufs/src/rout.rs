@@ -87,7 +87,8 @@ impl ROut {
         if !trims {
             buffer.idle_state.disable();
         }
-        let _ = buffer.log.set(Log { ring, epoch: Epoch(inner.random()) });
+        let epoch = options.epoch.unwrap_or_else(|| Epoch(inner.random()));
+        let _ = buffer.log.set(Log { ring, epoch });
         if trims {
             // Before any thread can find the buffer and write it.
             let worker = &self.context.shared().workers[buffer.trimming_worker()];

@@ -10,8 +10,8 @@ use rocketbufs::Coverage;
 use rocketbufs::config::TransportKind;
 use rocketbufs::error::{BufferError, SubscribeError};
 use rocketbufs::{
-    Budget, Config, ConfirmMode, Conn, Context, InEvent, OutEvent, ProgressLevel, RIn, ROut,
-    SubscribeOptions, WaitError,
+    Budget, BufferOptions, Config, ConfirmMode, Conn, Context, Epoch, InEvent, OutEvent, ProgressLevel, RIn,
+    ROut, SegmentError, Start, SubscribeOptions, WaitError,
 };
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -282,4 +282,43 @@ fn until(what: &str, done: impl Fn() -> bool) {
         assert!(begun.elapsed() < WAIT, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn a_log_that_was_kept_below_goes_on_with_a_hole() {
+    let ctx = Context::new(Config::default()).unwrap();
+    let (out, listener) = sender(&ctx);
+    let options = BufferOptions::new().size_bytes(64 << 10).start(1000).epoch(Some(Epoch(5)));
+    let mut writer = out.create_buffer_with(BID, options).unwrap().writer().unwrap();
+    let input = receiver(&ctx, &listener);
+    let options = SubscribeOptions::new().size_bytes(64 << 10).start(Start::Position(Epoch(5), 1000));
+    input.subscribe_with(BID, options).unwrap();
+    let subscribed = input.recv(Some(WAIT)).unwrap();
+    assert!(
+        matches!(subscribed, Some(InEvent::Subscribed { epoch: Epoch(5), start: 1000, .. })),
+        "{subscribed:?}"
+    );
+
+    writer.append(&[b"before"]).unwrap();
+    let next = || input.recv(Some(WAIT)).unwrap().expect("an event");
+    let InEvent::Data(view) = next() else { panic!("no data") };
+    assert_eq!((view.position(), view.as_slice()), (1000, Some(&b"before"[..])));
+    assert_eq!(writer.skip(1_000_000), Err(SegmentError::Full), "the subscriber holds bytes");
+    view.consume();
+    while writer.skip(1_000_000) == Err(SegmentError::Full) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    writer.skip(500).unwrap();
+    let lost = next();
+    assert!(matches!(lost, InEvent::Lost { bid: BID, from: 1006, to: 1_000_000 }), "{lost:?}");
+    // There is room once the subscriber has passed the hole.
+    assert_eq!(writer.append_blocking(&[b"after"], Some(WAIT)), Ok(1_000_005));
+    let InEvent::Data(view) = next() else { panic!("no data") };
+    assert_eq!((view.position(), view.as_slice()), (1_000_000, Some(&b"after"[..])));
+    view.consume();
+    let open = writer.segment(10, Some(Duration::ZERO)).unwrap();
+    assert!(writer.skip(2_000_000).is_err(), "a segment is open");
+    drop(open);
+    out.destroy_buffer(BID).unwrap();
+    assert!(writer.skip(3_000_000).is_err(), "the log has ended");
 }

@@ -83,11 +83,14 @@ impl Segment {
         Self { base, seed, sealed: false, generation: 0, records, file_len, open, used: 0 }
     }
 
-    /// The last index entry at or before a position: where to start to look for it.
-    pub(crate) fn floor(&self, position: u64) -> IndexEntry {
-        let after = self.records.index.partition_point(|entry| entry.position <= position);
+    /// The last index entry at or before a position, where to start to look for it, and the bytes of the file up to the next entry.
+    pub(crate) fn floor(&self, position: u64) -> (IndexEntry, u64) {
+        let Survey { index, len, .. } = &self.records;
+        let after = index.partition_point(|entry| entry.position <= position);
         let start = IndexEntry { position: self.base, offset: format::SEGMENT_HEADER as u64 };
-        after.checked_sub(1).map_or(start, |at| self.records.index[at])
+        let floor = after.checked_sub(1).map_or(start, |at| index[at]);
+        let end = index.get(after).map_or(*len, |next| next.offset);
+        (floor, end.saturating_sub(floor.offset))
     }
 }
 
@@ -102,6 +105,8 @@ pub(crate) struct State {
     pub(crate) suspect: bool,
     /// Whether there is a writer.
     pub(crate) writer: bool,
+    /// The ticker knows that there is something to sync.
+    pub(crate) scheduled: bool,
     /// Threads that wait for a change.
     pub(crate) waiting: usize,
     pub(crate) uses: u64,
@@ -168,7 +173,13 @@ impl Shared {
         self.sync_last(false)
     }
 
-    /// The same, also if only bytes that are no record were written (`always`).
+    /// The same at the end of an interval. What is appended from now on begins another one.
+    pub(crate) fn sync_tick(&self) -> Result<u64, SyncError> {
+        self.state.lock().scheduled = false;
+        self.sync()
+    }
+
+    /// The same as [`sync`](Self::sync), also if only bytes that are no record were written (`always`).
     pub(crate) fn sync_last(&self, always: bool) -> Result<u64, SyncError> {
         let _turn = self.sync_turn.lock();
         let (file, path, end) = {

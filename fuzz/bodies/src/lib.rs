@@ -13,6 +13,7 @@ mod multimqc_service;
 pub mod mutate;
 mod rblive;
 mod rblive_media;
+mod rblive_rtmp;
 mod rbmq_state;
 mod rbmq_wire;
 mod rdma;
@@ -27,6 +28,7 @@ pub use marks::marks_verify;
 pub use multimqc_service::multimqc_datagrams;
 pub use rblive::{rblive_chunk, rblive_description};
 pub use rblive_media::{rblive_flv, rblive_fmp4, rblive_ts};
+pub use rblive_rtmp::rblive_rtmp;
 pub use rbmq_state::rbmq_state;
 pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_records, rbmq_runs};
 pub use rdma::rdma_frame;
@@ -47,6 +49,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rblive_description", rblive_description),
     ("rblive_flv", rblive_flv),
     ("rblive_fmp4", rblive_fmp4),
+    ("rblive_rtmp", rblive_rtmp),
     ("rblive_ts", rblive_ts),
     ("rbmq_control", rbmq_control),
     ("rbmq_filter", rbmq_filter),

@@ -32,6 +32,8 @@ use stop::Stop;
 pub struct ServerConfig {
     /// The address of all sockets; default 127.0.0.1.
     pub address: IpAddr,
+    /// The network interface at which all datagrams must arrive; default none: any.
+    pub interface: Option<String>,
     /// The port for the header form; default 19997, 0 for any, none for no such socket.
     pub header_port: Option<u16>,
     /// The topics; default topic 0 with the ports 19999 and 19998.
@@ -61,6 +63,7 @@ impl Default for ServerConfig {
         let topic = TopicConfig { id: TopicId(0), push_port: Some(PUSH_PORT), pull_port: Some(PULL_PORT) };
         ServerConfig {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            interface: None,
             header_port: Some(HEADER_PORT),
             topics: vec![topic],
             receive_buffer_bytes: 4 << 20,
@@ -120,9 +123,8 @@ impl Server {
         config: &ServerConfig,
         functions: Vec<(TopicId, Functions)>,
     ) -> Result<Server, StartError> {
-        for topic in &config.topics {
-            stack.open(topic.id, random_epoch()?)?;
-        }
+        let topics = config.topics.iter().map(|topic| Ok((topic.id, random_epoch()?)));
+        stack.open_all(&topics.collect::<io::Result<Vec<_>>>()?)?;
         let mut service = Service::new(Arc::clone(&stack), config.service.clone());
         for (topic, functions) in functions {
             service.set_functions(topic, functions);
@@ -177,7 +179,7 @@ fn bind(config: &ServerConfig) -> Result<(Addresses, Vec<Port>), StartError> {
     let mut open = |port: Option<u16>, role: Role| -> Result<Option<SocketAddr>, StartError> {
         let Some(port) = port else { return Ok(None) };
         let address = SocketAddr::new(config.address, port);
-        let socket = Socket::bind(address, config.receive_buffer_bytes)
+        let socket = Socket::bind(address, config.interface.as_deref(), config.receive_buffer_bytes)
             .map_err(|error| StartError::Bind { address, error })?;
         let bound = socket.address()?;
         ports.push(Port { socket, role });

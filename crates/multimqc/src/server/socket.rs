@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use rustix::net::{self, sockopt};
+use socket2::{Domain, Type};
 
 /// The most buffers that one call fills. Each can hold several datagrams of one sender, which the kernel has put together.
 pub(crate) const BATCH: usize = quinn_udp::BATCH_SIZE;
@@ -32,8 +33,19 @@ pub(crate) struct Replies {
 }
 
 impl Socket {
-    pub fn bind(address: SocketAddr, receive_buffer_bytes: usize) -> io::Result<Socket> {
-        let udp = UdpSocket::bind(address)?;
+    /// A socket that takes only what arrives at `interface`, if there is one.
+    pub fn bind(
+        address: SocketAddr,
+        interface: Option<&str>,
+        receive_buffer_bytes: usize,
+    ) -> io::Result<Socket> {
+        let socket = socket2::Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+        // Before the address: sockets of different interfaces may have the same one.
+        if let Some(interface) = interface {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
+        socket.bind(&address.into())?;
+        let udp = UdpSocket::from(socket);
         sockopt::set_socket_recv_buffer_size(&udp, receive_buffer_bytes)?;
         let state = UdpSocketState::new(UdpSockRef::from(&udp))?;
         Ok(Socket { udp, state })

@@ -1,5 +1,6 @@
 //! What ffmpeg encodes, ffprobe plays from the server: every frame of it.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -28,7 +29,8 @@ fn encode(to: &Path) {
 #[test]
 fn ffprobe_gets_every_frame() {
     if Command::new("ffmpeg").arg("-version").output().is_err() {
-        eprintln!("SKIPPED: there is no ffmpeg (apt-get install ffmpeg)");
+        writeln!(std::io::stderr(), "SKIPPED: there is no ffmpeg (apt-get install ffmpeg)")
+            .expect("standard error");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::rules::{Rules, rounded};
 use super::error::BrokerConfigError;
+use super::ingest::{self, IngestSettings};
 use super::sizes;
 use super::upstream::{MAX_UPSTREAMS, UpstreamSettings};
 
@@ -54,6 +55,8 @@ pub struct BrokerSettings {
     pub closed_linger_ms: u64,
     /// Other brokers whose topics this broker receives and forwards. Default none, at most 64.
     pub upstream: Vec<UpstreamSettings>,
+    /// Messages that arrive over UDP at an interface and become messages of a topic (MultiMQC). Default none, at most 64.
+    pub ingest: Vec<IngestSettings>,
     /// Time for which a stopping broker waits for its subscribers to receive everything, in milliseconds. Default 5,000.
     /// 0: the broker doesn't wait.
     #[serde(deserialize_with = "sizes::millis")]
@@ -95,6 +98,7 @@ impl Default for BrokerSettings {
             max_ring_bytes: 256 << 20,
             closed_linger_ms: 60_000,
             upstream: Vec::new(),
+            ingest: Vec::new(),
             drain_timeout_ms: 5_000,
             merge_ring_bytes: 4 << 20,
             merge_publisher_ring_bytes: 32 << 10,
@@ -163,6 +167,7 @@ impl BrokerSettings {
                 return Err(BrokerConfigError::Value { name, value, expects });
             }
         }
+        ingest::check(&self.ingest)?;
         self.topics.check((self.min_ring_bytes, self.max_ring_bytes))
     }
 }

@@ -37,6 +37,16 @@ pub enum BrokerConfigError {
         /// The problem, with the rule's pattern.
         message: String,
     },
+    /// An error in an entry of `[[broker.ingest]]`.
+    #[error("[[broker.ingest]]: {message}")]
+    Ingest {
+        /// The number of the entry, from 0.
+        entry: usize,
+        /// The name of the field.
+        field: &'static str,
+        /// The problem, with the entry's source.
+        message: String,
+    },
     /// A number out of its range.
     #[error("{name} = {value}: it must be {expects}")]
     Value {

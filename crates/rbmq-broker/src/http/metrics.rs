@@ -18,6 +18,7 @@ use rocketbufs::inspect::Traffic;
 use super::process::Process;
 use crate::Watch;
 use crate::accounts::{Census, POLICIES, Refusal, TopicAccount, add};
+use crate::feed::FeedValues;
 
 /// The label for the sum of the topics without a label of their own. No topic can have this name.
 const OTHERS: &str = "#others";
@@ -55,6 +56,7 @@ pub(super) struct Scrape {
     traffic: Traffic,
     ring_bytes: (u64, u64),
     mapped_rings: (u64, u64),
+    feeds: Vec<FeedValues>,
     draining: bool,
     /// Connections to the broker's address that ended before a valid hello, by reason.
     foreign: Vec<(&'static str, u64)>,
@@ -94,6 +96,7 @@ impl Scrape {
             traffic: last.all,
             ring_bytes: watch.ring_bytes(),
             mapped_rings: watch.mapped_rings(),
+            feeds: watch.feeds(),
             draining: watch.is_draining(),
             foreign: watch.foreign_connections().counts().collect(),
             http,
@@ -212,6 +215,7 @@ impl Collector for Scrape {
         self.losses(&mut to)?;
         self.by_topic(&mut to)?;
         self.by_merged_topic(&mut to)?;
+        self.by_feed(&mut to)?;
         self.process(&mut to)
     }
 }
@@ -331,6 +335,31 @@ impl Scrape {
             GAUGE,
         );
         to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_limit)))
+    }
+
+    fn by_feed(&self, to: &mut Writer<'_>) -> fmt::Result {
+        type Column = (&'static str, &'static str, MetricType, fn(&FeedValues) -> u64);
+        let columns: [Column; 9] = [
+            ("rbmq_ingest_messages", "Messages that the topic got from its source", COUNTER, |f| f.messages),
+            ("rbmq_ingest_bytes", "Bytes that the topic got from its source", COUNTER, |f| f.bytes),
+            ("rbmq_ingest_holes", "Times that the source had overwritten messages", COUNTER, |f| f.holes),
+            ("rbmq_ingest_lost_bytes", "Bytes in holes", COUNTER, |f| f.lost_bytes),
+            (
+                "rbmq_ingest_lost_messages",
+                "Messages in holes, known when the topic has no lag",
+                COUNTER,
+                |f| f.lost_messages,
+            ),
+            ("rbmq_ingest_refused", "Messages that the source refused", COUNTER, |f| f.refused),
+            ("rbmq_ingest_lag_bytes", "Arrived bytes that the topic has not got yet", GAUGE, |f| f.lag_bytes),
+            ("rbmq_ingest_up", "1 while messages can arrive", GAUGE, |f| f.is_up.into()),
+            ("rbmq_ingest_full", "1 while the topic's ring has no room", GAUGE, |f| f.is_full.into()),
+        ];
+        for (name, help, kind, value) in columns {
+            let values = self.feeds.iter().map(|feed| (feed.topic.as_str(), value(feed)));
+            to.family((name, help, kind), "topic", values)?;
+        }
+        Ok(())
     }
 
     fn process(&self, to: &mut Writer<'_>) -> fmt::Result {
