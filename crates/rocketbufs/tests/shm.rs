@@ -357,7 +357,10 @@ fn overwritten_views_are_not_confirmed() {
         }
     }
     buffer.wait(ProgressLevel::Consumed, 69_000, Some(WAIT)).unwrap();
-    assert_eq!(buffer.confirmed().coverage, Coverage { covered_from: end, left: 1, ..Coverage::ONE });
+    assert_eq!(
+        buffer.confirmed().coverage,
+        Coverage { covered_from: end, left: 1, lost: 1, ..Coverage::ONE }
+    );
 }
 
 /// Bytes in the sender's memory have landed only if the sender keeps them without a connection, or once they are released.

@@ -34,8 +34,8 @@ pub struct ReceiveCursor {
     pins: Vec<Position>,
     /// The last known position of the reader that reads the subscription alone.
     reader: Option<Position>,
-    /// The end of the last bytes that arrived and were overwritten before the application had read them.
-    overwritten_to: Position,
+    /// How often bytes that had arrived were overwritten before the application had read them, and the end of the last of them.
+    overwritten: (u32, Position),
 }
 
 impl ReceiveCursor {
@@ -47,7 +47,7 @@ impl ReceiveCursor {
             read: start,
             pins: Vec::new(),
             reader: None,
-            overwritten_to: 0,
+            overwritten: (0, 0),
         }
     }
 
@@ -68,15 +68,18 @@ impl ReceiveCursor {
         self.read
     }
 
-    /// Returns the end of the last bytes that arrived and were overwritten before the application had read them; 0 without
-    /// such bytes.
-    pub fn overwritten_to(&self) -> Position {
-        self.overwritten_to
+    /// Returns how often bytes that had arrived were overwritten before the application had read them, and the end of the last
+    /// of them.
+    pub fn overwritten(&self) -> (u32, Position) {
+        self.overwritten
     }
 
     /// Records that bytes below `to` were overwritten before the application had read them.
     pub fn lose(&mut self, to: Position) {
-        self.overwritten_to = self.overwritten_to.max(to);
+        let (times, last) = self.overwritten;
+        if to > last {
+            self.overwritten = (times.saturating_add(1), to);
+        }
     }
 
     /// Returns the position that the application holds in the ring.
@@ -209,7 +212,7 @@ impl ReceiveCursor {
             return self.next_payload(ring);
         }
         let boundary = ring.boundary();
-        if let Some(lost) = self.overwritten(ring, boundary) {
+        if let Some(lost) = self.skip_overwritten(ring, boundary) {
             return Some(lost);
         }
         if spliced && self.consumed < self.read {
@@ -255,7 +258,7 @@ impl ReceiveCursor {
 
     /// In memory that the sender writes, a subscriber that was too slow or was disconnected can lose data
     /// that is held for all others. Returns the lost range, up to the next complete delivery.
-    fn overwritten(&mut self, ring: &Ring, boundary: Position) -> Option<Item> {
+    fn skip_overwritten(&mut self, ring: &Ring, boundary: Position) -> Option<Item> {
         let from = self.read;
         if !ring.is_peer_written() || from >= boundary || ring.is_stable(from) {
             return None;

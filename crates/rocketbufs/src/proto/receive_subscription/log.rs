@@ -197,8 +197,8 @@ impl ReceiveLog {
     }
 
     fn own_coverage(&self) -> Coverage {
-        let covered_from = self.covered_from.max(self.cursor.overwritten_to());
-        Coverage { covered_from, ..Coverage::ONE }
+        let (lost, overwritten_to) = self.cursor.overwritten();
+        Coverage { lost, covered_from: self.covered_from.max(overwritten_to), ..Coverage::ONE }
     }
 
     /// Returns whether the worker has to send CREDIT, or to look at the ring, after the application released
