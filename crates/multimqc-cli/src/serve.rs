@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use multimqc::Server;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::config::{Config, Topic};
 use super::control::Control;
@@ -96,6 +97,7 @@ impl Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let config = args.load()?;
+    allow_descriptors();
     let stop = Stop::install()?;
     let functions = config.functions()?;
     let stack = Arc::new(config.stack()?);
@@ -117,6 +119,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     eprintln!("multimqc: stopping; what was received moves to the last level");
     Ok(())
+}
+
+/// Allows as many descriptors as the system does: each topic on disk takes two, and the usual limit is 1024.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it stays as it was, the topics that fit are opened, and the error of the next one says what is missing.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Prints where the server listens.

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn multimqc(args: &[&str]) -> Command {
@@ -133,6 +135,22 @@ fn what_is_pushed_is_pulled_from_every_set_of_levels() {
         assert!(server.stop(rustix::process::Signal::INT).success(), "{levels}");
         assert!(!folder.path().join("control").exists(), "the control socket is removed");
     }
+}
+
+/// A topic costs a server no thread, and more descriptors than the usual limit are no obstacle.
+#[test]
+fn many_topics_on_disk_need_few_threads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ids: Vec<String> = (1..=200).map(|id| id.to_string()).collect();
+    let mut args = vec!["--levels", "disk"];
+    args.extend(ids.iter().flat_map(|id| ["--topic", id]));
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(256), ..limit }).expect("a lower limit");
+    let server = Server::start(folder.path(), &args);
+    setrlimit(Resource::Nofile, limit).expect("the limit as it was");
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).expect("it runs").count();
+    assert!(threads <= 16, "{threads} threads for 200 topics");
+    assert!(server.stop(rustix::process::Signal::INT).success());
 }
 
 #[test]

@@ -41,6 +41,7 @@ mod log;
 mod senders;
 mod server;
 mod service;
+mod spread;
 mod stack;
 mod topic;
 mod transfer;

@@ -16,6 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::level::{Appended, Kept, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
+use crate::spread;
 use crate::topic::{Epoch, TopicId};
 
 /// Why a stack was not made, or a topic not opened.
@@ -138,6 +139,15 @@ impl Stack {
         let (_, window) = next.expect("a stack has a level");
         self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(topic, epoch);
         Ok(window)
+    }
+
+    /// Opens many topics, each with the epoch of a new log, as [`open`](Self::open) does: some at the same time, because a level that
+    /// makes what it opens durable mostly waits for its disk.
+    ///
+    /// # Errors
+    /// [`StackError`]. Some of the topics may be open then.
+    pub fn open_all(&self, topics: &[(TopicId, Epoch)]) -> Result<(), StackError> {
+        spread::for_each(topics, |(topic, new_epoch)| self.open(*topic, *new_epoch).map(drop))
     }
 
     /// What each level has of a topic. All that have something must have the same log.

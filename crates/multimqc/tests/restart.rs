@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use common::{Device, User};
 use multimqc::conformance::{Lab, pattern};
 use multimqc::levels::{DiskConfig, DiskLevel};
-use multimqc::{Epoch, Hole, Level, LevelKind, Rest, Stack, StackError, TopicId, TransferConfig, Transfers};
+use multimqc::{
+    Epoch, Hole, Level, LevelError, LevelKind, Rest, Stack, StackError, TopicId, TransferConfig, Transfers,
+};
 
 const TOPIC: TopicId = TopicId(3);
 const GAP: u64 = 1 << 20;
@@ -46,6 +48,36 @@ fn a_stack_that_ended_in_order_goes_on_where_it_was() {
     append(&second, 100);
     assert_eq!(read(&second, 0, 10_000), (pattern(0, 10_000), Rest::Nothing), "from the disk");
     assert_eq!(read(&second, 10_000, 100), (pattern(10_000, 100), Rest::Nothing), "from the ring");
+}
+
+/// More topics than threads open them, so some are opened at the same time.
+#[test]
+fn many_topics_are_opened_together_and_keep_their_logs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let topics: Vec<(TopicId, Epoch)> = (1..=100).map(|id| (TopicId(id), Epoch(u32::from(id)))).collect();
+    let open = |max_topics, epochs: u32| {
+        let disk = DiskLevel::new(DiskConfig { max_topics, ..DiskConfig::new(folder.path()) });
+        let stack = Stack::new(vec![Arc::new(disk.expect("a folder"))]).expect("a level");
+        let topics: Vec<_> = topics.iter().map(|(id, epoch)| (*id, Epoch(epoch.0 + epochs))).collect();
+        stack.open_all(&topics).map(|()| stack)
+    };
+    let first = open(100, 0).expect("100 topics");
+    for (topic, _) in &topics {
+        let message = topic.0.to_le_bytes();
+        first.append(*topic, &mut std::iter::once(&message[..])).expect("room");
+    }
+    drop(first);
+    let second = open(100, 1000).expect("100 topics");
+    for (topic, epoch) in &topics {
+        let mut message = [0; 2];
+        second.read(*topic, 0, &mut message).expect("open");
+        assert_eq!((second.epoch(*topic), message), (Some(*epoch), topic.0.to_le_bytes()));
+    }
+    drop(second);
+    let Err(StackError::Open { error, level, .. }) = open(99, 0) else {
+        panic!("there is one topic too many")
+    };
+    assert_eq!((error.to_string(), level), (LevelError::TooManyTopics(99).to_string(), LevelKind::Disk));
 }
 
 /// Bytes that only the ring had are gone, and readers may have seen them: their offsets are a hole.

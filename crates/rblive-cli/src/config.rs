@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rblive::Rule;
+use rblive_ingest::IngestSettings;
 use rocketbufs::config::read_file;
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -18,6 +19,7 @@ pub struct Config {
     pub node: rblive::Config,
     pub control: Control,
     pub deliver: Deliver,
+    pub ingest: IngestSettings,
 }
 
 /// The section `deliver`.
@@ -73,6 +75,7 @@ impl Default for Control {
 struct Sections {
     control: Control,
     deliver: Deliver,
+    ingest: IngestSettings,
 }
 
 impl Config {
@@ -84,21 +87,23 @@ impl Config {
         }
     }
 
-    /// One node on one machine, which delivers all of its streams.
+    /// One node on one machine, which takes streams from encoders of this machine and delivers them.
     fn alone() -> Self {
         let mut config = Self::default();
         let nodes = config.node.nodes.iter().map(|node| node.name.clone()).collect();
         config.node.rules = vec![Rule { streams: "*".to_owned(), nodes }];
+        config.ingest.rtmp = "127.0.0.1:1935".to_owned();
+        config.ingest.http = "127.0.0.1:8935".to_owned();
         config
     }
 
     fn parse(text: &str, path: Option<&Path>) -> Result<Self, Failure> {
         let (node, rest) = rblive::Config::from_toml_shared(text, path).map_err(Failure::failed)?;
-        let Sections { control, deliver } = sections(rest).map_err(|error| {
+        let Sections { control, deliver, ingest } = sections(rest).map_err(|error| {
             let place = path.map_or(String::new(), |path| format!("{}: ", path.display()));
             Failure::Failed(format!("{place}{}", error.message()))
         })?;
-        Ok(Self { node, control, deliver })
+        Ok(Self { node, control, deliver, ingest })
     }
 }
 
@@ -120,6 +125,7 @@ mod tests {
     fn the_example_has_every_default() {
         let config = Config::parse(EXAMPLE, None).unwrap();
         assert_eq!(config.node, rblive::Config::default());
+        assert!(config.ingest == IngestSettings::default());
         let (read, default) = ((config.control, config.deliver), (Control::default(), Deliver::default()));
         assert_eq!(format!("{read:?}"), format!("{default:?}"));
         assert!(Config::parse("[control]\nlisen = ''", None).is_err());

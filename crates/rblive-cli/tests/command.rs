@@ -46,15 +46,14 @@ fn pages_and_scripts_are_printed() {
 
 #[test]
 fn a_node_serves_without_a_configuration_until_a_signal() {
-    let mut child = rblive()
-        .args(["serve", "--control", "127.0.0.1:0", "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let addresses = ["--control", "--listen", "--rtmp", "--http"].map(|option| [option, "127.0.0.1:0"]);
+    let mut child =
+        rblive().arg("serve").args(addresses.as_flattened()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut serving = Serving(child);
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
+    assert!(line.contains("encoders at rtmp://127.0.0.1:"), "{line}");
     assert!(line.contains("viewers at https://127.0.0.1:"), "{line}");
     let address = line.trim().rsplit("http://").next().unwrap().to_owned();
     assert!(get(&address, "/health").ends_with("ok\n"), "{line}");

@@ -208,7 +208,7 @@ impl Config {
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let (config, rest) = Self::from_toml_shared(text, None)?;
         match rest.keys().next() {
-            None => Ok(config),
+            None => config.validate().map(|()| config),
             Some(name) => Err(wrong(format!("there is no setting '{name}'"))),
         }
     }
@@ -220,13 +220,13 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let (config, rest) = Self::from_toml_shared(&read_file(path)?, Some(path))?;
         match rest.keys().next() {
-            None => Ok(config),
+            None => config.validate().map(|()| config),
             Some(name) => Err(wrong(format!("{}: there is no setting '{name}'", path.display()))),
         }
     }
 
     /// As [`Config::from_toml`], for programs with sections of their own in the text: returns what is neither of the framework nor
-    /// of this library.
+    /// of this library. The relations between settings are not checked yet: a program may still change them ([`Config::validate`]).
     ///
     /// # Errors
     /// As [`Config::from_toml`], except that an unknown name at the top level is no error.
@@ -241,9 +241,7 @@ impl Config {
             wrong(format!("{place}{}", error.message()))
         })?;
         let Sections { node, nodes, rules, streams, dissemination } = sections;
-        let config = Self { node, nodes, rules, streams, dissemination, framework };
-        config.validate()?;
-        Ok((config, rest))
+        Ok((Self { node, nodes, rules, streams, dissemination, framework }, rest))
     }
 
     /// Checks the settings and their relations. Call this after the last change; a manager refuses an invalid configuration.

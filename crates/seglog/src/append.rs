@@ -148,9 +148,9 @@ impl Writer {
         Ok(())
     }
 
-    fn publish(&self, records: &[Ready]) {
+    fn publish(&mut self, records: &[Ready]) {
         let interval = self.shared.options.index_interval;
-        self.shared.change(|state| {
+        let scheduled = self.shared.change(|state| {
             for record in records {
                 let last = state.last();
                 last.records.push(&record.header, record.end, interval);
@@ -164,7 +164,11 @@ impl Writer {
                     state.stats.hole_bytes += record.end - record.header.position;
                 }
             }
+            std::mem::replace(&mut state.scheduled, true)
         });
+        if !scheduled && let Some(ticker) = &mut self.ticker {
+            ticker.schedule();
+        }
     }
 
     /// Cuts what a failed append left behind the last record.

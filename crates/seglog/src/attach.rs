@@ -30,6 +30,7 @@ pub(crate) fn attach(storage: Arc<dyn Storage>, dir: &Path, options: Options) ->
         durable,
         suspect: false,
         writer: true,
+        scheduled: false,
         waiting: 0,
         uses: 0,
         stats: Stats::default(),

@@ -28,7 +28,6 @@ const LOCK: &str = "lock";
 pub struct Log {
     writer: Writer,
     recovery: Recovery,
-    ticker: Option<Ticker>,
     _lock: Box<dyn Any + Send + Sync>,
 }
 
@@ -57,11 +56,13 @@ impl Log {
         let lock = storage.lock(&lock_path).map_err(FileError::new("lock", &lock_path))?;
         let Some(lock) = lock else { return Err(OpenError::Locked(dir.to_owned())) };
         let found = match recover::recover(&*storage, dir, &options, true)? {
-            Some(found) => found,
+            Some(found) => {
+                // A rename of the last process may not be durable yet.
+                storage.sync_dir(dir).map_err(FileError::new("sync", dir))?;
+                found
+            }
             None => first_segment(&*storage, dir, &options)?,
         };
-        // A rename of the last process may not be durable yet.
-        storage.sync_dir(dir).map_err(FileError::new("sync", dir))?;
         let Found { log_id, segments, recovery } = found;
         let end = segments.back().map_or(options.first_position, |last| last.records.end);
         let state = State {
@@ -70,6 +71,7 @@ impl Log {
             durable: end,
             suspect: false,
             writer: true,
+            scheduled: false,
             waiting: 0,
             uses: 0,
             stats: Stats::default(),
@@ -85,9 +87,9 @@ impl Log {
             sync_turn: Mutex::new(()),
             follows: None,
         });
-        let ticker = interval.map(|interval| Ticker::start(Arc::clone(&shared), interval)).transpose();
+        let ticker = interval.map(|interval| Ticker::new(Arc::clone(&shared), interval)).transpose();
         let ticker = ticker.map_err(FileError::new("start the sync thread for", dir))?;
-        Ok(Self { writer: Writer::new(shared), recovery, ticker, _lock: lock })
+        Ok(Self { writer: Writer::new(shared, ticker), recovery, _lock: lock })
     }
 
     /// What was found when the log was opened.
@@ -188,14 +190,14 @@ impl Log {
 
     /// Syncs and closes the log. Readers go on with what is there.
     pub fn close(mut self) -> Result<u64, SyncError> {
-        self.ticker = None;
+        self.writer.ticker = None;
         self.sync()
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.ticker = None;
+        self.writer.ticker = None;
         // `close` is there for those who want to know.
         let _ = self.sync();
         self.writer.shared.change(|state| state.writer = false);

@@ -13,7 +13,7 @@ pub enum SyncPolicy {
     EachAppend,
     /// An append syncs when this many bytes are not durable.
     Bytes(u64),
-    /// A thread of the log syncs this often, if there is something to sync. Appends do not wait for it.
+    /// What was appended is synced after this time, by threads that all logs of the process share. Appends do not wait for it.
     Interval(Duration),
     /// Both: whichever comes first.
     BytesOrInterval(u64, Duration),

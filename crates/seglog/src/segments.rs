@@ -217,6 +217,10 @@ impl Writer {
     /// records are read back, checked, and written to a new file, which then takes the place of the old one. What does not come back is
     /// a hole from then on.
     pub(crate) fn repair(&mut self) -> Result<(), SyncError> {
+        // Only the writer ends this state, so a look is enough, which does not wait for a sync that is under way.
+        if !self.shared.state.lock().suspect {
+            return Ok(());
+        }
         let shared = Arc::clone(&self.shared);
         let _turn = shared.sync_turn.lock();
         if !shared.state.lock().suspect {

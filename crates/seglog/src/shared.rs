@@ -102,6 +102,8 @@ pub(crate) struct State {
     pub(crate) suspect: bool,
     /// Whether there is a writer.
     pub(crate) writer: bool,
+    /// The ticker knows that there is something to sync.
+    pub(crate) scheduled: bool,
     /// Threads that wait for a change.
     pub(crate) waiting: usize,
     pub(crate) uses: u64,
@@ -168,7 +170,13 @@ impl Shared {
         self.sync_last(false)
     }
 
-    /// The same, also if only bytes that are no record were written (`always`).
+    /// The same at the end of an interval. What is appended from now on begins another one.
+    pub(crate) fn sync_tick(&self) -> Result<u64, SyncError> {
+        self.state.lock().scheduled = false;
+        self.sync()
+    }
+
+    /// The same as [`sync`](Self::sync), also if only bytes that are no record were written (`always`).
     pub(crate) fn sync_last(&self, always: bool) -> Result<u64, SyncError> {
         let _turn = self.sync_turn.lock();
         let (file, path, end) = {

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use crate::shared::Shared;
+use crate::ticker::Ticker;
 
 /// Writes to the last segment. `append` appends, `segments` begins, completes and removes segments.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
+    /// There with a policy that has an interval.
+    pub(crate) ticker: Option<Ticker>,
     /// The last segment has bytes of a failed append behind its records.
     pub(crate) torn: bool,
     /// The removal of a segment may not be durable.
@@ -17,8 +20,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, torn: false, unsynced_removal: false, headers: Vec::new() }
+    pub(crate) fn new(shared: Arc<Shared>, ticker: Option<Ticker>) -> Self {
+        Self { shared, ticker, torn: false, unsynced_removal: false, headers: Vec::new() }
     }
 
     pub(crate) fn first(&self) -> u64 {

@@ -9,11 +9,12 @@
 //! The bytes survive the process. What levels below had and the disk level had not got yet does not, and readers may have seen it.
 //! So its offsets are not used again: if `running` is there when a topic is opened, the log goes on behind a hole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use seglog::{AppendError, Log, Options, Read, Reader, Retention, SyncPolicy};
@@ -22,6 +23,7 @@ use super::signal::Signal;
 use super::tally::Tally;
 use crate::level::{Appended, Counters, Found, Kept, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
+use crate::spread;
 use crate::topic::{Epoch, TopicId};
 
 /// The largest message: more than a datagram carries.
@@ -44,7 +46,8 @@ pub struct DiskConfig {
     pub max_age: Option<Duration>,
     /// How often written bytes are made durable; default 1 s. A crash of the machine loses as much.
     pub sync_interval: Duration,
-    /// How many topics the level takes; default 64. Each costs about 64 descriptors if all of its segments are read.
+    /// How many topics the level takes; default 64. Each costs two descriptors, and about 64 more if all of its
+    /// segments are read.
     pub max_topics: usize,
     /// The next level is woken each time that a topic has grown by this many bytes; default 1 MiB.
     pub batch_bytes: u64,
@@ -88,6 +91,10 @@ impl DiskConfig {
 pub struct DiskLevel {
     config: DiskConfig,
     topics: RwLock<HashMap<TopicId, Arc<Topic>>>,
+    /// Topics that a thread opens. Taken before `topics`, and free while the thread waits for the disk.
+    opening: Mutex<HashSet<TopicId>>,
+    /// One of them is open, or could not be opened.
+    opened: Condvar,
     signal: Signal,
 }
 
@@ -111,12 +118,40 @@ impl DiskLevel {
     pub fn new(config: DiskConfig) -> io::Result<DiskLevel> {
         std::fs::create_dir_all(&config.directory)?;
         let signal = Signal::new(config.batch_bytes);
-        Ok(DiskLevel { config, topics: RwLock::default(), signal })
+        Ok(DiskLevel {
+            config,
+            topics: RwLock::default(),
+            opening: Mutex::default(),
+            opened: Condvar::new(),
+            signal,
+        })
     }
 
     fn topic(&self, topic: TopicId) -> Result<Arc<Topic>, LevelError> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         topics.get(&topic).cloned().ok_or(LevelError::UnknownTopic(topic))
+    }
+
+    fn opening(&self) -> MutexGuard<'_, HashSet<TopicId>> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The window of an open topic. A topic that is not open counts as being opened by the caller from then on.
+    fn reserve(&self, topic: TopicId) -> Result<Option<Window>, LevelError> {
+        let mut opening = self.opening();
+        while opening.contains(&topic) {
+            opening = self.opened.wait(opening).unwrap_or_else(PoisonError::into_inner);
+        }
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = topics.get(&topic) {
+            return Ok(Some(open.window()));
+        }
+        let used = topics.len() + opening.len();
+        if used >= self.config.max_topics {
+            return Err(LevelError::TooManyTopics(used));
+        }
+        opening.insert(topic);
+        Ok(None)
     }
 
     fn new_topic(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Topic, LevelError> {
@@ -125,7 +160,8 @@ impl DiskLevel {
         let options = self.config.options(start, epoch)?;
         let log = Log::open(self.config.directory.join(name), options).map_err(io::Error::other)?;
         let killed = running.exists();
-        File::create(&running)?.sync_all()?;
+        // The file has no content: its name is all that must be durable.
+        File::create(&running)?;
         File::open(&self.config.directory)?.sync_all()?;
         let unsure = killed.then_some((log.end(), self.config.restart_gap_bytes));
         let id = log.id();
@@ -248,17 +284,20 @@ impl Level for DiskLevel {
         if start > MAX_OFFSET {
             return Err(LevelError::Offset(start));
         }
-        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = topics.get(&topic) {
-            return Ok(open.window());
+        if let Some(open) = self.reserve(topic)? {
+            return Ok(open);
         }
-        if topics.len() == self.config.max_topics {
-            return Err(LevelError::TooManyTopics(topics.len()));
-        }
-        let new = self.new_topic(topic, start, epoch)?;
-        let window = new.window();
-        topics.insert(topic, Arc::new(new));
-        Ok(window)
+        let new = self.new_topic(topic, start, epoch);
+        let mut opening = self.opening();
+        opening.remove(&topic);
+        let window = new.map(|new| {
+            let window = new.window();
+            self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(topic, Arc::new(new));
+            window
+        });
+        drop(opening);
+        self.opened.notify_all();
+        window
     }
 
     fn window(&self, topic: TopicId) -> Option<Window> {
@@ -340,10 +379,9 @@ impl Level for DiskLevel {
 
     fn sync(&self) -> Result<(), LevelError> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        for topic in topics.values() {
-            topic.log().sync().map_err(io::Error::other)?;
-        }
-        Ok(())
+        let topics: Vec<Arc<Topic>> = topics.values().cloned().collect();
+        spread::for_each(&topics, |topic| topic.log().sync().map(drop))
+            .map_err(|error| LevelError::Io(io::Error::other(error)))
     }
 
     fn counters(&self, topic: TopicId) -> Counters {
@@ -354,11 +392,15 @@ impl Level for DiskLevel {
 
 impl Drop for DiskLevel {
     fn drop(&mut self) {
-        for topic in self.topics.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
+        let topics = self.topics.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let topics: Vec<Arc<Topic>> = topics.drain().map(|(_, topic)| topic).collect();
+        let closed = spread::for_each(&topics, |topic| {
             // Where the last bytes are not durable, the next process leaves a hole.
             if topic.log().sync().is_ok() {
                 let _ = std::fs::remove_file(&topic.running);
             }
-        }
+            Ok::<(), Infallible>(())
+        });
+        closed.unwrap_or_else(|never| match never {});
     }
 }

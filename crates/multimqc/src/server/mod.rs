@@ -123,9 +123,8 @@ impl Server {
         config: &ServerConfig,
         functions: Vec<(TopicId, Functions)>,
     ) -> Result<Server, StartError> {
-        for topic in &config.topics {
-            stack.open(topic.id, random_epoch()?)?;
-        }
+        let topics = config.topics.iter().map(|topic| Ok((topic.id, random_epoch()?)));
+        stack.open_all(&topics.collect::<io::Result<Vec<_>>>()?)?;
         let mut service = Service::new(Arc::clone(&stack), config.service.clone());
         for (topic, functions) in functions {
             service.set_functions(topic, functions);

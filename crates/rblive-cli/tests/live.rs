@@ -1,0 +1,93 @@
+//! ffmpeg pushes a live picture over RTMP to a node, which disseminates it to a delivery node over shared memory and over TCP; ffmpeg
+//! takes five seconds of it as a player does.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a node and returns the address that follows `before` in what it says.
+fn serve(config: &Path, node: &str, before: &str) -> (Running, String) {
+    let arguments = ["--node", node, "--rtmp", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--control", ""];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rblive"));
+    let command = command.arg("serve").arg("--config").arg(config).args(arguments).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let running = Running(child);
+    let rest = line.trim().split_once(before).unwrap_or_else(|| panic!("{line}")).1;
+    (running, rest.split(['/', ';']).next().unwrap().to_owned())
+}
+
+fn ffmpeg() -> Command {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error"]);
+    command
+}
+
+/// Five seconds of a stream, copied into a file. False while there is no playlist.
+fn take(url: &str, file: &Path) -> bool {
+    let input = ["-tls_verify", "0", "-i", url, "-t", "5", "-c", "copy", "-y"];
+    let output = ffmpeg().args(input).arg(file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    // The stream is not there yet, or has no segment yet.
+    if ["404", "does not contain any stream"].iter().any(|early| said.contains(early)) {
+        return false;
+    }
+    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+    true
+}
+
+fn frames(file: &Path) -> u32 {
+    let show = ["-select_streams", "v", "-count_frames", "-show_entries", "stream=nb_read_frames"];
+    let output =
+        Command::new("ffprobe").args(["-v", "error", "-of", "csv=p=0"]).args(show).arg(file).output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    text.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+#[test]
+fn a_player_gets_what_an_encoder_pushes() {
+    if Command::new("ffmpeg").arg("-version").output().is_err() {
+        eprintln!("SKIPPED: live video through rblive (there is no ffmpeg; apt-get install ffmpeg)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for transport in ["auto", "tcp"] {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let config = folder.path().join(format!("{transport}.toml"));
+        let text = format!(
+            "transport = '{transport}'\n\
+             [[nodes]]\nname = 'ingest'\nid = 1\nrole = 'dissemination'\n\
+             [[nodes]]\nname = 'delivery'\nid = 2\nrole = 'delivery'\naddress = '{port}'\n\
+             [[rules]]\nstreams = '*'\nnodes = ['delivery']\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        let (_delivery, viewers) = serve(&config, "delivery", "viewers at https://");
+        let (_ingest, encoders) = serve(&config, "ingest", "encoders at rtmp://");
+        let picture = ["-re", "-f", "lavfi", "-i", "testsrc=size=320x180:rate=25", "-t", "60"];
+        let coding =
+            ["-c:v", "libx264", "-preset", "ultrafast", "-g", "25", "-pix_fmt", "yuv420p", "-f", "flv"];
+        let push = format!("rtmp://{encoders}/live/camera");
+        let _pushing = Running(ffmpeg().args(picture).args(coding).arg(push).spawn().unwrap());
+        let (url, file) =
+            (format!("https://{viewers}/live/camera/index.m3u8"), folder.path().join("taken.mp4"));
+        let begun = Instant::now();
+        while !take(&url, &file) {
+            assert!(begun.elapsed() < Duration::from_secs(40), "no playlist appears");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert!((120..=130).contains(&frames(&file)), "{transport}: {} frames", frames(&file));
+    }
+}
