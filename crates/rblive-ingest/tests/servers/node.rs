@@ -1,9 +1,10 @@
-//! A node that takes streams and sees their chunks.
+//! A node that takes streams and sees the chunks of one, `camera`.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rblive::content::{Flags, Header, Kind};
+use rblive::content::{Description, Flags, Header, Kind};
 use rblive::{Config, RsManager};
 use rblive_ingest::{Ingest, IngestAddresses, IngestSettings};
 
@@ -34,10 +35,18 @@ impl Node {
             rblive::Rule { streams: "*".to_owned(), nodes: vec![Config::default().nodes[0].name.clone()] };
         let manager = RsManager::new(Config { rules: vec![node], ..Config::default() }).unwrap();
         let chunks = Chunks::default();
-        let seen = chunks.clone();
+        let (seen, cameras) = (chunks.clone(), Mutex::new(HashSet::new()));
         manager.inbound_callback(move |chunk| {
             let (header, payload) = chunk.content().expect("a chunk has a header");
-            seen.lock().unwrap().push((header, payload.to_vec().expect("the chunk is there")));
+            let payload = payload.to_vec().expect("the chunk is there");
+            if header.kind == Kind::Description
+                && Description::from_json(&payload).is_ok_and(|description| description.name == "camera")
+            {
+                cameras.lock().unwrap().insert(chunk.stream());
+            }
+            if cameras.lock().unwrap().contains(&chunk.stream()) {
+                seen.lock().unwrap().push((header, payload));
+            }
         });
         let any = || "127.0.0.1:0".to_owned();
         let mut settings = IngestSettings {

@@ -9,7 +9,7 @@ use crate::http::{expected, put};
 use crate::material::{LARGE, RATE, SMALL, flv_config, flv_frame, ts};
 use crate::node::{KEY, Node};
 
-fn text(text: &str) -> Vec<u8> {
+pub fn text(text: &str) -> Vec<u8> {
     [&[2, 0, text.len() as u8], text.as_bytes()].concat()
 }
 
@@ -24,7 +24,7 @@ pub fn message(kind: u8, timestamp: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn command(name: &str, number: f64, rest: &[u8]) -> Vec<u8> {
+pub fn command(name: &str, number: f64, rest: &[u8]) -> Vec<u8> {
     message(20, 0, &[&text(name)[..], &[0], &number.to_be_bytes(), rest].concat())
 }
 
