@@ -35,6 +35,7 @@ pub struct Deliver {
     pub max_connections_per_address: usize,
     pub max_viewers_per_stream: usize,
     pub min_bytes_per_second: u64,
+    pub keep_ended: u32,
     pub token_key: String,
 }
 
@@ -50,6 +51,7 @@ impl Default for Deliver {
             max_connections_per_address: 10_000,
             max_viewers_per_stream: 100_000,
             min_bytes_per_second: 10_000,
+            keep_ended: 5,
             token_key: String::new(),
         }
     }

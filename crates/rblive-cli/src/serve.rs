@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rblive::RsManager;
@@ -53,18 +54,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         false => None,
     };
     let ingest = match rs.node().role.disseminates() {
-        true => Some(Ingest::start(rs.clone(), config.ingest).map_err(Failure::failed)?),
+        true => Some(Arc::new(Ingest::start(rs.clone(), config.ingest).map_err(Failure::failed)?)),
         false => None,
     };
     let control = match config.control.listen.as_str() {
         "" => None,
-        _ => Some(Endpoint::start(rs.clone(), &config.control)?),
+        _ => Some(Endpoint::start(rs.clone(), ingest.clone(), &config.control)?),
     };
     let mut out = std::io::stdout();
-    let said = ready(&rs, (control.as_ref(), viewers.as_ref(), ingest.as_ref()));
+    let said = ready(&rs, (control.as_ref(), viewers.as_ref(), ingest.as_deref()));
     out.write_all(said.as_bytes()).map_err(|error| Failure::output(&error))?;
-    stop.wait();
-    drop((ingest, control, viewers));
+    stop.wait(|| viewers.iter().for_each(Viewers::reload));
+    drop((control, ingest, viewers));
     rs.shutdown(GRACE);
     Ok(())
 }

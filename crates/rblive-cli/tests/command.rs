@@ -59,9 +59,48 @@ fn a_node_serves_without_a_configuration_until_a_signal() {
     assert!(get(&address, "/health").ends_with("ok\n"), "{line}");
     assert!(get(&address, "/streams").contains("\"name\":\"local\""));
     assert!(get(&address, "/metrics").contains("rblive_sent_streams 0"));
+    assert!(get(&address, "/metrics").contains("rblive_ingest_connections_total 0"));
     let pid = rustix::process::Pid::from_child(&serving.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(serving.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_hangup_reads_the_certificate_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let renew = || {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(file("chain.pem"), made.cert.pem()).unwrap();
+        std::fs::write(file("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    };
+    renew();
+    let [chain, key] = ["chain.pem", "key.pem"].map(|name| file(name).display().to_string());
+    let text = format!(
+        "[control]\nlisten = ''\n[deliver]\nlisten = '127.0.0.1:0'\ncertificate = '{chain}'\nprivate_key = '{key}'\n"
+    );
+    std::fs::write(file("node.toml"), text).unwrap();
+    let mut command = rblive();
+    command.arg("serve").arg("--config").arg(file("node.toml")).env("RBLIVE_LOG", "info");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut messages = BufReader::new(child.stderr.take().unwrap());
+    let serving = Serving(child);
+    lines.read_line(&mut String::new()).unwrap();
+    let mut hangup_says = |text: &str| {
+        let pid = rustix::process::Pid::from_child(&serving.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        let mut line = String::new();
+        while !line.contains("certificate") {
+            line.clear();
+            assert_ne!(messages.read_line(&mut line).unwrap(), 0, "the node goes on");
+        }
+        assert!(line.contains(text), "{line}");
+    };
+    std::fs::write(file("chain.pem"), "rubbish").unwrap();
+    hangup_says("the certificate stays as it was");
+    renew();
+    hangup_says("the certificate was read again");
 }
 
 #[test]
@@ -69,4 +108,7 @@ fn errors_name_the_cause() {
     let output = rblive().args(["serve", "--node", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no node 'nowhere'"));
+    let output = rblive().arg("demo").env("PATH", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("apt-get install ffmpeg"));
 }

@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use rblive::content::{self, Description, Flags, Header, Kind};
 use rblive::{ChunkRef, RsId};
 use rblive_media::rendition::Rendition;
-use rblive_media::track::{NewPart, Track};
+use rblive_media::track::{NewPart, SegmentState, Track};
 use tokio::sync::watch;
 
 /// The most streams of a node.
@@ -31,9 +31,30 @@ const MAX_INITS: usize = 8;
 /// The streams of a delivery node. The callback for arriving chunks calls [`Catalog::take`].
 #[derive(Debug, Default)]
 pub struct Catalog {
-    by_name: RwLock<HashMap<String, Arc<Stream>>>,
-    by_id: Mutex<HashMap<RsId, Arc<Stream>>>,
+    tables: RwLock<Tables>,
     pub(crate) refused_chunks: AtomicU64,
+}
+
+/// Both tables change together.
+#[derive(Debug, Default)]
+struct Tables {
+    by_name: HashMap<String, Arc<Stream>>,
+    /// The ids that have described a stream and have not ended, the ones whose place another id has taken included.
+    by_id: HashMap<RsId, Arc<Stream>>,
+}
+
+/// A stream of a [`Catalog`] at a moment.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StreamStatus {
+    /// The name of the stream.
+    pub name: String,
+    /// Connections that watch the stream.
+    pub viewers: usize,
+    /// The time since the newest chunk arrived.
+    pub age: Duration,
+    /// Whether the stream has ended.
+    pub ended: bool,
 }
 
 /// A stream of a [`Catalog`].
@@ -55,6 +76,8 @@ pub(crate) struct State {
     position: Option<u64>,
     /// The next part does not continue the ones before: another source took over.
     taken_over: bool,
+    /// When the source ended.
+    ended_at: Option<Instant>,
     json: Vec<u8>,
     pub description: Description,
     pub renditions: Vec<Live>,
@@ -96,7 +119,7 @@ impl Catalog {
         if header.kind == Kind::Description {
             return self.describe(chunk.stream(), &payload);
         }
-        let stream = self.by_id.lock().get(&chunk.stream())?.clone();
+        let stream = self.tables.read().by_id.get(&chunk.stream())?.clone();
         stream.received.fetch_add(payload.size() as u64, Ordering::Relaxed);
         {
             let mut state = stream.state.lock();
@@ -117,52 +140,99 @@ impl Catalog {
             return None;
         }
         let json = payload.to_vec().ok()?;
-        let known = self.by_id.lock().get(&id).cloned();
-        if known.is_some_and(|known| known.state.lock().json == json) {
+        let known = self.tables.read().by_id.get(&id).cloned();
+        if known.is_some_and(|known| known.is_described(id, &json)) {
             return Some(());
         }
         let description = Description::from_json(&json).ok()?;
-        let mut by_name = self.by_name.write();
-        let stream = match by_name.get(&description.name) {
-            Some(stream) => {
-                stream.state.lock().describe(id, json, description);
-                stream.clone()
-            }
-            None if by_name.len() >= MAX_STREAMS => return None,
-            None => {
-                let stream = Arc::new(Stream::new(id, json, description));
-                by_name.insert(stream.name.clone(), stream.clone());
-                stream
-            }
-        };
-        drop(by_name);
+        let stream = self.tables.write().describe(id, json, description)?;
         stream.changed.send_modify(|count| *count += 1);
-        let mut by_id = self.by_id.lock();
-        by_id.retain(|own, other| *own == id || !Arc::ptr_eq(other, &stream));
-        by_id.insert(id, stream);
         Some(())
     }
 
-    /// Forgets a stream whose memory is gone, or that nobody is to watch any more.
-    pub fn remove(&self, id: RsId) {
-        let Some(stream) = self.by_id.lock().remove(&id) else { return };
-        self.by_name.write().remove(&stream.name);
-        stream.state.lock().renditions.iter_mut().for_each(|live| live.track.end());
+    /// Ends a stream whose source is gone. Its playlists say so, and the server removes the stream
+    /// [`Settings::keep_ended`](crate::Settings::keep_ended) target durations later. A newer stream of the same name stays.
+    pub fn end(&self, id: RsId) {
+        let Some(stream) = self.tables.write().by_id.remove(&id) else { return };
+        {
+            let mut state = stream.state.lock();
+            if state.id != id {
+                return;
+            }
+            state.ended_at = Some(Instant::now());
+            state.renditions.iter_mut().for_each(|live| live.track.end());
+        }
         stream.changed.send_modify(|count| *count += 1);
     }
 
+    /// Removes the streams that ended `keep` target durations ago.
+    pub(crate) fn sweep(&self, keep: u32) {
+        let over = |stream: &Stream| {
+            let state = stream.state.lock();
+            let kept = Duration::from_micros(state.description.target_duration_us).saturating_mul(keep);
+            state.ended_at.is_some_and(|ended_at| ended_at.elapsed() >= kept)
+        };
+        if self.streams().iter().any(|stream| over(stream)) {
+            let mut tables = self.tables.write();
+            let Tables { by_name, by_id } = &mut *tables;
+            by_name.retain(|_, stream| !over(stream));
+            by_id.retain(|_, stream| !over(stream));
+        }
+    }
+
+    /// Returns all streams, sorted by name.
+    pub fn statuses(&self) -> Vec<StreamStatus> {
+        let status = |stream: &Arc<Stream>| {
+            let state = stream.state.lock();
+            StreamStatus {
+                name: stream.name.clone(),
+                viewers: stream.viewers.load(Ordering::Relaxed),
+                age: state.last_chunk.elapsed(),
+                ended: state.is_ended(),
+            }
+        };
+        self.streams().iter().map(status).collect()
+    }
+
     pub(crate) fn stream(&self, name: &str) -> Option<Arc<Stream>> {
-        self.by_name.read().get(name).cloned()
+        self.tables.read().by_name.get(name).cloned()
     }
 
     pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
-        let mut all: Vec<_> = self.by_name.read().values().cloned().collect();
+        let mut all: Vec<_> = self.tables.read().by_name.values().cloned().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
 }
 
+impl Tables {
+    /// Takes the description of a stream by the source `id`. The newest source of a name has the stream until it ends.
+    fn describe(&mut self, id: RsId, json: Vec<u8>, description: Description) -> Option<Arc<Stream>> {
+        let stream = match self.by_name.get(&description.name) {
+            Some(stream) => {
+                let was_replaced = self.by_id.get(&id).is_some_and(|known| Arc::ptr_eq(known, stream));
+                stream.state.lock().describe(id, was_replaced, json, description);
+                stream.clone()
+            }
+            None if self.by_name.len() >= MAX_STREAMS => return None,
+            None => {
+                let stream = Arc::new(Stream::new(id, json, description));
+                self.by_name.insert(stream.name.clone(), stream.clone());
+                stream
+            }
+        };
+        self.by_id.insert(id, stream.clone());
+        Some(stream)
+    }
+}
+
 impl Stream {
+    /// Whether the source `id` has nothing new to say with this description.
+    fn is_described(&self, id: RsId, json: &[u8]) -> bool {
+        let state = self.state.lock();
+        state.id == id && state.json == json
+    }
+
     fn new(id: RsId, json: Vec<u8>, description: Description) -> Self {
         let renditions =
             description.renditions.iter().map(|own| Live::new(about(own), &description)).collect();
@@ -173,6 +243,7 @@ impl Stream {
                 id,
                 position: None,
                 taken_over: false,
+                ended_at: None,
                 json,
                 description,
                 renditions,
@@ -188,9 +259,12 @@ impl Stream {
 }
 
 impl State {
-    fn describe(&mut self, id: RsId, json: Vec<u8>, description: Description) {
+    fn describe(&mut self, id: RsId, was_replaced: bool, json: Vec<u8>, description: Description) {
         if self.id != id {
-            (self.id, self.position, self.taken_over) = (id, None, true);
+            if was_replaced && self.ended_at.is_none() {
+                return;
+            }
+            (self.id, self.position, self.taken_over, self.ended_at) = (id, None, true, None);
         }
         self.renditions.retain(|live| description.rendition(live.about.id).is_some());
         for own in &description.renditions {
@@ -271,6 +345,12 @@ impl State {
 
     pub fn is_ended(&self) -> bool {
         !self.renditions.is_empty() && self.renditions.iter().all(|live| live.track.is_ended())
+    }
+
+    /// Whether a rendition (`id`, or any) has a segment that playlists list.
+    pub fn has_segment(&self, id: Option<u16>) -> bool {
+        let mut asked = self.renditions.iter().filter(|live| id.is_none_or(|id| live.about.id == id));
+        asked.any(|live| live.track.segments().any(|segment| segment.state != SegmentState::Open))
     }
 
     /// Whether chunks are late by more than two segments.

@@ -32,7 +32,7 @@ mod settings;
 mod tls;
 pub mod token;
 
-pub use catalog::Catalog;
+pub use catalog::{Catalog, StreamStatus};
 pub use server::{Server, StartError};
 pub use settings::{Settings, Tls};
 pub use tls::TlsError;

@@ -65,11 +65,17 @@ pub(crate) fn is_watching(target: &Target) -> bool {
 pub(crate) async fn answer(stream: &Arc<Stream>, target: Target, request: &Request, query: &str) -> Answer {
     match target {
         Target::Multivariant => {
+            if let Err(answer) = first_segment(stream, None).await {
+                return answer;
+            }
             let state = stream.state.lock();
             let renditions: Vec<_> = state.renditions.iter().map(|live| live.about.clone()).collect();
             playlist(multivariant_playlist(&renditions, query), hls::MEDIA_TYPE)
         }
-        Target::Manifest => manifest(&mut stream.state.lock(), query),
+        Target::Manifest => match first_segment(stream, None).await {
+            Ok(()) => manifest(&mut stream.state.lock(), query),
+            Err(answer) => answer,
+        },
         Target::Playlist(id) => media_playlist(stream, id, request, query).await,
         Target::Init(id, number) => {
             let state = stream.state.lock();
@@ -103,7 +109,7 @@ fn manifest(state: &mut State, query: &str) -> Answer {
     let all: Vec<_> = state.renditions.iter().map(|live| (live.about.clone(), &live.track)).collect();
     match dash::manifest(&all, query, now) {
         Some(text) => playlist(text, dash::MEDIA_TYPE),
-        None => Answer::text(503, "the stream has no whole segment yet"),
+        None => no_segment(),
     }
 }
 
@@ -117,12 +123,12 @@ async fn media_playlist(stream: &Arc<Stream>, id: u16, request: &Request, query:
     {
         return answer;
     }
+    if let Err(answer) = first_segment(stream, Some(id)).await {
+        return answer;
+    }
     let mut state = stream.state.lock();
     state.release();
     let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
-    if live.track.segments().len() == 0 && !live.track.is_ended() {
-        return Answer::text(503, "the stream has no media yet");
-    }
     let low_latency = state.is_low_latency();
     let reports: Vec<Report> = if low_latency { reports(&state, id) } else { Vec::new() };
     let container = match state.description.container {
@@ -143,6 +149,45 @@ fn reports(state: &State, id: u16) -> Vec<Report> {
         .collect()
 }
 
+fn no_segment() -> Answer {
+    Answer::text(404, "the stream has no whole segment yet; try again in some seconds")
+}
+
+/// Waits until rendition `id` (`None`: any) has a segment, for at most three target durations: players give up on a playlist
+/// without segments.
+async fn first_segment(stream: &Arc<Stream>, id: Option<u16>) -> Result<(), Answer> {
+    let mut changes = stream.changed.subscribe();
+    let target_us = {
+        let state = stream.state.lock();
+        if id.is_some_and(|id| state.live(id).is_none()) {
+            return Err(Answer::text(404, "the stream has no such rendition"));
+        }
+        if state.has_segment(id) {
+            return Ok(());
+        }
+        state.description.target_duration_us
+    };
+    let until_listed = async {
+        while changes.changed().await.is_ok() {
+            let state = stream.state.lock();
+            if state.has_segment(id) {
+                return true;
+            }
+            if state.is_ended() {
+                return false;
+            }
+        }
+        false
+    };
+    let listed = tokio::time::timeout(patience(target_us), until_listed).await;
+    if listed == Ok(true) { Ok(()) } else { Err(no_segment()) }
+}
+
+/// How long a request may wait: three target durations.
+fn patience(target_us: u64) -> Duration {
+    Duration::from_micros(target_us.saturating_mul(3).min(60_000_000))
+}
+
 /// Waits until a segment or a part is there, for at most three target durations (RFC 8216bis, 6.2.5.2).
 async fn wait(stream: &Arc<Stream>, id: u16, number: u64, part: Option<u32>) -> Result<(), Answer> {
     let mut changes = stream.changed.subscribe();
@@ -152,7 +197,6 @@ async fn wait(stream: &Arc<Stream>, id: u16, number: u64, part: Option<u32>) -> 
         Reached::TooFar => return Err(Answer::text(400, "this is too far in the future")),
         Reached::NotYet => {}
     }
-    let limit = Duration::from_micros(target_us.saturating_mul(3).min(60_000_000));
     let until_reached = async {
         while changes.changed().await.is_ok() {
             if self::reached(stream, id, number, part)?.0 == Reached::Yes {
@@ -161,7 +205,7 @@ async fn wait(stream: &Arc<Stream>, id: u16, number: u64, part: Option<u32>) -> 
         }
         Ok(())
     };
-    match tokio::time::timeout(limit, until_reached).await {
+    match tokio::time::timeout(patience(target_us), until_reached).await {
         Ok(result) => result,
         Err(_) => Err(Answer::text(503, "the stream stands still")),
     }

@@ -25,6 +25,9 @@ use crate::tls::{Certificates, TlsError};
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// The time between two looks for streams that ended.
+const SWEEP: Duration = Duration::from_millis(500);
+
 /// Encrypted bytes that wait for the socket. A piece and the head of its answer fit into it.
 const TLS_BUFFER: usize = 256 << 10;
 
@@ -83,6 +86,7 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(&settings.listen)).map_err(refused)?;
         let addr = listener.local_addr().map_err(refused)?;
         let pages = Arc::new(Pages { catalog, settings, counters: Counters::default() });
+        runtime.spawn(sweep(pages.clone()));
         runtime.spawn(accept(listener, pages, certificates.clone()));
         Ok(Self { addr, certificates, runtime: Some(runtime) })
     }
@@ -106,6 +110,14 @@ impl Drop for Server {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// Removes streams some time after their end.
+async fn sweep(pages: Arc<Pages>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        pages.catalog.sweep(pages.settings.keep_ended);
     }
 }
 

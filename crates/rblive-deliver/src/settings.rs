@@ -41,6 +41,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// The bytes per second that a viewer must take. A slower one is disconnected, after five seconds of grace.
     pub min_bytes_per_second: u64,
+    /// How long a stream stays after its end, in its target durations: viewers who are behind take the rest, and learn of the end.
+    pub keep_ended: u32,
     /// The key of viewers' tokens ([`token::sign`](crate::token::sign)); `None`: everybody may watch.
     pub token_key: Option<Vec<u8>>,
 }
@@ -57,6 +59,7 @@ impl Default for Settings {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             min_bytes_per_second: 10_000,
+            keep_ended: 5,
             token_key: None,
         }
     }

@@ -264,22 +264,26 @@ impl Reader {
         }
         let here = |place: &&mut Place| (place.base, place.generation) == (segment.base, segment.generation);
         let place = self.place.as_mut().filter(here);
-        let floor = segment.floor(position);
-        if let Some(place) = place.filter(|place| place.at.position <= position) {
+        let (floor, extent) = segment.floor(position);
+        // The index of a segment that was closed is gone, so its places lead forward only.
+        if let Some(place) = place.filter(|place| place.at.position <= position || segment.open.is_some()) {
             place.window.extend(segment.records.len);
-            if floor.offset > place.at.offset {
+            if floor.offset > place.at.offset || place.at.position > position {
                 (place.at, place.record) = (floor, None);
+                place.window.aim(extent);
             }
             return Located::Segment { limit };
         }
         let Some(OpenFile { file, map }) = segment.open.clone() else {
             return Located::Closed { base: segment.base };
         };
+        let mut window = Window::new(file, segment.records.len, map);
+        window.aim(extent);
         self.place = Some(Place {
             base: segment.base,
             generation: segment.generation,
             seed: segment.seed,
-            window: Window::new(file, segment.records.len, map),
+            window,
             at: floor,
             record: None,
         });

@@ -19,11 +19,13 @@ pub(crate) struct Window {
     /// What is in memory, from `start` on: the whole file where it is mapped.
     chunk: Bytes,
     start: u64,
+    /// What a read elsewhere than at the end of the chunk fetches at least.
+    aimed: u64,
 }
 
 impl Window {
     pub(crate) fn new(file: Arc<dyn File>, limit: u64, map: Option<Bytes>) -> Self {
-        Self { file, limit, chunk: map.unwrap_or_default(), start: 0 }
+        Self { file, limit, chunk: map.unwrap_or_default(), start: 0, aimed: READ_AHEAD }
     }
 
     /// Lets the window see more of a file that grew.
@@ -33,6 +35,11 @@ impl Window {
 
     pub(crate) fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// Tells how much is of use at the next place, if it is none that the last reads led to.
+    pub(crate) fn aim(&mut self, len: u64) {
+        self.aimed = len.min(READ_AHEAD);
     }
 
     /// These bytes of the file; `None` if they are not all below the limit.
@@ -51,16 +58,17 @@ impl Window {
             return Ok(None);
         };
         if offset < self.start || end > self.start + self.chunk.len() as u64 {
-            self.load(offset, (len as u64).max(READ_AHEAD).min(self.limit - offset) as usize)?;
+            let follows = (self.start..=self.start + self.chunk.len() as u64).contains(&offset);
+            let ahead = if follows { READ_AHEAD } else { self.aimed };
+            self.load(offset, (len as u64).max(ahead).min(self.limit - offset) as usize)?;
         }
         let from = (offset - self.start) as usize;
         Ok((from + len <= self.chunk.len()).then_some(from..from + len))
     }
 
     fn load(&mut self, offset: u64, len: usize) -> io::Result<()> {
-        // The memory of the last chunk is used again where no view of it is left.
+        // The memory of the last chunk is used again where no view of it is left, and only what it lacks is filled with zeros.
         let mut memory = std::mem::take(&mut self.chunk).try_into_mut().unwrap_or_else(|_| BytesMut::new());
-        memory.clear();
         memory.resize(len, 0);
         let read = self.file.read_full(&mut memory, offset)?;
         memory.truncate(read);

@@ -83,11 +83,14 @@ impl Segment {
         Self { base, seed, sealed: false, generation: 0, records, file_len, open, used: 0 }
     }
 
-    /// The last index entry at or before a position: where to start to look for it.
-    pub(crate) fn floor(&self, position: u64) -> IndexEntry {
-        let after = self.records.index.partition_point(|entry| entry.position <= position);
+    /// The last index entry at or before a position, where to start to look for it, and the bytes of the file up to the next entry.
+    pub(crate) fn floor(&self, position: u64) -> (IndexEntry, u64) {
+        let Survey { index, len, .. } = &self.records;
+        let after = index.partition_point(|entry| entry.position <= position);
         let start = IndexEntry { position: self.base, offset: format::SEGMENT_HEADER as u64 };
-        after.checked_sub(1).map_or(start, |at| self.records.index[at])
+        let floor = after.checked_sub(1).map_or(start, |at| index[at]);
+        let end = index.get(after).map_or(*len, |next| next.offset);
+        (floor, end.saturating_sub(floor.offset))
     }
 }
 

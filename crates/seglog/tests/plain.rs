@@ -215,3 +215,32 @@ fn another_process_reads_what_is_whole() {
     assert!(matches!(reader.clone().read(0).expect("a read"), Read::Removed { .. } | Read::Batch(_)));
     check(&mut reader, log.first());
 }
+
+/// A reader that jumps in both directions, in segments that are open, closed and still written, between batches of all sizes.
+#[test]
+fn a_reader_goes_back_and_forth() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let options = Options::default().segment_bytes(512 << 10).open_segments(2).index_interval(4 << 10);
+    let mut log = Log::open(dir.path(), options).expect("a log");
+    let mut reader = log.reader();
+    let mut expected = Vec::new();
+    let mut random = 1_u64;
+    let mut draw = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    for round in 0..200 {
+        let size = [1, 100, 3000, 40_000, 150_000][draw(5)];
+        let batch: Vec<u8> = (0..size).map(|at| (at * 7 + round) as u8).collect();
+        log.append(&batch).expect("an append");
+        expected.extend_from_slice(&batch);
+        for _ in 0..20 {
+            let from = draw(expected.len());
+            let mut bytes = vec![0; (1 + draw(2000)).min(expected.len() - from)];
+            let read = reader.read_into(from as u64, &mut bytes).expect("a read");
+            assert_eq!((read.len, read.stopped), (bytes.len(), None));
+            assert!(bytes == expected[from..from + bytes.len()], "{} bytes from {from} on", bytes.len());
+        }
+    }
+    assert!(log.stats().segments > 5);
+}

@@ -1,14 +1,19 @@
 //! The metrics in Prometheus' text format. The names of streams need no escapes.
 
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 use rblive::RsManager;
+use rblive_ingest::IngestCounters;
 
 /// The page.
-pub fn page(rs: &RsManager) -> String {
+pub fn page(rs: &RsManager, ingest: Option<&IngestCounters>) -> String {
     let mut page = String::new();
     sent(&mut page, rs);
     received(&mut page, rs);
+    if let Some(counters) = ingest {
+        encoders(&mut page, counters);
+    }
     let peers = rs.peers();
     head(&mut page, "rblive_peer_up", "gauge", "Whether the connection to a node is up.");
     for peer in &peers {
@@ -24,7 +29,8 @@ fn sent(page: &mut String, rs: &RsManager) {
     head(page, "rblive_sent_streams", "gauge", "Streams that this node sends.");
     let _ = writeln!(page, "rblive_sent_streams {}", streams.len());
     let created: Vec<_> = streams.iter().filter(|stream| stream.created_here).collect();
-    let labelled = |stream: &&rblive::OutboundInfo| format!("stream=\"{}\"", stream.name);
+    let labelled =
+        |stream: &&rblive::OutboundInfo| format!("stream=\"{}\",id=\"{}\"", stream.name, stream.id);
     let rows = |value: fn(&rblive::OutboundInfo) -> u64| {
         created.iter().map(|stream| (labelled(stream), value(stream))).collect()
     };
@@ -36,8 +42,9 @@ fn received(page: &mut String, rs: &RsManager) {
     let streams = rs.inbound();
     head(page, "rblive_received_streams", "gauge", "Streams that this node receives.");
     let _ = writeln!(page, "rblive_received_streams {}", streams.len());
-    let labelled =
-        |stream: &rblive::InboundInfo| format!("stream=\"{}\",from=\"{}\"", stream.name, stream.from);
+    let labelled = |stream: &rblive::InboundInfo| {
+        format!("stream=\"{}\",id=\"{}\",from=\"{}\"", stream.name, stream.id, stream.from)
+    };
     let rows = |value: fn(&rblive::InboundInfo) -> u64| {
         streams.iter().map(|stream| (labelled(stream), value(stream))).collect()
     };
@@ -47,6 +54,24 @@ fn received(page: &mut String, rs: &RsManager) {
     family(page, "rblive_lost_bytes_total", lost, rows(|stream| stream.lost_bytes));
     let returned = "Bytes that the application has returned.";
     family(page, "rblive_returned_bytes_total", returned, rows(|stream| stream.returned_bytes));
+}
+
+fn encoders(page: &mut String, counters: &IngestCounters) {
+    for (name, help, counter) in [
+        ("rblive_ingest_connections_total", "Connections of encoders.", &counters.connections),
+        ("rblive_ingest_turned_away_total", "Connections beyond the limit.", &counters.turned_away),
+        ("rblive_ingest_publishers_total", "Publishers that were accepted.", &counters.publishers),
+        ("rblive_ingest_refused_total", "Publishers that were refused.", &counters.refused),
+        (
+            "rblive_ingest_failed_total",
+            "Publishers whose input was damaged, too much, or stopped.",
+            &counters.failed,
+        ),
+        ("rblive_ingest_bytes_total", "Bytes of media that came in.", &counters.bytes),
+    ] {
+        head(page, name, "counter", help);
+        let _ = writeln!(page, "{name} {}", counter.load(Ordering::Relaxed));
+    }
 }
 
 /// A counter with a row for each set of labels.

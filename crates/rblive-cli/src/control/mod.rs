@@ -24,6 +24,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rblive::{NodeId, RsId, RsManager, StreamError};
+use rblive_ingest::Ingest;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
@@ -51,7 +52,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Starts an endpoint on a thread of its own.
-    pub fn start(rs: RsManager, settings: &Control) -> Result<Self, Failure> {
+    pub fn start(rs: RsManager, ingest: Option<Arc<Ingest>>, settings: &Control) -> Result<Self, Failure> {
         let listen = &settings.listen;
         let refused = |error| Failure::Failed(format!("cannot listen for HTTP on {listen}: {error}"));
         let listener = TcpListener::bind(listen).map_err(refused)?;
@@ -60,7 +61,7 @@ impl Endpoint {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.map_err(refused)?;
         let (stop, stopped) = oneshot::channel();
-        let calls = Arc::new(Calls { rs, token: settings.token.clone() });
+        let calls = Arc::new(Calls { rs, ingest, token: settings.token.clone() });
         let most = settings.max_connections;
         let serve = move || {
             runtime.block_on(async move {
@@ -136,6 +137,7 @@ fn token_of(request: &Request<Incoming>) -> Option<&str> {
 /// What answers calls.
 struct Calls {
     rs: RsManager,
+    ingest: Option<Arc<Ingest>>,
     token: String,
 }
 
@@ -150,7 +152,8 @@ impl Calls {
         let parts: Vec<_> = path.trim_matches('/').split('/').collect();
         match (method, parts.as_slice()) {
             (&Method::GET, ["metrics"]) => {
-                answer(StatusCode::OK, "text/plain; version=0.0.4", metrics::page(&self.rs))
+                let page = metrics::page(&self.rs, self.ingest.as_deref().map(Ingest::counters));
+                answer(StatusCode::OK, "text/plain; version=0.0.4", page)
             }
             (&Method::GET, ["streams"]) => {
                 answer(StatusCode::OK, "application/json", format!("{}\n", streams(&self.rs)))
@@ -225,11 +228,12 @@ fn answer(status: StatusCode, kind: &'static str, body: String) -> Answer {
 #[cfg(test)]
 mod tests {
     use rblive::Config;
+    use rblive_ingest::IngestCounters;
 
     use super::*;
 
     fn calls(token: &str) -> Calls {
-        Calls { rs: RsManager::new(Config::default()).unwrap(), token: token.to_owned() }
+        Calls { rs: RsManager::new(Config::default()).unwrap(), ingest: None, token: token.to_owned() }
     }
 
     #[test]
@@ -247,7 +251,31 @@ mod tests {
         assert_eq!(status(Method::PUT, "/streams/x/nodes/1"), StatusCode::BAD_REQUEST);
         assert_eq!(status(Method::POST, &path), StatusCode::METHOD_NOT_ALLOWED);
         assert_eq!(status(Method::GET, "/nothing"), StatusCode::NOT_FOUND);
-        assert!(metrics::page(&calls.rs).contains("rblive_sent_streams 1\n"));
+        assert!(metrics::page(&calls.rs, None).contains("rblive_sent_streams 1\n"));
+    }
+
+    #[test]
+    fn no_row_of_the_metrics_is_there_twice() {
+        let calls = calls("");
+        for _ in 0..2 {
+            let id = calls.rs.create_stream("a").unwrap();
+            calls.rs.set_outbound(1, id).unwrap();
+        }
+        while calls.rs.inbound().len() < 2 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let counters = IngestCounters::default();
+        let page = metrics::page(&calls.rs, Some(&counters));
+        assert!(page.contains("rblive_ingest_publishers_total 0\n"), "{page}");
+        let mut rows: Vec<_> = page
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.rsplit_once(' ').unwrap().0)
+            .collect();
+        let all = rows.len();
+        rows.sort_unstable();
+        rows.dedup();
+        assert_eq!(rows.len(), all, "{page}");
     }
 
     #[test]

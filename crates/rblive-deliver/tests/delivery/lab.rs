@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rblive::content::{Container, Description, Flags, Header, Kind, Rendition, Video};
-use rblive::{Config, Node, NodeRole, RsId, RsManager, Rule};
+use rblive::{Config, Node, NodeRole, RsId, RsManager, Rule, StreamEvent};
 use rblive_deliver::{Catalog, Server, Settings, Tls};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
@@ -54,10 +54,11 @@ impl Files {
 pub struct Lab {
     pub server: Server,
     pub id: RsId,
+    pub catalog: Arc<Catalog>,
     /// The initialisation segment.
     pub init: Vec<u8>,
     ingest: RsManager,
-    _delivery: RsManager,
+    delivery: RsManager,
 }
 
 pub const NAME: &str = "cam/1";
@@ -93,17 +94,39 @@ impl Lab {
         let delivery = manager("out", Vec::new());
         let to = catalog.clone();
         delivery.inbound_callback(move |chunk| to.take(chunk));
+        let to = catalog.clone();
+        delivery.stream_callback(move |id, event| {
+            if event == StreamEvent::Ended {
+                to.end(id);
+            }
+        });
         let ingest = manager("in", vec![Rule { streams: "*".into(), nodes: vec!["out".into()] }]);
         let settings = Settings { listen: "127.0.0.1:0".into(), threads: 2, ..settings };
-        let server = Server::start(settings, catalog).unwrap();
+        let server = Server::start(settings, catalog.clone()).unwrap();
         let id = ingest.create_stream(NAME).unwrap();
-        let lab = Self { server, id, init: b"init".to_vec(), ingest, _delivery: delivery };
+        let lab = Self { server, id, catalog, init: b"init".to_vec(), ingest, delivery };
         let until = Instant::now() + WAIT;
         while lab.ingest.peers().iter().any(|peer| !peer.connected) {
             assert!(Instant::now() < until, "the nodes are connected");
             std::thread::sleep(Duration::from_millis(10));
         }
         lab
+    }
+
+    /// Creates another stream, whose name and description are the same, and writes to it from now on.
+    pub fn start_over(&mut self) -> RsId {
+        std::mem::replace(&mut self.id, self.ingest.create_stream(NAME).unwrap())
+    }
+
+    /// Whether the delivery node receives the stream.
+    pub fn received(&self, id: RsId) -> bool {
+        self.delivery.inbound().iter().any(|stream| stream.id == id)
+    }
+
+    /// Ends the stream in order, as ingest does.
+    pub fn end(&self) {
+        self.write(Header::new(Kind::End), b"");
+        self.ingest.destroy_stream(self.id).unwrap();
     }
 
     /// Writes a chunk.

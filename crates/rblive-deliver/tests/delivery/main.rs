@@ -3,6 +3,7 @@
 mod answers;
 mod bad_requests;
 mod lab;
+mod lives;
 mod overtaken;
 mod players;
 mod protocols;

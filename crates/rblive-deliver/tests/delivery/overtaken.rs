@@ -32,6 +32,7 @@ fn what_was_overwritten_before_is_gone() {
 fn overtake(lab: &Lab, get: impl Fn(&str) -> Got, mut viewer: impl Read + Write) {
     lab.describe();
     lab.part(0, 0, BIG);
+    lab.part(0, 1, 1000);
     lab.playlist_with("\"0.0.m4s\"", get);
     let text = format!("GET /live/{NAME}/1/0.0.m4s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     viewer.write_all(text.as_bytes()).unwrap();
@@ -78,6 +79,7 @@ fn a_viewer_that_takes_too_little_is_disconnected() {
     let lab = Lab::new(settings, (BIG + 4096) as u64, 4);
     lab.describe();
     lab.part(0, 0, BIG);
+    lab.part(0, 1, 1000);
     lab.playlist_with("\"0.0.m4s\"", |path| lab.get(path));
     let mut viewer = TcpStream::connect(lab.server.addr()).unwrap();
     write!(viewer, "GET /live/{NAME}/1/0.0.m4s HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();

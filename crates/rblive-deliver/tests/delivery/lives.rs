@@ -1,0 +1,77 @@
+//! The beginning and the end of streams.
+
+use rblive_deliver::{Settings, Tls};
+
+use crate::lab::{Lab, NAME};
+
+fn text(got: crate::lab::Got) -> String {
+    String::from_utf8(got.body).unwrap()
+}
+
+#[test]
+fn a_playlist_waits_for_the_first_segment() {
+    let lab = Lab::plain();
+    lab.describe();
+    while lab.get("/ready").status != 200 {}
+    for file in ["index.m3u8", "1/media.m3u8", "manifest.mpd"] {
+        let got = lab.get(&format!("/live/{NAME}/{file}"));
+        assert_eq!(got.status, 404, "{file}: the wait is bounded");
+        assert!(text(got).contains("no whole segment yet"), "{file}");
+    }
+    std::thread::scope(|scope| {
+        let files = ["index.m3u8", "1/media.m3u8", "manifest.mpd"];
+        let waiting = files.map(|file| {
+            scope.spawn({
+                let lab = &lab;
+                move || lab.get(&format!("/live/{NAME}/{file}"))
+            })
+        });
+        lab.part(0, 0, 1000);
+        lab.part(0, 1, 1000);
+        let [all, list, manifest] = waiting.map(|got| got.join().unwrap());
+        assert_eq!([all.status, manifest.status], [200; 2]);
+        assert!(text(list).contains("\n0.m4s\n"));
+    });
+}
+
+#[test]
+fn viewers_learn_of_the_end() {
+    let settings = Settings { tls: Tls::Off, ..Settings::default() };
+    let lab = Lab::new(Settings { keep_ended: 2, ..settings }, 256 << 10, 5);
+    lab.segments(0..2, 1000);
+    lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
+    lab.end();
+    let list = lab.playlist_with("#EXT-X-ENDLIST\n", |path| lab.get(path));
+    assert!(list.contains("\n1.m4s\n") && !list.contains("PRELOAD-HINT"), "{list}");
+    assert_eq!(lab.get(&format!("/live/{NAME}/1/1.m4s")).status, 200);
+    while lab.get(&format!("/live/{NAME}/1/media.m3u8")).status != 404 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(lab.catalog.statuses().is_empty());
+}
+
+#[test]
+fn the_end_of_an_older_stream_leaves_the_newer_one() {
+    let settings = Settings { tls: Tls::Off, keep_ended: 0, ..Settings::default() };
+    let mut lab = Lab::new(settings, 256 << 10, 5);
+    lab.segments(0..2, 1000);
+    lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
+    let older = lab.start_over();
+    lab.segments(0..2, 1000);
+    lab.playlist_with("\n3.m4s\n", |path| lab.get(path));
+    // The older source goes on for a moment, and ends.
+    let newer = std::mem::replace(&mut lab.id, older);
+    lab.segments(2..4, 1000);
+    lab.end();
+    lab.id = newer;
+    while lab.received(older) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    lab.segments(2..3, 1000);
+    let list = lab.playlist_with("\n4.m4s\n", |path| lab.get(path));
+    assert!(!list.contains("ENDLIST") && !list.contains("\n5.m4s\n"), "{list}");
+    lab.end();
+    while !lab.catalog.statuses().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
