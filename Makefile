@@ -1,7 +1,7 @@
 # The entry points of the project. `make help` lists the targets; the work is done by scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install deb wheel run run-multimqc test bench bench-cmq fuzz deny coverage doc clean
+.PHONY: help setup build install deb wheel run run-multimqc run-live test bench bench-cmq fuzz deny coverage doc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,6 +27,9 @@ run: ## publish real files of this machine through a broker and compare checksum
 
 run-multimqc: setup ## push and pull through every set of MultiMQC's levels, and compare every byte
 	@scripts/demo-multimqc
+
+run-live: setup ## push a live picture through three nodes, to be watched in a browser, until Ctrl-C (DEMO_SECONDS=5: for 5 s)
+	cargo run --release --locked -p rblive-cli -- demo
 
 test: ## run every suite, as in continuous integration
 	@scripts/test

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rblive::{RsManager, StreamEvent};
-use rblive_deliver::{Catalog, Server, Settings, Tls};
+use rblive_deliver::{Catalog, Server, Settings, StreamStatus, Tls};
 
 use super::config::Deliver;
 use super::failure::Failure;
@@ -11,6 +11,7 @@ use super::failure::Failure;
 /// A running web server. Dropping it stops the server.
 pub struct Viewers {
     server: Server,
+    catalog: Arc<Catalog>,
     scheme: &'static str,
 }
 
@@ -27,8 +28,8 @@ impl Viewers {
             }
         });
         let scheme = if settings.tls { "https" } else { "http" };
-        let server = Server::start(server_settings(settings), catalog).map_err(Failure::failed)?;
-        Ok(Self { server, scheme })
+        let server = Server::start(server_settings(settings), catalog.clone()).map_err(Failure::failed)?;
+        Ok(Self { server, catalog, scheme })
     }
 
     /// Reads the certificate again. Where that fails, the server goes on with the one it has.
@@ -37,6 +38,11 @@ impl Viewers {
             Ok(()) => tracing::info!("the certificate was read again"),
             Err(error) => tracing::error!("the certificate stays as it was: {error}"),
         }
+    }
+
+    /// The streams that the server has.
+    pub fn streams(&self) -> Vec<StreamStatus> {
+        self.catalog.statuses()
     }
 
     /// The address of the front page.

@@ -5,6 +5,7 @@
 mod config;
 mod control;
 mod deliver;
+mod demo;
 mod failure;
 mod man;
 mod serve;
@@ -32,6 +33,8 @@ struct Cli {
 enum Command {
     /// Run a node in the foreground: it forwards streams to other nodes, and delivers them to viewers
     Serve(serve::Args),
+    /// Push a live picture through three nodes in this process, to be watched in a browser (needs ffmpeg)
+    Demo(demo::Args),
     /// Print a configuration file with every setting at its default
     Config,
     /// Print a completion script for a shell
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(EnvFilter::new(filter)).init();
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Config => print(config::example().as_bytes()),
         Command::Completions { shell } => {
             let mut script = Vec::new();

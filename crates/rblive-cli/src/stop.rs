@@ -6,8 +6,9 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::failure::Failure;
@@ -45,17 +46,30 @@ impl Stop {
     /// Waits until the command is asked to end, and calls `reload` each time that it is asked to read its certificate again.
     pub fn wait(&self, reload: impl Fn()) {
         while !self.asked.load(Ordering::Acquire) {
-            self.until_signal();
+            self.until_signal(None);
             if self.reload.swap(false, Ordering::AcqRel) {
                 reload();
             }
         }
     }
 
-    fn until_signal(&self) {
+    /// Waits for this long, or until the command is asked to end; returns whether it is.
+    pub fn wait_for(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.asked.load(Ordering::Acquire) || left.is_zero() {
+                return self.asked.load(Ordering::Acquire);
+            }
+            self.until_signal(Some(left));
+        }
+    }
+
+    fn until_signal(&self, time: Option<Duration>) {
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
         let mut polled = [PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
         // An interrupted poll only costs another turn, and so does a byte that stays.
-        let _ = poll(&mut polled, None);
+        let _ = poll(&mut polled, time.as_ref());
         let _ = (&self.wake).read(&mut [0; 64]);
     }
 }

@@ -108,4 +108,7 @@ fn errors_name_the_cause() {
     let output = rblive().args(["serve", "--node", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no node 'nowhere'"));
+    let output = rblive().arg("demo").env("PATH", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("apt-get install ffmpeg"));
 }

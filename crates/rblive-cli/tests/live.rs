@@ -90,3 +90,25 @@ fn a_player_gets_what_an_encoder_pushes() {
         assert!((120..=130).contains(&frames(&file)), "{transport}: {} frames", frames(&file));
     }
 }
+
+#[test]
+fn the_demonstration_can_be_watched_and_ends_in_order() {
+    if Command::new("ffmpeg").arg("-version").output().is_err() {
+        eprintln!("SKIPPED: the demonstration of rblive (there is no ffmpeg; apt-get install ffmpeg)");
+        return;
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rblive"));
+    let mut child = Running(command.arg("demo").stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let list = lines.find_map(|line| line.strip_prefix("The playlists: ").map(str::to_owned)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("taken.mp4");
+    for url in [list, lines.next().unwrap().trim().to_owned()] {
+        assert!(take(&url, &file), "{url} is there");
+        assert!((120..=130).contains(&frames(&file)), "{} frames", frames(&file));
+    }
+    assert!(lines.any(|line| line.contains("delivery2: ") && line.contains(" ms old")));
+    let pid = rustix::process::Pid::from_child(&child.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(child.0.wait().unwrap().success());
+}

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
@@ -15,11 +15,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::rate::Rate;
 use crate::registry::{IngestCounters, Publisher, Refusal, Registry};
 use crate::stream::StreamFailure;
-
-/// The longest playlist that is taken.
-const MAX_PLAYLIST: usize = 1 << 20;
+use crate::upload::{LastFile, MAX_PLAYLIST, Upload, UploadFailure};
 
 type Answer = Response<Full<Bytes>>;
 
@@ -32,16 +31,18 @@ pub(crate) struct HttpStreams {
 /// The files of a stream.
 struct Files {
     publisher: Publisher,
-    last_name: String,
+    last: Option<LastFile>,
+    rate: Rate,
     touched: Instant,
 }
 
-/// What a body is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Playlist,
-    Ts,
-    Mp4,
+/// A body of a request, which has limits.
+struct Body<'a> {
+    body: Incoming,
+    most: usize,
+    bytes: usize,
+    idle: Duration,
+    counters: &'a IngestCounters,
 }
 
 /// Why a request is refused.
@@ -50,17 +51,15 @@ enum RequestFailure {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
-    Stream(#[from] StreamFailure),
-    #[error("the body has more than {0} bytes, the most that limits.body_bytes allows")]
+    Upload(#[from] UploadFailure),
+    #[error("the body has more than {0} bytes, the most of a playlist or of limits.body_bytes")]
     TooLarge(usize),
+    #[error("the encoder sends more than limits.bytes_per_second = {0}")]
+    Rate(u64),
     #[error("the body stopped for longer than limits.idle_ms")]
     Slow,
     #[error("the body broke off")]
     Broken,
-    #[error("the body is no MPEG transport stream, MP4 or playlist")]
-    Format,
-    #[error("another publisher has taken the stream")]
-    Replaced,
 }
 
 impl RequestFailure {
@@ -68,11 +67,13 @@ impl RequestFailure {
         match self {
             Self::Refused(Refusal::Key) => StatusCode::UNAUTHORIZED,
             Self::Refused(Refusal::Name) => StatusCode::NOT_FOUND,
-            Self::Refused(Refusal::Busy) | Self::Replaced => StatusCode::CONFLICT,
-            Self::Refused(Refusal::Stream(_)) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Refused(Refusal::Busy) | Self::Upload(UploadFailure::Replaced) => StatusCode::CONFLICT,
+            Self::Refused(Refusal::Stream(_))
+            | Self::Upload(UploadFailure::Stream(StreamFailure::Chunk(_))) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooLarge(_) | Self::Upload(UploadFailure::Playlist) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Rate(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
-            Self::Stream(_) | Self::Format | Self::Broken => StatusCode::BAD_REQUEST,
+            Self::Upload(_) | Self::Broken => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -196,28 +197,25 @@ impl HttpStreams {
             let known = self.registry.settings.opens(stream, key.as_deref());
             return if known { Ok(()) } else { Err(Refusal::Key.into()) };
         }
-        let limits = &self.registry.settings.limits;
-        let length =
-            request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        if length.is_some_and(|length: u64| length > limits.body_bytes as u64) {
-            return Err(RequestFailure::TooLarge(limits.body_bytes));
-        }
-        if file.ends_with(".m3u8") {
+        let playlist = file.ends_with(".m3u8");
+        let mut body = self.body(request, playlist)?;
+        if playlist {
+            // Its segments say everything that a playlist does.
             if !self.registry.settings.opens(stream, key.as_deref()) {
                 return Err(Refusal::Key.into());
             }
-            return self.body(request, None).await;
+            while body.next().await?.is_some() {}
+            return Ok(());
         }
         let files = self.files(stream, key.as_deref())?;
         let mut files = files.lock().await;
-        files.touched = Instant::now();
-        if !file.is_empty() && files.last_name == file && !file.contains("init") {
-            // The encoder repeats a request whose answer it did not get.
-            return self.body(request, None).await;
+        if files.publisher.is_replaced() {
+            let publisher = self.registry.publish_again(stream, key.as_deref())?;
+            (files.publisher, files.last) = (publisher, None);
         }
-        let taken = self.body(request, Some(&files.publisher)).await;
         files.touched = Instant::now();
-        file.clone_into(&mut files.last_name);
+        let taken = self.upload(&mut files, file, body).await;
+        files.touched = Instant::now();
         taken
     }
 
@@ -236,72 +234,61 @@ impl HttpStreams {
         }
         let publisher = self.registry.publish(stream, key)?;
         tracing::info!(stream, "an encoder publishes by HTTP");
-        let files = Files { publisher, last_name: String::new(), touched: Instant::now() };
+        let rate = Rate::new(self.registry.settings.limits.bytes_per_second);
+        let files = Files { publisher, last: None, rate, touched: Instant::now() };
         let files = Arc::new(AsyncMutex::new(files));
         open.insert(stream.to_owned(), files.clone());
         tokio::spawn(expire(Arc::downgrade(self), stream.to_owned(), files.clone()));
         Ok(files)
     }
 
-    /// Reads a body, and gives it to the publisher. A transport stream is passed on as it arrives.
-    async fn body(
-        &self,
-        request: Request<Incoming>,
-        publisher: Option<&Publisher>,
-    ) -> Result<(), RequestFailure> {
+    /// The body of a request, if it does not announce more than it may have.
+    fn body(&self, request: Request<Incoming>, playlist: bool) -> Result<Body<'_>, RequestFailure> {
         let limits = &self.registry.settings.limits;
-        let max = if publisher.is_some() { limits.body_bytes } else { MAX_PLAYLIST.max(limits.body_bytes) };
-        let mut body = request.into_body();
-        let (mut total, mut format, mut kept) = (0, None, BytesMut::new());
-        loop {
-            let frame = timeout(Duration::from_millis(limits.idle_ms), body.frame()).await;
-            let Some(frame) = frame.map_err(|_| RequestFailure::Slow)? else { break };
-            let Ok(data) = frame.map_err(|_| RequestFailure::Broken)?.into_data() else { continue };
-            total += data.len();
-            if total > max {
-                return Err(RequestFailure::TooLarge(max));
-            }
-            IngestCounters::count(&self.registry.counters.bytes, data.len() as u64);
-            let Some(publisher) = publisher else { continue };
-            if format == Some(Format::Ts) {
-                publisher.with(|stream| stream.push_ts(&data)).ok_or(RequestFailure::Replaced)??;
-                continue;
-            }
-            kept.extend_from_slice(&data);
-            if format.is_none() && kept.len() >= 8 {
-                format = Some(self::format(&kept).ok_or(RequestFailure::Format)?);
-                if format == Some(Format::Ts) {
-                    let begin = kept.split();
-                    publisher.with(|stream| stream.push_ts(&begin)).ok_or(RequestFailure::Replaced)??;
+        let most = if playlist { MAX_PLAYLIST.min(limits.body_bytes) } else { limits.body_bytes };
+        let length = request.headers().get(CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if length.is_some_and(|length| length > most as u64) {
+            return Err(RequestFailure::TooLarge(most));
+        }
+        let idle = Duration::from_millis(limits.idle_ms);
+        Ok(Body { body: request.into_body(), most, bytes: 0, idle, counters: &self.registry.counters })
+    }
+
+    /// Takes a file. A transport stream is passed on as it arrives.
+    async fn upload(&self, files: &mut Files, name: &str, mut body: Body<'_>) -> Result<(), RequestFailure> {
+        let Files { publisher, last, rate, .. } = files;
+        let mut upload = Upload::begin(publisher, name, last.take())?;
+        let taken = async {
+            while let Some(data) = body.next().await? {
+                if !rate.allows(data.len()) {
+                    return Err(RequestFailure::Rate(self.registry.settings.limits.bytes_per_second));
                 }
+                upload.push(&data)?;
             }
-        }
-        let Some(publisher) = publisher else { return Ok(()) };
-        match format {
-            Some(Format::Playlist) => Ok(()),
-            Some(Format::Ts) => {
-                Ok(publisher.with(|stream| stream.end_of_ts()).ok_or(RequestFailure::Replaced)??)
-            }
-            Some(Format::Mp4) => Ok(publisher
-                .with(|stream| stream.push_mp4(kept.freeze()))
-                .ok_or(RequestFailure::Replaced)??),
-            None => Err(RequestFailure::Format),
-        }
+            Ok(upload.end()?)
+        };
+        let taken = taken.await;
+        let stream_failed = matches!(taken, Err(RequestFailure::Upload(UploadFailure::Stream(_))));
+        *last = upload.last(taken.is_ok(), stream_failed);
+        taken
     }
 }
 
-fn format(head: &[u8]) -> Option<Format> {
-    match head {
-        [0x47, ..] => Some(Format::Ts),
-        [b'#', b'E', b'X', b'T', ..] => Some(Format::Playlist),
-        [_, _, _, _, kind @ ..]
-            if [b"ftyp", b"styp", b"moov", b"moof", b"sidx", b"free", b"prft"]
-                .iter()
-                .any(|known| kind.starts_with(&known[..])) =>
-        {
-            Some(Format::Mp4)
+impl Body<'_> {
+    /// The next bytes; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, RequestFailure> {
+        loop {
+            let frame = timeout(self.idle, self.body.frame()).await.map_err(|_| RequestFailure::Slow)?;
+            let Some(frame) = frame else { return Ok(None) };
+            let Ok(data) = frame.map_err(|_| RequestFailure::Broken)?.into_data() else { continue };
+            self.bytes += data.len();
+            if self.bytes > self.most {
+                return Err(RequestFailure::TooLarge(self.most));
+            }
+            IngestCounters::count(&self.counters.bytes, data.len() as u64);
+            return Ok(Some(data));
         }
-        _ => None,
     }
 }
 

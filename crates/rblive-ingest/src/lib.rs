@@ -13,12 +13,14 @@
 
 mod http_server;
 mod query;
+mod rate;
 mod registry;
 pub mod rtmp;
 mod rtmp_server;
 mod server;
 mod settings;
 mod stream;
+mod upload;
 
 pub use registry::IngestCounters;
 pub use server::{Ingest, IngestAddresses, IngestError};

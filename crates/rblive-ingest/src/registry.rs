@@ -80,13 +80,27 @@ impl Registry {
 
     /// Lets somebody publish, or says why not.
     pub(crate) fn publish(self: &Arc<Self>, name: &str, key: Option<&str>) -> Result<Publisher, Refusal> {
-        let publisher = self.try_publish(name, key);
+        let publisher = self.try_publish(name, key, self.settings.takeover);
         let counters = &self.counters;
         IngestCounters::count(if publisher.is_ok() { &counters.publishers } else { &counters.refused }, 1);
         publisher
     }
 
-    fn try_publish(self: &Arc<Self>, name: &str, key: Option<&str>) -> Result<Publisher, Refusal> {
+    /// Lets a publisher whose place was taken publish again, once the stream has none.
+    pub(crate) fn publish_again(
+        self: &Arc<Self>,
+        name: &str,
+        key: Option<&str>,
+    ) -> Result<Publisher, Refusal> {
+        self.try_publish(name, key, false)
+    }
+
+    fn try_publish(
+        self: &Arc<Self>,
+        name: &str,
+        key: Option<&str>,
+        takeover: bool,
+    ) -> Result<Publisher, Refusal> {
         if !check_name(name) {
             return Err(Refusal::Name);
         }
@@ -106,7 +120,7 @@ impl Registry {
         };
         let mut held = lock(&entry);
         if held.publisher.is_some() {
-            if !self.settings.takeover {
+            if !takeover {
                 return Err(Refusal::Busy);
             }
             tracing::info!(stream = name, "another publisher takes the place of the one before");
@@ -139,6 +153,11 @@ fn interrupt(stream: &mut Stream, name: &str) {
 }
 
 impl Publisher {
+    /// Whether another publisher has taken its place.
+    pub(crate) fn is_replaced(&self) -> bool {
+        lock(&self.entry).publisher != Some(self.number)
+    }
+
     /// Writes to the stream. `None`: another publisher has taken its place.
     pub(crate) fn with<R>(
         &self,

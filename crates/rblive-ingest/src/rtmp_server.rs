@@ -1,19 +1,17 @@
 //! RTMP connections.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rblive_media::flv::{Demuxer, FlvError};
 use rblive_media::unit::Input;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::rate::Rate;
 use crate::registry::{IngestCounters, Publisher, Registry};
 use crate::rtmp::{Session, SessionError, SessionEvent};
 use crate::stream::StreamFailure;
-
-/// How long the rate of a publisher is averaged over.
-const RATE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +24,7 @@ pub(crate) enum RtmpFailure {
     Stream(#[from] StreamFailure),
     #[error("the connection broke: {0}")]
     Io(#[from] std::io::Error),
-    #[error("the encoder sent nothing for {0} ms, longer than limits.idle_ms")]
+    #[error("the peer did not publish, or sent nothing, for limits.idle_ms = {0}")]
     Idle(u64),
     #[error("the encoder sent more than limits.bytes_per_second = {0}")]
     Rate(u64),
@@ -52,26 +50,28 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let mut session = Session::new(limits.message_bytes);
     let mut publishing = None;
     let mut buffer = vec![0; 64 << 10];
-    let (mut period, mut period_bytes) = (Instant::now(), 0);
+    let mut rate = Rate::new(limits.bytes_per_second);
+    let idle = Duration::from_millis(limits.idle_ms);
+    let mut deadline = Instant::now() + idle;
     loop {
-        let read = timeout(Duration::from_millis(limits.idle_ms), socket.read(&mut buffer)).await;
+        // A peer that does not publish has no more time than this for everything that it says.
+        if publishing.is_some() {
+            deadline = Instant::now() + idle;
+        }
+        let read = timeout_at(deadline, socket.read(&mut buffer)).await;
         let count = read.map_err(|_| RtmpFailure::Idle(limits.idle_ms))??;
         if count == 0 {
             return Ok(());
         }
         IngestCounters::count(&registry.counters.bytes, count as u64);
-        period_bytes += count as u64;
-        if period_bytes > limits.bytes_per_second.saturating_mul(RATE_PERIOD.as_secs()) {
+        if !rate.allows(count) {
             return Err(RtmpFailure::Rate(limits.bytes_per_second));
-        }
-        if period.elapsed() >= RATE_PERIOD {
-            (period, period_bytes) = (Instant::now(), 0);
         }
         session.receive(&buffer[..count]);
         let outcome = events(&mut session, &registry, &mut publishing);
         let output = session.take_output();
         if !output.is_empty() {
-            let sent = timeout(Duration::from_millis(limits.idle_ms), socket.write_all(&output)).await;
+            let sent = timeout(idle, socket.write_all(&output)).await;
             sent.map_err(|_| RtmpFailure::Idle(limits.idle_ms))??;
             socket.flush().await?;
         }

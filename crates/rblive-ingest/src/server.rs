@@ -152,15 +152,12 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, IngestError> 
     let key = PrivateKeyDer::from_pem_file(key).map_err(|e| failed(&e))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     // RTMPS encoders are often old, and have TLS 1.2.
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+    let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| failed(&e))?
         .with_no_client_auth()
         .with_single_cert(chain.map_err(|e| failed(&e))?, key)
         .map_err(|e| failed(&e))?;
-    // ffmpeg closes a connection right after its body. Tickets that it has not read then make its system reset the connection, and
-    // what this side has not read is lost.
-    config.send_tls13_tickets = 0;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

@@ -47,7 +47,7 @@ pub struct IngestLimits {
     pub body_bytes: usize,
     /// The most bytes that a publisher may send in a second, as an average over ten. Default: 25,000,000 (200 Mbit/s).
     pub bytes_per_second: u64,
-    /// How long a peer may send nothing, in milliseconds. Default: 15,000.
+    /// How long a peer may send nothing, and how long an RTMP peer may take until it publishes, in milliseconds. Default: 15,000.
     pub idle_ms: u64,
 }
 

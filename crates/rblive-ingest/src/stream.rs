@@ -28,6 +28,8 @@ pub(crate) enum StreamFailure {
     Fmp4(#[from] Fmp4Error),
     #[error("the encoder sent a media segment before its initialisation segment")]
     NoInit,
+    #[error("the file has no frame of H.264, HEVC or AAC")]
+    NoFrames,
     #[error("a chunk could not be disseminated: {0}")]
     Chunk(#[from] ChunkError),
     #[error("the description of the stream is not valid: {0}")]
@@ -42,10 +44,14 @@ pub(crate) struct Stream {
     config: SegmenterConfig,
     segmenter: Segmenter,
     ts: ts::Demuxer,
+    /// The frames of the current file of a transport stream.
+    ts_frames: u64,
+    /// How often packets were damaged before the current file.
+    ts_damaged: u64,
     max_unit: usize,
     passed: Option<(Bytes, InitSegment)>,
-    /// The number of the next segment that is passed on as it is.
-    next_passed: u64,
+    /// The number after that of the newest segment.
+    next_sequence: u64,
     discontinuity: bool,
     longest_us: u64,
     segment_us: u64,
@@ -68,9 +74,11 @@ impl Stream {
             segmenter: Segmenter::new(config.clone(), 0),
             config,
             ts: ts::Demuxer::new(max_unit),
+            ts_frames: 0,
+            ts_damaged: 0,
             max_unit,
             passed: None,
-            next_passed: 0,
+            next_sequence: 0,
             discontinuity: false,
             longest_us: 0,
             segment_us: 0,
@@ -83,52 +91,88 @@ impl Stream {
         self.id
     }
 
-    /// Takes a frame or a configuration.
+    /// Takes a frame or a configuration. After a failure the stream takes a new timeline, as after [`interrupt`](Self::interrupt).
     pub(crate) fn push(&mut self, input: Input) -> Result<(), StreamFailure> {
-        self.segmenter.push(input)?;
-        self.disseminate()
+        let pushed = self.segmenter.push(input).map_err(StreamFailure::from);
+        let pushed = pushed.and_then(|()| self.disseminate());
+        self.recovered(pushed)
     }
 
-    /// Takes bytes of a transport stream.
+    /// Takes bytes of a transport stream. After a failure the stream takes a new timeline.
     pub(crate) fn push_ts(&mut self, bytes: &[u8]) -> Result<(), StreamFailure> {
-        self.ts.push(bytes)?;
-        self.take_ts()
+        if self.passed.is_some() {
+            self.interrupt()?;
+        }
+        let pushed = self.ts.push(bytes).map_err(StreamFailure::from).and_then(|()| self.take_ts());
+        self.recovered(pushed)
     }
 
-    /// A file of a transport stream is complete.
+    /// A file of a transport stream is complete. After a failure the stream takes a new timeline.
     pub(crate) fn end_of_ts(&mut self) -> Result<(), StreamFailure> {
-        self.ts.finish()?;
-        self.take_ts()
+        let ended = self.ts.finish().map_err(StreamFailure::from).and_then(|()| self.take_ts());
+        let frames = std::mem::take(&mut self.ts_frames);
+        let damaged = self.ts.damaged() - std::mem::replace(&mut self.ts_damaged, self.ts.damaged());
+        if damaged > 0 {
+            tracing::warn!(stream = self.name, damaged, "packets of a file were missing or damaged");
+        }
+        self.recovered(if frames == 0 { ended.and(Err(StreamFailure::NoFrames)) } else { ended })
     }
 
     fn take_ts(&mut self) -> Result<(), StreamFailure> {
         while let Some(input) = self.ts.next_input() {
+            self.ts_frames += u64::from(matches!(input, Input::Unit(_)));
             self.segmenter.push(input)?;
         }
         self.disseminate()
     }
 
-    /// Takes an MP4 file: an initialisation segment, a media segment, or both.
-    pub(crate) fn push_mp4(&mut self, file: Bytes) -> Result<(), StreamFailure> {
+    /// Begins a new timeline after a failure: demuxers and segmenters do not go on after one.
+    fn recovered(&mut self, outcome: Result<(), StreamFailure>) -> Result<(), StreamFailure> {
+        if let Err(failure) = &outcome {
+            tracing::warn!(
+                stream = self.name,
+                "what comes next begins a new timeline, after damage: {failure}"
+            );
+            if let Err(lost) = self.interrupt() {
+                tracing::warn!(stream = self.name, "frames before the damage are lost: {lost}");
+            }
+        }
+        outcome
+    }
+
+    /// Takes an MP4 file: an initialisation segment, a media segment, or both. After a failure the next one is marked as a
+    /// discontinuity; an initialisation segment holds until the next one.
+    pub(crate) fn push_mp4(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
+        let taken = self.take_mp4(file);
+        if let Err(failure) = &taken {
+            tracing::warn!(stream = self.name, "a file is left out, and leaves a discontinuity: {failure}");
+            self.discontinuity = true;
+        }
+        taken
+    }
+
+    fn take_mp4(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
         let boxed = |kind: &[u8; 4]| file.windows(4).take(4096).any(|window| window == kind);
         if boxed(b"moov") {
-            let init = InitSegment::parse(&file)?;
-            if self.passed.as_ref().is_some_and(|(before, _)| *before != file) {
-                self.discontinuity = true;
+            match &self.passed {
+                None => self.leave_segmenter()?,
+                Some((before, _)) => self.discontinuity |= before != file,
             }
-            self.passed = Some((file.clone(), init));
+            // If it is damaged, no segment that follows can be played either.
+            self.passed = None;
+            self.passed = Some((file.clone(), InitSegment::parse(file)?));
             if !boxed(b"moof") {
                 return Ok(());
             }
         }
         let (init, parsed) = self.passed.clone().ok_or(StreamFailure::NoInit)?;
-        let times = parsed.times(&file)?;
+        let times = parsed.times(file)?;
         self.longest_us = self.longest_us.max(times.duration_us);
         self.bandwidth = self.bandwidth.max(file.len() as u64 * 8_000_000 / times.duration_us.max(1));
         let tracks: Vec<&TrackConfig> = parsed.tracks.iter().map(|track| &track.config).collect();
-        self.describe(self.next_passed, &tracks, None)?;
+        self.describe(self.next_sequence, &tracks, None)?;
         self.write(
-            Header { sequence: self.next_passed, rendition: RENDITION, ..Header::new(Kind::Init) },
+            Header { sequence: self.next_sequence, rendition: RENDITION, ..Header::new(Kind::Init) },
             |to| to.copy_from_slice(&init),
             init.len(),
         )?;
@@ -142,31 +186,42 @@ impl Stream {
         let header = Header {
             flags,
             rendition: RENDITION,
-            sequence: self.next_passed,
+            sequence: self.next_sequence,
             duration_us: times.duration_us.try_into().unwrap_or(u32::MAX),
             start_us: times.start_us,
             ..Header::new(Kind::Media)
         };
-        self.next_passed += 1;
-        self.write(header, |to| to.copy_from_slice(&file), file.len())
+        self.write(header, |to| to.copy_from_slice(file), file.len())?;
+        self.next_sequence += 1;
+        Ok(())
     }
 
-    /// The publisher is gone. The segment ends; the next publisher begins a new timeline.
+    /// Frames were cut into segments before; now segments are passed on.
+    fn leave_segmenter(&mut self) -> Result<(), StreamFailure> {
+        self.interrupt()?;
+        self.segmenter = Segmenter::new(self.config.clone(), self.next_sequence);
+        self.discontinuity |= self.next_sequence > 0;
+        Ok(())
+    }
+
+    /// The publisher is gone, or its input has a hole. The segment ends; what comes next begins a new timeline.
     pub(crate) fn interrupt(&mut self) -> Result<(), StreamFailure> {
         self.segmenter.finish();
         let disseminated = self.disseminate();
         self.ts = ts::Demuxer::new(self.max_unit);
+        (self.ts_frames, self.ts_damaged) = (0, 0);
         // The numbers of segments go on, also if the next publisher sends another format.
         if self.passed.take().is_some() || disseminated.is_err() {
             self.discontinuity = true;
-            self.segmenter = Segmenter::new(self.config.clone(), self.next_passed);
+            self.segmenter = Segmenter::new(self.config.clone(), self.next_sequence);
+            (self.segment_us, self.segment_bytes) = (0, 0);
         }
         disseminated
     }
 
     /// Nobody publishes any more.
     pub(crate) fn end(&mut self) {
-        let ended = self.write(Header { sequence: self.next_passed, ..Header::new(Kind::End) }, |_| {}, 0);
+        let ended = self.write(Header { sequence: self.next_sequence, ..Header::new(Kind::End) }, |_| {}, 0);
         if let Err(failure) = ended
             .map_err(|e| e.to_string())
             .and_then(|()| self.manager.destroy_stream(self.id).map(|_| ()).map_err(|e| e.to_string()))
@@ -200,9 +255,10 @@ impl Stream {
             self.write(header, |to| to.copy_from_slice(&part.init), part.init.len())?;
         }
         let flag = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
+        let discontinuity = std::mem::take(&mut self.discontinuity) || part.discontinuity;
         let header = Header {
             flags: flag(part.independent, Flags::INDEPENDENT)
-                | flag(part.discontinuity || std::mem::take(&mut self.discontinuity), Flags::DISCONTINUITY)
+                | flag(discontinuity, Flags::DISCONTINUITY)
                 | flag(part.index == 0, Flags::FIRST_PART)
                 | flag(part.last, Flags::LAST_PART),
             rendition: RENDITION,
@@ -213,8 +269,8 @@ impl Stream {
             ..Header::new(Kind::Media)
         };
         self.write(header, |to| part.copy_to(to), part.size())?;
+        self.next_sequence = part.sequence + 1;
         if part.last {
-            self.next_passed = part.sequence + 1;
             self.longest_us = self.longest_us.max(self.segment_us);
             self.bandwidth = self.bandwidth.max(self.segment_bytes * 8_000_000 / self.segment_us.max(1));
             (self.segment_us, self.segment_bytes) = (0, 0);

@@ -24,6 +24,8 @@ use part::Parts;
 
 /// A timestamp that differs by more from its predecessor begins a new timeline, in ticks.
 const MAX_JUMP: i64 = 10 * TICKS_PER_SECOND;
+/// Decoding times that go back by more begin a new timeline: the encoder has started over. In ticks.
+const MAX_STEP_BACK: i64 = TICKS_PER_SECOND / 2;
 /// How long the other track is waited for at the beginning, in ticks.
 const MAX_WAIT: i64 = TICKS_PER_SECOND;
 /// How far audio may be ahead of video before parts without video are made, in ticks.
@@ -104,7 +106,7 @@ impl Segmenter {
     /// Takes the next of a demuxer's findings.
     ///
     /// # Errors
-    /// [`SegmenterError`]; the rest of the stream is not taken either.
+    /// [`SegmenterError`]; nothing more may be pushed before [`finish`](Self::finish), which begins a new timeline.
     pub fn push(&mut self, input: Input) -> Result<(), SegmenterError> {
         match input {
             Input::Tracks { video, audio } => self.expected = Some([video, audio]),
@@ -208,8 +210,10 @@ impl Segmenter {
             return self.drop_unit(&unit);
         }
         // The other track says where the timeline is until this one has begun.
-        let last = self.last[track].or(self.last[1 - track]);
-        if last.is_some_and(|last| (unit.dts.saturating_sub(last)).saturating_abs() > MAX_JUMP) {
+        let own = self.last[track];
+        let jumps =
+            own.or(self.last[1 - track]).is_some_and(|last| unit.dts.abs_diff(last) > MAX_JUMP as u64);
+        if jumps || own.is_some_and(|last| unit.dts < last.saturating_sub(MAX_STEP_BACK)) {
             self.end_timeline();
         }
         let leads = unit.media == Media::Video || self.video.is_none();

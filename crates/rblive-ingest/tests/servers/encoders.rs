@@ -4,71 +4,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use rblive::content::{Flags, Header, Kind};
-use rblive::{Config, RsManager};
-use rblive_ingest::{Ingest, IngestAddresses, IngestSettings};
+use rblive::content::{Flags, Kind};
 
-const KEY: &str = "a-secret";
+use crate::node::{KEY, Node};
+
 const FRAMES: usize = 60;
-const LIMIT: Duration = Duration::from_secs(60);
-
-type Chunks = Arc<Mutex<Vec<(Header, Vec<u8>)>>>;
-
-/// A node that takes streams and sees their chunks.
-struct Node {
-    ingest: Ingest,
-    chunks: Chunks,
-    folder: tempfile::TempDir,
-}
 
 impl Node {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let (certificate, private_key) = (folder.path().join("ca.pem"), folder.path().join("key.pem"));
-        std::fs::write(&certificate, made.cert.pem()).unwrap();
-        std::fs::write(&private_key, made.signing_key.serialize_pem()).unwrap();
-        let node =
-            rblive::Rule { streams: "*".to_owned(), nodes: vec![Config::default().nodes[0].name.clone()] };
-        let manager = RsManager::new(Config { rules: vec![node], ..Config::default() }).unwrap();
-        let chunks = Chunks::default();
-        let seen = chunks.clone();
-        manager.inbound_callback(move |chunk| {
-            let (header, payload) = chunk.content().expect("a chunk has a header");
-            seen.lock().unwrap().push((header, payload.to_vec().expect("the chunk is there")));
-        });
-        let any = || "127.0.0.1:0".to_owned();
-        let mut settings = IngestSettings {
-            rtmp: any(),
-            rtmps: any(),
-            http: any(),
-            https: any(),
-            certificate,
-            private_key,
-            keys: [("*".to_owned(), KEY.to_owned())].into(),
-            segment_ms: 1000,
-            linger_ms: 200,
-            ..IngestSettings::default()
-        };
-        settings.limits.idle_ms = 3000;
-        let ingest = Ingest::start(manager, settings).unwrap();
-        Self { ingest, chunks, folder }
-    }
-
-    fn addresses(&self) -> IngestAddresses {
-        self.ingest.addresses()
-    }
-
     /// Waits for the stream's end and gives its media as a file.
     fn file(&self) -> PathBuf {
-        let begin = Instant::now();
-        while !self.chunks.lock().unwrap().iter().any(|(header, _)| header.kind == Kind::End) {
-            assert!(begin.elapsed() < LIMIT, "the stream ends: {:?}", self.ingest.counters());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.wait_for_end();
         let chunks = self.chunks.lock().unwrap();
         let of = |kind: Kind| chunks.iter().filter(move |(header, _)| header.kind == kind);
         let mut bytes = of(Kind::Init).next().unwrap().1.clone();

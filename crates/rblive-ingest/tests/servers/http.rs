@@ -1,0 +1,173 @@
+//! Requests of encoders: repeated, broken off, damaged, from two encoders at once.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::material::{LARGE, RATE, SMALL, ts};
+use crate::node::{KEY, Node};
+
+/// The head of a request with a body of this length.
+pub fn head(method: &str, path: &str, length: usize) -> Vec<u8> {
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n\
+         Content-Length: {length}\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// Sends bytes and gives the status of the answer; 0 if there is none.
+pub fn exchange(address: SocketAddr, bytes: &[u8]) -> u16 {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    // The server may answer and close before it has read everything.
+    let _ = socket.write_all(bytes).and_then(|()| socket.shutdown(Shutdown::Write));
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+fn request(node: &Node, method: &str, path: &str, body: &[u8]) -> u16 {
+    exchange(node.addresses().http.unwrap(), &[&head(method, path, body.len())[..], body].concat())
+}
+
+pub fn put(node: &Node, file: &str, body: &[u8]) -> u16 {
+    request(node, "PUT", &format!("/live/camera/{file}"), body)
+}
+
+/// A PUT that breaks off.
+fn broken(node: &Node, file: &str, body: &[u8], sent: usize) {
+    let bytes = [&head("PUT", &format!("/live/camera/{file}"), body.len())[..], &body[..sent]].concat();
+    let failed = node.ingest.counters().failed.load(Ordering::Relaxed);
+    exchange(node.addresses().http.unwrap(), &bytes);
+    node.wait("the server sees it", || node.ingest.counters().failed.load(Ordering::Relaxed) > failed);
+}
+
+fn seconds(from: u8, to: u8) -> Vec<u8> {
+    ts(SMALL, from * RATE..to * RATE)
+}
+
+/// The numbers of the frames of seconds.
+pub fn expected(seconds: &[(u8, u8)]) -> Vec<u8> {
+    seconds.iter().flat_map(|(from, to)| from * RATE..to * RATE).collect()
+}
+
+/// A long idle time ends no stream between requests; a short one ends it soon after the test's last request.
+fn node() -> Node {
+    Node::with(|settings| settings.limits.idle_ms = 1500)
+}
+
+#[test]
+fn an_upload_that_broke_off_is_taken_from_where_it_broke() {
+    for sent in [0, 5, 3000, 9000] {
+        let node = node();
+        assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
+        broken(&node, "1.ts", &seconds(1, 2), sent);
+        assert_eq!(put(&node, "1.ts", &seconds(1, 2)), 201);
+        assert_eq!(put(&node, "2.ts", &seconds(2, 3)), 201);
+        node.wait_for_end();
+        assert_eq!(node.frames(), expected(&[(0, 3)]), "{sent} bytes of the first attempt");
+        assert!(node.discontinuities().is_empty());
+        node.assert_in_order();
+    }
+}
+
+#[test]
+fn an_upload_that_broke_off_and_is_given_up_leaves_a_marked_hole() {
+    let node = node();
+    assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
+    broken(&node, "1.ts", &seconds(1, 2), 9000);
+    assert_eq!(put(&node, "2.ts", &seconds(2, 3)), 201);
+    node.wait_for_end();
+    let frames = node.frames();
+    assert!(frames.starts_with(&expected(&[(0, 1)])) && frames.ends_with(&expected(&[(2, 3)])), "{frames:?}");
+    assert_eq!(node.discontinuities(), [2 * RATE]);
+    node.assert_in_order();
+}
+
+#[test]
+fn a_repetition_is_not_taken_twice_and_other_content_of_the_same_name_is() {
+    let node = node();
+    for body in [seconds(0, 1), seconds(0, 1), seconds(1, 2), seconds(1, 2), seconds(1, 2), seconds(2, 3)] {
+        assert_eq!(put(&node, "file.ts", &body), 201);
+    }
+    node.wait_for_end();
+    assert_eq!(node.frames(), expected(&[(0, 3)]));
+    node.assert_in_order();
+}
+
+/// Rubbish that begins like a transport stream, and one whose parameter sets are damaged.
+#[test]
+fn good_segments_after_damaged_ones_arrive_behind_a_discontinuity() {
+    let rubbish = [&[0x47; 1][..], &[1; 100_000]].concat();
+    let no_frames = [&[0x47; 1][..], &[1; 1880]].concat();
+    let no_sets = ts(&[0x67, 0x42, 0xC0], RATE..2 * RATE);
+    for (name, bad) in [("no packets", rubbish), ("no frames", no_frames), ("no parameter sets", no_sets)] {
+        let node = node();
+        assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
+        assert_eq!(put(&node, "1.ts", &bad), 400, "{name}");
+        assert_eq!(put(&node, "2.ts", &seconds(2, 3)), 201, "{name}");
+        assert_eq!(put(&node, "3.ts", &seconds(3, 4)), 201, "{name}");
+        node.wait_for_end();
+        assert_eq!(node.frames(), expected(&[(0, 1), (2, 4)]), "{name}");
+        assert_eq!(node.discontinuities(), [2 * RATE], "{name}");
+        node.assert_in_order();
+    }
+}
+
+#[test]
+fn playlists_have_a_limit_of_their_own() {
+    let node = node();
+    let playlist = |bytes: usize| [b"#EXTM3U\n".as_slice(), &vec![b'#'; bytes]].concat();
+    assert_eq!(put(&node, "index.m3u8", &playlist(1000)), 201);
+    assert_eq!(put(&node, "index.m3u8", &playlist(2 << 20)), 413);
+    assert_eq!(put(&node, "index", &playlist(2 << 20)), 413);
+    let small = Node::with(|settings| settings.limits.body_bytes = 4000);
+    assert_eq!(put(&small, "index.m3u8", &playlist(5000)), 413);
+}
+
+#[test]
+fn files_by_post() {
+    let node = node();
+    for second in 0..3 {
+        assert_eq!(request(&node, "POST", "/live/camera", &seconds(second, second + 1)), 201);
+    }
+    node.wait_for_end();
+    assert_eq!(node.frames(), expected(&[(0, 3)]));
+    assert!(node.discontinuities().is_empty());
+    node.assert_in_order();
+}
+
+/// The encoder starts over within `idle_ms`, and its clock does too.
+#[test]
+fn an_encoder_that_starts_over_goes_on_behind_a_discontinuity() {
+    let node = node();
+    for (file, second) in [("0.ts", 0), ("1.ts", 1), ("2.ts", 2), ("0.ts", 0), ("1.ts", 1)] {
+        assert_eq!(put(&node, file, &seconds(second, second + 1)), 201);
+    }
+    node.wait_for_end();
+    assert_eq!(node.frames(), expected(&[(0, 3), (0, 2)]));
+    assert_eq!(node.discontinuities(), [0]);
+    node.assert_in_order();
+}
+
+#[test]
+fn another_picture_size_gets_its_own_initialisation_segment() {
+    let node = node();
+    assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
+    assert_eq!(put(&node, "1.ts", &ts(LARGE, RATE..2 * RATE)), 201);
+    node.wait_for_end();
+    assert_eq!(node.frames(), expected(&[(0, 2)]));
+    assert_eq!(node.discontinuities(), [RATE]);
+    assert_eq!(node.inits().len(), 2);
+    node.assert_in_order();
+}
+
+#[test]
+fn the_rate_of_an_http_publisher_is_limited() {
+    let node = Node::with(|settings| settings.limits.bytes_per_second = 3000);
+    assert_eq!(put(&node, "0.ts", &seconds(0, 1)), 201);
+    let statuses: Vec<u16> = (1..6).map(|at| put(&node, &format!("{at}.ts"), &seconds(at, at + 1))).collect();
+    assert!(statuses.contains(&429), "{statuses:?}");
+}

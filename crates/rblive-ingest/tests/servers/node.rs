@@ -1,0 +1,139 @@
+//! A node that takes streams and sees the chunks of one, `camera`.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rblive::content::{Description, Flags, Header, Kind};
+use rblive::{Config, RsManager};
+use rblive_ingest::{Ingest, IngestAddresses, IngestSettings};
+
+pub const KEY: &str = "a-secret";
+const LIMIT: Duration = Duration::from_secs(60);
+
+type Chunks = Arc<Mutex<Vec<(Header, Vec<u8>)>>>;
+
+pub struct Node {
+    pub ingest: Ingest,
+    pub chunks: Chunks,
+    pub folder: tempfile::TempDir,
+}
+
+impl Node {
+    pub fn start() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// A node whose settings a test changes.
+    pub fn with(change: impl FnOnce(&mut IngestSettings)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (certificate, private_key) = (folder.path().join("ca.pem"), folder.path().join("key.pem"));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&private_key, made.signing_key.serialize_pem()).unwrap();
+        let node =
+            rblive::Rule { streams: "*".to_owned(), nodes: vec![Config::default().nodes[0].name.clone()] };
+        let manager = RsManager::new(Config { rules: vec![node], ..Config::default() }).unwrap();
+        let chunks = Chunks::default();
+        let (seen, cameras) = (chunks.clone(), Mutex::new(HashSet::new()));
+        manager.inbound_callback(move |chunk| {
+            let (header, payload) = chunk.content().expect("a chunk has a header");
+            let payload = payload.to_vec().expect("the chunk is there");
+            if header.kind == Kind::Description
+                && Description::from_json(&payload).is_ok_and(|description| description.name == "camera")
+            {
+                cameras.lock().unwrap().insert(chunk.stream());
+            }
+            if cameras.lock().unwrap().contains(&chunk.stream()) {
+                seen.lock().unwrap().push((header, payload));
+            }
+        });
+        let any = || "127.0.0.1:0".to_owned();
+        let mut settings = IngestSettings {
+            rtmp: any(),
+            rtmps: any(),
+            http: any(),
+            https: any(),
+            certificate,
+            private_key,
+            keys: [("*".to_owned(), KEY.to_owned())].into(),
+            segment_ms: 1000,
+            linger_ms: 200,
+            ..IngestSettings::default()
+        };
+        settings.limits.idle_ms = 3000;
+        change(&mut settings);
+        let ingest = Ingest::start(manager, settings).unwrap();
+        Self { ingest, chunks, folder }
+    }
+
+    pub fn addresses(&self) -> IngestAddresses {
+        self.ingest.addresses()
+    }
+
+    /// Waits until something is so.
+    pub fn wait(&self, what: &str, mut so: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !so() {
+            assert!(begin.elapsed() < LIMIT, "{what}: {:?}, {:?}", self.ingest.counters(), self.media());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn wait_for_end(&self) {
+        self.wait("the stream ends", || {
+            self.chunks.lock().unwrap().iter().any(|(header, _)| header.kind == Kind::End)
+        });
+    }
+
+    /// Waits until frames came, `count` of them.
+    pub fn wait_for_frames(&self, count: usize) {
+        self.wait("the frames arrive", || self.frames().len() >= count);
+    }
+
+    /// The headers of media, in order.
+    pub fn media(&self) -> Vec<Header> {
+        let chunks = self.chunks.lock().unwrap();
+        chunks.iter().filter(|(header, _)| header.kind == Kind::Media).map(|(header, _)| *header).collect()
+    }
+
+    /// The initialisation segments, without repetitions.
+    pub fn inits(&self) -> Vec<Vec<u8>> {
+        let chunks = self.chunks.lock().unwrap();
+        let of = chunks.iter().filter(|(header, _)| header.kind == Kind::Init);
+        let mut inits: Vec<Vec<u8>> = of.map(|(_, payload)| payload.clone()).collect();
+        inits.dedup();
+        inits
+    }
+
+    /// The numbers of the frames that came, in order: see [`crate::material`].
+    pub fn frames(&self) -> Vec<u8> {
+        let chunks = self.chunks.lock().unwrap();
+        let media = chunks.iter().filter(|(header, _)| header.kind == Kind::Media);
+        media.flat_map(|(_, payload)| crate::material::frames_of(payload)).collect()
+    }
+
+    /// The numbers of the frames with which a discontinuity begins.
+    pub fn discontinuities(&self) -> Vec<u8> {
+        let chunks = self.chunks.lock().unwrap();
+        let media = chunks
+            .iter()
+            .filter(|(header, _)| header.kind == Kind::Media && header.flags.contains(Flags::DISCONTINUITY));
+        media.map(|(_, payload)| crate::material::frames_of(payload)[0]).collect()
+    }
+
+    /// The timeline goes on without holes, and so do the numbers of segments.
+    pub fn assert_in_order(&self) {
+        for pair in self.media().windows(2) {
+            let (before, after) = (&pair[0], &pair[1]);
+            let end = before.start_us + u64::from(before.duration_us);
+            assert!(after.start_us.abs_diff(end) < 1000, "{before:?} and then {after:?}");
+            let next = if after.flags.contains(Flags::FIRST_PART) {
+                (before.sequence + 1, 0)
+            } else {
+                (before.sequence, before.part + 1)
+            };
+            assert_eq!((after.sequence, after.part), next, "{before:?} and then {after:?}");
+        }
+    }
+}
