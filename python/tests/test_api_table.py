@@ -73,6 +73,7 @@ LEFT_OUT = {
     "OutWriter.append_async": "as room",
     "OutWriter.segment_async": "as room",
     "Conn.connect_async": "start, and aio.receive",
+    "InView.range_ref": "what the chunks of RBLive are made of, in Rust",
     "TopicWriter.free_bytes": "publish with a time-out of 0",
     "Subscriber.context": "a context is shared by making it first",
     "Subscriber.into_stream": "aio.Subscriber.__aiter__",
