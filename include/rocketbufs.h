@@ -11,6 +11,9 @@
 // A callback runs on a worker thread, one call of a callback at a time. It must not wait, and must not leave by longjmp or by
 // an exception. It may be NULL nowhere: rb_..._unset_..._cb removes one.
 //
+// Order of this file: constants, types, functions. A name begins with its part: rb_ (RocketBufs), rbmq_ (the broker's client) or
+// cmq_ (the message queue), and then the handle that the function takes, so that a search for rb_rout_ finds all of an rOut.
+//
 // Generated from crates/rocketbufs-c: UPDATE=1 cargo test -p rocketbufs-c --test header writes it.
 
 #ifndef ROCKETBUFS_H

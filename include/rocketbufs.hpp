@@ -10,6 +10,10 @@
 // Callbacks are std::functions, owned by the object on which they were set, and removed by its destructor. An exception that
 // leaves a callback closes the connection that the callback was called for, with the exception's text; where there is none,
 // the program ends.
+//
+// Order of this file. Namespace rocketbufs: errors, time-outs and bytes; Config, Context, Budget; Conn and Listener; View, InEvent,
+// OutEvent; Writer and Buffer; Subscription, rIn, Reader; rOut; EventLoop, and Task with C++20. Namespace rbmq: Topic, Publisher;
+// Message, Subscriber; Observer. Namespace cmq: Key, Message; Mailbox, Queue; Caller, Responder; Repair.
 
 #ifndef ROCKETBUFS_HPP
 #define ROCKETBUFS_HPP

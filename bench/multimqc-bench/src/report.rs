@@ -110,7 +110,7 @@ fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
     groups.into_values().collect()
 }
 
-/// What the generator alone costs a message of this size: the rows that drop it.
+/// Processor time of the generator alone for a message of this size, from the rows that drop the message, in nanoseconds.
 fn generator_ns(rows: &[Row], like: &Row) -> f64 {
     let same = rows.iter().filter(|row| {
         row.system == "drop" && row.payload_bytes == like.payload_bytes && row.generator == like.generator
@@ -118,7 +118,7 @@ fn generator_ns(rows: &[Row], like: &Row) -> f64 {
     median(same, |row| row.total_cpu_ns_per_message)
 }
 
-/// What a message costs the machine that receives it: everything but the generator.
+/// Processor time of the machine that receives a message: all but the generator's, in nanoseconds.
 fn receiver_ns(rows: &[Row], group: &[&Row]) -> f64 {
     let all = median(group.iter().copied(), |row| row.total_cpu_ns_per_message);
     (all - generator_ns(rows, group[0])).max(0.0)

@@ -29,7 +29,7 @@ use crate::layout::{CpuState, IDLE, MIRROR_BYTES, TopicState};
 use crate::sys::Mapping;
 use crate::wakes::Wakes;
 
-/// What `open` of an open topic is: messages are stored as they came, or behind their lengths.
+/// Values of `open` for an open topic: messages are stored as they came, or behind their lengths.
 const OPEN: u16 = 1;
 const OPEN_WITH_RECORDS: u16 = 2;
 

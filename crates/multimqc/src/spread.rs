@@ -9,7 +9,7 @@ const THREADS: usize = 16;
 /// Calls `work` for each item. After an error no further item is begun.
 ///
 /// # Errors
-/// That of the first item in order, among those that were begun.
+/// The error of the first item in order, among the items that were begun.
 pub(crate) fn for_each<T: Sync, E: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<(), E> + Sync,

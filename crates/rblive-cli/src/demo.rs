@@ -115,7 +115,7 @@ impl Delivery {
         self.rs.inbound().iter().map(|stream| stream.chunks).sum()
     }
 
-    /// What a line says about the node.
+    /// A line about the node.
     fn line(&self) -> String {
         let (name, chunks) = (&self.rs.node().name, self.chunks());
         let streams = self.viewers.streams();

@@ -88,7 +88,7 @@ fn configured(args: &Args) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// What the command prints when the node is ready.
+/// The lines that the command prints when the node is ready.
 fn ready(
     rs: &RsManager,
     (control, viewers, ingest): (Option<&Endpoint>, Option<&Viewers>, Option<&Ingest>),

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::failure::Failure;
 
-/// What the command was asked for.
+/// Requests to the command by signals.
 pub struct Stop {
     asked: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,

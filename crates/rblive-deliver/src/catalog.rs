@@ -69,7 +69,7 @@ pub(crate) struct Stream {
     pub received: AtomicU64,
 }
 
-/// What a stream consists of.
+/// The content of a stream.
 #[derive(Debug)]
 pub(crate) struct State {
     id: RsId,

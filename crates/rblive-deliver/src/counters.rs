@@ -1,4 +1,4 @@
-//! What the server counts.
+//! Counters of the server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

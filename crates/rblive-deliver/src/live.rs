@@ -12,7 +12,7 @@ use rblive_media::{dash, rendition};
 use crate::answer::{Answer, Body, Cache, Request};
 use crate::catalog::{State, Stream};
 
-/// What an address below `/live/` names.
+/// The resource that an address below `/live/` names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Multivariant,

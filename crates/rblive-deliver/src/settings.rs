@@ -1,4 +1,4 @@
-//! What a delivery server is configured with.
+//! Settings of a delivery server.
 
 use std::path::PathBuf;
 use std::time::Duration;

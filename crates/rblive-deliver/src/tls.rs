@@ -18,7 +18,7 @@ pub enum TlsError {
     File {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The fault.
         source: rustls::pki_types::pem::Error,
     },
     /// The certificate and the key do not work.

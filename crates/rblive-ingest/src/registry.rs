@@ -11,7 +11,7 @@ use rblive::{RsManager, StreamError};
 use crate::settings::IngestSettings;
 use crate::stream::{Stream, StreamFailure};
 
-/// What the servers have seen, for metrics.
+/// Counters of the servers, for metrics.
 #[derive(Debug, Default)]
 pub struct IngestCounters {
     /// Connections that were accepted.

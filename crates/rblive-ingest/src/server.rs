@@ -28,7 +28,7 @@ pub enum IngestError {
     Listen {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The system gave no threads.
@@ -78,7 +78,7 @@ pub struct Ingest {
     runtime: Option<Runtime>,
 }
 
-/// What all listeners share.
+/// State that all listeners share.
 struct Shared {
     registry: Arc<Registry>,
     http: Arc<HttpStreams>,
@@ -131,7 +131,7 @@ impl Ingest {
         self.addresses
     }
 
-    /// What the servers have seen.
+    /// Returns the counters of the servers.
     pub fn counters(&self) -> &IngestCounters {
         &self.counters
     }

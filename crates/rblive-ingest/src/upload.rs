@@ -21,7 +21,7 @@ const BLOCK: usize = 64 << 10;
 /// The longest playlist that is taken.
 pub(crate) const MAX_PLAYLIST: usize = 1 << 20;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Playlist,
@@ -88,7 +88,7 @@ pub(crate) struct Upload<'a> {
     repetition: Option<Repetition>,
     content: Content,
     format: Option<Format>,
-    /// What is not yet taken: the beginning, or a file that is taken as a whole.
+    /// Bytes that are not yet taken: the beginning, or a file that is taken as a whole.
     kept: BytesMut,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// What the next upload is compared with. Nothing, after a failure of the stream: it takes the file from its beginning.
+    /// The file that the next upload is compared with. `None` after a failure of the stream, which takes the file from its beginning.
     pub(crate) fn last(self, complete: bool, stream_failed: bool) -> Option<LastFile> {
         if stream_failed {
             return None;

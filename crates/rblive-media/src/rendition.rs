@@ -1,4 +1,4 @@
-//! What playlists and manifests say about a rendition.
+//! Properties of a rendition, as playlists and manifests list them.
 
 /// The format of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

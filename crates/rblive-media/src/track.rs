@@ -1,4 +1,4 @@
-//! What a live rendition consists of at a moment: segments, their parts, and which of them are still there.
+//! Content of a live rendition at a moment: segments, their parts, and which of them are still there.
 //!
 //! ```text
 //!                    first_number()              last segment, open
@@ -104,7 +104,7 @@ impl<T> Segment<T> {
     }
 }
 
-/// What became of a part.
+/// The state of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
     /// The part is listed.
@@ -118,9 +118,9 @@ pub enum Pushed {
 pub enum Reached {
     /// The playlist has it.
     Yes,
-    /// It is one of the next parts.
+    /// The part is one of the next.
     NotYet,
-    /// It is too far in the future for a waiting request.
+    /// The part is too far in the future for a waiting request.
     TooFar,
 }
 

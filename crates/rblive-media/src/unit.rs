@@ -1,4 +1,4 @@
-//! What every input format is turned into: tracks with a configuration, and access units.
+//! The common form of every input: tracks with a configuration, and access units.
 
 use bytes::Bytes;
 
@@ -81,7 +81,7 @@ pub struct AccessUnit {
     pub data: Bytes,
 }
 
-/// What a demuxer finds, in the order of the input.
+/// An item that a demuxer finds, in the order of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Which tracks the stream says that it has.

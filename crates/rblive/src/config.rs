@@ -38,13 +38,13 @@ const NAMES: [&str; 5] = ["node", "nodes", "rules", "streams", "dissemination"];
 /// The most nodes of a configuration.
 pub const MAX_NODES: usize = 1024;
 
-/// What a node does with streams.
+/// The role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeRole {
-    /// It creates streams and disseminates them, and forwards streams that come from other nodes.
+    /// The node creates streams and disseminates them, and forwards streams that come from other nodes.
     Dissemination,
-    /// It receives streams.
+    /// The node receives streams.
     Delivery,
     /// Both.
     Both,
@@ -70,7 +70,7 @@ pub struct Node {
     pub name: String,
     /// The number, unique among the nodes. Not 0.
     pub id: NodeId,
-    /// What the node does with streams.
+    /// The role of the node.
     pub role: NodeRole,
     /// The address at which the node takes streams from other nodes: `host:port`. A node that receives no streams needs none.
     #[serde(default)]
@@ -150,7 +150,7 @@ pub struct Config {
     pub framework: rocketbufs::Config,
 }
 
-/// What is wrong with a configuration.
+/// A fault of a configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -335,7 +335,7 @@ impl Config {
     }
 }
 
-/// What the consistency markers of a chunk take.
+/// Bytes of the consistency markers of a chunk.
 const MARKER_BYTES: u64 = 32;
 
 /// Whether a name matches a pattern in which `*` stands for any characters.

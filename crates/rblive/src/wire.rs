@@ -1,4 +1,4 @@
-//! What the nodes say to each other: the hello of a connection, and messages from the sending to the receiving node.
+//! The protocol of nodes: the hello of a connection, and messages from the sending to the receiving node.
 //!
 //! ```text
 //!   sender                                   receiver

@@ -63,7 +63,7 @@ fn a_stream_goes_to_a_node_and_is_taken_away_again() {
         ingest.set_outbound(2, id).unwrap();
         ingest.set_outbound(2, id).unwrap();
         assert_eq!(ingest.outbound()[0].nodes, [2]);
-        // What the buffer holds comes too.
+        // The content of the buffer comes too.
         assert_eq!(seen.chunk().to_vec().unwrap(), chunk_of(0, 500));
         assert!(ingest.remove_outbound(2, id).unwrap());
         assert!(!ingest.remove_outbound(2, id).unwrap());

@@ -80,7 +80,7 @@ pub enum FeedError {
     Stopped,
 }
 
-/// What happened to a batch.
+/// The result of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Batch {
@@ -170,7 +170,7 @@ impl Feed {
         }
     }
 
-    /// What the feed counts, for the broker's metrics.
+    /// Returns the feed's counters, for the broker's metrics.
     pub fn counters(&self) -> &Arc<FeedCounters> {
         &self.counters
     }
@@ -195,7 +195,7 @@ impl std::fmt::Debug for Feed {
     }
 }
 
-/// What a feed counts. Its writer sets the values, and the broker's metrics show them.
+/// Counters of a feed. Its writer sets the values, and the broker's metrics show them.
 #[derive(Debug)]
 pub struct FeedCounters {
     topic: TopicName,

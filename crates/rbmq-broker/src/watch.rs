@@ -68,7 +68,7 @@ impl Watch {
         &self.foreign
     }
 
-    /// What the feeds have counted.
+    /// Returns the counters of the feeds.
     pub fn feeds(&self) -> Vec<FeedValues> {
         self.feeds.values()
     }

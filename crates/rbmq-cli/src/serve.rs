@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     }
     supervisor::stopping();
     printer.print("rbmq: shutting down; subscribers receive the remaining messages");
-    // What has arrived is delivered too.
+    // Messages that have arrived are delivered too.
     drop(ingest);
     let left = broker.stop();
     if left > 0 {

@@ -68,7 +68,7 @@ fn send(to: SocketAddr, messages: u64, devices: u32, rate: Option<u64>) -> Resul
     Ok(())
 }
 
-/// What is known of the messages so far.
+/// Counts of the messages so far.
 #[derive(Default)]
 struct Account {
     received: u64,

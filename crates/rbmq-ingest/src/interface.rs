@@ -29,7 +29,7 @@ pub(crate) struct Interface {
     server: Option<Server>,
     /// The number of the interface; none while it is gone.
     index: Option<u32>,
-    /// What earlier sockets refused.
+    /// Number of messages that earlier sockets refused.
     refused_before: u64,
 }
 

@@ -43,7 +43,7 @@ pub(crate) enum Turn {
     More,
 }
 
-/// What filling a batch came to.
+/// The result of filling a batch.
 enum Filled {
     Records(u64),
     Stopped(Stop),

@@ -78,7 +78,7 @@ impl Task {
                 Turn::Full => std::thread::sleep(ROOM_INTERVAL),
                 Turn::Done => {
                     level.wait_batch(CHECK_INTERVAL);
-                    // What arrives together is one batch. A message that comes alone is not kept waiting by others before it.
+                    // Messages that arrive together are one batch. A message that comes alone is not kept waiting by others before it.
                     self.wait_for_others();
                 }
             }

@@ -157,7 +157,7 @@ const C_ONLY: &[(&str, &str)] = &[
     ("rb_version", "C++ programs call it"),
 ];
 
-/// What only other crates of the workspace use, or what is in no public type.
+/// Files with items that only other crates of the workspace use, or that are in no public type.
 const HIDDEN: &[&str] = &["relay.rs", "state", "proto", "worker", "strategy"];
 
 fn root() -> PathBuf {
@@ -231,7 +231,7 @@ fn declared() -> BTreeSet<String> {
     functions("rocketbufs.h").into_iter().filter(|name| text.contains(&format!("{name}("))).collect()
 }
 
-/// What C calls a method.
+/// The name of a method in C.
 fn in_c(method: &str, prefix: &str) -> String {
     let otherwise = OTHERWISE.iter().find(|(name, _)| *name == method);
     let name = method.split_once('.').map_or(method, |(_, name)| name);

@@ -13,7 +13,7 @@ pub enum SyncPolicy {
     EachAppend,
     /// An append syncs when this many bytes are not durable.
     Bytes(u64),
-    /// What was appended is synced after this time, by threads that all logs of the process share. Appends do not wait for it.
+    /// Appended records are synced after this time, by threads that all logs of the process share. Appends do not wait for the sync.
     Interval(Duration),
     /// Both: whichever comes first.
     BytesOrInterval(u64, Duration),

@@ -19,7 +19,7 @@ pub(crate) struct Window {
     /// What is in memory, from `start` on: the whole file where it is mapped.
     chunk: Bytes,
     start: u64,
-    /// What a read elsewhere than at the end of the chunk fetches at least.
+    /// The least number of bytes that a read elsewhere than at the end of the chunk fetches.
     aimed: u64,
 }
 

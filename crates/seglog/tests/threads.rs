@@ -189,7 +189,7 @@ fn a_stuck_log_keeps_no_other_from_syncing() {
     hangs.append(b"a").expect("an append");
     gate.wait_for(1);
     for round in 1..=50 {
-        // It stays due all the time, and holds one thread, not one more each time.
+        // This log stays due all the time, and holds one thread, not one more each time.
         hangs.append(b"a").expect("an append");
         goes.append(b"b").expect("an append");
         assert_eq!(goes.reader().wait_durable(round, LONG).expect("a sync"), round);

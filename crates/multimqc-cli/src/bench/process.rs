@@ -125,7 +125,7 @@ fn cpu_of_thread(thread: &Path) -> u64 {
 pub struct SoftIrqs(Vec<PathBuf>);
 
 impl SoftIrqs {
-    /// Those of this machine. None where `/proc` does not show them.
+    /// Finds the threads of this machine. There are none where `/proc` does not show them.
     pub fn find() -> SoftIrqs {
         let is_one = |process: &PathBuf| {
             std::fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))

@@ -1,4 +1,4 @@
-//! What is measured: a stack of levels, the standalone middleware, or a program of the user.
+//! Systems that the bench measures: a stack of levels, the standalone middleware, or a program of the user.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub struct System<'a> {
     pub kind: Kind<'a>,
 }
 
-/// What runs as a system.
+/// The kind of program that a system is.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind<'a> {
     /// `multimqc serve`.
@@ -218,7 +218,7 @@ impl Running {
     }
 }
 
-/// What differs between the runs of a system.
+/// Values that differ between the runs of a system.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
     pub batch_bytes: u64,
@@ -248,7 +248,7 @@ fn standalone_args(system: System<'_>, world: &World, file: &Path) -> Vec<String
     args
 }
 
-/// What stands for what in the command of a peer.
+/// Placeholders in the command of a peer, and their values.
 fn placeholders(world: &World, setup: Setup, folder: &Path) -> [(&'static str, String); 8] {
     [
         ("{address}", world.address.to_string()),

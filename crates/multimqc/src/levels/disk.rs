@@ -93,7 +93,7 @@ pub struct DiskLevel {
     topics: RwLock<HashMap<TopicId, Arc<Topic>>>,
     /// Topics that a thread opens. Taken before `topics`, and free while the thread waits for the disk.
     opening: Mutex<HashSet<TopicId>>,
-    /// One of them is open, or could not be opened.
+    /// Signalled when a topic of `opening` is open, or could not be opened.
     opened: Condvar,
     signal: Signal,
 }

@@ -134,7 +134,7 @@ fn token_of(request: &Request<Incoming>) -> Option<&str> {
     request.headers().get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
-/// What answers calls.
+/// The parts of the node that answer calls.
 struct Calls {
     rs: RsManager,
     ingest: Option<Arc<Ingest>>,

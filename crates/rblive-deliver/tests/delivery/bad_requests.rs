@@ -152,7 +152,7 @@ const FIELDS: &[(&str, u16)] = &[
     ("x,y: z", 400),
 ];
 
-/// What is no request at all.
+/// Bytes that are no request at all.
 const RAW: &[(&str, u16)] = &[
     ("\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\r\n\r\n", 400),
     ("GET\r\n\r\n", 400),

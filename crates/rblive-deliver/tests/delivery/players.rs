@@ -1,4 +1,4 @@
-//! What ffmpeg encodes, ffprobe plays from the server: every frame of it.
+//! ffprobe gets every frame that ffmpeg encoded, from the server.
 
 use std::io::Write;
 use std::path::Path;

@@ -7,7 +7,7 @@ const MAX_STREAMS: usize = 32;
 /// The largest chunk that a peer may announce.
 const MAX_CHUNK: usize = 1 << 24;
 const FIRST_CHUNK: usize = 128;
-/// What this side sends in one chunk.
+/// Payload bytes that this side sends in one chunk.
 pub(super) const OUT_CHUNK: usize = 4096;
 
 /// A message.

@@ -14,7 +14,7 @@ const STREAM: u32 = 1;
 /// The longest command.
 const MAX_COMMAND: usize = 64 << 10;
 
-/// What a session tells its owner.
+/// An event of a session, for its owner.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionEvent {
     /// The peer wants to publish. The owner answers with [`Session::accept`] or [`Session::refuse`].
@@ -124,7 +124,7 @@ impl Session {
         self.input.extend_from_slice(bytes);
     }
 
-    /// What is to be sent to the peer, since the last call.
+    /// Takes the bytes to send to the peer since the last call.
     pub fn take_output(&mut self) -> Vec<u8> {
         if self.state != State::Hello && self.received - self.acknowledged >= self.window / 2 {
             self.acknowledged = self.received;
@@ -296,7 +296,7 @@ impl Session {
     }
 }
 
-/// What the metadata say of the tracks, if the message is metadata.
+/// The tracks of the metadata, if the message is metadata.
 fn tracks(payload: &[u8]) -> Option<SessionEvent> {
     let values = amf::decode(payload)?;
     let is_metadata = values.iter().take(2).any(|value| value.text() == Some("onMetaData"));

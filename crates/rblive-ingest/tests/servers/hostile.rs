@@ -11,7 +11,7 @@ use crate::material::{RATE, SMALL, flv_config, flv_frame, ts};
 use crate::node::{KEY, Node};
 use crate::rtmp::{Peer, command, handshake, hello, message, text};
 
-/// What is sent, and the status of the answer; `None`: the connection is closed, with or without a refusal.
+/// A name, the sent bytes, and the status of the answer; `None`: the connection is closed, with or without a refusal.
 type Exchange = (&'static str, Vec<u8>, Option<u16>);
 
 const BODY: usize = 64 << 10;
@@ -196,7 +196,7 @@ fn commands() -> Vec<Exchange> {
     exchanges.into_iter().map(|(name, bytes)| (name, bytes, None)).collect()
 }
 
-/// What a publisher sends that was let.
+/// Exchanges of a publisher that was admitted.
 fn publishers() -> Vec<Exchange> {
     let audio = |payload: &[u8]| message(8, 0, payload);
     let video = |payload: &[u8]| message(9, 0, payload);

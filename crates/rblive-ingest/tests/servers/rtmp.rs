@@ -33,7 +33,7 @@ pub fn handshake() -> Vec<u8> {
     [&[3][..], &[0; 2 * 1536]].concat()
 }
 
-/// What an encoder says until it publishes.
+/// Messages of an encoder until it publishes.
 pub fn hello(name: &str) -> Vec<u8> {
     let app = [&[3, 0, 3][..], b"app", &text("live"), &[0, 0, 9]].concat();
     [

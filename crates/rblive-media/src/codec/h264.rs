@@ -8,7 +8,7 @@ use crate::unit::{VideoCodec, VideoConfig};
 
 const DAMAGED: ConfigError = ConfigError::Damaged("H.264");
 
-/// What a sequence parameter set says.
+/// Fields of a sequence parameter set.
 struct Sps {
     chroma: u32,
     depths: [u32; 2],
@@ -100,7 +100,7 @@ fn parse_sps(nal: &[u8]) -> Option<Sps> {
     })
 }
 
-/// What is cropped horizontally and vertically, in the format's units.
+/// The horizontal and vertical crop, in the format's units.
 fn crop(bits: &mut Bits<'_>) -> Option<[u64; 2]> {
     if !bits.flag()? {
         return Some([0, 0]);

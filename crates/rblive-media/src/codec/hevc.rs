@@ -11,7 +11,7 @@ const VPS: u8 = 32;
 const SPS: u8 = 33;
 const PPS: u8 = 34;
 
-/// What a sequence parameter set says.
+/// Fields of a sequence parameter set.
 struct Sps {
     /// The general profile, tier and level: 12 bytes as `hvcC` has them.
     profile: [u8; 12],

@@ -1,6 +1,6 @@
 //! The delivery directives of a playlist request (RFC 8216bis, 6.2.5).
 
-/// What a player asks for in the query of a playlist's address.
+/// Directives of a player in the query of a playlist's address.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Directives {
     /// `_HLS_msn`: the request waits until the playlist has this segment.

@@ -73,7 +73,7 @@ pub struct Segmenter {
     /// Frames from before both tracks were known.
     early: VecDeque<AccessUnit>,
     begun: bool,
-    /// What is added to timestamps of the input to get the timeline's.
+    /// The difference of the timeline's timestamps and the input's.
     shift: Option<i64>,
     last: [Option<i64>; 2],
     pending: pending::Pending,

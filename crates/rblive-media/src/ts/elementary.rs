@@ -198,7 +198,7 @@ impl Elementary {
     }
 }
 
-/// What is done with a NAL unit.
+/// The role of a NAL unit.
 enum Role {
     /// A parameter set: video, sequence or picture.
     Set(usize),

@@ -88,7 +88,7 @@ impl Demuxer {
         Ok(())
     }
 
-    /// What was found, in the order of the stream. `None`: more bytes are needed.
+    /// Returns the next item, in the order of the stream. `None`: more bytes are needed.
     pub fn next_input(&mut self) -> Option<Input> {
         self.ready.pop_front()
     }

@@ -21,7 +21,7 @@ pub struct Listed {
     pub date: Option<String>,
 }
 
-/// What [`check`] reads in a playlist.
+/// The content of a playlist, as [`check`] reads it.
 #[derive(Debug, Default, Clone)]
 pub struct Read {
     pub sequence: u64,
@@ -61,7 +61,7 @@ pub fn attributes(text: &str) -> BTreeMap<&str, &str> {
     all
 }
 
-/// What the lines so far say about the next segment.
+/// Attributes of the next segment, from the lines so far.
 #[derive(Default)]
 struct Reader {
     read: Read,

@@ -7,7 +7,7 @@ pub const HEADER_BYTES: usize = 64;
 const MAGIC: &[u8; 4] = b"RBLC";
 const VERSION: u8 = 1;
 
-/// What the payload of a chunk is.
+/// The kind of a chunk's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -73,7 +73,7 @@ impl BitOr for Flags {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: Kind,
     /// Properties of the media.
     pub flags: Flags,

@@ -1,4 +1,4 @@
-//! What a chunk carries: a header of 64 bytes, and a payload.
+//! The content of a chunk: a header of 64 bytes, and a payload.
 //!
 //! ```text
 //!   offset  bytes

@@ -1,4 +1,4 @@
-//! What a manager tells about its streams and nodes.
+//! Information of a manager about its streams and nodes.
 
 use std::sync::Arc;
 
@@ -58,6 +58,6 @@ pub struct PeerInfo {
     pub name: String,
     /// Whether it is connected.
     pub connected: bool,
-    /// What carries the connection: `tcp`, `shm` or `rdma`.
+    /// The transport of the connection: `tcp`, `shm` or `rdma`.
     pub carrier: Option<&'static str>,
 }

@@ -1,4 +1,4 @@
-//! What the handles and the threads of a manager share.
+//! State that the handles and the threads of a manager share.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;

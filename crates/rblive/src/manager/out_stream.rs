@@ -22,7 +22,7 @@ pub struct OutStream {
 }
 
 impl OutStream {
-    /// What the receivers are told.
+    /// Returns the announcement for the receivers.
     pub fn announce(&self) -> Announce {
         Announce { id: self.id, bid: self.buffer.bid(), capacity: self.capacity, name: self.name.to_string() }
     }

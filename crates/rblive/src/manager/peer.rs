@@ -21,14 +21,14 @@ pub struct Peer {
 
 #[derive(Default)]
 struct State {
-    /// What the node gets.
+    /// Streams that the node gets.
     streams: BTreeMap<RsId, Announce>,
     /// The connection, once it is up and everything was announced.
     conn: Option<Conn>,
     stopped: bool,
 }
 
-/// What the thread of a peer needs.
+/// State of the thread of a peer.
 pub struct Link {
     pub context: Context,
     pub out: ROut,

@@ -60,7 +60,7 @@ pub struct Source {
 struct State {
     /// Since when the connection is lost.
     down_since: Option<Instant>,
-    /// What was announced on the present connection.
+    /// Streams that were announced on the present connection.
     announced: HashSet<RsId>,
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a stream on a delivery node, besides chunks.
+//! Events of a stream on a delivery node, besides chunks.
 
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ impl Cluster {
     }
 }
 
-/// What a node's application was told.
+/// Calls to the application of a node.
 pub struct Seen {
     chunks: Receiver<ChunkRef>,
     events: Receiver<StreamEvent>,

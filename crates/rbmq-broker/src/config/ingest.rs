@@ -180,7 +180,7 @@ impl IngestSettings {
         Duration::from_millis(self.max_age_ms.into())
     }
 
-    /// What all topics of an interface have in common.
+    /// Settings that all topics of an interface have in common.
     fn of_interface(&self) -> impl PartialEq + '_ {
         (self.level, self.port, self.ring_bytes, self.max_age_ms, &self.keep)
     }
@@ -229,7 +229,7 @@ pub(super) fn check(all: &[IngestSettings]) -> Result<(), BrokerConfigError> {
     Ok(())
 }
 
-/// What an entry has that an earlier one forbids.
+/// A setting of an entry that an earlier entry forbids.
 fn conflict(earlier: &[IngestSettings], settings: &IngestSettings) -> Option<(&'static str, String)> {
     let source = &settings.source;
     let topic = settings.topic_name().ok()?;

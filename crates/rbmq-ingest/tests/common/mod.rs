@@ -63,7 +63,7 @@ pub fn push(topic: u16, number: u32, message: &[u8]) -> Vec<u8> {
     [&header.encode()[..], message].concat()
 }
 
-/// What a subscriber got.
+/// Messages and losses that a subscriber got.
 #[derive(Debug, Default)]
 pub struct Got {
     pub numbers: Vec<u32>,

@@ -2,30 +2,14 @@
 // argument is the file with the vectors as lines of fields with tabs between them, which scripts/test-c makes:
 // `good KIND HEX STREAM EPOCH FIRST MAILBOX MESSAGE,MESSAGE,…` and `bad HEX`.
 
-#include "check.h"
+#include "octets.h"
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HEADER = 28, EPOCH = 8, SIZE = 1 << 12 };
-
-typedef struct {
-    uint8_t data[SIZE];
-    size_t len;
-} octets;
-
-static octets from_hex(const char *hex) {
-    octets out = {.len = strlen(hex) / 2};
-    CHECK(out.len <= SIZE);
-    for (size_t i = 0; i < out.len; i++) {
-        unsigned byte;
-        CHECK(sscanf(hex + 2 * i, "%2x", &byte) == 1);
-        out.data[i] = (uint8_t)byte;
-    }
-    return out;
-}
+enum { HEADER = 28, EPOCH = 8 };
 
 // A socket of this program, and a queue that it sends to.
 typedef struct {

@@ -143,7 +143,7 @@ static void make(fuzzer *f) {
     }
 }
 
-// What goes over the network to the broker is slow to make.
+// Clients are slow to make, since they connect to the broker.
 static void make_clients(fuzzer *f) {
     void *made = NULL;
     char topic[16];
@@ -343,7 +343,7 @@ static void *run(void *of) {
                                               topics, topics, subscribers, subscribers, queues, queues, end_some};
     fuzzer *f = of;
     while (f->calls < calls) steps[below(f, sizeof steps / sizeof *steps)](f);
-    // What a thread has alone is freed, so that a leak is the library's.
+    // The objects of this thread are freed, so that a leak is the library's.
     for (int i = 0; i < KEPT; i++) {
         for (kind each = SHARED_KINDS; each < KINDS; each++) let_go(each, f->own[each][i]);
         rbmq_segment_free(&f->claims[i]);

@@ -1,7 +1,7 @@
 // The bytes of docs/protocol-vectors.json, between a plain socket and the library: as the sender, and as the receiver. The first
 // argument is the file with the vectors, which scripts/test-c makes: a line for each, `LIST` and `KEY=VALUE` with tabs between them.
 
-#include "check.h"
+#include "octets.h"
 #include <arpa/inet.h>
 #include <endian.h>
 #include <inttypes.h>
@@ -9,15 +9,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { LINES = 256, FIELDS = 24, HEADER = 8, SIZE = 1 << 15, BUFFER = 7, RING = 1 << 20 };
+enum { LINES = 256, FIELDS = 24, HEADER = 8, BUFFER = 7, RING = 1 << 20 };
 enum { BYE = 0x03, PONG = 0x05, WELCOME = 0x02, SUBSCRIBE = 0x10, SUBSCRIBED = 0x11 };
 #define CONTROL UINT32_C(0x7fffffff)
 #define MORE UINT32_C(0x80000000)
-
-typedef struct {
-    uint8_t data[SIZE];
-    size_t len;
-} octets;
 
 // A vector: its list, and its fields.
 typedef struct {
@@ -59,17 +54,6 @@ static const vector *named(const char *name) {
     exit(1);
 }
 
-static octets from_hex(const char *hex) {
-    octets out = {.len = strlen(hex) / 2};
-    CHECK(out.len <= SIZE);
-    for (size_t i = 0; i < out.len; i++) {
-        unsigned byte;
-        CHECK(sscanf(hex + 2 * i, "%2x", &byte) == 1);
-        out.data[i] = (uint8_t)byte;
-    }
-    return out;
-}
-
 static octets body_of(const vector *of) { return from_hex(text_of(of, "hex")); }
 
 static bool same(const octets *a, const octets *b) { return a->len == b->len && !memcmp(a->data, b->data, a->len); }
@@ -88,7 +72,7 @@ static void store32(uint8_t *at, uint32_t value) {
 // The wire id of most control messages stands behind the type.
 static void set_wire(octets *body, uint32_t wire) { store32(body->data + 1, wire); }
 
-// What an end chooses itself is not compared: `len` bytes from `from` on.
+// Values that an end chooses itself are not compared: `len` bytes from `from` on.
 static void clear(octets *body, size_t from, size_t len) {
     CHECK(from + len <= body->len);
     memset(body->data + from, 0, len);

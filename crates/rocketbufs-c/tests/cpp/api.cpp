@@ -86,7 +86,7 @@ static void calls(const Context &context, const std::string &address, const rOut
     auto event = in.recv(wait);
     CHECK(event && event->kind == RB_IN_SUBSCRIBED && event->bid == 8);
     CHECK(!in.recv(no_wait) && !in.recv(1ms));
-    // What the ends say about themselves.
+    // Properties of both ends.
     CHECK(buffer.subscriber_count() == 1 && buffer.subscribers().size() == 1 && buffer.refresh_subscribers());
     CHECK(in.subscriptions() == std::vector<bid_t>{8} && in.subscription(8).bid() == 8 && !out.buffers().empty());
     Conn conn = in.conn();

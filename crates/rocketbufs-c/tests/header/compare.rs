@@ -1,11 +1,9 @@
-//! `include/rocketbufs.h` is what cbindgen makes of the crate.
+//! The comparison of a committed header with the one that cbindgen generates. The crate of RBLive's C API uses it too.
 
 use std::path::Path;
 
-/// Compares the committed header with the generated one; UPDATE=1 writes it.
-#[test]
-fn the_header_is_up_to_date() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+/// Compares `include/NAME` with the header of the crate in `folder`. UPDATE=1 writes the committed header.
+pub fn is_up_to_date(folder: &Path, name: &str) {
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).expect("cbindgen.toml is valid");
     let mut generated = Vec::new();
     cbindgen::Builder::new()
@@ -14,10 +12,10 @@ fn the_header_is_up_to_date() {
         .generate()
         .expect("cbindgen understands the crate")
         .write(&mut generated);
-    let header = folder.join("../../include/rocketbufs.h");
+    let header = folder.join("../../include").join(name);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&header, &generated).expect("the header can be written");
     }
     let committed = std::fs::read(&header).unwrap_or_default();
-    assert!(committed == generated, "include/rocketbufs.h is out of date; UPDATE=1 cargo test writes it");
+    assert!(committed == generated, "include/{name} is out of date; UPDATE=1 cargo test writes it");
 }
