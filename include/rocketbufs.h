@@ -2864,8 +2864,9 @@ rb_status rb_buf_seg_to_view(const struct rb_buf_seg *seg,
 
 // Copies received bytes from `offset` on, inside the data callback that they were given to. Also where `vec_count` is 0.
 //
-// Fails with `RB_ERR_LAPPED` if the writer of a buffer without flow control was faster: the copy is not valid then. With
-// `RB_ERR_ARGUMENT` if there are fewer bytes, or outside of the callback.
+// Fails with `RB_ERR_LAPPED` if the bytes were overwritten: the writer of a buffer without flow control was faster, or, in memory
+// that another process writes, the writer gave the bytes up while a connection was lost. The copy is not valid then, and no other
+// report of this loss follows. Fails with `RB_ERR_ARGUMENT` if there are fewer bytes, or outside of the callback.
 rb_status rb_buf_seg_copy(const struct rb_buf_seg *seg,
                           size_t offset,
                           void *to,
@@ -2887,8 +2888,9 @@ rb_status rb_view_data(struct rb_view *view, struct rb_data *data);
 
 // Copies bytes from `offset` on. One thread uses a view at a time.
 //
-// Fails with `RB_ERR_LAPPED` if the writer of a buffer without flow control was faster: the copy is not valid then. With
-// `RB_ERR_ARGUMENT` if there are fewer bytes.
+// Fails with `RB_ERR_LAPPED` if the bytes were overwritten: the writer of a buffer without flow control was faster, or, in memory
+// that another process writes, the writer gave the bytes up while a connection was lost. The copy is not valid then, and no other
+// report of this loss follows. Fails with `RB_ERR_ARGUMENT` if there are fewer bytes.
 rb_status rb_view_copy(struct rb_view *view,
                        size_t offset,
                        void *to,

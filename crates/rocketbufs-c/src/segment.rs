@@ -184,8 +184,9 @@ pub extern "C" fn rb_buf_seg_to_view(seg: *const rb_buf_seg, data: *mut rb_data)
 
 /// Copies received bytes from `offset` on, inside the data callback that they were given to. Also where `vec_count` is 0.
 ///
-/// Fails with `RB_ERR_LAPPED` if the writer of a buffer without flow control was faster: the copy is not valid then. With
-/// `RB_ERR_ARGUMENT` if there are fewer bytes, or outside of the callback.
+/// Fails with `RB_ERR_LAPPED` if the bytes were overwritten: the writer of a buffer without flow control was faster, or, in memory
+/// that another process writes, the writer gave the bytes up while a connection was lost. The copy is not valid then, and no other
+/// report of this loss follows. Fails with `RB_ERR_ARGUMENT` if there are fewer bytes, or outside of the callback.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buf_seg_copy(
     seg: *const rb_buf_seg,

@@ -85,8 +85,9 @@ pub extern "C" fn rb_view_data(view: *mut rb_view, data: *mut rb_data) -> rb_sta
 
 /// Copies bytes from `offset` on. One thread uses a view at a time.
 ///
-/// Fails with `RB_ERR_LAPPED` if the writer of a buffer without flow control was faster: the copy is not valid then. With
-/// `RB_ERR_ARGUMENT` if there are fewer bytes.
+/// Fails with `RB_ERR_LAPPED` if the bytes were overwritten: the writer of a buffer without flow control was faster, or, in memory
+/// that another process writes, the writer gave the bytes up while a connection was lost. The copy is not valid then, and no other
+/// report of this loss follows. Fails with `RB_ERR_ARGUMENT` if there are fewer bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_copy(view: *mut rb_view, offset: usize, to: *mut c_void, len: usize) -> rb_status {
     call(|| {
