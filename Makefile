@@ -15,7 +15,7 @@ build: setup ## build the rbmq command, optimised
 install: setup ## install the C and C++ library (PREFIX=/usr/local, DESTDIR=, LIBDIR=PREFIX/lib)
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" LIBDIR="$(LIBDIR)" scripts/c-install
 
-deb: setup ## build the Debian packages: the broker with its unit, manual pages and completions; the C and C++ library
+deb: setup ## build the Debian packages: each command with its unit, manual pages and completions; the C and C++ library
 	@scripts/deb
 	@scripts/deb-c
 

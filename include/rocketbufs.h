@@ -129,6 +129,13 @@
 // Every such subscriber has consumed the records.
 #define RBMQ_LEVEL_CONSUMED 2
 
+// The records are in the file of a topic that the broker keeps (`keep = true`), and survive the death of the broker. Other topics fail
+// with `RB_ERR_REFUSED`. It says nothing about subscribers.
+#define RBMQ_LEVEL_STORED 3
+
+// The records are on the disk (`fdatasync`) of a topic that the broker keeps, and survive a crash of its machine.
+#define RBMQ_LEVEL_SYNCED 4
+
 // Publishers do not wait, or wait for a slow subscriber.
 #define RBMQ_BLOCKED_BY_NOTHING 0
 
@@ -140,6 +147,9 @@
 
 // A reason that this version of the library cannot describe.
 #define RBMQ_BLOCKED_BY_OTHER 3
+
+// The disk of a kept topic has no room or fails.
+#define RBMQ_BLOCKED_BY_DISK 4
 
 // The broker has requested the buffer, and the publisher has not answered.
 #define RBMQ_STAGE_OPENING 0
@@ -398,6 +408,10 @@ enum rbmq_publisher_event_kind
     RBMQ_PUBLISHER_MISSED = 6,
     // An event that this version of the library cannot describe.
     RBMQ_PUBLISHER_OTHER = 7,
+    // The broker's disk takes nothing of a kept topic, since it is full or fails: `topic`, `text`. The broker tries again every second.
+    RBMQ_PUBLISHER_DISK_FAILED = 8,
+    // The broker's disk works again: `topic`.
+    RBMQ_PUBLISHER_DISK_RECOVERED = 9,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -983,7 +997,7 @@ typedef struct rb_conn_event {
 typedef void (*rb_conn_fn)(void *ctx, struct rb_conn *conn);
 
 // A callback for connections that ended before they could be offered: `peer` is their address, `reason` a word (`protocol`,
-// `version`, `silent`, `left`, `limit`), `why` a text for people. All three are valid until the callback returns.
+// `version`, `silent`, `left`, `tls`, `limit`), `why` a text for people. All three are valid until the callback returns.
 typedef void (*rb_foreign_conn_fn)(void *ctx, const char *peer, const char *reason, const char *why);
 
 // Room for one message, in the memory that the message is sent from.
@@ -1002,13 +1016,30 @@ typedef struct rbmq_confirmed {
     uint32_t level;
     // Everything below is confirmed: the position that was asked for, or a later one.
     uint64_t position;
-    // The number of subscribers that the confirmation covers. 0: no subscriber was required to have the records.
+    // The number of subscribers that the confirmation covers. 0: no subscriber was required to have the records, or the level is one of
+    // the disk.
     uint32_t subscribers;
     // The number of subscribers that left after the broker accepted the position.
     uint32_t left;
     // How often, since then, a subscriber lost records.
     uint32_t lost;
 } rbmq_confirmed;
+
+// How a client logs in, also after every reconnect: with the name of a user and a password, or with a token. Its texts are read
+// during the call that connects; overwrite them afterwards. `rbmq_login login = {.size = sizeof login};`
+typedef struct rbmq_login {
+    // `sizeof(rbmq_login)`.
+    size_t size;
+    // The name of the user, 1 to 128 bytes; NULL: none.
+    const char *user;
+    // The password of the user, 1 to 512 bytes; NULL: none.
+    const char *password;
+    // A token, instead of user and password, 1 to 3,072 bytes; NULL: none.
+    const char *token;
+    // Sends the password or token also over connections that leave this machine and are not encrypted, where everybody on the way
+    // reads it. Otherwise connecting fails with `RB_ERR_CONFIG`.
+    bool allow_plaintext;
+} rbmq_login;
 
 // Options of an observer. Zeros are defaults: `rbmq_observer_options options = {.size = sizeof options};`
 typedef struct rbmq_observer_options {
@@ -1020,6 +1051,8 @@ typedef struct rbmq_observer_options {
     const struct rb_config *config;
     // How long a call waits for an answer, in nanoseconds; 0: 10 s, below 0: without a limit. A list takes several answers.
     int64_t timeout_ns;
+    // How the client logs in; NULL: not at all. Read during the call.
+    const struct rbmq_login *login;
 } rbmq_observer_options;
 
 // The state of a broker as a whole.
@@ -1174,6 +1207,8 @@ typedef struct rbmq_publisher_options {
     const struct rb_config *config;
     // Shares the memory and the threads of this context; NULL: a context of the publisher's own.
     const struct rb_context *context;
+    // How the client logs in; NULL: not at all. Read during the call.
+    const struct rbmq_login *login;
 } rbmq_publisher_options;
 
 // An event of a publisher. Its texts are valid until this thread's next call that receives something.
@@ -1217,6 +1252,8 @@ typedef struct rbmq_subscriber_options {
     const struct rb_config *config;
     // Shares the memory and the threads of this context; NULL: a context of the subscriber's own.
     const struct rb_context *context;
+    // How the client logs in; NULL: not at all. Read during the call.
+    const struct rbmq_login *login;
 } rbmq_subscriber_options;
 
 // A position of a log.
@@ -1967,7 +2004,7 @@ rb_status cmq_responder_local_addr(const struct cmq_responder *responder, struct
 // Frees a responder's handle. NULL does nothing. Any thread.
 rb_status cmq_responder_free(struct cmq_responder *responder);
 
-// Connects, and waits until the other end has accepted, at most `session.connect_timeout_ms`. `hello` are up to 1,024 bytes
+// Connects, and waits until the other end has accepted, at most `session.connect_timeout_ms`. `hello` are up to 4,096 bytes
 // of the application's, which the other end reads before it accepts.
 //
 // `*out` is the caller's, until `rb_conn_free`. Any thread, and not inside a callback. Fails with `RB_ERR_REFUSED`,
@@ -2251,6 +2288,13 @@ rb_status rbmq_confirmation_free(struct rbmq_confirmation *confirmation);
 
 // The position below which everything is confirmed at `level`. One thread uses a topic at a time.
 rb_status rbmq_topic_confirmed(struct rbmq_topic *topic, uint32_t at_level, uint64_t *position);
+
+// Why the broker's disk takes nothing of a kept topic at the moment, as far as the broker has said; an empty text if it works. As
+// `snprintf` would write it. One thread uses a topic at a time.
+rb_status rbmq_topic_disk_failure(struct rbmq_topic *topic,
+                                  char *to,
+                                  size_t capacity,
+                                  size_t *len);
 
 // Accepts a loss after `RB_ERR_LOST` or `RB_ERR_TOO_FEW`: confirmations of `level` continue behind the lost range, which `*from`
 // and `*to` get; both may be NULL. Does nothing, and gives an empty range, if nothing is lost. One thread uses a topic at a time.

@@ -1270,6 +1270,12 @@ public:
         detail::check(rbmq_topic_confirmed(handle_, level, &position));
         return position;
     }
+    // Why the broker's disk takes nothing of a kept topic at the moment; empty if it works.
+    std::string disk_failure() {
+        return detail::text([&](char *to, std::size_t size, std::size_t *len) {
+            return rbmq_topic_disk_failure(handle_, to, size, len);
+        });
+    }
     // Accepts a loss: confirmations of the level continue behind the range that is returned.
     std::pair<position_t, position_t> accept_lost(std::uint32_t level) {
         std::pair<position_t, position_t> range{};

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, final
 
 _Config = Config | Mapping[str, Any] | str | PathLike[str]
-_Level = Literal["accepted", "delivered", "consumed"]
+_Level = Literal["accepted", "delivered", "consumed", "stored", "synced"]
 _Policy = Literal["block", "drop", "disconnect", "overwrite"]
 _Progress = Literal["landed", "delivered", "consumed"]
 _Confirm = Literal["on_arrival", "on_consume"]
@@ -432,7 +432,16 @@ class Confirmation:
 @final
 class Publisher(_Closing):
     def __new__(
-        cls, addr: str, *, name: str = "", config: _Config | None = None, context: Context | None = None
+        cls,
+        addr: str,
+        *,
+        name: str = "",
+        config: _Config | None = None,
+        context: Context | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        allow_plaintext: bool = False,
     ) -> Self: ...
     def topic(
         self,
@@ -470,6 +479,8 @@ class TopicWriter(_Closing):
     def subscribers(self) -> int: ...
     @property
     def position(self) -> int: ...
+    @property
+    def disk_failure(self) -> str | None: ...
     def confirmed(self, level: _Level = "accepted") -> int: ...
     def confirmation(
         self, position: int | None = None, level: _Level = "delivered", *, notify: Notifier | None = None
@@ -510,6 +521,10 @@ class Subscriber(_Closing):
         budget_bytes: int | None = None,
         config: _Config | None = None,
         context: Context | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        allow_plaintext: bool = False,
     ) -> Self: ...
     def subscribe(self, topics: str, start: _Start | None = None) -> None: ...
     def unsubscribe(self, topics: str) -> None: ...
@@ -532,7 +547,16 @@ class Subscriber(_Closing):
 @final
 class Observer(_Closing):
     def __new__(
-        cls, addr: str, *, name: str = "", timeout: float | None = 10.0, config: _Config | None = None
+        cls,
+        addr: str,
+        *,
+        name: str = "",
+        timeout: float | None = 10.0,
+        config: _Config | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        allow_plaintext: bool = False,
     ) -> Self: ...
     def summary(self) -> dict[str, Any]: ...
     def topics(self, filter: str | None = None) -> list[dict[str, Any]]: ...

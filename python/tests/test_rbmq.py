@@ -386,6 +386,23 @@ def test_a_broker_that_dies_is_reported(broker):
         rbmq.Subscriber(broker.addr)
 
 
+def test_the_levels_of_the_disk(tmp_path):
+    config = tmp_path / "rbmq.toml"
+    config.write_text(f'[broker]\nkeep_dir = "{tmp_path}/kept"\n[[broker.topics]]\npattern = "k/#"\nkeep = true\n')
+    with rbmq.Broker("127.0.0.1:0", config_file=config) as broker, rbmq.Publisher(broker.addr) as publisher:
+        kept, plain = publisher.topic("k/a", ring_bytes=65536), publisher.topic("plain")
+        end = kept.publish(b"kept")
+        for level in ("stored", "synced"):
+            confirmed = kept.confirm(end, level, WAIT)
+            assert (confirmed.level, confirmed.subscribers) == (level, 0)
+            assert kept.confirmed(level) >= end
+        assert kept.confirmation(None, "synced").wait(WAIT).position >= end
+        assert kept.disk_failure is None
+        with pytest.raises(rocketbufs.ConfirmError, match="will not be stored.*keep = true") as error:
+            plain.confirm(plain.publish(b"memory"), "stored", WAIT)
+        assert (error.value.kind, error.value.confirmed) == ("NotStored", 0)
+
+
 def test_a_log_that_replaces_a_merged_one_is_reported(tmp_path):
     config = tmp_path / "rbmq.toml"
     config.write_text('[[broker.topics]]\npattern = "#"\ningest = "merge"\n')

@@ -35,7 +35,8 @@ impl Output {
         let name = self.name.as_deref().unwrap_or(name);
         let images: Vec<String> =
             plots.iter().map(|(which, _)| format!("![{which}]({name}-{which}.svg)\n")).collect();
-        fs::write(folder.join(format!("{name}.md")), format!("{text}\n{}", images.join("\n")))?;
+        let images = if images.is_empty() { String::new() } else { format!("\n{}", images.join("\n")) };
+        fs::write(folder.join(format!("{name}.md")), format!("{text}{images}"))?;
         for (which, svg) in plots {
             fs::write(folder.join(format!("{name}-{which}.svg")), svg)?;
         }

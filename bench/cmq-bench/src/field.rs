@@ -40,7 +40,8 @@ pub struct Field {
     pub near: Namespace,
     /// The answerer's namespace.
     pub far: Namespace,
-    lossy: bool,
+    /// The packets of each thousand that are dropped.
+    dropped_of_1000: u32,
 }
 
 /// Packets that the filter dropped.
@@ -68,13 +69,14 @@ impl Dropped {
 }
 
 impl Field {
-    /// Makes the namespaces. With `cut` packets are no larger than a frame and pass the filter, also if it
+    /// Makes the namespaces, where this many packets of each thousand are dropped. With `cut` packets are no larger than a frame and pass the filter, also if it
     /// drops nothing. Needs root, and the programs `unshare`, `ip` and, for loss, `nft`.
     ///
     /// # Errors
     /// A program is missing or failed.
-    pub fn new(congestion: &str, lossy: bool, cut: bool) -> io::Result<Field> {
-        let field = Field { near: Namespace::new(congestion)?, far: Namespace::new(congestion)?, lossy };
+    pub fn new(congestion: &str, dropped_of_1000: u32, cut: bool) -> io::Result<Field> {
+        let field =
+            Field { near: Namespace::new(congestion)?, far: Namespace::new(congestion)?, dropped_of_1000 };
         let segments: &[&str] = if cut { &["gso_max_segs", "1"] } else { &[] };
         field.far.inside(|| {
             // The pair is made by a thread that can name the other namespace, through a process in it.
@@ -94,7 +96,7 @@ impl Field {
             ip(&["link", "set", "near", "up"])
         })??;
         if cut {
-            field.far.inside(|| nft(&rules(if lossy { DROPPED_OF_1000 } else { 0 })))??;
+            field.far.inside(|| nft(&rules(dropped_of_1000)))??;
         }
         Ok(field)
     }
@@ -110,7 +112,7 @@ impl Field {
     /// # Errors
     /// The filter does not answer.
     pub fn dropped(&self) -> io::Result<Dropped> {
-        if !self.lossy {
+        if self.dropped_of_1000 == 0 {
             return Ok(Dropped::default());
         }
         let list = || Command::new("nft").args(["-j", "list", "table", "inet", "loss"]).output();

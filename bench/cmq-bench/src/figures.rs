@@ -11,6 +11,7 @@ use benchkit::{
 
 use super::error::BenchError;
 use super::{
+    field::DROPPED_OF_1000,
     point::{self, CONGESTION, Point, Row},
     system::{Pattern, System},
     table,
@@ -19,9 +20,8 @@ use super::{
 /// Options of `cmq-bench fig5` and `fig6`
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The systems to measure, in turn
+    /// The systems to measure, in turn [default: all that the bench compares]
     #[arg(long, value_enum, value_delimiter = ',')]
-    #[arg(default_value = "cmq,cmq-paper,cmq-parity,udp,gso,zeromq,msgpack-rpc,nng,nats,quic")]
     systems: Vec<System>,
     /// The patterns to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "pingpong,pingping,oneway")]
@@ -30,6 +30,9 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "4,16,64,256,1024,4096,16384")]
     #[arg(value_parser = clap::value_parser!(u32).range(4..=65_000))]
     sizes: Vec<u32>,
+    /// Packets of each thousand that are dropped, for `fig6` [default: 0,14] and `reliable` [default: 0,10,20,50]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=500))]
+    loss_of_1000: Vec<u32>,
     /// Outstanding messages at most, also limited to 1 MiB (pingpong: 1)
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     outstanding: u32,
@@ -51,19 +54,19 @@ pub struct Args {
 
 impl Args {
     /// All measurements. The points of one list have the same load, and are measured in turn.
-    fn loads(&self, lossy: &[bool]) -> Vec<Vec<Point>> {
-        let systems = System::installed(&self.systems);
-        let cut = lossy.contains(&true);
+    fn loads(&self, systems: &[System], losses: &[u32]) -> Vec<Vec<Point>> {
+        let systems = System::installed(systems);
+        let cut = losses.iter().any(|&loss| loss > 0);
         let mut loads = Vec::new();
         for &pattern in &self.patterns {
             for &size in &self.sizes {
-                let points = lossy.iter().flat_map(|&lossy| {
-                    let carries = systems.iter().filter(move |s| s.carries(pattern, size, lossy));
+                let points = losses.iter().flat_map(|&loss| {
+                    let carries = systems.iter().filter(move |s| s.carries(pattern, size, loss > 0));
                     carries.map(move |&system| Point {
                         system,
                         pattern,
                         size,
-                        lossy,
+                        dropped_of_1000: loss,
                         cut,
                         outstanding: self.outstanding,
                         messages: self.messages,
@@ -79,13 +82,70 @@ impl Args {
     }
 }
 
-/// Runs figure 5, or 6 with loss.
+/// A bench of exchanges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Figure {
+    /// Figure 5: without loss.
+    Five,
+    /// Figure 6: with and without loss.
+    Six,
+    /// Systems that repeat what is lost, and encryption, with more and more loss.
+    Reliable,
+}
+
+impl Figure {
+    fn name(self) -> &'static str {
+        match self {
+            Figure::Five => "fig5",
+            Figure::Six => "fig6",
+            Figure::Reliable => "reliable",
+        }
+    }
+
+    fn systems(self) -> &'static [System] {
+        match self {
+            Figure::Five | Figure::Six => &[
+                System::Cmq,
+                System::CmqPaper,
+                System::CmqParity,
+                System::Udp,
+                System::Gso,
+                System::Zeromq,
+                System::MsgpackRpc,
+                System::Nng,
+                System::Nats,
+                System::Quic,
+            ],
+            Figure::Reliable => &[
+                System::Cmq,
+                System::CmqSealed,
+                System::CmqReliable,
+                System::CmqReliableSealed,
+                System::QuicStream,
+                System::Zeromq,
+            ],
+        }
+    }
+
+    fn losses(self) -> &'static [u32] {
+        match self {
+            Figure::Five => &[0],
+            Figure::Six => &[0, DROPPED_OF_1000],
+            Figure::Reliable => &[0, 10, 20, 50],
+        }
+    }
+}
+
+/// Runs a bench of exchanges.
 ///
 /// # Errors
 /// Nothing could be measured.
-pub fn run(args: &Args, loss: bool) -> Result<(), BenchError> {
-    let name = if loss { "fig6" } else { "fig5" };
-    let loads = args.loads(if loss { &[false, true] } else { &[false] });
+pub fn run(args: &Args, figure: Figure) -> Result<(), BenchError> {
+    let name = figure.name();
+    let systems = if args.systems.is_empty() { figure.systems() } else { &args.systems };
+    let chosen = figure != Figure::Five && !args.loss_of_1000.is_empty();
+    let losses = if chosen { &args.loss_of_1000 } else { figure.losses() };
+    let loads = args.loads(systems, losses);
     if loads.is_empty() {
         return Err(BenchError::Nothing);
     }
@@ -166,10 +226,15 @@ fn plots(rows: &[Row]) -> Vec<(String, String)> {
         let mut losses: Vec<f64> = of_pattern.iter().map(|row| row.loss).collect();
         losses.sort_by(f64::total_cmp);
         losses.dedup();
-        for loss in losses {
+        for &loss in &losses {
             let shown: Vec<&Row> = of_pattern.iter().filter(|row| row.loss == loss).copied().collect();
             let lossy = if loss > 0.0 { format!(", {:.1} % loss", loss * 100.0) } else { String::new() };
-            let file = format!("{}{}", pattern.name(), if loss > 0.0 { "-loss" } else { "" });
+            let share = if losses.len() > 2 { format!("-{:.0}", loss * 1000.0) } else { String::new() };
+            let file = format!(
+                "{}{}",
+                pattern.name(),
+                if loss > 0.0 { format!("-loss{share}") } else { String::new() }
+            );
             let series = |row: &&Row| row.system.name().to_owned();
             let size = |row: &&Row| f64::from(row.size_bytes);
             let chart = |what: &str, unit: &str| {

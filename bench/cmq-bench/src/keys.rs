@@ -135,7 +135,7 @@ fn table(args: &Args, rows: &[Row]) -> String {
 }
 
 fn one(args: &Args, keys: u32, rep: u32) -> Result<Row, BenchError> {
-    let field = Field::new(CONGESTION, false, false)?;
+    let field = Field::new(CONGESTION, 0, false)?;
     let (near, far) = Field::addresses();
     // No process reads this socket: the datagrams are dropped there at no cost for the sender.
     let _sink = field.far.inside(|| UdpSocket::bind(far)).flatten()?;

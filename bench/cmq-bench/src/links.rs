@@ -7,11 +7,11 @@ use std::{
 };
 
 use benchkit::{
-    ends::End,
+    ends::{End, Role},
     exchange::{self, Link, NUMBER_BYTES},
 };
 use bytes::Bytes;
-use cmq::{Cmq, Config, Key, Popped};
+use cmq::{Cmq, Config, Key, Popped, PushError, Reliable, SecretKey, Security};
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt;
 
@@ -29,10 +29,21 @@ const CALL_SEGMENTS: usize = 64;
 /// The system is unknown, or its sockets failed.
 pub fn run(end: &End) -> io::Result<()> {
     match end.system.as_str() {
-        "cmq" | "cmq-paper" | "cmq-parity" => end.run(&mut Queue::open(end)?),
+        "cmq" | "cmq-paper" | "cmq-parity" | "cmq-sealed" | "cmq-reliable" | "cmq-reliable-sealed" => {
+            end.run(&mut Queue::open(end)?)
+        }
         "udp" => end.run(&mut Plain::open(end)?),
         "gso" => end.run(&mut Batched::open(end)?),
         other => Err(io::Error::other(format!("no link is called {other}"))),
+    }
+}
+
+/// The keys of an end. Both know each other.
+fn keys(end: &End) -> Security {
+    let [driver, answerer] = [1, 2].map(|byte| SecretKey::from_bytes([byte; cmq::KEY_BYTES]));
+    match end.role {
+        Role::Drive => Security::new(driver).default_peer(answerer.public()),
+        Role::Answer => Security::new(answerer).default_peer(driver.public()),
     }
 }
 
@@ -41,6 +52,7 @@ struct Queue {
     queue: Cmq<Bytes>,
     to: Key,
     popped: Popped<Bytes>,
+    reliable: bool,
 }
 
 impl Queue {
@@ -51,8 +63,11 @@ impl Queue {
         config.parity_fragments = end.system == "cmq-parity";
         // Like every link here, sends everything before it waits.
         config.flush_on_wait = true;
+        let reliable = end.system.starts_with("cmq-reliable");
+        config.reliable = reliable.then(Reliable::default);
+        config.security = end.system.ends_with("-sealed").then(|| keys(end));
         let queue = cmq::new_raw_rq(end.bind, config).map_err(io::Error::other)?;
-        Ok(Queue { queue, to: Key::new(end.to, 0), popped: Popped::default() })
+        Ok(Queue { queue, to: Key::new(end.to, 0), popped: Popped::default(), reliable })
     }
 
     #[inline]
@@ -71,6 +86,11 @@ impl Queue {
 impl Link for Queue {
     #[inline]
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        if self.reliable {
+            // Pushes never wait. A full queue is not reached: outstanding messages are fewer.
+            let pushed: Result<u64, PushError> = self.queue.push_reliable_bytes(self.to, message);
+            return pushed.map(drop).map_err(io::Error::other);
+        }
         self.queue.push_bytes(self.to, message).map_err(io::Error::other)
     }
 

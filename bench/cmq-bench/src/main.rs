@@ -25,9 +25,11 @@ mod table;
 use std::{path::PathBuf, process::ExitCode};
 
 use benchkit::ends::End;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use commands::Failure;
 
 use error::BenchError;
+use figures::Figure;
 
 /// Measure CMQ and other systems
 #[derive(Debug, Parser)]
@@ -44,6 +46,8 @@ enum BenchCommand {
     Fig5(figures::Args),
     /// The same with 1.4 % of incoming packets dropped, and without (figure 6)
     Fig6(figures::Args),
+    /// The same with CMQ's reliable mode, encryption and QUIC streams, with 0, 1, 2 and 5 % of incoming packets dropped
+    Reliable(figures::Args),
     /// Measure memory over time, with loss and without (figure 7)
     Fig7(memory::Args),
     /// Measure the cost of a push with 1 to 100,000 keys
@@ -71,13 +75,7 @@ pub enum Worker {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("cmq-bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    commands::status(Args::command, run(&Args::parse().command).map_err(Failure::failed))
 }
 
 /// Runs a bench, or one process of it.
@@ -96,8 +94,9 @@ fn run(command: &BenchCommand) -> Result<(), BenchError> {
         return Err(BenchError::NotRoot);
     }
     match command {
-        BenchCommand::Fig5(args) => figures::run(args, false),
-        BenchCommand::Fig6(args) => figures::run(args, true),
+        BenchCommand::Fig5(args) => figures::run(args, Figure::Five),
+        BenchCommand::Fig6(args) => figures::run(args, Figure::Six),
+        BenchCommand::Reliable(args) => figures::run(args, Figure::Reliable),
         BenchCommand::Fig7(args) => memory::run(args),
         BenchCommand::Keys(args) => keys::run(args),
         BenchCommand::Worker(_) => Ok(()),

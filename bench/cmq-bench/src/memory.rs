@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::error::BenchError;
 use super::{
-    field::Field,
+    field::{DROPPED_OF_1000, Field},
     point::{CONGESTION, Pair, Point},
     system::{Pattern, System},
 };
@@ -87,14 +87,14 @@ fn one(args: &Args, lossy: bool) -> Result<(Vec<Row>, u64), BenchError> {
         system: System::CmqPaper,
         pattern: Pattern::Pingping,
         size: args.size,
-        lossy,
+        dropped_of_1000: if lossy { DROPPED_OF_1000 } else { 0 },
         cut: lossy,
         outstanding: 1000,
         messages: 1000,
         least: 1,
         time,
     };
-    let field = Field::new(CONGESTION, lossy, lossy)?;
+    let field = Field::new(CONGESTION, point.dropped_of_1000, lossy)?;
     let mut pair = Pair::start(&point, &field)?;
     pair.driver.send("go")?;
     let began = Instant::now();

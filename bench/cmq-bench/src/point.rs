@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::error::BenchError;
 use super::{
-    field::{DROPPED_OF_1000, FAR, Field},
+    field::{FAR, Field},
     system::{Pattern, System},
 };
 
@@ -33,8 +33,8 @@ pub struct Point {
     pub pattern: Pattern,
     /// The size of a message in bytes.
     pub size: u32,
-    /// True if packets are dropped.
-    pub lossy: bool,
+    /// The packets of each thousand that are dropped.
+    pub dropped_of_1000: u32,
     /// True if large segments are cut before the link.
     pub cut: bool,
     /// The most outstanding messages, before [`MAX_OUTSTANDING_BYTES`].
@@ -58,7 +58,7 @@ impl Point {
 
     /// The share of incoming packets that are dropped.
     pub fn loss(&self) -> f64 {
-        if self.lossy { f64::from(DROPPED_OF_1000) / 1000.0 } else { 0.0 }
+        f64::from(self.dropped_of_1000) / 1000.0
     }
 
     fn answer_every(&self) -> u32 {
@@ -216,7 +216,7 @@ fn delivered_per_s(messages: f64, mean_ns: u64, received: u64, sent: u64) -> f64
 /// # Errors
 /// A program is missing or failed, or a wrong message arrived.
 pub fn measure(point: &Point, rep: u32) -> Result<Row, BenchError> {
-    let field = Field::new(CONGESTION, point.lossy, point.cut)?;
+    let field = Field::new(CONGESTION, point.dropped_of_1000, point.cut)?;
     let mut pair = Pair::start(point, &field)?;
     pair.driver.send("go")?;
     let done = pair.driver.numbers_within("done", POINT_WITHIN + point.time)?;

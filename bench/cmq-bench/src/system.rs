@@ -16,6 +16,12 @@ pub enum System {
     CmqPaper,
     /// CMQ with its default settings and parity fragments
     CmqParity,
+    /// CMQ with keys at both ends
+    CmqSealed,
+    /// CMQ's reliable mode
+    CmqReliable,
+    /// CMQ's reliable mode with keys at both ends
+    CmqReliableSealed,
     /// Plain UDP sockets: a system call for each message
     Udp,
     /// The minimum with UDP_SEGMENT and UDP_GRO, one way only
@@ -30,6 +36,8 @@ pub enum System {
     Nats,
     /// QUIC datagrams with quinn
     Quic,
+    /// QUIC streams with quinn, one each way
+    QuicStream,
 }
 
 /// The pattern of the messages.
@@ -62,6 +70,9 @@ impl System {
             System::Cmq => "cmq",
             System::CmqPaper => "cmq-paper",
             System::CmqParity => "cmq-parity",
+            System::CmqSealed => "cmq-sealed",
+            System::CmqReliable => "cmq-reliable",
+            System::CmqReliableSealed => "cmq-reliable-sealed",
             System::Udp => "udp",
             System::Gso => "gso",
             System::Zeromq => "zeromq",
@@ -69,6 +80,7 @@ impl System {
             System::Nng => "nng",
             System::Nats => "nats",
             System::Quic => "quic",
+            System::QuicStream => "quic-stream",
         }
     }
 
@@ -85,13 +97,23 @@ impl System {
 
     /// True if lost messages are retransmitted.
     pub fn repeats(self) -> bool {
-        matches!(self, System::Zeromq | System::MsgpackRpc | System::Nng | System::Nats)
+        matches!(
+            self,
+            System::CmqReliable
+                | System::CmqReliableSealed
+                | System::Zeromq
+                | System::MsgpackRpc
+                | System::Nng
+                | System::Nats
+                | System::QuicStream
+        )
     }
 
     /// True if the system can carry messages of this size in this pattern.
     pub fn carries(self, pattern: Pattern, size: u32, lossy: bool) -> bool {
         match self {
-            System::Cmq | System::CmqPaper | System::Udp => true,
+            System::Cmq | System::CmqPaper | System::CmqSealed | System::Udp => true,
+            System::CmqReliable | System::CmqReliableSealed | System::QuicStream => true,
             // Smaller messages are not fragmented, and larger ones have several parity fragments.
             System::CmqParity => pattern != Pattern::Pingpong && (1_473..=22_000).contains(&size),
             // The GSO loop does not reassemble messages, so every datagram must arrive.
@@ -121,10 +143,17 @@ impl System {
     /// The program of an end, and its first arguments.
     fn program(self) -> Option<(PathBuf, &'static [&'static str])> {
         match self {
-            System::Cmq | System::CmqPaper | System::CmqParity | System::Udp | System::Gso => {
-                Some((std::env::current_exe().ok()?, &["worker", "end"]))
+            System::Cmq
+            | System::CmqPaper
+            | System::CmqParity
+            | System::CmqSealed
+            | System::CmqReliable
+            | System::CmqReliableSealed
+            | System::Udp
+            | System::Gso => Some((std::env::current_exe().ok()?, &["worker", "end"])),
+            System::Zeromq | System::Nng | System::Quic | System::QuicStream => {
+                Some((server::find("cmq-peers")?, &[]))
             }
-            System::Zeromq | System::Nng | System::Quic => Some((server::find("cmq-peers")?, &[])),
             System::MsgpackRpc | System::Nats => Some((server::find("cmq-peers-go")?, &[])),
         }
     }

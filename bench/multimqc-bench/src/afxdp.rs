@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use commands::{Failure, Stop};
 
 use crate::count::Count;
-use crate::failure::Result;
 use crate::xsk::Receiver;
 
 /// Ethernet, IPv4 without options, UDP.
@@ -26,14 +25,13 @@ pub struct Args {
     count: PathBuf,
 }
 
-pub fn run(args: &Args) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))?;
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let stop = Stop::install()?;
     let mut receiver = Receiver::new(&args.interface, args.port)?;
     let (count, mut file) = (Count::create(&args.count)?, File::create(&args.file)?);
     println!("listening");
     let (mut stored, mut gathered) = (0, Vec::new());
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.asked() {
         gathered.clear();
         let frames = receiver.receive(10, |frame| {
             let length = usize::from(u16::from_be_bytes([frame[38], frame[39]])).saturating_sub(8);

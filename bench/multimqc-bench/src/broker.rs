@@ -4,11 +4,9 @@ use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::failure::Result;
+use commands::{Failure, Stop};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -19,9 +17,8 @@ pub struct Args {
     jars: PathBuf,
 }
 
-pub fn run(args: &Args) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))?;
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let stop = Stop::install()?;
     let base = if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
     let folder = base.join(format!("multimqc-kafka-{}", std::process::id()));
     fs::create_dir(&folder)?;
@@ -30,7 +27,7 @@ pub fn run(args: &Args) -> Result<()> {
     served
 }
 
-fn serve(jars: &Path, folder: &Path, stop: &AtomicBool) -> Result<()> {
+fn serve(jars: &Path, folder: &Path, stop: &Stop) -> Result<(), Failure> {
     let (port, controller) = (free_port()?, free_port()?);
     let data = folder.display();
     let properties = format!(
@@ -47,7 +44,7 @@ fn serve(jars: &Path, folder: &Path, stop: &AtomicBool) -> Result<()> {
     let mut format = java(jars, folder, "kafka.tools.StorageTool")?;
     let status = format.args(["format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c"]).arg(&file).status()?;
     if !status.success() {
-        return Err(format!("Kafka could not make its folder: {}", output(folder)).into());
+        return Err(Failure::Failed(format!("Kafka could not make its folder: {}", output(folder))));
     }
     let mut child = java(jars, folder, "kafka.Kafka")?.arg(&file).spawn()?;
     let served = watch(&mut child, port, folder, stop);
@@ -57,26 +54,26 @@ fn serve(jars: &Path, folder: &Path, stop: &AtomicBool) -> Result<()> {
 }
 
 /// Until the process is told to end.
-fn watch(child: &mut Child, port: u16, folder: &Path, stop: &AtomicBool) -> Result<()> {
+fn watch(child: &mut Child, port: u16, folder: &Path, stop: &Stop) -> Result<(), Failure> {
     let deadline = Instant::now() + PATIENCE;
     let mut serves = false;
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.asked() {
         if let Some(status) = child.try_wait()? {
-            return Err(format!("Kafka ended with {status}: {}", output(folder)).into());
+            return Err(Failure::Failed(format!("Kafka ended with {status}: {}", output(folder))));
         }
         if !serves && TcpStream::connect(("127.0.0.1", port)).is_ok() {
             serves = true;
             println!("listening 127.0.0.1:{port}");
         }
         if !serves && Instant::now() >= deadline {
-            return Err("Kafka did not start".into());
+            return Err(Failure::failed("Kafka did not start"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
 }
 
-fn java(jars: &Path, folder: &Path, class: &str) -> Result<Command> {
+fn java(jars: &Path, folder: &Path, class: &str) -> Result<Command, Failure> {
     let log = File::options().create(true).append(true).open(folder.join("output"))?;
     let mut java = Command::new("java");
     java.args(["-Xms1g", "-Xmx1g", "-cp"]).arg(jars.join("*")).arg(class);
@@ -89,6 +86,6 @@ fn output(folder: &Path) -> String {
 }
 
 /// A port that was free a moment ago.
-pub fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use commands::{Failure, Stop};
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::error::KafkaError;
@@ -15,7 +15,6 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use crate::count::Count;
 use crate::datagrams::Datagrams;
-use crate::failure::Result;
 
 const PATIENCE: Duration = Duration::from_millis(10);
 
@@ -49,9 +48,8 @@ impl ProducerContext for Confirmed {
     }
 }
 
-pub fn run(args: &Args) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))?;
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let stop = Stop::install()?;
     let producer: ThreadedProducer<Confirmed> = ClientConfig::new()
         .set("bootstrap.servers", &args.broker)
         .set("acks", "1")
@@ -61,20 +59,20 @@ pub fn run(args: &Args) -> Result<()> {
         .create_with_context(Confirmed::default())?;
     // The topic is made by the first record; it is not counted.
     while producer.context().0.load(Ordering::Relaxed) == 0 {
-        if stop.load(Ordering::Relaxed) {
+        if stop.asked() {
             return Ok(());
         }
         let _ = producer.send(BaseRecord::<(), [u8]>::to(&args.topic).partition(0).payload(b"first"));
         std::thread::sleep(Duration::from_millis(200));
     }
-    while producer.in_flight_count() > 0 && !stop.load(Ordering::Relaxed) {
+    while producer.in_flight_count() > 0 && !stop.asked() {
         std::thread::sleep(PATIENCE);
     }
     let first = producer.context().0.load(Ordering::Relaxed);
     let count = Count::create(&args.count)?;
     let mut datagrams = Datagrams::bind(args.address, args.port)?;
     println!("listening");
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.asked() {
         datagrams.receive(PATIENCE, |datagram| send(&producer, &args.topic, datagram, &stop))?;
         count.set(producer.context().0.load(Ordering::Relaxed).saturating_sub(first))?;
     }
@@ -82,13 +80,11 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Waits while the producer's queue is full: what arrives meanwhile is lost at the socket.
-fn send(producer: &ThreadedProducer<Confirmed>, topic: &str, datagram: &[u8], stop: &AtomicBool) {
+fn send(producer: &ThreadedProducer<Confirmed>, topic: &str, datagram: &[u8], stop: &Stop) {
     loop {
         let record = BaseRecord::<(), [u8]>::to(topic).partition(0).payload(datagram);
         match producer.send(record) {
-            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _))
-                if !stop.load(Ordering::Relaxed) =>
-            {
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) if !stop.asked() => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             _ => return,

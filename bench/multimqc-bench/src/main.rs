@@ -13,7 +13,6 @@ mod afxdp;
 mod broker;
 mod count;
 mod datagrams;
-mod failure;
 mod kafka;
 mod nats;
 mod report;
@@ -22,7 +21,7 @@ mod xsk;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Programs to measure MultiMQC beside
 #[derive(Debug, Parser)]
@@ -54,11 +53,5 @@ fn main() -> ExitCode {
         BenchCommand::KafkaBroker(args) => broker::run(args),
         BenchCommand::Report(args) => report::run(args),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("multimqc-bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    commands::status(Args::command, result)
 }

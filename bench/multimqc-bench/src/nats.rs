@@ -5,13 +5,14 @@ use std::net::{IpAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use commands::{Failure, Stop};
 
 use crate::broker::free_port;
 use crate::count::Count;
 use crate::datagrams::Datagrams;
-use crate::failure::Result;
 
 const PATIENCE: Duration = Duration::from_millis(10);
 const START: Duration = Duration::from_secs(10);
@@ -51,9 +52,8 @@ struct Progress {
     taken: AtomicU64,
 }
 
-pub fn run(args: &Args) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))?;
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let stop = Stop::install()?;
     let port = free_port()?;
     let _server = start(&args.server, port, args.stream.as_deref())?;
     let mut connection = connect(port)?;
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut datagrams = Datagrams::bind(args.address, args.port)?;
     println!("listening");
     let (mut sent, mut text) = (0_u64, Vec::new());
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.asked() {
         text.clear();
         let some = datagrams.receive(PATIENCE, |datagram| {
             text.extend_from_slice(format!("PUB m {}\r\n", datagram.len()).as_bytes());
@@ -90,32 +90,35 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn start(program: &Path, port: u16, stream: Option<&Path>) -> Result<Server> {
+fn start(program: &Path, port: u16, stream: Option<&Path>) -> Result<Server, Failure> {
     let mut command = Command::new(program);
     command.args(["-a", "127.0.0.1", "-p", &port.to_string()]);
     if let Some(folder) = stream {
         command.arg("-js").arg("-sd").arg(folder);
     }
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    Ok(Server(child.map_err(|error| format!("{}: {error}", program.display()))?))
+    let child = child.map_err(|error| Failure::Failed(format!("{}: {error}", program.display())))?;
+    Ok(Server(child))
 }
 
-fn connect(port: u16) -> Result<TcpStream> {
+fn connect(port: u16) -> Result<TcpStream, Failure> {
     let deadline = Instant::now() + START;
     loop {
         match TcpStream::connect(("127.0.0.1", port)) {
             Ok(connection) => return Ok(connection),
-            Err(error) if Instant::now() >= deadline => return Err(format!("nats-server: {error}").into()),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(Failure::Failed(format!("nats-server: {error}")));
+            }
             Err(_) => std::thread::sleep(PATIENCE),
         }
     }
 }
 
-fn wait_for(lines: &mut impl BufRead, what: &str) -> Result<String> {
+fn wait_for(lines: &mut impl BufRead, what: &str) -> Result<String, Failure> {
     loop {
         let mut line = String::new();
         if lines.read_line(&mut line)? == 0 || line.starts_with("-ERR") {
-            return Err(format!("nats-server: {line}").into());
+            return Err(Failure::Failed(format!("nats-server: {line}")));
         }
         if line.contains(what) {
             return Ok(line);
@@ -124,14 +127,14 @@ fn wait_for(lines: &mut impl BufRead, what: &str) -> Result<String> {
 }
 
 /// A stream of the subject, in files, without a confirmation for each message.
-fn make_stream(connection: &mut TcpStream, lines: &mut impl BufRead) -> Result<()> {
+fn make_stream(connection: &mut TcpStream, lines: &mut impl BufRead) -> Result<(), Failure> {
     let request = r#"{"name":"M","subjects":["m"],"storage":"file","max_bytes":268435456,"discard":"old","no_ack":true}"#;
     let text = format!("SUB reply 1\r\nPUB $JS.API.STREAM.CREATE.M reply {}\r\n{request}\r\n", request.len());
     connection.write_all(text.as_bytes())?;
     wait_for(lines, "MSG reply")?;
     let mut reply = String::new();
     lines.read_line(&mut reply)?;
-    if reply.contains("\"error\"") { Err(format!("nats-server: {reply}").into()) } else { Ok(()) }
+    if reply.contains("\"error\"") { Err(Failure::Failed(format!("nats-server: {reply}"))) } else { Ok(()) }
 }
 
 /// Reads what the server answers, until the connection ends.

@@ -8,9 +8,8 @@ use std::path::PathBuf;
 use benchkit::output::{Output, human, write_json};
 use benchkit::plot::Chart;
 use benchkit::stats;
+use commands::Failure;
 use serde::{Deserialize, Serialize};
-
-use crate::failure::Result;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,6 +35,8 @@ struct Row {
     mode: String,
     kernel: String,
     generator: Option<String>,
+    #[serde(default)]
+    placement: Option<String>,
     payload_bytes: u16,
     batch_bytes: Option<u64>,
     rep: u32,
@@ -63,6 +64,20 @@ impl Row {
             other => other.to_owned(),
         }
     }
+
+    /// The same where each placement has a line of its own.
+    fn placed_series(&self) -> String {
+        match &self.placement {
+            Some(placement) => format!("{} {placement}", self.series()),
+            None => self.series(),
+        }
+    }
+
+    /// Whether another row's packets came in the same way.
+    fn is_sent_as(&self, other: &Row) -> bool {
+        (self.payload_bytes, &self.generator, &self.placement)
+            == (other.payload_bytes, &other.generator, &other.placement)
+    }
 }
 
 /// The median of a value of these rows.
@@ -70,13 +85,14 @@ fn median<'a>(rows: impl Iterator<Item = &'a Row>, value: impl Fn(&Row) -> f64) 
     stats::estimate(&rows.map(value).collect::<Vec<f64>>()).map_or(f64::NAN, |estimate| estimate.median)
 }
 
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &Args) -> Result<(), Failure> {
     let mut rows: Vec<Row> = Vec::new();
     for path in &args.rows {
-        let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let file =
+            File::open(path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
         rows.extend(serde_json::from_reader::<_, Vec<Row>>(file)?);
     }
-    let first = rows.first().ok_or("there are no rows")?;
+    let first = rows.first().ok_or_else(|| Failure::failed("there are no rows"))?;
     let mut text = format!(
         "# MultiMQC beside other receivers\n\nLinux {}, {}. Made by `{}`. Medians of the repetitions.\n",
         first.kernel,
@@ -84,9 +100,11 @@ pub fn run(args: &Args) -> Result<()> {
         args.made_by
     );
     let (write, read): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| row.part == "write");
+    let (frames, sockets): (Vec<Row>, Vec<Row>) = read.into_iter().partition(|row| row.generator.is_some());
     text.push_str(&write_table(&write));
-    text.push_str(&read_table(&read));
-    let plots = [write_plots(&write), read_plots(&read)].concat();
+    text.push_str(&read_table(&sockets));
+    text.push_str(&read_frames_table(&frames));
+    let plots = [write_plots(&write), read_plots(&sockets), read_frames_plots(&frames)].concat();
     args.output.publish("multimqc", &text, &plots)?;
     if let Some(folder) = &args.output.out {
         write_json(&folder.join("multimqc.json"), &rows)?;
@@ -96,7 +114,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Rows of the same system, generator and size, in the order in which they were measured.
 fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
-    let mut groups: BTreeMap<(u16, String, usize), Vec<&Row>> = BTreeMap::new();
+    let mut groups: BTreeMap<(u16, String, String, usize), Vec<&Row>> = BTreeMap::new();
     let mut order: Vec<String> = Vec::new();
     for row in rows {
         let name = format!("{}/{:?}", row.series(), row.batch_bytes);
@@ -104,17 +122,16 @@ fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
             order.push(name);
             order.len() - 1
         });
-        let generator = row.generator.clone().unwrap_or_default();
-        groups.entry((row.payload_bytes, generator, place)).or_default().push(row);
+        let of = |field: &Option<String>| field.clone().unwrap_or_default();
+        let key = (row.payload_bytes, of(&row.generator), of(&row.placement), place);
+        groups.entry(key).or_default().push(row);
     }
     groups.into_values().collect()
 }
 
 /// Processor time of the generator alone for a message of this size, from the rows that drop the message, in nanoseconds.
 fn generator_ns(rows: &[Row], like: &Row) -> f64 {
-    let same = rows.iter().filter(|row| {
-        row.system == "drop" && row.payload_bytes == like.payload_bytes && row.generator == like.generator
-    });
+    let same = rows.iter().filter(|row| row.system == "drop" && row.is_sent_as(like));
     median(same, |row| row.total_cpu_ns_per_message)
 }
 
@@ -131,18 +148,19 @@ fn write_table(rows: &[Row]) -> String {
     let groups = groups(rows);
     let mut text = "\n## Write\n\nMessages that reach the last level. `receiver` is the processor time of everything but the generator \
          (the total less that of the row `drop`), and `a core` the messages of one second of it. `server` is the server's process \
-         alone. The last two columns divide by the standalone middleware of the same size.\n\n\
+         alone. The last two columns divide by the standalone middleware of the same size, where it is fastest.\n\n\
          | bytes | generator | system | messages/s | lost | server ns | receiver ns | a core | rate x | a core x |\n\
          |---:|---|---|---:|---:|---:|---:|---:|---:|---:|\n"
         .to_owned();
     for group in &groups {
         let row = group[0];
-        let base = groups.iter().find(|other| {
-            let other = other[0];
-            (other.system.as_str(), other.payload_bytes, &other.generator)
-                == ("standalone", row.payload_bytes, &row.generator)
-        });
         let rate = |group: &[&Row]| median(group.iter().copied(), |row| row.messages_per_s);
+        let is_base = |other: &&Vec<&Row>| {
+            let other = other[0];
+            other.system == "standalone"
+                && (other.payload_bytes, &other.generator) == (row.payload_bytes, &row.generator)
+        };
+        let base = groups.iter().filter(is_base).max_by(|one, other| rate(one).total_cmp(&rate(other)));
         let of_core = |group: &[&Row]| 1e9 / receiver_ns(rows, group);
         let is_generator = row.system == "drop";
         let times = |of: &dyn Fn(&[&Row]) -> f64| match base {
@@ -153,9 +171,10 @@ fn write_table(rows: &[Row]) -> String {
         let server = median(group.iter().copied(), |row| row.cpu_ns_per_message);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {lost:.1} % | {server:.0} | {:.0} | {} | {} | {} |",
+            "| {} | {}{} | {} | {} | {lost:.1} % | {server:.0} | {:.0} | {} | {} | {} |",
             row.payload_bytes,
             row.generator.as_deref().unwrap_or_default(),
+            row.placement.as_ref().map(|placement| format!(", {placement}")).unwrap_or_default(),
             row.series(),
             human(rate(group)),
             receiver_ns(rows, group),
@@ -201,6 +220,65 @@ fn read_table(rows: &[Row]) -> String {
     text
 }
 
+/// Pulls as frames, of which there are always more than are answered.
+fn read_frames_table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n## Read, with pulls as frames\n\nThe clients do not limit the rate: the kernel makes the pulls. `apart`: they come from \
+         one processor, and the server has the other. `together`: both on one processor. `everywhere`: pulls come from each \
+         processor. `answer ns` is the processor time of everything less that of the row `drop`, where pulls are dropped in the \
+         driver; round trips are those of a client with a socket in the same placement. The columns with x divide by the level `user` \
+         in the same placement, and the last one by `user` where it is fastest.\n\n\
+         | bytes | placement | system | replies/s | answer ns | p50 us | p99 us | p50 x | rate x | best x |\n\
+         |---:|---|---|---:|---:|---:|---:|---:|---:|---:|\n"
+        .to_owned();
+    let groups = groups(rows);
+    for group in &groups {
+        let row = group[0];
+        let rate = |group: &[&Row]| median(group.iter().copied(), |row| row.messages_per_s);
+        let micros = |of: Option<f64>| of.unwrap_or(f64::NAN);
+        let p50 = |group: &[&Row]| median(group.iter().copied(), |row| micros(row.rtt_p50_us));
+        let p99 = median(group.iter().copied(), |row| micros(row.rtt_p99_us));
+        let is_user =
+            |other: &&Vec<&Row>| other[0].level == "user" && other[0].payload_bytes == row.payload_bytes;
+        let base = groups.iter().filter(is_user).find(|other| other[0].is_sent_as(row));
+        let best = groups.iter().filter(is_user).map(|user| rate(user)).fold(f64::NAN, f64::max);
+        let start = format!(
+            "| {} | {} | {} | {} |",
+            row.payload_bytes,
+            row.placement.as_deref().unwrap_or_default(),
+            row.series(),
+            human(rate(group))
+        );
+        let _ = match base {
+            Some(base) if row.system != "drop" => writeln!(
+                text,
+                "{start} {:.0} | {:.1} | {p99:.1} | {:.2} | {:.1} | {:.1} |",
+                receiver_ns(rows, group),
+                p50(group),
+                p50(base) / p50(group),
+                rate(group) / rate(base),
+                rate(group) / best,
+            ),
+            _ => writeln!(text, "{start} - | - | - | - | - | - |"),
+        };
+    }
+    text
+}
+
+fn read_frames_plots(rows: &[Row]) -> Vec<(String, String)> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let chart = Chart::new("Read throughput, pulls as frames", "bytes of a range", "replies per second");
+    let chart = chart.sizes().log_y();
+    let svg = chart
+        .points(rows, Row::placed_series, |row| f64::from(row.payload_bytes), |row| row.messages_per_s)
+        .svg();
+    vec![("read-frames-rate".into(), svg)]
+}
+
 fn write_plots(rows: &[Row]) -> Vec<(String, String)> {
     let mut plots = Vec::new();
     let mut generators: Vec<&str> = rows.iter().filter_map(|row| row.generator.as_deref()).collect();
@@ -210,7 +288,7 @@ fn write_plots(rows: &[Row]) -> Vec<(String, String)> {
             rows.iter().filter(|row| row.generator.as_deref() == Some(generator)).cloned().collect();
         let chart = |title: &str, y: &str, value: &dyn Fn(&Row) -> f64| {
             let chart = Chart::new(title, "bytes of a message", y).sizes().log_y();
-            chart.points(&some, Row::series, |row| f64::from(row.payload_bytes), value).svg()
+            chart.points(&some, Row::placed_series, |row| f64::from(row.payload_bytes), value).svg()
         };
         let rate = chart("Write throughput", "messages per second", &|row| row.messages_per_s);
         let cost = chart("Processor time of everything but the generator", "ns per message", &|row| {

@@ -3,6 +3,7 @@
 
 mod nng;
 mod quic;
+mod quic_stream;
 mod zeromq;
 
 use std::{io, process::ExitCode};
@@ -36,7 +37,7 @@ fn has(system: &str) -> io::Result<()> {
     match system {
         "zeromq" => zeromq::Library::load().map(drop),
         "nng" => nng::Library::load().map(drop),
-        "quic" => Ok(()),
+        "quic" | "quic-stream" => Ok(()),
         other => Err(unknown(other)),
     }
 }
@@ -46,6 +47,7 @@ fn run(end: &End) -> io::Result<()> {
         "zeromq" => end.run(&mut zeromq::Pair::open(end)?),
         "nng" => end.run(&mut nng::Pair::open(end)?),
         "quic" => end.run(&mut quic::Datagrams::open(end)?),
+        "quic-stream" => end.run(&mut quic_stream::Streams::open(end)?),
         other => Err(unknown(other)),
     }
 }

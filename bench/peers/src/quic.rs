@@ -87,6 +87,14 @@ impl Datagrams {
         Ok(Datagrams { runtime, endpoint, connection })
     }
 
+    /// The runtime, and the connection once there is one. The answerer waits for it.
+    pub fn connection(&mut self, wait: Duration) -> io::Result<(&Runtime, Option<&Connection>)> {
+        if self.connection.is_none() {
+            self.next(wait)?;
+        }
+        Ok((&self.runtime, self.connection.as_ref()))
+    }
+
     /// The next message. The answerer accepts the connection first.
     fn next(&mut self, wait: Duration) -> io::Result<Option<impl Deref<Target = [u8]> + use<>>> {
         let Some(connection) = &self.connection else {

@@ -25,6 +25,7 @@ mod direct_systems;
 mod error;
 mod flow;
 mod flow_peers;
+mod kept;
 mod latency;
 mod libraries;
 mod library_end;
@@ -49,17 +50,18 @@ mod search;
 mod summary;
 mod systems;
 mod throughput;
+mod tls;
+mod tls_peers;
 mod units;
 mod ways;
 mod wire_peers;
 mod worker;
 
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use commands::Failure;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
 
 use cpu::CpuArgs;
 use error::BenchError;
@@ -95,10 +97,14 @@ enum BenchCommand {
     Recovery(RecoveryArgs),
     /// Instructions and system calls per delivered MiB, with flow control and without
     Flow(flow::FlowArgs),
+    /// Messages per second with TLS 1.3 on every connection, beside a relay with rustls and Redis with TLS
+    Tls(tls::TlsArgs),
     /// Messages between two processes over shared memory, without a broker
     Direct(direct::DirectArgs),
     /// RBMQ's client library beside those of Redis, NATS, RabbitMQ, MQTT and zenoh, with their servers
     Libraries(libraries::LibrariesArgs),
+    /// Messages that are kept on disk, beside streams of Redis and NATS
+    Kept(kept::KeptArgs),
     /// The tables that a README has room for, from a folder of results
     Summary(SummaryArgs),
     #[command(hide = true, subcommand)]
@@ -108,26 +114,9 @@ enum BenchCommand {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log();
-    match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error may be closed.
-            let _ = writeln!(std::io::stderr(), "rbmq-bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Prints warnings of the broker and the client library. `RBMQ_LOG` sets another filter, as for `rbmq`.
-fn start_log() {
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter.with_env_var("RBMQ_LOG").from_env_lossy())
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+    // Warnings of the broker and the client library.
+    commands::log::start("RBMQ_LOG", LevelFilter::WARN);
+    commands::status(Cli::command, run(cli.command).map_err(Failure::failed))
 }
 
 /// Runs a bench, or one worker of it.
@@ -142,8 +131,10 @@ fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Cpu(args) => cpu::run(&args),
         BenchCommand::Recovery(args) => recovery::run(&args),
         BenchCommand::Flow(args) => flow::run(&args),
+        BenchCommand::Tls(args) => tls::run(&args),
         BenchCommand::Direct(args) => direct::run(&args),
         BenchCommand::Libraries(args) => libraries::run(&args),
+        BenchCommand::Kept(args) => kept::run(&args),
         BenchCommand::Summary(args) => summary::run(&args),
         BenchCommand::Worker(worker) => worker::run(worker),
     }

@@ -17,7 +17,7 @@ use crate::{
     ping::{self, Ping},
     rbmq_peers, relay, relay_peers, scale,
     systems::{Api, System},
-    wire_peers,
+    tls_peers, wire_peers,
 };
 
 /// A process of a bench. The bench starts it, and sends commands on its standard input.
@@ -64,6 +64,12 @@ pub enum Worker {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// The bare relay with TLS
+    TlsRelay(tls_peers::Relay),
+    /// The guard of Redis with TLS
+    TlsRedis(tls_peers::Redis),
+    /// A client of one of them
+    TlsClient(tls_peers::End),
     /// Sends, and measures how long it takes to come back
     Ping(Ping),
     /// Sends back
@@ -119,6 +125,9 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
         Worker::Relay { read_bytes, congestion } => {
             relay::run(&Control::start(), read_bytes, congestion.as_deref())
         }
+        Worker::TlsRelay(args) => tls_peers::relay(&args),
+        Worker::TlsRedis(args) => tls_peers::redis(&args),
+        Worker::TlsClient(args) => tls_peers::client(&args),
         Worker::Ping(args) => ping::ping(&args),
         Worker::Echo(whom) => ping::echo(&whom),
         Worker::PublishNumbers(args) => counting::publish_numbers(&args),

@@ -2,13 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+mod keygen;
+mod man;
 mod options;
 mod receive;
 mod send;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use commands::Shell;
 
 /// An asynchronous message queue over UDP
 #[derive(Debug, Parser)]
@@ -28,15 +31,28 @@ enum Command {
     Send(send::Args),
     /// Write received messages to standard output, one in each line
     Receive(receive::Args),
+    /// Make a pair of keys for encryption
+    Keygen(keygen::Args),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:
+  source <(cmq completions bash)")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one for each command into a folder
+    #[command(after_help = "Example:
+  cmq man | man -l -")]
+    Man(commands::man::Args),
 }
 
 fn main() -> ExitCode {
-    let done = match Args::parse().command {
+    let result = match Args::parse().command {
         Command::Send(args) => send::run(&args),
         Command::Receive(args) => receive::run(&args),
+        Command::Keygen(args) => keygen::run(&args),
+        Command::Completions { shell } => commands::print_completions(shell, Args::command()),
+        Command::Man(args) => commands::man::run(&args, Args::command(), &man::SECTIONS),
     };
-    done.unwrap_or_else(|error| {
-        eprintln!("cmq: {error}");
-        ExitCode::FAILURE
-    })
+    commands::status(Args::command, result)
 }

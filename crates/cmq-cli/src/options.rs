@@ -1,16 +1,14 @@
 //! Options and helpers of both subcommands.
 
-use std::error::Error;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cmq::{Cmq, Config, Interface};
-
-/// The result of a subcommand.
-pub type Done = Result<ExitCode, Box<dyn Error>>;
+use cmq::{Cmq, Config, Event, Interface, PublicKey, Reliable, SecretKey, Security};
+use commands::{Failure, print_error};
 
 /// Settings of a queue.
 #[derive(Debug, clap::Args)]
@@ -30,17 +28,104 @@ pub struct Queue {
     /// The size of the socket's receive buffer [default: 4194304; with --paper the system's]
     #[arg(long, value_name = "BYTES")]
     receive_buffer: Option<usize>,
+    /// Use the reliable mode, which both ends need: every message is sent until it is confirmed
+    #[arg(long)]
+    pub reliable: bool,
+    /// Encrypt, with the secret key in this file; cmq keygen makes one. With --peer-key alone, a key of the moment
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The public key of the other queue: 64 hexadecimal digits, or a file with them
+    #[arg(long, value_name = "KEY|FILE")]
+    peer_key: Option<String>,
+    /// A secret that both ends have beside their keys, in a file as cmq keygen makes it
+    #[arg(long, value_name = "FILE")]
+    shared_secret: Option<PathBuf>,
+}
+
+/// A public key, or the one in a file.
+pub fn public_key(text: &str) -> Result<PublicKey, Failure> {
+    text.parse().or_else(|error| {
+        // A text of this length that is no key is hardly the name of a file.
+        if text.len() == 64 && !Path::new(text).exists() {
+            return Err(Failure::Failed(format!("{text}: {error}")));
+        }
+        PublicKey::read(text).map_err(|error| Failure::Failed(format!("{text}: {error}")))
+    })
+}
+
+fn secret_key(path: &Path) -> Result<SecretKey, Failure> {
+    let failed = |error: &dyn fmt::Display| Failure::Failed(format!("{}: {error}", path.display()));
+    SecretKey::read(path).map_err(|error| failed(&error))
+}
+
+/// Reports an event of encryption or of the reliable mode that a person wants to know at once.
+pub fn report_security(event: &Event) {
+    match event {
+        Event::Refused { from, why } => {
+            print_error("cmq", format_args!("refused a datagram from {from}: {why}"))
+        }
+        Event::EncryptionRequired { by } => {
+            print_error("cmq", format_args!("{by} refuses messages that are not encrypted: use --peer-key"));
+        }
+        Event::Malformed { from, why: why @ cmq::wire::Malformed::Encrypted } => {
+            print_error("cmq", format_args!("dropped a datagram from {from}: {why}"));
+        }
+        Event::Malformed { from, why: why @ cmq::wire::Malformed::Reliable } => {
+            print_error("cmq", format_args!("dropped a datagram from {from}: {why}"));
+        }
+        Event::Undelivered { to, count, why, .. } => {
+            print_error("cmq", format_args!("{count} messages to {to} were not confirmed: {why}"));
+        }
+        Event::HandshakeFailed { to, messages, why } => {
+            print_error("cmq", format_args!("{messages} messages to {to} were not sent: {why}"));
+        }
+        _ => {}
+    }
 }
 
 impl Queue {
     /// Opens a queue at an address.
-    pub fn open(&self, addr: SocketAddr, reuse_address: bool) -> Result<Cmq<Bytes>, Box<dyn Error>> {
+    pub fn open(
+        &self,
+        addr: SocketAddr,
+        reuse_address: bool,
+        allowed: &[String],
+    ) -> Result<Cmq<Bytes>, Failure> {
         let mut config = if self.paper { Config::paper() } else { Config::default() };
         config.qthresh = self.qthresh.unwrap_or(config.qthresh);
         config.timeout = self.timeout.map_or(config.timeout, Duration::from_millis);
         config.receive_buffer = self.receive_buffer.or(config.receive_buffer);
         config.reuse_address = reuse_address;
-        Ok(cmq::new_raw_rq(addr, config).map_err(|error| format!("{addr}: {error}"))?)
+        config.reliable = self.reliable.then(Reliable::default);
+        config.security = self.security(allowed)?;
+        cmq::new_raw_rq(addr, config).map_err(|error| Failure::Failed(format!("{addr}: {error}")))
+    }
+
+    /// The keys, if any are given.
+    fn security(&self, allowed: &[String]) -> Result<Option<Security>, Failure> {
+        let secret = match &self.key {
+            Some(path) => secret_key(path)?,
+            None if self.peer_key.is_some() => {
+                SecretKey::generate().map_err(|error| Failure::Failed(error.to_string()))?
+            }
+            None if !allowed.is_empty() || self.shared_secret.is_some() => {
+                return Err(Failure::Failed(
+                    "--allow and --shared-secret need --key or --peer-key".to_owned(),
+                ));
+            }
+            None => return Ok(None),
+        };
+        let mut security = Security::new(secret);
+        if let Some(key) = &self.peer_key {
+            security = security.default_peer(public_key(key)?);
+        }
+        if let Some(path) = &self.shared_secret {
+            security.shared_secret = Some(secret_key(path)?);
+        }
+        for key in allowed {
+            security = security.allow(public_key(key)?);
+        }
+        Ok(Some(security))
     }
 
     /// The interface for multicast.
@@ -50,10 +135,10 @@ impl Queue {
 }
 
 /// Resolves HOST:PORT to its first address.
-pub fn resolve(text: &str) -> Result<SocketAddr, Box<dyn Error>> {
+pub fn resolve(text: &str) -> Result<SocketAddr, Failure> {
     let none = || io::Error::other("the name has no address");
     let found = text.to_socket_addrs().and_then(|mut found| found.next().ok_or_else(none));
-    Ok(found.map_err(|error| format!("{text}: {error} (expected HOST:PORT)"))?)
+    found.map_err(|error| Failure::Failed(format!("{text}: {error} (expected HOST:PORT)")))
 }
 
 /// The unspecified address, with the IP version of another address, and any port.

@@ -1,15 +1,15 @@
 //! `cmq receive`.
 
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, StdoutLock, Write};
 use std::net::IpAddr;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cmq::{Cmq, Event, Stats};
+use commands::{Failure, Stop, print_error};
 use serde_json::json;
 
-use crate::options::{Done, Queue, resolve};
+use crate::options::{Queue, report_security, resolve};
 
 /// How long to wait for a message before the output is flushed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -22,14 +22,17 @@ const REPORT_EVERY: u64 = 1024;
 #[command(after_help = "Examples:
   cmq receive 127.0.0.1:4711
   cmq receive 127.0.0.1:4711 --closed --quiet --json      # until the sender closes; prints the counters
-  cmq receive 0.0.0.0:4711 --join 239.1.2.3 --interface eth0")]
+  cmq receive 0.0.0.0:4711 --key server.key --allow client.key.pub
+  cmq receive 0.0.0.0:4711 --join 239.1.2.3 --interface eth0
+
+SIGINT and SIGTERM end the command in order: what was received is written, and the counters too.")]
 pub struct Args {
     /// The address to receive at: HOST:PORT
     addr: String,
     /// End after this many messages
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End when every sender has closed; --idle ends also if one vanishes
+    /// End when every sender has closed; --idle ends also if one vanishes, and with --reliable
     #[arg(long)]
     closed: bool,
     /// End when no message arrived for this long
@@ -50,21 +53,25 @@ pub struct Args {
     /// Exit with status 3 if messages were lost
     #[arg(long)]
     strict: bool,
+    /// Let only the queue with this public key send, and those of further --allow; for --key
+    #[arg(long, value_name = "KEY|FILE")]
+    allow: Vec<String>,
     #[command(flatten)]
     queue: Queue,
 }
 
-pub fn run(args: &Args) -> Done {
-    let queue = args.queue.open(resolve(&args.addr)?, !args.join.is_empty())?;
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let queue = args.queue.open(resolve(&args.addr)?, !args.join.is_empty(), &args.allow)?;
     for &group in &args.join {
         queue.multicast().join(group, args.queue.interface())?;
     }
-    eprintln!("cmq: receiving at {}", queue.local_addr());
+    let stop = Stop::install()?;
+    print_error("cmq", format_args!("receiving at {}", queue.local_addr()));
     let idle = args.idle.map(Duration::try_from_secs_f64).transpose()?;
     let mailbox = args.id.map(|id| queue.mailbox(id));
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = Output(BufWriter::new(io::stdout().lock()));
     let (mut received, mut last, mut ended) = (0_u64, Instant::now(), false);
-    while args.count.is_none_or(|count| received < count) {
+    while args.count.is_none_or(|count| received < count) && !stop.asked() {
         let popped = match &mailbox {
             Some(mailbox) => mailbox.pop_timeout(POLL_INTERVAL),
             None => queue.pop_timeout(POLL_INTERVAL),
@@ -72,8 +79,7 @@ pub fn run(args: &Args) -> Done {
         if let Some((message, _)) = popped {
             (received, last, ended) = (received + 1, Instant::now(), false);
             if !args.quiet {
-                out.write_all(&message)?;
-                out.write_all(b"\n")?;
+                out.line(&message)?;
             }
             if received.is_multiple_of(REPORT_EVERY) {
                 report_events(&queue);
@@ -91,11 +97,30 @@ pub fn run(args: &Args) -> Done {
     }
     let stats = queue.stats();
     if args.json {
-        writeln!(out, "{}", summary(received, &stats))?;
+        out.line(summary(received, &stats).to_string().as_bytes())?;
     }
     out.flush()?;
     let lost = stats.counts.lost + stats.counts.missed;
-    Ok(if args.strict && lost > 0 { ExitCode::from(3) } else { ExitCode::SUCCESS })
+    match lost {
+        1.. if args.strict => Err(Failure::Incomplete(format!("{lost} messages were lost"))),
+        _ => Ok(()),
+    }
+}
+
+/// Standard output.
+struct Output(BufWriter<StdoutLock<'static>>);
+
+impl Output {
+    fn line(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.0
+            .write_all(bytes)
+            .and_then(|()| self.0.write_all(b"\n"))
+            .map_err(|error| Failure::output(&error))
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.0.flush().map_err(|error| Failure::output(&error))
+    }
 }
 
 /// True if there were senders, and all of them have closed. Events cannot tell: those that find no room are
@@ -112,12 +137,16 @@ fn report_events(queue: &Cmq<Bytes>) {
 /// Reports an event that a person wants to know at once.
 fn report(event: &Event) {
     match event {
-        Event::Lost { from, count, .. } => eprintln!("cmq: {count} messages from {from} were lost"),
-        Event::Joined { from, missed, .. } if *missed > 0 => {
-            eprintln!("cmq: missed {missed} earlier messages from {from}");
+        Event::Lost { from, count, .. } => {
+            print_error("cmq", format_args!("{count} messages from {from} were lost"))
         }
-        Event::Overflowed { count, .. } => eprintln!("cmq: a full mailbox dropped {count} messages"),
-        _ => {}
+        Event::Joined { from, missed, .. } if *missed > 0 => {
+            print_error("cmq", format_args!("missed {missed} earlier messages from {from}"));
+        }
+        Event::Overflowed { count, .. } => {
+            print_error("cmq", format_args!("a full mailbox dropped {count} messages"))
+        }
+        other => report_security(other),
     }
 }
 
@@ -134,6 +163,13 @@ fn summary(popped: u64, stats: &Stats) -> serde_json::Value {
         "datagrams": stats.datagrams,
         "malformed": stats.malformed,
         "senders": stats.senders,
+        "reliable": stats.reliable.received,
+        "handshakes": stats.security.handshakes,
+        "refused_plain": stats.security.plain,
+        "refused_forged": stats.security.forged,
+        "refused_replayed": stats.security.replayed,
+        "refused_unknown_sessions": stats.security.unknown_sessions,
+        "refused_strangers": stats.security.strangers,
     })
 }
 

@@ -50,6 +50,47 @@ fn ten_thousand_are_counted() {
 }
 
 #[test]
+fn a_signal_ends_a_receiver_in_order() {
+    let (mut receiver, addr) = receive(&["--json"]);
+    let sent = cmq(&["send", &addr, "--count", "1", "--size", "8"]).output().expect("the process ends");
+    assert_eq!(sent.status.code(), Some(0));
+    let mut out = BufReader::new(receiver.stdout.take().expect("piped"));
+    let mut line = Vec::new();
+    out.read_until(b'\n', &mut line).expect("the message");
+    assert_eq!(line, b"\0\0\0\0\0\0\0\0\n");
+    let pid = rustix::process::Pid::from_child(&receiver);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process is there");
+    let mut json = String::new();
+    out.read_line(&mut json).expect("the counters");
+    let counted: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((counted["popped"].as_u64(), done_code(receiver)), (Some(1), Some(0)));
+}
+
+fn done_code(mut child: Child) -> Option<i32> {
+    child.wait().expect("the process ends").code()
+}
+
+#[test]
+fn an_output_without_a_reader_is_no_failure() {
+    let (mut receiver, addr) = receive(&[]);
+    drop(receiver.stdout.take());
+    let sent = cmq(&["send", &addr, "--count", "1"]).output().expect("the process ends");
+    assert_eq!((sent.status.code(), done_code(receiver)), (Some(0), Some(0)));
+}
+
+#[test]
+fn pages_and_scripts_are_printed() {
+    let printed = |args: &[&str]| {
+        let (code, out, errors) = done(&cmq(args).output().expect("the process ends"));
+        assert_eq!((code, errors.as_str()), (Some(0), ""), "{args:?}");
+        out
+    };
+    assert!(printed(&["completions", "bash"]).contains("receive"));
+    let page = printed(&["man"]);
+    assert!(page.contains(".TH cmq 1") && page.contains("EXIT STATUS"), "{page}");
+}
+
+#[test]
 fn errors_say_whose_fault_it_is() {
     for (args, says) in [
         (&["send", "nowhere", "--count", "1"][..], "nowhere: invalid socket address (expected HOST:PORT)"),
@@ -66,4 +107,50 @@ fn errors_say_whose_fault_it_is() {
         assert!(errors.contains(says), "{args:?}: {errors}");
     }
     assert_eq!(cmq(&["receive"]).output().expect("the process ends").status.code(), Some(2));
+}
+
+#[test]
+fn keys_encrypt_and_refuse() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).into_os_string().into_string().expect("text");
+    for name in ["server", "client", "stranger"] {
+        let made = cmq(&["keygen", &path(name)]).output().expect("the process ends");
+        let public = std::fs::read_to_string(path(&format!("{name}.pub"))).expect("the public key");
+        assert_eq!(done(&made), (Some(0), public, String::new()));
+    }
+    let (code, _, errors) = done(&cmq(&["keygen", &path("server")]).output().expect("the process ends"));
+    assert!(code == Some(1) && errors.contains("exists"), "{errors}");
+    let (receiver, addr) =
+        receive(&["--closed", "--json", "--key", &path("server"), "--allow", &path("client.pub")]);
+    let send = |more: &[&str]| {
+        let sent = cmq(&[&["send", &addr, "--count", "3", "--size", "8"], more].concat()).output();
+        done(&sent.expect("the process ends"))
+    };
+    let server = path("server.pub");
+    let (code, _, errors) = send(&["--peer-key", &server, "--key", &path("stranger")]);
+    assert!(code == Some(1) && errors.contains("does not allow this queue"), "{errors}");
+    assert_eq!(send(&[]).0, Some(0), "a plain sender does not wait for an answer");
+    let (code, _, errors) = send(&["--key", &path("client.pub"), "--peer-key", &server]);
+    assert!(code == Some(1) && errors.contains("chmod 600"), "{errors}");
+    assert_eq!(
+        send(&["--key", &path("client"), "--peer-key", &server]),
+        (Some(0), String::new(), String::new())
+    );
+    let (code, out, errors) = done(&receiver.wait_with_output().expect("the process ends"));
+    let counted: serde_json::Value = serde_json::from_str(out.lines().last().expect("a line")).expect("JSON");
+    let counts =
+        ["popped", "handshakes", "refused_plain", "refused_strangers"].map(|name| counted[name].as_u64());
+    assert!(code == Some(0) && counts[..2] == [Some(3), Some(1)], "{out}");
+    assert!(counts[2..].iter().all(|count| *count > Some(0)), "{out}");
+    assert!(errors.contains("the sender does not encrypt") && errors.contains("is not allowed"), "{errors}");
+}
+
+#[test]
+fn reliable_messages_are_confirmed_or_reported() {
+    let (receiver, addr) = receive(&["--reliable", "--count", "20000", "--quiet", "--json"]);
+    let sent = cmq(&["send", &addr, "--reliable", "--count", "20000", "--size", "100"]).output();
+    assert_eq!(done(&sent.expect("the process ends")), (Some(0), String::new(), String::new()));
+    let (code, out, _) = done(&receiver.wait_with_output().expect("the process ends"));
+    let counted: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, counted["reliable"].as_u64()), (Some(0), Some(20_000)), "{out}");
 }

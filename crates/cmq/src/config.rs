@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::security::Security;
 use crate::wire::{MAX_DATAGRAM, MIN_FRAGMENT, PARITY_GROUP};
 
 /// The largest `qthresh`: the most bytes that the kernel cuts into datagrams in one call.
@@ -70,6 +71,60 @@ pub enum Delivery {
         /// The datagrams that may arrive before it: 1 to 1,024.
         window: usize,
     },
+}
+
+/// The settings of the reliable mode: [`Cmq::push_reliable`](crate::Cmq::push_reliable) and the messages that it sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reliable {
+    /// Bytes that may be sent for a key before the receiver's mailbox has taken them. Default 1 MiB; 64 KiB to 1 GiB.
+    ///
+    /// The receiver's value counts, beyond the first window of a stream. A window divided by the round trip time is the most that a key
+    /// can have for each second.
+    pub window: usize,
+    /// Bytes that wait for a confirmation, over all keys. A push beyond it fails with [`PushError::Full`](crate::PushError::Full).
+    /// Default 64 MiB.
+    pub send_bytes: usize,
+    /// Bytes that a receiver keeps because earlier ones are missing, or a mailbox is full. Beyond it segments are not acknowledged, and come
+    /// again; one key at a time may exceed it, to complete a message. Default 64 MiB; at least `window`.
+    ///
+    /// At the limit keys go on slowly, by a segment or two in each time-out of their sender, and may be given up on long paths. So choose
+    /// at least `window` for each key that receives large messages, or loses segments, at the same time.
+    pub receive_bytes: usize,
+    /// A key whose messages were not confirmed for this long gives them up. Default 30 s; 100 ms to 1 h.
+    pub give_up: Duration,
+    /// A receiver forgets a sender that is silent for this long, and a sender begins anew after a third of it. Both ends need about the
+    /// same. Default 10 min; 3 s to 1 day, and at least three times `give_up`.
+    pub idle: Duration,
+    /// Keys that are sent to, and keys of senders that are received for: about 300 bytes each. Default 65,536.
+    pub max_keys: usize,
+    /// Senders that are remembered: about 1 KiB each. Default 16,384. Beyond it one is forgotten, of an IP address with more than its
+    /// share, or else the one that was silent longest.
+    pub max_links: usize,
+}
+
+impl Default for Reliable {
+    fn default() -> Reliable {
+        Reliable {
+            window: 1 << 20,
+            send_bytes: 64 << 20,
+            receive_bytes: 64 << 20,
+            give_up: Duration::from_secs(30),
+            idle: Duration::from_secs(600),
+            max_keys: 1 << 16,
+            max_links: 1 << 14,
+        }
+    }
+}
+
+option_setters::setters! { fields of Reliable:
+    window: usize,
+    send_bytes: usize,
+    receive_bytes: usize,
+    give_up: Duration,
+    idle: Duration,
+    max_keys: usize,
+    max_links: usize,
 }
 
 /// The settings of a queue.
@@ -171,6 +226,15 @@ pub struct Config {
     /// Lets several sockets share the address (SO_REUSEADDR), as receivers of one multicast group on one machine do.
     /// Default false. For unicast it lets other programs of this machine take the messages of this queue.
     pub reuse_address: bool,
+    /// Encrypts and authenticates every datagram, with these keys. Default `None`: datagrams are plain.
+    ///
+    /// A queue with keys and a queue without refuse each other's datagrams. It costs 32 bytes for each datagram, a round trip before
+    /// the first message to an address, and about 2.5 KiB of memory for each address. Groups (multicast) cannot be sent to.
+    pub security: Option<Security>,
+    /// Turns the reliable mode on, for sending and for receiving. Default `None`: its datagrams are refused, and nothing is answered.
+    ///
+    /// A queue with it answers segments, never with more bytes than it received until the sender has shown that it can be reached.
+    pub reliable: Option<Reliable>,
 }
 
 impl Default for Config {
@@ -200,6 +264,8 @@ impl Default for Config {
             receive_buffer: Some(4 << 20),
             send_buffer: None,
             reuse_address: false,
+            security: None,
+            reliable: None,
         }
     }
 }
@@ -229,6 +295,8 @@ option_setters::setters! { fields of Config:
     receive_buffer: Option<usize>,
     send_buffer: Option<usize>,
     reuse_address: bool,
+    security: Option<Security>,
+    reliable: Option<Reliable>,
 }
 
 impl Config {
@@ -280,7 +348,28 @@ impl Config {
         within("max_datagram", self.max_datagram.unwrap_or(MAX_DATAGRAM), MIN_DATAGRAM, MAX_DATAGRAM)?;
         within("max_senders", self.max_senders, 1, 1 << 24)?;
         within("max_destinations", self.max_destinations, 1, 1 << 24)?;
-        within("max_events", self.max_events, 0, 1 << 24)
+        within("max_events", self.max_events, 0, 1 << 24)?;
+        let ms = |time: Duration| usize::try_from(time.as_millis()).unwrap_or(usize::MAX);
+        if let Some(reliable) = &self.reliable {
+            within("window", reliable.window, 1 << 16, 1 << 30)?;
+            within("send_bytes", reliable.send_bytes, 1, usize::MAX)?;
+            within("receive_bytes", reliable.receive_bytes, reliable.window, usize::MAX)?;
+            within("give_up (in ms)", ms(reliable.give_up), 100, 3_600_000)?;
+            within("idle (in ms)", ms(reliable.idle), 3000.max(3 * ms(reliable.give_up)), 86_400_000)?;
+            within("max_keys", reliable.max_keys, 1, 1 << 24)?;
+            within("max_links", reliable.max_links, 1, 1 << 24)?;
+        }
+        let Some(security) = &self.security else { return Ok(()) };
+        within("rekey_after (in ms)", ms(security.rekey_after), 1000, 3_600_000)?;
+        within(
+            "rekey_bytes",
+            usize::try_from(security.rekey_bytes).unwrap_or(usize::MAX),
+            1 << 16,
+            usize::MAX,
+        )?;
+        within("handshake_timeout (in ms)", ms(security.handshake_timeout), 100, 60_000)?;
+        within("max_sessions", security.max_sessions, 1, 1 << 24)?;
+        within("max_half_open", security.max_half_open, 16, 1 << 20)
     }
 }
 

@@ -42,4 +42,11 @@ pub enum PushError {
     /// The caller's: the address has another IP version than this queue, or its port is 0.
     #[error("this queue cannot send to the address: another IP version, or port 0")]
     Address,
+    /// The caller's: a queue with a key cannot send to a group, whose members have different keys, and no reliable message can be sent
+    /// to one.
+    #[error("encrypted and reliable messages cannot be sent to a group")]
+    Multicast,
+    /// The caller's: [`Config::reliable`](field@crate::Config::reliable) is `None`.
+    #[error("the reliable mode is off: set Config::reliable")]
+    ReliableOff,
 }

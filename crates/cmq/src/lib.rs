@@ -15,6 +15,8 @@
 //! * [`Config`] has every setting: when batches leave, and the limits.
 //! * [`Event`] and [`Stats`] report losses, duplicates and late messages.
 //! * [`strategy`] has the paper's message passing strategies: request and response, futures, replay, replacement.
+//! * [`Cmq::push_reliable`] sends a message until it is confirmed.
+//! * [`Security`] encrypts and authenticates every datagram.
 //! * [`wire`] is the format of a datagram. `docs/CMQ.md` is the guide.
 
 #![forbid(unsafe_code)]
@@ -28,17 +30,25 @@ mod key;
 mod multicast;
 pub mod proto;
 mod queue;
+mod security;
 pub mod strategy;
 #[cfg(feature = "stream")]
 mod stream;
 pub mod wire;
 
-pub use config::{Config, ConfigError, Delivery, MAX_QTHRESH, MIN_DATAGRAM, OverflowPolicy, Oversize};
+pub use config::{
+    Config, ConfigError, Delivery, MAX_QTHRESH, MIN_DATAGRAM, OverflowPolicy, Oversize, Reliable,
+};
 pub use error::{OpenError, PushError};
-pub use event::{Event, ReceiveCounts, SenderInfo, Stats};
+pub use event::{
+    Event, HandshakeError, ReceiveCounts, Refusal, ReliableCounts, SecurityCounts, SenderInfo, Stats,
+    Undelivered,
+};
 pub use io::mailbox::Popped;
 pub use key::Key;
 pub use multicast::{Interface, Multicast};
+pub use proto::reliable::Fate;
 pub use queue::{Cmq, Mailbox, new_raw_rq, new_rq, new_rq_with};
+pub use security::{KEY_BYTES, KeyError, PublicKey, SecretKey, Security};
 #[cfg(feature = "stream")]
 pub use stream::MessageStream;

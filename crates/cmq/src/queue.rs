@@ -14,11 +14,14 @@ use crate::config::Config;
 use crate::error::{OpenError, PushError};
 use crate::event::{Event, SenderInfo, Stats};
 use crate::io::engine::Engine;
+use crate::io::lock;
 use crate::io::mailbox::{MailboxQueue, Popped};
 use crate::io::socket::Socket;
 use crate::key::{Key, canonical};
 use crate::multicast::Multicast;
 use crate::proto::receiver::AmplificationBudget;
+use crate::proto::reliable::Fate;
+use crate::security::PublicKey;
 #[cfg(feature = "stream")]
 use crate::stream::MessageStream;
 
@@ -130,6 +133,68 @@ impl<T: Send + 'static> Cmq<T> {
         }
     }
 
+    /// Queues a message of the reliable mode for a key. It is sent until the receiving queue confirms it, and popped there in the order
+    /// of its key. Both queues need [`Config::reliable`](field@Config::reliable). Never waits.
+    ///
+    /// Returns the number of the message among the reliable ones of its key, for [`Cmq::fate`] and [`Cmq::wait_confirmed`].
+    ///
+    /// # Errors
+    /// [`PushError`]; no part of the message is sent.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use cmq::{Config, Fate, Reliable};
+    ///
+    /// let open = || cmq::new_rq_with("127.0.0.1:0", Config::default().reliable(Some(Reliable::default())));
+    /// let (sender, receiver) = (open()?, open()?);
+    /// let key = cmq::Key::new(receiver.local_addr(), 7);
+    /// let number = sender.push_reliable(key, &"hello".to_owned())?;
+    /// assert_eq!(sender.wait_confirmed(key, number, Some(Duration::from_secs(10))), Some(Fate::Confirmed));
+    /// let (message, _): (String, _) = receiver.cw_pop().expect("a confirmed message is here");
+    /// assert_eq!(message, "hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn push_reliable(&self, key: impl Into<Key>, message: &T) -> Result<u64, PushError> {
+        let engine = self.engine();
+        let key = key.into().canonical();
+        match engine.codec.encode {
+            Encode::AsBytes(bytes) => engine.send_half.push_reliable(key, bytes(message)),
+            Encode::With(encode) => {
+                let mut bytes = Vec::new();
+                if !encode(message, &mut bytes) {
+                    return Err(PushError::Encode);
+                }
+                engine.send_half.push_reliable(key, &bytes)
+            }
+        }
+    }
+
+    /// The fate of a message of the reliable mode. `None` if the key has no message with this number, or is forgotten.
+    pub fn fate(&self, key: impl Into<Key>, number: u64) -> Option<Fate> {
+        self.engine().send_half.fate(key.into().canonical(), number)
+    }
+
+    /// Waits until a message of the reliable mode is confirmed or given up, at most this long, and sends all pending messages before.
+    /// [`Fate::Pending`] if it is neither in time. A `timeout` of `None` has no limit.
+    pub fn wait_confirmed(
+        &self,
+        key: impl Into<Key>,
+        number: u64,
+        timeout: Option<Duration>,
+    ) -> Option<Fate> {
+        let send_half = &self.engine().send_half;
+        send_half.flush();
+        send_half.wait_confirmed(key.into().canonical(), number, Engine::<T>::until(timeout))
+    }
+
+    /// Waits until each message of the reliable mode is confirmed or given up, at most this long. False if some are neither in time.
+    pub fn wait_all_confirmed(&self, timeout: Option<Duration>) -> bool {
+        let send_half = &self.engine().send_half;
+        send_half.flush();
+        send_half.wait_all_confirmed(Engine::<T>::until(timeout))
+    }
+
     /// The next message, if there is one (paper, `cwPop`), of any mailbox that was not opened with
     /// [`Cmq::mailbox`]. Never waits.
     #[inline]
@@ -231,7 +296,8 @@ impl<T: Send + 'static> Cmq<T> {
     /// Messages as they arrive, for async code, without an end.
     #[cfg(feature = "stream")]
     pub fn stream(&self) -> MessageStream<'_, T> {
-        MessageStream::new(&self.engine().receive_half.common)
+        let receive_half = &self.engine().receive_half;
+        MessageStream::new(receive_half, &receive_half.common)
     }
 
     /// The number of messages that wait to be popped from the common mailbox.
@@ -293,6 +359,11 @@ impl<T: Send + 'static> Cmq<T> {
         self.engine().receive_half.amplification_budget(of, with)
     }
 
+    /// The public key of the queue at an address, while there is a session with it. `None` also if this queue does not encrypt.
+    pub fn peer_key(&self, addr: SocketAddr) -> Option<PublicKey> {
+        lock(self.engine().send_half.sessions()?).peer_key(canonical(addr))
+    }
+
     /// The address of this queue.
     pub fn local_addr(&self) -> SocketAddr {
         self.engine().socket.local_addr()
@@ -312,6 +383,14 @@ impl Cmq<Bytes> {
     #[inline]
     pub fn push_bytes(&self, key: impl Into<Key>, message: &[u8]) -> Result<(), PushError> {
         self.engine().send_half.push_bytes(key.into().canonical(), message)
+    }
+
+    /// As [`Cmq::push_reliable`], for bytes in any memory. They are copied.
+    ///
+    /// # Errors
+    /// [`PushError`]; no part of the message is sent.
+    pub fn push_reliable_bytes(&self, key: impl Into<Key>, message: &[u8]) -> Result<u64, PushError> {
+        self.engine().send_half.push_reliable(key.into().canonical(), message)
     }
 }
 
@@ -374,7 +453,7 @@ impl<T: Send + 'static> Mailbox<T> {
     /// Messages as they arrive, for async code, without an end.
     #[cfg(feature = "stream")]
     pub fn stream(&self) -> MessageStream<'_, T> {
-        MessageStream::new(&self.queue)
+        MessageStream::new(&self.handle.engine.receive_half, &self.queue)
     }
 
     /// The number of messages that wait here.

@@ -6,10 +6,12 @@ use std::task::{Context, Poll};
 use futures_core::Stream;
 
 use crate::io::mailbox::MailboxQueue;
+use crate::io::receive_half::ReceiveHalf;
 use crate::key::Key;
 
 /// The messages of one mailbox, as a stream without an end. Returned by [`Cmq::stream`](crate::Cmq::stream).
 pub struct MessageStream<'a, T> {
+    receive_half: &'a ReceiveHalf<T>,
     queue: &'a MailboxQueue<T>,
 }
 
@@ -20,8 +22,8 @@ impl<T> std::fmt::Debug for MessageStream<'_, T> {
 }
 
 impl<'a, T> MessageStream<'a, T> {
-    pub(crate) fn new(queue: &'a MailboxQueue<T>) -> MessageStream<'a, T> {
-        MessageStream { queue }
+    pub(crate) fn new(receive_half: &'a ReceiveHalf<T>, queue: &'a MailboxQueue<T>) -> MessageStream<'a, T> {
+        MessageStream { receive_half, queue }
     }
 }
 
@@ -33,6 +35,7 @@ impl<T> Stream for MessageStream<'_, T> {
             return Poll::Ready(Some(message));
         }
         self.queue.register_waker(context.waker());
+        self.receive_half.refill();
         // A message may have arrived before the waker was registered.
         self.queue.pop().map_or(Poll::Pending, |message| Poll::Ready(Some(message)))
     }

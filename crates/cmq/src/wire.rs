@@ -12,19 +12,21 @@
 //!             fragment, and the bytes of the fragment; zeros may follow. The last fragment may be followed by
 //!             `parity_count` parity fragments: index `fragments + n` is the exclusive or of the fragments n,
 //!             n + parity_count, n + 2 * parity_count, …, with the last fragment padded with zeros
+//!   segment, ack: the reliable mode, see [`reliable`]
 //!   close:    nothing; `first` is the number of messages of the stream
 //! ```
 //!
 //! Numbers are little endian. A stream is what one sender, named by its random epoch, sends to one address.
 //! Its messages are numbered from 0. A batch holds the messages `first..first + count`. Each fragment carries
-//! the number of its message.
+//! the number of its message. [`secured`] is the format between queues with keys.
 
-/// The first byte of each datagram.
-pub const MAGIC: u8 = 0xC5;
-/// The version of this format.
-pub const VERSION: u8 = 1;
-/// Bytes of the header.
-pub const HEADER_BYTES: usize = 28;
+mod header;
+pub mod reliable;
+pub mod secured;
+
+pub use header::{HEADER_BYTES, Header, Kind, MAGIC, Malformed, VERSION};
+use header::{is_zero, u16_at, u32_at, u64_at};
+
 /// Bytes of the length before each message of a batch.
 pub const RECORD_BYTES: usize = 2;
 /// Bytes between the header of a fragment and its body.
@@ -45,69 +47,6 @@ pub const fn parity_count(count: u32) -> u32 {
     count.div_ceil(PARITY_GROUP)
 }
 
-/// The kind of a datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Whole messages.
-    Batch,
-    /// A fragment of one message.
-    Fragment,
-    /// The end of a stream.
-    Close,
-}
-
-/// The header of a datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
-    /// The kind of the datagram.
-    pub kind: Kind,
-    /// The messages of a batch; the bytes of a fragment; 0 for a close.
-    pub count: u16,
-    /// The sender's number for its destination address.
-    pub stream: u32,
-    /// The random name of the sender.
-    pub epoch: u64,
-    /// The number of the first message. For a close, the number of messages of the stream.
-    pub first: u64,
-    /// The mailbox of the receiver.
-    pub mailbox: u32,
-}
-
-impl Header {
-    /// The header as bytes.
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let kind = match self.kind {
-            Kind::Batch => 0,
-            Kind::Fragment => 1,
-            Kind::Close => 2,
-        };
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[0] = MAGIC;
-        bytes[1] = VERSION << 4 | kind;
-        bytes[2..4].copy_from_slice(&self.count.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.stream.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.epoch.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.first.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.mailbox.to_le_bytes());
-        bytes
-    }
-}
-
-/// Why a datagram was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Malformed {
-    /// The sender's: the datagram does not belong to CMQ.
-    #[error("the datagram does not begin like one of CMQ: another program sends to this port")]
-    Foreign,
-    /// The sender's: it uses a newer version.
-    #[error("version {0} is not known here: update the receiver")]
-    Version(u8),
-    /// The sender's, or the network's: the datagram is truncated or contradicts itself.
-    #[error("the datagram is truncated or contradicts itself")]
-    Broken,
-}
-
 /// A checked datagram: reading it cannot fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'a> {
@@ -126,6 +65,10 @@ pub enum Body<'a> {
     Fragment(Fragment<'a>),
     /// Nothing.
     Close,
+    /// A part of a stream of the reliable mode.
+    Segment(reliable::Segment<'a>),
+    /// An acknowledgement of the reliable mode.
+    Ack(reliable::Ack<'a>),
 }
 
 /// A fragment of a message.
@@ -147,6 +90,9 @@ impl<'a> Datagram<'a> {
     /// # Errors
     /// The datagram does not follow the format.
     pub fn parse(bytes: &'a [u8]) -> Result<Datagram<'a>, Malformed> {
+        if bytes.len() > 1 && bytes[0] == MAGIC && bytes[1] >> 4 == secured::VERSION {
+            return Err(Malformed::Encrypted);
+        }
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(match bytes.first() {
             Some(&MAGIC) => Malformed::Broken,
             _ => Malformed::Foreign,
@@ -159,18 +105,23 @@ impl<'a> Datagram<'a> {
         }
         let body = &bytes[HEADER_BYTES..];
         let count = u16_at(header, 2);
-        let (kind, body) = match header[1] & 15 {
-            0 => (Kind::Batch, Body::Batch(Messages::parse(count, body)?)),
-            1 => (Kind::Fragment, Body::Fragment(Fragment::parse(count, body)?)),
-            2 if count == 0 && body.is_empty() => (Kind::Close, Body::Close),
-            _ => return Err(Malformed::Broken),
-        };
         let (stream, mailbox) = (u32_at(header, 4), u32_at(header, 24));
         let (epoch, first) = (u64_at(header, 8), u64_at(header, 16));
         // No sender reaches a larger number, and additions to this one never overflow.
         if first > u64::MAX >> 1 {
             return Err(Malformed::Broken);
         }
+        let (kind, body) = match header[1] & 15 {
+            0 => (Kind::Batch, Body::Batch(Messages::parse(count, body)?)),
+            1 => (Kind::Fragment, Body::Fragment(Fragment::parse(count, body)?)),
+            2 if count == 0 && body.is_empty() => (Kind::Close, Body::Close),
+            3 => (Kind::Segment, Body::Segment(reliable::Segment::parse(count, body)?)),
+            4 => (
+                Kind::Ack,
+                Body::Ack(reliable::Ack::parse((count, u32_at(header, 24), u64_at(header, 16)), body)?),
+            ),
+            _ => return Err(Malformed::Broken),
+        };
         Ok(Datagram { header: Header { kind, count, stream, epoch, first, mailbox }, body })
     }
 }
@@ -278,21 +229,4 @@ pub(crate) fn messages_ending_in(datagram: &[u8]) -> u64 {
 pub(crate) fn is_parity(datagram: &[u8]) -> bool {
     let (total, index) = (u32_at(datagram, HEADER_BYTES), u32_at(datagram, HEADER_BYTES + 4));
     index >= total.div_ceil(u16_at(datagram, 2).into())
-}
-
-/// True if the rest of a datagram is padding.
-fn is_zero(padding: &[u8]) -> bool {
-    padding.iter().all(|&byte| byte == 0)
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }

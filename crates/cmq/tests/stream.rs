@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use cmq::{Cmq, Config, MessageStream, new_rq_with};
+use cmq::{Cmq, Config, Fate, Key, MessageStream, Reliable, new_raw_rq, new_rq_with};
 use futures_core::Stream;
 
 /// Longer than anything here takes; reaching it is a failure.
@@ -72,4 +72,32 @@ fn tasks_are_woken() {
     assert_eq!(receiver.pop_timeout(LONG).expect("loopback").0, 1);
     sender.cw_push((to, 0), &2).expect("room");
     assert_eq!(next(receiver.stream()), 2);
+}
+
+/// What waits for room in a mailbox is there when a task finds the mailbox empty, without a timer.
+#[test]
+fn an_empty_mailbox_is_refilled_at_once() {
+    let reliable = Config::default().reliable(Some(Reliable::default()));
+    let receiver = new_raw_rq("127.0.0.1:0", reliable.clone().mailbox_messages(10)).expect("a queue");
+    let sender = new_raw_rq("127.0.0.1:0", reliable).expect("a queue");
+    let key = Key::new(receiver.local_addr(), 0);
+    for number in 0..500_u32 {
+        sender.push_reliable_bytes(key, &number.to_le_bytes()).expect("room");
+    }
+    // Confirmed messages are at the receiving queue.
+    assert_eq!(sender.wait_confirmed(key, 499, Some(LONG)), Some(Fate::Confirmed));
+    let (mut stream, mut waits, until) = (pin!(receiver.stream()), 0, Instant::now() + LONG);
+    for number in 0..500_u32 {
+        let message = loop {
+            match stream.as_mut().poll_next(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(message) => break message.expect("the stream has no end").0,
+                Poll::Pending => std::thread::sleep(Duration::from_millis(1)),
+            }
+            waits += 1;
+            assert!(Instant::now() < until, "message {number} does not come");
+        };
+        assert_eq!(message, number.to_le_bytes()[..]);
+    }
+    // The background thread may hold a lock at times.
+    assert!(waits < 20, "{waits} of 49 refills waited");
 }

@@ -49,6 +49,8 @@ fn good_datagrams_are_parsed_and_encoded() {
                 );
                 "fragment"
             }
+            Body::Segment(_) => "segment",
+            Body::Ack(_) => "ack",
             Body::Close => {
                 assert_eq!(header.kind, Kind::Close);
                 "close"
@@ -69,5 +71,43 @@ fn bad_datagrams_are_refused() {
             other => panic!("{name}: {other}"),
         };
         assert_eq!(why, vector["why"], "{name}");
+    }
+}
+
+#[test]
+fn datagrams_of_the_reliable_mode_are_parsed_and_encoded() {
+    use cmq::wire::reliable::{Ack, Credit};
+    let vectors = &vectors()["reliable"];
+    let vector = &vectors["segment"];
+    let data = bytes(&vector["hex"]);
+    let Datagram { header, body: Body::Segment(segment) } = Datagram::parse(&data).expect("a segment") else {
+        panic!("it is a segment")
+    };
+    let texts = [header.epoch, segment.receiver].map(|epoch| Value::from(epoch.to_string()));
+    assert_eq!(texts, [vector["epoch"].clone(), vector["receiver"].clone()]);
+    let numbers =
+        [header.stream.into(), header.first, header.mailbox.into(), segment.run.into(), segment.offset];
+    let names = ["stream", "number", "mailbox", "run", "offset"];
+    assert_eq!(numbers.map(Value::from), names.map(|name| vector[name].clone()));
+    assert_eq!(segment.bytes, bytes(&vector["bytes"]));
+    let mut again = Vec::new();
+    segment.write((header.stream, header.epoch), header.first, header.mailbox, &mut again);
+    assert_eq!(again, data);
+
+    let vector = &vectors["ack"];
+    let data = bytes(&vector["hex"]);
+    let Datagram { header, body: Body::Ack(ack) } = Datagram::parse(&data).expect("an acknowledgement")
+    else {
+        panic!("it is an acknowledgement")
+    };
+    let ranges: Vec<(u64, u64)> = ack.ranges().collect();
+    let credits: Vec<Credit> = ack.credits().collect();
+    assert_eq!((serde_json::json!(ranges), ack.reset), (vector["ranges"].clone(), false));
+    let listed: Vec<_> = credits.iter().map(|credit| (credit.mailbox, credit.run, credit.limit)).collect();
+    assert_eq!(serde_json::json!(listed), vector["credits"]);
+    assert_eq!(Ack::encode((header.stream, header.epoch), ack.receiver, false, &ranges, &credits), data);
+    for refused in vectors["refused"].as_array().expect("a list") {
+        let name = refused["name"].as_str().expect("a name");
+        assert_eq!(Datagram::parse(&bytes(&refused["hex"])).expect_err(name), Malformed::Broken, "{name}");
     }
 }

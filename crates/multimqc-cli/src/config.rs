@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use commands::{Failure, print_error};
 use multimqc::functions::{DropRange, ExtractField, InputFunction, NumberType, OutputFunction};
 use multimqc::levels::{DiskConfig, DiskLevel, UserConfig, UserLevel};
 use multimqc::{
@@ -14,7 +15,6 @@ use multimqc::{
 use multimqc_kernel::{Kernel, KernelLevel, Mode, Ports};
 use serde::Deserialize;
 
-use super::failure::Failure;
 use super::kafka::Kafka;
 
 /// The file with every setting at its default.
@@ -175,6 +175,11 @@ impl Config {
         toml::from_str(&text).map_err(|error| fail(&error))
     }
 
+    /// Whether a level is among those that are wanted.
+    pub fn has(&self, level: LevelKind) -> bool {
+        self.levels.iter().any(|name| name == level.name())
+    }
+
     /// The folder of the disk level.
     fn directory(&self) -> Result<PathBuf, Failure> {
         if let Some(directory) = &self.disk.directory {
@@ -187,12 +192,16 @@ impl Config {
         Ok(base.ok_or_else(none)?.join("multimqc"))
     }
 
-    /// The levels of the stack.
-    pub fn stack(&self) -> Result<Stack, Failure> {
+    /// The stack, and its level in the kernel.
+    pub fn stack(&self) -> Result<(Stack, Option<Arc<KernelLevel>>), Failure> {
         let mut levels: Vec<Arc<dyn Level>> = Vec::new();
+        let mut kernel = None;
         for name in &self.levels {
             match LevelKind::from_name(name) {
-                Some(LevelKind::Kernel) => levels.extend(self.kernel_level()?),
+                Some(LevelKind::Kernel) => {
+                    kernel = self.kernel_level()?;
+                    levels.extend(kernel.clone().map(|level| level as Arc<dyn Level>));
+                }
                 Some(LevelKind::User) => levels.push(self.user_level()?),
                 Some(LevelKind::Disk) => levels.push(self.disk_level()?),
                 Some(LevelKind::Kafka) => {
@@ -205,11 +214,11 @@ impl Config {
                 }
             }
         }
-        Stack::new(levels).map_err(Failure::failed)
+        Ok((Stack::new(levels).map_err(Failure::failed)?, kernel))
     }
 
     /// The level in the kernel, attached. None if the process has not the rights, and may do without.
-    fn kernel_level(&self) -> Result<Option<Arc<dyn Level>>, Failure> {
+    fn kernel_level(&self) -> Result<Option<Arc<KernelLevel>>, Failure> {
         let InKernel { interface, keep, .. } = &self.kernel;
         let ports: Vec<_> =
             self.topics.iter().map(|topic| self.kernel_ports(topic)).collect::<Result<_, _>>()?;
@@ -220,13 +229,17 @@ impl Config {
         if self.address.is_loopback() && interface != "lo" {
             return Err(fail(&format!("{} is not reached through {interface}: use --address", self.address)));
         }
+        let topics = self.topics.len();
+        if topics > multimqc_kernel::MAX_TOPICS as usize {
+            return Err(fail(&format!("{topics} topics: it takes at most {}", multimqc_kernel::MAX_TOPICS)));
+        }
         let address = match self.address {
             IpAddr::V4(address) => Some(address).filter(|address| !address.is_unspecified()),
             IpAddr::V6(_) => return Err(fail(&"it takes IPv4 only: use another --address")),
         };
         let config = multimqc_kernel::Config::default()
             .ring_bytes(self.kernel.ring_bytes)
-            .max_topics(self.topics.len() as u32)
+            .max_topics(topics as u32)
             .batch_bytes(self.batch_bytes as u64)
             .max_reply_bytes(self.max_reply_bytes.min(wire::MTU_PAYLOAD_BYTES) as u32)
             .address(address)
@@ -238,11 +251,14 @@ impl Config {
         let attached = Kernel::new(config).and_then(|kernel| kernel.attach(interface).map(|()| kernel));
         match attached {
             Ok(kernel) => {
-                eprintln!("multimqc: level kernel on {interface}: {}", kernel.modes().join(", "));
+                print_error(
+                    "multimqc",
+                    format_args!("level kernel on {interface}: {}", kernel.modes().join(", ")),
+                );
                 Ok(Some(Arc::new(KernelLevel::new(kernel, ports))))
             }
             Err(error) if error.is_missing_right() && !self.kernel.required => {
-                eprintln!("multimqc: without the level kernel: {error}");
+                print_error("multimqc", format_args!("without the level kernel: {error}"));
                 Ok(None)
             }
             Err(error) if error.is_missing_right() => {
@@ -268,7 +284,7 @@ impl Config {
             batch_bytes: self.batch_bytes as u64,
         };
         let level = UserLevel::new(config).map_err(Failure::failed)?;
-        let is_last = !self.levels.iter().any(|name| name == LevelKind::Disk.name());
+        let is_last = !self.has(LevelKind::Disk) && !self.has(LevelKind::Kafka);
         let sizing = Sizing {
             capacity_bytes: level.capacity_bytes().unwrap_or(u64::MAX),
             batch_bytes: self.batch_bytes as u64,

@@ -6,9 +6,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use commands::Failure;
 use serde_json::Value;
-
-use super::failure::Failure;
 
 /// How long a client may take to read its line, and a server to send it.
 const PATIENCE: Duration = Duration::from_secs(5);

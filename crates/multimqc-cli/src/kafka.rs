@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use commands::Failure;
 use multimqc::Level;
 use serde::Deserialize;
-
-use super::failure::Failure;
 
 /// The table `kafka` of the configuration file. It is read by every build, so that a file fits all of them.
 #[derive(Debug, Deserialize)]

@@ -2,24 +2,24 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod client;
 mod config;
 mod control;
-mod failure;
+mod interface;
 mod kafka;
+mod limits;
+mod man;
 mod pull;
 mod push;
 mod report;
 mod serve;
 mod stat;
-mod stop;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
-use failure::Failure;
+use commands::{Failure, Shell, print};
 
 /// A multilevel cache for streams of small messages over UDP.
 #[derive(Debug, Parser)]
@@ -65,6 +65,11 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Print the manual page, or write one for each command into a folder
+    #[command(after_help = "Examples:
+  multimqc man | man -l -
+  multimqc man ~/.local/share/man/man1")]
+    Man(commands::man::Args),
 }
 
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
@@ -76,32 +81,18 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Detach { folder } => detach(&folder),
-        Command::Config => print(config::EXAMPLE.as_bytes()),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "multimqc", &mut script);
-            print(&script)
-        }
+        Command::Config => print(config::EXAMPLE),
+        Command::Completions { shell } => commands::print_completions(shell, Cli::command()),
+        Command::Man(args) => commands::man::run(&args, Cli::command(), &man::SECTIONS),
     };
-    let (message, status) = match result {
-        Ok(()) | Err(Failure::OutputClosed) => return ExitCode::SUCCESS,
-        Err(Failure::Failed(message)) => (message, 1),
-        Err(Failure::Missing(message)) => (message, 3),
-    };
-    // Standard error may be closed.
-    let _ = writeln!(std::io::stderr(), "multimqc: {message}");
-    ExitCode::from(status)
+    commands::status(Cli::command, result)
 }
 
 fn detach(folder: &Path) -> Result<(), Failure> {
     match multimqc_kernel::detach(folder).map_err(Failure::failed)? {
-        true => print(b"multimqc: detached\n"),
-        false => print(b"multimqc: nothing was attached\n"),
+        true => print("multimqc: detached\n"),
+        false => print("multimqc: nothing was attached\n"),
     }
-}
-
-fn print(bytes: &[u8]) -> Result<(), Failure> {
-    std::io::stdout().write_all(bytes).map_err(|error| Failure::output(&error))
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use commands::{Failure, Stop, print_error};
 use multimqc::{Fetched, MAX_OFFSET, Offset, Puller, TopicId, wire};
 
-use super::failure::Failure;
-use super::stop::Stop;
+use super::client::server_failed;
 
 /// How long to wait at the end of the log before asking again.
 const IDLE: Duration = Duration::from_millis(20);
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::install()?;
     let topic = TopicId(args.topic);
     let mut puller =
-        Puller::connect(args.server, topic).map_err(|error| Failure::server(args.server, &error))?;
+        Puller::connect(args.server, topic).map_err(|error| server_failed(args.server, &error))?;
     let mut at = match args.from {
         From::Offset(offset) => offset,
         From::Oldest => 0,
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             Turn::Missing { bytes, hole } => {
                 if hole || began {
                     let why = if hole { "were lost (a hole)" } else { "are no longer kept" };
-                    eprintln!("multimqc: {bytes} bytes from {at} on {why}");
+                    print_error("multimqc", format_args!("{bytes} bytes from {at} on {why}"));
                     reported += bytes.min(end - at);
                 }
                 at += bytes;
@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             Turn::End(head) if at > head => {
                 let message =
                     format!("offset {at} is beyond the end of the log, {head}; --follow waits for it");
-                return Err(Failure::Missing(message));
+                return Err(Failure::Incomplete(message));
             }
             Turn::End(_) => break,
         }
@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     out.flush().map_err(|error| Failure::output(&error))?;
     match reported {
         0 => Ok(()),
-        bytes => Err(Failure::Missing(format!("{bytes} bytes are missing"))),
+        bytes => Err(Failure::Incomplete(format!("{bytes} bytes are missing"))),
     }
 }
 
@@ -129,7 +129,7 @@ fn turn(
     out: &mut dyn Write,
 ) -> Result<Turn, Failure> {
     let fetched = puller.fetch(at, length, Some(args.timeout));
-    match fetched.map_err(|error| Failure::server(args.server, &error))? {
+    match fetched.map_err(|error| server_failed(args.server, &error))? {
         Some(Fetched::Data(bytes)) => {
             out.write_all(bytes).map_err(|error| Failure::output(&error))?;
             Ok(Turn::Bytes(bytes.len()))

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use commands::{Failure, Stop};
 use multimqc::{Pusher, TopicId, wire};
 
-use super::failure::Failure;
-use super::stop::Stop;
+use super::client::server_failed;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -40,7 +40,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::install()?;
-    let fail = |error: io::Error| Failure::server(args.server, &error);
+    let fail = |error: io::Error| server_failed(args.server, &error);
     let mut pusher = Pusher::connect(args.server, TopicId(args.topic)).map_err(fail)?;
     let mut pace = Pace { rate: args.rate, began: Instant::now(), sent: 0 };
     if let Some(count) = args.count {

@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
-use multimqc::{Counters, Level, ProgressReport, Server, ServiceReport, TopicId};
+use multimqc::{Counters, Level, ProgressReport, Repair, Server, ServiceReport, TopicId};
 use serde_json::{Value, json};
 
+use super::interface::Interface;
+
 /// The report of a running server.
-pub fn report(server: &Server, started: Instant) -> Value {
+pub fn report(server: &Server, started: Instant, interface: Option<&Interface>) -> Value {
     let stack = server.stack();
     let topics: Vec<Value> = stack.topics().into_iter().map(|topic| topic_report(server, topic)).collect();
     let pairs = stack.levels().windows(2).zip(server.transfers());
@@ -15,8 +17,10 @@ pub fn report(server: &Server, started: Instant) -> Value {
     json!({
         "uptime_s": started.elapsed().as_secs_f64(),
         "header_address": server.addresses().header.map(|address| address.to_string()),
+        "kernel": interface.map(Interface::report),
         "topics": topics,
         "transfers": transfers,
+        "repairs": stack.repairs().iter().map(repair).collect::<Vec<_>>(),
         "service": service(&server.report()),
     })
 }
@@ -49,6 +53,7 @@ fn level_report(level: &dyn Level, topic: TopicId) -> Value {
         hole_bytes,
         repeated_bytes,
         refused,
+        damaged,
     } = level.counters(topic);
     json!({
         "level": level.kind().name(),
@@ -66,6 +71,7 @@ fn level_report(level: &dyn Level, topic: TopicId) -> Value {
         "hole_bytes": hole_bytes,
         "repeated_bytes": repeated_bytes,
         "refused": refused,
+        "damaged": damaged,
     })
 }
 
@@ -79,6 +85,18 @@ fn transfer(lower: &dyn Level, upper: &dyn Level, progress: &ProgressReport) -> 
         "failures": progress.failures,
         "longest_us": progress.longest.as_micros() as u64,
         "last_error": progress.last_error,
+    })
+}
+
+fn repair(repair: &Repair) -> Value {
+    json!({
+        "topic": repair.topic.0,
+        "lower": repair.lower.name(),
+        "upper": repair.upper.name(),
+        "from": repair.from,
+        "to": repair.to,
+        "bytes": repair.bytes,
+        "lost_bytes": repair.lost_bytes,
     })
 }
 

@@ -1,19 +1,18 @@
 //! `multimqc serve`.
 
-use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use multimqc::Server;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use commands::{Failure, Stop, print, print_error};
+use multimqc::{Repair, Server};
 
 use super::config::{Config, Topic};
 use super::control::Control;
-use super::failure::Failure;
+use super::interface::Interface;
+use super::limits;
 use super::report::report;
-use super::stop::Stop;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -97,35 +96,34 @@ impl Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let config = args.load()?;
-    allow_descriptors();
+    limits::check(&config)?;
     let stop = Stop::install()?;
     let functions = config.functions()?;
-    let stack = Arc::new(config.stack()?);
+    let (stack, kernel) = config.stack()?;
+    let mut interface = kernel.map(|level| Interface::new(level, &config.kernel.interface));
+    let stack = Arc::new(stack);
     let control = Control::listen(config.control())?;
     let server = Server::start(stack, &config.server(), functions).map_err(Failure::failed)?;
     let started = Instant::now();
     announce(&server, &config)?;
+    tell_repairs(&server);
     let mut due = args.stats.map(|interval| started + interval);
     while !stop.asked() {
-        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-        stop.wait_readable(&[control.fd()], left);
-        control.answer(|| report(&server, started));
+        let next = due.into_iter().chain(interface.as_ref().map(Interface::due)).min();
+        let left = next.map(|due| due.saturating_duration_since(Instant::now()));
+        // A wait that fails only costs another turn.
+        let _ = stop.wait_any(&[control.fd()], left);
+        control.answer(|| report(&server, started, interface.as_ref()));
+        interface.iter_mut().for_each(Interface::check);
         if let (Some(interval), Some(at)) = (args.stats, due)
             && Instant::now() >= at
         {
             due = Some(Instant::now() + interval);
-            show(&server, started, args.json)?;
+            show(&server, &report(&server, started, interface.as_ref()), args.json)?;
         }
     }
-    eprintln!("multimqc: stopping; what was received moves to the last level");
+    print_error("multimqc", "stopping; what was received moves to the last level");
     Ok(())
-}
-
-/// Allows as many descriptors as the system does: each topic on disk takes two, and the usual limit is 1024.
-fn allow_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    // Where it stays as it was, the topics that fit are opened, and the error of the next one says what is missing.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Prints where the server listens.
@@ -142,19 +140,37 @@ fn announce(server: &Server, config: &Config) -> Result<(), Failure> {
             text += &format!("multimqc: topic {topic}: pulls on {pull}\n");
         }
     }
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::output(&error))?;
+    print(text)?;
     if !config.address.is_loopback() {
-        eprintln!(
-            "multimqc: {} can be reached from other machines, and there is no authentication: everybody may push and pull",
-            config.address
+        print_error(
+            "multimqc",
+            format_args!(
+                "{} can be reached from other machines, and there is no authentication: everybody may push and pull",
+                config.address
+            ),
         );
     }
     Ok(())
 }
 
-fn show(server: &Server, started: Instant, json: bool) -> Result<(), Failure> {
+/// Says which bytes have new offsets.
+fn tell_repairs(server: &Server) {
+    for repair in server.stack().repairs() {
+        let Repair { topic, lower, upper, from, to, bytes, lost_bytes } = repair;
+        let (lower, upper) = (lower.name(), upper.name());
+        print_error(
+            "multimqc",
+            format_args!(
+                "topic {topic}: the levels {lower} and {upper} have gone on without each other from offset {from} on; {bytes} \
+             bytes that only {lower} had are at {to} now, and {lost_bytes} were overwritten before"
+            ),
+        );
+    }
+}
+
+fn show(server: &Server, state: &serde_json::Value, json: bool) -> Result<(), Failure> {
     let text = if json {
-        format!("{}\n", report(server, started))
+        format!("{state}\n")
     } else {
         let report = server.report();
         let heads: Vec<String> = server
@@ -171,5 +187,5 @@ fn show(server: &Server, started: Instant, json: bool) -> Result<(), Failure> {
             heads.join(", ")
         )
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::output(&error))
+    print(text)
 }

@@ -1,15 +1,13 @@
 //! `multimqc stat`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use commands::{Failure, Stop, print};
 use serde_json::{Value, json};
 
 use super::config;
 use super::control;
-use super::failure::Failure;
-use super::stop::Stop;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -40,7 +38,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut report = control::ask(&path)?;
     add_rates(&mut report, &before);
     let text = if args.json { format!("{report}\n") } else { table(&report) };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::output(&error))
+    print(text)
 }
 
 /// Adds the rate of each topic, and how long a byte stays in each level at this rate.
@@ -101,6 +99,7 @@ fn table(report: &Value) -> String {
             pair["last_error"].as_str().map_or(String::new(), |error| format!("; {error}")),
         );
     }
+    text += &troubles(report);
     let service = &report["service"];
     text += &format!(
         "{} pushes ({} refused, {} lost), {} pulls, {} other datagrams\n",
@@ -110,6 +109,29 @@ fn table(report: &Value) -> String {
         service["pulls"],
         number(service, "foreign") + number(service, "version") + number(service, "broken"),
     );
+    text
+}
+
+/// Lines about an interface that is gone, and about bytes that have new offsets.
+fn troubles(report: &Value) -> String {
+    let mut text = String::new();
+    if report["kernel"]["attached"] == false {
+        text += &format!(
+            "kernel: the interface {} is gone\n",
+            report["kernel"]["interface"].as_str().unwrap_or("?")
+        );
+    }
+    for repair in report["repairs"].as_array().into_iter().flatten() {
+        text += &format!(
+            "topic {}: {} bytes of {} have moved from {} to {} ({} lost)\n",
+            repair["topic"],
+            repair["bytes"],
+            repair["lower"].as_str().unwrap_or("?"),
+            repair["from"],
+            repair["to"],
+            repair["lost_bytes"],
+        );
+    }
     text
 }
 

@@ -1,107 +1,14 @@
 //! The command as a user runs it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
+use common::{PATIENCE, Server, multimqc, output, push, wait};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn multimqc(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_multimqc"));
-    command.args(args).stdin(Stdio::null());
-    command
-}
-
-/// A server that is killed with the test.
-struct Server {
-    child: Child,
-    output: BufReader<ChildStdout>,
-    address: String,
-    control: String,
-}
-
-impl Server {
-    fn start(folder: &Path, args: &[&str]) -> Server {
-        let control = folder.join("control").display().to_string();
-        let directory = folder.join("disk").display().to_string();
-        let mut child = multimqc(&["serve", "--port", "0", "--control", &control, "--directory", &directory])
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the command is built");
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        output.read_line(&mut line).expect("a line");
-        if line.is_empty() {
-            let mut error = String::new();
-            child.stderr.take().expect("a pipe").read_to_string(&mut error).expect("text");
-            panic!("the server did not start: {error}");
-        }
-        let address = line.split_whitespace().nth(3).expect("an address").to_owned();
-        Server { child, output, address, control }
-    }
-
-    /// Ends the server as Ctrl-C does.
-    fn stop(mut self, signal: rustix::process::Signal) -> ExitStatus {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("it runs");
-        wait(&mut self.child)
-    }
-
-    fn client(&self, args: &[&str]) -> Command {
-        let mut command = multimqc(args);
-        command.args(["--server", &self.address]);
-        command
-    }
-
-    fn stat(&self) -> serde_json::Value {
-        let shown =
-            output(&mut multimqc(&["stat", "--json", "--interval", "10ms", "--control", &self.control]));
-        assert!(shown.status.success(), "{shown:?}");
-        serde_json::from_slice(&shown.stdout).expect("JSON")
-    }
-
-    fn wait_for_pushes(&self, pushes: u64) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.stat()["service"]["pushes"] != pushes {
-            assert!(Instant::now() < deadline, "{}", self.stat());
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn wait(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().expect("it is ours") {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "the command does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn output(command: &mut Command) -> Output {
-    command.output().expect("the command is built")
-}
-
-/// Sends a text by `push`.
-fn push(server: &Server, text: &str) {
-    let mut child = server.client(&["push"]).stdin(Stdio::piped()).spawn().expect("the command is built");
-    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
-    assert!(wait(&mut child).success());
-}
 
 #[test]
 fn what_is_pushed_is_pulled_from_every_set_of_levels() {
@@ -279,6 +186,35 @@ fn errors_name_the_cause_and_the_remedy() {
     fails(&["serve", "--config", path, "--directory", directory], 1, equation);
 }
 
+/// More topics than the system has room for are refused before any is opened.
+#[test]
+fn too_many_topics_are_refused_with_the_numbers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("many.toml");
+    let topics: String = (0..65_000).map(|id| format!("[[topics]]\nid = {id}\n")).collect();
+    std::fs::write(&file, format!("header_port = 0\n{topics}")).expect("a file");
+    let directory = folder.path().join("disk");
+    for (levels, says) in [
+        ("user", "65000 topics need 65064 descriptors, and the limit is 1000"),
+        ("user,disk", "65000 topics need 195064 descriptors, and the limit is 1000"),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 1000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_multimqc"), "serve"]);
+        command.args(["--levels", levels, "--directory"]).arg(&directory).arg("--config").arg(&file);
+        let failed = output(&mut command);
+        let error = String::from_utf8_lossy(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(1), "{levels}: {error}");
+        assert!(error.contains(says) && error.contains("ulimit -n"), "{levels}: {error}");
+        assert!(!directory.exists(), "nothing was opened");
+    }
+    let path = file.to_str().expect("text");
+    fails(
+        &["serve", "--config", path, "--levels", "kernel", "--interface", "lo", "--port", "19997"],
+        1,
+        "65000 topics: it takes at most 4096",
+    );
+}
+
 #[test]
 fn errors_of_clients_and_addresses() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -320,10 +256,61 @@ fn completions_and_help() {
         let script = output(&mut multimqc(&["completions", shell]));
         assert!(script.status.success() && !script.stdout.is_empty());
     }
-    for command in ["serve", "push", "pull", "stat"] {
+    for command in ["serve", "push", "pull", "stat", "bench", "detach", "completions", "man"] {
         let help = output(&mut multimqc(&[command, "--help"]));
-        assert!(String::from_utf8(help.stdout).expect("text").contains("Examples:"), "{command}");
+        assert!(String::from_utf8(help.stdout).expect("text").contains("\nExample"), "{command}");
     }
+}
+
+/// The commands of the examples in a help text: lines that begin with two spaces, without their comments.
+fn examples(help: &str) -> Vec<Vec<String>> {
+    let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
+    let commands = lines.filter_map(|line| {
+        let line = line.split(" # ").next().unwrap_or(line);
+        let parts = line.split(['|', '<', '>', '&', '(', ')']);
+        parts.map(|part| part.trim().trim_start_matches("sudo ")).find(|part| part.starts_with("multimqc "))
+    });
+    let words = |line: &str| line.split_whitespace().map(|word| word.trim_matches('\'').to_owned()).collect();
+    commands.map(words).collect()
+}
+
+/// The examples that help shows are commands with arguments that there are.
+#[test]
+fn examples_of_help_are_accepted() {
+    let mut checked = 0;
+    for command in [&[][..], &["serve"], &["push"], &["pull"], &["stat"], &["bench"], &["bench", "check"]] {
+        let mut args = command.to_vec();
+        args.push("--help");
+        let help = output(&mut multimqc(&args));
+        for example in examples(std::str::from_utf8(&help.stdout).expect("text")) {
+            // With --help the arguments before it are parsed, and nothing is done.
+            let mut words: Vec<&str> = example[1..].iter().map(String::as_str).collect();
+            words.push("--help");
+            let run = output(&mut multimqc(&words));
+            assert!(run.status.success(), "{example:?}: {}", String::from_utf8_lossy(&run.stderr));
+            checked += 1;
+        }
+    }
+    assert!(checked >= 15, "{checked} examples");
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("man1");
+    assert!(output(multimqc(&["man"]).arg(&pages)).status.success());
+    for (page, says) in [
+        ("multimqc.1", "multimqc\\-serve(1)"),
+        ("multimqc-serve.1", "\\-\\-levels"),
+        ("multimqc-bench-read.1", "\\-\\-generator"),
+    ] {
+        let text = std::fs::read_to_string(pages.join(page)).expect("a page");
+        assert!(text.contains(says), "{page} does not have {says}: {text}");
+    }
+    assert!(!pages.join("multimqc-bench-generate.1").exists(), "a command that only the bench calls");
+    let page = output(&mut multimqc(&["man"]));
+    assert!(page.status.success() && page.stdout.starts_with(b".ie"), "{page:?}");
+    fails(&["man", "/dev/null/man1"], 1, "cannot write to /dev/null/man1");
 }
 
 /// In a network namespace of its own, on its loopback interface.
@@ -392,10 +379,45 @@ fn the_bench_measures_every_system() {
             assert!(all.iter().chain(fields).all(|field| row.get(field).is_some()), "{row}");
         }
     }
-    // Where frames can be sent, they arrive at every system.
-    let args =
-        ["bench", "write", "--generator", "frames", "--seconds", "0.05", "--reps", "1", "--payloads", "32"];
-    let run = output(&mut multimqc(&args));
+}
+
+/// Where frames can be sent, they arrive at every system, and the kernel's level answers them.
+#[test]
+fn the_bench_sends_frames() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rows");
+    for (part, more) in [("write", &[][..]), ("read", &["--placements", "everywhere"])] {
+        let args =
+            ["bench", part, "--generator", "frames", "--seconds", "0.05", "--reps", "1", "--payloads", "32"];
+        let run = output(multimqc(&args).args(more).arg("--json").arg(&file));
+        let error = String::from_utf8_lossy(&run.stderr);
+        if needs_rights(&error) {
+            let said = writeln!(std::io::stderr(), "SKIPPED: the bench with frames ({})", error.trim());
+            return said.expect("standard error");
+        }
+        assert!(run.status.success(), "{run:?}");
+        let rows: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&file).expect("rows")).expect("JSON");
+        for row in rows.as_array().expect("a list").iter().filter(|row| row["mode"] == "xdp-native") {
+            assert!(row["sent"].as_u64() > row["lost"].as_u64(), "{row}");
+        }
+    }
+    fails(&["bench", "read", "--generator", "frames", "--payloads", "4"], 1, "frames pull 22 or more");
+}
+
+/// Every processor writes at once, into a ring that is overwritten before it is read, and into one that is not.
+#[test]
+fn the_bench_finds_nothing_torn() {
+    let run = output(&mut multimqc(&["bench", "check", "--seconds", "0.3", "--rings", "4096,67108864"]));
     let error = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success() || error.contains("use another --generator"), "{run:?}");
+    if needs_rights(&error) {
+        let said = writeln!(std::io::stderr(), "SKIPPED: the check of the bench ({})", error.trim());
+        return said.expect("standard error");
+    }
+    assert!(run.status.success(), "{run:?}");
+}
+
+/// Whether the bench has said that this process may not send frames.
+fn needs_rights(error: &str) -> bool {
+    error.contains("frames are sent as root only")
 }

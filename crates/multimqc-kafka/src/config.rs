@@ -90,6 +90,8 @@ impl KafkaConfig {
         client.set("group.id", "multimqc").set("enable.auto.commit", "false");
         client.set("auto.offset.reset", "error").set("check.crcs", "true");
         client.set("fetch.wait.max.ms", "20").set("queued.max.messages.kbytes", "1024");
+        // A full queue is looked at again soon: it has room for a few records only.
+        client.set("fetch.queue.backoff.ms", "2");
         client.set("fetch.message.max.bytes", (self.max_record_bytes + 1024).to_string());
         self.finish(client)
     }

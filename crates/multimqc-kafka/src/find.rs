@@ -36,6 +36,11 @@ impl Index {
         let after = self.0.range(position..).find(|(at, _)| **at > position).map(|(_, offset)| *offset);
         (before, after)
     }
+
+    /// Whether the record that begins at a position is known.
+    fn knows(&self, position: u64) -> bool {
+        self.0.contains_key(&position)
+    }
 }
 
 /// Reads records by offset: the record, or the next one if there is none.
@@ -56,7 +61,9 @@ pub(crate) fn find<F: Fetch>(
     let (before, after) = index.around(position);
     let mut low = before.unwrap_or(offsets.start).max(offsets.start);
     let mut high = after.unwrap_or(offsets.end).clamp(low, offsets.end);
-    while high - low > SCAN {
+    // A reader that goes on behind a record asks for the next one: a bisection would seek away from there.
+    let is_known = index.knows(position);
+    while high - low > SCAN && !is_known {
         let middle = low + (high - low) / 2;
         let Some(record) = fetch.fetch(middle)? else { break };
         index.insert(record.position, record.offset);
@@ -97,7 +104,8 @@ mod tests {
         let (mut records, mut at) = (Vec::new(), 100);
         for n in 0..2000_i64 {
             let len = n as u64 % 7 + 1;
-            let record = |offset| Record { offset, epoch: 1, position: at, end: at + len, bytes: None };
+            let record =
+                |offset| Record { offset, epoch: 1, position: at, end: at + len, bytes: None, begins: true };
             records.push(record(n * 3 + 10));
             if n % 9 == 0 {
                 records.push(record(n * 3 + 11));

@@ -25,6 +25,7 @@ pub struct KafkaLevel {
     config: KafkaConfig,
     appender: Appender,
     topics: RwLock<HashMap<TopicId, Arc<Topic>>>,
+    names: RwLock<HashMap<TopicId, String>>,
     woken: Mutex<bool>,
     wakes: Condvar,
 }
@@ -79,9 +80,26 @@ impl KafkaLevel {
             config,
             appender,
             topics: RwLock::default(),
+            names: RwLock::default(),
             woken: Mutex::new(false),
             wakes: Condvar::new(),
         })
+    }
+
+    /// Gives Kafka's topic of a topic that is not open yet another name than [`KafkaConfig::prefix`] and the number: letters, digits,
+    /// `.`, `_` and `-`, at most 249. Otherwise the opening fails.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), multimqc::LevelError> {
+    /// use multimqc::TopicId;
+    /// use multimqc_kafka::{KafkaConfig, KafkaLevel};
+    /// let level = KafkaLevel::new(KafkaConfig::new("127.0.0.1:9092"))?;
+    /// level.name_topic(TopicId(3), "plant.temperature");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn name_topic(&self, topic: TopicId, name: impl Into<String>) {
+        self.names.write().insert(topic, name.into());
     }
 
     fn topic(&self, topic: TopicId) -> Result<Arc<Topic>, LevelError> {
@@ -89,7 +107,8 @@ impl KafkaLevel {
     }
 
     fn new_topic(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Topic, LevelError> {
-        let name = format!("{}-{:05}", self.config.prefix, topic.0);
+        let name = self.names.read().get(&topic).cloned();
+        let name = name.unwrap_or_else(|| format!("{}-{:05}", self.config.prefix, topic.0));
         client::create_topic(&self.config, &name)?;
         let fetcher = Fetcher::new(&self.config, &name)?;
         let state = State { epoch, start, first: start, head: 0, offsets: 0..0, closed: false };
@@ -157,7 +176,8 @@ impl KafkaLevel {
         }
         let mut position = at;
         for bytes in placed.bytes.chunks(self.config.max_record_bytes.max(1)) {
-            records.push((record::key(epoch, position, Kind::Data), bytes));
+            let kind = if position > batch.offset { Kind::Rest } else { Kind::Data };
+            records.push((record::key(epoch, position, kind), bytes));
             position += bytes.len() as u64;
         }
         if !records.is_empty() {
@@ -166,7 +186,10 @@ impl KafkaLevel {
                 writer.in_doubt = true;
                 return Err(error);
             }
-            topic.appended(offsets.first().copied(), offsets.last().copied(), head, position);
+            if !topic.appended(offsets.first().copied(), offsets.last().copied(), head, position) {
+                writer.in_doubt = true;
+                return Err(LevelError::Down(format!("another process writes Kafka's topic {}", topic.name)));
+            }
         }
         Ok(Written { hole: placed.hole, bytes: placed.bytes.len() as u64, repeated: placed.repeated })
     }
@@ -186,9 +209,12 @@ impl Topic {
         }
     }
 
-    /// Notes records that Kafka has.
-    fn appended(&self, first: Option<i64>, last: Option<i64>, from: Offset, head: Offset) {
-        let (Some(first), Some(last)) = (first, last) else { return };
+    /// Notes records that Kafka has. False if they do not follow those that are known.
+    fn appended(&self, first: Option<i64>, last: Option<i64>, from: Offset, head: Offset) -> bool {
+        let (Some(first), Some(last)) = (first, last) else { return true };
+        if first != self.state.lock().offsets.end {
+            return false;
+        }
         // A reader that is busy with Kafka is not waited for: the entry only saves it some steps.
         if let Some(mut reader) = self.reader.try_lock() {
             reader.index.insert(from, first);
@@ -199,6 +225,7 @@ impl Topic {
         }
         (state.head, state.closed) = (head, false);
         state.offsets.end = last + 1;
+        true
     }
 
     /// Asks Kafka where the log begins and ends.
@@ -218,7 +245,7 @@ impl Topic {
                 reader.index.insert(last.position, last.offset);
             }
             if offsets.start != state.offsets.start || state.offsets.is_empty() {
-                let first = reader.read(offsets.start)?.position;
+                let first = reader.first_batch(offsets.clone())?;
                 state.first = if offsets.start == 0 { state.start.min(first) } else { first };
                 reader.index.cut(first);
             }
@@ -280,6 +307,18 @@ impl Reader {
             Err(Unread::Level(error)) => Err(error),
             Ok(None) | Err(Unread::Removed) => Err(LevelError::Down(format!("record {offset} is gone"))),
         }
+    }
+
+    /// Where the first batch begins: what is left of one whose beginning was removed does not count.
+    fn first_batch(&mut self, offsets: Range<i64>) -> Result<Offset, LevelError> {
+        let mut record = self.read(offsets.start)?;
+        while !record.begins {
+            if record.offset + 1 >= offsets.end {
+                return Ok(record.end);
+            }
+            record = self.read(record.offset + 1)?;
+        }
+        Ok(record.position)
     }
 
     /// The first record that ends behind a position.

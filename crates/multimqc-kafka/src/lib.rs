@@ -10,7 +10,8 @@
 //!   MultiMQC's       400 ─── 500     500 ─ 560    560 ── 900      950 ─ 999      900 to 950 has no record: a hole too
 //! ```
 //!
-//! - **Write**: a record for each batch (several for a batch larger than [`KafkaConfig::max_record_bytes`]), by an idempotent producer
+//! - **Write**: a record for each batch (several for a batch larger than [`KafkaConfig::max_record_bytes`]; where
+//!   Kafka has removed the first of them, the log begins behind the others), by an idempotent producer
 //!   with `acks=all`. A write returns when the broker has the record. If Kafka does not answer in time, the record may or may not be
 //!   there; the next write first asks Kafka for the end of the log, and drops what it has already.
 //! - **Read**: positions ascend with offsets, so a position is found by bisection, which starts from the records that were written or

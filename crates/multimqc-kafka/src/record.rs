@@ -3,7 +3,7 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | `MQk1` |
-//! | 4 | 1 | 0: the value is the log's bytes; 1: the value is the position where a hole ends, 8 bytes; 2: the level was closed, and the value is empty |
+//! | 4 | 1 | 0: the value is the log's bytes; 1: the value is the position where a hole ends, 8 bytes; 2: the level was closed, and the value is empty; 3: as 0, and the bytes go on with the batch before |
 //! | 5 | 3 | 0 |
 //! | 8 | 4 | the epoch of the log |
 //! | 12 | 4 | 0 |
@@ -27,6 +27,8 @@ pub(crate) struct Record {
     pub(crate) end: u64,
     /// The bytes; none in a hole.
     pub(crate) bytes: Option<Vec<u8>>,
+    /// A batch begins here, or a hole.
+    pub(crate) begins: bool,
 }
 
 /// What a record is.
@@ -36,6 +38,8 @@ pub(crate) enum Kind {
     Hole,
     /// The level was closed when the log ended here. The record covers no position.
     Closed,
+    /// The rest of a batch that is too large for one record.
+    Rest,
 }
 
 impl Record {
@@ -64,12 +68,16 @@ pub(crate) fn decode(offset: i64, key: &[u8], value: &[u8]) -> Option<Record> {
     let epoch = u32::from_le_bytes(head[8..12].try_into().ok()?);
     let position = u64::from_le_bytes(head[16..].try_into().ok()?);
     let (end, bytes) = match head[4] {
-        0 => (position.checked_add(value.len() as u64)?, Some(value.to_vec())),
+        0 | 3 => (position.checked_add(value.len() as u64)?, Some(value.to_vec())),
         1 => (u64::from_le_bytes(value.try_into().ok()?), None),
-        2 if value.is_empty() => return Some(Record { offset, epoch, position, end: position, bytes: None }),
+        2 if value.is_empty() => {
+            let end = position;
+            return Some(Record { offset, epoch, position, end, bytes: None, begins: true });
+        }
         _ => return None,
     };
-    (end > position).then_some(Record { offset, epoch, position, end, bytes })
+    let begins = head[4] != Kind::Rest as u8;
+    (end > position).then_some(Record { offset, epoch, position, end, bytes, begins })
 }
 
 #[cfg(test)]
@@ -86,6 +94,8 @@ mod tests {
             (5, 0x0102_0304, 0x1122, 0x1125)
         );
         assert_eq!(record.bytes.as_deref(), Some(&b"abc"[..]));
+        let rest = decode(6, &key(1, 10, Kind::Rest), b"abc").expect("a record");
+        assert!(record.begins && !rest.begins && rest.end == 13 && rest.bytes == record.bytes);
         let hole = decode(6, &key(1, 10, Kind::Hole), &20u64.to_le_bytes()).expect("a hole");
         assert_eq!((hole.position, hole.end, hole.bytes), (10, 20, None));
         let closed = decode(7, &key(1, 20, Kind::Closed), b"").expect("a mark");
@@ -102,7 +112,7 @@ mod tests {
         };
         assert_eq!(decode(0, &good, b""), None, "no bytes");
         assert_eq!(decode(0, &good[..KEY - 1], b"a"), None);
-        for (at, byte) in [(0, 0), (4, 2), (4, 3), (5, 1), (12, 1)] {
+        for (at, byte) in [(0, 0), (4, 2), (4, 4), (5, 1), (12, 1)] {
             assert_eq!(decode(0, &changed(at, byte), b"a"), None, "byte {at}");
         }
         assert_eq!(decode(0, &key(1, 10, Kind::Hole), &10u64.to_le_bytes()), None, "a hole of nothing");

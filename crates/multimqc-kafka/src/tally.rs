@@ -54,6 +54,7 @@ impl Tally {
             hole_bytes: get(&self.hole_bytes),
             repeated_bytes: get(&self.repeated),
             refused: get(&self.refused),
+            damaged: 0,
         }
     }
 }

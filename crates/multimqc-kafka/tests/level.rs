@@ -1,58 +1,18 @@
 //! The conformance suite, holes, restarts and failures, with a real Apache Kafka.
 
 mod kafka;
+#[path = "kafka/lab.rs"]
+mod lab;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kafka::Kafka;
-use multimqc::conformance::{self, Lab, pattern};
-use multimqc::levels::{UserConfig, UserLevel};
-use multimqc::{Batch, Epoch, Found, Hole, Level, LevelError, LevelKind, Stop, TopicId};
+use lab::Levels;
+use multimqc::conformance::{self, pattern};
+use multimqc::{Batch, Epoch, Found, Hole, Level, LevelError, Stop, TopicId};
 use multimqc_kafka::{KafkaConfig, KafkaLevel};
 
 const TOPIC: TopicId = TopicId(3);
-
-struct Levels<'a> {
-    kafka: &'a Kafka,
-    made: AtomicUsize,
-}
-
-impl Lab for Levels<'_> {
-    fn kind(&self) -> LevelKind {
-        LevelKind::Kafka
-    }
-
-    fn level(&self, capacity_bytes: u64, _: u64) -> Arc<dyn Level> {
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let config = KafkaConfig {
-            prefix: format!("conformance-{number}"),
-            retention_bytes: Some(8 * capacity_bytes),
-            max_topics: 2,
-            timeout: Duration::from_secs(30),
-            ..KafkaConfig::new(self.kafka.address())
-        };
-        Arc::new(KafkaLevel::new(config).expect("the configuration is good"))
-    }
-
-    fn is_first(&self) -> bool {
-        false
-    }
-}
-
-struct User;
-
-impl Lab for User {
-    fn kind(&self) -> LevelKind {
-        LevelKind::User
-    }
-
-    fn level(&self, capacity_bytes: u64, batch_bytes: u64) -> Arc<dyn Level> {
-        let config = UserConfig { capacity_bytes, batch_bytes, max_topics: 2 };
-        Arc::new(UserLevel::new(config).expect("the configuration is good"))
-    }
-}
 
 fn config(kafka: &Kafka, prefix: &str) -> KafkaConfig {
     KafkaConfig {
@@ -94,9 +54,7 @@ fn write_until_taken(level: &KafkaLevel, offset: u64, length: usize) -> multimqc
 #[test]
 fn it_is_a_level() {
     let Some(kafka) = Kafka::start() else { return };
-    let levels = Levels { kafka: &kafka, made: AtomicUsize::new(0) };
-    conformance::level(&levels);
-    conformance::stack(&[&User, &levels]);
+    conformance::level(&Levels::new(&kafka));
     a_log_goes_on_after_a_restart_of_the_level(&kafka);
     every_position_is_found(&kafka);
     what_kafka_removes_is_gone(&kafka);
@@ -157,8 +115,13 @@ fn every_position_is_found(kafka: &Kafka) {
 }
 
 fn what_kafka_removes_is_gone(kafka: &Kafka) {
-    let config =
-        KafkaConfig { retention_bytes: Some(1 << 20), segment_bytes: 1 << 20, ..config(kafka, "retention") };
+    // Batches of three records: the log begins with the first of them.
+    let config = KafkaConfig {
+        max_record_bytes: 40_000,
+        retention_bytes: Some(1 << 20),
+        segment_bytes: 1 << 20,
+        ..config(kafka, "retention")
+    };
     let level = level(config.clone(), 0, 9);
     let mut head = 0;
     while head < 6 << 20 {

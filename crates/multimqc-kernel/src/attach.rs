@@ -65,6 +65,11 @@ pub(crate) fn attach_native(program: BorrowedFd<'_>, index: u32) -> io::Result<O
     sys::create_link(program, Target::Interface { index, attach_type: ATTACH_XDP, flags: XDP_NATIVE })
 }
 
+/// Attaches any program for packets at an interface's ingress in traffic control.
+pub(crate) fn attach_tcx(program: BorrowedFd<'_>, index: u32) -> io::Result<OwnedFd> {
+    sys::create_link(program, Target::Interface { index, attach_type: ATTACH_TCX, flags: 0 })
+}
+
 /// The name of a kept link. A bpf file system allows no dots.
 fn link_name(mode: &str, interface: &str) -> String {
     format!("{}-{}", mode.trim_start_matches("xdp-"), interface.replace('.', "%2E"))

@@ -14,6 +14,9 @@ use crate::sys;
 /// The largest ring. The verifier allows offsets below 512 MiB, and ranges reach behind the end of a ring.
 pub const MAX_RING_BYTES: u64 = 1 << 28;
 
+/// The most topics.
+pub const MAX_TOPICS: u32 = 4096;
+
 /// Where the programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -37,7 +40,7 @@ pub struct Config {
     /// Bytes of each topic's ring: a power of two, at least a page, at most [`MAX_RING_BYTES`]. Memory of the kernel, which is
     /// allocated at once. Default: 16 MiB.
     pub ring_bytes: u64,
-    /// Topics that can be opened. Each has a ring. Default: 1. At most 4,096.
+    /// Topics that can be opened. Each has a ring. Default: 1. At most [`MAX_TOPICS`].
     pub max_topics: u32,
     /// How much a topic grows until the reader is woken. Larger batches cost fewer wake-ups, and leave the reader less time
     /// before bytes are overwritten. Default: 32 KiB, as in the paper. At most a quarter of the ring.
@@ -131,8 +134,9 @@ impl Config {
             (page..=MAX_RING_BYTES).contains(&ring),
             "must be between a page and 256 MiB",
         )?;
-        let topics = u64::from(self.max_topics);
-        limit("max_topics", topics, (1..=4096).contains(&topics), "must be between 1 and 4,096")?;
+        let topics = self.max_topics;
+        let good = (1..=MAX_TOPICS).contains(&topics);
+        limit("max_topics", topics.into(), good, "must be between 1 and 4,096")?;
         let batch = self.batch_bytes;
         limit(
             "batch_bytes",

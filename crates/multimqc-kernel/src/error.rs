@@ -33,6 +33,19 @@ pub enum KernelError {
         /// The limit.
         max_topics: u32,
     },
+    /// The configuration's: the kernel would not have the memory.
+    #[error(
+        "the rings of {topics} topics need {needed} bytes of the kernel's memory, and {available} are free: fewer topics (max_topics), \
+         or smaller rings (ring_bytes)"
+    )]
+    NoMemory {
+        /// The setting `max_topics`.
+        topics: u32,
+        /// Bytes of all rings.
+        needed: u64,
+        /// Bytes that are available.
+        available: u64,
+    },
     /// The caller's: the ring that was kept from before has other sizes.
     #[error("{path} keeps a ring of other sizes ({difference}): detach it first, or use its sizes")]
     OtherSizes {

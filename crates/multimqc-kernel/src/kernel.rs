@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use multimqc::{Epoch, Offset, TopicId, Window};
+use multimqc::{Epoch, Offset, Sessions, TopicId, Window};
 
 use crate::attach::{self, Link};
 use crate::config::{Config, Ports};
 use crate::error::KernelError;
-use crate::layout::{CpuState, PORTS, PortKind, TopicState, port_entry};
+use crate::layout::{CpuState, PORTS, PortKind, TopicNotes, TopicState, port_entry};
 use crate::maps::Maps;
 use crate::programs::{self, Loaded};
 use crate::sys::{self, Mapping};
@@ -70,6 +70,7 @@ impl Kernel {
         let topics = config.max_topics as usize;
         let shared = Shared {
             topics: map("topics", page(topics * size_of::<TopicState>()))?,
+            notes: map("notes", page(topics * size_of::<TopicNotes>()))?,
             cpus: map("cpus", page(topics * maps.writers as usize * size_of::<CpuState>()))?,
             writers: maps.writers,
             ring_bytes: config.ring_bytes,
@@ -162,6 +163,18 @@ impl Kernel {
         let topic = self.map_topic(index).map_err(KernelError::call("map a ring"))?;
         topic.recover();
         Ok(Some(topic.window()))
+    }
+
+    /// The sessions of a topic that this process or one before it has opened.
+    pub(crate) fn sessions(&self, id: TopicId) -> Sessions {
+        self.find(id).0.map_or_else(Sessions::default, |index| self.shared.sessions(index))
+    }
+
+    /// Keeps the sessions of a topic as long as its ring.
+    pub(crate) fn keep_sessions(&self, id: TopicId, sessions: &Sessions) {
+        if let Some(index) = self.find(id).0 {
+            self.shared.keep_sessions(index, sessions);
+        }
     }
 
     /// The place of a topic, and a free one.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
+use multimqc::MAX_SESSIONS;
+
 /// `MULTIMQC_MAX_MESSAGE`: the longest message that the programs store, and the longest range that they reply with.
 pub const MAX_MESSAGE_BYTES: usize = 2047;
 
@@ -22,6 +24,16 @@ pub(crate) const PORTS: u32 = 65_536;
 
 /// Notes of a reader.
 pub(crate) const MARKS: usize = 4;
+
+/// Notes about a topic that the programs do not use, for the next process that takes over a kept ring. New ones are zeros: no session.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct TopicNotes {
+    /// Which of both lists is whole: the other one is written, and then takes its place.
+    pub(crate) current: AtomicU64,
+    /// Names and starts of sessions; a name of 0 ends the list.
+    pub(crate) sessions: [[[AtomicU64; 2]; MAX_SESSIONS]; 2],
+}
 
 /// `struct topic`.
 #[repr(C)]

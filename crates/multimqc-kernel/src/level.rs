@@ -1,16 +1,18 @@
-//! The kernel level behind the contract of levels: the first of a stack.
+//! The kernel level behind the contract of levels: the first of a stack, or behind a level in the NIC.
 //!
 //! The programs do the writing, reading and forwarding on the wire. Here is their side in user space: the rings are read for the next
 //! level, and for pulls that the programs left to the network stack.
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use multimqc::{
-    Appended, Batch, Counters, Epoch, Found, Kept, Level, LevelError, LevelKind, Offset, TopicId, Window,
-    Written,
+    Appended, Batch, Counters, Epoch, Found, Kept, Level, LevelError, LevelKind, MAX_OFFSET, Offset,
+    Sessions, TopicId, Window, Written,
 };
 
 use crate::config::Ports;
@@ -25,8 +27,10 @@ const RETRY: Duration = Duration::from_millis(10);
 /// A [`Kernel`] as a level of a [`Stack`](multimqc::Stack).
 ///
 /// Pushes reach it on the wire. [`Level::append`] takes those that the programs have left to the network stack (long ones, IPv6,
-/// fragments), up to an eighth of a ring. It is always the first level, so [`Level::write`] refuses. The counters are those of the
-/// programs: hits and misses are pulls on the wire.
+/// fragments), up to an eighth of a ring. [`Level::write`] takes batches of a level below it, which then gets the pushes in its
+/// place. The programs answer what lies behind the last hole, user space also what lies before it.
+///
+/// Hits are pulls that the programs or user space have answered; misses are those that went on to the next level.
 #[derive(Debug)]
 pub struct KernelLevel {
     kernel: Kernel,
@@ -79,6 +83,21 @@ impl Level for KernelLevel {
         Ok(window.map(|window| Kept { window, unsure_bytes: 0 }))
     }
 
+    fn sessions(&self, topic: TopicId) -> Result<Option<Sessions>, LevelError> {
+        Ok(Some(self.kernel.sessions(topic)))
+    }
+
+    fn keep_sessions(&self, topic: TopicId, sessions: &Sessions) -> Result<(), LevelError> {
+        self.kernel.keep_sessions(topic, sessions);
+        Ok(())
+    }
+
+    fn rebase(&self, topic: TopicId, from: Offset, to: Offset) -> Result<Window, LevelError> {
+        let window = self.topic(topic)?.rebase(from, to);
+        self.opened().insert(topic, window.first);
+        Ok(window)
+    }
+
     fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
         let ports = self.ports.get(&topic).copied().unwrap_or(Ports { push: 0, pull: 0, header: 0 });
         let opened = self.kernel.open(topic, ports, start, epoch).map_err(level_error)?;
@@ -113,9 +132,11 @@ impl Level for KernelLevel {
         Ok(appended)
     }
 
-    fn write(&self, topic: TopicId, _batch: Batch<'_>) -> Result<Written, LevelError> {
-        self.topic(topic)?;
-        Err(LevelError::NotWritable)
+    fn write(&self, topic: TopicId, batch: Batch<'_>) -> Result<Written, LevelError> {
+        if batch.offset > MAX_OFFSET || batch.end() > MAX_OFFSET {
+            return Err(LevelError::Offset(batch.offset));
+        }
+        Ok(self.topic(topic)?.write(batch))
     }
 
     fn wait_batch(&self, timeout: Duration) -> bool {
@@ -135,21 +156,29 @@ impl Level for KernelLevel {
     }
 
     fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError> {
-        self.transfer(topic, from, out)
+        let topic = self.topic(topic)?;
+        let found = topic.read(from, out);
+        topic.tally().read(&found);
+        Ok(found)
     }
 
     fn counters(&self, topic: TopicId) -> Counters {
         let Ok(open) = self.topic(topic) else { return Counters::default() };
         let first = self.opened().get(&topic).copied().unwrap_or(0);
-        let KernelCounters { stored, stored_bytes, hits, misses, overwritten, corrupt, .. } = open.counters();
+        let KernelCounters { stored, stored_bytes, hits, corrupt, .. } = open.counters();
+        let (tally, get) = (open.tally(), |count: &AtomicU64| count.load(Relaxed));
         Counters {
             messages: stored,
+            batches: get(&tally.batches),
             bytes: stored_bytes,
-            hits,
-            misses: misses + overwritten,
-            overwritten_bytes: open.window().first - first,
+            hits: hits + get(&tally.hits),
+            misses: get(&tally.misses),
+            overwritten_bytes: open.window().first.saturating_sub(first),
+            holes: get(&tally.holes),
+            hole_bytes: get(&tally.hole_bytes),
+            repeated_bytes: get(&tally.repeated_bytes),
             refused: corrupt,
-            ..Counters::default()
+            damaged: 0,
         }
     }
 }

@@ -10,7 +10,7 @@ use aya_obj::generated::bpf_map_type::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_PERCPU_A
 
 use crate::config::Config;
 use crate::error::KernelError;
-use crate::layout::{CpuState, MAX_CPUS, MAX_MESSAGE_BYTES, PORTS, SLACK_BYTES, TopicState};
+use crate::layout::{CpuState, MAX_CPUS, MAX_MESSAGE_BYTES, PORTS, SLACK_BYTES, TopicNotes, TopicState};
 use crate::sys::{self, MapShape};
 
 /// Bytes of the ring buffer for wake-ups, of which at most one for each topic is under way.
@@ -131,9 +131,10 @@ impl Maps {
 }
 
 /// The maps that are kept.
-fn shapes(topics: u32, writers: u32, ring_stride: usize) -> [(&'static str, MapShape); 6] {
+fn shapes(topics: u32, writers: u32, ring_stride: usize) -> [(&'static str, MapShape); 7] {
     [
         ("topics", array(size_of::<TopicState>(), topics, MMAPABLE)),
+        ("notes", array(size_of::<TopicNotes>(), topics, MMAPABLE)),
         ("cpus", array(size_of::<CpuState>(), topics * writers, MMAPABLE)),
         ("rings", array(ring_stride, topics, MMAPABLE)),
         ("ports", array(4, PORTS, MMAPABLE)),
@@ -166,11 +167,24 @@ fn open_map(name: &'static str, shape: MapShape, kept: Option<&Kept>) -> Result<
         }
         return Ok(fd);
     }
+    if name == "rings" {
+        check_memory(&shape)?;
+    }
     let fd = sys::create_map(name, shape).map_err(KernelError::call("create a map"))?;
     if let Some(kept) = kept {
         kept.put(&pin, fd.as_fd())?;
     }
     Ok(fd)
+}
+
+/// Refuses rings for which there is no memory: the kernel allocates all of it at once, and takes it from other programs.
+fn check_memory(rings: &MapShape) -> Result<(), KernelError> {
+    let needed = u64::from(rings.value_bytes) * u64::from(rings.entries);
+    let available = sys::available_memory().map_err(KernelError::call("see how much memory is free"))?;
+    if needed <= available {
+        return Ok(());
+    }
+    Err(KernelError::NoMemory { topics: rings.entries, needed, available })
 }
 
 fn refuse_other_layouts(kept: &Kept) -> Result<(), KernelError> {

@@ -337,11 +337,10 @@ pub(crate) fn test_run(
     Ok(TestRun { result: attr.result, bytes: attr.bytes_out as usize, nanos: attr.nanos })
 }
 
-/// Loads a program of a few instructions that needs no maps and no types. XDP only.
-pub(crate) fn load_small(code: &[[u8; 8]]) -> io::Result<OwnedFd> {
-    const XDP: u32 = 6;
+/// Loads a program of a few instructions that needs no maps and no types.
+pub(crate) fn load_small(kind: u32, code: &[[u8; 8]]) -> io::Result<OwnedFd> {
     let mut attr = LoadAttr {
-        kind: XDP,
+        kind,
         instructions: code.len() as u32,
         code: address(code),
         license: c"Apache-2.0".as_ptr() as u64,
@@ -409,6 +408,15 @@ pub(crate) fn possible_cpus() -> io::Result<u32> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next().and_then(|cpu| cpu.parse::<u32>().ok());
     last.map(|cpu| cpu + 1).ok_or_else(|| io::Error::other(format!("cannot read the list of CPUs {list:?}")))
+}
+
+/// Bytes of memory that can be had without taking them from programs.
+pub(crate) fn available_memory() -> io::Result<u64> {
+    let about = std::fs::read_to_string("/proc/meminfo")?;
+    let kib = about.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = kib.and_then(|kib| kib.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.map(|kib| kib << 10)
+        .ok_or_else(|| io::Error::other("/proc/meminfo does not say how much is available"))
 }
 
 /// The size of a page.

@@ -19,13 +19,16 @@
 //! between different words is needed.
 
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use multimqc::{Epoch, Found, Offset, Stop, TopicId, Window};
+use multimqc::{Batch, Epoch, Found, Hole, Offset, Session, Sessions, Stop, TopicId, Window, Written};
 
-use crate::counters::KernelCounters;
-use crate::layout::{CpuState, IDLE, MIRROR_BYTES, TopicState};
+use crate::counters::{KernelCounters, Tally};
+use crate::holes::Holes;
+use crate::layout::{CpuState, IDLE, MIRROR_BYTES, TopicNotes, TopicState};
 use crate::sys::Mapping;
 use crate::wakes::Wakes;
 
@@ -36,10 +39,14 @@ const OPEN_WITH_RECORDS: u16 = 2;
 /// Bytes that are copied at once.
 const WORD: usize = 8;
 
+/// How long writers that began before a change of all offsets are waited for: much longer than a copy takes.
+const WRITERS_WAIT: Duration = Duration::from_secs(1);
+
 /// Memory that all topics share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) topics: Mapping,
+    pub(crate) notes: Mapping,
     pub(crate) cpus: Mapping,
     /// Slots of a topic: of each CPU, and the last of user space.
     pub(crate) writers: u32,
@@ -53,6 +60,34 @@ impl Shared {
         let at = self.topics.at(index as usize * size_of::<TopicState>(), size_of::<TopicState>());
         // SAFETY: inside of the mapping and aligned (a map's memory begins at a page); all fields that change are atomic.
         unsafe { at.cast().as_ref() }
+    }
+
+    fn notes(&self, index: u32) -> &TopicNotes {
+        let at = self.notes.at(index as usize * size_of::<TopicNotes>(), size_of::<TopicNotes>());
+        // SAFETY: as in `state`.
+        unsafe { at.cast().as_ref() }
+    }
+
+    /// The sessions that are kept with a ring.
+    pub(crate) fn sessions(&self, index: u32) -> Sessions {
+        let notes = self.notes(index);
+        let list = &notes.sessions[notes.current.load(Acquire) as usize & 1];
+        let session =
+            |[id, start]: &[AtomicU64; 2]| Session { id: id.load(Acquire), start: start.load(Acquire) };
+        Sessions::new(list.iter().map(session).take_while(|session| session.id != 0))
+    }
+
+    /// Keeps sessions with a ring. A process that ends meanwhile leaves the list of before.
+    pub(crate) fn keep_sessions(&self, index: u32, sessions: &Sessions) {
+        let notes = self.notes(index);
+        let other = !notes.current.load(Acquire) & 1;
+        let mut given = sessions.list().iter();
+        for [id, start] in &notes.sessions[other as usize] {
+            let session = given.next();
+            id.store(session.map_or(0, |session| session.id), Release);
+            start.store(session.map_or(0, |session| session.start), Release);
+        }
+        notes.current.store(other, Release);
     }
 
     fn cpu(&self, index: u32, cpu: u32) -> &CpuState {
@@ -78,11 +113,14 @@ struct Memory {
     mirror: Mapping,
     /// Held by the thread that uses user space's slot.
     writer: Mutex<()>,
+    holes: Holes,
+    tally: Tally,
 }
 
 impl Topic {
     pub(crate) fn new(shared: Arc<Shared>, ring: Mapping, mirror: Mapping, index: u32) -> Topic {
-        Topic { shared, memory: Arc::new(Memory { ring, mirror, writer: Mutex::new(()) }), index }
+        let (writer, holes, tally) = (Mutex::new(()), Holes::default(), Tally::default());
+        Topic { shared, memory: Arc::new(Memory { ring, mirror, writer, holes, tally }), index }
     }
 
     fn state(&self) -> &TopicState {
@@ -112,16 +150,25 @@ impl Topic {
                 match range.check() {
                     Err(first) => Found { bytes: 0, stop: Stop::Gone(first) },
                     Ok(()) if bytes == out.len() => Found { bytes, stop: Stop::Filled },
-                    Ok(()) => Found { bytes, stop: Stop::Head },
+                    Ok(()) => Found { bytes, stop: self.stop_at(from + bytes as u64) },
                 }
             }
         }
     }
 
-    /// Bytes from `from` on in place: at most `max` and at most a ring.
+    /// Why bytes end here that were read in place.
+    fn stop_at(&self, at: Offset) -> Stop {
+        match self.memory.holes.after(at) {
+            Some(hole) if hole.from == at => Stop::Hole(hole),
+            _ => Stop::Head,
+        }
+    }
+
+    /// Bytes from `from` on in place: at most `max` and at most a ring, up to the next hole.
     ///
     /// # Errors
-    /// [`Stop::Head`] if the byte at `from` is not complete, [`Stop::Gone`] if it is overwritten, [`Stop::Filled`] if `max` is 0.
+    /// [`Stop::Head`] if the byte at `from` is not complete, [`Stop::Gone`] if it is overwritten, [`Stop::Hole`] if it was never
+    /// there, [`Stop::Filled`] if `max` is 0.
     pub fn range(&self, from: Offset, max: usize) -> Result<Range<'_>, Stop> {
         let end = self.stable_end();
         let first = self.first();
@@ -134,7 +181,15 @@ impl Topic {
         if from >= end {
             return Err(Stop::Head);
         }
-        let len = (end - from).min(self.shared.ring_bytes).min(max as u64) as usize;
+        let mut len = (end - from).min(self.shared.ring_bytes).min(max as u64);
+        // The end was loaded before: every hole below it is seen.
+        if let Some(hole) = self.memory.holes.after(from) {
+            if hole.from == from {
+                return Err(Stop::Hole(hole));
+            }
+            len = len.min(hole.from - from);
+        }
+        let len = len as usize;
         let offset = (from & (self.shared.ring_bytes - 1)) as usize;
         Ok(Range { topic: self, from, at: self.memory.ring.at(offset, len), len })
     }
@@ -157,7 +212,100 @@ impl Topic {
         let start = self.reserve(message.len());
         self.copy_in(start, message);
         self.commit(start, message.len());
+        self.count(1, message.len());
         Some(start)
+    }
+
+    /// Places a batch of a level below: its bytes behind the head, after a hole if it begins behind the head. All of its bytes become
+    /// readable at once.
+    pub(crate) fn write(&self, batch: Batch<'_>) -> Written {
+        let _turn = self.memory.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
+        let written = loop {
+            let head = self.head();
+            let placed = batch.place(head);
+            let written =
+                Written { hole: placed.hole, bytes: placed.bytes.len() as u64, repeated: placed.repeated };
+            let at = placed.hole.map_or(head, |hole| hole.to);
+            let end = at + written.bytes;
+            if end == head {
+                break written;
+            }
+            self.own().slot.store(head, Relaxed);
+            // Releases the slot to readers that see the new head. A program that was faster has taken the place.
+            if state.head.compare_exchange(head, end, AcqRel, Relaxed).is_err() {
+                continue;
+            }
+            if let Some(hole) = placed.hole {
+                self.add_hole(hole);
+            }
+            // Of more than a ring, the end is all that stays.
+            let skipped = placed.bytes.len().saturating_sub(self.shared.ring_bytes as usize);
+            let (mut to, bytes) = (at + skipped as u64, &placed.bytes[skipped..]);
+            for part in bytes.chunks(self.max_append_bytes()) {
+                self.copy_in(to, part);
+                to += part.len() as u64;
+            }
+            self.commit(at + skipped as u64, bytes.len());
+            self.count(0, placed.bytes.len());
+            break written;
+        };
+        self.memory.tally.written(&written);
+        written
+    }
+
+    /// Makes a hole known whose place is reserved, before readers come so far.
+    fn add_hole(&self, hole: Hole) {
+        // What a late writer damages before the hole would not be seen: the floor is above it.
+        let is_late = self.slots().any(|slot| slot < hole.from);
+        let floor = if is_late { hole.to } else { self.floor() };
+        self.memory.holes.add(hole, floor, self.first());
+        self.state().floor.fetch_max(hole.to, AcqRel);
+    }
+
+    /// Gives the bytes from `from` on new offsets, the same distance further for all and not below `to`; older bytes are lost. The
+    /// bytes stay where they are in memory, so the distance is a multiple of the ring.
+    pub(crate) fn rebase(&self, from: Offset, to: Offset) -> Window {
+        let _turn = self.memory.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let (state, ring_bytes) = (self.state(), self.shared.ring_bytes);
+        let distance = to.saturating_sub(from).next_multiple_of(ring_bytes);
+        let first = from.max(self.first());
+        // The slot holds readers back until the floor is there.
+        self.own().slot.store(self.head(), Relaxed);
+        let head = state.head.fetch_add(distance, AcqRel);
+        let was_lapped = self.slots().any(|slot| slot.saturating_add(ring_bytes) < head);
+        state.floor.fetch_max(first + distance, AcqRel);
+        self.memory.holes.clear();
+        self.own().slot.store(IDLE, Release);
+        // Writers that began before believe that all others have overtaken them, and raise the floor above themselves.
+        let (end, deadline) = (head + distance, Instant::now() + WRITERS_WAIT);
+        while self.slots().any(|slot| slot < end) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let floor = state.floor.load(Acquire);
+        if !was_lapped && floor <= end {
+            // A floor that rises meanwhile is for a reason.
+            let _ = state.floor.compare_exchange(floor, first + distance, AcqRel, Relaxed);
+        }
+        self.window()
+    }
+
+    /// Places that programs are writing to, or lower ones.
+    fn slots(&self) -> impl Iterator<Item = Offset> {
+        let programs = 0..self.shared.writers - 1;
+        programs.map(|cpu| self.shared.cpu(self.index, cpu).slot.load(Acquire)).filter(|slot| *slot != IDLE)
+    }
+
+    /// The batches and the reads of user space.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.memory.tally
+    }
+
+    /// Counts what user space has stored.
+    fn count(&self, messages: u64, bytes: usize) {
+        let [stored, stored_bytes, ..] = &self.own().counters;
+        stored.fetch_add(messages, Relaxed);
+        stored_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// User space's slot and counters.
@@ -183,9 +331,6 @@ impl Topic {
         }
         // Pairs with the acquire load of the slots in readers.
         own.slot.store(IDLE, Release);
-        let [stored, stored_bytes, ..] = &own.counters;
-        stored.fetch_add(1, Relaxed);
-        stored_bytes.fetch_add(bytes as u64, Relaxed);
         if end >= state.wake_at.load(Acquire) && state.wake_at.swap(IDLE, AcqRel) != IDLE {
             self.shared.wakes.wake();
         }
@@ -248,9 +393,13 @@ impl Topic {
 
     /// The oldest byte that is not overwritten, and that no overwriting has begun for.
     fn first(&self) -> Offset {
-        let state = self.state();
-        let head = state.head.fetch_add(0, AcqRel);
-        head.saturating_sub(self.shared.ring_bytes).max(state.floor.load(Acquire).min(head))
+        let head = self.state().head.fetch_add(0, AcqRel);
+        head.saturating_sub(self.shared.ring_bytes).max(self.floor().min(head))
+    }
+
+    /// Below it bytes may be damaged.
+    fn floor(&self) -> Offset {
+        self.memory.holes.floor_below(self.state().floor.load(Acquire))
     }
 
     /// Asks for a wake-up when the head reaches `position`. True: it has.

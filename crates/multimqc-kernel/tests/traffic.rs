@@ -6,9 +6,10 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use common::net::{self, CLIENT, SERVER, World, in_world};
+use common::packet::{Packet, Sum};
 use multimqc::wire::{PULL_PORT, PUSH_PORT, PullRequest};
 use multimqc::{Epoch, Stop, TopicId};
-use multimqc_kernel::{Config, Kernel, Mode, Ports, Topic};
+use multimqc_kernel::{Config, FrameSender, FrameSink, Kernel, Mode, Ports, Topic, numbered_message};
 
 const TOPIC: TopicId = TopicId(7);
 
@@ -99,6 +100,42 @@ fn push_and_pull(world: &World, config: Config, mode: &str) {
 #[test]
 fn native_xdp() {
     in_world(|world| push_and_pull(world, Config::default(), "xdp-native"));
+}
+
+/// Frames that the kernel sends: messages with numbers, and pulls whose memory comes back as replies. A full device drops some.
+#[test]
+fn frames_of_the_kernel() {
+    const FRAMES: u32 = 5000;
+    in_world(|world| {
+        let Some((kernel, topic)) = attached(Config::default()) else { return };
+        world.in_client(|| {
+            let push = Packet::new(PUSH_PORT, &numbered_message(70));
+            let frame = Packet { sum: Sum::Unused, ..push }.frame();
+            let sender = FrameSender::numbering("v1", &frame, 70).expect("loaded");
+            sender.send(&frame, FRAMES).expect("sent");
+            assert!(FrameSender::rewriting("v1", &frame[..63]).is_err(), "too short to be rewritten");
+        });
+        let log = arrived(&topic, 64);
+        assert_eq!(log, [numbered_message(70), numbered_message(71)].concat(), "the first ones fit");
+        let _sink = world.in_client(|| FrameSink::new("v1").expect("attached"));
+        world.in_client(|| {
+            let mut payload = Vec::new();
+            PullRequest { start: 7, length: 50 }.encode_padded(50, &mut payload);
+            let frame = Packet { sum: Sum::Unused, ..Packet::new(PULL_PORT, &payload) }.frame();
+            let sender = FrameSender::rewriting("v1", &frame).expect("loaded");
+            sender.send(&frame, FRAMES).expect("sent");
+        });
+        // A reply that was sent again as it came would be no pull.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while topic.counters().hits < u64::from(FRAMES) / 10 {
+            assert!(Instant::now() < deadline, "pulls are answered: {:?}", topic.counters());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let counters = topic.counters();
+        assert_eq!((counters.malformed, counters.corrupt, counters.refused), (0, 0, 0));
+        assert_eq!(counters.hit_bytes, counters.hits * 50);
+        kernel.detach().expect("detached");
+    });
 }
 
 #[test]

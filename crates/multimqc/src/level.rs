@@ -19,6 +19,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::log::{Batch, Hole, Offset, Window};
+use crate::sessions::Sessions;
 use crate::topic::{Epoch, TopicId};
 
 /// The place of a level, in the numbering of the paper's table I, continued.
@@ -148,6 +149,8 @@ pub struct Counters {
     pub repeated_bytes: u64,
     /// Messages or batches that were refused: oversize, damaged, or without room.
     pub refused: u64,
+    /// Damage of the level's storage: ranges that were found when it was opened, and reads that met some. It is read as holes.
+    pub damaged: u64,
 }
 
 /// Why a level failed. Nothing of the call's bytes is in the log unless the variant says so.
@@ -206,6 +209,34 @@ pub trait Level: Send + Sync {
     /// [`LevelError`], if the level's storage cannot be read.
     fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
         Ok(self.window(topic).map(|window| Kept { window, unsure_bytes: 0 }))
+    }
+
+    /// The sessions that have written what [`Level::kept`] has, in a level that outlives its process; empty if nothing is kept, or
+    /// was kept before there were sessions. None: the level keeps no sessions, and its log is taken for that of the other levels
+    /// with the same epoch.
+    ///
+    /// # Errors
+    /// [`LevelError`], if the level's storage cannot be read.
+    fn sessions(&self, _topic: TopicId) -> Result<Option<Sessions>, LevelError> {
+        Ok(None)
+    }
+
+    /// Keeps the sessions of an open topic, in the place of those that were kept.
+    ///
+    /// # Errors
+    /// [`LevelError`], if they cannot be kept.
+    fn keep_sessions(&self, _topic: TopicId, _sessions: &Sessions) -> Result<(), LevelError> {
+        Ok(())
+    }
+
+    /// Takes the bytes of an open topic from `from` on out of their places, which the stack's log has given to others, and puts them
+    /// behind `to` in their order: they get offsets of at least `to`, which is not below `from`. Bytes below `from` can no longer be
+    /// read. Returns the window, which begins with the first of these bytes. Messages that arrive meanwhile follow.
+    ///
+    /// # Errors
+    /// [`LevelError::NotWritable`], if the level's bytes cannot change their place.
+    fn rebase(&self, _topic: TopicId, _from: Offset, _to: Offset) -> Result<Window, LevelError> {
+        Err(LevelError::NotWritable)
     }
 
     /// Makes the topic's log known to the level, and returns what the level has of it, for example from before a restart.

@@ -12,10 +12,11 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::level::{Appended, Kept, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
+use crate::sessions::{Session, Sessions};
 use crate::spread;
 use crate::topic::{Epoch, TopicId};
 
@@ -40,7 +41,12 @@ pub enum StackError {
         error: LevelError,
     },
     /// Two levels have parts of different logs of this topic, left from earlier runs. One of them must be cleared.
-    #[error("topic {topic}: the level {} has another log than the level {}; clear one of them", lower.name(), upper.name())]
+    #[error(
+        "topic {topic}: the level {} has another log than the level {}, from an earlier run; clear one of them, or use the \
+         storage that belongs to it",
+        lower.name(),
+        upper.name()
+    )]
     OtherLog {
         /// The topic.
         topic: TopicId,
@@ -49,6 +55,33 @@ pub enum StackError {
         /// The next level.
         upper: LevelKind,
     },
+}
+
+/// Bytes that had to change their place when a topic was opened: a level had gone on without the next one, which meanwhile had
+/// given the same offsets to other bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repair {
+    /// The topic.
+    pub topic: TopicId,
+    /// The level whose bytes were moved.
+    pub lower: LevelKind,
+    /// The level that kept its place.
+    pub upper: LevelKind,
+    /// Where the bytes were, and where both logs parted.
+    pub from: Offset,
+    /// Where they are now, behind a hole.
+    pub to: Offset,
+    /// How many were moved.
+    pub bytes: u64,
+    /// How many more the level had overwritten before.
+    pub lost_bytes: u64,
+}
+
+/// What a level has from before the stack was opened.
+struct Past {
+    kept: Kept,
+    /// None in a level that keeps no sessions.
+    sessions: Option<Sessions>,
 }
 
 /// What a read found.
@@ -77,10 +110,30 @@ pub enum Rest {
     Failed,
 }
 
+impl Past {
+    /// How far behind the head readers may have seen bytes that no level has: none if the level before has kept its window of the
+    /// session that ended so.
+    fn unsure_beside(&self, before: Option<&Past>) -> u64 {
+        let knows = |before: &Past| match (&self.sessions, &before.sessions) {
+            (Some(these), Some(those)) => these.end_together(those),
+            _ => true,
+        };
+        if before.is_some_and(knows) { 0 } else { self.kept.unsure_bytes }
+    }
+
+    /// Where the log of this level parts from that of the level above it, if both have bytes from there on.
+    fn conflict(&self, above: &Past) -> Option<Offset> {
+        let (head, above_head) = (self.kept.window.head, above.kept.window.head);
+        let agreed = self.sessions.as_ref()?.agreement(head, above.sessions.as_ref()?, above_head);
+        (agreed < head.min(above_head)).then_some(agreed)
+    }
+}
+
 /// Levels in order, the first level first.
 pub struct Stack {
     levels: Vec<Arc<dyn Level>>,
     topics: RwLock<HashMap<TopicId, Epoch>>,
+    repairs: Mutex<Vec<Repair>>,
 }
 
 impl Stack {
@@ -96,7 +149,7 @@ impl Stack {
         if let Some(pair) = levels.windows(2).find(|pair| pair[0].kind() == pair[1].kind()) {
             return Err(StackError::Twice(pair[0].kind()));
         }
-        Ok(Stack { levels, topics: RwLock::default() })
+        Ok(Stack { levels, topics: RwLock::default(), repairs: Mutex::default() })
     }
 
     /// The levels, the first level first.
@@ -104,26 +157,31 @@ impl Stack {
         &self.levels
     }
 
-    /// Opens a topic in all levels, and returns the window of the first.
+    /// Opens a topic in all levels, and returns the window of the first. An open topic stays as it is.
     ///
     /// Levels that kept parts of the log decide on its epoch. A level that has nothing begins where the next one ends; without
     /// such a next level it begins where the level before it begins, and so gets all that is left. A level that ends before the
     /// next one goes on behind a hole, and so does a log of which readers may have seen more than is left ([`Kept`]). A log that
-    /// no level has begins at 0 with the epoch `new_epoch`.
+    /// no level has begins at 0 with the epoch `new_epoch`. Where a level and the next one have given the same offsets to different
+    /// bytes ([`Sessions`]), those of the first are moved behind the end of the next one ([`Stack::repairs`]).
     ///
     /// # Errors
     /// [`StackError`].
     pub fn open(&self, topic: TopicId, new_epoch: Epoch) -> Result<Window, StackError> {
-        let kept = self.kept(topic)?;
-        let epoch = kept.iter().flatten().next().map_or(new_epoch, |kept| kept.window.epoch);
+        if let Some(window) = self.epoch(topic).and_then(|_| self.levels[0].window(topic)) {
+            return Ok(window);
+        }
+        let mut past = self.past(topic)?;
+        let sessions = self.reconcile(topic, &mut past)?;
+        let epoch = past.iter().flatten().next().map_or(new_epoch, |past| past.kept.window.epoch);
         let mut next: Option<(LevelKind, Window)> = None;
         for (index, level) in self.levels.iter().enumerate().rev() {
-            let before = kept[..index].iter().flatten().next_back().map(|kept| kept.window);
+            let before = past[..index].iter().flatten().next_back();
             let end = next.map(|(_, window)| window.head);
-            let start = end.or(before.map(|window| window.first)).unwrap_or(0);
+            let start = end.or(before.map(|past| past.kept.window.first)).unwrap_or(0);
             let failed = |error| StackError::Open { topic, level: level.kind(), error };
             let mut window = level.open(topic, start, epoch).map_err(failed)?;
-            let unsure = kept[index].filter(|_| before.is_none()).map_or(0, |kept| kept.unsure_bytes);
+            let unsure = past[index].as_ref().map_or(0, |past| past.unsure_beside(before));
             let offset = window.head.saturating_add(unsure).min(MAX_OFFSET).max(end.unwrap_or(0));
             if window.head < offset {
                 match (level.write(topic, Batch { offset, bytes: &[] }), next) {
@@ -137,6 +195,10 @@ impl Stack {
             next = Some((level.kind(), window));
         }
         let (_, window) = next.expect("a stack has a level");
+        for level in &self.levels {
+            let failed = |error| StackError::Open { topic, level: level.kind(), error };
+            level.keep_sessions(topic, &sessions).map_err(failed)?;
+        }
         self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(topic, epoch);
         Ok(window)
     }
@@ -150,22 +212,92 @@ impl Stack {
         spread::for_each(topics, |(topic, new_epoch)| self.open(*topic, *new_epoch).map(drop))
     }
 
-    /// What each level has of a topic. All that have something must have the same log.
-    fn kept(&self, topic: TopicId) -> Result<Vec<Option<Kept>>, StackError> {
-        let mut all = Vec::with_capacity(self.levels.len());
+    /// What each level has of a topic. All that have something must have the same epoch.
+    fn past(&self, topic: TopicId) -> Result<Vec<Option<Past>>, StackError> {
+        let mut all: Vec<Option<Past>> = Vec::with_capacity(self.levels.len());
         let mut lower: Option<(LevelKind, Epoch)> = None;
         for level in &self.levels {
-            let kept = level.kept(topic);
-            let kept = kept.map_err(|error| StackError::Open { topic, level: level.kind(), error })?;
-            if let Some(Kept { window, .. }) = kept {
-                if let Some((lower, _)) = lower.filter(|(_, epoch)| *epoch != window.epoch) {
-                    return Err(StackError::OtherLog { topic, lower, upper: level.kind() });
-                }
-                lower = Some((level.kind(), window.epoch));
+            let failed = |error| StackError::Open { topic, level: level.kind(), error };
+            let Some(kept) = level.kept(topic).map_err(failed)? else {
+                all.push(None);
+                continue;
+            };
+            if let Some((lower, _)) = lower.filter(|(_, epoch)| *epoch != kept.window.epoch) {
+                return Err(StackError::OtherLog { topic, lower, upper: level.kind() });
             }
-            all.push(kept);
+            lower = Some((level.kind(), kept.window.epoch));
+            all.push(Some(Past { kept, sessions: level.sessions(topic).map_err(failed)? }));
         }
         Ok(all)
+    }
+
+    /// Makes one log of what the levels have kept, and returns its sessions, with that of this stack.
+    fn reconcile(&self, topic: TopicId, past: &mut [Option<Past>]) -> Result<Sessions, StackError> {
+        let id = getrandom::u64().map_err(|error| StackError::Open {
+            topic,
+            level: self.levels[0].kind(),
+            error: LevelError::Io(std::io::Error::other(error)),
+        })?;
+        let mut sessions = Sessions::default();
+        let mut start = 0;
+        let mut upper: Option<usize> = None;
+        for lower in (0..past.len()).rev() {
+            let (until, rest) = past.split_at_mut(lower + 1);
+            let Some(below) = until[lower].as_mut() else { continue };
+            let above = upper.and_then(|upper| Some((upper, rest[upper - lower - 1].as_ref()?)));
+            upper = Some(lower);
+            if let Some((upper, above)) = above
+                && let Some(agreed) = below.conflict(above)
+            {
+                let to = above.kept.window.head.saturating_add(above.unsure_beside(Some(below)));
+                below.kept.window = self.part(topic, (lower, &below.kept.window), upper, agreed, to)?;
+                below.sessions.clone_from(&above.sessions);
+                continue;
+            }
+            let head = below.kept.window.head;
+            if let Some(kept) = below.sessions.as_ref()
+                && (head > start || sessions.list().is_empty())
+            {
+                sessions = kept.clone();
+            }
+            start = start.max(head);
+        }
+        Ok(sessions.with(start, Session { id: id.max(1), start }))
+    }
+
+    /// Puts the bytes from `agreed` on, of a level that has gone on without another, behind the end of that one.
+    fn part(
+        &self,
+        topic: TopicId,
+        (lower, window): (usize, &Window),
+        upper: usize,
+        agreed: Offset,
+        to: Offset,
+    ) -> Result<Window, StackError> {
+        let (low, high) = (&self.levels[lower], &self.levels[upper]);
+        let failed = |error| StackError::Open { topic, level: low.kind(), error };
+        low.open(topic, window.head, window.epoch).map_err(failed)?;
+        let moved = match low.rebase(topic, agreed.max(window.first), to) {
+            Err(LevelError::NotWritable) => {
+                return Err(StackError::OtherLog { topic, lower: low.kind(), upper: high.kind() });
+            }
+            moved => moved.map_err(failed)?,
+        };
+        self.repairs.lock().unwrap_or_else(PoisonError::into_inner).push(Repair {
+            topic,
+            lower: low.kind(),
+            upper: high.kind(),
+            from: agreed,
+            to: moved.first,
+            bytes: moved.bytes(),
+            lost_bytes: window.first.saturating_sub(agreed),
+        });
+        Ok(moved)
+    }
+
+    /// What had to be moved when topics were opened, in the order of their opening.
+    pub fn repairs(&self) -> Vec<Repair> {
+        self.repairs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The epoch of an open topic.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use common::{Device, Disk, User};
 use multimqc::conformance::{Lab, pattern};
-use multimqc::{Epoch, Hole, Level, LevelKind, Mover, Rest, Stack, TopicId, TransferConfig, Transfers};
+use multimqc::levels::{DiskConfig, DiskLevel};
+use multimqc::{Epoch, Hole, Level, LevelKind, Mover, Rest, Stack, Stop, TopicId, TransferConfig, Transfers};
 
 const TOPIC: TopicId = TopicId(3);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -84,4 +85,18 @@ fn what_was_overwritten_before_its_transfer_is_a_hole() {
     assert_eq!((answer.rest, &bytes), (Rest::Nothing, &pattern(first, 20_000)));
     device.read(TOPIC, first, &mut bytes).expect("the level works");
     assert_eq!(bytes, pattern(first, 20_000), "the offsets are those of the log");
+}
+
+/// A topic that gets no more messages loses what is too old, and says so.
+#[test]
+fn old_bytes_of_an_idle_topic_go() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = DiskConfig { max_age: Some(Duration::from_millis(20)), ..DiskConfig::new(folder.path()) };
+    let level = DiskLevel::new(config).expect("a folder");
+    level.open(TOPIC, 0, Epoch(5)).expect("a topic");
+    level.append(TOPIC, &mut std::iter::once(&b"secret"[..])).expect("room");
+    wait_for("the bytes go", || level.counters(TOPIC).overwritten_bytes == 6);
+    let window = level.window(TOPIC).expect("open");
+    assert_eq!((window.first, window.head), (6, 6), "the log goes on where it was");
+    assert_eq!(level.read(TOPIC, 0, &mut [0]).expect("it works").stop, Stop::Gone(6));
 }

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use commands::Failure;
 use rblive::Rule;
 use rblive_ingest::IngestSettings;
+use rblive_record::RecordRule;
 use rocketbufs::config::read_file;
 use serde::Deserialize;
 use toml::{Table, Value};
-
-use super::failure::Failure;
 
 /// The file with every setting at its default. The settings of the framework follow it.
 const EXAMPLE: &str = include_str!("example.toml");
@@ -20,6 +20,7 @@ pub struct Config {
     pub control: Control,
     pub deliver: Deliver,
     pub ingest: IngestSettings,
+    pub record: Vec<RecordRule>,
 }
 
 /// The section `deliver`.
@@ -33,9 +34,12 @@ pub struct Deliver {
     pub threads: usize,
     pub max_connections: usize,
     pub max_connections_per_address: usize,
+    pub max_requests_per_address: u32,
     pub max_viewers_per_stream: usize,
     pub min_bytes_per_second: u64,
     pub keep_ended: u32,
+    pub linger_ms: u64,
+    pub kept: Vec<PathBuf>,
     pub token_key: String,
 }
 
@@ -49,9 +53,12 @@ impl Default for Deliver {
             threads: 0,
             max_connections: 10_000,
             max_connections_per_address: 10_000,
+            max_requests_per_address: 0,
             max_viewers_per_stream: 100_000,
             min_bytes_per_second: 10_000,
             keep_ended: 5,
+            linger_ms: 30_000,
+            kept: Vec::new(),
             token_key: String::new(),
         }
     }
@@ -78,6 +85,7 @@ struct Sections {
     control: Control,
     deliver: Deliver,
     ingest: IngestSettings,
+    record: Vec<RecordRule>,
 }
 
 impl Config {
@@ -101,11 +109,11 @@ impl Config {
 
     fn parse(text: &str, path: Option<&Path>) -> Result<Self, Failure> {
         let (node, rest) = rblive::Config::from_toml_shared(text, path).map_err(Failure::failed)?;
-        let Sections { control, deliver, ingest } = sections(rest).map_err(|error| {
+        let Sections { control, deliver, ingest, record } = sections(rest).map_err(|error| {
             let place = path.map_or(String::new(), |path| format!("{}: ", path.display()));
             Failure::Failed(format!("{place}{}", error.message()))
         })?;
-        Ok(Self { node, control, deliver, ingest })
+        Ok(Self { node, control, deliver, ingest, record })
     }
 }
 
@@ -127,10 +135,22 @@ mod tests {
     fn the_example_has_every_default() {
         let config = Config::parse(EXAMPLE, None).unwrap();
         assert_eq!(config.node, rblive::Config::default());
-        assert!(config.ingest == IngestSettings::default());
+        assert!(config.ingest == IngestSettings::default() && config.record.is_empty());
         let (read, default) = ((config.control, config.deliver), (Control::default(), Deliver::default()));
         assert_eq!(format!("{read:?}"), format!("{default:?}"));
         assert!(Config::parse("[control]\nlisen = ''", None).is_err());
+    }
+
+    #[test]
+    fn the_commented_rule_for_recording_has_every_default() {
+        let lines = EXAMPLE.lines().skip_while(|line| *line != "# [[record]]");
+        let text: String =
+            lines.take_while(|line| line.starts_with('#')).map(|line| format!("{}\n", &line[2..])).collect();
+        let config = Config::parse(&text, None).unwrap();
+        let folder = config.record[0].folder.clone();
+        assert_eq!(config.record, [RecordRule { folder, ..RecordRule::default() }]);
+        let lines = toml::to_string(&RecordRule::default()).unwrap().lines().count();
+        assert_eq!(text.matches(" = ").count(), lines, "every setting is there");
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The web server for viewers, if the node delivers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use commands::Failure;
 use rblive::{RsManager, StreamEvent};
 use rblive_deliver::{Catalog, Server, Settings, StreamStatus, Tls};
+use rblive_record::Recorder;
 
 use super::config::Deliver;
-use super::failure::Failure;
 
 /// A running web server. Dropping it stops the server.
 pub struct Viewers {
@@ -18,15 +20,17 @@ pub struct Viewers {
 impl Viewers {
     /// Starts the server of a node, before streams arrive.
     pub fn start(rs: &RsManager, settings: &Deliver) -> Result<Self, Failure> {
+        Self::start_with(rs, settings, None)
+    }
+
+    /// Starts the server of a node that may also keep streams.
+    pub fn start_with(
+        rs: &RsManager,
+        settings: &Deliver,
+        recorder: Option<Arc<Recorder>>,
+    ) -> Result<Self, Failure> {
         let catalog = Arc::new(Catalog::default());
-        let takes = catalog.clone();
-        rs.inbound_callback(move |chunk| takes.take(chunk));
-        let ends = catalog.clone();
-        rs.stream_callback(move |id, event| {
-            if event == StreamEvent::Ended {
-                ends.end(id);
-            }
-        });
+        receive(rs, Some(catalog.clone()), recorder);
         let scheme = if settings.tls { "https" } else { "http" };
         let server = Server::start(server_settings(settings), catalog.clone()).map_err(Failure::failed)?;
         Ok(Self { server, catalog, scheme })
@@ -51,6 +55,27 @@ impl Viewers {
     }
 }
 
+/// Gives what arrives to those who read it.
+pub fn receive(rs: &RsManager, catalog: Option<Arc<Catalog>>, recorder: Option<Arc<Recorder>>) {
+    let (chunks, events) = ((catalog.clone(), recorder.clone()), (catalog, recorder));
+    rs.inbound_callback(move |chunk| {
+        if let Some(recorder) = &chunks.1 {
+            recorder.take(&chunk);
+        }
+        if let Some(catalog) = &chunks.0 {
+            catalog.take(chunk);
+        }
+    });
+    rs.stream_callback(move |id, event| {
+        if let Some(recorder) = &events.1 {
+            recorder.event(id, &event);
+        }
+        if let Some(catalog) = events.0.as_ref().filter(|_| event == StreamEvent::Ended) {
+            catalog.end(id);
+        }
+    });
+}
+
 fn server_settings(settings: &Deliver) -> Settings {
     let defaults = Settings::default();
     let tls = if !settings.tls {
@@ -67,9 +92,12 @@ fn server_settings(settings: &Deliver) -> Settings {
         threads: if settings.threads == 0 { defaults.threads } else { settings.threads },
         max_connections: settings.max_connections,
         max_connections_per_address: settings.max_connections_per_address,
+        max_requests_per_address: settings.max_requests_per_address,
         max_viewers_per_stream: settings.max_viewers_per_stream,
         min_bytes_per_second: settings.min_bytes_per_second,
         keep_ended: settings.keep_ended,
+        linger: Duration::from_millis(settings.linger_ms),
+        kept: settings.kept.clone(),
         token_key: (!key.is_empty()).then(|| key.to_vec()),
         ..defaults
     }

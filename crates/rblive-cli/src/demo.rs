@@ -5,19 +5,20 @@
 //!                               └──▶ delivery2 ── HTTPS ──▶ viewers
 //! ```
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use commands::{Failure, Stop};
 use rblive::{Config, Node, NodeId, NodeRole, RsManager, Rule};
 use rblive_ingest::{Ingest, IngestSettings};
 
-use super::config::Deliver;
+use super::config::{Control, Deliver};
+use super::control::Endpoint;
 use super::deliver::Viewers;
-use super::failure::Failure;
-use super::stop::Stop;
 
 /// The time between two lines.
 const EVERY: Duration = Duration::from_secs(2);
@@ -68,15 +69,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let Some(address) = ingest.addresses().rtmp else {
         return Err(Failure::Failed("there is no address for the encoder".to_owned()));
     };
+    let ingest = Arc::new(ingest);
+    let control = control(&rs, &ingest)?;
     let encoder = Encoder::start(address)?;
-    let shown = show(&stop, args.seconds.map(Duration::from_secs), &deliveries, encoder);
-    drop(ingest);
+    let shown = show(&stop, args.seconds.map(Duration::from_secs), &deliveries, control.address(), encoder);
+    drop((control, ingest));
     rs.shutdown(GRACE);
     for Delivery { rs, viewers } in deliveries {
         drop(viewers);
         rs.shutdown(GRACE);
     }
     shown
+}
+
+/// The control page of the node that takes the picture. Where another program has its address, any free port serves.
+fn control(rs: &RsManager, ingest: &Arc<Ingest>) -> Result<Endpoint, Failure> {
+    let start = |settings: &Control| Endpoint::start(rs.clone(), (Some(ingest.clone()), None), settings);
+    start(&Control::default())
+        .or_else(|_| start(&Control { listen: "127.0.0.1:0".to_owned(), ..Control::default() }))
 }
 
 fn node(name: &str, id: NodeId, role: NodeRole, address: String) -> Node {
@@ -163,11 +173,12 @@ fn show(
     stop: &Stop,
     time: Option<Duration>,
     deliveries: &[Delivery],
+    control: SocketAddr,
     mut encoder: Encoder,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     while deliveries.iter().any(|own| own.viewers.streams().is_empty()) {
-        if stop.wait_for(Duration::from_millis(50)) {
+        if stop.wait(Some(Duration::from_millis(50))) {
             return Ok(());
         }
         encoder.check()?;
@@ -179,6 +190,7 @@ fn show(
     say(&format!(
         "A picture with a clock and a tone go by RTMP to an ingest node, and from there to two delivery nodes.\n\
          The page:      {page} (its certificate is made by the node itself: let the browser accept it)\n\
+         Control:       http://{control}/\n\
          The playlists: {list}\n               {}\n\
          A player:      ffplay -tls_verify 0 {list}\n\
          Ctrl-C ends it.",
@@ -187,7 +199,7 @@ fn show(
     let until = time.map(|time| Instant::now() + time);
     loop {
         let left = until.map_or(EVERY, |until| until.saturating_duration_since(Instant::now()));
-        if stop.wait_for(left.min(EVERY)) {
+        if stop.wait(Some(left.min(EVERY))) {
             return Ok(());
         }
         encoder.check()?;
@@ -200,5 +212,5 @@ fn show(
 }
 
 fn say(text: &str) -> Result<(), Failure> {
-    writeln!(std::io::stdout(), "{text}").map_err(|error| Failure::output(&error))
+    commands::print(format!("{text}\n"))
 }

@@ -6,19 +6,17 @@ mod config;
 mod control;
 mod deliver;
 mod demo;
-mod failure;
+mod kept;
 mod man;
+mod push;
 mod serve;
-mod stop;
+mod watch;
 
-use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
-use failure::Failure;
-use tracing_subscriber::EnvFilter;
+use commands::{Failure, Shell, print};
+use tracing::level_filters::LevelFilter;
 
 /// Live video from encoders to viewers, out of rings in memory
 #[derive(Debug, Parser)]
@@ -35,6 +33,16 @@ enum Command {
     Serve(serve::Args),
     /// Push a live picture through three nodes in this process, to be watched in a browser (needs ffmpeg)
     Demo(demo::Args),
+    /// Publish live streams without an encoder, whose every byte watch can check
+    Push(push::Args),
+    /// Be many viewers of a live stream on any HLS server, and check all that they get
+    Watch(watch::Args),
+    /// List the recordings that nodes keep
+    Kept(kept::Args),
+    /// Print the hash of a password, read from standard input, for ingest.users
+    #[command(after_help = "Example:
+  printf %s \"$PASSWORD\" | rblive password")]
+    Password,
     /// Print a configuration file with every setting at its default
     Config,
     /// Print a completion script for a shell
@@ -47,39 +55,36 @@ enum Command {
     /// Print the manual page, or write one page for each command into a folder
     #[command(after_help = "Example:
   rblive man | man -l -")]
-    Man {
-        /// Folder for one page per command
-        #[arg(value_name = "DIR")]
-        dir: Option<PathBuf>,
-    },
+    Man(commands::man::Args),
 }
 
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
 fn main() -> ExitCode {
-    let filter = std::env::var("RBLIVE_LOG").unwrap_or_else(|_| "warn".to_owned());
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(EnvFilter::new(filter)).init();
+    commands::log::start("RBLIVE_LOG", LevelFilter::WARN);
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Config => print(config::example().as_bytes()),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "rblive", &mut script);
-            print(&script)
-        }
-        Command::Man { dir } => man::run(dir, Cli::command()),
+        Command::Push(args) => push::run(&args),
+        Command::Watch(args) => watch::run(&args),
+        Command::Kept(args) => kept::run(&args),
+        Command::Password => password(),
+        Command::Config => print(config::example()),
+        Command::Completions { shell } => commands::print_completions(shell, Cli::command()),
+        Command::Man(args) => commands::man::run(&args, Cli::command(), &man::SECTIONS),
     };
-    let message = match result {
-        Ok(()) | Err(Failure::OutputClosed) => return ExitCode::SUCCESS,
-        Err(Failure::Failed(message)) => message,
-    };
-    // Standard error may be closed.
-    let _ = writeln!(std::io::stderr(), "rblive: {message}");
-    ExitCode::FAILURE
+    commands::status(Cli::command, result)
 }
 
-fn print(bytes: &[u8]) -> Result<(), Failure> {
-    std::io::stdout().write_all(bytes).map_err(|error| Failure::output(&error))
+/// Hashes the first line of standard input.
+fn password() -> Result<(), Failure> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(Failure::failed)?;
+    let password = line.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return Err(Failure::Failed("the password is empty; write one to standard input".to_owned()));
+    }
+    let hash = rblive_ingest::hash_password(password).map_err(Failure::failed)?;
+    print(format!("{hash}\n"))
 }
 
 #[cfg(test)]

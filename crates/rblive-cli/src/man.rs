@@ -1,33 +1,42 @@
-//! `rblive man`: manual pages from the definitions of `--help`.
-
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+//! The sections of the manual pages that `--help` does not define.
 
 use clap::Command;
-use clap_mangen::Man;
+use commands::man::{Entry, Sections};
 
-use super::failure::Failure;
+pub const SECTIONS: Sections = Sections { statuses, variables, files: |_| Vec::new() };
 
-/// Writes the page of the command, or one page for each command into a folder.
-pub fn run(dir: Option<PathBuf>, command: Command) -> Result<(), Failure> {
-    let mut command = command.disable_help_subcommand(true);
-    command.build();
-    let Some(dir) = dir else {
-        let mut page = Vec::new();
-        Man::new(command).render(&mut page).map_err(Failure::failed)?;
-        return io::stdout().write_all(&page).map_err(|error| Failure::output(&error));
-    };
-    std::fs::create_dir_all(&dir)
-        .and_then(|()| write_all(&command, &dir))
-        .map_err(|error| Failure::Failed(format!("cannot write to {}: {error}", dir.display())))
+fn statuses(command: &Command) -> Vec<Entry> {
+    let name = command.get_name();
+    let waits = matches!(name, "serve" | "demo" | "push" | "watch" | "rblive");
+    let mut statuses = vec![
+        ("0", if waits { "Success, also after SIGINT or SIGTERM." } else { "Success." }),
+        (
+            "1",
+            if name == "watch" { "A viewer had an error, or failure." } else { "Failure, with a message." },
+        ),
+        ("2", "Wrong usage."),
+    ];
+    if waits {
+        statuses.push(("130", "A second SIGINT ended the command at once."));
+    }
+    statuses
 }
 
-fn write_all(command: &Command, dir: &Path) -> io::Result<()> {
-    for command in command.get_subcommands() {
-        write_all(command, dir)?;
+fn variables(command: &Command) -> Vec<Entry> {
+    // The page of rblive itself lists the variables of all commands.
+    let has = |name| {
+        command.get_name() == "rblive"
+            || command.get_arguments().any(|arg| arg.get_env().is_some_and(|own| own == name))
+    };
+    let mut variables = Vec::new();
+    if has("RBLIVE_CONFIG") {
+        variables.push(("RBLIVE_CONFIG", "Configuration file, without --config."));
     }
-    let man = Man::new(command.clone());
-    let mut page = Vec::new();
-    man.render(&mut page)?;
-    std::fs::write(dir.join(man.get_filename()), page)
+    if has("DEMO_SECONDS") {
+        variables.push(("DEMO_SECONDS", "When a demo ends, without --seconds."));
+    }
+    let log = "Log level on standard error: a level, or levels of parts as in info,rblive_ingest=debug.";
+    variables
+        .extend([("RBLIVE_LOG", log), ("NO_COLOR", "If it is set and not empty, output has no colours.")]);
+    variables
 }

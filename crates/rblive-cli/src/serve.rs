@@ -1,18 +1,20 @@
 //! `rblive serve`: a node in the foreground.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use commands::{Asked, Failure, Stop};
 use rblive::RsManager;
 use rblive_ingest::Ingest;
+use rblive_record::{RecordRule, Recorder};
 
-use super::config::Config;
+use super::config::{Config, Deliver};
 use super::control::Endpoint;
-use super::deliver::Viewers;
-use super::failure::Failure;
-use super::stop::Stop;
+use super::deliver::{Viewers, receive};
+
+/// The parts of the node that take streams.
+type Receivers = (Option<Arc<Recorder>>, Option<Viewers>);
 
 /// How long queued data may take to leave when the node stops.
 const GRACE: Duration = Duration::from_secs(2);
@@ -46,28 +48,74 @@ pub struct Args {
 
 /// Runs the node until a signal ends it.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let config = configured(args)?;
-    let stop = Stop::install()?;
-    let rs = RsManager::new(config.node).map_err(Failure::failed)?;
-    let viewers = match rs.node().role.delivers() && !config.deliver.listen.is_empty() {
-        true => Some(Viewers::start(&rs, &config.deliver)?),
-        false => None,
-    };
+    let mut config = configured(args)?;
+    let stop = Stop::install()?.with_reload()?;
+    config.deliver.kept.extend(config.record.iter().map(|rule| rule.folder.clone()));
+    let (deliver, rules) = (config.deliver, config.record);
+    let mut receivers = Ok((None, None));
+    let rs = RsManager::prepared(config.node, |rs| receivers = start_receivers(rs, &deliver, rules))
+        .map_err(Failure::failed)?;
+    let (recorder, viewers) = receivers?;
     let ingest = match rs.node().role.disseminates() {
         true => Some(Arc::new(Ingest::start(rs.clone(), config.ingest).map_err(Failure::failed)?)),
         false => None,
     };
     let control = match config.control.listen.as_str() {
         "" => None,
-        _ => Some(Endpoint::start(rs.clone(), ingest.clone(), &config.control)?),
+        _ => Some(Endpoint::start(rs.clone(), (ingest.clone(), recorder.clone()), &config.control)?),
     };
-    let mut out = std::io::stdout();
-    let said = ready(&rs, (control.as_ref(), viewers.as_ref(), ingest.as_deref()));
-    out.write_all(said.as_bytes()).map_err(|error| Failure::output(&error))?;
-    stop.wait(|| viewers.iter().for_each(Viewers::reload));
+    commands::print(ready(&rs, (control.as_ref(), viewers.as_ref(), ingest.as_deref())))?;
+    loop {
+        match stop.wait_asked(None) {
+            Some(Asked::End) => break,
+            Some(Asked::Reload) => {
+                viewers.iter().for_each(Viewers::reload);
+                ingest.iter().for_each(|ingest| reload(ingest));
+            }
+            None => {}
+        }
+    }
     drop((control, ingest, viewers));
     rs.shutdown(GRACE);
+    recorder.iter().for_each(|recorder| recorder.stop());
     Ok(())
+}
+
+/// The recorder and the web server, and the callbacks through which streams reach them.
+fn start_receivers(rs: &RsManager, deliver: &Deliver, rules: Vec<RecordRule>) -> Result<Receivers, Failure> {
+    let recorder = recorder(rs, rules)?;
+    let viewers = match rs.node().role.delivers() && !deliver.listen.is_empty() {
+        true => Some(Viewers::start_with(rs, deliver, recorder.clone())?),
+        false => None,
+    };
+    if viewers.is_none() && recorder.is_some() {
+        receive(rs, None, recorder.clone());
+    }
+    Ok((recorder, viewers))
+}
+
+/// Reads the certificate for encoders again. Where that fails, the servers go on with the one they have.
+fn reload(ingest: &Ingest) {
+    let addresses = ingest.addresses();
+    if addresses.rtmps.or(addresses.https).is_none() {
+        return;
+    }
+    match ingest.reload() {
+        Ok(()) => tracing::info!("the certificate for encoders was read again"),
+        Err(error) => tracing::error!("the certificate for encoders stays as it was: {error}"),
+    }
+}
+
+/// The recorder, if the node keeps streams.
+fn recorder(rs: &RsManager, rules: Vec<RecordRule>) -> Result<Option<Arc<Recorder>>, Failure> {
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    if !rs.node().role.delivers() {
+        tracing::warn!("[[record]] has no effect: a node that only disseminates keeps no streams");
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(Recorder::start(rules).map_err(Failure::failed)?)))
 }
 
 /// The configuration, with what the arguments change.

@@ -36,12 +36,12 @@ fn ffmpeg() -> Command {
     command
 }
 
-/// Five seconds of a stream, copied into a file. False while there is no such stream.
+/// Five seconds of a stream, copied into a file. False while there is no such stream, or no segment of it.
 fn take(url: &str, file: &Path) -> bool {
     let input = ["-tls_verify", "0", "-i", url, "-t", "5", "-c", "copy", "-y"];
     let output = ffmpeg().args(input).arg(file).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("404 Not Found") {
+    if said.contains("404 Not Found") || said.contains("5XX") {
         return false;
     }
     assert!(output.status.success() && said.trim().is_empty(), "{said}");

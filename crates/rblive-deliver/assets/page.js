@@ -1,106 +1,280 @@
-// Lists the streams, and plays one of them. The fragment of the address names the stream that plays.
-'use strict';
+// The viewers' page: lists streams and recordings, and plays the one that the address names (`#/NAME`, `#vod/NAME/BEGIN`).
+import { Player } from '/player.js';
+import { dropPoster, showPoster } from '/poster.js';
+import { Recordings, began, clock } from '/recordings.js';
+
+/** The time between two looks at the list, in milliseconds. */
+const EVERY = 2000;
+/** Looks at the streams before another one at the recordings. */
+const SELDOM = 5;
+/** A field to search in is there from this many streams on. */
+const MANY = 9;
 
 const byId = (id) => document.getElementById(id);
+const make = (tag, className, text = '') =>
+  Object.assign(document.createElement(tag), { className, textContent: text });
+const set = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 const video = byId('video');
-const query = location.search;
-let hls = null;
-let playing = null;
-let before = new Map();
 
-function say(text) {
-  byId('status').textContent = text;
+const HEALTH = { live: 'LIVE', stalled: 'Interrupted', ended: 'Ended' };
+let streams = [];
+const recordings = new Recordings(byId('recordings'));
+
+// --- The player ----------------------------------------------------------------
+
+const ACTS = {
+  blocked: ['Play', () => player.start()],
+  offline: ['Try now', () => player.retry()],
+  broken: ['Try now', () => player.retry()],
+  full: ['Try now', () => player.retry()],
+};
+
+const player = new Player(video, (state, words) => {
+  const quiet = state === 'playing' || state === 'paused';
+  const veil = byId('veil');
+  veil.hidden = quiet;
+  veil.classList.toggle('busy', Player.isBusy(state));
+  veil.classList.toggle('light', state === 'waiting');
+  set(byId('said'), words);
+  set(byId('status'), words);
+  const act = byId('act');
+  act.hidden = !(state in ACTS);
+  [act.textContent, act.onclick] = ACTS[state] ?? ['', null];
+  if (state !== 'ended' || !player.begin) return;
+  act.hidden = false;
+  [act.textContent, act.onclick] = ['Play again', () => player.replay()];
+});
+
+function watch({ name, begin }) {
+  document.documentElement.classList.toggle('watching', Boolean(name));
+  byId('player').hidden = !name;
+  document.title = name ? `${name} – RBLive` : 'RBLive';
+  if (!name) return player.stop();
+  set(byId('title'), name);
+  player.play(name, begin);
+  listAddresses();
+  tell();
 }
 
-function play(name) {
-  if (playing === name) return;
-  playing = name;
-  byId('player').hidden = false;
-  byId('playing').textContent = name;
-  say('Loading.');
-  if (hls) hls.destroy();
-  hls = null;
-  const address = `/live/${name}/index.m3u8${query}`;
-  if (window.Hls && Hls.isSupported()) {
-    hls = new Hls({ lowLatencyMode: true, liveDurationInfinity: true });
-    hls.on(Hls.Events.ERROR, (_, error) => {
-      if (!error.fatal) return;
-      say(`The stream stopped (${error.details}). Trying again.`);
-      if (error.type === Hls.ErrorTypes.MEDIA_ERROR) hls.recoverMediaError();
-      else setTimeout(() => { if (playing === name) { playing = null; play(name); } }, 2000);
-    });
-    hls.on(Hls.Events.MANIFEST_PARSED, () => start());
-    hls.loadSource(address);
-    hls.attachMedia(video);
-  } else if (video.canPlayType('application/vnd.apple.mpegurl')) {
-    video.src = address;
-    start();
-  } else {
-    say('This browser plays no HLS.');
-  }
-}
-
-function start() {
-  video.play().then(() => say('Playing, without sound until you turn it on.'), () => say('Press play.'));
-}
-
-function rate(stream) {
-  const last = before.get(stream.name);
-  const now = performance.now();
-  before.set(stream.name, { bytes: stream.received_bytes, at: now });
-  if (!last || now - last.at < 500) return null;
-  return (stream.received_bytes - last.bytes) * 8 / ((now - last.at) / 1000);
-}
-
-function about(stream) {
-  const bits = rate(stream);
-  const parts = [stream.health, `${stream.viewers} ${stream.viewers === 1 ? 'viewer' : 'viewers'}`];
-  if (bits !== null) parts.push(`${(bits / 1e6).toFixed(1)} Mbit/s`);
-  const sizes = stream.renditions.filter((own) => own.height).map((own) => `${own.height}p`);
-  if (sizes.length) parts.push([...new Set(sizes)].join(', '));
-  return parts.join(' · ');
-}
-
-// Keeps the tiles that exist, so that the keyboard's focus stays where it is.
-function show(streams) {
-  const list = byId('streams');
-  const tiles = new Map([...list.children].map((tile) => [tile.dataset.name, tile]));
-  for (const stream of streams) {
-    let tile = tiles.get(stream.name);
-    tiles.delete(stream.name);
-    if (!tile) {
-      tile = document.createElement('li');
-      tile.dataset.name = stream.name;
-      const button = document.createElement('button');
-      button.type = 'button';
-      button.append(Object.assign(document.createElement('span'), { className: 'name', textContent: stream.name }));
-      button.append(Object.assign(document.createElement('span'), { className: 'about' }));
-      button.addEventListener('click', () => { location.hash = encodeURIComponent(stream.name); });
-      tile.append(button);
-      list.append(tile);
-    }
-    tile.querySelector('.about').textContent = about(stream);
-    tile.firstChild.setAttribute('aria-pressed', String(stream.name === playing));
-  }
-  for (const tile of tiles.values()) tile.remove();
-  const empty = byId('empty');
-  const text = streams.length ? '' : 'There is no stream yet.';
-  if (empty.textContent !== text) empty.textContent = text;
-}
-
-async function refresh() {
-  try {
-    const answer = await fetch('/streams');
-    show((await answer.json()).streams);
-  } catch {
-    byId('empty').textContent = 'The server does not answer.';
-  }
-  setTimeout(refresh, 2000);
+/** The stream or the recording in the address; names need no escapes. */
+function named() {
+  const hash = decodeURIComponent(location.hash);
+  const kept = /^#vod\/(.+)\/([^/]+)$/.exec(hash);
+  if (kept) return { name: kept[1], begin: kept[2] };
+  return { name: hash.startsWith('#/') ? hash.slice(2) : '', begin: null };
 }
 
 function fromAddress() {
-  const name = decodeURIComponent(location.hash.slice(1));
-  if (name) play(name);
+  const asked = named();
+  watch(asked);
+  mark();
+  if (!asked.name) return;
+  byId('title').focus({ preventScroll: true });
+  window.scrollTo({ top: 0 });
+}
+
+byId('close').addEventListener('click', () => {
+  const { name, begin } = named();
+  history.pushState(null, '', location.pathname + location.search);
+  fromAddress();
+  const link = begin ? recordings.link(name, begin) : tiles.get(name)?.link;
+  (link ?? byId('streams-title')).focus();
+});
+byId('edge').addEventListener('click', () => player.goLive());
+byId('sound').addEventListener('click', () => { video.muted = !video.muted; });
+video.addEventListener('volumechange', () => {
+  byId('sound').textContent = video.muted ? 'Turn the sound on' : 'Turn the sound off';
+  byId('sound').classList.toggle('main', video.muted);
+});
+
+const detail = (name) => {
+  const at = byId('details').querySelector(`[data-of="${name}"]`);
+  if (at) return at;
+  const own = make('dd', '');
+  own.dataset.of = name;
+  byId('details').append(make('dt', '', name), own);
+  return own;
+};
+
+function listAddresses() {
+  byId('details').replaceChildren();
+  const live = ['Codecs', 'Behind live'];
+  for (const name of ['Picture', ...(player.begin ? [] : live), 'Buffered', 'Frames']) detail(name);
+  const files = [['HLS', 'index.m3u8'], ['DASH', 'manifest.mpd']];
+  for (const [name, file] of player.begin ? files.slice(0, 1) : files) {
+    const address = new URL(player.address(file), location).href;
+    const copy = make('button', '', 'Copy');
+    copy.type = 'button';
+    copy.setAttribute('aria-label', `Copy the ${name} address`);
+    copy.addEventListener('click', async () => {
+      try {
+        await navigator.clipboard.writeText(address);
+        copy.textContent = 'Copied';
+      } catch {
+        copy.textContent = 'Select it and copy it by hand';
+      }
+      setTimeout(() => { copy.textContent = 'Copy'; }, 2000);
+    });
+    detail(name).append(make('code', '', address), copy);
+  }
+}
+
+const seconds = (value) => `${value.toFixed(1)} s`;
+const size = (stream) => {
+  const tall = stream.renditions.filter((own) => own.height).sort((a, b) => b.height - a.height)[0];
+  return tall ? { short: `${tall.height}p`, long: `${tall.width} × ${tall.height}` } : null;
+};
+const rate = (stream) => {
+  const bits = stream.renditions.reduce((sum, own) => sum + (own.bits_per_second ?? 0), 0);
+  return bits ? `${(bits / 1e6).toFixed(1)} Mbit/s` : '';
+};
+const viewers = (stream) => `${stream.viewers} ${stream.viewers === 1 ? 'viewer' : 'viewers'}`;
+
+/** What is known about the stream that plays. */
+function tell() {
+  if (!player.name) return;
+  if (player.begin) return tellRecording();
+  const stream = streams.find((own) => own.name === player.name);
+  const late = player.latency();
+  const facts = stream ? [viewers(stream), rate(stream), size(stream)?.short] : [];
+  if (late !== null && stream?.health === 'live') facts.push(`${seconds(late)} behind live`);
+  const badge = stream ? [make('span', `badge ${stream.health}`, HEALTH[stream.health])] : [];
+  byId('facts').replaceChildren(...badge, ...facts.filter(Boolean).map((text) => make('span', '', text)));
+  byId('edge').hidden = !player.isLate();
+  tellDetails(stream, late);
+}
+
+/** What is known about the recording that plays. */
+function tellRecording() {
+  const own = recordings.find(player.name, player.begin);
+  const facts = [`Recorded ${began(player.begin)}`, own && clock(own.seconds)];
+  byId('facts').replaceChildren(...facts.filter(Boolean).map((text) => make('span', '', text)));
+  byId('edge').hidden = true;
+  tellDetails(null, null);
+}
+
+function tellDetails(stream, late) {
+  if (!byId('more').open) return;
+  const { shown, dropped } = player.frames();
+  const { videoWidth: width, videoHeight: height } = video;
+  if (player.begin) {
+    set(detail('Picture'), width ? `${width} × ${height}` : 'none');
+    set(detail('Buffered'), seconds(player.buffered()));
+    set(detail('Frames'), `${shown} shown, ${dropped} dropped`);
+    return;
+  }
+  set(detail('Picture'), (stream && size(stream)?.long) || 'none');
+  set(detail('Codecs'), stream?.renditions.map((own) => own.codecs).filter(Boolean).join('; ') || 'unknown');
+  set(detail('Behind live'), late === null ? 'unknown' : seconds(late));
+  set(detail('Buffered'), seconds(player.buffered()));
+  set(detail('Frames'), `${shown} shown, ${dropped} dropped`);
+}
+byId('more').addEventListener('toggle', tell);
+setInterval(tell, 1000);
+
+// --- The list ------------------------------------------------------------------
+
+/** The tiles by name. A tile stays while its stream does, so that the keyboard's focus stays where it is. */
+const tiles = new Map();
+
+const hue = (name) => [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 360, 7);
+
+function makeTile(name) {
+  const tile = { item: make('li', ''), link: make('a', 'tile'), picture: make('span', 'picture') };
+  tile.link.href = `#/${name}`;
+  const letter = make('span', 'letter', name.split('/').pop().slice(0, 1).toUpperCase());
+  letter.setAttribute('aria-hidden', 'true');
+  letter.style.setProperty('--hue', hue(name));
+  tile.badge = make('span', 'badge');
+  tile.viewers = make('span', 'chip viewers');
+  tile.size = make('span', 'chip size');
+  tile.rate = make('span', 'rate');
+  tile.picture.append(letter, tile.badge, tile.viewers, tile.size);
+  const words = make('span', 'words');
+  words.append(make('span', 'name', name), tile.rate);
+  tile.link.append(tile.picture, words);
+  tile.item.append(tile.link);
+  return tile;
+}
+
+function showTile(stream, wanted) {
+  let tile = tiles.get(stream.name);
+  if (!tile) {
+    tile = makeTile(stream.name);
+    tiles.set(stream.name, tile);
+    byId('streams').append(tile.item);
+  }
+  tile.item.hidden = !wanted;
+  set(tile.badge, HEALTH[stream.health]);
+  tile.badge.className = `badge ${stream.health}`;
+  set(tile.viewers, viewers(stream));
+  tile.size.hidden = !size(stream);
+  set(tile.size, size(stream)?.short ?? '');
+  set(tile.rate, [rate(stream), stream.low_latency ? 'low latency' : ''].filter(Boolean).join(' · '));
+  tile.picture.classList.toggle('off', stream.health !== 'live');
+  if (wanted && size(stream)) showPoster(tile.picture, `/live/${stream.name}/poster.mp4${location.search}`, stream.health === 'live');
+}
+
+function mark() {
+  for (const [name, tile] of tiles) {
+    if (name === player.name && !player.begin) tile.link.setAttribute('aria-current', 'true');
+    else tile.link.removeAttribute('aria-current');
+  }
+  recordings.mark(player.name, player.begin);
+}
+
+function show() {
+  const wanted = byId('filter').value.trim().toLowerCase();
+  byId('filter').hidden = Math.max(streams.length, recordings.all.length) < MANY && !wanted;
+  const there = new Set(streams.map((stream) => stream.name));
+  for (const [name, tile] of tiles) {
+    if (there.has(name)) continue;
+    dropPoster(tile.picture);
+    tile.item.remove();
+    tiles.delete(name);
+  }
+  let shown = 0;
+  for (const stream of streams) {
+    const own = stream.name.toLowerCase().includes(wanted);
+    shown += own;
+    showTile(stream, own);
+  }
+  mark();
+  byId('empty').hidden = shown > 0;
+  set(byId('empty-title'), streams.length ? 'No such stream' : 'No stream yet');
+  set(byId('empty-text'), streams.length
+    ? `None of the ${streams.length} streams has a name with “${wanted}”.`
+    : 'A stream appears here by itself as soon as an encoder publishes it.');
+  const live = streams.filter((stream) => stream.health === 'live').length;
+  const all = streams.reduce((sum, stream) => sum + stream.viewers, 0);
+  set(byId('sum'), streams.length ? `${live} live · ${viewers({ viewers: all })}` : '');
+  set(byId('count'), wanted ? `${shown} of ${streams.length} streams` : `${streams.length} streams`);
+}
+byId('filter').addEventListener('input', () => {
+  show();
+  recordings.filter(byId('filter').value.trim().toLowerCase());
+  mark();
+});
+
+let looks = 0;
+
+async function refresh() {
+  const trouble = byId('trouble');
+  try {
+    const answer = await fetch('/streams');
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    ({ streams } = await answer.json());
+    if (looks % SELDOM === 0) await recordings.refresh();
+    looks += 1;
+    trouble.hidden = true;
+    show();
+    player.hear(streams.find((stream) => stream.name === player.name)?.health ?? null);
+    tell();
+  } catch {
+    set(trouble, 'The server does not answer. What is below may have changed; the page tries again by itself.');
+    trouble.hidden = false;
+  }
+  setTimeout(refresh, document.hidden ? 5 * EVERY : EVERY);
 }
 
 window.addEventListener('hashchange', fromAddress);

@@ -1,7 +1,11 @@
 //! Requests and answers, independent of the version of HTTP.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use rblive::ChunkRef;
+
+use crate::file::FilePart;
 
 /// A request, as far as the pages look at it.
 #[derive(Debug, Default, Clone)]
@@ -29,6 +33,8 @@ pub(crate) enum Body {
     Bytes(Bytes),
     /// Memory of a ring, in this order.
     Ring(Vec<ChunkRef>),
+    /// A part of a file.
+    File(FilePart),
 }
 
 impl Body {
@@ -36,6 +42,7 @@ impl Body {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Ring(chunks) => chunks.iter().map(ChunkRef::size).sum(),
+            Self::File(part) => part.len(),
         }
     }
 }
@@ -54,6 +61,8 @@ pub(crate) struct Answer {
 
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
+const METHODS: &str = "GET, HEAD, OPTIONS";
+
 impl Answer {
     pub fn text(status: u16, text: impl Into<String>) -> Self {
         let mut text = text.into();
@@ -67,38 +76,35 @@ impl Answer {
     }
 
     /// The header fields of the answer, but for those of the connection and the length.
-    pub fn fields(&self) -> Vec<(&'static str, String)> {
-        let mut all = vec![
-            ("content-type", self.kind.to_owned()),
-            ("access-control-allow-origin", "*".to_owned()),
-            ("access-control-expose-headers", "content-length, content-range, etag".to_owned()),
-            ("x-content-type-options", "nosniff".to_owned()),
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+        let fixed: &[(&'static str, &'static str)] = match self.status {
+            204 => &[
+                ("allow", METHODS),
+                ("access-control-allow-methods", METHODS),
+                ("access-control-allow-headers", "range, if-none-match"),
+                ("access-control-max-age", "86400"),
+            ],
+            405 => &[("allow", METHODS)],
+            429 => &[("retry-after", "1")],
+            503 => &[("retry-after", "2")],
+            _ => &[],
+        };
+        let cache = match self.cache {
+            Cache::No => "no-cache".into(),
+            Cache::For(seconds) => format!("max-age={seconds}").into(),
+            Cache::Forever => "max-age=3600, immutable".into(),
+        };
+        let always = [
+            ("content-type", self.kind),
+            ("access-control-allow-origin", "*"),
+            ("access-control-expose-headers", "content-length, content-range, etag"),
+            ("x-content-type-options", "nosniff"),
         ];
-        all.push((
-            "cache-control",
-            match self.cache {
-                Cache::No => "no-cache".to_owned(),
-                Cache::For(seconds) => format!("max-age={seconds}"),
-                Cache::Forever => "max-age=3600, immutable".to_owned(),
-            },
-        ));
-        all.extend(self.etag.iter().map(|etag| ("etag", etag.clone())));
-        all.extend(self.content_range.iter().map(|range| ("content-range", range.clone())));
-        if self.ranges {
-            all.push(("accept-ranges", "bytes".to_owned()));
-        }
-        if self.status == 405 || self.status == 204 {
-            all.push(("allow", "GET, HEAD, OPTIONS".to_owned()));
-        }
-        if self.status == 204 {
-            all.push(("access-control-allow-methods", "GET, HEAD, OPTIONS".to_owned()));
-            all.push(("access-control-allow-headers", "range, if-none-match".to_owned()));
-            all.push(("access-control-max-age", "86400".to_owned()));
-        }
-        if self.status == 503 {
-            all.push(("retry-after", "2".to_owned()));
-        }
-        all
+        let owned = [("etag", &self.etag), ("content-range", &self.content_range)];
+        let owned = owned.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let ranges = self.ranges.then_some(("accept-ranges", "bytes"));
+        let all = always.into_iter().chain(fixed.iter().copied()).chain(owned).chain(ranges);
+        all.map(|(name, value)| (name, Cow::Borrowed(value))).chain([("cache-control", cache)])
     }
 
     /// The answer to this request: 304 if the client has it, 206 for a range of it.
@@ -158,6 +164,7 @@ fn part_of(range: &str, whole: usize) -> Asked {
 fn cut(body: Body, from: usize, to: usize) -> Body {
     let chunks = match body {
         Body::Bytes(bytes) => return Body::Bytes(bytes.slice(from..to)),
+        Body::File(part) => return Body::File(part.cut(from, to)),
         Body::Ring(chunks) => chunks,
     };
     let mut at = 0;

@@ -17,7 +17,10 @@ use rblive::content::{self, Description, Flags, Header, Kind};
 use rblive::{ChunkRef, RsId};
 use rblive_media::rendition::Rendition;
 use rblive_media::track::{NewPart, SegmentState, Track};
+use rblive_record::rendition;
 use tokio::sync::watch;
+
+use crate::written::Written;
 
 /// The most streams of a node.
 const MAX_STREAMS: usize = 100_000;
@@ -27,6 +30,9 @@ const MAX_INIT_BYTES: usize = 1 << 20;
 
 /// The initialisation segments of a rendition that are kept after a newer one.
 const MAX_INITS: usize = 8;
+
+/// The share of a buffer that is whole while the rest is about to be overwritten.
+const WHOLE: f64 = 0.875;
 
 /// The streams of a delivery node. The callback for arriving chunks calls [`Catalog::take`].
 #[derive(Debug, Default)]
@@ -74,15 +80,20 @@ pub(crate) struct Stream {
 pub(crate) struct State {
     id: RsId,
     position: Option<u64>,
-    /// The next part does not continue the ones before: another source took over.
-    taken_over: bool,
     /// When the source ended.
     ended_at: Option<Instant>,
+    /// Since when the source is gone without having ended the stream.
+    lost_at: Option<Instant>,
     json: Vec<u8>,
     pub description: Description,
     pub renditions: Vec<Live>,
     pub last_chunk: Instant,
     pub began: Instant,
+    /// Whether the log says that the buffer is too small.
+    is_said_cramped: bool,
+    /// Counts what viewers can see.
+    changes: u64,
+    pub written: Written,
 }
 
 /// A rendition with its track.
@@ -98,6 +109,13 @@ impl Live {
         let target = description.target_duration_us;
         let track = Track::new(target, description.part_target_us.unwrap_or(target));
         Self { about, track, inits: Vec::new() }
+    }
+
+    /// The rendition as it is, with the rates of its segments.
+    pub fn measured(&self) -> Rendition {
+        let average_bandwidth = self.track.average_bandwidth();
+        let bandwidth = self.about.bandwidth.max(average_bandwidth.unwrap_or(0));
+        Rendition { average_bandwidth, bandwidth, ..self.about.clone() }
     }
 
     pub fn init(&self, number: u32) -> Option<&Bytes> {
@@ -128,8 +146,12 @@ impl Catalog {
                 return Some(());
             }
             state.position = Some(chunk.position());
-            state.last_chunk = Instant::now();
+            (state.last_chunk, state.lost_at) = (Instant::now(), None);
+            let before = state.changes;
             state.apply(&header, payload)?;
+            if state.changes == before {
+                return Some(());
+            }
         }
         stream.changed.send_modify(|count| *count += 1);
         Some(())
@@ -150,23 +172,26 @@ impl Catalog {
         Some(())
     }
 
-    /// Ends a stream whose source is gone. Its playlists say so, and the server removes the stream
-    /// [`Settings::keep_ended`](crate::Settings::keep_ended) target durations later. A newer stream of the same name stays.
+    /// Takes note that the source of a stream is gone. If it ended the stream, the server removes the stream
+    /// [`Settings::keep_ended`](crate::Settings::keep_ended) target durations later. Otherwise the stream waits
+    /// [`Settings::linger`](crate::Settings::linger) for a return, and its playlists do not say that it has ended: players would
+    /// stop. A newer stream of the same name stays.
     pub fn end(&self, id: RsId) {
-        let Some(stream) = self.tables.write().by_id.remove(&id) else { return };
-        {
-            let mut state = stream.state.lock();
-            if state.id != id {
-                return;
-            }
-            state.ended_at = Some(Instant::now());
-            state.renditions.iter_mut().for_each(|live| live.track.end());
+        let mut tables = self.tables.write();
+        let Some(stream) = tables.by_id.get(&id).cloned() else { return };
+        let is_lost = stream.state.lock().source_is_gone(id);
+        if !is_lost {
+            tables.by_id.remove(&id);
         }
-        stream.changed.send_modify(|count| *count += 1);
     }
 
-    /// Removes the streams that ended `keep` target durations ago.
-    pub(crate) fn sweep(&self, keep: u32) {
+    /// Ends the streams whose sources have been gone for `linger`, and removes the streams that ended `keep` target durations ago.
+    pub(crate) fn sweep(&self, keep: u32, linger: Duration) {
+        for stream in self.streams() {
+            if stream.state.lock().end_lost(linger) {
+                stream.changed.send_modify(|count| *count += 1);
+            }
+        }
         let over = |stream: &Stream| {
             let state = stream.state.lock();
             let kept = Duration::from_micros(state.description.target_duration_us).saturating_mul(keep);
@@ -211,8 +236,11 @@ impl Tables {
         let stream = match self.by_name.get(&description.name) {
             Some(stream) => {
                 let was_replaced = self.by_id.get(&id).is_some_and(|known| Arc::ptr_eq(known, stream));
-                stream.state.lock().describe(id, was_replaced, json, description);
-                stream.clone()
+                let stream = stream.clone();
+                if let Some(lost) = stream.state.lock().describe(id, was_replaced, json, description) {
+                    self.by_id.remove(&lost);
+                }
+                stream
             }
             None if self.by_name.len() >= MAX_STREAMS => return None,
             None => {
@@ -235,20 +263,23 @@ impl Stream {
 
     fn new(id: RsId, json: Vec<u8>, description: Description) -> Self {
         let renditions =
-            description.renditions.iter().map(|own| Live::new(about(own), &description)).collect();
+            description.renditions.iter().map(|own| Live::new(rendition(own), &description)).collect();
         let now = Instant::now();
         Self {
             name: description.name.clone(),
             state: Mutex::new(State {
                 id,
                 position: None,
-                taken_over: false,
                 ended_at: None,
+                lost_at: None,
                 json,
                 description,
                 renditions,
                 last_chunk: now,
                 began: now,
+                is_said_cramped: false,
+                changes: 0,
+                written: Written::default(),
             }),
             changed: watch::Sender::new(0),
             viewers: AtomicUsize::new(0),
@@ -259,37 +290,95 @@ impl Stream {
 }
 
 impl State {
-    fn describe(&mut self, id: RsId, was_replaced: bool, json: Vec<u8>, description: Description) {
+    /// Notes a change that viewers can see.
+    fn touch(&mut self) {
+        self.changes += 1;
+        self.written.clear();
+    }
+
+    /// Takes a description. Returns the lost source whose place the source `id` takes.
+    fn describe(
+        &mut self,
+        id: RsId,
+        was_replaced: bool,
+        json: Vec<u8>,
+        description: Description,
+    ) -> Option<RsId> {
+        let mut replaced = None;
         if self.id != id {
-            if was_replaced && self.ended_at.is_none() {
-                return;
+            let is_gone = self.ended_at.is_some() || self.lost_at.is_some();
+            if was_replaced && !is_gone {
+                return None;
             }
-            (self.id, self.position, self.taken_over, self.ended_at) = (id, None, true, None);
+            replaced = self.lost_at.map(|_| self.id);
+            (self.id, self.position) = (id, None);
+            self.renditions.iter_mut().for_each(|live| live.track.start_over());
         }
+        (self.ended_at, self.lost_at) = (None, None);
         self.renditions.retain(|live| description.rendition(live.about.id).is_some());
         for own in &description.renditions {
             match self.live_mut(own.id) {
-                Some(live) => live.about = about(own),
-                None => self.renditions.push(Live::new(about(own), &description)),
+                Some(live) => live.about = rendition(own),
+                None => self.renditions.push(Live::new(rendition(own), &description)),
             }
         }
         (self.json, self.description) = (json, description);
+        self.touch();
+        replaced
+    }
+
+    /// Takes note that a source is gone. Returns whether it may return: the stream is its own, and it has not ended it.
+    fn source_is_gone(&mut self, id: RsId) -> bool {
+        let (is_own, is_ended) = (self.id == id, self.is_ended());
+        let since = if is_ended { &mut self.ended_at } else { &mut self.lost_at };
+        if is_own {
+            *since = Some(Instant::now());
+        }
+        is_own && !is_ended
+    }
+
+    /// Ends the stream if its source has been gone for `linger`. Returns whether it did.
+    fn end_lost(&mut self, linger: Duration) -> bool {
+        let is_over = self.lost_at.is_some_and(|since| since.elapsed() >= linger);
+        if is_over {
+            (self.lost_at, self.ended_at) = (None, Some(Instant::now()));
+            self.renditions.iter_mut().for_each(|live| live.track.end());
+            self.touch();
+        }
+        is_over
     }
 
     fn apply(&mut self, header: &Header, payload: ChunkRef) -> Option<()> {
         match header.kind {
             Kind::Init => self.init(header, &payload)?,
             Kind::Media => self.media(header, payload)?,
-            _ => self.renditions.iter_mut().for_each(|live| live.track.end()),
+            _ => {
+                self.renditions.iter_mut().for_each(|live| live.track.end());
+                self.touch();
+            }
         }
         self.release();
         Some(())
     }
 
-    /// Removes what was overwritten from the playlists.
+    /// Removes what was overwritten, and what will be soon, from the playlists.
     pub fn release(&mut self) {
+        let mut released = false;
         for live in &mut self.renditions {
-            live.track.release(|chunk| chunk.check().is_ok());
+            let before = live.track.segments().len();
+            live.track.release(|chunk| chunk.check().is_ok().then(|| chunk.age() / WHOLE));
+            released |= live.track.segments().len() != before;
+        }
+        if released {
+            self.touch();
+        }
+        let cramped = self.renditions.iter().any(|live| live.track.is_cramped());
+        if cramped && !std::mem::replace(&mut self.is_said_cramped, true) {
+            tracing::warn!(
+                stream = self.description.name,
+                "the stream's buffer holds fewer than eight target durations: segments are overwritten while players may still fetch \
+                 them. Raise streams.chunks where encoders publish the stream"
+            );
         }
     }
 
@@ -308,12 +397,12 @@ impl State {
         if live.inits.len() > MAX_INITS {
             live.inits.remove(0);
         }
+        self.touch();
         Some(())
     }
 
     fn media(&mut self, header: &Header, payload: ChunkRef) -> Option<()> {
         let is_cmaf = self.description.container == content::Container::Cmaf;
-        let taken_over = self.taken_over && header.part == 0;
         let live = self.live_mut(header.rendition)?;
         let init = live.inits.last().map(|(number, _)| *number);
         // Without its initialisation segment nobody can play the part.
@@ -325,13 +414,14 @@ impl State {
             duration_us: header.duration_us,
             produced_ns: header.produced_ns,
             independent: header.flags.contains(Flags::INDEPENDENT),
-            discontinuity: header.flags.contains(Flags::DISCONTINUITY) || taken_over,
+            discontinuity: header.flags.contains(Flags::DISCONTINUITY),
+            timeline: Some(header.discontinuities).filter(|number| *number > 0),
             last: header.flags.contains(Flags::LAST_PART) || !is_cmaf,
             bytes: header.payload_bytes,
             init,
             data: payload,
         });
-        self.taken_over &= !taken_over;
+        self.touch();
         Some(())
     }
 
@@ -361,19 +451,5 @@ impl State {
     /// Whether parts are announced one by one.
     pub fn is_low_latency(&self) -> bool {
         self.description.part_target_us.is_some_and(|part| part < self.description.target_duration_us)
-    }
-}
-
-fn about(own: &content::Rendition) -> Rendition {
-    Rendition {
-        id: own.id,
-        codecs: own.codecs.clone(),
-        bandwidth: own.bandwidth,
-        resolution: own.video.map(|video| (video.width, video.height)),
-        frame_rate: own
-            .video
-            .filter(|video| video.frames_per_1000_s > 0)
-            .map(|video| f64::from(video.frames_per_1000_s) / 1000.0),
-        audio_only: own.video.is_none() && own.audio.is_some(),
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Counters {
     pub refused: AtomicU64,
     pub handshakes_failed: AtomicU64,
     pub too_slow: AtomicU64,
+    /// Connections of HTTP/2 whose client sent too many frames.
+    pub floods: AtomicU64,
     /// Responses that ended because new data took the place of what was being sent.
     pub overtaken: AtomicU64,
     pub media_bytes: AtomicU64,

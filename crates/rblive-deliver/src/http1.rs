@@ -5,20 +5,19 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use rblive::ChunkRef;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::server::TlsStream;
 
+use crate::addresses::Place;
 use crate::answer::{Answer, Body, Request};
 use crate::counters::Counters;
-use crate::in_place;
+use crate::file::FilePart;
+use crate::link::{Link, PIECE};
 use crate::pages::{Pages, Watching};
+use crate::settings::GRACE;
 
 /// The largest head of a request.
 const MAX_HEAD: usize = 16 << 10;
@@ -26,32 +25,21 @@ const MAX_HEAD: usize = 16 << 10;
 /// The most fields of a request.
 const MAX_FIELDS: usize = 64;
 
-/// Bytes that are encrypted and written at once: four TLS records.
-pub(crate) const PIECE: usize = 64 << 10;
-
-/// The time that a viewer has for a piece, whatever its rate.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// A viewer's connection.
-pub(crate) enum Wire {
-    /// The bytes wait for the next flush.
-    Plain(TcpStream, Vec<u8>),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
 /// A request that was read, or the answer to one that cannot be.
-enum Head {
+pub(crate) enum Head {
     Request { method: String, request: Request, keep: bool, bytes: usize },
     Refused(u16, &'static str),
     Partial,
 }
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(mut wire: Wire, pages: &Pages) -> io::Result<()> {
-    let watching = Mutex::new(Watching::default());
+pub(crate) async fn serve(mut link: Link, pages: &Pages, place: Place) -> io::Result<()> {
+    let watching = Mutex::new(Watching::of(place));
     let mut buffer = Vec::new();
     loop {
-        let Some(head) = read_head(&mut wire, &mut buffer, pages).await? else { return wire.close().await };
+        let Some(head) = read_head(&mut link, &mut buffer, pages).await? else {
+            return link.close(GRACE).await;
+        };
         let (method, request, keep) = match head {
             Head::Request { method, request, keep, bytes } => {
                 buffer.drain(..bytes);
@@ -59,23 +47,23 @@ pub(crate) async fn serve(mut wire: Wire, pages: &Pages) -> io::Result<()> {
             }
             Head::Refused(status, why) => {
                 pages.counters.answered(status);
-                send(&mut wire, pages, "GET", Answer::text(status, why), false, &watching).await?;
-                return wire.close().await;
+                send(&mut link, pages, "GET", Answer::text(status, why), false, &watching).await?;
+                return link.close(GRACE).await;
             }
             Head::Partial => return Ok(()),
         };
         let answer = pages.answer(&method, &request, &watching).await;
-        send(&mut wire, pages, &method, answer, keep, &watching).await?;
+        send(&mut link, pages, &method, answer, keep, &watching).await?;
         if !keep {
-            return wire.close().await;
+            return link.close(GRACE).await;
         }
     }
 }
 
 /// Reads the next head. `None`: the client is gone, or silent for too long.
-async fn read_head(wire: &mut Wire, buffer: &mut Vec<u8>, pages: &Pages) -> io::Result<Option<Head>> {
+async fn read_head(link: &mut Link, buffer: &mut Vec<u8>, pages: &Pages) -> io::Result<Option<Head>> {
     if buffer.is_empty()
-        && !matches!(timeout(pages.settings.idle_timeout, wire.read(buffer)).await, Ok(Ok(1..)))
+        && !matches!(timeout(pages.settings.idle_timeout, link.read(buffer)).await, Ok(Ok(1..)))
     {
         return Ok(None);
     }
@@ -85,7 +73,7 @@ async fn read_head(wire: &mut Wire, buffer: &mut Vec<u8>, pages: &Pages) -> io::
                 Head::Partial if buffer.len() >= MAX_HEAD => {
                     return Ok(Head::Refused(431, "the head of the request is too long"));
                 }
-                Head::Partial if wire.read(buffer).await? == 0 => return Ok(Head::Partial),
+                Head::Partial if link.read(buffer).await? == 0 => return Ok(Head::Partial),
                 Head::Partial => {}
                 head => return Ok(head),
             }
@@ -97,7 +85,8 @@ async fn read_head(wire: &mut Wire, buffer: &mut Vec<u8>, pages: &Pages) -> io::
     }
 }
 
-fn parse(buffer: &[u8]) -> Head {
+/// Reads the head of a request.
+pub(crate) fn parse(buffer: &[u8]) -> Head {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
     let bytes = match parsed.parse(buffer) {
@@ -149,7 +138,7 @@ fn path_of(target: &str) -> Option<&str> {
 }
 
 async fn send(
-    wire: &mut Wire,
+    link: &mut Link,
     pages: &Pages,
     method: &str,
     answer: Answer,
@@ -167,129 +156,83 @@ async fn send(
         head.push_str("connection: close\r\n");
     }
     head.push_str("\r\n");
-    wire.put(head.as_bytes())?;
+    link.put(head.as_bytes())?;
     match answer.body {
         _ if method == "HEAD" || answer.status == 304 => {}
         Body::Bytes(bytes) => {
             for piece in bytes.chunks(PIECE) {
-                wire.put(piece)?;
-                flush(wire, pages).await?;
+                link.put(piece)?;
+                flush(link, pages).await?;
             }
         }
-        Body::Ring(chunks) => {
-            for chunk in chunks {
-                send_chunk(wire, pages, &chunk).await?;
-                watching.lock().sent(chunk.size());
-            }
-        }
+        Body::Ring(chunks) => send_chunks(link, pages, &chunks, watching).await?,
+        Body::File(part) => send_file(link, pages, part).await?,
     }
-    flush(wire, pages).await?;
-    if let Wire::Plain(_, waiting) = wire {
-        // A viewer between two requests needs no memory.
-        *waiting = Vec::new();
+    flush(link, pages).await
+}
+
+/// Sends memory of rings. What is put together into one piece is written together, also from several chunks.
+async fn send_chunks(
+    link: &mut Link,
+    pages: &Pages,
+    chunks: &[ChunkRef],
+    watching: &Mutex<Watching>,
+) -> io::Result<()> {
+    let mut room = PIECE;
+    for chunk in chunks {
+        let mut at = 0;
+        while at < chunk.size() {
+            let to = chunk.size().min(at + room);
+            if let Err(error) = link.put_ring(&chunk.part(at..to)) {
+                Counters::add(&pages.counters.overtaken);
+                link.abort();
+                return Err(error);
+            }
+            room -= to - at;
+            if room == 0 {
+                flush(link, pages).await?;
+                tokio::task::coop::consume_budget().await;
+                room = PIECE;
+            }
+            pages.counters.media_bytes.fetch_add((to - at) as u64, Ordering::Relaxed);
+            at = to;
+        }
+        watching.lock().sent(chunk.size());
     }
     Ok(())
 }
 
-async fn send_chunk(wire: &mut Wire, pages: &Pages, chunk: &ChunkRef) -> io::Result<()> {
-    let mut at = 0;
-    while at < chunk.size() {
-        let to = chunk.size().min(at + PIECE);
-        if let Err(error) = wire.put_ring(&chunk.part(at..to)) {
-            Counters::add(&pages.counters.overtaken);
-            wire.abort();
-            return Err(error);
+/// Sends a part of a file. After an error the client gets less than was announced.
+async fn send_file(link: &mut Link, pages: &Pages, mut part: FilePart) -> io::Result<()> {
+    let mut piece = vec![0; PIECE.min(part.len())];
+    loop {
+        match part.read(&mut piece).await {
+            Ok(0) => return Ok(()),
+            Ok(count) => {
+                link.put(&piece[..count])?;
+                flush(link, pages).await?;
+                tokio::task::coop::consume_budget().await;
+                pages.counters.media_bytes.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            Err(error) => {
+                link.abort();
+                return Err(error);
+            }
         }
-        flush(wire, pages).await?;
-        pages.counters.media_bytes.fetch_add((to - at) as u64, std::sync::atomic::Ordering::Relaxed);
-        at = to;
     }
-    Ok(())
 }
 
 /// Writes what is buffered, as fast as a viewer must take it.
-async fn flush(wire: &mut Wire, pages: &Pages) -> io::Result<()> {
-    let rate = pages.settings.min_bytes_per_second.max(1);
-    let limit = GRACE + Duration::from_secs_f64(PIECE as f64 / rate as f64);
-    match timeout(limit, wire.flush()).await {
-        Ok(result) => result,
-        Err(_) => {
-            Counters::add(&pages.counters.too_slow);
-            wire.abort();
-            Err(io::ErrorKind::TimedOut.into())
-        }
+async fn flush(link: &mut Link, pages: &Pages) -> io::Result<()> {
+    let limit = pages.settings.time_for(PIECE);
+    let result = link.flush(limit).await;
+    if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+        Counters::add(&pages.counters.too_slow);
+        link.abort();
     }
-}
-
-impl Wire {
-    async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        if buffer.capacity() == 0 {
-            buffer.reserve(1 << 10);
-        }
-        match self {
-            Self::Plain(stream, _) => stream.read_buf(buffer).await,
-            Self::Tls(stream) => stream.read_buf(buffer).await,
-        }
-    }
-
-    /// Takes bytes, to be written with the next flush.
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Plain(_, waiting) => waiting.extend_from_slice(bytes),
-            Self::Tls(stream) => io::Write::write_all(&mut stream.get_mut().1.writer(), bytes)?,
-        }
-        Ok(())
-    }
-
-    /// Takes a piece of the ring: encrypted, or copied where nothing is encrypted. It was whole when this returns.
-    fn put_ring(&mut self, piece: &ChunkRef) -> io::Result<()> {
-        match self {
-            Self::Tls(stream) => in_place::encrypt(stream.get_mut().1, piece),
-            Self::Plain(_, waiting) => {
-                let at = waiting.len();
-                waiting.resize(at + piece.size(), 0);
-                piece.copy_to(0, &mut waiting[at..]).map_err(io::Error::other)
-            }
-        }
-    }
-
-    async fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(stream, waiting) => {
-                stream.write_all(waiting).await?;
-                waiting.clear();
-                Ok(())
-            }
-            Self::Tls(stream) => stream.flush().await,
-        }
-    }
-
-    async fn close(mut self) -> io::Result<()> {
-        let shut = async {
-            match &mut self {
-                Self::Plain(stream, _) => stream.shutdown().await,
-                Self::Tls(stream) => stream.shutdown().await,
-            }
-        };
-        timeout(GRACE, shut).await.unwrap_or(Ok(()))
-    }
-
-    /// Closes the connection so that the client sees an error, and nothing of what is buffered.
-    fn abort(&mut self) {
-        let socket = match self {
-            Self::Plain(stream, _) => stream,
-            Self::Tls(stream) => stream.get_mut().0,
-        };
-        // If it fails, the client sees a response that is shorter than announced.
-        let _ = socket.set_zero_linger();
-    }
+    result
 }
 
 fn reason(status: u16) -> &'static str {
     hyper::StatusCode::from_u16(status).ok().and_then(|own| own.canonical_reason()).unwrap_or("")
-}
-
-/// Copies a piece of the ring for a protocol that needs bytes of its own.
-pub(crate) fn copied(piece: &ChunkRef) -> io::Result<Bytes> {
-    piece.to_vec().map(Bytes::from).map_err(io::Error::other)
 }

@@ -12,25 +12,35 @@
 //! |---|---|
 //! | `/` | a page that lists the streams and plays them |
 //! | `/live/NAME/index.m3u8`, `/live/NAME/manifest.mpd` | all renditions of a stream, for HLS and DASH |
+//! | `/live/NAME/poster.mp4` | the newest key frame, as a video of one frame |
 //! | `/live/NAME/RENDITION/media.m3u8` | the playlist of a rendition |
 //! | `/live/NAME/RENDITION/12.m4s`, `12.3.m4s` | a segment, a part of it (`.ts` for MPEG-TS) |
+//! | `/vod`, `/vod/NAME/BEGIN/index.m3u8` | the list of recordings, and one of them, from files |
 //! | `/streams`, `/metrics`, `/health`, `/ready` | for programs |
 
 #![deny(unsafe_code)]
 
+mod addresses;
 mod answer;
+pub mod assets;
 mod catalog;
 mod counters;
+mod file;
 mod http1;
 mod http2;
-mod in_place;
+mod kept;
+mod link;
 mod live;
 mod metrics;
 mod pages;
+mod poster;
+#[doc(hidden)]
+pub mod probe;
 mod server;
 mod settings;
 mod tls;
 pub mod token;
+mod written;
 
 pub use catalog::{Catalog, StreamStatus};
 pub use server::{Server, StartError};

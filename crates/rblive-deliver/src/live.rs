@@ -10,25 +10,65 @@ use rblive_media::track::{Reached, SegmentState, Track};
 use rblive_media::{dash, rendition};
 
 use crate::answer::{Answer, Body, Cache, Request};
-use crate::catalog::{State, Stream};
+use crate::catalog::{Live, State, Stream};
+use crate::poster;
+use crate::written::Text;
 
 /// The resource that an address below `/live/` names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Multivariant,
     Manifest,
+    Poster,
     Playlist(u16),
     Init(u16, u32),
     Segment(u16, u64),
     Part(u16, u64, u32),
 }
 
-/// Reads `NAME/index.m3u8`, `NAME/manifest.mpd`, or `NAME/RENDITION/FILE`.
+impl Target {
+    /// The address below that of the stream, as playlists have it.
+    pub(crate) fn file(&self) -> String {
+        match self {
+            Self::Multivariant => "index.m3u8".to_owned(),
+            Self::Manifest => "manifest.mpd".to_owned(),
+            Self::Poster => "poster.mp4".to_owned(),
+            Self::Playlist(id) => format!("{id}/media.m3u8"),
+            Self::Init(id, number) => format!("{id}/init-{number}.mp4"),
+            Self::Segment(id, number) => format!("{id}/{number}.m4s"),
+            Self::Part(id, number, part) => format!("{id}/{number}.{part}.m4s"),
+        }
+    }
+}
+
+/// The server's view of a player that asks for a segment far behind the newest one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// The player is wrong.
+    Wrong,
+    /// The server has just started and still reads what the rings hold, so the player may have the newer segments.
+    Settling,
+}
+
+impl Ahead {
+    fn answer(self) -> Answer {
+        match self {
+            Self::Wrong => Answer::text(400, "this is too far in the future"),
+            Self::Settling => Answer::text(
+                503,
+                "the server has just started and is not there yet; try again in some seconds",
+            ),
+        }
+    }
+}
+
+/// Reads `NAME/index.m3u8`, `NAME/manifest.mpd`, `NAME/poster.mp4`, or `NAME/RENDITION/FILE`.
 pub(crate) fn parse(path: &str) -> Option<(&str, Target)> {
     let (rest, file) = path.rsplit_once('/')?;
     let (name, target) = match file {
         "index.m3u8" => (rest, Target::Multivariant),
         "manifest.mpd" => (rest, Target::Manifest),
+        "poster.mp4" => (rest, Target::Poster),
         file => {
             let (name, id) = rest.rsplit_once('/')?;
             (name, of_rendition(decimal(id)?, file)?)
@@ -58,25 +98,32 @@ fn decimal<N: std::str::FromStr + std::fmt::Display>(text: &str) -> Option<N> {
 
 /// Whether a request asks for media or a media playlist: its client watches the stream.
 pub(crate) fn is_watching(target: &Target) -> bool {
-    !matches!(target, Target::Multivariant | Target::Manifest)
+    !matches!(target, Target::Multivariant | Target::Manifest | Target::Poster)
 }
 
 /// Answers a request for a stream. `query` is what the addresses in playlists get: a token.
-pub(crate) async fn answer(stream: &Arc<Stream>, target: Target, request: &Request, query: &str) -> Answer {
+pub(crate) async fn answer(
+    stream: &Arc<Stream>,
+    target: Target,
+    request: &Request,
+    query: &str,
+    ahead: Ahead,
+) -> Answer {
     match target {
         Target::Multivariant => {
             if let Err(answer) = first_segment(stream, None).await {
                 return answer;
             }
             let state = stream.state.lock();
-            let renditions: Vec<_> = state.renditions.iter().map(|live| live.about.clone()).collect();
+            let renditions: Vec<_> = state.renditions.iter().map(Live::measured).collect();
             playlist(multivariant_playlist(&renditions, query), hls::MEDIA_TYPE)
         }
         Target::Manifest => match first_segment(stream, None).await {
             Ok(()) => manifest(&mut stream.state.lock(), query),
             Err(answer) => answer,
         },
-        Target::Playlist(id) => media_playlist(stream, id, request, query).await,
+        Target::Poster => poster::answer(&stream.state.lock()),
+        Target::Playlist(id) => media_playlist(stream, id, request, query, ahead).await,
         Target::Init(id, number) => {
             let state = stream.state.lock();
             match state.live(id).and_then(|live| live.init(number)) {
@@ -86,7 +133,7 @@ pub(crate) async fn answer(stream: &Arc<Stream>, target: Target, request: &Reque
         }
         Target::Segment(id, number) => segment(&stream.state.lock(), id, number),
         Target::Part(id, number, part) => {
-            if let Err(answer) = wait(stream, id, number, Some(part)).await {
+            if let Err(answer) = wait(stream, id, number, Some(part), ahead).await {
                 return answer;
             }
             part_of(&stream.state.lock(), id, number, part)
@@ -95,9 +142,9 @@ pub(crate) async fn answer(stream: &Arc<Stream>, target: Target, request: &Reque
 }
 
 /// The answer for a playlist, which is true until the stream changes.
-fn playlist(text: String, kind: &'static str) -> Answer {
-    let etag = format!("\"{:08x}-{}\"", crc32c::crc32c(text.as_bytes()), text.len());
-    Answer { etag: Some(etag), ..Answer::of(200, kind, Cache::No, text) }
+fn playlist(text: impl Into<Text>, kind: &'static str) -> Answer {
+    let Text { etag, bytes } = text.into();
+    Answer { etag: Some(etag), ..Answer::of(200, kind, Cache::No, bytes) }
 }
 
 fn manifest(state: &mut State, query: &str) -> Answer {
@@ -113,13 +160,19 @@ fn manifest(state: &mut State, query: &str) -> Answer {
     }
 }
 
-async fn media_playlist(stream: &Arc<Stream>, id: u16, request: &Request, query: &str) -> Answer {
+async fn media_playlist(
+    stream: &Arc<Stream>,
+    id: u16,
+    request: &Request,
+    query: &str,
+    ahead: Ahead,
+) -> Answer {
     let directives = match Directives::parse(&request.query) {
         Ok(directives) => directives,
         Err(error) => return Answer::text(400, error.to_string()),
     };
     if let Some(number) = directives.number
-        && let Err(answer) = wait(stream, id, number, directives.part).await
+        && let Err(answer) = wait(stream, id, number, directives.part, ahead).await
     {
         return answer;
     }
@@ -128,15 +181,26 @@ async fn media_playlist(stream: &Arc<Stream>, id: u16, request: &Request, query:
     }
     let mut state = stream.state.lock();
     state.release();
-    let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
-    let low_latency = state.is_low_latency();
-    let reports: Vec<Report> = if low_latency { reports(&state, id) } else { Vec::new() };
-    let container = match state.description.container {
-        Container::Ts => rendition::Container::Ts,
-        _ => rendition::Container::Cmaf,
-    };
-    let text = MediaPlaylist { container, low_latency, skip: directives.skip, query, reports: &reports };
-    playlist(text.write(&live.track), hls::MEDIA_TYPE)
+    let key = (id, directives.skip);
+    if !state.written.has(key) {
+        let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
+        let low_latency = state.is_low_latency();
+        let reports: Vec<Report> = if low_latency { reports(&state, id) } else { Vec::new() };
+        let container = match state.description.container {
+            Container::Ts => rendition::Container::Ts,
+            _ => rendition::Container::Cmaf,
+        };
+        let text = Text::of(query, |query| {
+            let list =
+                MediaPlaylist { container, low_latency, skip: directives.skip, query, reports: &reports };
+            list.write(&live.track)
+        });
+        state.written.put(key, text);
+    }
+    match state.written.get(key, query) {
+        Some(text) => playlist(text, hls::MEDIA_TYPE),
+        None => no_segment(),
+    }
 }
 
 fn reports(state: &State, id: u16) -> Vec<Report> {
@@ -150,7 +214,7 @@ fn reports(state: &State, id: u16) -> Vec<Report> {
 }
 
 fn no_segment() -> Answer {
-    Answer::text(404, "the stream has no whole segment yet; try again in some seconds")
+    Answer::text(503, "the stream has no whole segment yet; try again in some seconds")
 }
 
 /// Waits until rendition `id` (`None`: any) has a segment, for at most three target durations: players give up on a playlist
@@ -189,12 +253,18 @@ fn patience(target_us: u64) -> Duration {
 }
 
 /// Waits until a segment or a part is there, for at most three target durations (RFC 8216bis, 6.2.5.2).
-async fn wait(stream: &Arc<Stream>, id: u16, number: u64, part: Option<u32>) -> Result<(), Answer> {
+async fn wait(
+    stream: &Arc<Stream>,
+    id: u16,
+    number: u64,
+    part: Option<u32>,
+    ahead: Ahead,
+) -> Result<(), Answer> {
     let mut changes = stream.changed.subscribe();
     let (reached, target_us) = reached(stream, id, number, part)?;
     match reached {
         Reached::Yes => return Ok(()),
-        Reached::TooFar => return Err(Answer::text(400, "this is too far in the future")),
+        Reached::TooFar => return Err(ahead.answer()),
         Reached::NotYet => {}
     }
     let until_reached = async {
@@ -269,6 +339,7 @@ mod tests {
     #[test]
     fn an_address_names_one_thing() {
         assert_eq!(parse("a/b/index.m3u8"), Some(("a/b", Target::Multivariant)));
+        assert_eq!(parse("a/poster.mp4"), Some(("a", Target::Poster)));
         assert_eq!(parse("a/1/media.m3u8"), Some(("a", Target::Playlist(1))));
         assert_eq!(parse("a/2/init-77.mp4"), Some(("a", Target::Init(2, 77))));
         assert_eq!(parse("a/2/5.m4s"), Some(("a", Target::Segment(2, 5))));

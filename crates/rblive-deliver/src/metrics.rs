@@ -73,6 +73,11 @@ impl Scrape {
                 &counters.too_slow,
             ),
             (
+                "rblive_flooding_clients",
+                "Clients of HTTP/2 that were disconnected because they sent too many frames",
+                &counters.floods,
+            ),
+            (
                 "rblive_overtaken_responses",
                 "Responses that ended because new data took the place of what was being sent",
                 &counters.overtaken,

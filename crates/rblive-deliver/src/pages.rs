@@ -1,20 +1,22 @@
 //! All addresses of the server.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
+use rblive::content::check_name;
+use rblive_record::Place;
 
+use crate::addresses;
 use crate::answer::{Answer, Cache, Request};
+use crate::assets::{self, Asset};
 use crate::catalog::{Catalog, Stream};
 use crate::counters::Counters;
-use crate::live::{self, parse};
+use crate::kept::Kept;
+use crate::live::{self, Ahead, parse};
 use crate::settings::Settings;
 use crate::{metrics, token};
-
-const HTML: &str = "text/html; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The pages of a server.
 #[derive(Debug)]
@@ -22,40 +24,53 @@ pub(crate) struct Pages {
     pub catalog: Arc<Catalog>,
     pub settings: Settings,
     pub counters: Counters,
+    pub started: Instant,
+    pub kept: Kept,
 }
 
-/// The stream that a connection watches, so that viewers are counted.
-#[derive(Debug, Default)]
-pub(crate) struct Watching(Option<Arc<Stream>>);
+/// The stream that a connection watches, so that viewers are counted, and the connection's place among those of its address.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    stream: Option<Arc<Stream>>,
+    place: addresses::Place,
+}
 
 impl Watching {
+    pub fn of(place: addresses::Place) -> Self {
+        Self { stream: None, place }
+    }
+
     /// Whether the connection may watch `stream`, from now on instead of another.
     pub fn switch_to(&mut self, stream: &Arc<Stream>, most: usize) -> bool {
-        if self.0.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream)) {
+        if self.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream)) {
             return true;
         }
         if stream.viewers.fetch_add(1, Ordering::Relaxed) >= most {
             stream.viewers.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
-        let before = self.0.replace(stream.clone());
-        drop(Self(before));
+        self.leave();
+        self.stream = Some(stream.clone());
         true
     }
 
     /// Counts media that was sent.
     pub fn sent(&self, bytes: usize) {
-        if let Some(stream) = &self.0 {
+        if let Some(stream) = &self.stream {
             stream.delivered.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            stream.viewers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        if let Some(stream) = self.0.take() {
-            stream.viewers.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.leave();
     }
 }
 
@@ -67,7 +82,9 @@ impl Pages {
         request: &Request,
         watching: &parking_lot::Mutex<Watching>,
     ) -> Answer {
+        let may_ask = watching.lock().place.may_ask();
         let answer = match method {
+            _ if !may_ask => Answer::text(429, "your address asks too often; wait a second"),
             "GET" | "HEAD" => self.get(request, watching).await.for_request(request),
             "OPTIONS" => Answer::of(204, "text/plain", Cache::No, ""),
             _ => Answer::text(405, "viewers may GET, HEAD and OPTIONS"),
@@ -77,14 +94,14 @@ impl Pages {
     }
 
     async fn get(&self, request: &Request, watching: &parking_lot::Mutex<Watching>) -> Answer {
+        if let Some(path) = request.path.strip_prefix("/vod/") {
+            return self.recording(path, request).await;
+        }
         if let Some(path) = request.path.strip_prefix("/live/") {
             return self.live(path, request, watching).await;
         }
         match request.path.as_str() {
-            "/" => page(HTML, include_str!("../assets/page.html")),
-            "/page.js" => page(SCRIPT, include_str!("../assets/page.js")),
-            "/hls.js" => page(SCRIPT, include_str!("../assets/hls.light.min.js")),
-            "/hls.LICENSE" => page("text/plain; charset=utf-8", include_str!("../assets/hls.LICENSE")),
+            "/vod" => self.kept.list(listed(request)).await,
             "/health" => Answer::text(200, "ok"),
             "/ready" if self.catalog.streams().is_empty() => Answer::text(503, "no stream yet"),
             "/ready" => Answer::text(200, "ok"),
@@ -98,7 +115,10 @@ impl Pages {
                 ),
                 Err(error) => Answer::text(500, error.to_string()),
             },
-            _ => Answer::text(404, "there is nothing at this address; / lists the streams"),
+            path => assets::VIEWERS.iter().find(|asset| asset.path == path).map_or_else(
+                || Answer::text(404, "there is nothing at this address; / lists the streams"),
+                asset,
+            ),
         }
     }
 
@@ -109,24 +129,57 @@ impl Pages {
                 "there is nothing at this address; a stream is at /live/NAME/index.m3u8",
             );
         };
-        let mut query = String::new();
-        if let Some(key) = &self.settings.token_key {
-            let own = request.query.split('&').find_map(|pair| pair.strip_prefix("token="));
-            if let Err(error) = token::check(key, name, own) {
-                return Answer::text(403, error.to_string());
-            }
-            // A valid token has digits, a dot and letters only.
-            let _ = write!(query, "?token={}", own.unwrap_or(""));
-        }
+        let query = match self.token(name, request) {
+            Ok(query) => query,
+            Err(answer) => return answer,
+        };
         let Some(stream) = self.catalog.stream(name) else {
-            return Answer::text(404, "there is no such stream");
+            return self.no_stream();
         };
         if live::is_watching(&target)
             && !watching.lock().switch_to(&stream, self.settings.max_viewers_per_stream)
         {
             return Answer::text(503, "the stream has as many viewers as it may have");
         }
-        live::answer(&stream, target, request, &query).await
+        let ahead = if self.is_settling() { Ahead::Settling } else { Ahead::Wrong };
+        live::answer(&stream, target, request, &query, ahead).await
+    }
+
+    /// Players do not try again after a 404, so a server that has just started says that the streams are on their way.
+    fn no_stream(&self) -> Answer {
+        match self.is_settling() {
+            true => Answer::text(
+                503,
+                "the server has just started and has no such stream yet; try again in some seconds",
+            ),
+            false => Answer::text(404, "there is no such stream"),
+        }
+    }
+
+    fn is_settling(&self) -> bool {
+        self.started.elapsed() < self.settings.settle
+    }
+
+    async fn recording(&self, path: &str, request: &Request) -> Answer {
+        let Some(place) = Place::parse(path) else {
+            return Answer::text(
+                404,
+                "there is nothing at this address; a recording is at /vod/NAME/BEGIN/index.m3u8, and /vod lists them",
+            );
+        };
+        match self.token(&place.stream, request) {
+            Ok(query) => self.kept.file(place, &query).await,
+            Err(answer) => answer,
+        }
+    }
+
+    /// What the addresses in a viewer's playlists get: the token that opens a stream.
+    fn token(&self, name: &str, request: &Request) -> Result<String, Answer> {
+        let Some(key) = &self.settings.token_key else { return Ok(String::new()) };
+        let own = request.query.split('&').find_map(|pair| pair.strip_prefix("token="));
+        token::check(key, name, own).map_err(|error| Answer::text(403, error.to_string()))?;
+        // A valid token has digits, a dot and letters only.
+        Ok(format!("?token={}", own.unwrap_or("")))
     }
 
     fn streams(&self) -> String {
@@ -135,9 +188,15 @@ impl Pages {
     }
 }
 
-fn page(kind: &'static str, text: &'static str) -> Answer {
-    let etag = Some(format!("\"{:08x}\"", crc32c::crc32c(text.as_bytes())));
-    Answer { etag, ..Answer::of(200, kind, Cache::For(60), Bytes::from_static(text.as_bytes())) }
+fn asset(asset: &Asset) -> Answer {
+    let etag = Some(format!("\"{:08x}\"", crc32c::crc32c(asset.text.as_bytes())));
+    Answer { etag, ..Answer::of(200, asset.kind, Cache::For(60), Bytes::from_static(asset.text.as_bytes())) }
+}
+
+/// The stream whose recordings a request asks for.
+fn listed(request: &Request) -> Option<String> {
+    let named = request.query.split('&').find_map(|pair| pair.strip_prefix("stream="));
+    named.filter(|name| check_name(name)).map(str::to_owned)
 }
 
 fn row(stream: &Stream) -> serde_json::Value {
@@ -145,6 +204,8 @@ fn row(stream: &Stream) -> serde_json::Value {
     let health = match (state.is_ended(), state.is_stalled()) {
         (true, _) => "ended",
         (_, true) => "stalled",
+        // Its playlists wait for the first segment.
+        _ if !state.has_segment(None) => "starting",
         _ => "live",
     };
     let renditions: Vec<_> = state

@@ -1,23 +1,25 @@
 //! The server: threads, connections, limits.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use rblive_record::Store;
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
+use crate::addresses::{Addresses, Place};
 use crate::catalog::Catalog;
 use crate::counters::Counters;
-use crate::http1::{self, Wire};
+use crate::http1;
 use crate::http2;
+use crate::kept::Kept;
+use crate::link::{self, Link};
 use crate::pages::Pages;
 use crate::settings::Settings;
 use crate::tls::{Certificates, TlsError};
@@ -25,11 +27,11 @@ use crate::tls::{Certificates, TlsError};
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// Threads that wait for the disk, where recordings are not in memory.
+const MAX_DISK_THREADS: usize = 32;
+
 /// The time between two looks for streams that ended.
 const SWEEP: Duration = Duration::from_millis(500);
-
-/// Encrypted bytes that wait for the socket. A piece and the head of its answer fit into it.
-const TLS_BUFFER: usize = 256 << 10;
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +80,7 @@ impl Server {
         let certificates = Arc::new(Certificates::load(settings.tls.clone())?);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(settings.threads.max(1))
+            .max_blocking_threads(MAX_DISK_THREADS)
             .thread_name("rblive-deliver")
             .enable_all()
             .build()
@@ -85,9 +88,16 @@ impl Server {
         let refused = |source| StartError::Listen { addr: settings.listen.clone(), source };
         let listener = runtime.block_on(TcpListener::bind(&settings.listen)).map_err(refused)?;
         let addr = listener.local_addr().map_err(refused)?;
-        let pages = Arc::new(Pages { catalog, settings, counters: Counters::default() });
-        runtime.spawn(sweep(pages.clone()));
-        runtime.spawn(accept(listener, pages, certificates.clone()));
+        let pages = {
+            let kept = Kept::new(Store::new(settings.kept.clone()));
+            let (counters, started) = (Counters::default(), Instant::now());
+            Arc::new(Pages { catalog, settings, counters, kept, started })
+        };
+        let (connections, rate) =
+            (pages.settings.max_connections_per_address, pages.settings.max_requests_per_address);
+        let addresses = Arc::new(Addresses::new(connections, rate));
+        runtime.spawn(sweep(pages.clone(), addresses.clone()));
+        runtime.spawn(accept(listener, pages, certificates.clone(), addresses));
         Ok(Self { addr, certificates, runtime: Some(runtime) })
     }
 
@@ -113,47 +123,22 @@ impl Drop for Server {
     }
 }
 
-/// Removes streams some time after their end.
-async fn sweep(pages: Arc<Pages>) {
+/// Ends streams whose sources do not return, removes streams some time after their end, and addresses that are gone.
+async fn sweep(pages: Arc<Pages>, addresses: Arc<Addresses>) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        pages.catalog.sweep(pages.settings.keep_ended);
+        addresses.sweep();
+        pages.catalog.sweep(pages.settings.keep_ended, pages.settings.linger);
     }
 }
 
-/// The connections of each address.
-type Addresses = Arc<Mutex<HashMap<IpAddr, usize>>>;
-
-/// A connection's place in the table of addresses.
-struct Place(Addresses, IpAddr);
-
-impl Place {
-    fn take(addresses: &Addresses, addr: IpAddr, most: usize) -> Option<Self> {
-        let mut table = addresses.lock();
-        let count = table.entry(addr).or_default();
-        if *count >= most {
-            return None;
-        }
-        *count += 1;
-        Some(Self(addresses.clone(), addr))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut table = self.0.lock();
-        if let Some(count) = table.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                table.remove(&self.1);
-            }
-        }
-    }
-}
-
-async fn accept(listener: TcpListener, pages: Arc<Pages>, certificates: Arc<Certificates>) {
+async fn accept(
+    listener: TcpListener,
+    pages: Arc<Pages>,
+    certificates: Arc<Certificates>,
+    addresses: Arc<Addresses>,
+) {
     let slots = Arc::new(Semaphore::new(pages.settings.max_connections.min(Semaphore::MAX_PERMITS)));
-    let addresses = Addresses::default();
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -163,8 +148,7 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>, certificates: Arc<Cert
                 continue;
             }
         };
-        let place = Place::take(&addresses, peer.ip(), pages.settings.max_connections_per_address);
-        let (Some(place), Ok(slot)) = (place, slots.clone().try_acquire_owned()) else {
+        let (Some(place), Ok(slot)) = (addresses.place(peer.ip()), slots.clone().try_acquire_owned()) else {
             Counters::add(&pages.counters.refused);
             continue;
         };
@@ -174,32 +158,30 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>, certificates: Arc<Cert
             Counters::add(&pages.counters.open);
             // Small answers leave at once. Where that cannot be set, they leave a little later.
             let _ = stream.set_nodelay(true);
-            serve(stream, config.map(TlsAcceptor::from), &pages).await;
+            serve(stream, config, &pages, place).await;
             pages.counters.open.fetch_sub(1, Ordering::Relaxed);
-            drop((slot, place));
+            drop(slot);
         });
     }
 }
 
-async fn serve(stream: TcpStream, tls: Option<TlsAcceptor>, pages: &Arc<Pages>) {
-    let Some(acceptor) = tls else {
-        if let Err(error) = http1::serve(Wire::Plain(stream, Vec::new()), pages).await {
-            tracing::debug!("a viewer's connection ended: {error}");
-        }
-        return;
+async fn serve(socket: TcpStream, tls: Option<Arc<ServerConfig>>, pages: &Arc<Pages>, place: Place) {
+    let (link, is_http2) = match tls {
+        None => (Link::plain(socket), false),
+        Some(config) => match timeout(pages.settings.head_timeout, link::accept(socket, config)).await {
+            Ok(Ok(accepted)) => accepted,
+            Ok(Err(error)) => {
+                tracing::debug!("a viewer's TLS handshake failed: {error}");
+                return Counters::add(&pages.counters.handshakes_failed);
+            }
+            Err(_) => return Counters::add(&pages.counters.handshakes_failed),
+        },
     };
-    let mut stream = match timeout(pages.settings.head_timeout, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        _ => return Counters::add(&pages.counters.handshakes_failed),
+    let served = match is_http2 {
+        true => http2::serve(link, pages.clone(), place).await,
+        false => http1::serve(link, pages, place).await,
     };
-    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        if let Err(error) = http2::serve(stream, pages.clone()).await {
-            tracing::debug!("a viewer's connection ended: {error}");
-        }
-        return;
-    }
-    stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
-    if let Err(error) = http1::serve(Wire::Tls(Box::new(stream)), pages).await {
+    if let Err(error) = served {
         tracing::debug!("a viewer's connection ended: {error}");
     }
 }

@@ -80,6 +80,10 @@ fn config(from: &Tls) -> Result<Option<Arc<ServerConfig>>, TlsError> {
     let builder =
         ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
     let mut config = builder.with_no_client_auth().with_single_cert(chain, key)?;
+    // Tickets that the viewers keep: a table of sessions would have no room for thousands of them. New certificates end them.
+    config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
+    // Records are sealed by this crate, from the memory of rings.
+    config.enable_secret_extraction = true;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Some(Arc::new(config)))
 }

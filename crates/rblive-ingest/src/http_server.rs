@@ -1,7 +1,9 @@
 //! HTTP PUT and POST: files as ffmpeg's HLS output sends them, and chunks.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,11 +14,13 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::access::{Claim, Refusal};
+use crate::counters::IngestCounters;
 use crate::rate::Rate;
-use crate::registry::{IngestCounters, Publisher, Refusal, Registry};
+use crate::registry::{Publisher, Registry};
 use crate::stream::StreamFailure;
 use crate::upload::{LastFile, MAX_PLAYLIST, Upload, UploadFailure};
 
@@ -25,8 +29,11 @@ type Answer = Response<Full<Bytes>>;
 /// Streams that are published by requests. Requests of one stream are taken one after the other.
 pub(crate) struct HttpStreams {
     registry: Arc<Registry>,
-    open: Mutex<HashMap<String, Arc<AsyncMutex<Files>>>>,
+    open: Mutex<HashMap<String, Slot>>,
 }
+
+/// The files of a stream; none before its publisher was accepted, and after it has left.
+type Slot = Arc<AsyncMutex<Option<Files>>>;
 
 /// The files of a stream.
 struct Files {
@@ -66,11 +73,16 @@ impl RequestFailure {
     fn status(&self) -> StatusCode {
         match self {
             Self::Refused(Refusal::Key) => StatusCode::UNAUTHORIZED,
+            Self::Refused(Refusal::Hook(_)) => StatusCode::FORBIDDEN,
+            Self::Refused(Refusal::Attempts) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(Refusal::Name) => StatusCode::NOT_FOUND,
             Self::Refused(Refusal::Busy) | Self::Upload(UploadFailure::Replaced) => StatusCode::CONFLICT,
-            Self::Refused(Refusal::Stream(_))
+            Self::Refused(Refusal::Stream(_) | Refusal::NoHook)
             | Self::Upload(UploadFailure::Stream(StreamFailure::Chunk(_))) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::TooLarge(_) | Self::Upload(UploadFailure::Playlist) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge(_)
+            | Self::Upload(UploadFailure::Playlist | UploadFailure::Stream(StreamFailure::TooLarge { .. })) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             Self::Rate(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
             Self::Upload(_) | Self::Broken => StatusCode::BAD_REQUEST,
@@ -78,25 +90,47 @@ impl RequestFailure {
     }
 }
 
-/// Serves a connection until it ends.
-pub(crate) async fn serve<S>(socket: S, streams: Arc<HttpStreams>) -> Result<(), hyper::Error>
+/// Serves a connection until it ends. That an encoder takes no answer to what it has pushed is no failure: ffmpeg never waits for one.
+pub(crate) async fn serve<S>(
+    socket: S,
+    address: IpAddr,
+    streams: Arc<HttpStreams>,
+) -> Result<(), hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let idle = Duration::from_millis(streams.registry.settings.limits.idle_ms);
+    let has_answered = Arc::new(AtomicBool::new(false));
+    let answered = has_answered.clone();
     let service = service_fn(move |request| {
-        let streams = streams.clone();
-        async move { Ok::<_, std::convert::Infallible>(whole(streams, request).await) }
+        let (streams, answered) = (streams.clone(), answered.clone());
+        async move {
+            answered.store(false, Ordering::Relaxed);
+            let answer = whole(streams, address, request).await;
+            answered.store(true, Ordering::Relaxed);
+            Ok::<_, std::convert::Infallible>(answer)
+        }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     // ffmpeg closes a connection right after its body, and waits for no answer.
     http.half_close(true).timer(TokioTimer::new()).header_read_timeout(idle);
-    http.serve_connection(TokioIo::new(socket), service).await
+    let ended = http.serve_connection(TokioIo::new(socket), service).await;
+    let is_left = |error: &hyper::Error| {
+        let of_request = error.is_parse() || error.is_incomplete_message() || error.is_timeout();
+        has_answered.load(Ordering::Relaxed) && !of_request
+    };
+    match ended {
+        Err(error) if is_left(&error) => {
+            tracing::debug!(%address, "an encoder did not wait for its answer: {error}");
+            Ok(())
+        }
+        ended => ended,
+    }
 }
 
 /// Answers in a task of its own: what has arrived of a body is taken, also if the connection is closed meanwhile.
-async fn whole(streams: Arc<HttpStreams>, request: Request<Incoming>) -> Answer {
-    let answered = tokio::spawn(async move { streams.answer(request).await }).await;
+async fn whole(streams: Arc<HttpStreams>, address: IpAddr, request: Request<Incoming>) -> Answer {
+    let answered = tokio::spawn(async move { streams.answer(request, address).await }).await;
     answered
         .unwrap_or_else(|_| answer(StatusCode::INTERNAL_SERVER_ERROR, "the server has an error; see its log"))
 }
@@ -123,18 +157,24 @@ fn place<'a>(method: &Method, path: &'a str) -> Option<(&'a str, &'a str)> {
     rest.rsplit_once('/').filter(|(stream, file)| !stream.is_empty() && !file.is_empty())
 }
 
-/// The key of a request: `?key=KEY`, `Authorization: Bearer KEY`, or the password of `Authorization: Basic`.
-fn key(request: &Request<Incoming>) -> Option<String> {
+/// What a request shows: `?key=KEY`, `Authorization: Bearer KEY`, or user and password of `Authorization: Basic`.
+fn claim(request: &Request<Incoming>, address: IpAddr) -> Claim {
+    let (user, key) = shown(request).unwrap_or_default();
+    Claim { user, key, address, protocol: "http" }
+}
+
+fn shown(request: &Request<Incoming>) -> Option<(Option<String>, Option<String>)> {
     if let Some(key) = crate::query::value(request.uri().query().unwrap_or(""), "key") {
-        return Some(key.to_owned());
+        return Some((None, Some(key.to_owned())));
     }
     let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     if let Some(key) = header.strip_prefix("Bearer ") {
-        return Some(key.to_owned());
+        return Some((None, Some(key.to_owned())));
     }
     let decoded = base64(header.strip_prefix("Basic ")?.as_bytes())?;
     let text = String::from_utf8(decoded).ok()?;
-    text.split_once(':').map(|(_, password)| password.to_owned())
+    let (user, password) = text.split_once(':')?;
+    Some((Some(user.to_owned()).filter(|user| !user.is_empty()), Some(password.to_owned())))
 }
 
 /// Decodes base64 with or without padding.
@@ -163,7 +203,7 @@ impl HttpStreams {
         Arc::new(Self { registry, open: Mutex::default() })
     }
 
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>, address: IpAddr) -> Answer {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         if !matches!(method, Method::PUT | Method::POST | Method::DELETE) {
             return answer(StatusCode::METHOD_NOT_ALLOWED, "PUT, POST and DELETE are answered here");
@@ -171,7 +211,8 @@ impl HttpStreams {
         let Some((stream, file)) = place(&method, &path) else {
             return answer(StatusCode::NOT_FOUND, "streams are at /live/STREAM/FILE");
         };
-        match self.request(request, &method, stream, file).await {
+        let claim = claim(&request, address);
+        match self.request(request, &claim, (stream, file)).await {
             Ok(()) => answer(StatusCode::CREATED, ""),
             Err(failure) => {
                 let status = failure.status();
@@ -187,59 +228,68 @@ impl HttpStreams {
     async fn request(
         self: &Arc<Self>,
         request: Request<Incoming>,
-        method: &Method,
-        stream: &str,
-        file: &str,
+        claim: &Claim,
+        (stream, file): (&str, &str),
     ) -> Result<(), RequestFailure> {
-        let key = key(&request);
-        if method == Method::DELETE {
+        let access = &self.registry.access;
+        if request.method() == Method::DELETE {
             // Old segments leave the stream's buffer by themselves. The key is checked all the same.
-            let known = self.registry.settings.opens(stream, key.as_deref());
-            return if known { Ok(()) } else { Err(Refusal::Key.into()) };
+            return Ok(access.check(stream, claim)?);
         }
         let playlist = file.ends_with(".m3u8");
         let mut body = self.body(request, playlist)?;
         if playlist {
             // Its segments say everything that a playlist does.
-            if !self.registry.settings.opens(stream, key.as_deref()) {
-                return Err(Refusal::Key.into());
-            }
+            access.check(stream, claim)?;
             while body.next().await?.is_some() {}
             return Ok(());
         }
-        let files = self.files(stream, key.as_deref())?;
-        let mut files = files.lock().await;
+        let mut held = self.files(stream, claim).await?;
+        let Some(files) = held.as_mut() else { return Err(RequestFailure::Broken) };
         if files.publisher.is_replaced() {
-            let publisher = self.registry.publish_again(stream, key.as_deref())?;
+            let publisher = self.registry.publish_again(stream, claim).await?;
             (files.publisher, files.last) = (publisher, None);
         }
         files.touched = Instant::now();
-        let taken = self.upload(&mut files, file, body).await;
+        let taken = self.upload(files, file, body).await;
         files.touched = Instant::now();
         taken
     }
 
-    /// The publisher of a stream. The first request begins to publish.
-    fn files(
+    /// The publisher of a stream. The first request begins to publish; others wait for it.
+    async fn files(
         self: &Arc<Self>,
         stream: &str,
-        key: Option<&str>,
-    ) -> Result<Arc<AsyncMutex<Files>>, RequestFailure> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(files) = open.get(stream) {
-            if !self.registry.settings.opens(stream, key) {
-                return Err(Refusal::Key.into());
+        claim: &Claim,
+    ) -> Result<OwnedMutexGuard<Option<Files>>, RequestFailure> {
+        loop {
+            let slot = self.lock().entry(stream.to_owned()).or_default().clone();
+            let mut held = slot.clone().lock_owned().await;
+            if !self.lock().get(stream).is_some_and(|current| Arc::ptr_eq(current, &slot)) {
+                // The publisher has left meanwhile.
+                continue;
             }
-            return Ok(files.clone());
+            if held.is_some() {
+                self.registry.access.check(stream, claim)?;
+                return Ok(held);
+            }
+            let publisher = match self.registry.publish(stream, claim).await {
+                Ok(publisher) => publisher,
+                Err(refusal) => {
+                    self.lock().remove(stream);
+                    return Err(refusal.into());
+                }
+            };
+            tracing::info!(stream = publisher.name, "an encoder publishes by HTTP");
+            let rate = Rate::new(self.registry.settings.limits.bytes_per_second);
+            *held = Some(Files { publisher, last: None, rate, touched: Instant::now() });
+            tokio::spawn(expire(Arc::downgrade(self), stream.to_owned(), slot));
+            return Ok(held);
         }
-        let publisher = self.registry.publish(stream, key)?;
-        tracing::info!(stream, "an encoder publishes by HTTP");
-        let rate = Rate::new(self.registry.settings.limits.bytes_per_second);
-        let files = Files { publisher, last: None, rate, touched: Instant::now() };
-        let files = Arc::new(AsyncMutex::new(files));
-        open.insert(stream.to_owned(), files.clone());
-        tokio::spawn(expire(Arc::downgrade(self), stream.to_owned(), files.clone()));
-        Ok(files)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The body of a request, if it does not announce more than it may have.
@@ -293,17 +343,18 @@ impl Body<'_> {
 }
 
 /// Ends the publishing of a stream once there were no requests for `idle_ms`.
-async fn expire(streams: Weak<HttpStreams>, name: String, files: Arc<AsyncMutex<Files>>) {
+async fn expire(streams: Weak<HttpStreams>, name: String, slot: Slot) {
     loop {
-        let touched = files.lock().await.touched;
-        let Some(streams) = streams.upgrade() else { return };
-        let until = touched + Duration::from_millis(streams.registry.settings.limits.idle_ms);
+        let mut held = slot.lock().await;
+        let (Some(streams), Some(files)) = (streams.upgrade(), held.as_ref()) else { return };
+        let until = files.touched + Duration::from_millis(streams.registry.settings.limits.idle_ms);
         if until <= Instant::now() {
             tracing::info!(stream = name, "the encoder sends no more requests");
-            streams.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            streams.lock().remove(&name);
+            *held = None;
             return;
         }
-        drop(streams);
+        drop((streams, held));
         sleep_until(until).await;
     }
 }

@@ -11,6 +11,11 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
+mod attempts;
+mod certificates;
+mod counters;
+mod hook;
 mod http_server;
 mod query;
 mod rate;
@@ -21,7 +26,10 @@ mod server;
 mod settings;
 mod stream;
 mod upload;
+mod users;
 
-pub use registry::IngestCounters;
+pub use counters::IngestCounters;
+pub use hook::HookSettings;
 pub use server::{Ingest, IngestAddresses, IngestError};
 pub use settings::{IngestLimits, IngestSettings};
+pub use users::{User, hash_password};

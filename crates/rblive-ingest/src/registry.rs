@@ -1,51 +1,16 @@
 //! Which streams there are, and who publishes them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rblive::RsManager;
 use rblive::content::check_name;
-use rblive::{RsManager, StreamError};
 
+use crate::access::{Access, Claim, Refusal};
+use crate::counters::IngestCounters;
 use crate::settings::IngestSettings;
 use crate::stream::{Stream, StreamFailure};
-
-/// Counters of the servers, for metrics.
-#[derive(Debug, Default)]
-pub struct IngestCounters {
-    /// Connections that were accepted.
-    pub connections: AtomicU64,
-    /// Connections that were turned away because there were too many.
-    pub turned_away: AtomicU64,
-    /// Publishers that were accepted.
-    pub publishers: AtomicU64,
-    /// Publishers that were refused: a wrong key or name, or the stream had a publisher.
-    pub refused: AtomicU64,
-    /// Publishers whose input was damaged, too much, or stopped.
-    pub failed: AtomicU64,
-    /// Bytes of media that came in.
-    pub bytes: AtomicU64,
-}
-
-impl IngestCounters {
-    pub(crate) fn count(counter: &AtomicU64, by: u64) {
-        counter.fetch_add(by, Ordering::Relaxed);
-    }
-}
-
-/// Why somebody may not publish.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
-    #[error("the stream key is wrong or missing")]
-    Key,
-    #[error("the name of the stream is not valid: use letters, digits and . _ - /")]
-    Name,
-    #[error("the stream has a publisher already")]
-    Busy,
-    #[error(transparent)]
-    Stream(#[from] StreamError),
-}
 
 struct Entry {
     stream: Stream,
@@ -58,6 +23,7 @@ pub(crate) struct Registry {
     manager: RsManager,
     pub(crate) settings: IngestSettings,
     pub(crate) counters: Arc<IngestCounters>,
+    pub(crate) access: Access,
     entries: Mutex<HashMap<String, Arc<Mutex<Entry>>>>,
 }
 
@@ -65,8 +31,10 @@ pub(crate) struct Registry {
 pub(crate) struct Publisher {
     registry: Arc<Registry>,
     entry: Arc<Mutex<Entry>>,
-    name: String,
+    /// The name under which the stream is published.
+    pub(crate) name: String,
     number: u64,
+    claim: Claim,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -74,45 +42,43 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    pub(crate) fn new(manager: RsManager, settings: IngestSettings) -> Arc<Self> {
-        Arc::new(Self { manager, settings, counters: Arc::default(), entries: Mutex::default() })
+    pub(crate) fn new(manager: RsManager, settings: IngestSettings, access: Access) -> Arc<Self> {
+        Arc::new(Self { manager, settings, counters: Arc::default(), access, entries: Mutex::default() })
     }
 
     /// Lets somebody publish, or says why not.
-    pub(crate) fn publish(self: &Arc<Self>, name: &str, key: Option<&str>) -> Result<Publisher, Refusal> {
-        let publisher = self.try_publish(name, key, self.settings.takeover);
+    pub(crate) async fn publish(self: &Arc<Self>, name: &str, claim: &Claim) -> Result<Publisher, Refusal> {
+        let publisher = self.ask(name, claim, self.settings.takeover).await;
         let counters = &self.counters;
         IngestCounters::count(if publisher.is_ok() { &counters.publishers } else { &counters.refused }, 1);
         publisher
     }
 
     /// Lets a publisher whose place was taken publish again, once the stream has none.
-    pub(crate) fn publish_again(
+    pub(crate) async fn publish_again(
         self: &Arc<Self>,
         name: &str,
-        key: Option<&str>,
+        claim: &Claim,
     ) -> Result<Publisher, Refusal> {
-        self.try_publish(name, key, false)
+        self.ask(name, claim, false).await
     }
 
-    fn try_publish(
-        self: &Arc<Self>,
-        name: &str,
-        key: Option<&str>,
-        takeover: bool,
-    ) -> Result<Publisher, Refusal> {
+    async fn ask(self: &Arc<Self>, name: &str, claim: &Claim, takeover: bool) -> Result<Publisher, Refusal> {
         if !check_name(name) {
             return Err(Refusal::Name);
         }
-        if !self.settings.opens(name, key) {
-            return Err(Refusal::Key);
-        }
+        self.access.check(name, claim)?;
+        let name = self.access.ask(name, claim).await?;
+        self.begin(&name, claim, takeover)
+    }
+
+    fn begin(self: &Arc<Self>, name: &str, claim: &Claim, takeover: bool) -> Result<Publisher, Refusal> {
         let mut entries = lock(&self.entries);
         let entry = match entries.get(name) {
             Some(entry) => entry.clone(),
             None => {
                 let id = self.manager.create_stream(name)?;
-                let stream = Stream::new(self.manager.clone(), id, name, &self.settings);
+                let stream = Stream::new(self.manager.clone(), id, name, (&self.settings, &self.counters));
                 let entry = Arc::new(Mutex::new(Entry { stream, publisher: None, last: 0 }));
                 entries.insert(name.to_owned(), entry.clone());
                 entry
@@ -130,7 +96,7 @@ impl Registry {
         let number = held.last;
         held.publisher = Some(number);
         drop(held);
-        Ok(Publisher { registry: self.clone(), entry, name: name.to_owned(), number })
+        Ok(Publisher { registry: self.clone(), entry, name: name.to_owned(), number, claim: claim.clone() })
     }
 
     /// Ends the stream if nobody publishes it and nobody did since.
@@ -171,6 +137,12 @@ impl Publisher {
 /// The publisher is gone. Its stream waits for a return, and then ends.
 impl Drop for Publisher {
     fn drop(&mut self) {
+        // Without a runtime the servers are stopping, and the manager ends the stream.
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        if let Some(runtime) = &runtime {
+            let (registry, name, claim) = (self.registry.clone(), self.name.clone(), self.claim.clone());
+            runtime.spawn(async move { registry.access.tell_gone(&name, &claim).await });
+        }
         let mut held = lock(&self.entry);
         if held.publisher != Some(self.number) {
             return;
@@ -180,8 +152,7 @@ impl Drop for Publisher {
         drop(held);
         let (registry, name, number) = (self.registry.clone(), self.name.clone(), self.number);
         let linger = Duration::from_millis(registry.settings.linger_ms);
-        // Without a runtime the servers are stopping, and the manager ends the stream.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if let Some(runtime) = runtime {
             runtime.spawn(async move {
                 tokio::time::sleep(linger).await;
                 registry.end(&name, number);

@@ -1,5 +1,6 @@
 //! RTMP connections.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,10 @@ use rblive_media::unit::Input;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::access::Claim;
+use crate::counters::IngestCounters;
 use crate::rate::Rate;
-use crate::registry::{IngestCounters, Publisher, Registry};
+use crate::registry::{Publisher, Registry};
 use crate::rtmp::{Session, SessionError, SessionEvent};
 use crate::stream::StreamFailure;
 
@@ -44,6 +47,7 @@ struct Publishing {
 /// Serves a connection until it ends.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut socket: S,
+    address: IpAddr,
     registry: Arc<Registry>,
 ) -> Result<(), RtmpFailure> {
     let limits = registry.settings.limits.clone();
@@ -68,7 +72,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             return Err(RtmpFailure::Rate(limits.bytes_per_second));
         }
         session.receive(&buffer[..count]);
-        let outcome = events(&mut session, &registry, &mut publishing);
+        let outcome = events(&mut session, &registry, address, &mut publishing).await;
         let output = session.take_output();
         if !output.is_empty() {
             let sent = timeout(idle, socket.write_all(&output)).await;
@@ -79,15 +83,16 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-fn events(
+async fn events(
     session: &mut Session,
     registry: &Arc<Registry>,
+    address: IpAddr,
     publishing: &mut Option<Publishing>,
 ) -> Result<(), RtmpFailure> {
     while let Some(event) = session.next_event()? {
         let input = match event {
             SessionEvent::Publish { app, name } => {
-                *publishing = Some(publish(session, registry, &app, &name)?);
+                *publishing = Some(publish(session, registry, address, (&app, &name)).await?);
                 continue;
             }
             SessionEvent::Unpublish => {
@@ -112,20 +117,23 @@ fn events(
     Ok(())
 }
 
-/// `rtmp://host/live/NAME?key=KEY` publishes NAME; another application than `live` is a part of the name.
-fn publish(
+/// `rtmp://host/live/NAME?key=KEY` (or `?user=USER&password=PASSWORD`) publishes NAME; another application than `live` is a part of the name.
+async fn publish(
     session: &mut Session,
     registry: &Arc<Registry>,
-    app: &str,
-    name: &str,
+    address: IpAddr,
+    (app, name): (&str, &str),
 ) -> Result<Publishing, RtmpFailure> {
     let (name, query) = name.split_once('?').unwrap_or((name, ""));
-    let key = crate::query::value(query, "key");
+    let value = |name| crate::query::value(query, name).map(str::to_owned);
+    let (user, key) = (value("user"), value("key").or_else(|| value("password")));
+    let claim = Claim { key, user, address, protocol: "rtmp" };
     let name = if app == "live" || app.is_empty() { name.to_owned() } else { format!("{app}/{name}") };
-    match registry.publish(&name, key) {
+    match registry.publish(&name, &claim).await {
         Ok(publisher) => {
             session.accept();
             tracing::info!(stream = name, "an encoder publishes by RTMP");
+            let name = publisher.name.clone();
             Ok(Publishing { publisher, name, demuxer: Demuxer::new() })
         }
         Err(refusal) => {

@@ -1,21 +1,20 @@
 //! Listeners, connections, and the threads that serve them.
 
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rblive::RsManager;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
+use crate::access::Access;
+use crate::certificates::Certificates;
+use crate::counters::IngestCounters;
 use crate::http_server::{self, HttpStreams};
-use crate::registry::{IngestCounters, Registry};
+use crate::registry::Registry;
 use crate::rtmp_server;
 use crate::settings::IngestSettings;
 
@@ -37,6 +36,9 @@ pub enum IngestError {
     /// The certificate or the key cannot be used.
     #[error("certificate and private_key cannot be used: {0}")]
     Certificate(String),
+    /// A setting of users or of the web-hook is wrong.
+    #[error("{0}")]
+    Access(String),
 }
 
 /// The protocol of a listener.
@@ -75,6 +77,7 @@ pub struct IngestAddresses {
 pub struct Ingest {
     addresses: IngestAddresses,
     counters: Arc<IngestCounters>,
+    certificates: Option<Arc<Certificates>>,
     runtime: Option<Runtime>,
 }
 
@@ -92,22 +95,23 @@ impl Ingest {
     /// [`IngestError`]; nothing listens then.
     pub fn start(manager: RsManager, settings: IngestSettings) -> Result<Self, IngestError> {
         let needs_tls = !settings.rtmps.is_empty() || !settings.https.is_empty();
-        let tls =
-            if needs_tls { Some(acceptor(&settings.certificate, &settings.private_key)?) } else { None };
+        let load = || Certificates::load(settings.certificate.clone(), settings.private_key.clone());
+        let tls = needs_tls.then(load).transpose().map_err(IngestError::Certificate)?.map(Arc::new);
+        let access = Access::new(&settings).map_err(IngestError::Access)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("rblive-ingest")
             .enable_all()
             .build()
             .map_err(IngestError::Threads)?;
-        if settings.keys.is_empty() {
-            tracing::warn!("no stream keys are configured: whoever connects may publish");
+        if access.is_open() {
+            tracing::warn!("no stream keys, users or hook are configured: whoever connects may publish");
         }
         let places = Arc::new(Semaphore::new(settings.limits.connections));
-        let registry = Registry::new(manager, settings.clone());
+        let registry = Registry::new(manager, settings.clone(), access);
         let counters = registry.counters.clone();
         let shared = Arc::new(Shared { http: HttpStreams::new(registry.clone()), registry, places });
-        let listen = |address: &str, protocol, tls: Option<TlsAcceptor>| {
+        let listen = |address: &str, protocol, tls: Option<Arc<Certificates>>| {
             if address.is_empty() {
                 return Ok(None);
             }
@@ -121,14 +125,23 @@ impl Ingest {
             rtmp: listen(&settings.rtmp, Protocol::Rtmp, None)?,
             rtmps: listen(&settings.rtmps, Protocol::Rtmp, tls.clone())?,
             http: listen(&settings.http, Protocol::Http, None)?,
-            https: listen(&settings.https, Protocol::Http, tls)?,
+            https: listen(&settings.https, Protocol::Http, tls.clone())?,
         };
-        Ok(Self { addresses, counters, runtime: Some(runtime) })
+        Ok(Self { addresses, counters, certificates: tls, runtime: Some(runtime) })
     }
 
     /// Where the servers listen.
     pub fn addresses(&self) -> IngestAddresses {
         self.addresses
+    }
+
+    /// Reads the files of the certificate again. Connections that exist keep theirs.
+    ///
+    /// # Errors
+    /// The files cannot be used; the servers go on with what they have.
+    pub fn reload(&self) -> Result<(), IngestError> {
+        let reloaded = self.certificates.as_ref().map_or(Ok(()), |own| own.reload());
+        reloaded.map_err(IngestError::Certificate)
     }
 
     /// Returns the counters of the servers.
@@ -145,23 +158,12 @@ impl Drop for Ingest {
     }
 }
 
-fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, IngestError> {
-    let failed = |error: &dyn std::fmt::Display| IngestError::Certificate(error.to_string());
-    let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(certificate).map_err(|e| failed(&e))?.collect();
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| failed(&e))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    // RTMPS encoders are often old, and have TLS 1.2.
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| failed(&e))?
-        .with_no_client_auth()
-        .with_single_cert(chain.map_err(|e| failed(&e))?, key)
-        .map_err(|e| failed(&e))?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-async fn accept(listener: TcpListener, shared: Arc<Shared>, protocol: Protocol, tls: Option<TlsAcceptor>) {
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    protocol: Protocol,
+    tls: Option<Arc<Certificates>>,
+) {
     loop {
         let (socket, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -191,18 +193,18 @@ async fn connection(
     peer: SocketAddr,
     shared: &Shared,
     protocol: Protocol,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<Certificates>>,
 ) {
     // Answers are small and are waited for.
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%peer, "no TCP_NODELAY: {error}");
     }
     let ended = match tls {
-        None => serve(socket, shared, protocol).await,
+        None => serve(socket, peer.ip(), shared, protocol).await,
         Some(tls) => {
             let idle = Duration::from_millis(shared.registry.settings.limits.idle_ms);
-            match timeout(idle, tls.accept(socket)).await {
-                Ok(Ok(socket)) => serve(socket, shared, protocol).await,
+            match timeout(idle, tls.current().accept(socket)).await {
+                Ok(Ok(socket)) => serve(socket, peer.ip(), shared, protocol).await,
                 Ok(Err(error)) => Err(format!("the TLS handshake failed: {error}")),
                 Err(_) => Err("the peer did not finish the TLS handshake in time".to_owned()),
             }
@@ -214,14 +216,16 @@ async fn connection(
     }
 }
 
-async fn serve<S>(socket: S, shared: &Shared, protocol: Protocol) -> Result<(), String>
+async fn serve<S>(socket: S, address: IpAddr, shared: &Shared, protocol: Protocol) -> Result<(), String>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     match protocol {
         Protocol::Rtmp => {
-            rtmp_server::serve(socket, shared.registry.clone()).await.map_err(|e| e.to_string())
+            rtmp_server::serve(socket, address, shared.registry.clone()).await.map_err(|e| e.to_string())
         }
-        Protocol::Http => http_server::serve(socket, shared.http.clone()).await.map_err(|e| e.to_string()),
+        Protocol::Http => {
+            http_server::serve(socket, address, shared.http.clone()).await.map_err(|e| e.to_string())
+        }
     }
 }

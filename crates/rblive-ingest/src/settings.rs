@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hook::HookSettings;
+use crate::users::{User, same};
+
 /// Settings of the ingest servers: addresses, publishers' keys, limits.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -21,8 +24,12 @@ pub struct IngestSettings {
     pub certificate: PathBuf,
     /// The file with the private key (PEM).
     pub private_key: PathBuf,
-    /// Stream keys by the name of the stream; the key of `*` opens every stream. Empty: whoever connects may publish.
+    /// Stream keys by the name of the stream; the key of `*` opens every stream. Without keys, users and a hook whoever connects may publish.
     pub keys: BTreeMap<String, String>,
+    /// Users with passwords, by name.
+    pub users: BTreeMap<String, User>,
+    /// A web-hook that is asked before somebody publishes, after keys and users.
+    pub hook: HookSettings,
     /// Whether a second publisher of a stream takes the first one's place. Default: false, the second one is refused.
     pub takeover: bool,
     /// The duration of segments in milliseconds, if key frames allow it. Default: 2000.
@@ -49,6 +56,8 @@ pub struct IngestLimits {
     pub bytes_per_second: u64,
     /// How long a peer may send nothing, and how long an RTMP peer may take until it publishes, in milliseconds. Default: 15,000.
     pub idle_ms: u64,
+    /// Failed attempts to publish of one address in a minute; others are refused for that time. 0: no limit. Default: 20.
+    pub failed_attempts: u32,
 }
 
 impl Default for IngestSettings {
@@ -61,6 +70,8 @@ impl Default for IngestSettings {
             certificate: PathBuf::new(),
             private_key: PathBuf::new(),
             keys: BTreeMap::new(),
+            users: BTreeMap::new(),
+            hook: HookSettings::default(),
             takeover: false,
             segment_ms: 2000,
             part_ms: 300,
@@ -78,6 +89,7 @@ impl Default for IngestLimits {
             body_bytes: 64 << 20,
             bytes_per_second: 25_000_000,
             idle_ms: 15_000,
+            failed_attempts: 20,
         }
     }
 }
@@ -96,9 +108,6 @@ impl std::fmt::Debug for IngestSettings {
 impl IngestSettings {
     /// Whether this key opens this stream. The comparison takes as long for a wrong key as for the right one.
     pub(crate) fn opens(&self, stream: &str, key: Option<&str>) -> bool {
-        if self.keys.is_empty() {
-            return true;
-        }
         let key = key.unwrap_or("").as_bytes();
         let mut open = false;
         for name in [stream, "*"] {
@@ -106,12 +115,6 @@ impl IngestSettings {
         }
         open
     }
-}
-
-/// Compares without stopping at the first difference. The length is no secret.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    let difference = a.iter().zip(b).fold(0, |all, (a, b)| std::hint::black_box(all | (a ^ b)));
-    !a.is_empty() && a.len() == b.len() && difference == 0
 }
 
 #[cfg(test)]

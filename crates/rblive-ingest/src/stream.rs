@@ -1,17 +1,20 @@
 //! A stream: what a publisher sends becomes chunks.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use rblive::content::{
-    Audio, Container, Description, DescriptionError, Flags, HEADER_BYTES, Header, Kind, Rendition, Video,
+    Audio, Container, Description, DescriptionError, Flags, HEADER_BYTES, Header, Kind, MAX_TARGET_US,
+    Rendition, Video,
 };
-use rblive::{ChunkError, RsId, RsManager};
+use rblive::{ChunkError, RsChunk, RsId, RsManager};
 use rblive_media::fmp4::{Fmp4Error, InitSegment};
 use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SegmenterError};
 use rblive_media::ts::{self, TsError};
 use rblive_media::unit::{Input, TrackConfig};
 
+use crate::counters::IngestCounters;
 use crate::settings::IngestSettings;
 
 /// The id of the only rendition of a stream.
@@ -28,8 +31,15 @@ pub(crate) enum StreamFailure {
     Fmp4(#[from] Fmp4Error),
     #[error("the encoder sent a media segment before its initialisation segment")]
     NoInit,
+    #[error("the encoder sent a segment of {0} seconds; the longest one has an hour")]
+    TooLong(u64),
     #[error("the file has no frame of H.264, HEVC or AAC")]
     NoFrames,
+    #[error(
+        "a segment of {bytes} bytes is too large for the stream's buffer, which takes {most}: raise streams.chunks or \
+         streams.chunk_bytes, or let the encoder make shorter segments"
+    )]
+    TooLarge { bytes: usize, most: usize },
     #[error("a chunk could not be disseminated: {0}")]
     Chunk(#[from] ChunkError),
     #[error("the description of the stream is not valid: {0}")]
@@ -41,6 +51,8 @@ pub(crate) struct Stream {
     manager: RsManager,
     id: RsId,
     name: String,
+    /// Filled chunks that leave together with the next one, the oldest first.
+    held: Vec<RsChunk>,
     config: SegmenterConfig,
     segmenter: Segmenter,
     ts: ts::Demuxer,
@@ -50,40 +62,78 @@ pub(crate) struct Stream {
     ts_damaged: u64,
     max_unit: usize,
     passed: Option<(Bytes, InitSegment)>,
+    first_sequence: u64,
     /// The number after that of the newest segment.
     next_sequence: u64,
+    /// The number of the newest segment's timeline.
+    timeline: u64,
     discontinuity: bool,
+    /// Where the newest file of fragmented MP4 began.
+    passed_us: u64,
     longest_us: u64,
     segment_us: u64,
     segment_bytes: u64,
     bandwidth: u64,
+    /// Whether the bandwidth is that of a part alone: no segment was whole yet.
+    is_guessed: bool,
+    counters: Arc<IngestCounters>,
+}
+
+/// The number of a stream's first segment: the time since 1970 in segments, and in seconds where segments are longer. The numbers that a
+/// restarted node gives are above those that it gave before, so a delivery node that starts later never lists a lower number than
+/// viewers have seen. Encoders that upload shorter segments than configured are an exception.
+fn first_sequence(segment_ms: u32) -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64 / u64::from(segment_ms.min(1000))
+}
+
+/// The number of a stream's first timeline: the minutes since November 2026. So the numbers that a restarted node gives are above those
+/// that it gave before, unless a stream had more timelines than minutes. Finer steps would be larger numbers, and some players take a
+/// time for each playlist that grows with the number: hls.js 1.7 looks at all numbers below.
+fn first_timeline() -> u64 {
+    const NOVEMBER_2026: u64 = 1_793_491_200;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    (since.saturating_sub(NOVEMBER_2026) / 60).max(1)
 }
 
 impl Stream {
-    pub(crate) fn new(manager: RsManager, id: RsId, name: &str, settings: &IngestSettings) -> Self {
+    pub(crate) fn new(
+        manager: RsManager,
+        id: RsId,
+        name: &str,
+        (settings, counters): (&IngestSettings, &Arc<IngestCounters>),
+    ) -> Self {
         let config = SegmenterConfig {
             target_ms: settings.segment_ms.max(1),
             part_ms: settings.part_ms.clamp(1, settings.segment_ms.max(1)),
+            max_part_bytes: largest(&manager),
             ..SegmenterConfig::default()
         };
         let max_unit = settings.limits.message_bytes;
+        let first = first_sequence(config.target_ms);
         Self {
             manager,
             id,
             name: name.to_owned(),
-            segmenter: Segmenter::new(config.clone(), 0),
+            held: Vec::new(),
+            segmenter: Segmenter::new(config.clone(), first),
             config,
             ts: ts::Demuxer::new(max_unit),
             ts_frames: 0,
             ts_damaged: 0,
             max_unit,
             passed: None,
-            next_sequence: 0,
+            first_sequence: first,
+            next_sequence: first,
+            timeline: first_timeline(),
             discontinuity: false,
+            passed_us: 0,
             longest_us: 0,
             segment_us: 0,
             segment_bytes: 0,
             bandwidth: 0,
+            is_guessed: true,
+            counters: counters.clone(),
         }
     }
 
@@ -167,32 +217,67 @@ impl Stream {
         }
         let (init, parsed) = self.passed.clone().ok_or(StreamFailure::NoInit)?;
         let times = parsed.times(file)?;
+        if times.duration_us > MAX_TARGET_US {
+            return Err(StreamFailure::TooLong(times.duration_us / 1_000_000));
+        }
+        self.fits(file.len())?;
         self.longest_us = self.longest_us.max(times.duration_us);
-        self.bandwidth = self.bandwidth.max(file.len() as u64 * 8_000_000 / times.duration_us.max(1));
+        self.rate(file.len() as u64, times.duration_us);
         let tracks: Vec<&TrackConfig> = parsed.tracks.iter().map(|track| &track.config).collect();
         self.describe(self.next_sequence, &tracks, None)?;
-        self.write(
+        self.hold(
             Header { sequence: self.next_sequence, rendition: RENDITION, ..Header::new(Kind::Init) },
             |to| to.copy_from_slice(&init),
             init.len(),
         )?;
-        let mut flags = Flags::FIRST_PART | Flags::LAST_PART;
+        let mut flags = Flags::FIRST_PART;
         if times.key {
             flags = flags | Flags::INDEPENDENT;
         }
+        // Times that go back begin a timeline, also if the encoder says nothing of it.
+        self.discontinuity |= times.start_us < std::mem::replace(&mut self.passed_us, times.start_us);
         if std::mem::take(&mut self.discontinuity) {
             flags = flags | Flags::DISCONTINUITY;
+            self.timeline += 1;
         }
         let header = Header {
             flags,
+            discontinuities: self.timeline,
             rendition: RENDITION,
             sequence: self.next_sequence,
             duration_us: times.duration_us.try_into().unwrap_or(u32::MAX),
             start_us: times.start_us,
             ..Header::new(Kind::Media)
         };
-        self.write(header, |to| to.copy_from_slice(file), file.len())?;
+        self.write_file(header, file)?;
         self.next_sequence += 1;
+        Ok(())
+    }
+
+    /// Whether the stream's buffer can hold a segment of this size while viewers fetch it.
+    fn fits(&self, bytes: usize) -> Result<(), StreamFailure> {
+        let streams = &self.manager.config().streams;
+        let most = usize::try_from(streams.chunk_bytes * streams.chunks / 2).unwrap_or(usize::MAX);
+        if bytes <= most {
+            return Ok(());
+        }
+        IngestCounters::count(&self.counters.oversized, 1);
+        Err(StreamFailure::TooLarge { bytes, most })
+    }
+
+    /// Writes a segment: as one chunk, or as several that are parts of it. The first one has the duration.
+    fn write_file(&mut self, whole: Header, file: &Bytes) -> Result<(), StreamFailure> {
+        let pieces: Vec<_> = file.chunks(largest(&self.manager)).collect();
+        for (index, piece) in pieces.iter().enumerate() {
+            let (first, last) = (index == 0, index + 1 == pieces.len());
+            let mut flags = if first { whole.flags } else { Flags::NONE };
+            if last {
+                flags = flags | Flags::LAST_PART;
+            }
+            let duration_us = if first { whole.duration_us } else { 0 };
+            let header = Header { flags, part: index as u32, duration_us, ..whole };
+            self.write(header, |to| to.copy_from_slice(piece), piece.len())?;
+        }
         Ok(())
     }
 
@@ -200,7 +285,7 @@ impl Stream {
     fn leave_segmenter(&mut self) -> Result<(), StreamFailure> {
         self.interrupt()?;
         self.segmenter = Segmenter::new(self.config.clone(), self.next_sequence);
-        self.discontinuity |= self.next_sequence > 0;
+        self.discontinuity |= self.next_sequence > self.first_sequence;
         Ok(())
     }
 
@@ -212,7 +297,7 @@ impl Stream {
         (self.ts_frames, self.ts_damaged) = (0, 0);
         // The numbers of segments go on, also if the next publisher sends another format.
         if self.passed.take().is_some() || disseminated.is_err() {
-            self.discontinuity = true;
+            (self.discontinuity, self.passed_us) = (true, 0);
             self.segmenter = Segmenter::new(self.config.clone(), self.next_sequence);
             (self.segment_us, self.segment_bytes) = (0, 0);
         }
@@ -243,7 +328,7 @@ impl Stream {
         self.segment_bytes += part.size() as u64;
         if part.index == 0 {
             let tracks: Vec<TrackConfig> = self.segmenter.tracks().cloned().collect();
-            self.bandwidth = if self.bandwidth == 0 { rate } else { self.bandwidth };
+            self.bandwidth = if self.is_guessed { rate } else { self.bandwidth };
             if !tracks.is_empty() {
                 self.describe(
                     part.sequence,
@@ -252,10 +337,11 @@ impl Stream {
                 )?;
             }
             let header = Header { sequence: part.sequence, rendition: RENDITION, ..Header::new(Kind::Init) };
-            self.write(header, |to| to.copy_from_slice(&part.init), part.init.len())?;
+            self.hold(header, |to| to.copy_from_slice(&part.init), part.init.len())?;
         }
         let flag = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
         let discontinuity = std::mem::take(&mut self.discontinuity) || part.discontinuity;
+        self.timeline += u64::from(discontinuity);
         let header = Header {
             flags: flag(part.independent, Flags::INDEPENDENT)
                 | flag(discontinuity, Flags::DISCONTINUITY)
@@ -266,16 +352,30 @@ impl Stream {
             part: part.index,
             duration_us: part.duration_us,
             start_us: part.start_us,
+            discontinuities: self.timeline,
             ..Header::new(Kind::Media)
         };
-        self.write(header, |to| part.copy_to(to), part.size())?;
+        match self.write(header, |to| part.copy_to(to), part.size()) {
+            Err(StreamFailure::Chunk(error @ ChunkError::TooLarge { .. })) => {
+                // The segment is a gap for viewers; the next one is whole again.
+                IngestCounters::count(&self.counters.oversized, 1);
+                tracing::warn!(stream = self.name, "a frame is left out, raise streams.chunk_bytes: {error}");
+            }
+            written => written?,
+        }
         self.next_sequence = part.sequence + 1;
         if part.last {
             self.longest_us = self.longest_us.max(self.segment_us);
-            self.bandwidth = self.bandwidth.max(self.segment_bytes * 8_000_000 / self.segment_us.max(1));
+            self.rate(self.segment_bytes, self.segment_us);
             (self.segment_us, self.segment_bytes) = (0, 0);
         }
         Ok(())
+    }
+
+    /// Takes the rate of a whole segment into account.
+    fn rate(&mut self, bytes: u64, duration_us: u64) {
+        let rate = bytes * 8_000_000 / duration_us.max(1);
+        self.bandwidth = if std::mem::take(&mut self.is_guessed) { rate } else { self.bandwidth.max(rate) };
     }
 
     fn describe(
@@ -316,24 +416,58 @@ impl Stream {
             renditions: vec![rendition],
         };
         let json = description.to_json()?;
-        self.write(
+        self.hold(
             Header { sequence, ..Header::new(Kind::Description) },
             |to| to.copy_from_slice(&json),
             json.len(),
         )
     }
 
-    /// Writes a chunk: the payload goes straight into the stream's buffer.
-    fn write(&self, header: Header, fill: impl FnOnce(&mut [u8]), bytes: usize) -> Result<(), StreamFailure> {
-        let size = HEADER_BYTES + bytes;
-        let mut chunk = self.manager.allocate_chunk(self.id, size)?;
+    /// Writes a chunk, and with it those that are held.
+    fn write(
+        &mut self,
+        header: Header,
+        fill: impl FnOnce(&mut [u8]),
+        bytes: usize,
+    ) -> Result<(), StreamFailure> {
+        self.hold(header, fill, bytes)?;
+        self.release()
+    }
+
+    /// Fills a chunk that leaves with the next one: the payload goes straight into the stream's buffer.
+    fn hold(
+        &mut self,
+        header: Header,
+        fill: impl FnOnce(&mut [u8]),
+        bytes: usize,
+    ) -> Result<(), StreamFailure> {
+        let allocated = self.manager.allocate_chunk(self.id, HEADER_BYTES + bytes);
+        let Ok(mut chunk) = allocated else {
+            // What is held is whole, and must not wait.
+            self.release()?;
+            return allocated.map(drop).map_err(StreamFailure::from);
+        };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         // The chunk's size was checked against the largest allowed one, which has 32 bits.
         let header = Header { produced_ns: now, payload_bytes: bytes as u32, ..header };
         let (head, payload) = chunk.bytes_mut().split_at_mut(HEADER_BYTES);
         head.copy_from_slice(&header.encode());
         fill(payload);
-        self.manager.disseminate_chunk(chunk, size, None)?;
+        self.held.push(chunk);
         Ok(())
     }
+
+    /// Disseminates what is held, the newest chunk first: all of it leaves with the oldest one, and wakes each node once.
+    fn release(&mut self) -> Result<(), StreamFailure> {
+        for chunk in std::mem::take(&mut self.held).into_iter().rev() {
+            let size = chunk.size();
+            self.manager.disseminate_chunk(chunk, size, None)?;
+        }
+        Ok(())
+    }
+}
+
+/// The most bytes of a chunk's payload.
+fn largest(manager: &RsManager) -> usize {
+    usize::try_from(manager.config().streams.chunk_bytes).unwrap_or(usize::MAX) - HEADER_BYTES
 }

@@ -2,11 +2,27 @@
 
 /// Writes a time as `2026-11-24T17:00:00.123Z` (RFC 3339). `wall_ns`: nanoseconds since 1970.
 pub(crate) fn rfc3339(wall_ns: u64) -> String {
-    let ms = wall_ns / 1_000_000;
-    let (days, in_day) = (ms / 86_400_000, ms % 86_400_000);
+    let ([year, month, day], [hour, minute, second]) = fields(wall_ns);
+    let ms = wall_ns / 1_000_000 % 1000;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// Writes a time as `20261124T170000Z` (ISO 8601, basic), which sorts as times do. `wall_ns`: nanoseconds since 1970.
+///
+/// ```
+/// assert_eq!(rblive_media::civil::stamp(951_782_400_000_000_000), "20000229T000000Z");
+/// ```
+pub fn stamp(wall_ns: u64) -> String {
+    let ([year, month, day], [hour, minute, second]) = fields(wall_ns);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+/// Year, month and day; hour, minute and second.
+fn fields(wall_ns: u64) -> ([u64; 3], [u64; 3]) {
+    let seconds = wall_ns / 1_000_000_000;
+    let (days, in_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
-    let (hour, minute, second) = (in_day / 3_600_000, in_day / 60_000 % 60, in_day / 1000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", in_day % 1000)
+    ([year, month, day], [in_day / 3600, in_day / 60 % 60, in_day % 60])
 }
 
 /// Returns year, month and day of a day since 1970. Years begin in March, so that the leap day is the last one of a year, and 400

@@ -141,7 +141,8 @@ fn trak(w: &mut Writer, track: &TrackConfig) {
             w.zeros(8);
             w.u32(track_id(media(track)));
             w.zeros(16);
-            w.u16(0);
+            // The layer and the alternate group.
+            w.zeros(4);
             w.u16(volume);
             w.u16(0);
             matrix(w);
@@ -284,4 +285,44 @@ pub(crate) fn fragment(number: u32, runs: &[Run]) -> Vec<u8> {
     w.u32(8 + sizes.iter().sum::<u32>());
     w.put(b"mdat");
     w.0
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn boxes_of_fixed_layout_have_their_size() {
+        let video = VideoConfig {
+            codec: VideoCodec::H264,
+            record: Bytes::from_static(b"record"),
+            name: "avc1.64001f".into(),
+            width: 640,
+            height: 360,
+            frames_per_1000_s: 25_000,
+        };
+        let audio = AudioConfig {
+            record: Bytes::from_static(&[0x11, 0x90]),
+            name: "mp4a.40.2".into(),
+            sample_rate: 48_000,
+            channels: 2,
+            frame_samples: 1024,
+        };
+        let bytes = init(&[TrackConfig::Video(video), TrackConfig::Audio(audio)]);
+        // As ISO/IEC 14496-12 has them in version 0. ffmpeg takes others, browsers do not.
+        for (kind, size, count) in [
+            (b"mvhd", 108_u32, 1),
+            (b"tkhd", 92, 2),
+            (b"mdhd", 32, 2),
+            (b"vmhd", 20, 1),
+            (b"smhd", 16, 1),
+            (b"trex", 32, 2),
+        ] {
+            let wanted = [&size.to_be_bytes()[..], kind].concat();
+            let found = bytes.windows(8).filter(|own| *own == wanted).count();
+            assert_eq!(found, count, "{}", String::from_utf8_lossy(kind));
+        }
+    }
 }

@@ -3,8 +3,11 @@
 //!
 //! Only these boxes are read. Nothing is allocated by a number in the input.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
+use crate::cmaf::{self, Run, Sample};
 use crate::codec::{ConfigError, audio_config, video_config};
 use crate::unit::{Media, TrackConfig, VideoCodec};
 
@@ -34,6 +37,7 @@ pub struct Track {
     id: u32,
     time_scale: u32,
     default_duration: u32,
+    default_size: u32,
     default_flags: u32,
 }
 
@@ -104,8 +108,8 @@ impl InitSegment {
             let trex = boxes(mvex).filter(|(kind, _)| kind == b"trex").map(|(_, trex)| trex).find(own);
             let trex = trex.ok_or(Fmp4Error::Damaged("trex"))?;
             let default = |at| word(trex, at).ok_or(Fmp4Error::Damaged("trex"));
-            let (default_duration, default_flags) = (default(12)?, default(20)?);
-            tracks.push(Track { config, id, time_scale, default_duration, default_flags });
+            let (default_duration, default_size, default_flags) = (default(12)?, default(16)?, default(20)?);
+            tracks.push(Track { config, id, time_scale, default_duration, default_size, default_flags });
         }
         if tracks.is_empty() { Err(Fmp4Error::NoTrack) } else { Ok(Self { tracks }) }
     }
@@ -137,6 +141,43 @@ impl InitSegment {
         };
         Ok(SegmentTimes { start_us: us(time), duration_us: us(duration), key, frames })
     }
+
+    /// Makes an MP4 file of one picture: the key frame with which a media segment begins. `segment` is its beginning, with the whole
+    /// of the first `moof`. Returns what precedes the frame in the file, and the place of the frame in the segment, which may be
+    /// beyond the end of `segment`. `None`: the segment does not begin with a key frame of at most `max_frame_bytes`.
+    pub fn still(&self, segment: &[u8], max_frame_bytes: u32) -> Option<(Vec<u8>, Range<usize>)> {
+        let track = self.tracks.iter().find(|track| track.media() == Media::Video)?;
+        let mut base = 0;
+        let moof = loop {
+            let size = usize::try_from(word(segment, base)?).ok().filter(|size| *size >= 8)?;
+            let (head, content) = segment.get(base..base.checked_add(size)?)?.split_at(8);
+            if head[4..] == *b"moof" {
+                break content;
+            }
+            base += size;
+        };
+        let frame = first_frame(track, moof, base)?;
+        let bytes = u32::try_from(frame.len()).ok().filter(|bytes| *bytes <= max_frame_bytes)?;
+        let sample = Sample { duration: cmaf::time_scale(&track.config), bytes, key: true, offset: 0 };
+        let mut head = cmaf::init(std::slice::from_ref(&track.config));
+        head.extend(cmaf::fragment(1, &[Run { media: Media::Video, time: 0, samples: vec![sample] }]));
+        Some((head, frame))
+    }
+}
+
+/// The place of the first frame of a track in a segment whose `moof` begins at `base`, if it is a key frame.
+fn first_frame(track: &Track, moof: &[u8], base: usize) -> Option<Range<usize>> {
+    let traf = traf_of(track, moof)?;
+    let defaults = defaults(track, traf)?;
+    let trun = find(traf, &[b"trun"])?;
+    let (key, ..) = run(trun, &defaults)?;
+    let present = word(trun, 0)?;
+    // Offsets count from the `moof`. Without one, the data follows it and the head of the `mdat`.
+    let offset = if present & 1 != 0 { usize::try_from(word(trun, 8)?).ok()? } else { moof.len() + 16 };
+    let columns = 8 + 4 * ((present & 1) + (present >> 2 & 1) + (present >> 8 & 1)) as usize;
+    let size = if present & 0x200 != 0 { word(trun, columns)? } else { defaults.size };
+    let begin = base.checked_add(offset)?;
+    (key && size > 0).then_some(begin..begin.checked_add(usize::try_from(size).ok()?)?)
 }
 
 fn track_id(trak: &[u8]) -> Option<u32> {
@@ -198,19 +239,22 @@ fn descriptor(bytes: &[u8], tag: u8) -> Option<&[u8]> {
 
 /// The first decoding time, whether the first sample is a key frame, the duration and the samples of a track in a `moof`.
 fn fragment(track: &Track, moof: &[u8]) -> Result<Option<(u64, bool, u64, u64)>, Fmp4Error> {
-    let own = |traf: &&[u8]| find(traf, &[b"tfhd"]).and_then(|tfhd| word(tfhd, 4)) == Some(track.id);
-    let mut trafs = boxes(moof).filter(|(kind, _)| kind == b"traf").map(|(_, traf)| traf).filter(own);
-    let Some(traf) = trafs.next() else { return Ok(None) };
-    let (duration, flags) = defaults(track, traf).ok_or(Fmp4Error::Damaged("tfhd"))?;
+    let Some(traf) = traf_of(track, moof) else { return Ok(None) };
+    let defaults = defaults(track, traf).ok_or(Fmp4Error::Damaged("tfhd"))?;
     let time = decode_time(traf).ok_or(Fmp4Error::Damaged("tfdt"))?;
     let (mut key, mut total, mut count) = (None, 0u64, 0);
     for (_, trun) in boxes(traf).filter(|(kind, _)| kind == b"trun") {
-        let run = run(trun, duration, flags).ok_or(Fmp4Error::Damaged("trun"))?;
+        let run = run(trun, &defaults).ok_or(Fmp4Error::Damaged("trun"))?;
         key.get_or_insert(run.0);
         total = total.saturating_add(run.1);
         count += run.2;
     }
     Ok(key.map(|key| (time, key, total, count)))
+}
+
+fn traf_of<'a>(track: &Track, moof: &'a [u8]) -> Option<&'a [u8]> {
+    let own = |traf: &&[u8]| find(traf, &[b"tfhd"]).and_then(|tfhd| word(tfhd, 4)) == Some(track.id);
+    boxes(moof).filter(|(kind, _)| kind == b"traf").map(|(_, traf)| traf).find(own)
 }
 
 fn decode_time(traf: &[u8]) -> Option<u64> {
@@ -222,8 +266,14 @@ fn decode_time(traf: &[u8]) -> Option<u64> {
     }
 }
 
-/// The duration and the flags of samples that do not state them.
-fn defaults(track: &Track, traf: &[u8]) -> Option<(u32, u32)> {
+/// Properties of samples that do not state them.
+struct Defaults {
+    duration: u32,
+    size: u32,
+    flags: u32,
+}
+
+fn defaults(track: &Track, traf: &[u8]) -> Option<Defaults> {
     let tfhd = find(traf, &[b"tfhd"])?;
     let present = word(tfhd, 0)?;
     let mut at = 8 + if present & 1 != 0 { 8 } else { 0 } + if present & 2 != 0 { 4 } else { 0 };
@@ -234,15 +284,15 @@ fn defaults(track: &Track, traf: &[u8]) -> Option<(u32, u32)> {
         })
     };
     let duration = next(8).unwrap_or(Some(track.default_duration))?;
-    next(0x10);
-    Some((duration, next(0x20).unwrap_or(Some(track.default_flags))?))
+    let size = next(0x10).unwrap_or(Some(track.default_size))?;
+    Some(Defaults { duration, size, flags: next(0x20).unwrap_or(Some(track.default_flags))? })
 }
 
 /// Whether the first sample is a key frame, the duration, and the number of samples.
-fn run(trun: &[u8], default_duration: u32, default_flags: u32) -> Option<(bool, u64, u64)> {
+fn run(trun: &[u8], defaults: &Defaults) -> Option<(bool, u64, u64)> {
     let (present, count) = (word(trun, 0)?, word(trun, 4)?);
     let mut at = 8 + if present & 1 != 0 { 4 } else { 0 };
-    let mut flags = default_flags;
+    let mut flags = defaults.flags;
     if present & 4 != 0 {
         flags = word(trun, at)?;
         at += 4;
@@ -253,7 +303,7 @@ fn run(trun: &[u8], default_duration: u32, default_flags: u32) -> Option<(bool, 
         flags = word(samples, (present >> 8 & 3).count_ones() as usize * 4)?;
     }
     let duration = match present & 0x100 {
-        0 => u64::from(default_duration) * u64::from(count),
+        0 => u64::from(defaults.duration) * u64::from(count),
         _ => samples.chunks_exact(4 * columns).filter_map(|sample| word(sample, 0)).map(u64::from).sum(),
     };
     Some((flags & 0x1_0000 == 0, duration, u64::from(count)))

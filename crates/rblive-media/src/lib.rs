@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-mod civil;
+pub mod civil;
 mod cmaf;
 pub mod codec;
 pub mod dash;
@@ -13,6 +13,7 @@ pub mod fmp4;
 pub mod hls;
 pub mod rendition;
 pub mod segmenter;
+pub mod stamp;
 pub mod track;
 pub mod ts;
 pub mod unit;

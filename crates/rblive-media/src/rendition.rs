@@ -28,6 +28,8 @@ pub struct Rendition {
     pub codecs: String,
     /// The highest bit rate, in bits per second.
     pub bandwidth: u64,
+    /// The average bit rate of its segments, in bits per second; `None` if unknown.
+    pub average_bandwidth: Option<u64>,
     /// Width and height of the picture; `None` of audio alone.
     pub resolution: Option<(u32, u32)>,
     /// Pictures per second; `None` if unknown.

@@ -2,10 +2,13 @@
 //!
 //! ```text
 //!                    first_number()              last segment, open
-//!   popped from the ring │                            │
-//!   ··· 41 ··· 42 ··· │ 43 │ 44 │ 45 (gap) │ 46 │ 47: part 0, part 1, ▒▒
-//!                       └── listed in playlists ──┘    └─ listed with low latency
+//!   popped from the ring  │                            │
+//!   ··· 39 ··· │ 41 │ 42 │ 43 │ 44 │ 45 (gap) │ 46 │ 47: part 0, part 1, ▒▒
+//!              └─ held ─┘ └── listed in playlists ──┘    └─ listed with low latency
 //! ```
+//!
+//! A segment leaves the playlists long before its bytes are overwritten: players that have just read of it may still fetch it
+//! (RFC 8216bis, 6.2.2). So the playlists have about the newer half of what is held.
 //!
 //! A [`Track`] takes parts in the order in which a source wrote them and numbers their segments. The numbers never go back, also if
 //! the source starts over. A hole in the source's numbers becomes segments that are marked as gaps, or a discontinuity. `T` is the
@@ -19,8 +22,19 @@ pub const MAX_SEGMENTS: usize = 1024;
 /// The most parts of a segment. Later parts of a longer segment are lost, and the segment is a gap.
 pub const MAX_PARTS: usize = 512;
 
-/// The largest segment number that is taken from a source.
+/// The largest number of a segment, and of a timeline, that is taken from a source.
 const MAX_NUMBER: u64 = u64::MAX / 2;
+
+/// Segments of a new source after which those of the one before cannot be fetched any more.
+const RETIRED_FOR: usize = 3;
+
+/// The list has at least this many target durations (RFC 8216bis, 6.2.2), also if its oldest segment is then overwritten sooner than it
+/// should be.
+const MIN_LISTED: u64 = 3;
+
+/// The rest of its life that a removed segment needs, in lengths of the list. The rate of a stream varies, so the rest is more than
+/// the one length that it must be.
+const REST: f64 = 1.2;
 
 /// The longest hole that is listed as gaps. After a longer one the list begins anew.
 const MAX_GAPS: u64 = 16;
@@ -42,6 +56,8 @@ pub struct NewPart<T> {
     pub independent: bool,
     /// Whether timestamps, codecs or the encoder changed before this part.
     pub discontinuity: bool,
+    /// The number of the timeline by the source's count, which grows with each discontinuity. `None`: the source does not count.
+    pub timeline: Option<u64>,
     /// Whether the part is the last one of its segment.
     pub last: bool,
     /// The size in bytes.
@@ -93,6 +109,8 @@ pub struct Segment<T> {
     pub state: SegmentState,
     /// Whether the segment does not continue the previous one.
     pub discontinuity: bool,
+    /// The number of its timeline: the discontinuity sequence number. Each discontinuity adds one.
+    pub timeline: u64,
     /// The number of the initialisation segment.
     pub init: u32,
 }
@@ -127,19 +145,31 @@ pub enum Reached {
 /// The segments of a live rendition that can be fetched, see the [module](self).
 #[derive(Debug, Clone)]
 pub struct Track<T> {
+    /// All that are held.
     segments: VecDeque<Segment<T>>,
+    /// How many of them, the oldest ones, are not listed any more.
+    unlisted: usize,
     /// The number of the next new segment.
     next: u64,
     /// Added to the source's numbers.
     offset: u64,
     /// Whether a segment was ever listed.
     begun: bool,
-    discontinuity_sequence: u64,
+    /// The number of the newest segment's timeline.
+    timeline: u64,
+    /// The same by the source's count.
+    source_timeline: Option<u64>,
     target_us: u64,
     part_target_us: u64,
     /// Wall clock minus presentation time, in nanoseconds, since the last discontinuity.
     wall_offset_ns: i128,
     ended: bool,
+    /// The next part comes from another source.
+    anew: bool,
+    /// Segments that another source has taken from the list, for players that have just read it.
+    retired: Vec<Segment<T>>,
+    /// Whether a segment ever had to stay in the list for longer than its bytes allow.
+    cramped: bool,
 }
 
 impl<T> Track<T> {
@@ -148,25 +178,43 @@ impl<T> Track<T> {
     pub fn new(target_us: u64, part_target_us: u64) -> Self {
         Self {
             segments: VecDeque::new(),
+            unlisted: 0,
             next: 0,
             offset: 0,
             begun: false,
-            discontinuity_sequence: 0,
+            timeline: 0,
+            source_timeline: None,
             target_us,
             part_target_us,
             wall_offset_ns: 0,
             ended: false,
+            anew: false,
+            retired: Vec::new(),
+            cramped: false,
         }
+    }
+
+    /// Another source takes over, whose times have nothing to do with those before. The list begins anew with its first segment, after
+    /// a discontinuity, and under its own number unless that would go back: all servers that get the source list a segment under one
+    /// number, whatever they had before.
+    pub fn start_over(&mut self) {
+        self.anew = self.begun;
     }
 
     /// Takes the next part of the source. Parts come in the order in which they were written, and each of them once; a number that
     /// goes back is a source that started over.
     pub fn push(&mut self, part: NewPart<T>) -> Pushed {
-        if !self.begun && part.index != 0 {
+        if (!self.begun || self.anew) && part.index != 0 {
             return Pushed::Unusable;
         }
+        let anew = std::mem::take(&mut self.anew);
+        if anew {
+            (self.offset, self.source_timeline) = (0, None);
+            self.break_off();
+        }
         let by_source = part.sequence.wrapping_add(self.offset);
-        let goes_on = by_source >= self.next || (by_source + 1 == self.next && self.continues(&part));
+        let goes_on =
+            by_source >= self.next || (!anew && by_source + 1 == self.next && self.continues(&part));
         let restarted = !goes_on || by_source > MAX_NUMBER;
         if restarted {
             self.offset = self.next.wrapping_sub(part.sequence);
@@ -176,7 +224,10 @@ impl<T> Track<T> {
             let is_last = self.segments.back().is_some_and(|last| last.number == number);
             return if is_last { self.append(part) } else { Pushed::Unusable };
         }
-        self.begin(number, &part, restarted);
+        if anew && number > self.next {
+            self.retire();
+        }
+        self.begin(number, &part, anew || restarted);
         self.append(part)
     }
 
@@ -192,7 +243,8 @@ impl<T> Track<T> {
     /// Begins segment `number` with its first part, after what is missing before it.
     fn begin(&mut self, number: u64, part: &NewPart<T>, restarted: bool) {
         let hole = if self.begun { number - self.next } else { 0 };
-        let mut discontinuity = part.discontinuity || restarted || hole > MAX_GAPS;
+        let (is_cut, breaks) = self.breaks(part, hole);
+        let mut discontinuity = restarted || breaks > 0;
         if let Some(last) = self.segments.back_mut() {
             // An encoder that stops abruptly leaves a short segment. Without a discontinuity parts are missing.
             let whole = discontinuity || part.start_us == last.start_us.saturating_add(last.duration_us);
@@ -201,7 +253,7 @@ impl<T> Track<T> {
             }
             discontinuity |= part.start_us < last.start_us || part.init != last.init;
         }
-        if hole > MAX_GAPS {
+        if is_cut {
             self.clear();
         } else if self.begun {
             (self.next..number).for_each(|missing| self.push_gap(missing));
@@ -210,6 +262,7 @@ impl<T> Track<T> {
             let first = i128::from(part.produced_ns) - i128::from(part.duration_us) * 1000;
             self.wall_offset_ns = first - i128::from(part.start_us) * 1000;
         }
+        self.count_timeline(part, discontinuity);
         self.segments.push_back(Segment {
             number,
             start_us: part.start_us,
@@ -218,9 +271,13 @@ impl<T> Track<T> {
             parts: Vec::new(),
             state: if part.index == 0 { SegmentState::Open } else { SegmentState::Gap },
             discontinuity: self.begun && discontinuity,
+            timeline: self.timeline,
             init: part.init,
         });
         (self.begun, self.ended, self.next) = (true, false, number + 1);
+        if self.segments.len() > RETIRED_FOR {
+            self.retired.clear();
+        }
         while self.segments.len() > MAX_SEGMENTS {
             self.pop();
         }
@@ -238,8 +295,33 @@ impl<T> Track<T> {
             parts: Vec::new(),
             state: SegmentState::Gap,
             discontinuity: false,
+            timeline: self.timeline,
             init,
         });
+    }
+
+    /// Whether the list begins anew after a hole, and how many timelines have begun since the newest segment. A source that counts its
+    /// timelines says so also where the part with the flag was lost.
+    fn breaks(&self, part: &NewPart<T>, hole: u64) -> (bool, u64) {
+        let is_long = hole > MAX_GAPS;
+        let by_flag = u64::from(part.discontinuity);
+        let breaks = match (self.source_timeline, counted(part)) {
+            (Some(before), Some(now)) => now.saturating_sub(before).max(by_flag),
+            _ => by_flag.max(u64::from(is_long)),
+        };
+        // A list has each of its discontinuities, and of several in a hole nobody knows where they were.
+        (self.begun && (is_long || breaks > 1), breaks)
+    }
+
+    /// Numbers the timeline of a segment that is about to be listed. Within a list each discontinuity is one more. Where a list begins,
+    /// the source's number counts, which all servers have, unless that would go back.
+    fn count_timeline(&mut self, part: &NewPart<T>, discontinuity: bool) {
+        self.timeline += u64::from(self.begun && discontinuity);
+        let counted = counted(part);
+        if self.segments.is_empty() {
+            self.timeline = self.timeline.max(counted.unwrap_or(0));
+        }
+        self.source_timeline = counted;
     }
 
     fn wall_ns(&self, start_us: u64) -> u64 {
@@ -268,28 +350,56 @@ impl<T> Track<T> {
         Pushed::Listed
     }
 
-    /// Removes the oldest segments as long as `is_held` says of one of their parts that its bytes are gone.
-    pub fn release(&mut self, is_held: impl Fn(&T) -> bool) {
+    /// Removes the oldest segments whose bytes are gone, and takes out of the list those whose bytes will be. `age` tells of a part how
+    /// much of the time for which its bytes are held has passed, from 0 to 1; `None` if they are gone.
+    pub fn release(&mut self, age: impl Fn(&T) -> Option<f64>) {
         while let Some(first) = self.segments.front() {
-            let gone = first.parts.iter().any(|part| !is_held(&part.data));
+            let gone = first.parts.iter().any(|part| age(&part.data).is_none());
             let leading_gap = first.state == SegmentState::Gap && self.segments.len() > 1;
             if !(gone || leading_gap) {
                 break;
             }
             self.pop();
         }
+        while self.first_must_go(&age) {
+            self.unlisted += 1;
+        }
+    }
+
+    /// Whether the first listed segment leaves the list: what is left of its life is not much longer than it and the list are, or it is
+    /// a gap.
+    fn first_must_go(&mut self, age: impl Fn(&T) -> Option<f64>) -> bool {
+        let Some(first) = self.segments().next().filter(|_| self.segments().len() > 1) else { return false };
+        let Some(part) = first.parts.first() else { return first.state == SegmentState::Gap };
+        let listed_us: u64 = self.segments().map(|segment| segment.duration_us).sum();
+        let own = first.duration_us as f64 / listed_us as f64;
+        let is_due = !self.ended && age(&part.data).is_none_or(|age| age * (1.0 + REST + own) > 1.0);
+        let may_go = listed_us - first.duration_us >= MIN_LISTED * self.target_us;
+        self.cramped |= is_due && !may_go;
+        is_due && may_go
     }
 
     fn pop(&mut self) {
-        if let Some(first) = self.segments.pop_front() {
-            self.discontinuity_sequence += u64::from(first.discontinuity);
+        self.segments.pop_front();
+        self.unlisted = self.unlisted.saturating_sub(1);
+    }
+
+    /// The source of the open segment is gone. Other servers may have more of the segment, or less: nobody lists it.
+    fn break_off(&mut self) {
+        if let Some(last) = self.segments.back_mut().filter(|last| last.state == SegmentState::Open) {
+            last.state = SegmentState::Gap;
         }
     }
 
+    /// Takes all segments out of the list, and keeps them for a while.
+    fn retire(&mut self) {
+        self.retired = self.segments.drain(..).collect();
+        self.unlisted = 0;
+    }
+
     fn clear(&mut self) {
-        while !self.segments.is_empty() {
-            self.pop();
-        }
+        self.segments.clear();
+        self.unlisted = 0;
     }
 
     /// Ends the track: its source closed the stream. A later part begins it again.
@@ -305,20 +415,29 @@ impl<T> Track<T> {
         self.ended
     }
 
-    /// Returns the listed segments, the oldest first.
-    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &Segment<T>> + ExactSizeIterator {
-        self.segments.iter()
+    /// Returns whether so few segments are held that those which leave the list cannot be fetched for as long as they should be: for
+    /// their own duration and that of the list. About eight target durations are enough.
+    pub fn is_cramped(&self) -> bool {
+        self.cramped
     }
 
-    /// Returns a listed segment.
+    /// Returns the listed segments, the oldest first.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &Segment<T>> + ExactSizeIterator {
+        self.segments.range(self.unlisted..)
+    }
+
+    /// Returns a segment that is held: it is listed, or it was, also just before another source took over.
     pub fn segment(&self, number: u64) -> Option<&Segment<T>> {
-        let first = self.segments.front()?.number;
-        self.segments.get(usize::try_from(number.checked_sub(first)?).ok()?)
+        let held = self
+            .segments
+            .front()
+            .and_then(|first| self.segments.get(usize::try_from(number.checked_sub(first.number)?).ok()?));
+        held.or_else(|| self.retired.iter().find(|segment| segment.number == number))
     }
 
     /// Returns the number of the first listed segment, or of the next one if none is listed.
     pub fn first_number(&self) -> u64 {
-        self.segments.front().map_or(self.next, |first| first.number)
+        self.segments().next().map_or(self.next, |first| first.number)
     }
 
     /// Returns the number of the next new segment.
@@ -326,9 +445,20 @@ impl<T> Track<T> {
         self.next
     }
 
-    /// Returns how many discontinuities were removed from the list.
+    /// Returns the number of the timeline before the first listed segment and its discontinuity: `EXT-X-DISCONTINUITY-SEQUENCE`.
+    /// Without a source that counts, it is how many discontinuities were removed from the list.
     pub fn discontinuity_sequence(&self) -> u64 {
-        self.discontinuity_sequence
+        self.segments()
+            .next()
+            .map_or(self.timeline, |first| first.timeline.saturating_sub(u64::from(first.discontinuity)))
+    }
+
+    /// Returns the average rate of the listed segments that are complete, in bits per second; `None` without one.
+    pub fn average_bandwidth(&self) -> Option<u64> {
+        let complete = self.segments().filter(|segment| segment.state == SegmentState::Complete);
+        let add = |(bytes, us): (u64, u64), own: &Segment<T>| (bytes + own.bytes(), us + own.duration_us);
+        let (bytes, us) = complete.fold((0, 0), add);
+        (bytes * 8_000_000).checked_div(us)
     }
 
     /// Returns the longest duration of a segment so far, in microseconds, and at least the announced one.
@@ -361,6 +491,10 @@ impl<T> Track<T> {
         if self.ended {
             return Reached::Yes;
         }
+        if !self.begun {
+            // A player that knows the stream from before this server's start: its number will come.
+            return Reached::NotYet;
+        }
         if number > self.next + 1 {
             return Reached::TooFar;
         }
@@ -377,4 +511,9 @@ impl<T> Track<T> {
         });
         if reached && !beyond { Reached::Yes } else { Reached::NotYet }
     }
+}
+
+/// The source's number of a part's timeline, if it can be one.
+fn counted<T>(part: &NewPart<T>) -> Option<u64> {
+    part.timeline.filter(|number| *number <= MAX_NUMBER)
 }

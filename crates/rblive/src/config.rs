@@ -339,7 +339,12 @@ impl Config {
 const MARKER_BYTES: u64 = 32;
 
 /// Whether a name matches a pattern in which `*` stands for any characters.
-fn matches(pattern: &str, name: &str) -> bool {
+///
+/// ```
+/// use rblive::config::matches;
+/// assert!(matches("live/*", "live/camera") && !matches("live/*", "vod/camera"));
+/// ```
+pub fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else { return false };
@@ -361,7 +366,11 @@ enum Quantity {
     Text(String),
 }
 
-fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+/// Reads a size in bytes, a number or a text with a unit (`"20 GiB"`), for the settings of other crates.
+///
+/// # Errors
+/// The text is no size.
+pub fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     match Quantity::deserialize(deserializer)? {
         Quantity::Number(number) => Ok(number),
         Quantity::Text(text) => parse_bytes(&text)
@@ -369,7 +378,11 @@ fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     }
 }
 
-fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+/// Reads a time, a number of milliseconds or a text with a unit (`"30 s"`), for the settings of other crates.
+///
+/// # Errors
+/// The text is no time.
+pub fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     match Quantity::deserialize(deserializer)? {
         Quantity::Number(number) => Ok(number),
         Quantity::Text(text) => {

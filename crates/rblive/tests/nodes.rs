@@ -40,6 +40,31 @@ fn chunks_arrive_over_every_transport() {
 }
 
 #[test]
+fn chunks_that_are_disseminated_newest_first_leave_together_and_in_order() {
+    for transport in [TransportKind::Auto, TransportKind::Tcp] {
+        let (ingest, _delivery, seen) = pair(transport);
+        let id = ingest.create_stream("a").unwrap();
+        ingest.set_outbound(2, id).unwrap();
+        seen.event(|event| matches!(event, StreamEvent::Began { .. }));
+        for turn in 0..10 {
+            let sizes = [100, 2000, 60_000].map(|size| size + turn as usize);
+            let chunks = [0, 1, 2].map(|at| {
+                let mut chunk = ingest.allocate_chunk(id, sizes[at]).unwrap();
+                chunk.bytes_mut().copy_from_slice(&chunk_of(turn * 3 + at as u64, sizes[at]));
+                chunk
+            });
+            for chunk in chunks.into_iter().rev() {
+                let size = chunk.size();
+                ingest.disseminate_chunk(chunk, size, None).unwrap();
+            }
+            for (at, size) in sizes.into_iter().enumerate() {
+                assert_eq!(seen.chunk().to_vec().unwrap(), chunk_of(turn * 3 + at as u64, size));
+            }
+        }
+    }
+}
+
+#[test]
 fn the_outbound_callback_has_the_context() {
     let (ingest, _delivery, seen) = pair(TransportKind::Auto);
     let (done, landed) = std::sync::mpsc::sync_channel(16);

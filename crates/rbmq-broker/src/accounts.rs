@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use access::AtLimit;
 use rbmq_wire::{RefuseCode, TopicName};
 use rocketbufs::inspect::Traffic;
 use rocketbufs::{Bid, Policy};
@@ -22,6 +23,8 @@ use super::topics::Topics;
 pub(crate) enum Refusal {
     /// The hello is invalid.
     Hello,
+    /// The client did not log in as a user of the broker.
+    Login,
     /// The broker is about to stop.
     Draining,
     /// `broker.max_publishers`.
@@ -32,6 +35,10 @@ pub(crate) enum Refusal {
     TopicsOfSubscriber,
     /// `broker.max_patterns_per_subscriber`.
     PatternsOfSubscriber,
+    /// The user may not do this (`access.rules`); without buffers of publishers.
+    Rights,
+    /// A user or an address has used up a quota (`quotas`); without buffers of publishers.
+    Quota,
     /// A buffer was refused.
     Buffer(RefuseCode),
     /// The client violated the protocol or exceeded a limit on messages.
@@ -40,13 +47,17 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// All reasons with their names in the metrics, in the order of [`Totals::refusals`].
-    pub(crate) const ALL: [(Self, &'static str); 12] = [
+    pub(crate) const ALL: [(Self, &'static str); 16] = [
         (Self::Hello, "hello"),
+        (Self::Login, "login"),
         (Self::Draining, "draining"),
         (Self::Publishers, "max_publishers"),
         (Self::Observers, "max_observers"),
         (Self::TopicsOfSubscriber, "max_topics_per_subscriber"),
         (Self::PatternsOfSubscriber, "max_patterns_per_subscriber"),
+        (Self::Rights, "not_allowed"),
+        (Self::Quota, "quota"),
+        (Self::Buffer(RefuseCode::NotAllowed), "buffer_not_allowed"),
         (Self::Buffer(RefuseCode::Invalid), "buffer_invalid"),
         (Self::Buffer(RefuseCode::Limit), "buffer_limit"),
         (Self::Buffer(RefuseCode::Size), "buffer_size"),
@@ -98,6 +109,10 @@ pub(crate) struct Census {
     pub(crate) publishers_offline: usize,
     pub(crate) subscribers: usize,
     pub(crate) limits: [(&'static str, u64); 2],
+    /// Who has used up a quota, the first of them.
+    pub(crate) at_limit: Vec<AtLimit>,
+    /// Events that the audit log could not take.
+    pub(crate) audit_dropped: u64,
 }
 
 #[derive(Debug, Default)]

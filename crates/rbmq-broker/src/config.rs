@@ -1,37 +1,49 @@
 //! The broker's configuration: its own sections of the file that configures RocketBufs.
 //!
 //! ```text
-//!   default ──▶ file: [broker] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
+//!   default ──▶ file: [broker] [users] [access] [quotas] [audit] [kafka] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
 //! ```
 
 #[macro_use]
 mod described;
+mod access;
 mod broker;
 mod error;
+mod exposure;
 mod ingest;
+mod kafka;
 mod listing;
+mod quotas;
 mod reload;
 mod sections;
 pub(super) mod sizes;
 mod sources;
 mod upstream;
+mod users;
 
 use std::path::Path;
+use std::sync::Arc;
 
+use ::access::{Rights, RuleError};
 use rocketbufs::Config;
 use rocketbufs::config::{Origin, read_file};
 use serde::Deserialize;
 
+pub use access::AccessSettings;
 pub use broker::BrokerSettings;
 use broker::{are_the_same, is_address};
 pub use error::BrokerConfigError;
+pub use exposure::Exposed;
 pub use ingest::{IngestLevel, IngestSettings, IngestSource};
+pub use kafka::KafkaSettings;
 pub use listing::Setting;
+pub use quotas::QuotaSettings;
 pub use reload::{Change, Reload};
-pub use sections::{HttpSettings, LogFormat, LogSettings};
+pub use sections::{AuditSettings, HttpSettings, LogFormat, LogSettings};
 use sources::Sources;
 pub use sources::file_parts;
 pub use upstream::UpstreamSettings;
+pub use users::UsersSettings;
 
 /// The configuration of a broker: RocketBufs' sections and the broker's own.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +52,16 @@ pub struct BrokerConfig {
     pub framework: Config,
     /// The `[broker]` section.
     pub broker: BrokerSettings,
+    /// The `[users]` section.
+    pub users: UsersSettings,
+    /// The `[access]` section.
+    pub access: AccessSettings,
+    /// The `[quotas]` section.
+    pub quotas: QuotaSettings,
+    /// The `[audit]` section.
+    pub audit: AuditSettings,
+    /// The `[kafka]` section.
+    pub kafka: KafkaSettings,
     /// The `[log]` section.
     pub log: LogSettings,
     /// The `[http]` section.
@@ -53,6 +75,11 @@ pub struct BrokerConfig {
 #[serde(default)]
 struct Own {
     broker: BrokerSettings,
+    users: UsersSettings,
+    access: AccessSettings,
+    quotas: QuotaSettings,
+    audit: AuditSettings,
+    kafka: KafkaSettings,
     log: LogSettings,
     http: HttpSettings,
 }
@@ -83,14 +110,25 @@ impl BrokerConfig {
             });
         }
         sources.check_names()?;
-        let Own { broker, log, http } =
+        let Own { broker, users, access, quotas, audit, kafka, log, http } =
             toml::from_str(&text).map_err(|error| BrokerConfigError::Section {
                 origin: sources.line_of(error.span().map(|span| span.start)),
                 message: error.message().to_owned(),
             })?;
-        let config = Self { framework, broker, log, http, sources };
+        let config = Self { framework, broker, users, access, quotas, audit, kafka, log, http, sources };
         config.validate()?;
         Ok(config)
+    }
+
+    /// The rights that the rules of access give. None: there are neither rules nor users, and every client may do everything.
+    ///
+    /// # Errors
+    /// The first invalid rule.
+    pub fn rights(&self) -> Result<Option<Arc<Rights>>, RuleError> {
+        if self.access.rules.is_empty() && !self.users.is_required() {
+            return Ok(None);
+        }
+        Rights::new(self.access.rules.clone()).map(|rights| Some(Arc::new(rights)))
     }
 
     /// Checks the values of the broker's own sections. Call this after the last change.
@@ -98,7 +136,9 @@ impl BrokerConfig {
     /// # Errors
     /// The first invalid value, with its origin.
     pub fn validate(&self) -> Result<(), BrokerConfigError> {
-        let checked = self.broker.validate().and_then(|()| self.log.validate());
+        let checked = self.broker.validate().and_then(|()| self.kafka.validate(&self.broker.topics));
+        let checked = checked.and_then(|()| self.users.validate()).and_then(|()| self.access.validate());
+        let checked = checked.and_then(|()| self.log.validate());
         let checked = checked.and_then(|()| self.http.validate()).and_then(|()| self.check_addresses());
         checked.map_err(|error| self.with_origin(error))
     }
@@ -124,6 +164,9 @@ impl BrokerConfig {
             }
             BrokerConfigError::Rule { rule, field, .. } => {
                 self.sources.origin_of_entry("broker.topics", *rule, field)
+            }
+            BrokerConfigError::Access { rule, field, .. } => {
+                self.sources.origin_of_entry("access.rules", *rule, field)
             }
             BrokerConfigError::Ingest { entry, field, .. } => {
                 self.sources.origin_of_entry("broker.ingest", *entry, field)

@@ -11,6 +11,7 @@ use rbmq_wire::connect::{Backoff, LONGEST_DELAY, start};
 use rbmq_wire::sync::{lock, wait_while};
 use rocketbufs::{Conn, Context};
 use tracing::{info, warn};
+use zeroize::Zeroizing;
 
 use super::inbox::{Event, Sender};
 
@@ -37,7 +38,7 @@ impl Dialer {
     pub(super) fn start(
         ctx: &Context,
         (index, addr): (usize, &str),
-        hello: Vec<u8>,
+        hello: Zeroizing<Vec<u8>>,
         events: Sender,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());

@@ -11,15 +11,21 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use rbmq_wire::{Control, Hello, Role};
-use rocketbufs::{Bid, Conn, InEvent, OutEvent};
+use access::Authenticator;
+use rbmq_wire::{Control, Hello, RefuseCode, ReplayFrom, Role};
+use rocketbufs::{Bid, Conn, InEvent, OutEvent, Position};
 use tracing::{debug, info, warn};
 
 use super::accounts::{Census, Refusal};
+use super::admission::not_allowed;
+use super::config::UsersSettings;
+use super::door::{Arrival, Door};
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
+use super::feed::{Feed, FeedError, FeedOptions};
 use super::feeds::Feeds;
 use super::inbox::{Event, Inbox, ObserverEvent};
+use super::kept::{KeepError, ReplayRequest, Replays};
 use super::merge::MergedTopics;
 use super::names::display_name;
 use super::observers::Observers;
@@ -35,6 +41,9 @@ use super::topics::Stage;
 /// The reason for connections that are closed or refused because the broker stops.
 const STOPPING: &str = "the broker is shutting down";
 
+/// Users and addresses at a limit that the metrics name.
+const MAX_AT_LIMIT: usize = 100;
+
 /// All parts of a broker.
 pub(super) struct Engine {
     pub(super) tables: Tables,
@@ -42,18 +51,28 @@ pub(super) struct Engine {
     pub(super) federation: Federation,
     pub(super) migration: PathMigration,
     pub(super) merged: MergedTopics,
+    pub(super) replays: Replays,
     pub(super) feeds: Feeds,
     pub(super) observers: Observers,
+    pub(super) door: Door,
     pub(super) draining: bool,
 }
 
 impl Engine {
+    /// Opens the topics that an earlier broker has kept.
+    pub(super) fn open_kept(&mut self) -> Result<(), KeepError> {
+        let mut fx = Effects::new();
+        let opened = self.merged.open_kept(&mut self.tables, &mut fx);
+        self.execute(fx);
+        opened
+    }
+
     /// Handles events until the broker stops.
     pub(super) fn run(mut self, inbox: &Inbox) {
         loop {
             match inbox.events.recv_timeout(self.next_wait()) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
-                    return self.merged.close(&self.tables);
+                    return self.merged.close();
                 }
                 Ok(event) => self.handle(event),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -70,6 +89,7 @@ impl Engine {
             self.subscribers.next_expiry(),
             self.migration.next_check(),
             self.merged.next_due(),
+            self.door.next_due(),
         ];
         let due = due.into_iter().flatten().min();
         let due = due.map(|at| at.saturating_duration_since(Instant::now()));
@@ -80,6 +100,7 @@ impl Engine {
     /// Handles everything that is due.
     fn expire(&mut self) {
         self.subscribers.send_waiting(&self.tables);
+        self.door.expire(Instant::now(), &mut self.tables.accounts);
         for bid in self.tables.topics.expired(Instant::now()) {
             self.remove_buffer(bid);
         }
@@ -94,6 +115,11 @@ impl Engine {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Connection(conn) => self.on_connection(conn),
+            Event::LoginChecked { conn, login } => {
+                if let Some(arrival) = self.door.checked(conn, login, &mut self.tables.accounts) {
+                    self.let_in(arrival);
+                }
+            }
             Event::UpstreamUp { index, conn } => self.on_upstream_up(index, &conn),
             Event::PublisherControl { key, message } => self.on_publisher_control(key, &message),
             Event::SubscriberControl { conn, message } => self.on_subscriber_control(&conn, &message),
@@ -114,29 +140,35 @@ impl Engine {
                     self.observers.answered(&conn);
                 }
             }
-            Event::Observer(ObserverEvent::Down { conn, why }) => self.observers.disconnected(conn, &why),
+            Event::Observer(ObserverEvent::Down { conn, why }) => {
+                self.tables.admission.disconnected(conn);
+                self.observers.disconnected(conn, &why);
+            }
             // The thread that asked may have given up; then the answer is dropped.
             Event::Stats(reply) => _ = reply.try_send(self.report().topics()),
             Event::Alive(reply) => _ = reply.try_send(()),
             Event::Census { max_own, reply } => _ = reply.try_send(self.census(max_own)),
-            Event::Feed { options, reply } => {
-                let mut fx = Effects::new();
-                let opened = self.feeds.open(&mut self.tables, *options, &mut fx);
-                self.execute(fx);
-                // The feed of a caller that has given up stays without a writer.
-                _ = reply.try_send(opened);
-            }
+            // The feed of a caller that has given up stays without a writer.
+            Event::Feed { options, reply } => _ = reply.try_send(self.open_feed(*options)),
             Event::Drain(reply) => {
                 self.drain();
                 _ = reply.try_send(());
             }
-            Event::Reload(settings) => self.tables.settings = *settings,
+            Event::Reload(reloaded) => self.reload(*reloaded),
+            Event::Users(users) => self.on_users(*users),
             Event::Stop => {}
         }
     }
 
+    fn open_feed(&mut self, options: FeedOptions) -> Result<Feed, FeedError> {
+        let mut fx = Effects::new();
+        let opened = self.feeds.open(&mut self.tables, options, &mut fx);
+        self.execute(fx);
+        opened
+    }
+
     /// Executes effects in order, each with the effects that follow from it.
-    fn execute(&mut self, effects: Effects) {
+    pub(super) fn execute(&mut self, effects: Effects) {
         for effect in effects {
             let mut fx = Effects::new();
             let (tables, fx_of) = (&mut self.tables, &mut fx);
@@ -176,8 +208,8 @@ impl Engine {
     /// A new connection (paper 1, Listing 3: `on_conn`).
     fn on_connection(&mut self, conn: Conn) {
         let accounts = &mut self.tables.accounts;
-        let hello = match Hello::decode(&conn.peer_hello()) {
-            Ok(hello) => hello,
+        let (hello, credentials) = match Hello::decode_with(&conn.take_peer_hello()) {
+            Ok(decoded) => decoded,
             Err(error) => {
                 info!("refused {}: {error}", conn.peer_addr());
                 accounts.refused(Refusal::Hello);
@@ -188,19 +220,55 @@ impl Engine {
             accounts.refused(Refusal::Draining);
             return conn.reject(STOPPING);
         }
-        match hello.role {
+        if let Some(arrival) = self.door.arrive((conn, hello), credentials, accounts) {
+            self.let_in(arrival);
+        }
+    }
+
+    /// A client has shown who it is.
+    fn let_in(&mut self, arrival: Arrival) {
+        if self.draining {
+            self.tables.accounts.refused(Refusal::Draining);
+            return arrival.conn.reject(STOPPING);
+        }
+        if let Err(why) = self.admit(&arrival) {
+            return arrival.conn.reject(&why);
+        }
+        let tables = &mut self.tables;
+        match arrival.hello.role {
             Role::Publisher => {
-                if let Some(key) = publishers::connected(&mut self.tables, conn, hello) {
-                    self.merged.reconnected(&self.tables, key);
+                if let Some(key) = publishers::connected(tables, arrival) {
+                    self.merged.reconnected(tables, key);
                     self.update_finished(key);
+                    self.revoke(key);
                 }
             }
-            Role::Subscriber => self.subscribers.connected(&mut self.tables, conn, hello.name, None),
+            Role::Subscriber => self.subscribers.connected(tables, arrival, None),
             Role::Broker => {
-                let hop = self.federation.hop_to(hello.client);
-                self.subscribers.connected(&mut self.tables, conn, hello.name, Some(hop));
+                let hop = self.federation.hop_to(arrival.hello.client);
+                self.subscribers.connected(tables, arrival, Some(hop));
             }
-            Role::Observer => self.observers.connected(&self.tables.settings, accounts, &conn, hello),
+            Role::Observer => {
+                let Arrival { conn, hello, .. } = arrival;
+                if !self.observers.connected(&tables.settings, &mut tables.accounts, &conn, hello) {
+                    tables.admission.disconnected(conn.id());
+                }
+            }
+        }
+    }
+
+    /// Other users are in force.
+    fn on_users(&mut self, (authenticator, settings): (Authenticator, UsersSettings)) {
+        match self.door.reload(authenticator, &settings) {
+            Ok(identities) => {
+                for (conn, identity) in &identities {
+                    self.tables.sessions.set_identity(*conn, identity);
+                    self.subscribers.set_identity(*conn, identity);
+                }
+                let changed = self.tables.admission.set_identities(identities);
+                self.on_rights(&changed);
+            }
+            Err(error) => warn!("passwords cannot be checked, so nobody logs in with one: {error}"),
         }
     }
 
@@ -224,6 +292,9 @@ impl Engine {
                 let create = Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic };
                 self.on_create(key, create);
             }
+            Ok(Control::AskStored { bid, position, synced }) => {
+                self.on_ask_stored(key, bid, [position, synced]);
+            }
             Ok(_) => {
                 self.tables.expel(key, "a publisher sent a message that only subscribers or brokers send");
             }
@@ -231,11 +302,23 @@ impl Engine {
         }
     }
 
+    /// A question about the disk that is not about a kept topic, or came before the topic was.
+    fn on_ask_stored(&mut self, key: SessionKey, bid: Bid, wanted: [Position; 2]) {
+        let Some(session) = self.tables.sessions.get(key) else { return };
+        if !session.merged.ask_disk(bid, wanted) {
+            let reason = "the broker does not keep the topic on disk: it has no rule for it (broker.topics) with keep = true";
+            session.answer(&Control::NotStored { bid, reason: reason.into() });
+        }
+    }
+
     fn on_create(&mut self, key: SessionKey, create: Create) {
         let Some(session) = self.tables.sessions.get(key) else { return };
         let (mut fx, bid, peer) = (Effects::new(), create.bid, session.conn.peer_addr());
         let known = session.mapping.get(bid);
-        let created = if self.merged.is_responsible(&self.tables, key, &create) {
+        let (identity, topic) = (session.identity.clone(), create.topic.clone());
+        let created = if !self.tables.admission.may_publish(session.conn.id(), &create.topic) {
+            Err((RefuseCode::NotAllowed, not_allowed(&identity, "publish", &create.topic)))
+        } else if self.merged.is_responsible(&self.tables, key, &create) {
             self.merged.create(&mut self.tables, key, &create, &mut fx)
         } else if let Some(out_bid) = known.filter(|known| !publishers::is_leftover(&self.tables, *known)) {
             publishers::create_again(&mut self.tables, key, out_bid, &create, &mut fx);
@@ -247,6 +330,7 @@ impl Engine {
         if let Err((code, reason)) = created {
             info!("buffer {bid} of {peer} is refused: {reason}");
             self.tables.accounts.refused(Refusal::Buffer(code));
+            self.tables.audit_refusal((&peer, &identity), ("publish", Some(topic.as_str())), &reason);
             fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
         }
         self.execute(fx);
@@ -270,6 +354,7 @@ impl Engine {
             return;
         }
         info!("{session} is down: {why}");
+        self.tables.admission.disconnected(session.conn.id());
         self.merged.disconnected(&self.tables, key);
         self.federation.disconnected(&mut self.tables, key, fx);
         fx.push(Effect::ReleaseSession(key));
@@ -279,6 +364,7 @@ impl Engine {
         match Control::decode(message) {
             Ok(Control::Topics { filters }) => self.subscribers.on_topics(&mut self.tables, conn, filters),
             Ok(Control::Hold { hold_ms }) => self.subscribers.on_hold(&self.tables, conn.id(), hold_ms),
+            Ok(Control::Replay { bid, from }) => self.on_replay(conn, bid, from),
             Ok(Control::Downstream { bid, count }) => {
                 if self.subscribers.on_downstream(&mut self.tables, conn, bid, count) {
                     self.count_subscribers(bid);
@@ -289,6 +375,24 @@ impl Engine {
         }
     }
 
+    /// A subscriber asks where to begin in a kept log. A thread of the replays answers.
+    fn on_replay(&mut self, conn: &Conn, bid: Bid, from: ReplayFrom) {
+        // The connection may be down already, or the buffer removed.
+        let known = self.subscribers.get(conn.id()).is_some();
+        let Some(reader) = self.merged.kept_log(bid).filter(|_| known) else { return };
+        let Some(live) = self.tables.out.buffer(bid) else { return };
+        let topic = self.tables.topics.get(bid).map(|buffer| &buffer.topic);
+        if !topic.is_some_and(|topic| self.tables.admission.may_read(conn.id(), topic)) {
+            return;
+        }
+        let announced = bid;
+        let (archived, bid) = (self.merged.archived(bid), self.tables.topics.unused_bid());
+        self.tables.admission.replays(conn.id(), announced, bid);
+        let (conn, asked) = (conn.clone(), Instant::now());
+        let request = ReplayRequest { conn, live, reader, archived, asked, from, bid };
+        self.replays.ask(request, self.tables.settings.max_replays);
+    }
+
     fn on_out_event(&mut self, event: OutEvent) {
         let mut fx = Effects::new();
         self.migration.on_out_event(&self.tables, &event, &mut fx);
@@ -296,11 +400,14 @@ impl Engine {
         match event {
             OutEvent::Subscribed { conn, bid, name, start, .. } => {
                 self.subscribers.subscribed(conn, bid);
+                self.replays.wake(bid);
                 debug!("buffer {bid}: subscribed by {} from {start}", display_name(&text(&name)));
                 self.count_subscribers(bid);
             }
             OutEvent::Unsubscribed { bid, name, why, .. } => {
                 debug!("buffer {bid}: subscription {} ended: {why}", display_name(&text(&name)));
+                self.replays.left(bid);
+                self.tables.admission.left(bid);
                 self.count_subscribers(bid);
             }
             OutEvent::Dropped { bid, from, to, policy, .. } => {
@@ -310,6 +417,7 @@ impl Engine {
             }
             OutEvent::TooSlow { policy, .. } => self.tables.accounts.too_slow(policy),
             OutEvent::ConnDown { conn, reason: why } => {
+                self.replays.disconnected(conn);
                 self.subscribers.disconnected(&mut self.tables, conn, &why.to_string());
             }
             OutEvent::Ended { bid } => debug!("buffer {bid}: all subscribers have all of it"),
@@ -339,6 +447,7 @@ impl Engine {
     fn remove_buffer(&mut self, bid: Bid) {
         let tables = &mut self.tables;
         let Some(buffer) = tables.topics.remove(bid) else { return };
+        tables.admission.removed(bid);
         let traffic = tables.info(bid).map(|info| info.traffic).unwrap_or_default();
         let last = tables.topics.of(&buffer.topic).is_empty();
         tables.accounts.closed(&buffer.topic, traffic, last);
@@ -395,6 +504,8 @@ impl Engine {
                 ("broker.max_topics", tables.settings.max_topics as u64),
                 ("broker.max_publishers", tables.settings.max_publishers as u64),
             ],
+            at_limit: tables.admission.at_limit(MAX_AT_LIMIT),
+            audit_dropped: tables.audit.dropped(),
         }
     }
 

@@ -12,7 +12,10 @@
 //! position. A restarted broker offers its logs again: a log that came from there continues in its ring at this broker, and
 //! subscribers don't notice.
 
-use rbmq_wire::connect::random;
+use std::sync::Arc;
+
+use access::Identity;
+use rbmq_wire::connect::{is_encrypted, random};
 use rbmq_wire::{Control, Framing, Hello, Role, Topic, TopicName};
 use rocketbufs::fields::printable;
 use rocketbufs::{Bid, Conn, Context, Epoch, Policy, Start, SubscribeOptions};
@@ -52,13 +55,14 @@ impl Federation {
     ) -> Result<Self, BrokerError> {
         let number = || random().map_err(|e| BrokerError::Random(e.to_string()));
         let (id, secret) = (number()?, number()?);
-        let hello = Hello { role: Role::Broker, client: id, name: settings.listen.clone() }.encode();
+        let hello = Hello { role: Role::Broker, client: id, name: settings.listen.clone() };
         let upstreams = settings.upstream.clone();
         let dial = |(index, upstream): (usize, &UpstreamSettings)| {
-            Dialer::start(ctx, (index, &upstream.address), hello.clone(), events.clone())
+            let credentials = upstream.credentials(is_encrypted(ctx)).map_err(BrokerError::Upstream)?;
+            let hello = hello.encode_with(&credentials);
+            Dialer::start(ctx, (index, &upstream.address), hello, events.clone()).map_err(BrokerError::Thread)
         };
-        let dialers = upstreams.iter().enumerate().map(dial).collect::<Result<_, _>>();
-        let dialers = dialers.map_err(BrokerError::Thread)?;
+        let dialers = upstreams.iter().enumerate().map(dial).collect::<Result<_, _>>()?;
         Ok(Self { id, secret, upstreams, dialers, routes: Routes::default() })
     }
 
@@ -98,7 +102,9 @@ impl Federation {
         match tables.sessions.get_mut(key) {
             Some(session) => session.resume(conn.clone()),
             None => {
-                let session = Session::new(key, conn.clone(), (name, Some(index)), &tables.events);
+                let identity = Arc::new(Identity::anonymous());
+                let session =
+                    Session::new(key, (conn.clone(), identity), (name, Some(index)), &tables.events);
                 tables.sessions.insert(key, session);
             }
         }
@@ -222,6 +228,7 @@ impl Federation {
             epoch: epoch.0,
             framing: buffer.framing,
             fresh: false,
+            kept: false,
             max_delivery_bytes: buffer.max_delivery_bytes,
             topic: buffer.topic.clone(),
         };

@@ -7,7 +7,7 @@ use rbmq_wire::Framing;
 use rbmq_wire::sync::lock;
 use rocketbufs::error::BufferError;
 use rocketbufs::{BufferOptions, Epoch};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::effects::{Effect, Effects};
 use super::feed::{Feed, FeedCounters, FeedError, FeedOptions, FeedValues};
@@ -64,6 +64,9 @@ impl Feeds {
             buffer.epoch = epoch;
         }
         info!("topic '{topic}': buffer {out_bid} is a feed of the broker");
+        if tables.settings.topics.of(topic).keep {
+            warn!("topic '{topic}' is not kept on disk: only topics of publishers are");
+        }
         fx.push(Effect::AnnounceNew(out_bid));
         let counters = Arc::new(FeedCounters::new(topic.clone()));
         lock(&self.0).push(counters.clone());

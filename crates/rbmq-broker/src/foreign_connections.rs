@@ -63,6 +63,9 @@ fn advice(reason: ForeignReason) -> &'static str {
         ForeignReason::Left => {
             "this is usual for port scans and TCP health checks; --http has /health for health checks"
         }
+        ForeignReason::Tls => {
+            "certificates and what is required of them: rbmq check tls, docs/security/TLS.md"
+        }
         _ => {
             "the broker has no room for more connections: see limits.max_connections and the limit on open files"
         }

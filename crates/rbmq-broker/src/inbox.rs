@@ -11,12 +11,13 @@ use std::ops::Deref;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use access::{Authenticator, Login, QuotaLimits, Refused, Rights};
 use rbmq_wire::sync::lock;
 use rbmq_wire::{Control, TopicStats};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 
 use super::accounts::Census;
-use super::config::BrokerSettings;
+use super::config::{BrokerSettings, UsersSettings};
 use super::feed::{Feed, FeedError, FeedOptions};
 use super::session_key::SessionKey;
 
@@ -35,6 +36,8 @@ const _: () = assert!(Control::MAX_BYTES + COST <= MAX_BYTES_OF_PEER && MAX_BYTE
 pub(super) enum Event {
     /// A new connection with a readable hello.
     Connection(Conn),
+    /// The password of a client was checked.
+    LoginChecked { conn: u64, login: Result<Login, Refused> },
     /// A connection to an upstream broker is up.
     UpstreamUp { index: usize, conn: Conn },
     /// A control message from a publisher.
@@ -64,9 +67,19 @@ pub(super) enum Event {
     /// Disconnect all publishers; the broker is about to stop.
     Drain(mpsc::SyncSender<()>),
     /// Apply other settings.
-    Reload(Box<BrokerSettings>),
+    Reload(Box<Reloaded>),
+    /// Other users are in force.
+    Users(Box<(Authenticator, UsersSettings)>),
     /// Stop the thread.
     Stop,
+}
+
+/// The settings of a reload.
+pub(super) struct Reloaded {
+    pub(super) settings: BrokerSettings,
+    /// None: every client may do everything.
+    pub(super) rights: Option<Arc<Rights>>,
+    pub(super) limits: QuotaLimits,
 }
 
 /// An event of an observer's connection.

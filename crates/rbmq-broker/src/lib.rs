@@ -15,10 +15,13 @@
 #![cfg_attr(not(feature = "http"), allow(dead_code, reason = "only the HTTP endpoint reads the counters"))]
 
 mod accounts;
+mod admission;
 mod config;
 mod descriptors;
 mod dialer;
+mod door;
 mod effects;
+mod enforcement;
 mod engine;
 mod error;
 mod federation;
@@ -28,6 +31,7 @@ mod foreign_connections;
 #[cfg(feature = "http")]
 pub mod http;
 mod inbox;
+mod kept;
 mod limits;
 mod merge;
 mod names;
@@ -51,17 +55,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use access::Authenticator;
 pub use rbmq_wire::{FilterError, SlowestSubscriber, TopicFilter, TopicName, TopicStats};
 use rocketbufs::{Context, Listener, OutBuffer, ROut};
 
 pub use config::{
-    BrokerConfig, BrokerConfigError, BrokerSettings, Change, HttpSettings, IngestLevel, IngestSettings,
-    IngestSource, LogFormat, LogSettings, Reload, Setting, UpstreamSettings, file_parts,
+    AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, Exposed,
+    HttpSettings, IngestLevel, IngestSettings, IngestSource, KafkaSettings, LogFormat, LogSettings,
+    QuotaSettings, Reload, Setting, UpstreamSettings, UsersSettings, file_parts,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use error::BrokerError;
 pub use feed::{Batch, Feed, FeedCounters, FeedError, FeedOptions, FeedValues};
 use inbox::Event;
+pub use kept::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, KeepError};
 pub use rules::{Ingest, MAX_RULES, Rule, Rules};
 
 pub use watch::Watch;
@@ -86,8 +93,17 @@ pub struct Broker {
     listener: Option<Listener>,
     addr: String,
     thread: Option<JoinHandle<()>>,
+    /// The threads that read kept topics. None if none can be kept.
+    replay_threads: Option<kept::ReplayThreads>,
+    /// The thread that copies to the archive. None without one.
+    archive_thread: Option<kept::ArchiveThread>,
+    /// The users in force.
+    authenticator: Authenticator,
     /// The configuration in force.
     config: BrokerConfig,
+    /// The rights in force. None: every client may do everything.
+    rights: Option<Arc<access::Rights>>,
+    audit: access::Audit,
 }
 
 impl Broker {
@@ -96,38 +112,60 @@ impl Broker {
     /// # Errors
     /// The system refuses memory, threads or the address.
     pub fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
+        Self::start_with(config, None)
+    }
+
+    /// Starts a broker with an archive for the topics whose rule has `kafka = true`: what their disk has is copied there, and
+    /// subscribers read there what the disk has no more. Any [`Archive`] will do; `rbmq serve` brings Apache Kafka.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with_archive(config: BrokerConfig, archive: Arc<dyn Archive>) -> Result<Self, BrokerError> {
+        Self::start_with(config, Some(archive))
+    }
+
+    fn start_with(config: BrokerConfig, archive: Option<Arc<dyn Archive>>) -> Result<Self, BrokerError> {
+        check_archive(&config, archive.is_some())?;
+        let rights = config.rights()?;
+        let limits = config.quotas.limits(config.is_reachable());
+        let admission = admission::Admission::new(rights.clone(), limits);
+        let audit = access::Audit::open(&config.audit.file).map_err(BrokerError::Audit)?;
+        let authenticator = Authenticator::open(&config.users.options())?;
         raise_descriptor_limit();
         let ctx = Context::new(config.framework.clone())?;
         let out = ROut::new(&ctx);
         let (events, inbox) = inbox::inbox();
         let merge_index = merge::MergeIndex::default();
-        connect_callbacks(&out, &events, &merge_index);
+        let replays = kept::Replays::new(&out);
+        out.set_admission(admission.decide());
+        connect_callbacks(&out, &events, (&merge_index, &replays));
+        let archives = kept::Archives::new(archive, archive_options(&config.kafka));
+        let keeper = kept::Keeper::new(&config.broker.keep_dir, archives.clone())?;
+        let kept_logs = keeper.logs();
+        let keeps = !config.broker.keep_dir.is_empty();
+        let replay_threads = keeps.then(|| replays.start(archives.is_there())).transpose();
+        let replay_threads = replay_threads.map_err(BrokerError::Thread)?;
+        let archive_thread = archives.start().map_err(BrokerError::Thread)?;
         let listener = Listener::bind(&ctx, &config.broker.listen).map_err(BrokerError::Listen)?;
         let addr = listener.local_addr();
         let feeds = feeds::Feeds::default();
-        let engine = engine::Engine {
+        let mut engine = engine::Engine {
             subscribers: subscribers::Subscribers::default(),
             federation: federation::Federation::start(&ctx, &config.broker, &events)?,
             migration: path_migration::PathMigration::default(),
-            merged: merge::MergedTopics::new(merge_index.clone()),
+            merged: merge::MergedTopics::new(merge_index.clone(), keeper),
+            replays: replays.clone(),
             feeds: feeds.clone(),
             observers: observers::Observers::new(&ctx, &events, &config.broker),
-            tables: tables::Tables {
-                out: out.clone(),
-                settings: config.broker.clone(),
-                topics: topics::Topics::default(),
-                sessions: sessions::Sessions::default(),
-                accounts: accounts::Accounts::default(),
-                events: events.clone(),
-            },
+            tables: tables::Tables::new(&out, &config.broker, (admission, audit.clone()), &events),
+            door: door::Door::open(authenticator.clone(), (&config.users, audit.clone()), &events)
+                .map_err(BrokerError::Thread)?,
             draining: false,
         };
+        engine.open_kept()?;
         let thread = std::thread::Builder::new().name("rbmq-broker".into());
         let thread = thread.spawn(move || engine.run(&inbox)).map_err(BrokerError::Thread)?;
-        let foreign = Arc::new(foreign_connections::ForeignConnections::default());
-        let (arrivals, refused) = (events.clone(), foreign.clone());
-        listener.set_foreign_conn_cb(move |foreign| refused.record(foreign));
-        listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
+        let foreign = take_connections(&listener, &events);
         let max_topic_series = Arc::new(AtomicUsize::new(config.http.max_topic_series));
         let watch = Watch {
             ctx,
@@ -138,8 +176,23 @@ impl Broker {
             foreign,
             merge_index,
             feeds,
+            kept_logs,
+            replays,
+            archives,
         };
-        Ok(Self { watch, listener: Some(listener), addr, thread: Some(thread), config })
+        let (listener, thread) = (Some(listener), Some(thread));
+        Ok(Self {
+            watch,
+            listener,
+            addr,
+            thread,
+            replay_threads,
+            archive_thread,
+            authenticator,
+            config,
+            rights,
+            audit,
+        })
     }
 
     /// The address in use.
@@ -187,16 +240,34 @@ impl Broker {
     /// let mut broker = Broker::start(config.clone())?;
     /// config.broker.max_topics = 20;
     /// config.framework.tcp.nodelay = false;
-    /// let reload = broker.reload(&config);
+    /// let reload = broker.reload(&config)?;
     /// assert_eq!(reload.applied[0].to_string(), "broker.max_topics: 10000 -> 20");
     /// assert_eq!(reload.needs_restart[0].name, "tcp.nodelay");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reload(&mut self, config: &BrokerConfig) -> Reload {
-        let reload = self.config.reload(config);
+    ///
+    /// The file of users is read again in any case. Clients whose user was removed, or whose token was revoked, are cut off.
+    ///
+    /// # Errors
+    /// The file of users cannot be used, or a rule of access is not valid. Nothing changes then.
+    pub fn reload(&mut self, config: &BrokerConfig) -> Result<Reload, BrokerError> {
+        let rights = config.rights()?;
+        let authenticator = self.authenticator.reopen(&config.users.options())?;
+        let mut reload = self.config.reload(config);
+        reload.certificates = match self.watch.ctx.reload_tls() {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(error) => Some(Err(error.to_string())),
+        };
+        self.rights.clone_from(&rights);
+        self.authenticator = authenticator.clone();
         self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
-        self.watch.events.event(Event::Reload(Box::new(self.config.broker.clone())));
-        reload
+        self.audit.reopen();
+        let (settings, limits) =
+            (self.config.broker.clone(), self.config.quotas.limits(self.config.is_reachable()));
+        self.watch.events.event(Event::Reload(Box::new(inbox::Reloaded { settings, rights, limits })));
+        self.watch.events.event(Event::Users(Box::new((authenticator, self.config.users.clone()))));
+        Ok(reload)
     }
 
     /// Stops in order. The broker refuses new connections, disconnects its publishers, waits at most `drain_timeout_ms` until
@@ -228,6 +299,8 @@ impl Broker {
     }
 
     fn end(&mut self, grace: Duration) {
+        drop(self.replay_threads.take());
+        drop(self.archive_thread.take());
         self.watch.events.event(Event::Stop);
         self.watch.ctx.shutdown(grace);
         if let Some(thread) = self.thread.take() {
@@ -237,15 +310,49 @@ impl Broker {
     }
 }
 
+/// Refuses rules that want an archive if there is none.
+fn check_archive(config: &BrokerConfig, is_there: bool) -> Result<(), BrokerError> {
+    match config.broker.topics.iter().find(|rule| rule.kafka && !is_there) {
+        Some(rule) => Err(BrokerError::NoArchive(rule.pattern.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Sends new connections to the broker's thread, and counts those that are no clients.
+fn take_connections(
+    listener: &Listener,
+    events: &inbox::Sender,
+) -> Arc<foreign_connections::ForeignConnections> {
+    let foreign = Arc::new(foreign_connections::ForeignConnections::default());
+    let (arrivals, refused) = (events.clone(), foreign.clone());
+    listener.set_foreign_conn_cb(move |foreign| refused.record(foreign));
+    listener.set_conn_cb(move |conn| arrivals.event(Event::Connection(conn)));
+    foreign
+}
+
+fn archive_options(settings: &KafkaSettings) -> kept::ArchiveOptions {
+    kept::ArchiveOptions {
+        batch_bytes: usize::try_from(settings.batch_bytes).unwrap_or(usize::MAX),
+        batch_age: settings.batch_age(),
+        replay_wait: settings.replay_wait(),
+        max_topics: settings.max_topics,
+    }
+}
+
 /// Sends the events and messages of the rOut to the broker's thread, and progress directly to the merged topics.
-fn connect_callbacks(out: &ROut, events: &inbox::Sender, merge_index: &merge::MergeIndex) {
+fn connect_callbacks(
+    out: &ROut,
+    events: &inbox::Sender,
+    (merge_index, replays): (&merge::MergeIndex, &kept::Replays),
+) {
     let messages = events.clone();
     out.set_control_msg_cb(move |conn, message| messages.subscriber_control(conn, message));
     let progress = merge_index.clone();
     out.set_subscriber_progress_cb(move |subscriber| progress.progress(subscriber.bid));
-    let (changes, merged) = (events.clone(), merge_index.clone());
+    let (changes, merged, replays) = (events.clone(), merge_index.clone(), replays.downgrade());
     out.set_event_cb(move |event| {
-        if !merged.take(&event) {
+        let is_replay = matches!(event, rocketbufs::OutEvent::Progress { bid } if replays.wake(bid));
+        if !is_replay && !merged.take(&event) {
             changes.event(Event::Out(event));
         }
     });

@@ -1,5 +1,6 @@
 //! The limits on topics, rings and filters, and the refusals with their reasons. It does no I/O.
 
+use access::Exceeded;
 use rbmq_wire::{RUN_HEADER_BYTES, RefuseCode};
 use rocketbufs::error::{BufferError, RefusedError, SubscribeError};
 
@@ -37,6 +38,11 @@ pub(super) fn not_accepted(error: &RefusedError) -> Refused {
         }
         _ => (RefuseCode::Internal, error.to_string()),
     }
+}
+
+/// The refusal of a buffer beyond a quota.
+pub(super) fn over_quota(exceeded: Exceeded) -> Refused {
+    (RefuseCode::Limit, exceeded.to_string())
 }
 
 /// The refusal of a topic beyond the limit.

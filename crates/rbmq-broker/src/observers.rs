@@ -52,8 +52,8 @@ impl WaitingRequests {
 /// The observers of a broker.
 pub(super) struct Observers {
     out: ROut,
-    /// The names of the connected observers, by connection.
-    names: HashMap<u64, String>,
+    /// The connected observers and their names, by connection.
+    names: HashMap<u64, (Conn, String)>,
     waiting: WaitingRequests,
     started: Instant,
 }
@@ -91,30 +91,40 @@ impl Observers {
         self.started.elapsed()
     }
 
-    /// An observer connects.
+    /// An observer connects. Returns whether it is accepted.
     pub(super) fn connected(
         &mut self,
         settings: &BrokerSettings,
         accounts: &mut Accounts,
         conn: &Conn,
         hello: Hello,
-    ) {
+    ) -> bool {
         let (open, max) = (self.len(), settings.max_observers);
         if open >= max {
             accounts.refused(Refusal::Observers);
             let why = format!("the broker has {open} observers; its limit (broker.max_observers) is {max}");
             warn!("refused observer at {}: {why}", conn.peer_addr());
-            return conn.reject(&why);
+            conn.reject(&why);
+            return false;
         }
         info!("observer {} at {} is up", display_name(&hello.name), conn.peer_addr());
-        self.names.insert(conn.id(), hello.name);
+        self.names.insert(conn.id(), (conn.clone(), hello.name));
         self.waiting.lock().insert(conn.id(), 0);
         self.out.add_conn(conn);
+        true
     }
 
     /// Whether a connection is that of an observer.
     pub(super) fn is_connected(&self, conn: &Conn) -> bool {
         self.names.contains_key(&conn.id())
+    }
+
+    /// Disconnects an observer, if the connection is one.
+    pub(super) fn expel(&self, conn: u64, why: &str) {
+        if let Some((conn, name)) = self.names.get(&conn) {
+            warn!("observer {} is disconnected: {why}", display_name(name));
+            conn.close(why);
+        }
     }
 
     /// A request was answered.
@@ -125,7 +135,7 @@ impl Observers {
     /// An observer is disconnected.
     pub(super) fn disconnected(&mut self, conn: u64, why: &str) {
         self.waiting.lock().remove(&conn);
-        if let Some(name) = self.names.remove(&conn) {
+        if let Some((_, name)) = self.names.remove(&conn) {
             info!("observer {} is down: {why}", display_name(&name));
         }
     }

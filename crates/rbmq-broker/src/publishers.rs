@@ -2,14 +2,15 @@
 
 use std::time::Instant;
 
-use rbmq_wire::{Control, Framing, Hello, RefuseCode};
-use rocketbufs::{Bid, BlockTimeout, Conn, Epoch, InEvent, Policy, Start, SubscribeOptions};
+use rbmq_wire::{Control, Framing, RefuseCode};
+use rocketbufs::{Bid, BlockTimeout, Epoch, InEvent, Policy, Start, SubscribeOptions};
 use tracing::{info, warn};
 
 use super::accounts::Refusal;
+use super::door::Arrival;
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
-use super::limits::{Refused, check_buffers, not_accepted, ring_bytes};
+use super::limits::{Refused, check_buffers, not_accepted, over_quota, ring_bytes};
 use super::path_migration::PathMigration;
 use super::session_key::SessionKey;
 use super::sessions::Session;
@@ -17,9 +18,11 @@ use super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::topics::{Buffer, Stage};
 
 /// A publisher is connected, for the first time or again. Returns its key if it is connected again.
-pub(super) fn connected(tables: &mut Tables, conn: Conn, hello: Hello) -> Option<SessionKey> {
+pub(super) fn connected(tables: &mut Tables, arrival: Arrival) -> Option<SessionKey> {
+    let Arrival { conn, hello, identity } = arrival;
     let key = SessionKey { instance: conn.peer_instance(), client: hello.client };
     if key == SessionKey::BROKER {
+        tables.admission.disconnected(conn.id());
         conn.reject("the hello of the publisher has no client number");
         return None;
     }
@@ -28,16 +31,27 @@ pub(super) fn connected(tables: &mut Tables, conn: Conn, hello: Hello) -> Option
     if open >= max && !tables.sessions.is_active(key) {
         let why = format!("the broker has {open} publishers; its limit (broker.max_publishers) is {max}");
         tables.accounts.refused(Refusal::Publishers);
+        tables.admission.disconnected(conn.id());
         warn!("refused publisher at {}: {why}", conn.peer_addr());
         conn.reject(&why);
         return None;
     }
     if let Some(session) = tables.sessions.get_mut(key) {
+        // The number of a publisher is no secret.
+        if session.identity.user != identity.user {
+            warn!("refused publisher at {}: {session} belongs to another user", conn.peer_addr());
+            tables.accounts.refused(Refusal::Rights);
+            tables.admission.disconnected(conn.id());
+            conn.reject("a publisher with this number belongs to another user");
+            return None;
+        }
+        tables.admission.disconnected(session.conn.id());
+        session.identity = identity;
         session.resume(conn);
         info!("{session} is connected again");
         return Some(key);
     }
-    let session = Session::new(key, conn, (hello.name, None), &tables.events);
+    let session = Session::new(key, (conn, identity), (hello.name, None), &tables.events);
     info!("{session} is up");
     tables.accounts.totals.publishers += 1;
     tables.sessions.insert(key, session);
@@ -105,8 +119,10 @@ pub(super) fn create(
     let size_bytes = ring_bytes(requested, max_delivery_bytes, &tables.settings)?;
     let retain_bytes = tables.retained_bytes(rule, size_bytes);
     let linger = rule.linger();
+    let charge = tables.admission.charge_buffer(session.conn.id(), size_bytes).map_err(over_quota)?;
     let buffer = Buffer::opening(topic, (key, in_bid), (framing, max_delivery_bytes));
     let out_bid = tables.add_buffer(buffer)?;
+    tables.admission.keep_buffer(out_bid, charge);
     if let Some(session) = tables.sessions.get(key) {
         session.mapping.insert(in_bid, out_bid);
     }

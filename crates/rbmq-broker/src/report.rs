@@ -304,6 +304,9 @@ impl Report<'_> {
 
     /// The reason why the publisher of a buffer waits, if it is not a slow subscriber.
     fn blocked_by(&self, bid: Bid, info: &BufferInfo) -> Option<BlockReason> {
+        if self.merged.index().is_failing(bid) {
+            return Some(BlockReason::Disk);
+        }
         let min_receivers = || self.tables.out.buffer(bid).map_or(0, |buffer| buffer.min_receivers().0);
         if info.ended || self.merged.active(bid).is_none() && min_receivers() == 0 {
             return None;

@@ -165,6 +165,7 @@ mod tests {
             epoch: EPOCH.0,
             framing: Framing::Records,
             fresh: false,
+            kept: false,
             max_delivery_bytes: 1,
             topic: "a".parse().unwrap(),
         };

@@ -17,10 +17,13 @@ use rocketbufs::{BlockTimeout, Policy, SubscriptionLimits};
 use serde::{Deserialize, Serialize};
 
 use super::config::BrokerConfigError;
-use super::config::sizes::{optional_bytes, optional_millis};
+use super::config::sizes::{optional_bytes, optional_long_millis, optional_millis};
 
 /// The largest number of rules. A new buffer is compared with the rules one by one.
 pub const MAX_RULES: usize = 1000;
+
+/// The smallest limit on what is kept of a topic, in bytes: a few segments.
+const MIN_KEEP_BYTES: u64 = 4 << 20;
 
 /// How the publishers of a topic share rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -72,6 +75,22 @@ pub struct Rule {
     /// `limits.max_hold_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
     pub max_hold_ms: Option<u32>,
+    /// Keeps the topic on disk, in `broker.keep_dir`: subscribers can begin at any kept position, also after a restart of the
+    /// broker. The publishers share one log then, as with `ingest = "merge"`. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
+    /// The most bytes of the topic on disk, at least 4 MiB. Default: 1 GiB. The oldest data is removed beyond that. Up to a
+    /// sixteenth more may be there.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
+    pub keep_bytes: Option<u64>,
+    /// The longest time for which the data of the topic stays on disk, in milliseconds. Default: no limit. Data may stay longer
+    /// by a sixteenth.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_long_millis")]
+    pub keep_ms: Option<u64>,
+    /// Copies what is on disk to Kafka (section `[kafka]`), and answers from there what the disk has no more. Needs `keep = true`.
+    /// Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kafka: bool,
 }
 
 fn all_policies() -> Vec<Policy> {
@@ -91,7 +110,21 @@ impl Rule {
             block_timeout_ms: None,
             linger_ms: None,
             max_hold_ms: None,
+            keep: false,
+            keep_bytes: None,
+            keep_ms: None,
+            kafka: false,
         }
+    }
+
+    /// The most bytes on disk.
+    pub(super) fn keep_bytes(&self) -> u64 {
+        self.keep_bytes.unwrap_or(1 << 30)
+    }
+
+    /// The longest time on disk.
+    pub(super) fn keep_age(&self) -> Option<Duration> {
+        self.keep_ms.map(Duration::from_millis)
     }
 
     /// The limits on subscriptions that the framework enforces.
@@ -123,6 +156,31 @@ impl Rule {
         self.linger_ms.map(|ms| Duration::from_millis(ms.into()))
     }
 
+    /// The first invalid field of those for the disk.
+    fn problem_of_keeping(&self) -> Option<(&'static str, String)> {
+        let is = |field, problem: String| Some((field, problem));
+        if let Some(bytes) = self.keep_bytes.filter(|bytes| *bytes < MIN_KEEP_BYTES) {
+            return is(
+                "keep_bytes",
+                format!("keep_bytes = {bytes}: it must be at least {MIN_KEEP_BYTES} (4 MiB)"),
+            );
+        }
+        if self.keep_ms == Some(0) {
+            return is(
+                "keep_ms",
+                "keep_ms = 0: it must be at least 1; without this line there is no limit".into(),
+            );
+        }
+        if !self.keep && (self.keep_bytes.is_some() || self.keep_ms.is_some()) {
+            let problem = "keep_bytes and keep_ms are limits of what is kept on disk: add keep = true";
+            return is(if self.keep_bytes.is_some() { "keep_bytes" } else { "keep_ms" }, problem.into());
+        }
+        if self.kafka && !self.keep {
+            return is("kafka", "kafka = true is for topics that are kept on disk: add keep = true".into());
+        }
+        None
+    }
+
     /// The first invalid field and the problem. `rings` are the sizes of the broker's smallest and largest ring.
     fn problem(&self, rings: (u64, u64)) -> Option<(&'static str, String)> {
         let is = |field, problem: String| Some((field, problem));
@@ -152,6 +210,9 @@ impl Rule {
             let problem =
                 format!("retain_bytes = {retain}: the history can have at most half of ring_bytes ({ring})");
             return is("retain_bytes", problem);
+        }
+        if let Some(problem) = self.problem_of_keeping() {
+            return Some(problem);
         }
         if self.max_lag_bytes == Some(0) {
             let problem = "max_lag_bytes = 0: it must be at least 1; without this line there is no limit";
@@ -273,6 +334,10 @@ mod tests {
             ("pattern = 'a'\nring_bytes = 1", "rule of pattern 'a': ring_bytes = 1: it must be from"),
             ("pattern = 'a'\nring_bytes = 65536\nretain_bytes = 40000", "at most half of ring_bytes"),
             ("pattern = 'a'\nmax_lag_bytes = 0", "at least 1"),
+            ("pattern = 'a'\nkeep = true\nkeep_bytes = 9", "at least 4194304 (4 MiB)"),
+            ("pattern = 'a'\nkeep = true\nkeep_ms = 0", "at least 1"),
+            ("pattern = 'a'\nkeep_ms = '7d'", "add keep = true"),
+            ("pattern = 'a'\nkafka = true", "add keep = true"),
             ("pattern = 'a'\nlinger_ms = -1", "number of milliseconds"),
             ("pattern = 'a'\nlinger_ms = '5000000 s'", "too long"),
             ("pattern = 'a'\nlinger_ms = '5 sec'", "no time with a unit: us, ms, s,"),

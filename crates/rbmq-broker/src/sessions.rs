@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
+use access::Identity;
 use rbmq_wire::Control;
 use rocketbufs::{Bid, Conn, RIn};
 
@@ -99,6 +100,8 @@ pub(super) struct Session {
     pub(super) rin: RIn,
     pub(super) conn: Conn,
     pub(super) name: String,
+    /// The user of the newest connection; nobody for an upstream broker.
+    pub(super) identity: Arc<Identity>,
     /// Spliced buffers.
     pub(super) mapping: Mapping,
     /// Merged buffers.
@@ -116,7 +119,7 @@ impl Session {
     /// Makes the rIn of a new publisher or upstream broker, with its callbacks (paper 1, Listing 3: `on_conn`).
     pub(super) fn new(
         key: SessionKey,
-        conn: Conn,
+        (conn, identity): (Conn, Arc<Identity>),
         (name, upstream): (String, Option<usize>),
         events: &Sender,
     ) -> Self {
@@ -131,9 +134,11 @@ impl Session {
                 invalid.event(Event::InvalidMapping { key, bid });
             }
         });
-        let control = events.clone();
+        let (control, asked) = (events.clone(), upstream.is_none().then(|| merged.clone()));
         rin.set_control_msg_cb(move |rin, message| {
-            control.publisher_control(key, &rin.conn(), message);
+            if !asked.as_ref().is_some_and(|merged| merged.take_control(message)) {
+                control.publisher_control(key, &rin.conn(), message);
+            }
         });
         let (changes, questions) = (events.clone(), merged.clone());
         rin.set_event_cb(move |event| {
@@ -142,7 +147,7 @@ impl Session {
             }
         });
         let (upstream_ids, restarted, finished) = (UpstreamIds::default(), false, false);
-        Self { rin, conn, name, mapping, merged, upstream, upstream_ids, restarted, finished }
+        Self { rin, conn, name, identity, mapping, merged, upstream, upstream_ids, restarted, finished }
     }
 
     /// Sends a message about a buffer. An upstream broker only learns the number of subscribers.
@@ -223,8 +228,19 @@ impl Sessions {
         self.by_key.get_mut(&key)
     }
 
+    /// The user of a connection has other roles.
+    pub(super) fn set_identity(&mut self, conn: u64, identity: &Arc<Identity>) {
+        for session in self.by_key.values_mut().filter(|session| session.conn.id() == conn) {
+            session.identity = identity.clone();
+        }
+    }
+
     pub(super) fn insert(&mut self, key: SessionKey, session: Session) {
         self.by_key.insert(key, session);
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = SessionKey> {
+        self.by_key.keys().copied()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Session> {

@@ -5,14 +5,18 @@
 //! A subscriber with too many waiting announcements is disconnected.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use access::Identity;
 use rbmq_wire::{Control, SubscribeLimits, Topic, TopicFilter, TopicName};
 use rocketbufs::inspect::SubscriberInfo;
 use rocketbufs::{Bid, Conn};
 use tracing::info;
 
 use super::accounts::Refusal;
+use super::admission::{Changed, not_allowed, not_allowed_at_all};
+use super::door::Arrival;
 use super::limits::{FilterLimits, TooManyFilters};
 use super::names::display_name;
 use super::offline::OfflineSubscribers;
@@ -29,6 +33,7 @@ const MIN_WAITING: usize = 1 << 16;
 pub(super) struct Subscriber {
     pub(super) conn: Conn,
     pub(super) name: String,
+    pub(super) identity: Arc<Identity>,
     /// The hop to a broker that subscribes here; none for other subscribers.
     hop: Option<Hop>,
     /// Time for which the subscriber may be disconnected and come back with its name; zero: it doesn't come back.
@@ -40,28 +45,37 @@ pub(super) struct Subscriber {
     limits: SubscribeLimits,
 }
 
+impl Subscriber {
+    /// The name under which the subscriber comes back. Users with the same name for a subscriber have nothing to do with each
+    /// other; the name of a user contains no slash.
+    fn own_name(&self) -> String {
+        format!("{}/{}", self.identity.user, self.name)
+    }
+}
+
 /// An announcement to a subscriber.
 enum Announcement {
-    /// A buffer exists. `fresh`: it is new since the subscriber asked for its topic.
-    Exists { bid: Bid, fresh: bool },
+    /// A buffer exists. `fresh`: it is new since the subscriber asked for its topic. `kept`: the subscriber may ask for a replay.
+    Exists { bid: Bid, fresh: bool, kept: bool },
     /// Whether the log of a buffer continues in another buffer.
     Continues(Bid),
     /// A buffer was removed.
     Removed(Bid, TopicName),
-    /// All buffers that existed when the subscriber asked have been announced.
-    Complete,
+    /// All buffers that existed when the subscriber asked have been announced. Or a reason: some of what it asked for is refused.
+    Complete(Option<String>),
 }
 
 impl Announcement {
     /// The message, if the announcement is still valid.
     fn message(&self, topics: &Topics, hop: Option<Hop>) -> Option<Control> {
-        let (bid, fresh) = match self {
-            Self::Exists { bid, fresh } => (*bid, *fresh),
+        let (bid, fresh, kept) = match self {
+            Self::Exists { bid, fresh, kept } => (*bid, *fresh, *kept),
             Self::Continues(bid) => {
                 let yes = topics.get(*bid)?.continues;
                 return Some(Control::Continues { bid: *bid, yes });
             }
-            Self::Complete => return Some(Control::TopicsDone),
+            Self::Complete(None) => return Some(Control::TopicsDone),
+            Self::Complete(Some(reason)) => return Some(Control::Rejected { reason: reason.clone() }),
             Self::Removed(bid, topic) => {
                 return Some(Control::TopicGone { bid: *bid, topic: topic.clone() });
             }
@@ -73,6 +87,7 @@ impl Announcement {
             epoch: buffer.epoch?.0,
             framing: buffer.framing,
             fresh,
+            kept,
             max_delivery_bytes: buffer.max_delivery_bytes,
             topic: buffer.topic.clone(),
         };
@@ -86,7 +101,7 @@ impl Announcement {
 impl Subscriber {
     fn announce(&mut self, announcement: Announcement, topics: &Topics, limits: &TopicLimits<'_>) {
         match announcement {
-            Announcement::Exists { bid, fresh: true } if !self.hold.is_zero() => {
+            Announcement::Exists { bid, fresh: true, .. } if !self.hold.is_zero() => {
                 self.not_subscribed.insert(bid);
             }
             Announcement::Removed(bid, _) => {
@@ -161,7 +176,9 @@ impl Subscribers {
     }
 
     /// A subscriber or, with a hop, a broker is connected.
-    pub(super) fn connected(&mut self, tables: &mut Tables, conn: Conn, name: String, hop: Option<Hop>) {
+    pub(super) fn connected(&mut self, tables: &mut Tables, arrival: Arrival, hop: Option<Hop>) {
+        let Arrival { conn, hello, identity } = arrival;
+        let name = hello.name;
         self.brokers += usize::from(hop.is_some());
         let what = if hop.is_some() { "broker" } else { "subscriber" };
         info!("{what} {} at {} is up", display_name(&name), conn.peer_addr());
@@ -169,6 +186,7 @@ impl Subscribers {
         let subscriber = Subscriber {
             conn: conn.clone(),
             name,
+            identity,
             hop,
             hold: Duration::ZERO,
             not_subscribed: BTreeSet::new(),
@@ -179,6 +197,13 @@ impl Subscribers {
         tables.out.add_conn(&conn);
     }
 
+    /// The user of a subscriber has other roles.
+    pub(super) fn set_identity(&mut self, conn: u64, identity: &Arc<Identity>) {
+        if let Some(subscriber) = self.by_conn.get_mut(&conn) {
+            subscriber.identity.clone_from(identity);
+        }
+    }
+
     /// A connection is down.
     pub(super) fn disconnected(&mut self, tables: &mut Tables, conn: u64, why: &str) {
         let subscriber = self.by_conn.remove(&conn);
@@ -186,19 +211,22 @@ impl Subscribers {
             self.keep_offline(tables, conn, subscriber);
         }
         tables.topics.forget(conn);
+        tables.admission.disconnected(conn);
         if let Some(subscriber) = subscriber {
             if subscriber.hop.is_some() {
                 self.brokers -= 1;
                 tables.topics.forget_downstream(conn);
             }
             let (name, addr) = (display_name(&subscriber.name), subscriber.conn.peer_addr());
-            info!("subscriber {name} at {addr} is down: {why}");
+            let user = &*subscriber.identity.user;
+            info!(user, "subscriber {name} at {addr} is down: {why}");
         }
     }
 
     /// Keeps the state of a disconnected subscriber that may come back.
     fn keep_offline(&mut self, tables: &Tables, conn: u64, subscriber: &Subscriber) {
-        let newest = self.offline.disconnected(&subscriber.name, conn);
+        let name = subscriber.own_name();
+        let newest = self.offline.disconnected(&name, conn);
         if subscriber.hold.is_zero() {
             return;
         }
@@ -206,7 +234,7 @@ impl Subscribers {
         let not_subscribed = if newest { subscriber.not_subscribed.clone() } else { BTreeSet::new() };
         let announced = (tables.topics.filters(conn), tables.topics.last_number());
         let until = Instant::now() + subscriber.hold;
-        self.offline.leave((&subscriber.name, until), announced, not_subscribed);
+        self.offline.leave((&name, until), announced, not_subscribed);
     }
 
     /// A connection has subscribed to a buffer.
@@ -223,8 +251,25 @@ impl Subscribers {
             return;
         }
         let limits = FilterLimits::new(&tables.settings);
+        let (filters, refused) = tables.admission.split(conn.id(), filters);
+        let refused = refused_topics(tables, conn.id(), &refused);
+        let (new, patterns) = tables.topics.count_new(conn.id(), &filters);
+        let charge = match tables.admission.charge_filters(conn.id(), new, patterns) {
+            Ok(charge) => charge,
+            Err(exceeded) => {
+                let reason = exceeded.to_string();
+                tables.accounts.refused(Refusal::Quota);
+                if let Some((identity, addr)) = tables.admission.identity(conn.id()) {
+                    tables.audit_refusal((&addr, &identity), ("subscribe", None), &reason);
+                }
+                return send(conn, &Control::Rejected { reason });
+            }
+        };
         match tables.topics.add_filters(conn.id(), filters.clone(), limits) {
-            Ok(bids) => self.announce_existing(tables, conn.id(), &filters, &bids),
+            Ok(bids) => {
+                tables.admission.keep_filters(conn.id(), charge);
+                self.announce_existing(tables, conn.id(), (&filters, refused), &bids);
+            }
             Err(error) => {
                 tables.accounts.refused(match error {
                     TooManyFilters::Filters(_) => Refusal::TopicsOfSubscriber,
@@ -236,17 +281,28 @@ impl Subscribers {
     }
 
     /// Announces the existing buffers that match new filters of a connection.
-    fn announce_existing(&mut self, tables: &Tables, conn: u64, filters: &[TopicFilter], bids: &[Bid]) {
+    fn announce_existing(
+        &mut self,
+        tables: &Tables,
+        conn: u64,
+        (filters, refused): (&[TopicFilter], Option<String>),
+        bids: &[Bid],
+    ) {
+        let may_read = |bid: &Bid| {
+            tables.topics.get(*bid).is_some_and(|buffer| tables.admission.may_read(conn, &buffer.topic))
+        };
+        let bids: Vec<Bid> = bids.iter().copied().filter(may_read).collect();
         let held = self.by_conn.get(&conn).filter(|subscriber| !subscriber.hold.is_zero());
-        let name = held.map(|subscriber| subscriber.name.clone());
-        for &bid in bids {
+        let name = held.map(Subscriber::own_name);
+        for &bid in &bids {
             let is_new = |name: &String| Some(self.offline.is_new(name, bid, tables.topics.get(bid)?));
             let fresh = name.as_ref().and_then(is_new).unwrap_or(false);
-            self.announce(tables, conn, Announcement::Exists { bid, fresh });
+            let kept = self.may_replay(tables, conn, bid);
+            self.announce(tables, conn, Announcement::Exists { bid, fresh, kept });
         }
-        self.announce(tables, conn, Announcement::Complete);
+        self.announce(tables, conn, Announcement::Complete(refused));
         if let Some(name) = name {
-            self.offline.back(&name, filters, bids);
+            self.offline.back(&name, filters, &bids);
         }
     }
 
@@ -257,7 +313,7 @@ impl Subscribers {
             return;
         };
         subscriber.hold = Duration::from_millis(hold_ms.min(tables.max_hold_ms()).into());
-        let name = subscriber.name.clone();
+        let name = subscriber.own_name();
         let before = self.offline.connected(&name, conn);
         let Some(before) = before.and_then(|conn| self.by_conn.get_mut(&conn)) else { return };
         // The older connection may be down without an event yet. The newer connection takes over its
@@ -273,23 +329,75 @@ impl Subscribers {
     pub(super) fn announce_new(&mut self, tables: &mut Tables, bid: Bid) {
         tables.topics.assign_number(bid);
         let Some(buffer) = tables.topics.get(bid) else { return };
-        for conn in tables.topics.subscribers(&buffer.topic) {
-            self.announce(tables, conn, Announcement::Exists { bid, fresh: true });
+        for conn in readers(tables, &buffer.topic) {
+            let kept = self.may_replay(tables, conn, bid);
+            self.announce(tables, conn, Announcement::Exists { bid, fresh: true, kept });
         }
+    }
+
+    /// Whether a subscriber may ask for a replay of a buffer. A broker gets what the ring has, and a durable subscriber that comes back
+    /// goes on at the place that the ring keeps for it.
+    fn may_replay(&self, tables: &Tables, conn: u64, bid: Bid) -> bool {
+        let kept = tables.topics.get(bid).is_some_and(|buffer| buffer.kept);
+        let Some(subscriber) = self.by_conn.get(&conn).filter(|one| kept && one.hop.is_none()) else {
+            return false;
+        };
+        if subscriber.hold.is_zero() {
+            return true;
+        }
+        let name = subscriber.name.as_bytes();
+        let Some(buffer) = tables.out.buffer(bid) else { return false };
+        buffer.durable_cursors().iter().all(|cursor| cursor.name != name)
+            && buffer.subscribers().iter().all(|present| present.name != name)
     }
 
     /// Announces whether the log of a buffer continues in another buffer.
     pub(super) fn announce_continues(&mut self, tables: &Tables, bid: Bid) {
         let Some(buffer) = tables.topics.get(bid) else { return };
-        for conn in tables.topics.subscribers(&buffer.topic) {
+        for conn in readers(tables, &buffer.topic) {
             self.announce(tables, conn, Announcement::Continues(bid));
         }
     }
 
     /// Announces the removal of a buffer.
     pub(super) fn announce_removed(&mut self, tables: &Tables, bid: Bid, topic: &TopicName) {
-        for conn in tables.topics.subscribers(topic) {
+        for conn in readers(tables, topic) {
             self.announce(tables, conn, Announcement::Removed(bid, topic.clone()));
+        }
+    }
+
+    /// The rights of clients have changed. A subscriber is told of topics that it may read now, and of topics that it named and may
+    /// not read any more. The framework ends its subscriptions and tells it so.
+    pub(super) fn on_rights(&mut self, tables: &mut Tables, changed: &HashMap<u64, Changed>) {
+        for (conn, rights) in changed {
+            let Some(subscriber) = self.by_conn.get_mut(conn) else { continue };
+            if subscriber.hop.is_some() && !tables.admission.may_chain(&rights.identity) {
+                let why = not_allowed_at_all(&rights.identity, "connect as a broker", "chain");
+                tables.accounts.refused(Refusal::Rights);
+                tables.audit_cut((&subscriber.conn.peer_addr(), &rights.identity), ("chain", None), &why);
+                subscriber.conn.close(&why);
+                continue;
+            }
+            let matched = tables.topics.matched(*conn);
+            let lost: BTreeSet<Bid> =
+                matched.iter().filter(|(_, topic)| rights.lost(topic)).map(|(bid, _)| *bid).collect();
+            if let Some((_, first)) = matched.iter().find(|(_, topic)| rights.lost(topic)) {
+                let (why, addr) = (format!("{} buffers", lost.len()), subscriber.conn.peer_addr());
+                tables.audit_cut((&addr, &rights.identity), ("subscribe", Some(first.as_str())), &why);
+            }
+            subscriber.not_subscribed.retain(|bid| !lost.contains(bid));
+            subscriber
+                .waiting
+                .retain(|waiting| !matches!(waiting, Announcement::Exists { bid, .. } if lost.contains(bid)));
+            let named = tables.topics.filters(*conn).filter_map(TopicFilter::as_topic);
+            let named: Vec<TopicName> = named.filter(|topic| rights.lost(topic)).collect();
+            if let Some(reason) = refused_topics(tables, *conn, &named) {
+                self.announce(tables, *conn, Announcement::Complete(Some(reason)));
+            }
+            for (bid, _) in matched.iter().filter(|(_, topic)| rights.gained(topic)) {
+                let kept = self.may_replay(tables, *conn, *bid);
+                self.announce(tables, *conn, Announcement::Exists { bid: *bid, fresh: false, kept });
+            }
         }
     }
 
@@ -343,6 +451,10 @@ impl Subscribers {
             conn.close("a subscriber sent a message that only brokers send");
             return false;
         }
+        let topic = tables.topics.get(bid).map(|buffer| &buffer.topic);
+        if !topic.is_some_and(|topic| tables.admission.may_read(conn.id(), topic)) {
+            return false;
+        }
         let buffer = tables.topics.get_mut(bid);
         buffer.is_some_and(|buffer| {
             buffer.downstream.insert(conn.id(), count);
@@ -364,4 +476,24 @@ impl Subscribers {
         let subscriptions = tables.out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers());
         subscriptions.iter().map(count).fold(0, u32::saturating_add)
     }
+}
+
+/// The subscribers of a topic that may read it.
+fn readers(tables: &Tables, topic: &TopicName) -> impl Iterator<Item = u64> {
+    let subscribers = tables.topics.subscribers(topic);
+    subscribers.into_iter().filter(|conn| tables.admission.may_read(*conn, topic))
+}
+
+/// The reason for the refusal of topics that a subscriber has named.
+fn refused_topics(tables: &mut Tables, conn: u64, topics: &[TopicName]) -> Option<String> {
+    let first = topics.first()?;
+    tables.accounts.refused(Refusal::Rights);
+    let (identity, addr) = tables.admission.identity(conn)?;
+    let reason = not_allowed(&identity, "subscribe to", first);
+    let reason = match topics.len() - 1 {
+        0 => reason,
+        more => format!("{reason}; nor {more} more of the topics that it named"),
+    };
+    tables.audit_refusal((&addr, &identity), ("subscribe", Some(first.as_str())), &reason);
+    Some(reason)
 }

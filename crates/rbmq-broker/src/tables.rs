@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use access::{Audit, AuditEvent, Identity};
 use rbmq_wire::{Framing, TopicName};
 use rocketbufs::inspect::BufferInfo;
 use rocketbufs::{Bid, ROut, SubscribeOptions};
 use tracing::warn;
 
 use super::accounts::{Accounts, Refusal};
+use super::admission::Admission;
 use super::config::BrokerSettings;
 use super::inbox::Sender;
 use super::limits::{Refused, no_buffer, retained_bytes, too_many_topics};
@@ -30,14 +32,38 @@ pub(super) struct Tables {
     pub(super) topics: Topics,
     pub(super) sessions: Sessions,
     pub(super) accounts: Accounts,
+    pub(super) admission: Admission,
+    pub(super) audit: Audit,
     pub(super) events: Sender,
 }
 
 impl Tables {
+    /// Empty tables.
+    pub(super) fn new(
+        out: &ROut,
+        settings: &BrokerSettings,
+        (admission, audit): (Admission, Audit),
+        events: &Sender,
+    ) -> Self {
+        Self {
+            out: out.clone(),
+            settings: settings.clone(),
+            topics: Topics::default(),
+            sessions: Sessions::default(),
+            accounts: Accounts::default(),
+            admission,
+            audit,
+            events: events.clone(),
+        }
+    }
+
     /// Adds a buffer to its topic, within the limit on topics.
     pub(super) fn add_buffer(&mut self, buffer: Buffer) -> Result<Bid, Refused> {
+        let topic = buffer.topic.clone();
         let added = self.topics.add(buffer, self.settings.max_topics);
-        added.map_err(|TooManyTopics { open }| too_many_topics(open, &self.settings))
+        let bid = added.map_err(|TooManyTopics { open }| too_many_topics(open, &self.settings))?;
+        self.admission.added(bid, &topic);
+        Ok(bid)
     }
 
     /// The state of a buffer of the rOut, once its log is known.
@@ -73,6 +99,43 @@ impl Tables {
             warn!("{session} is disconnected: {why}");
             session.conn.close(why);
         }
+    }
+
+    /// Records in the audit log that a client was refused something.
+    pub(super) fn audit_refusal(
+        &self,
+        (address, identity): (&str, &Identity),
+        (operation, topic): (&str, Option<&str>),
+        reason: &str,
+    ) {
+        self.record(AuditEvent::new("refused"), (address, identity), (operation, topic), reason);
+    }
+
+    /// Records in the audit log that a client was cut off.
+    pub(super) fn audit_cut(
+        &self,
+        (address, identity): (&str, &Identity),
+        (operation, topic): (&str, Option<&str>),
+        reason: &str,
+    ) {
+        self.record(AuditEvent::new("cut"), (address, identity), (operation, topic), reason);
+    }
+
+    fn record(
+        &self,
+        event: AuditEvent<'_>,
+        (address, identity): (&str, &Identity),
+        (operation, topic): (&str, Option<&str>),
+        reason: &str,
+    ) {
+        self.audit.record(&AuditEvent {
+            user: Some(&identity.user),
+            address: Some(address),
+            operation: Some(operation),
+            topic,
+            reason: Some(reason),
+            ..event
+        });
     }
 
     /// The largest hold of a subscriber.

@@ -11,7 +11,7 @@
 //! Topics and filters are in tables by their levels ([`Levels`]). The cost of a new buffer depends on its subscribers, and the
 //! cost of a new filter on the topics that it matches.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 use rbmq_wire::Levels;
@@ -62,6 +62,8 @@ pub(super) struct Buffer {
     pub(super) continues_upstream: bool,
     /// The number of subscribers behind each subscribed broker, by its connection.
     pub(super) downstream: HashMap<u64, u32>,
+    /// The log is on the disk too.
+    pub(super) kept: bool,
 }
 
 impl Buffer {
@@ -86,6 +88,7 @@ impl Buffer {
             continues: false,
             continues_upstream: false,
             downstream: HashMap::new(),
+            kept: false,
         }
     }
 }
@@ -136,14 +139,7 @@ impl Topics {
         if self.by_topic.len() >= max_topics && self.by_topic.get(name).is_none() {
             return Err(TooManyTopics { open: self.by_topic.len() });
         }
-        // Ids wrap after 2^32 buffers. Skip the ids that are still in use.
-        loop {
-            self.next_bid = self.next_bid.wrapping_add(1);
-            if !self.buffers.contains_key(&self.next_bid) {
-                break;
-            }
-        }
-        let bid = self.next_bid;
+        let bid = self.unused_bid();
         match self.by_topic.get_mut(name) {
             Some(entry) => entry.bids.push(bid),
             None => {
@@ -153,6 +149,17 @@ impl Topics {
         }
         self.buffers.insert(bid, buffer);
         Ok(bid)
+    }
+
+    /// An id for a buffer that belongs to no topic.
+    pub(super) fn unused_bid(&mut self) -> Bid {
+        // Ids wrap after 2^32 buffers. Skip the ids that are still in use.
+        loop {
+            self.next_bid = self.next_bid.wrapping_add(1);
+            if !self.buffers.contains_key(&self.next_bid) {
+                return self.next_bid;
+            }
+        }
     }
 
     pub(super) fn remove(&mut self, bid: Bid) -> Option<Buffer> {
@@ -232,6 +239,16 @@ impl Topics {
         self.ends.first().map(|(until, _)| *until)
     }
 
+    /// How many of these filters a connection does not have yet, and how many of those have wildcards.
+    pub(super) fn count_new(&self, conn: u64, filters: &[TopicFilter]) -> (u64, u64) {
+        let known = self.by_conn.get(&conn);
+        let is_new =
+            |filter: &&TopicFilter| known.is_none_or(|known| known.all.get(filter.as_str()).is_none());
+        let new: BTreeSet<&TopicFilter> = filters.iter().filter(is_new).collect();
+        let patterns = new.iter().filter(|filter| filter.has_wildcards()).count();
+        (new.len() as u64, patterns as u64)
+    }
+
     /// Adds filters of a connection. Returns the buffers that its filters did not match before, in the order of their
     /// announcement. A buffer that is not live yet is announced later.
     pub(super) fn add_filters(
@@ -265,6 +282,19 @@ impl Topics {
             known.all.insert(filter.clone().as_str(), filter);
         }
         Ok(bids)
+    }
+
+    /// The buffers that the filters of a connection match, in the order of their announcement, with their topics.
+    pub(super) fn matched(&self, conn: u64) -> Vec<(Bid, TopicName)> {
+        let filters: BTreeSet<TopicFilter> = self.filters(conn).cloned().collect();
+        let mut matched: BTreeMap<(u64, Bid), TopicName> = BTreeMap::new();
+        each_matched(&self.by_topic, &filters, &mut |entry| {
+            let up = |bid: &&Bid| self.buffers.get(bid).is_some_and(|buffer| buffer.stage != Stage::Opening);
+            for bid in entry.bids.iter().filter(up) {
+                matched.insert((self.buffers[bid].number, *bid), entry.topic.clone());
+            }
+        });
+        matched.into_iter().map(|((_, bid), topic)| (bid, topic)).collect()
     }
 
     /// The filters of a connection.

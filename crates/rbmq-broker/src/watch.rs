@@ -13,6 +13,7 @@ use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;
 use super::inbox::{Event, Sender};
+use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays};
 use super::merge::{MergeIndex, TableLoad};
 
 /// Observes a broker from other threads, also while it stops. A request costs the broker's thread a visit of its tables.
@@ -27,6 +28,9 @@ pub struct Watch {
     pub(super) foreign: Arc<ForeignConnections>,
     pub(super) merge_index: MergeIndex,
     pub(super) feeds: Feeds,
+    pub(super) kept_logs: KeptLogs,
+    pub(super) replays: Replays,
+    pub(super) archives: Archives,
 }
 
 impl Watch {
@@ -76,6 +80,21 @@ impl Watch {
     /// The load of a merged topic's table. None if the buffer is not a merged one.
     pub(crate) fn table_load(&self, bid: Bid) -> Option<TableLoad> {
         self.merge_index.table_load(bid)
+    }
+
+    /// How much of a buffer is kept on disk, and whether its disk fails. None if it is not kept.
+    pub(crate) fn kept_load(&self, bid: Bid) -> Option<(KeptLoad, bool)> {
+        Some((self.kept_logs.load(bid)?, self.merge_index.is_failing(bid)))
+    }
+
+    /// The counters of a buffer and its archive. None if it has none.
+    pub(crate) fn archive_load(&self, bid: Bid) -> Option<ArchiveLoad> {
+        self.archives.load(bid)
+    }
+
+    /// The number of subscribers that read from the disk, and of those that wait for their turn.
+    pub(crate) fn replays(&self) -> (usize, usize) {
+        self.replays.counts()
     }
 
     /// The counters and tables of the broker's thread.

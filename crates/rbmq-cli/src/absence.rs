@@ -3,9 +3,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use commands::Failure;
 use rbmq::{ConfirmLevel, PublisherWaitError, TopicWriter};
-
-use super::failure::Failure;
 
 /// The shortest time between two checks of the broker.
 const STEP: Duration = Duration::from_millis(50);

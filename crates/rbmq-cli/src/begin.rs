@@ -133,7 +133,7 @@ impl Beginnings {
         }
         Some(format!(
             "topic '{topic}': begins at position {start}: the broker no longer has earlier messages; with a larger \
-             --ring-bytes of the publisher it keeps more (half of the ring)"
+             --ring-bytes of the publisher it keeps more (half of the ring); with keep = true (broker.topics), on disk"
         ))
     }
 

@@ -5,11 +5,14 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use commands::Failure;
 use rbmq::ConnectError;
 use rbmq_broker::BrokerConfig;
 use rocketbufs::Config;
+use rocketbufs::config::ConfigError;
+use rocketbufs::error::{ConnError, DownReason};
 
-use super::failure::Failure;
+use super::login::LoginArgs;
 
 /// How long a server may take to answer a request in HTTP.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -23,16 +26,65 @@ pub(super) struct ClientArgs {
     /// TOML file with RocketBufs' settings (settings of the broker are ignored here)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) login: LoginArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// TLS of a client. Each option overrides the configuration's.
+#[derive(Debug, clap::Args)]
+struct TlsArgs {
+    /// Encrypt the connection, and verify the broker's certificate (tls.mode = "require")
+    #[arg(long)]
+    tls: bool,
+    /// The authority that signed the broker's certificate (implies --tls; default: those of the system)
+    #[arg(long, value_name = "FILE")]
+    ca: Option<String>,
+    /// Certificate of this client, if the broker requires one (implies --tls)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<String>,
+    /// Key of this client's certificate
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<String>,
+    /// Name that the broker's certificate is for, if not the host of its address (implies --tls)
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+}
+
+impl TlsArgs {
+    /// Sets what was given.
+    fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
+        let files = [
+            ("tls.ca", &self.ca),
+            ("tls.cert", &self.cert),
+            ("tls.key", &self.key),
+            ("tls.server_name", &self.server_name),
+        ];
+        let given = files.iter().any(|(_, value)| value.is_some());
+        for (name, value) in files {
+            if let Some(value) = value {
+                config.set(name, value)?;
+            }
+        }
+        if self.tls || given { config.set("tls.mode", "require") } else { Ok(()) }
+    }
 }
 
 impl ClientArgs {
     pub(super) fn config(&self) -> Result<Config, Failure> {
-        BrokerConfig::load(self.config.as_deref()).map(|c| c.framework).map_err(Failure::failed)
+        let mut config = BrokerConfig::load(self.config.as_deref()).map_err(Failure::failed)?.framework;
+        self.tls.apply(&mut config).map_err(Failure::failed)?;
+        Ok(config)
     }
 
     /// The failure to connect, with its likely cause and what to do.
     pub(super) fn explain(&self, error: &ConnectError) -> Failure {
-        let ConnectError::Broker { .. } = error else { return Failure::failed(error) };
+        let ConnectError::Broker { source, .. } = error else { return Failure::failed(error) };
+        // A broker answered. Another connection would count as a refused one there.
+        if matches!(source, ConnError::Down(DownReason::Peer { .. })) {
+            return Failure::failed(error);
+        }
         match probe(&self.broker) {
             Err(probed) if probed.kind() == io::ErrorKind::ConnectionRefused => Failure::Failed(format!(
                 "{error}\nIs one running there? Start one with: rbmq serve --listen {}",

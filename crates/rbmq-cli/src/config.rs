@@ -1,14 +1,15 @@
 //! `rbmq config`: the settings of a broker with these arguments, and the origin of each.
 
-use std::io::Write;
 use std::path::PathBuf;
 
-use rbmq_broker::BrokerConfig;
-use rbmq_broker::Setting;
+use access::Authenticator;
+use commands::Failure;
+use rbmq_broker::{BrokerConfig, BrokerError, Setting};
 use rocketbufs::config::Origin;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
+#[cfg(feature = "tls")]
+use super::check;
 use super::log;
 use super::source::{self, Source};
 
@@ -30,7 +31,8 @@ pub(super) struct Args {
     /// Print one JSON object per setting: name, value, origin
     #[arg(long)]
     json: bool,
-    /// Only check this file (with the environment over it): exit status 0 if it is good, 1 if not
+    /// Only check this file (with the environment over it), and the users and certificates that it names: exit status 0 if they
+    /// are good, 1 if not
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "changed", "config", "listen", "http"])]
     check: Option<PathBuf>,
     /// Print a file with every setting at its default, commented out and explained
@@ -43,7 +45,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let text = if args.default {
         BrokerConfig::example()
     } else if let Some(path) = &args.check {
-        BrokerConfig::load(Some(path)).map_err(Failure::failed)?;
+        let config = BrokerConfig::load(Some(path)).map_err(Failure::failed)?;
+        check_files(&config)?;
         format!("rbmq: {} is good\n", path.display())
     } else {
         let mut settings = args.source.load().map_err(Failure::failed)?.settings();
@@ -51,7 +54,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         settings.retain(|setting| !args.changed || setting.origin != Origin::Default);
         if args.json { settings.iter().map(json_line).collect() } else { table(&settings) }
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::output(&error))
+    commands::print(text)
+}
+
+/// Reads the files that a reload reads again, as it would.
+fn check_files(config: &BrokerConfig) -> Result<(), Failure> {
+    let users = Authenticator::open(&config.users.options()).map_err(BrokerError::from);
+    users.map_err(Failure::failed)?;
+    #[cfg(feature = "tls")]
+    check::certificates(config)?;
+    Ok(())
 }
 
 /// RBMQ_LOG takes precedence over the log level and is not part of the configuration.

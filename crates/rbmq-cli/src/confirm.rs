@@ -6,12 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use commands::{Failure, Stop};
 use rbmq::{ConfirmError, ConfirmLevel, Confirmation, Confirmed};
 use serde_json::{Value, json};
 use tracing::warn;
-
-use super::failure::Failure;
-use super::stop::Stop;
 
 /// The most deliveries that wait for their confirmation. Publishing waits beyond that.
 const WINDOW: usize = 1024;
@@ -33,15 +31,26 @@ pub(super) enum Confirm {
     Delivered,
     /// Every subscriber that was present has consumed them
     Consumed,
+    /// The file of the broker has them; only of topics that the broker keeps
+    Stored,
+    /// The disk of the broker has them; only of topics that the broker keeps
+    Synced,
 }
 
 impl Confirm {
+    /// Whether messages wait in the publisher for their subscribers: the level is not one of the broker's disk.
+    pub(super) fn is_of_subscribers(self) -> bool {
+        self.level().is_some_and(|level| !level.is_of_disk())
+    }
+
     pub(super) fn level(self) -> Option<ConfirmLevel> {
         match self {
             Self::None => None,
             Self::Accepted => Some(ConfirmLevel::Accepted),
             Self::Delivered => Some(ConfirmLevel::Delivered),
             Self::Consumed => Some(ConfirmLevel::Consumed),
+            Self::Stored => Some(ConfirmLevel::Stored),
+            Self::Synced => Some(ConfirmLevel::Synced),
         }
     }
 }
@@ -185,8 +194,8 @@ impl ConfirmThread {
             return Err(self.failure());
         }
         let summary = lock(&self.shared).summary;
-        if let Some(summary) = summary.filter(|s| self.level != ConfirmLevel::Accepted && s.subscribers == 0)
-        {
+        let counts = matches!(self.level, ConfirmLevel::Delivered | ConfirmLevel::Consumed);
+        if let Some(summary) = summary.filter(|s| counts && s.subscribers == 0) {
             warn!("some messages are {} by 0 subscribers: {}", self.level, summary.no_subscriber_reason());
         }
         Ok(summary.map_or(Value::Null, |s| {
@@ -229,9 +238,27 @@ fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, output:
 fn with_total_time(error: ConfirmError, since_asked: Option<Duration>) -> ConfirmError {
     match (error, since_asked) {
         (
-            ConfirmError::TimedOut { topic, level, position, confirmed, missing, last_error, .. },
+            ConfirmError::TimedOut {
+                topic,
+                level,
+                position,
+                confirmed,
+                missing,
+                last_error,
+                disk_failure,
+                ..
+            },
             Some(waited),
-        ) => ConfirmError::TimedOut { topic, level, position, confirmed, waited, missing, last_error },
+        ) => ConfirmError::TimedOut {
+            topic,
+            level,
+            position,
+            confirmed,
+            waited,
+            missing,
+            last_error,
+            disk_failure,
+        },
         (other, _) => other,
     }
 }
@@ -258,6 +285,8 @@ fn print(confirmed: &Confirmed, published: &Published, as_json: bool) -> std::io
             "subscribers": subscribers, "left": left, "lost": lost,
         });
         writeln!(stdout, "{line}")?;
+    } else if level.is_of_disk() {
+        writeln!(stdout, "{level}: {messages} messages")?;
     } else {
         writeln!(
             stdout,

@@ -6,11 +6,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use commands::Failure;
 use rbmq::{DeferredBatch, OutputState, TopicName};
 use rocketbufs::{Epoch, Position};
 use sha2::{Digest, Sha256};
-
-use super::failure::Failure;
 
 /// Written bytes are recorded after this time, or when no message waits.
 const RECORD_AFTER: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use super::stop::Stop;
+use commands::Stop;
 
 /// The size of one read in bytes.
 const READ_BYTES: usize = 256 << 10;

@@ -10,6 +10,8 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use commands::Failure;
+use commands::terminal::colors;
 use rbmq_broker::BrokerConfig;
 use rbmq_broker::{BrokerConfigError, LogFormat, LogSettings};
 use tracing::level_filters::LevelFilter;
@@ -18,9 +20,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-use super::failure::Failure;
 use super::lines::{self, Lines};
-use super::terminal::colors;
 
 /// The variable with the highest precedence.
 pub(super) const VARIABLE: &str = "RBMQ_LOG";
@@ -64,13 +64,7 @@ pub(super) struct BrokerLog {
 impl LogOptions {
     /// The log of a client: warnings by default.
     pub(super) fn start_client(self) {
-        let filter = filter(self.level(0));
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(colors(&std::io::stderr()))
-            .with_target(false)
-            .init();
+        commands::log::start(VARIABLE, self.level(0));
     }
 
     /// The log of a broker: its clients too by default.
@@ -96,7 +90,7 @@ impl LogOptions {
 
     fn broker_filter(self, settings: &LogSettings) -> EnvFilter {
         if self.decided_by().is_some() {
-            return filter(self.level(1));
+            return commands::log::filter(VARIABLE, self.level(1));
         }
         // The level was checked when the configuration was read.
         EnvFilter::builder().parse_lossy(&settings.level)
@@ -111,11 +105,6 @@ impl LogOptions {
             _ => LevelFilter::TRACE,
         }
     }
-}
-
-/// The filter of RBMQ_LOG, with this level as the default.
-fn filter(level: LevelFilter) -> EnvFilter {
-    EnvFilter::builder().with_default_directive(level.into()).with_env_var(VARIABLE).from_env_lossy()
 }
 
 impl BrokerLog {

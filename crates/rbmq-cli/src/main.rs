@@ -2,40 +2,41 @@
 #![forbid(unsafe_code)]
 
 mod absence;
+mod acl;
 mod begin;
 mod bytes;
 mod check;
 mod client;
 mod config;
 mod confirm;
-mod failure;
 mod files;
 mod input;
+mod kafka;
+#[cfg(feature = "tls")]
+mod keygen;
 mod lines;
 mod log;
+mod login;
 mod man;
 mod outputs;
 mod printer;
+mod prompt;
 mod publish;
 mod reload;
 mod serve;
 mod sink;
 mod source;
 mod stdout;
-mod stop;
 mod subscribe;
 mod supervisor;
-mod terminal;
 mod times;
 mod top;
+mod users;
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
-use failure::Failure;
+use commands::{Failure, Shell};
 
 /// The position of global options in a list: behind the command's own.
 const LAST: usize = 900;
@@ -74,8 +75,17 @@ enum Command {
     Topics(top::ListArgs),
     /// Show the configuration of a broker, and where each setting comes from
     Config(config::Args),
+    /// Give a user of a broker a password, or remove the user
+    Passwd(users::PasswdArgs),
+    /// Make, list and revoke tokens of a broker's users
+    Token(users::TokenArgs),
+    /// Explain what the rules of access give to a user
+    Acl(acl::Args),
     /// Check this machine for what would slow a broker down or stop it, and show remedies
     Check(check::Args),
+    /// Make certificates for TLS: an authority, servers, clients
+    #[cfg(feature = "tls")]
+    Keygen(keygen::Args),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
   source <(rbmq completions bash)
@@ -86,7 +96,10 @@ enum Command {
         shell: Shell,
     },
     /// Write the manual pages
-    Man(man::Args),
+    #[command(after_help = "Examples:
+  rbmq man | man -l -
+  rbmq man /usr/local/share/man/man1")]
+    Man(commands::man::Args),
 }
 
 /// Runs the command that the arguments name. Wrong arguments end the process with status 2.
@@ -94,27 +107,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let log_options = log::LogOptions { verbose: cli.verbose, quiet: cli.quiet };
     let result = log::check_variable().and_then(|()| run(cli, log_options));
-    match result {
-        Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
-        Err(Failure::Usage(command, message)) => wrong_usage(command, message),
-        Err(Failure::Failed(message)) => {
-            terminal::print_error(&message);
-            ExitCode::from(1)
-        }
-        Err(Failure::Lost(message)) => {
-            terminal::print_error(&message);
-            ExitCode::from(3)
-        }
-    }
-}
-
-/// Ends with the usage of a subcommand.
-fn wrong_usage(name: &str, message: String) -> ! {
-    let mut all = Cli::command();
-    // The usage of a subcommand has the name of the program only after this.
-    all.build();
-    let command = all.find_subcommand_mut(name).expect("the subcommand is running");
-    command.error(ErrorKind::ArgumentConflict, message).exit()
+    commands::status(Cli::command, result)
 }
 
 fn run(cli: Cli, log_options: log::LogOptions) -> Result<(), Failure> {
@@ -129,16 +122,15 @@ fn run(cli: Cli, log_options: log::LogOptions) -> Result<(), Failure> {
         Command::Top(args) => top::run(&args),
         Command::Topics(args) => top::list(&args),
         Command::Config(args) => config::run(&args),
+        Command::Passwd(args) => users::passwd(&args),
+        Command::Token(args) => users::token(&args),
+        Command::Acl(args) => acl::run(&args),
         Command::Check(args) => check::run(&args),
-        Command::Man(args) => man::run(&args, Cli::command()),
-        Command::Completions { shell } => completions(shell),
+        #[cfg(feature = "tls")]
+        Command::Keygen(args) => keygen::run(&args),
+        Command::Man(args) => commands::man::run(&args, Cli::command(), &man::SECTIONS),
+        Command::Completions { shell } => commands::print_completions(shell, Cli::command()),
     }
-}
-
-fn completions(shell: Shell) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "rbmq", &mut script);
-    std::io::stdout().write_all(&script).map_err(|error| Failure::output(&error))
 }
 
 #[cfg(test)]

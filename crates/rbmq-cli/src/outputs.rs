@@ -6,10 +6,10 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use commands::Failure;
 use rbmq::{DeferredBatch, OutputState, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 
-use super::failure::Failure;
 use super::files::{OutputFile, file_name};
 
 /// The most open files. Many processes may have no more than 1,024 descriptors.

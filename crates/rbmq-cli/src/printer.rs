@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use commands::Failure;
 use tracing::warn;
 
-use super::failure::Failure;
 use super::lines::{self, Lines};
 
 /// Writes texts to standard output until a write fails.

@@ -5,16 +5,15 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use commands::terminal::is_dumb;
+use commands::{Failure, Stop};
 use rbmq::wire::RECORD_HEADER_BYTES;
 use rbmq::{Framing, PublishError, Publisher, PublisherWaitError, TopicName, TopicOptions, TopicWriter};
 use tracing::info;
 
 use super::absence::OfflineTimer;
 use super::confirm::{Confirm, ConfirmThread, Output};
-use super::failure::Failure;
 use super::input::{Input, Lines};
-use super::stop::Stop;
-use super::terminal::is_dumb;
 use super::{bytes, client, times};
 
 /// The longest wait before the command checks whether it was asked to end.
@@ -101,7 +100,7 @@ impl Args {
             .framing(if self.raw { Framing::Raw } else { Framing::Records })
             .open_timeout(Some(self.timeout))
             // A publisher that waits for confirmations sends messages again that are lost with a broker.
-            .keep_until_delivered(self.confirm != Confirm::None || self.min_subscribers > 0)
+            .keep_until_delivered(self.confirm.is_of_subscribers() || self.min_subscribers > 0)
             .min_subscribers(self.min_subscribers);
         if let Some(bytes) = self.ring_bytes {
             options = options.ring_bytes(bytes);
@@ -116,8 +115,7 @@ impl Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // Before the command connects.
     if args.confirm_each && args.confirm == Confirm::None {
-        let text =
-            "--confirm-each needs --confirm LEVEL, with one of the levels accepted, delivered, consumed";
+        let text = "--confirm-each needs --confirm LEVEL, with one of the levels accepted, delivered, consumed, stored, synced";
         return Err(Failure::Usage("pub", text.into()));
     }
     let cannot = |e: std::io::Error| Failure::Failed(format!("cannot read {}: {e}", args.file.display()));
@@ -126,6 +124,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let publisher = Publisher::builder()
         .name(&args.name)
         .config(args.client.config()?)
+        .login(args.client.login.read()?)
         .connect(&args.client.broker)
         .map_err(|e| args.client.explain(&e))?;
     let writer = publisher.topic_with(args.topic.as_str(), args.topic_options()).map_err(Failure::failed)?;

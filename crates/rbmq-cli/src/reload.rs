@@ -6,7 +6,7 @@ use rbmq_broker::Broker;
 use tracing::{Level, error, info, warn};
 
 use super::log::BrokerLog;
-use super::source::Source;
+use super::source::{self, Source};
 use super::supervisor;
 
 /// Reloads the configuration, and informs the supervisor. An invalid configuration changes nothing.
@@ -17,18 +17,23 @@ pub(super) fn reload(source: &Source, broker: &mut Broker, log: &BrokerLog) {
 }
 
 fn take_over(source: &Source, broker: &mut Broker, log: &BrokerLog) {
-    let Some(path) = &source.config else {
+    if source.config.is_none() && source.users.is_none() {
         return warn!("nothing to reload: the broker was started without a configuration file (--config)");
-    };
+    }
     // A pipe cannot be read a second time, and would block for ever.
-    if path.metadata().is_ok_and(|file| file.file_type().is_fifo()) {
+    if let Some(path) = &source.config
+        && path.metadata().is_ok_and(|file| file.file_type().is_fifo())
+    {
         return error!("not reloaded, nothing changes: {} is a pipe", path.display());
     }
     let config = match source.load() {
         Ok(config) => config,
         Err(why) => return error!("not reloaded, nothing changes: {why}"),
     };
-    let reload = broker.reload(&config);
+    let reload = match broker.reload(&config) {
+        Ok(reload) => reload,
+        Err(why) => return error!("not reloaded, nothing changes: {why}"),
+    };
     // A log level that hides these lines is applied after them, and a level that shows them is applied before them.
     let shows = tracing::enabled!(Level::INFO);
     if !shows {
@@ -47,8 +52,15 @@ fn take_over(source: &Source, broker: &mut Broker, log: &BrokerLog) {
     for change in &reload.needs_restart {
         warn!("needs a restart: {change}");
     }
+    match &reload.certificates {
+        None => {}
+        Some(Ok(())) => info!("certificates: read again, for new connections; established ones go on"),
+        Some(Err(why)) => error!("certificates: not reloaded, the old ones stay: {why}"),
+    }
+    source::warn_of_missing_rules(broker.config());
     let later = reload.needs_restart.len();
-    info!("reloaded {}: {applied} changes in force, {later} need a restart", path.display());
+    let of = source.config.as_ref().map_or_else(|| "the users".to_owned(), |path| path.display().to_string());
+    info!("reloaded {of}: {applied} changes in force, {later} need a restart");
     if shows {
         log.apply(&broker.config().log);
     }

@@ -1,23 +1,21 @@
 //! `rbmq serve`.
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use rbmq_broker::Broker;
+use commands::{Asked, Failure, Stop, terminal};
 use rbmq_broker::http::Endpoint;
+use rbmq_broker::{Broker, BrokerConfig};
 use rbmq_ingest::Ingest;
 use tracing::warn;
 
 use super::bytes;
-use super::failure::Failure;
+use super::kafka;
 use super::log::{BrokerLog, LogOptions};
 use super::printer::Printer;
 use super::reload;
 use super::source::{self, Source};
-use super::stop::{Asked, Stop};
 use super::supervisor;
 use super::times;
-use super::top::screen;
 use super::top::table::{self, Before, Sort};
 
 #[derive(Debug, clap::Args)]
@@ -25,12 +23,15 @@ use super::top::table::{self, Before, Sort};
   rbmq serve
   rbmq serve --stats 2s
   rbmq serve --http 127.0.0.1:7412
+  rbmq serve --config rbmq.toml --users users.toml        # users, and their rights: docs/security/README.md
+  rbmq serve --keep ./kept                                # all topics on disk: rbmq sub TOPIC --from -2h
   rbmq config --default > rbmq.toml && rbmq serve --config rbmq.toml
   rbmq serve --listen 127.0.0.1:7511 --upstream '127.0.0.1:7411=sensors/#,news'
+  rbmq serve --listen 0.0.0.0:7411 --insecure             # in a network that you trust
   sudo rbmq serve --ingest multimqc:eth0/0=sensors        # datagrams to port 19999 of eth0 are messages
 
 SIGINT and SIGTERM stop the broker in order: subscribers receive the remaining messages (within \
-broker.drain_timeout_ms). SIGHUP reloads the configuration file, and logs which changes are in force and which need a \
+broker.drain_timeout_ms). SIGHUP reloads the configuration file and the users, and logs which changes are in force and which need a \
 restart.")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -45,20 +46,22 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     let config = args.source.load().map_err(Failure::failed)?;
+    if let Some(exposed) = config.exposed().first() {
+        return Err(Failure::failed(exposed));
+    }
     let log = log_options.start_broker(&config.log)?;
     source::warn_of_unknown_variables();
     let stop = Stop::install()?.with_reload()?;
-    let mut broker = Broker::start(config).map_err(Failure::failed)?;
+    let mut broker = kafka::start_broker(config)?;
     // The HTTP endpoint starts before the broker reports that it listens.
     let http = start_http(&broker, &log)?;
     let printer = Printer::start()?;
     let addr = broker.addr();
     printer.print(&format!("rbmq: listening on {addr}"));
-    if !is_loopback(&addr) {
-        warn!(
-            "{addr} is reachable from other machines, and there is no authentication yet: every client that can connect may publish and read everything"
-        );
+    if broker.config().access.insecure {
+        warn_of_exposure(broker.config());
     }
+    source::warn_of_missing_rules(broker.config());
     if let Some(http) = &http {
         print_http(http, &printer);
     }
@@ -105,15 +108,16 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
 fn print_http(endpoint: &Endpoint, printer: &Printer) {
     let addr = endpoint.addr();
     printer.print(&format!("rbmq: metrics on http://{addr}/metrics"));
-    if !addr.ip().is_loopback() {
-        warn!(
-            "http://{addr} is reachable from other machines: every client that can connect sees the names and rates of all topics"
-        );
-    }
 }
 
-fn is_loopback(addr: &str) -> bool {
-    addr.parse::<SocketAddr>().map(|a| a.ip()).is_ok_and(|ip: IpAddr| ip.is_loopback())
+/// Says what --insecure accepts.
+fn warn_of_exposure(config: &BrokerConfig) {
+    let mut protected = config.clone();
+    protected.access.insecure = false;
+    for exposed in protected.exposed() {
+        let text = exposed.to_string();
+        warn!("insecure: {}", text.lines().next().unwrap_or_default());
+    }
 }
 
 /// The table of topics that is printed at an interval.
@@ -148,7 +152,7 @@ impl Stats {
         } else {
             let lines = table::lines(topics.clone(), &self.before, elapsed, Sort::Name);
             // Only output to a terminal is cut.
-            let width = if screen::is_terminal() { screen::width() } else { usize::MAX };
+            let width = if terminal::is_terminal() { terminal::width() } else { usize::MAX };
             let mut lines = table::table(&lines, width, usize::MAX);
             let memory = bytes::show(broker.memory_in_use() as f64);
             lines.push(format!("{} topics, rings of {memory}", topics.len()));

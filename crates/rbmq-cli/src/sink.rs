@@ -5,16 +5,15 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use commands::{Failure, Stop};
 use rbmq::wire::UnpackError;
 use rbmq::{Batch, DeferredBatch, Framing, ReceiveError, TopicFilter, TopicName};
 use rocketbufs::{Epoch, Position};
 use serde::Serialize;
 use tracing::warn;
 
-use super::failure::Failure;
 use super::outputs::Outputs;
 use super::stdout::Stdout;
-use super::stop::Stop;
 
 /// Lines are gathered up to this size before a write, as long as more messages wait.
 const GATHERED_BYTES: usize = 64 << 10;

@@ -5,10 +5,8 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use commands::{Failure, Stop};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use super::failure::Failure;
-use super::stop::Stop;
 
 /// The number of bytes that a writable pipe takes without blocking (PIPE_BUF of Linux). The descriptor stays blocking, since other
 /// processes may share it.

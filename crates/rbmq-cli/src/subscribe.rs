@@ -5,15 +5,13 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
+use commands::{Failure, Stop, print_error};
 use rbmq::{Event, Notice, SlowPolicy, StartFrom, Subscriber, TopicFilter};
 use rocketbufs::{Epoch, Position};
 use tracing::{debug, info, warn};
 
 use super::begin::Beginnings;
-use super::failure::Failure;
 use super::sink::{Format, Pace, Sink};
-use super::stop::Stop;
-use super::terminal::print_error;
 use super::{bytes, client, times};
 
 /// The longest wait before the command checks whether it was asked to end.
@@ -197,7 +195,7 @@ fn connect(args: &Args) -> Result<Subscriber, Failure> {
     if let Some(bytes) = args.budget {
         builder = builder.budget_bytes(bytes);
     }
-    builder.connect(&args.client.broker).map_err(|e| args.client.explain(&e))
+    builder.login(args.client.login.read()?).connect(&args.client.broker).map_err(|e| args.client.explain(&e))
 }
 
 pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
@@ -213,7 +211,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     };
     let mut subscriber = connect(args)?;
     if !quiet && matches!(args.from, StartFrom::Time(time) if time > SystemTime::now()) {
-        print_error("--from: this time is in the future (times are in UTC); begins about now");
+        print_error("rbmq", "--from: this time is in the future (times are in UTC); begins about now");
     }
     let mut beginnings = Beginnings::new();
     for topic in &args.topics {
@@ -244,7 +242,7 @@ pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
     drop(job.sink);
     subscriber.close_timeout(Some(Duration::from_secs(2)));
     if job.missing > 0 || job.gone > 0 {
-        return Err(Failure::Lost(missing_text(job.missing, job.gone)));
+        return Err(Failure::Incomplete(missing_text(job.missing, job.gone)));
     }
     Ok(())
 }
@@ -350,7 +348,7 @@ impl Job<'_> {
     /// Prints a message about missing or awaited data at any log level, but not with --quiet.
     fn report(&self, text: &str) {
         if !self.quiet {
-            print_error(text);
+            print_error("rbmq", text);
         }
     }
 }

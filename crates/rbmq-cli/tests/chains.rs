@@ -329,6 +329,7 @@ fn offer(bid: u32, topic: &str) -> Control {
         epoch: bid.into(),
         framing: Framing::Records,
         fresh: true,
+        kept: false,
         max_delivery_bytes: 1024,
         topic: topic.parse().unwrap(),
     };

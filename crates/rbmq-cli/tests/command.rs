@@ -173,27 +173,65 @@ fn wrong_usage_ends_with_2() {
     }
 }
 
+/// Runs a command that fails, with a message that has these parts.
+fn fails(mut command: std::process::Command, parts: &[&str]) {
+    command.stdin(Stdio::null());
+    let outcome = Process::start(command).finish();
+    assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+    for part in parts {
+        assert!(outcome.stderr.contains(part), "{:?} is not in: {}", part, outcome.stderr);
+    }
+    assert!(outcome.stderr.lines().count() <= 2, "{}", outcome.stderr);
+}
+
 #[test]
-fn errors_name_the_cause_and_the_remedy() {
-    let fails = |mut command: std::process::Command, parts: &[&str]| {
-        command.stdin(Stdio::null());
-        let outcome = Process::start(command).finish();
-        assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
-        for part in parts {
-            assert!(outcome.stderr.contains(part), "{:?} is not in: {}", part, outcome.stderr);
-        }
-        assert!(outcome.stderr.lines().count() <= 2, "{}", outcome.stderr);
+fn a_listener_that_others_reach_needs_protection_or_a_word() {
+    let refused = |args: &[&str]| {
+        let outcome = Process::start(rbmq(["serve"].into_iter().chain(args.iter().copied()))).finish();
+        assert_eq!(outcome.status.code(), Some(1));
+        outcome.stderr
     };
+    let why = refused(&["--listen", "0.0.0.0:0"]);
+    for part in ["neither TLS nor users", "rbmq keygen", "rbmq passwd", "--insecure"] {
+        assert!(why.contains(part), "{part:?} is not in: {why}");
+    }
+    let why = refused(&["--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"]);
+    assert!(why.contains("asks for no token") && why.contains("http.token_file"), "{why}");
+    let broker = BrokerProcess::start_with(&["--http", "0.0.0.0:0", "--insecure"]);
+    drop(broker);
+}
+
+#[test]
+fn the_rule_that_decides_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rbmq.toml");
+    std::fs::write(&path, "[[access.rules]]\nusers = ['anna']\npublish = ['home/%u/#']\n").unwrap();
+    let check = |user: &str| {
+        let file = path.to_str().unwrap();
+        Process::start(piped(rbmq(["acl", "check", user, "publish", "home/anna/door", "--config", file])))
+            .finish()
+    };
+    let yes = check("anna");
+    assert_eq!(yes.status.code(), Some(0), "{}", yes.stderr);
+    assert!(
+        yes.text().contains("yes: user 'anna' may publish") && yes.text().contains("line 2"),
+        "{}",
+        yes.text()
+    );
+    let no = check("bert");
+    assert_eq!(no.status.code(), Some(1));
+    assert!(no.stderr.contains("no: user 'bert' may not publish topic 'home/anna/door'"), "{}", no.stderr);
+}
+
+#[test]
+fn errors_of_addresses_name_the_cause_and_the_remedy() {
     // A port without a listener: bound, and released.
     let addr = {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         socket.local_addr().unwrap().to_string()
     };
     fails(client("sub", &addr, "x"), &["cannot connect to the broker at", &addr, "rbmq serve --listen"]);
-    let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("rbmq.toml");
-    std::fs::write(&config, "[broker]\nmax_topics = 1\nmax_ring_bytes = 1048576\n").unwrap();
-    let broker = BrokerProcess::start_with(&["--config", config.to_str().unwrap()]);
+    let broker = BrokerProcess::start();
     let in_use =
         ["cannot listen on", "is another broker running there? Choose another address with --listen"];
     fails(rbmq(["serve", "--listen", &broker.addr]), &in_use);
@@ -213,6 +251,14 @@ fn errors_name_the_cause_and_the_remedy() {
         assert!(outcome.stderr.contains("it is written host:port"), "{}", outcome.stderr);
         assert!(!outcome.stderr.contains("running there"), "{}", outcome.stderr);
     }
+}
+
+#[test]
+fn errors_of_limits_and_files_name_the_cause_and_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("rbmq.toml");
+    std::fs::write(&config, "[broker]\nmax_topics = 1\nmax_ring_bytes = 1048576\n").unwrap();
+    let broker = BrokerProcess::start_with(&["--config", config.to_str().unwrap()]);
     broker.publish_all("first", b"x\n");
     fails(
         client("pub", &broker.addr, "second"),

@@ -54,6 +54,7 @@ fn topic(bid: u32, name: &str) -> Control {
         epoch: u128::from(bid),
         framing: Framing::Records,
         fresh: false,
+        kept: false,
         max_delivery_bytes: 1 << 10,
         topic,
     })

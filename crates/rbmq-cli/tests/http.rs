@@ -337,6 +337,31 @@ fn silent_connections_are_closed_and_connections_are_limited() {
 }
 
 #[test]
+fn every_page_asks_for_the_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, token) = (dir.path().join("rbmq.toml"), dir.path().join("token"));
+    std::fs::write(&token, "0123456789abcdef\n").unwrap();
+    std::fs::write(&file, format!("[http]\ntoken_file = '{}'\n", token.display())).unwrap();
+    let set_mode =
+        |mode| std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    set_mode(0o600);
+    let (broker, http) = watched(&["--config", file.to_str().unwrap()]);
+    for path in ["/", "/metrics", "/health", "/ready", "/topics", "/other"] {
+        assert_eq!(get(&http, path).0, 401, "{path}");
+        let with =
+            |token: &str| request_with(&http, "GET", path, &format!("Authorization: Bearer {token}\r\n")).0;
+        assert_eq!(with("0123456789abcdeX"), 401, "{path}");
+        assert_eq!(with("0123456789abcdef"), if path == "/other" { 404 } else { 200 }, "{path}");
+    }
+    broker.end();
+    set_mode(0o644);
+    let args =
+        ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", file.to_str().unwrap()];
+    let outcome = Process::start(rbmq(args)).finish();
+    assert!(outcome.stderr.contains("everybody on this machine can read it"), "{}", outcome.stderr);
+}
+
+#[test]
 fn an_unusable_address_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();

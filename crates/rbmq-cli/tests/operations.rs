@@ -262,7 +262,8 @@ fn a_check_of_this_machine_prints_its_findings() {
     let (json, error) = output(1, check(&["--listen", "192.0.2.1:1", "--json"]));
     let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     assert_eq!((first["check"].as_str(), first["level"].as_str()), (Some("address"), Some("bad")));
-    assert!(error.contains("1 of ") && error.contains("checks are bad"), "{error}");
+    assert!(error.contains("2 of ") && error.contains("checks are bad"), "{error}");
+    assert!(json.contains("exposure") && json.contains("neither TLS nor users"), "{json}");
 }
 
 #[test]
@@ -394,7 +395,7 @@ fn unread_logs_and_outputs_block_nothing() {
 
 #[test]
 fn the_last_lines_of_the_log_are_written() {
-    let mut command = rbmq(["-v", "serve", "--listen", "127.0.0.1:0", "--http", "192.0.2.1:9"]);
+    let mut command = rbmq(["-v", "serve", "--listen", "127.0.0.1:0", "--http", "192.0.2.1:9", "--insecure"]);
     command.env("RBMQ_LOG", "trace");
     let outcome = common::Process::start(command).finish();
     assert_eq!(outcome.status.code(), Some(1));

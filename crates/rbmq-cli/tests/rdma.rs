@@ -24,7 +24,13 @@ fn broker_with(args: &[&str]) -> Option<BrokerProcess> {
         return None;
     };
     let addr = format!("{}:0", addresses.split_whitespace().next().expect("an address"));
-    Some(BrokerProcess::start_in(&addr, args, &[(TRANSPORT, "rdma")]))
+    Some(start(&addr, args))
+}
+
+/// Other machines could reach the address, and the network of the test is its own.
+fn start(addr: &str, args: &[&str]) -> BrokerProcess {
+    let args: Vec<&str> = ["--insecure"].into_iter().chain(args.iter().copied()).collect();
+    BrokerProcess::start_in(addr, &args, &[(TRANSPORT, "rdma")])
 }
 
 fn over(transport: &str, mut command: Command) -> Process {
@@ -155,7 +161,7 @@ fn a_killed_broker_loses_no_message_unreported() {
         until("a part of it is there", || size(&out) > had + 100_000);
         let BrokerProcess { process, addr } = broker;
         kill(process);
-        broker = BrokerProcess::start_in(&addr, &[], &[(TRANSPORT, "rdma")]);
+        broker = start(&addr, &[]);
         // The next lines are published only after the subscriber is back.
         until("its subscriber is back", || {
             let topics = client("topics", &broker.addr, "--json");

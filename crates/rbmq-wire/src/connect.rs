@@ -11,6 +11,25 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts to connect.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
+/// Whether an address is of this machine for certain, so that what is sent there leaves it on no wire. Of names only `localhost` is:
+/// whoever answers for other names could say so.
+///
+/// ```
+/// use rbmq_wire::connect::is_this_machine;
+/// assert!(is_this_machine("127.0.0.1:7411") && is_this_machine("[::1]:7411") && is_this_machine("localhost:7411"));
+/// assert!(!is_this_machine("10.0.0.1:7411") && !is_this_machine("localhost.example.com:7411"));
+/// ```
+pub fn is_this_machine(addr: &str) -> bool {
+    let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
+    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// Whether every connection that leaves this machine is encrypted, and the other end shows a trusted certificate before it learns anything.
+pub fn is_encrypted(ctx: &Context) -> bool {
+    ctx.config().tls.mode == "require"
+}
+
 /// A random number that identifies a client or broker.
 ///
 /// # Errors

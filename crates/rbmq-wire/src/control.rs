@@ -19,11 +19,13 @@ pub enum RefuseCode {
     BidInUse = 4,
     /// The broker failed for a reason of its own.
     Internal = 5,
+    /// The user of the connection may not publish the topic, or not any more.
+    NotAllowed = 6,
 }
 
 impl RefuseCode {
     fn from_code(code: u8) -> Result<Self, DecodeError> {
-        [Self::Invalid, Self::Limit, Self::Size, Self::BidInUse, Self::Internal]
+        [Self::Invalid, Self::Limit, Self::Size, Self::BidInUse, Self::Internal, Self::NotAllowed]
             .into_iter()
             .find(|known| *known as u8 == code)
             .ok_or(DecodeError::value("reason for refusal", code))
@@ -42,6 +44,8 @@ pub struct Topic {
     /// Whether the buffer appeared after the request for its topic, or while the durable subscriber was offline (HOLD). All of it is
     /// then new to the subscriber.
     pub fresh: bool,
+    /// Whether the broker keeps the log on disk: positions that the buffer has no more can be asked for ([`Control::Replay`]).
+    pub kept: bool,
     /// The largest delivery in bytes. The ring of a subscriber has room for at least two.
     pub max_delivery_bytes: u64,
     /// The topic.
@@ -62,6 +66,37 @@ pub struct SubscribeLimits {
 impl Default for SubscribeLimits {
     fn default() -> Self {
         Self { max_lag_bytes: 0, block_timeout_ms: 0, max_hold_ms: u32::MAX }
+    }
+}
+
+/// Where a subscriber begins in a kept log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayFrom {
+    /// At the oldest position that is kept.
+    Oldest,
+    /// At this position.
+    Position(u64),
+    /// With what reached the broker so many milliseconds ago or later.
+    Age(u64),
+}
+
+impl ReplayFrom {
+    fn fields(self) -> (u8, u64) {
+        match self {
+            Self::Oldest => (0, 0),
+            Self::Position(position) => (1, position),
+            Self::Age(ms) => (2, ms),
+        }
+    }
+
+    fn from_fields(kind: u8, value: u64) -> Result<Self, DecodeError> {
+        match (kind, value) {
+            (0, 0) => Ok(Self::Oldest),
+            (1, position) => Ok(Self::Position(position)),
+            (2, ms) => Ok(Self::Age(ms)),
+            (0, other) => Err(DecodeError::value("position of the oldest", other)),
+            (other, _) => Err(DecodeError::value("start of a replay", other)),
+        }
     }
 }
 
@@ -113,6 +148,40 @@ pub enum Control {
         /// The number.
         count: u32,
     },
+    /// Broker → publisher, about a kept topic: everything below a position is in the broker's file. A broker that continues a log
+    /// sends it before it subscribes. After `Created` it is the answer to `AskStored`.
+    Stored {
+        /// The publisher's buffer.
+        bid: u32,
+        /// What lies below survives the broker.
+        position: u64,
+        /// What lies below is on the disk, and survives the machine.
+        synced: u64,
+    },
+    /// Publisher → broker, after `Created`: asks for `Stored` as soon as the log is stored, and again as soon as it is synced, up to
+    /// these positions. It replaces the last `AskStored`. `NotStored` refuses it.
+    AskStored {
+        /// The publisher's buffer.
+        bid: u32,
+        /// The position to be stored; 0: none.
+        position: u64,
+        /// The position to be synced; 0: none.
+        synced: u64,
+    },
+    /// Broker → publisher: `AskStored` will not be answered, because the topic is not kept, or the disk lost a part of the log.
+    NotStored {
+        /// The publisher's buffer.
+        bid: u32,
+        /// The reason, for people.
+        reason: String,
+    },
+    /// Broker → publisher, about a kept topic: the disk has no room or fails, and the publisher waits for it; or that has ended.
+    Disk {
+        /// The publisher's buffer.
+        bid: u32,
+        /// The reason, for people. Empty: the disk works again.
+        failure: String,
+    },
     /// Subscriber → broker: requests all buffers, existing and later ones, of the topics that these filters match.
     Topics {
         /// Names, and names with wildcards.
@@ -126,6 +195,23 @@ pub enum Control {
     },
     /// Broker → subscriber: announces a buffer of a requested topic.
     Topic(Topic),
+    /// Subscriber → broker: where to begin in the log of a kept buffer. The answer is `Replayed`.
+    Replay {
+        /// The announced buffer.
+        bid: u32,
+        /// The first position.
+        from: ReplayFrom,
+    },
+    /// Broker → subscriber: the buffer that has the first position.
+    Replayed {
+        /// The announced buffer.
+        bid: u32,
+        /// A buffer for this subscriber alone, with what was kept from the first position on. It ends where the log goes on in the
+        /// announced buffer. None: the announced buffer has everything from the first position on.
+        replay: Option<u32>,
+        /// The first position.
+        start: u64,
+    },
     /// Broker → broker: as `Topic`, with the brokers that the buffer has passed.
     TopicVia {
         /// The buffer.
@@ -172,6 +258,10 @@ const CREATED: u8 = 0x02;
 const REFUSED: u8 = 0x03;
 const ENDED: u8 = 0x04;
 const SUBSCRIBERS: u8 = 0x05;
+const STORED: u8 = 0x06;
+const ASK_STORED: u8 = 0x07;
+const NOT_STORED: u8 = 0x08;
+const DISK: u8 = 0x09;
 const TOPICS: u8 = 0x10;
 const TOPIC: u8 = 0x11;
 const TOPIC_GONE: u8 = 0x12;
@@ -179,11 +269,14 @@ const REJECTED: u8 = 0x13;
 const TOPICS_DONE: u8 = 0x14;
 const LIMITS: u8 = 0x15;
 const HOLD: u8 = 0x16;
+const REPLAY: u8 = 0x17;
+const REPLAYED: u8 = 0x18;
 const TOPIC_VIA: u8 = 0x20;
 const DOWNSTREAM: u8 = 0x21;
 const CONTINUES: u8 = 0x22;
 
 const FRESH: u8 = 1;
+const KEPT: u8 = 2;
 
 /// The size of the type and the number of filters.
 const TOPICS_HEADER_BYTES: usize = 3;
@@ -203,43 +296,15 @@ impl Control {
     pub fn encode(&self) -> Vec<u8> {
         let mut b = Vec::with_capacity(64);
         match self {
-            Self::Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic } => {
-                b.push(CREATE);
-                b.extend_from_slice(&bid.to_le_bytes());
-                b.push(framing.code());
-                b.extend_from_slice(&ring_bytes.to_le_bytes());
-                b.extend_from_slice(&max_delivery_bytes.to_le_bytes());
-                b.extend_from_slice(&min_subscribers.to_le_bytes());
-                put_topic(&mut b, topic);
-            }
-            Self::Created { bid } => {
-                b.push(CREATED);
-                b.extend_from_slice(&bid.to_le_bytes());
-            }
-            Self::Refused { bid, code, reason } => {
-                b.push(REFUSED);
-                b.extend_from_slice(&bid.to_le_bytes());
-                b.push(*code as u8);
-                put_text(&mut b, reason);
-            }
-            Self::Ended { bid, end } => {
-                b.push(ENDED);
-                b.extend_from_slice(&bid.to_le_bytes());
-                b.extend_from_slice(&end.to_le_bytes());
-            }
-            Self::Subscribers { bid, count } => {
-                b.push(SUBSCRIBERS);
-                b.extend_from_slice(&bid.to_le_bytes());
-                b.extend_from_slice(&count.to_le_bytes());
-            }
+            Self::Create { .. }
+            | Self::Created { .. }
+            | Self::Refused { .. }
+            | Self::Ended { .. }
+            | Self::Subscribers { .. } => self.encode_publishing(&mut b),
             Self::Topics { filters } => {
                 b.push(TOPICS);
                 b.extend_from_slice(&u16::try_from(filters.len()).unwrap_or(u16::MAX).to_le_bytes());
                 filters.iter().take(usize::from(u16::MAX)).for_each(|f| put_name(&mut b, f.as_str()));
-            }
-            Self::Hold { hold_ms } => {
-                b.push(HOLD);
-                b.extend_from_slice(&hold_ms.to_le_bytes());
             }
             Self::Topic(topic) => {
                 b.push(TOPIC);
@@ -248,6 +313,10 @@ impl Control {
             Self::TopicVia { .. } | Self::Continues { .. } | Self::Downstream { .. } => {
                 self.encode_chain(&mut b)
             }
+            Self::Stored { .. } | Self::AskStored { .. } | Self::NotStored { .. } | Self::Disk { .. } => {
+                self.encode_stored(&mut b);
+            }
+            Self::Hold { .. } | Self::Replay { .. } | Self::Replayed { .. } => self.encode_place(&mut b),
             Self::TopicGone { bid, topic } => {
                 b.push(TOPIC_GONE);
                 b.extend_from_slice(&bid.to_le_bytes());
@@ -308,10 +377,51 @@ impl Control {
                 max_hold_ms: r.u32()?,
             }),
             REJECTED => Self::Rejected { reason: get_text(&mut r)? },
+            STORED => Self::Stored { bid: r.u32()?, position: r.u64()?, synced: r.u64()? },
+            ASK_STORED => Self::AskStored { bid: r.u32()?, position: r.u64()?, synced: r.u64()? },
+            NOT_STORED => Self::NotStored { bid: r.u32()?, reason: get_text(&mut r)? },
+            DISK => Self::Disk { bid: r.u32()?, failure: get_text(&mut r)? },
+            kind @ (REPLAY | REPLAYED) => Self::decode_replay(kind, &mut r)?,
             other => Self::decode_chain(other, &mut r)?,
         };
         r.end()?;
         Ok(message)
+    }
+
+    /// Encodes a message about the buffers of a publisher.
+    fn encode_publishing(&self, b: &mut Vec<u8>) {
+        match self {
+            Self::Create { bid, framing, ring_bytes, max_delivery_bytes, min_subscribers, topic } => {
+                b.push(CREATE);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.push(framing.code());
+                b.extend_from_slice(&ring_bytes.to_le_bytes());
+                b.extend_from_slice(&max_delivery_bytes.to_le_bytes());
+                b.extend_from_slice(&min_subscribers.to_le_bytes());
+                put_topic(b, topic);
+            }
+            Self::Created { bid } => {
+                b.push(CREATED);
+                b.extend_from_slice(&bid.to_le_bytes());
+            }
+            Self::Refused { bid, code, reason } => {
+                b.push(REFUSED);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.push(*code as u8);
+                put_text(b, reason);
+            }
+            Self::Ended { bid, end } => {
+                b.push(ENDED);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.extend_from_slice(&end.to_le_bytes());
+            }
+            Self::Subscribers { bid, count } => {
+                b.push(SUBSCRIBERS);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.extend_from_slice(&count.to_le_bytes());
+            }
+            _ => {}
+        }
     }
 
     /// Encodes a message about chains of brokers.
@@ -362,6 +472,63 @@ impl Control {
         })
     }
 
+    /// Encodes a message about what the broker's disk has of a publisher's log.
+    fn encode_stored(&self, b: &mut Vec<u8>) {
+        match self {
+            Self::Stored { bid, position, synced } | Self::AskStored { bid, position, synced } => {
+                b.push(if matches!(self, Self::Stored { .. }) { STORED } else { ASK_STORED });
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.extend_from_slice(&position.to_le_bytes());
+                b.extend_from_slice(&synced.to_le_bytes());
+            }
+            Self::NotStored { bid, reason: text } | Self::Disk { bid, failure: text } => {
+                b.push(if matches!(self, Self::Disk { .. }) { DISK } else { NOT_STORED });
+                b.extend_from_slice(&bid.to_le_bytes());
+                put_text(b, text);
+            }
+            _ => {}
+        }
+    }
+
+    /// Encodes a message about the place of a subscriber.
+    fn encode_place(&self, b: &mut Vec<u8>) {
+        match self {
+            Self::Hold { hold_ms } => {
+                b.push(HOLD);
+                b.extend_from_slice(&hold_ms.to_le_bytes());
+            }
+            Self::Replay { bid, from } => {
+                let (kind, value) = from.fields();
+                b.push(REPLAY);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.push(kind);
+                b.extend_from_slice(&value.to_le_bytes());
+            }
+            Self::Replayed { bid, replay, start } => {
+                b.push(REPLAYED);
+                b.extend_from_slice(&bid.to_le_bytes());
+                b.push(u8::from(replay.is_some()));
+                replay.iter().for_each(|replay| b.extend_from_slice(&replay.to_le_bytes()));
+                b.extend_from_slice(&start.to_le_bytes());
+            }
+            _ => {}
+        }
+    }
+
+    fn decode_replay(kind: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let bid = r.u32()?;
+        if kind == REPLAY {
+            let from = ReplayFrom::from_fields(r.u8()?, r.u64()?)?;
+            return Ok(Self::Replay { bid, from });
+        }
+        let replay = match r.u8()? {
+            0 => None,
+            1 => Some(r.u32()?),
+            other => return Err(DecodeError::value("flag", other)),
+        };
+        Ok(Self::Replayed { bid, replay, start: r.u64()? })
+    }
+
     /// TOPICS messages for any number of filters. Each is small enough for every peer ([`Control::SMALL_BYTES`]).
     pub fn topics(filters: &[TopicFilter]) -> Vec<Self> {
         let mut messages = Vec::new();
@@ -386,20 +553,16 @@ fn put_buffer(b: &mut Vec<u8>, topic: &Topic) {
     b.extend_from_slice(&topic.bid.to_le_bytes());
     b.extend_from_slice(&topic.epoch.to_le_bytes());
     b.push(topic.framing.code());
-    b.push(if topic.fresh { FRESH } else { 0 });
+    b.push(if topic.fresh { FRESH } else { 0 } | if topic.kept { KEPT } else { 0 });
     b.extend_from_slice(&topic.max_delivery_bytes.to_le_bytes());
     put_topic(b, &topic.topic);
 }
 
 fn get_buffer(r: &mut Reader<'_>) -> Result<Topic, DecodeError> {
-    Ok(Topic {
-        bid: r.u32()?,
-        epoch: r.u128()?,
-        framing: Framing::from_code(r.u8()?)?,
-        fresh: get_flags(r)?,
-        max_delivery_bytes: r.u64()?,
-        topic: get_topic(r)?,
-    })
+    let (bid, epoch) = (r.u32()?, r.u128()?);
+    let framing = Framing::from_code(r.u8()?)?;
+    let (fresh, kept) = get_flags(r)?;
+    Ok(Topic { bid, epoch, framing, fresh, kept, max_delivery_bytes: r.u64()?, topic: get_topic(r)? })
 }
 
 fn put_topic(b: &mut Vec<u8>, topic: &TopicName) {
@@ -436,9 +599,10 @@ fn get_text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     Ok(r.text(len, "text")?.to_owned())
 }
 
-fn get_flags(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
+/// Whether the buffer is fresh, and kept.
+fn get_flags(r: &mut Reader<'_>) -> Result<(bool, bool), DecodeError> {
     match r.u8()? {
-        flags if flags & !FRESH == 0 => Ok(flags & FRESH != 0),
+        flags if flags & !(FRESH | KEPT) == 0 => Ok((flags & FRESH != 0, flags & KEPT != 0)),
         other => Err(DecodeError::value("flags", other)),
     }
 }
@@ -461,6 +625,14 @@ mod tests {
         let expected = b"\x01\x03\0\0\0\x01\0\0\x01\0\0\0\0\0\0\x40\0\0\0\0\0\0\x05\0\0\0\x02ab";
         assert_eq!(create.encode(), expected);
         assert_eq!(Control::Subscribers { bid: 1, count: 2 }.encode(), b"\x05\x01\0\0\0\x02\0\0\0");
+        let ask = Control::AskStored { bid: 1, position: 2, synced: 3 };
+        assert_eq!(ask.encode(), b"\x07\x01\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
+        assert_eq!(Control::NotStored { bid: 1, reason: "a".into() }.encode(), b"\x08\x01\0\0\0\x01\0a");
+        assert_eq!(Control::Disk { bid: 1, failure: String::new() }.encode(), b"\x09\x01\0\0\0\0\0");
+        let replay = Control::Replay { bid: 1, from: ReplayFrom::Position(0x0203) };
+        assert_eq!(replay.encode(), b"\x17\x01\0\0\0\x01\x03\x02\0\0\0\0\0\0");
+        let replayed = Control::Replayed { bid: 1, replay: Some(2), start: 3 };
+        assert_eq!(replayed.encode(), b"\x18\x01\0\0\0\x01\x02\0\0\0\x03\0\0\0\0\0\0\0");
     }
 
     #[test]

@@ -26,6 +26,10 @@ const BETWEEN: char = '\0';
 /// Sorts behind all entries below a level, and before its next sibling.
 const BEHIND: char = '\u{1}';
 
+/// A level in a table of filters that no name and no filter has. It stands for the level that a search names
+/// ([`Levels::matching_own`]).
+pub const OWN_LEVEL: &str = "\u{2}";
+
 /// The table. See the module.
 #[derive(Debug, Clone)]
 pub struct Levels<T>(BTreeMap<Box<str>, T>);
@@ -187,16 +191,26 @@ impl<T> Levels<T> {
 
     /// In a table of filters: visits the values that match a topic, each once, until `visit` returns true. Returns whether it did.
     pub fn matching<'t>(&'t self, topic: &TopicName, visit: &mut impl FnMut(&'t T) -> bool) -> bool {
+        self.matching_own(topic, None, visit)
+    }
+
+    /// As [`Levels::matching`], where [`OWN_LEVEL`] in a filter matches the level `own`. Without `own` it matches nothing.
+    pub fn matching_own<'t>(
+        &'t self,
+        topic: &TopicName,
+        own: Option<&str>,
+        visit: &mut impl FnMut(&'t T) -> bool,
+    ) -> bool {
         let levels: Vec<&str> = topic.as_str().split('/').collect();
         let hidden = topic.as_str().starts_with('$');
-        self.follow_topic(&mut Path::root(), &levels, hidden, visit)
+        self.follow_topic(&mut Path::root(), &levels, (hidden, own), visit)
     }
 
     fn follow_topic<'t>(
         &'t self,
         path: &mut Path,
         topic: &[&str],
-        hidden: bool,
+        (hidden, own): (bool, Option<&str>),
         visit: &mut impl FnMut(&'t T) -> bool,
     ) -> bool {
         let wildcards = !(hidden && path.depth == 0);
@@ -211,9 +225,10 @@ impl<T> Levels<T> {
         let [level, rest @ ..] = topic else {
             return self.0.get(path.text.as_str()).is_some_and(visit);
         };
-        for child in [Some(*level), wildcards.then_some("+")].into_iter().flatten() {
+        let own_level = own.filter(|own| own == level).map(|_| OWN_LEVEL);
+        for child in [Some(*level), wildcards.then_some("+"), own_level].into_iter().flatten() {
             let before = path.push(child);
-            let enough = self.is_there(path) && self.follow_topic(path, rest, hidden, visit);
+            let enough = self.is_there(path) && self.follow_topic(path, rest, (hidden, own), visit);
             path.pop(before);
             if enough {
                 return true;

@@ -10,7 +10,7 @@
 //!     ◀─ ENDED{bid, end} ──
 //! ```
 //!
-//! The hello travels in the application's part of RocketBufs' handshake, control messages as its application
+//! The hello, with the client's credentials, travels in the application's part of RocketBufs' handshake, control messages as its application
 //! control messages (ordered with the data), records inside deliveries. Decoding accepts exactly the bytes that encoding
 //! produces. For any other bytes it returns an error, and never panics. docs/RBMQ.md specifies the encoding.
 
@@ -18,6 +18,7 @@
 
 pub mod connect;
 mod control;
+mod credentials;
 mod error;
 mod filter;
 mod framing;
@@ -29,12 +30,15 @@ mod runs;
 pub mod sync;
 mod topic;
 
-pub use control::{Control, RefuseCode, SubscribeLimits, Topic};
+pub use control::{Control, RefuseCode, ReplayFrom, SubscribeLimits, Topic};
+pub use credentials::{
+    Credentials, CredentialsError, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret,
+};
 pub use error::DecodeError;
 pub use filter::{FilterError, TopicFilter};
 pub use framing::Framing;
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
-pub use levels::Levels;
+pub use levels::{Levels, OWN_LEVEL};
 pub use observe::{
     BlockReason, BrokerSummary, BufferStage, BufferStats, Observe, Page, SlowestSubscriber,
     SubscriptionSortKey, SubscriptionStats, TopicStats,

@@ -1,12 +1,9 @@
 //! Locks and waits.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Locks a mutex whose data stays valid when a holder panicked.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+pub use rocketbufs::lock::lock;
 
 /// Waits on a condition variable while `waiting` returns true, at most `timeout` (none: no limit). Returns false if the time
 /// passed first.

@@ -35,7 +35,11 @@ fn slowest() -> impl Strategy<Value = SlowestSubscriber> {
 }
 
 fn topic_row() -> impl Strategy<Value = TopicStats> {
-    let blocked_by = prop_oneof![Just(BlockReason::TooFewSubscribers), Just(BlockReason::MergeTableFull)];
+    let blocked_by = prop_oneof![
+        Just(BlockReason::TooFewSubscribers),
+        Just(BlockReason::MergeTableFull),
+        Just(BlockReason::Disk)
+    ];
     let rest = (any::<Option<u64>>(), proptest::option::of(slowest()), proptest::option::of(blocked_by));
     (topic(), any::<[u32; 5]>(), any::<[u64; 6]>(), rest).prop_map(
         |(topic, c, n, (boundary, slowest, blocked_by))| TopicStats {

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rbmq_wire::{
-    Control, Framing, Hello, Records, RefuseCode, Role, SubscribeLimits, Topic, Unpack, UnpackError,
-    push_record, run_header,
+    Control, Credentials, Framing, Hello, Records, RefuseCode, ReplayFrom, Role, Secret, SubscribeLimits,
+    Topic, Unpack, UnpackError, push_record, run_header,
 };
 use rbmq_wire::{TopicFilter, TopicName};
 
@@ -30,6 +30,15 @@ fn code() -> impl Strategy<Value = RefuseCode> {
         Just(RefuseCode::Size),
         Just(RefuseCode::BidInUse),
         Just(RefuseCode::Internal),
+        Just(RefuseCode::NotAllowed),
+    ]
+}
+
+fn replay_from() -> impl Strategy<Value = ReplayFrom> {
+    prop_oneof![
+        Just(ReplayFrom::Oldest),
+        any::<u64>().prop_map(ReplayFrom::Position),
+        any::<u64>().prop_map(ReplayFrom::Age),
     ]
 }
 
@@ -54,32 +63,62 @@ fn control() -> impl Strategy<Value = Control> {
         (any::<u32>(), any::<u64>()).prop_map(|(bid, end)| Control::Ended { bid, end }),
         (any::<u32>(), any::<u32>()).prop_map(|(bid, count)| Control::Subscribers { bid, count }),
         proptest::collection::vec(filter(), 0..20).prop_map(|filters| Control::Topics { filters }),
-        (any::<u32>(), any::<u128>(), framing(), any::<bool>(), any::<u64>(), topic()).prop_map(
-            |(bid, epoch, framing, fresh, max_delivery_bytes, topic)| Control::Topic(Topic {
+        (any::<u32>(), any::<u128>(), framing(), any::<[bool; 2]>(), any::<u64>(), topic()).prop_map(
+            |(bid, epoch, framing, [fresh, kept], max_delivery_bytes, topic)| Control::Topic(Topic {
                 bid,
                 epoch,
                 framing,
                 fresh,
+                kept,
                 max_delivery_bytes,
                 topic
             })
         ),
-        (any::<u32>(), any::<u128>(), framing(), topic(), proptest::collection::vec(any::<u128>(), 0..=16))
-            .prop_map(|(bid, epoch, framing, topic, path)| Control::TopicVia {
-                topic: Topic { bid, epoch, framing, fresh: true, max_delivery_bytes: 9, topic },
-                path
-            }),
-        (any::<u32>(), any::<u32>()).prop_map(|(bid, count)| Control::Downstream { bid, count }),
-        (any::<u32>(), any::<bool>()).prop_map(|(bid, yes)| Control::Continues { bid, yes }),
+        chains(),
         (any::<u32>(), topic()).prop_map(|(bid, topic)| Control::TopicGone { bid, topic }),
         ".{0,80}".prop_map(|reason| Control::Rejected { reason }),
         Just(Control::TopicsDone),
         any::<u32>().prop_map(|hold_ms| Control::Hold { hold_ms }),
+        kept(),
         (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
             |(max_lag_bytes, block_timeout_ms, max_hold_ms)| {
                 Control::Limits(SubscribeLimits { max_lag_bytes, block_timeout_ms, max_hold_ms })
             }
         ),
+    ]
+}
+
+/// The messages about chains of brokers.
+fn chains() -> impl Strategy<Value = Control> {
+    prop_oneof![
+        (any::<u32>(), any::<u128>(), framing(), topic(), proptest::collection::vec(any::<u128>(), 0..=16))
+            .prop_map(|(bid, epoch, framing, topic, path)| Control::TopicVia {
+                topic: Topic { bid, epoch, framing, fresh: true, kept: false, max_delivery_bytes: 9, topic },
+                path
+            }),
+        (any::<u32>(), any::<u32>()).prop_map(|(bid, count)| Control::Downstream { bid, count }),
+        (any::<u32>(), any::<bool>()).prop_map(|(bid, yes)| Control::Continues { bid, yes }),
+    ]
+}
+
+/// The messages about kept topics.
+fn kept() -> impl Strategy<Value = Control> {
+    prop_oneof![
+        (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(bid, position, synced)| Control::Stored {
+            bid,
+            position,
+            synced
+        }),
+        (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(bid, position, synced)| Control::AskStored {
+            bid,
+            position,
+            synced
+        }),
+        (any::<u32>(), ".{0,80}").prop_map(|(bid, reason)| Control::NotStored { bid, reason }),
+        (any::<u32>(), ".{0,80}").prop_map(|(bid, failure)| Control::Disk { bid, failure }),
+        (any::<u32>(), replay_from()).prop_map(|(bid, from)| Control::Replay { bid, from }),
+        (any::<u32>(), any::<Option<u32>>(), any::<u64>())
+            .prop_map(|(bid, replay, start)| Control::Replayed { bid, replay, start }),
     ]
 }
 
@@ -100,9 +139,11 @@ proptest! {
 
     #[test]
     fn bytes_that_begin_like_a_hello_are_decoded_or_refused(rest in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let bytes = [&b"RBMQ\x01"[..], &rest].concat();
-        if let Ok(hello) = Hello::decode(&bytes) {
-            prop_assert_eq!(hello.encode(), bytes);
+        for version in [1, 2] {
+            let bytes = [&b"RBMQ"[..], &[version], &rest].concat();
+            if let Ok((hello, credentials)) = Hello::decode_with(&bytes) {
+                prop_assert_eq!(&*hello.encode_with(&credentials), &bytes);
+            }
         }
     }
 
@@ -111,6 +152,19 @@ proptest! {
         let role = if publisher { Role::Publisher } else { Role::Subscriber };
         let hello = Hello { role, client, name };
         prop_assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
+    }
+
+    #[test]
+    fn credentials_come_back_and_cut_ones_are_refused(
+        user in ".{1,30}", secret in ".{1,60}", is_token in any::<bool>(), cut in any::<prop::sample::Index>(),
+    ) {
+        let secret = Secret::from(secret);
+        let credentials = if is_token { Credentials::token(secret) } else { Credentials::password(&user, secret) };
+        let hello = Hello { role: Role::Observer, client: 3, name: "n".into() };
+        let sent = (hello, credentials.unwrap());
+        let bytes = sent.0.encode_with(&sent.1);
+        prop_assert!(Hello::decode_with(&bytes[..cut.index(bytes.len())]).is_err());
+        prop_assert_eq!(Hello::decode_with(&bytes).unwrap(), sent);
     }
 
     #[test]

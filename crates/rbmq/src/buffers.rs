@@ -24,6 +24,18 @@ pub(super) struct Buffer {
     pub(super) framing: Framing,
     pub(super) max_delivery_bytes: u64,
     pub(super) stage: Stage,
+    pub(super) kept: Kept,
+}
+
+/// Whether the broker keeps the log of a buffer on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Only the ring has it.
+    No,
+    /// What the ring has no more can be replayed.
+    Yes,
+    /// The buffer is a replay: its end is where the log goes on in the announced buffer.
+    Replay,
 }
 
 /// The buffers of a connection.
@@ -146,7 +158,14 @@ mod tests {
 
     fn buffer(name: &str, epoch: u128) -> Buffer {
         let (topic, epoch) = (topic(name), Epoch(epoch));
-        Buffer { topic, epoch, framing: Framing::Records, max_delivery_bytes: 0, stage: Stage::Open }
+        Buffer {
+            topic,
+            epoch,
+            framing: Framing::Records,
+            max_delivery_bytes: 0,
+            stage: Stage::Open,
+            kept: Kept::No,
+        }
     }
 
     #[test]

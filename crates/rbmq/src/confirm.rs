@@ -1,7 +1,8 @@
 //! Confirmations: how far published records have come, as futures and as calls that wait.
 //!
 //! Positions are cumulative: a topic has one position for each level, and the waiting confirmations are ordered lists with a
-//! limit. The broker is asked only about the first confirmation of each list. Its answer may complete many of them.
+//! limit. The broker is asked only about the first confirmation of each list. Its answer may complete many of them. The framework
+//! carries the questions about subscribers; those about the disk are control messages (`disk_asks`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +18,7 @@ use rocketbufs::{Bid, Position, ROut};
 use super::confirm_tracker::{ConfirmTracker, LostRange};
 use super::connection::{lock, wait_while};
 use super::error::ConfirmError;
-use super::level::{ConfirmLevel, Confirmed};
+use super::level::{ConfirmLevel, Confirmed, LEVELS, REPORTED};
 use crate::wire::TopicName;
 
 /// The result of a confirmation.
@@ -34,11 +35,15 @@ pub(super) struct Confirmations {
 #[derive(Default)]
 struct State {
     tracker: ConfirmTracker,
-    waiting: [BTreeMap<(Position, u64), Arc<Slot>>; 3],
+    waiting: [BTreeMap<(Position, u64), Arc<Slot>>; LEVELS],
     /// The confirmations that the application waits for or has looked at. The others are completed by regular reports.
-    wanted: [BTreeSet<(Position, u64)>; 3],
-    /// The last requests to the broker.
-    requested: Requests,
+    wanted: [BTreeSet<(Position, u64)>; LEVELS],
+    /// The positions of the last requests to the broker.
+    requested: [Option<Position>; LEVELS],
+    /// The broker has taken the topic over the present connection, and can be asked about its disk.
+    is_created: bool,
+    /// Why the broker's disk takes nothing.
+    disk_failure: Option<String>,
     next_id: u64,
     closed: bool,
 }
@@ -48,12 +53,24 @@ impl State {
     /// by the answer, or requested then.
     fn next_requests(&mut self) -> Requests {
         let firsts = self.wanted.each_ref().map(|wanted| wanted.first().map(|(position, _)| *position));
-        let mut requests = firsts;
-        for (request, last) in requests.iter_mut().zip(self.requested) {
-            *request = request.filter(|position| Some(*position) != last);
+        let mut requests = Requests::default();
+        for (n, first) in firsts.iter().enumerate().take(REPORTED) {
+            requests.of_subscribers[n] = first.filter(|_| *first != self.requested[n]);
         }
+        let disk = REPORTED..LEVELS;
+        let is_new = firsts[disk.clone()] != self.requested[disk.clone()];
         self.requested = firsts;
+        if !self.is_created {
+            self.requested[disk].fill(None);
+        } else if is_new {
+            requests.of_disk = self.disk_request();
+        }
         requests
+    }
+
+    fn disk_request(&self) -> Option<[Position; 2]> {
+        let [.., stored, synced] = self.requested;
+        stored.or(synced).map(|_| [stored, synced].map(Option::unwrap_or_default))
     }
 }
 
@@ -83,15 +100,30 @@ impl Slot {
     }
 }
 
-/// The positions about which to ask the broker, by level; none: no new request.
-pub(super) type Requests = [Option<Position>; 3];
+/// The positions about which to ask the broker; none: no new request.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// By level.
+    of_subscribers: [Option<Position>; REPORTED],
+    /// The positions to be stored and to be synced; 0: none of this level.
+    pub(super) of_disk: Option<[Position; 2]>,
+}
 
-/// Asks the broker to report as soon as these positions are confirmed.
-pub(super) fn send_requests(out: &Weak<ROut>, bid: Bid, requests: Requests) {
-    let Some(buffer) = out.upgrade().and_then(|out| out.buffer(bid)) else { return };
-    for (level, position) in ConfirmLevel::ALL.into_iter().zip(requests) {
-        if let Some(position) = position {
-            buffer.request_confirm(level.framework(), position);
+/// The way of a confirmation to the broker.
+pub(super) trait Asks: Send + Sync {
+    /// Asks the broker about confirmations of a buffer.
+    fn ask(&self, bid: Bid, requests: &Requests);
+}
+
+/// Asks the broker to report as soon as these positions are confirmed. Requests about the disk are left to the caller.
+pub(super) fn send_requests(out: &ROut, bid: Bid, requests: &Requests) {
+    if requests.of_subscribers == [None; REPORTED] {
+        return;
+    }
+    let Some(buffer) = out.buffer(bid) else { return };
+    for (level, position) in ConfirmLevel::ALL.into_iter().zip(requests.of_subscribers) {
+        if let (Some(level), Some(position)) = (level.framework(), position) {
+            buffer.request_confirm(level, position);
         }
     }
 }
@@ -109,7 +141,7 @@ impl Confirmations {
         level: ConfirmLevel,
         position: Position,
         (end, refusal): (Position, Option<String>),
-        buffer: (Weak<ROut>, Bid),
+        buffer: (Weak<dyn Asks>, Bid),
     ) -> Confirmation {
         let slot = Arc::new(Slot::default());
         let mut state = lock(&self.state);
@@ -155,7 +187,7 @@ impl Confirmations {
     }
 
     /// The broker reported its positions. Returns the next requests.
-    pub(super) fn on_progress(&self, reported: [Position; 3], coverage: Coverage) -> Requests {
+    pub(super) fn on_progress(&self, reported: [Position; REPORTED], coverage: Coverage) -> Requests {
         self.change(|state| state.tracker.on_progress(reported, coverage))
     }
 
@@ -167,8 +199,60 @@ impl Confirmations {
             }
         });
         let mut state = lock(&self.state);
-        state.requested = [None; 3];
+        state.requested[..REPORTED].fill(None);
         state.next_requests()
+    }
+
+    /// The topic is named to a broker, perhaps another one than before.
+    pub(super) fn on_naming(&self) {
+        let mut state = lock(&self.state);
+        (state.is_created, state.disk_failure) = (false, None);
+        state.tracker.settle();
+    }
+
+    /// The broker has taken the topic. Returns the next requests.
+    pub(super) fn on_created(&self) -> Requests {
+        let mut state = lock(&self.state);
+        state.is_created = true;
+        state.requested[REPORTED..].fill(None);
+        state.next_requests()
+    }
+
+    /// The broker has the log in its file, and on the disk, up to these positions. Before it has taken the topic, it says where it
+    /// begins. Returns the next requests.
+    pub(super) fn on_stored(&self, stored: Position, synced: Position) -> Requests {
+        self.change(|state| match state.is_created {
+            true => state.tracker.on_disk([stored, synced]),
+            false => state.tracker.on_stored(stored),
+        })
+    }
+
+    /// The request about the disk that is to be sent again.
+    pub(super) fn disk_request(&self) -> Option<[Position; 2]> {
+        lock(&self.state).disk_request()
+    }
+
+    /// The broker confirms nothing about its disk.
+    pub(super) fn on_not_stored(&self, reason: &str) {
+        self.fail(
+            |level| level.is_of_disk(),
+            |topic, level, confirmed| ConfirmError::NotStored {
+                topic,
+                level,
+                confirmed,
+                reason: reason.to_owned(),
+            },
+        );
+    }
+
+    /// The broker's disk takes nothing, or works again.
+    pub(super) fn on_disk_failure(&self, failure: Option<String>) {
+        lock(&self.state).disk_failure = failure;
+    }
+
+    /// Why the broker's disk takes nothing.
+    pub(super) fn disk_failure(&self) -> Option<String> {
+        lock(&self.state).disk_failure.clone()
     }
 
     /// The broker will never have this range.
@@ -183,18 +267,35 @@ impl Confirmations {
 
     /// The broker refuses the topic. All waiting confirmations fail.
     pub(super) fn refuse(&self, reason: &str) {
+        self.fail(
+            |_| true,
+            |topic, level, confirmed| ConfirmError::Refused {
+                topic,
+                level,
+                confirmed,
+                reason: reason.to_owned(),
+            },
+        );
+    }
+
+    /// All waiting confirmations of some levels fail.
+    fn fail(
+        &self,
+        of: impl Fn(ConfirmLevel) -> bool,
+        error: impl Fn(TopicName, ConfirmLevel, Position) -> ConfirmError,
+    ) {
         let mut state = lock(&self.state);
-        let waiting = std::mem::take(&mut state.waiting);
-        state.wanted = Default::default();
-        let confirmed = ConfirmLevel::ALL.map(|level| state.tracker.confirmed(level));
-        drop(state);
-        for (level, slots) in ConfirmLevel::ALL.into_iter().zip(waiting) {
-            let (confirmed, topic) = (confirmed[level as usize], &self.topic);
-            for slot in slots.into_values() {
-                let (topic, reason) = (topic.clone(), reason.to_owned());
-                slot.put(Err(ConfirmError::Refused { topic, level, confirmed, reason }));
-            }
+        let mut failed = Vec::new();
+        for level in ConfirmLevel::ALL.into_iter().filter(|level| of(*level)) {
+            let n = level as usize;
+            state.wanted[n].clear();
+            state.requested[n] = None;
+            let confirmed = state.tracker.confirmed(level);
+            let slots = std::mem::take(&mut state.waiting[n]).into_values();
+            failed.extend(slots.map(|slot| (slot, error(self.topic.clone(), level, confirmed))));
         }
+        drop(state);
+        failed.into_iter().for_each(|(slot, error)| slot.put(Err(error)));
     }
 
     /// The application accepts the loss at a level. The level continues behind the lost range.
@@ -270,7 +371,7 @@ pub struct Confirmation {
     level: ConfirmLevel,
     position: Position,
     id: u64,
-    buffer: (Weak<ROut>, Bid),
+    buffer: (Weak<dyn Asks>, Bid),
 }
 
 impl Confirmation {
@@ -308,7 +409,9 @@ impl Confirmation {
         }
         let requests = state.next_requests();
         drop(state);
-        send_requests(&self.buffer.0, self.buffer.1, requests);
+        if let Some(publisher) = self.buffer.0.upgrade() {
+            publisher.ask(self.buffer.1, &requests);
+        }
     }
 
     /// Waits for the result, at most `timeout` (none: no limit).
@@ -332,6 +435,7 @@ impl Confirmation {
                 waited: timeout.unwrap_or_default(),
                 missing: 0,
                 last_error: None,
+                disk_failure: self.confirmations.disk_failure().filter(|_| level.is_of_disk()),
             })
         })
     }

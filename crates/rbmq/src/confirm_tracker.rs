@@ -6,13 +6,15 @@
 //!                         └── lost ──┤ A broker died with records that no subscriber has and that the publisher no longer
 //!                                      keeps. This level confirms nothing beyond until the application accepts the loss.
 //! ```
+//!
+//! The levels of a kept topic's disk, stored and synced, are the same without subscribers.
 
 use std::collections::VecDeque;
 
 use rocketbufs::Coverage;
 use rocketbufs::Position;
 
-use super::level::{ConfirmLevel, Confirmed};
+use super::level::{ConfirmLevel, Confirmed, LEVELS, REPORTED};
 
 /// The most entries of each history: departures of subscribers, and ranges with their numbers of subscribers.
 const MAX_HISTORY: usize = 64;
@@ -38,17 +40,23 @@ struct CountedRange {
 
 #[derive(Debug, Default)]
 pub(super) struct ConfirmTracker {
-    confirmed: [Position; 3],
+    confirmed: [Position; LEVELS],
     /// The positions that the broker reported, also of a level that a loss stops: the broker does not repeat them.
-    reported: [Position; 3],
-    lost_ranges: [Option<LostRange>; 3],
+    reported: [Position; LEVELS],
+    /// The losses before the present broker, and those that it reported.
+    lost_ranges: [Option<LostRange>; LEVELS],
+    /// The bytes of its predecessor that the present broker lacks, unless it is in its file: from these positions up to its start.
+    lacks_from: [Position; LEVELS],
+    lacks_to: Position,
+    /// What lies below is in the file of a broker, and not lost with its process.
+    stored: Position,
     /// The least number of subscribers for which a position may be delivered or consumed.
     min_subscribers: u32,
     /// The number of subscribers that have the lost range, if the range is lost because they are too few.
-    too_few: [Option<u32>; 3],
+    too_few: [Option<u32>; LEVELS],
     coverage: Coverage,
     departures: VecDeque<Departures>,
-    counted: [VecDeque<CountedRange>; 3],
+    counted: [VecDeque<CountedRange>; LEVELS],
     /// Upper limits for positions below the start of a subscriber that joined or skipped a loss: only the subscribers that
     /// were present before count there.
     limits: VecDeque<CountedRange>,
@@ -61,17 +69,13 @@ impl ConfirmTracker {
     }
 
     /// The broker reported its positions, and the subscribers that they cover.
-    pub(super) fn on_progress(&mut self, reported: [Position; 3], coverage: Coverage) {
+    pub(super) fn on_progress(&mut self, reported: [Position; REPORTED], coverage: Coverage) {
         let joined = coverage.joined(self.coverage);
         self.on_coverage(coverage);
         for (n, reported) in reported.into_iter().enumerate() {
             // A subscriber that joined may have less than was reported before.
             self.reported[n] = if joined { reported } else { self.reported[n].max(reported) };
-            let limit = self.lost_ranges[n].map_or(Position::MAX, |(from, _)| from);
-            let reached = reported.min(limit);
-            if reached > self.confirmed[n] {
-                self.advance(n, reached);
-            }
+            self.advance(n, reported);
         }
         let known = self.departures.back().map_or((0, 0), |last| (last.left, last.lost));
         if known != (coverage.left, coverage.lost) {
@@ -98,12 +102,17 @@ impl ConfirmTracker {
             push(&mut self.limits, CountedRange { to: coverage.covered_from, subscribers });
         }
         // A level that waits for a loss to be accepted may be behind the level below it.
-        let slowest = self.confirmed.into_iter().min();
+        let slowest = self.confirmed[..REPORTED].iter().copied().min();
         self.limits.retain(|limit| Some(limit.to) > slowest);
     }
 
-    /// Confirms a level up to `reached`, with the number of subscribers of each range. Stops where they are too few.
+    /// Confirms a level up to `reached`, with the number of subscribers of each range. Stops where they are too few, and at a loss.
     fn advance(&mut self, n: usize, reached: Position) {
+        let reached = self.lost(n).map_or(reached, |(from, _)| from.min(reached));
+        if n >= REPORTED {
+            self.confirmed[n] = self.confirmed[n].max(reached);
+            return;
+        }
         while self.confirmed[n] < reached {
             let from = self.confirmed[n];
             let limits = self.limits.iter().filter(|limit| limit.to > from);
@@ -124,35 +133,67 @@ impl ConfirmTracker {
     }
 
     /// A broker that has nothing of the topic begins at `start`. Everything below that its predecessor took and that was
-    /// not confirmed is lost.
+    /// not confirmed is lost, except for what is in its file.
     pub(super) fn on_new_broker(&mut self, start: Position) {
-        let [accepted, delivered, consumed] = self.confirmed;
-        self.reported = [0; 3];
+        self.settle();
+        let [accepted, delivered, consumed, stored, synced] = self.confirmed;
+        self.reported = [0; LEVELS];
         self.coverage =
             Coverage { left: self.coverage.left, lost: self.coverage.lost, ..Coverage::default() };
         // Delivered records are not lost: their subscribers will consume them. A faulty broker may report less delivered
         // than consumed.
-        for (n, reached) in [accepted, delivered, delivered.max(consumed)].into_iter().enumerate() {
-            self.add_lost(n, reached, start);
+        self.lacks_from = [accepted, delivered, delivered.max(consumed), stored, synced];
+        self.lacks_to = start;
+    }
+
+    /// Another broker may follow. What the present one lacks is lost, whatever the next one has in its file.
+    pub(super) fn settle(&mut self) {
+        for n in 0..LEVELS {
+            if self.lacking(n).is_some() {
+                (self.lost_ranges[n], self.too_few[n]) = (self.lost(n), None);
+            }
         }
+        self.lacks_to = 0;
     }
 
     /// The broker will never have this range.
     pub(super) fn on_lost(&mut self, from: Position, to: Position) {
         for (n, reached) in self.confirmed.into_iter().enumerate() {
-            self.add_lost(n, from.max(reached), to);
+            let range = Some((from.max(reached).max(self.stored), to)).filter(|(from, to)| from < to);
+            let both = union(self.lost_ranges[n], range);
+            if self.lost_ranges[n] != both {
+                (self.lost_ranges[n], self.too_few[n]) = (both, None);
+            }
         }
     }
 
-    fn add_lost(&mut self, n: usize, from: Position, to: Position) {
-        let before = self.lost_ranges[n];
-        if to > from {
-            self.lost_ranges[n] =
-                Some(before.map_or((from, to), |(first, last)| (first.min(from), last.max(to))));
+    /// Everything below a position is in the file of a broker that begins there.
+    pub(super) fn on_stored(&mut self, position: Position) {
+        self.stored = self.stored.max(position);
+        for n in 0..REPORTED {
+            self.advance(n, self.reported[n]);
         }
-        if self.lost_ranges[n] != before {
-            self.too_few[n] = None;
+        self.on_disk([position, 0]);
+    }
+
+    /// The broker has the log in its file, and on the disk, up to these positions.
+    pub(super) fn on_disk(&mut self, [stored, synced]: [Position; 2]) {
+        // A faulty broker may report more synced than stored.
+        for (level, reported) in [(ConfirmLevel::Stored, stored), (ConfirmLevel::Synced, synced.min(stored))]
+        {
+            let n = level as usize;
+            self.reported[n] = self.reported[n].max(reported);
+            self.advance(n, self.reported[n]);
         }
+    }
+
+    /// The bytes that the present broker lacks at a level.
+    fn lacking(&self, n: usize) -> Option<LostRange> {
+        Some((self.lacks_from[n].max(self.stored), self.lacks_to)).filter(|(from, to)| from < to)
+    }
+
+    fn lost(&self, n: usize) -> Option<LostRange> {
+        union(self.lost_ranges[n], self.lacking(n))
     }
 
     /// Everything below this position is confirmed.
@@ -162,20 +203,21 @@ impl ConfirmTracker {
 
     /// The lost range that stops a level.
     pub(super) fn lost_range(&self, level: ConfirmLevel) -> Option<LostRange> {
-        self.lost_ranges[level as usize]
+        self.lost(level as usize)
     }
 
     /// If too few subscribers have the lost range of a level: their number, and the number that is required.
     pub(super) fn too_few(&self, level: ConfirmLevel) -> Option<(u32, u32)> {
-        self.too_few[level as usize].map(|subscribers| (subscribers, self.min_subscribers))
+        let known = self.too_few[level as usize].filter(|_| self.lacking(level as usize).is_none());
+        known.map(|subscribers| (subscribers, self.min_subscribers))
     }
 
     /// The application accepts the loss. The level continues behind the lost range, with the positions that were reported
     /// since.
     pub(super) fn accept_lost(&mut self, level: ConfirmLevel) -> Option<LostRange> {
         let n = level as usize;
-        let range = self.lost_ranges[n].take()?;
-        self.too_few[n] = None;
+        let range = self.lost(n)?;
+        (self.lost_ranges[n], self.too_few[n], self.lacks_from[n]) = (None, None, self.lacks_to);
         self.confirmed[n] = self.confirmed(level).max(range.1);
         count(&mut self.counted[n], CountedRange { to: range.1, subscribers: 0 });
         self.advance(n, self.reported[n]);
@@ -189,13 +231,17 @@ impl ConfirmTracker {
         position: Position,
     ) -> Option<Result<Confirmed, LostRange>> {
         if self.confirmed(level) >= position {
+            let confirmed =
+                Confirmed { level, position: self.confirmed(level), subscribers: 0, left: 0, lost: 0 };
+            if level.is_of_disk() {
+                return Some(Ok(confirmed));
+            }
             let (left, lost) = self.departures_before(position);
             return Some(Ok(Confirmed {
-                level,
-                position: self.confirmed(level),
                 subscribers: self.subscribers_at(level, position),
                 left: self.coverage.left.saturating_sub(left),
                 lost: self.coverage.lost.saturating_sub(lost),
+                ..confirmed
             }));
         }
         self.lost_range(level).map(Err)
@@ -212,6 +258,14 @@ impl ConfirmTracker {
     fn departures_before(&self, position: Position) -> (u32, u32) {
         let last = self.departures.iter().rev().find(|departures| departures.accepted < position);
         last.map_or((0, 0), |last| (last.left, last.lost))
+    }
+}
+
+/// The smallest range with both.
+fn union(one: Option<LostRange>, other: Option<LostRange>) -> Option<LostRange> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+        (one, other) => one.or(other),
     }
 }
 

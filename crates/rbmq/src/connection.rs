@@ -7,14 +7,16 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use rbmq_wire::connect::{self, Backoff, start};
+use rbmq_wire::connect::{self, Backoff, is_encrypted, start};
 pub(super) use rbmq_wire::sync::{lock, wait_while};
 use rocketbufs::error::{ContextError, ControlError};
 use rocketbufs::{Config, Conn, Context, DownReason};
 use tracing::{debug, info, warn};
+use zeroize::Zeroizing;
 
 use super::deadline::Deadline;
 use super::error::ConnectError;
+use super::login::Login;
 use super::watch;
 use crate::wire::{Control, Hello, Role};
 
@@ -67,7 +69,8 @@ struct Shared {
     ctx: Context,
     addr: String,
     role: Role,
-    hello: Vec<u8>,
+    /// With the credentials, so that a reconnect presents them again.
+    hello: Zeroizing<Vec<u8>>,
     on_start: Box<dyn Fn(&Conn) + Send + Sync>,
     state: Mutex<State>,
     changed: Condvar,
@@ -85,9 +88,11 @@ impl Connection {
         ctx: &Context,
         addr: &str,
         (role, name): (Role, &str),
+        login: &Login,
         on_start: impl Fn(&Conn) + Send + Sync + 'static,
     ) -> Result<Self, ConnectError> {
-        let hello = Hello { role, client: random()?, name: name.to_owned() }.encode();
+        let hello = Hello { role, client: random()?, name: name.to_owned() };
+        let hello = login.hello(&hello, (addr, is_encrypted(ctx)))?;
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
         let conn = start(ctx, addr, &hello, &on_start).map_err(refused)?;
         let state = Mutex::new(State { conn, stop: false, last_error: None });

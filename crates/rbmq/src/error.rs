@@ -5,7 +5,9 @@ use std::time::Duration;
 use rocketbufs::error::{BufferError, ConnError, ContextError};
 
 use super::level::ConfirmLevel;
-use crate::wire::{DecodeError, FilterError, Framing, RefuseCode, TopicError, TopicName, UnpackError};
+use crate::wire::{
+    CredentialsError, DecodeError, FilterError, Framing, RefuseCode, TopicError, TopicName, UnpackError,
+};
 
 /// A client could not connect to a broker.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +23,18 @@ pub enum ConnectError {
         addr: String,
         /// The reason.
         source: ConnError,
+    },
+    /// The name of the user, the password or the token is empty or too long. The broker was not asked.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// A password or token would leave this machine without encryption. The broker was not asked.
+    #[error(
+        "no password or token is sent to {addr}: the connection leaves this machine and is not encrypted, so everybody on the way \
+         could read it; use TLS, or allow it for a network that you trust (allow_plaintext, --insecure)"
+    )]
+    Plaintext {
+        /// The address.
+        addr: String,
     },
     /// The name of a durable subscriber is empty or too long.
     #[error("the name of a durable subscriber has 1 to {max} bytes; this one has {bytes}")]
@@ -175,8 +189,8 @@ pub enum PublisherWaitError {
 pub enum ConfirmError {
     /// The confirmation did not come in time: a subscriber is slow, or the broker is away. It may still come.
     #[error(
-        "topic '{topic}': position {position} was not {level} within {waited:?}; confirmed up to {confirmed}{}{}",
-        still_missing(*.missing), not_connected(.last_error)
+        "topic '{topic}': position {position} was not {level} within {waited:?}; confirmed up to {confirmed}{}{}{}",
+        still_missing(*.missing), disk_fails(.disk_failure), not_connected(.last_error)
     )]
     TimedOut {
         /// The topic.
@@ -193,6 +207,8 @@ pub enum ConfirmError {
         missing: u32,
         /// Why there is no connection; none if the connection is up.
         last_error: Option<String>,
+        /// Why the broker's disk takes nothing at the moment, for the levels of the disk; none if it works.
+        disk_failure: Option<String>,
     },
     /// Fewer subscribers have the records than [`TopicOptions::min_subscribers`](crate::TopicOptions::min_subscribers)
     /// requires: some left for good, and their successors began later. This level confirms nothing beyond before
@@ -249,6 +265,19 @@ pub enum ConfirmError {
         /// The reason, for people.
         reason: String,
     },
+    /// The broker confirms nothing about its disk: it does not keep the topic (`keep = true`), or its disk lost a part of what was
+    /// stored. Only with [`ConfirmLevel::Stored`] and [`ConfirmLevel::Synced`].
+    #[error("topic '{topic}' will not be {level}: {reason}; {level} up to {confirmed}")]
+    NotStored {
+        /// The topic.
+        topic: TopicName,
+        /// The level.
+        level: ConfirmLevel,
+        /// The confirmed position.
+        confirmed: u64,
+        /// The reason, for people.
+        reason: String,
+    },
     /// The topic was closed before the confirmation came.
     #[error("topic '{topic}' was closed; {level} up to {confirmed}: wait for confirmations before closing")]
     Closed {
@@ -286,8 +315,17 @@ impl ConfirmError {
     /// Adds the state of the connection and the number of missing subscribers to a time-out.
     pub(super) fn explained(self, why: Option<String>, missing: u32) -> Self {
         match self {
-            Self::TimedOut { topic, level, position, confirmed, waited, .. } => {
-                Self::TimedOut { topic, level, position, confirmed, waited, missing, last_error: why }
+            Self::TimedOut { topic, level, position, confirmed, waited, disk_failure, .. } => {
+                Self::TimedOut {
+                    topic,
+                    level,
+                    position,
+                    confirmed,
+                    waited,
+                    missing,
+                    last_error: why,
+                    disk_failure,
+                }
             }
             other => other,
         }
@@ -392,6 +430,10 @@ pub enum ObserveError {
         /// The number of the request.
         request: u32,
     },
+}
+
+fn disk_fails(failure: &Option<String>) -> String {
+    failure.as_ref().map_or_else(String::new, |why| format!("; the broker's disk takes nothing: {why}"))
 }
 
 fn still_missing(subscribers: u32) -> String {

@@ -137,6 +137,19 @@ pub enum PublisherEvent {
         /// The topic.
         topic: TopicName,
     },
+    /// The broker's disk takes nothing of a kept topic, since it is full or fails. The broker tries again every second. Until then
+    /// nothing more of the topic reaches subscribers or is confirmed.
+    DiskFailed {
+        /// The topic.
+        topic: TopicName,
+        /// The reason, for people.
+        reason: String,
+    },
+    /// The broker's disk works again.
+    DiskRecovered {
+        /// The topic.
+        topic: TopicName,
+    },
     /// Events before the next one were dropped, since the application did not take them.
     Missed {
         /// The number of events.

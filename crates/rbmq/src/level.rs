@@ -4,7 +4,7 @@ use std::fmt;
 
 use rocketbufs::Position;
 
-/// How far published records have come, the weakest level first.
+/// How far published records have come: to the subscribers, the weakest level first, and then to the broker's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ConfirmLevel {
@@ -15,18 +15,37 @@ pub enum ConfirmLevel {
     Delivered = 1,
     /// Every such subscriber has consumed the records.
     Consumed = 2,
+    /// The records are in the file of a topic that the broker keeps (`keep = true`), and survive the death of the broker: a
+    /// subscriber that begins there gets them. A crash of its machine may lose them. Other topics fail with
+    /// [`ConfirmError::NotStored`](crate::ConfirmError::NotStored). It says nothing about subscribers.
+    Stored = 3,
+    /// The records are on the disk (`fdatasync`) of a topic that the broker keeps, and survive a crash of its machine. A publisher
+    /// that waits has the broker sync at once; the publishers that wait meanwhile share the next sync.
+    Synced = 4,
 }
 
-impl ConfirmLevel {
-    /// All levels, the weakest first.
-    pub const ALL: [Self; 3] = [Self::Accepted, Self::Delivered, Self::Consumed];
+/// The number of levels.
+pub(super) const LEVELS: usize = ConfirmLevel::ALL.len();
 
-    /// The framework's name for this level.
-    pub(super) fn framework(self) -> rocketbufs::ProgressLevel {
+/// The number of levels that the framework reports: those before the levels of the disk.
+pub(super) const REPORTED: usize = 3;
+
+impl ConfirmLevel {
+    /// All levels: those of the subscribers, the weakest first, and those of the disk, the weaker first.
+    pub const ALL: [Self; 5] = [Self::Accepted, Self::Delivered, Self::Consumed, Self::Stored, Self::Synced];
+
+    /// Whether the level is about the broker's disk, and not about subscribers.
+    pub fn is_of_disk(self) -> bool {
+        self as usize >= REPORTED
+    }
+
+    /// The framework's name for this level. None: the broker reports it.
+    pub(super) fn framework(self) -> Option<rocketbufs::ProgressLevel> {
         match self {
-            Self::Accepted => rocketbufs::ProgressLevel::Landed,
-            Self::Delivered => rocketbufs::ProgressLevel::Delivered,
-            Self::Consumed => rocketbufs::ProgressLevel::Consumed,
+            Self::Accepted => Some(rocketbufs::ProgressLevel::Landed),
+            Self::Delivered => Some(rocketbufs::ProgressLevel::Delivered),
+            Self::Consumed => Some(rocketbufs::ProgressLevel::Consumed),
+            Self::Stored | Self::Synced => None,
         }
     }
 }
@@ -37,6 +56,8 @@ impl fmt::Display for ConfirmLevel {
             Self::Accepted => "accepted",
             Self::Delivered => "delivered",
             Self::Consumed => "consumed",
+            Self::Stored => "stored",
+            Self::Synced => "synced",
         })
     }
 }
@@ -49,7 +70,8 @@ pub struct Confirmed {
     /// Everything below this position is confirmed: the position that was asked for, or a later one.
     pub position: Position,
     /// The number of subscribers that the confirmation covers, at the ends of all chains of brokers. Durable subscribers
-    /// that block publishers are included while they are offline. With 0, no subscriber was required to have the records.
+    /// that block publishers are included while they are offline. With 0, no subscriber was required to have the records; always 0
+    /// for [`ConfirmLevel::Stored`] and [`ConfirmLevel::Synced`].
     pub subscribers: u32,
     /// The number of subscribers that left after the broker accepted the position. They no longer count and may not have
     /// the records. The subscribers of a broker that died are not counted here before they are back.

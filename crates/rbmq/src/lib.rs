@@ -44,7 +44,7 @@
 //! | Retained message | [`StartFrom::Last`] |
 //! | Slow consumers are disconnected, or lose messages. | Publishers wait by default; [`SlowPolicy`] has the other ways. |
 //! | A loss is silent. | Every loss is a [`Notice::Lost`], and an error of the calls that return messages. ([`Notice::LogReplaced`]: a possible loss.) |
-//! | Acknowledgements, quality of service | [`TopicWriter::confirm`]: accepted, delivered or consumed |
+//! | Acknowledgements, quality of service | [`TopicWriter::confirm`]: accepted, delivered or consumed; stored or synced |
 //! | Manual acknowledgement | [`Batch::defer`] and [`DeferredBatch::consume`] |
 //! | Durable consumer, persistent session | [`SubscriberBuilder::durable`], while the broker lives |
 //! | `unsubscribe`, `flush`, `drain` | [`Subscriber::unsubscribe`], [`TopicWriter::flush`], [`TopicWriter::close`] |
@@ -87,10 +87,12 @@ mod confirm;
 mod confirm_tracker;
 mod connection;
 mod deadline;
+mod disk_asks;
 mod error;
 mod event;
 mod filters;
 mod level;
+mod login;
 mod message_segment;
 mod observer;
 mod options;
@@ -111,11 +113,12 @@ mod writer_tasks;
 /// RBMQ's encoding on top of RocketBufs: the hello, the control messages and the records ([`rbmq_wire`]).
 pub mod wire {
     pub use rbmq_wire::{
-        BlockReason, BrokerSummary, BufferStage, BufferStats, Control, DecodeError, FilterError, Framing,
-        Hello, MAX_CLIENT_NAME_BYTES, MAX_TOPIC_BYTES, Observe, Piece, RECORD_HEADER_BYTES, RUN_HEADER_BYTES,
-        RecordError, Records, RefuseCode, Role, Run, RunError, Runs, SlowestSubscriber, SubscribeLimits,
-        SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter, TopicName, TopicStats,
-        Unpack, UnpackError, push_record, record_header, run_header,
+        BlockReason, BrokerSummary, BufferStage, BufferStats, Control, Credentials, CredentialsError,
+        DecodeError, FilterError, Framing, Hello, MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES, MAX_TOPIC_BYTES,
+        Observe, Piece, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, RecordError, Records, RefuseCode, ReplayFrom,
+        Role, Run, RunError, Runs, Secret, SlowestSubscriber, SubscribeLimits, SubscriptionSortKey,
+        SubscriptionStats, Topic, TopicError, TopicFilter, TopicName, TopicStats, Unpack, UnpackError,
+        push_record, record_header, run_header,
     };
 }
 
@@ -127,6 +130,7 @@ pub use error::{
 };
 pub use event::{Event, Notice, PublisherEvent};
 pub use level::{ConfirmLevel, Confirmed};
+pub use login::Login;
 pub use message_segment::{MessageSegment, SegmentNotPublished};
 pub use observer::{BufferDetail, Observer, ObserverBuilder, TopicDetail};
 pub use options::{SlowPolicy, StartFrom, SubscriberBuilder};

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use rbmq_wire::connect::is_encrypted;
 use rocketbufs::{Bid, Config, Conn, Context, InEvent, RIn};
 
 use super::connection::random;
 use super::deadline::Deadline;
 use super::error::{ConnectError, ObserveError};
+use super::login::{Login, login_setters};
 use crate::wire::{
     BrokerSummary, BufferStats, Hello, Observe, Role, SubscriptionSortKey, SubscriptionStats, TopicFilter,
     TopicName, TopicStats,
@@ -92,11 +94,15 @@ pub struct ObserverBuilder {
     name: String,
     config: Config,
     timeout: Option<Duration>,
+    login: Login,
 }
+
+login_setters!(ObserverBuilder);
 
 impl Default for ObserverBuilder {
     fn default() -> Self {
-        Self { name: String::new(), config: Config::default(), timeout: Some(TIMEOUT) }
+        let (name, config, login) = (String::new(), Config::default(), Login::default());
+        Self { name, config, timeout: Some(TIMEOUT), login }
     }
 }
 
@@ -111,8 +117,9 @@ impl ObserverBuilder {
         let timeout = Duration::from_millis(self.config.session.connect_timeout_ms.into());
         let ctx = Context::new(self.config)?;
         let hello = Hello { role: Role::Observer, client: random()?, name: self.name };
+        let hello = self.login.hello(&hello, (addr, is_encrypted(&ctx)))?;
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
-        let conn = Conn::connect_start(&ctx, addr, &hello.encode()).map_err(refused)?;
+        let conn = Conn::connect_start(&ctx, addr, &hello).map_err(refused)?;
         let rin = RIn::new(&conn);
         conn.wait_up(Some(timeout)).map_err(refused)?;
         let call = Call { bytes: 0, deadline: Deadline::after(None) };

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use rocketbufs::{Budget, Config, Context, Epoch, Policy, Position};
 
+use super::login::{Login, login_setters};
+
 /// Where a subscription begins in buffers that exist when the application subscribes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -95,7 +97,10 @@ pub struct SubscriberBuilder {
     pub(super) ring_bytes: Option<u64>,
     pub(super) batch_bytes: Option<u64>,
     pub(super) budget_bytes: Option<u64>,
+    pub(super) login: Login,
 }
+
+login_setters!(SubscriberBuilder);
 
 impl SubscriberBuilder {
     /// Makes the subscriber durable: the broker keeps its place in every buffer for the time `hold` while it is offline, under

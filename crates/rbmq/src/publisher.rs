@@ -11,10 +11,12 @@ use rocketbufs::fields::printable;
 use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, OutEvent, ROut};
 use tracing::debug;
 
-use super::confirm::{Confirmations, send_requests};
+use super::confirm::{Confirmations, Requests, send_requests};
 use super::connection::{Connection, lock, own_context};
+use super::disk_asks::DiskAsks;
 use super::error::{ConnectError, TopicOpenError};
 use super::event::{PublisherEvent, PublisherEvents};
+use super::login::{Login, login_setters};
 use super::topic_state::{CLOSE_TIMEOUT, PublisherShared, TopicState, Topics};
 use super::writer::TopicWriter;
 use crate::wire::{Control, Framing, Role, TopicName};
@@ -25,6 +27,7 @@ pub struct PublisherBuilder {
     name: String,
     config: Config,
     context: Option<Context>,
+    login: Login,
 }
 
 /// How a topic is opened for publishing.
@@ -86,6 +89,8 @@ option_setters::setters! { TopicOptions:
     max_confirmations(count: usize);
 }
 
+login_setters!(PublisherBuilder);
+
 impl PublisherBuilder {
     /// Connects to a broker. Waits until it accepts, at most `session.connect_timeout_ms` of the configuration.
     ///
@@ -102,13 +107,15 @@ impl PublisherBuilder {
         };
         let out = Arc::new(ROut::new(&context));
         let (topics, events) = (Topics::default(), Arc::<PublisherEvents>::default());
-        let known = topics.clone();
-        out.set_control_msg_cb(move |conn, message| on_control(&known, conn, message));
+        let (known, asks) = (topics.clone(), Arc::<DiskAsks>::default());
+        let unsent = asks.clone();
+        out.set_control_msg_cb(move |conn, message| on_control((&known, &unsent), conn, message));
         follow_confirmations(&out, &topics, &events);
         let conns = out.as_ref().clone();
         let hello = (Role::Publisher, self.name.as_str());
-        let connection = Connection::connect(&context, addr, hello, move |conn| conns.add_conn(conn))?;
-        let shared = PublisherShared { connection, out, topics, events };
+        let connection =
+            Connection::connect(&context, addr, hello, &self.login, move |conn| conns.add_conn(conn))?;
+        let shared = PublisherShared { connection, out, topics, events, asks };
         shared.reconnect()?;
         Ok(Publisher { shared: Arc::new(shared), context, next_bid: AtomicU32::new(0) })
     }
@@ -187,13 +194,18 @@ fn follow_confirmations(out: &Arc<ROut>, topics: &Topics, events: &Arc<Publisher
         let Some(topic) = find(&known, progress.bid) else { return };
         let positions = [progress.landed, progress.delivered, progress.consumed];
         let requests = topic.confirmations.on_progress(positions, progress.coverage);
-        send_requests(&weak, progress.bid, requests);
+        if let Some(out) = weak.upgrade() {
+            send_requests(&out, progress.bid, &requests);
+        }
     });
     let (known, weak, events): (_, Weak<ROut>, _) = (topics.clone(), Arc::downgrade(out), events.clone());
     out.set_event_cb(move |event| match event {
         OutEvent::Subscribed { bid, start, resumed, .. } => {
             let Some(topic) = find(&known, bid) else { return };
-            send_requests(&weak, bid, topic.confirmations.on_subscribed(start, resumed));
+            let requests = topic.confirmations.on_subscribed(start, resumed);
+            if let Some(out) = weak.upgrade() {
+                send_requests(&out, bid, &requests);
+            }
         }
         OutEvent::Dropped { bid, from, to, .. } => {
             if let Some(topic) = find(&known, bid) {
@@ -213,24 +225,38 @@ fn find(topics: &Topics, bid: Bid) -> Option<Arc<TopicState>> {
     lock(topics).get(&bid).cloned()
 }
 
-fn on_control(topics: &Topics, conn: &Conn, message: &[u8]) {
+fn on_control((topics, asks): (&Topics, &DiskAsks), conn: &Conn, message: &[u8]) {
     let message = match Control::decode(message) {
         Ok(message) => message,
         Err(error) => return conn.close(&error.to_string()),
     };
+    let ask = |bid, requests: Requests| {
+        requests.of_disk.into_iter().for_each(|wanted| asks.send(conn, bid, wanted));
+    };
     match message {
-        Control::Created { bid } => {
-            on_topic(topics, bid, |topic| topic.update(|state| state.accepted = true))
-        }
+        Control::Created { bid } => on_topic(topics, bid, |topic| {
+            topic.update(|state| state.accepted = true);
+            ask(bid, topic.confirmations.on_created());
+        }),
         Control::Refused { bid, code, reason } => on_topic(topics, bid, |topic| {
             let reason = printable(&reason);
             debug!("the broker refused topic '{}': {reason}", topic.topic);
             topic.on_refused(code, reason);
         }),
         Control::Ended { bid, .. } => on_topic(topics, bid, |topic| topic.update(|state| state.ended = true)),
+        Control::Stored { bid, position, synced } => on_topic(topics, bid, |topic| {
+            ask(bid, topic.confirmations.on_stored(position, synced));
+        }),
+        Control::NotStored { bid, reason } => {
+            on_topic(topics, bid, |topic| topic.confirmations.on_not_stored(&printable(&reason)));
+        }
+        Control::Disk { bid, failure } => {
+            on_topic(topics, bid, |topic| topic.on_disk(printable(&failure)));
+        }
         Control::Subscribers { bid, count } => on_topic(topics, bid, |topic| topic.on_subscribers(count)),
         _ => conn.close("the broker sent a message that is not for publishers"),
     }
+    asks.send_again(conn, |bid| find(topics, bid)?.confirmations.disk_request());
 }
 
 fn on_topic(topics: &Topics, bid: Bid, act: impl FnOnce(&TopicState)) {

@@ -17,6 +17,17 @@ pub(super) struct ResumePosition {
     pub(super) covered_from: Position,
 }
 
+impl ResumePosition {
+    /// The place at which a log is left. `covered_from` has where the subscription of each log began.
+    pub(super) fn left_at(
+        covered_from: &mut HashMap<Epoch, Position>,
+        epoch: Epoch,
+        position: Position,
+    ) -> Self {
+        Self { position, covered_from: covered_from.remove(&epoch).unwrap_or(position) }
+    }
+}
+
 /// Resume positions by log. The number of logs that were left is bounded: the oldest entry is forgotten first.
 #[derive(Debug, Default)]
 pub(super) struct ResumePositions {

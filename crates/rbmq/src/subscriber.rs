@@ -1,13 +1,14 @@
 //! A subscriber: receives topics.
 
+mod events;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rocketbufs::error::RefusedError;
-use rocketbufs::{Bid, Budget, Conn, Context, Epoch, InEvent, InView, Position, RIn};
+use rocketbufs::{Budget, Conn, Context, Epoch, InEvent, InView, Position, RIn};
 use rustix::event::epoll;
 use tracing::debug;
 
@@ -75,6 +76,8 @@ pub struct Subscriber {
     handed_out: HashMap<Epoch, Position>,
     /// Everything of a log from this position on was received.
     covered_from: HashMap<Epoch, Position>,
+    /// Where the last subscription of a kept log began.
+    joined: HashMap<Epoch, Position>,
     pub(super) cursor: Option<BatchCursor>,
     /// For copies of bytes in memory that other processes may write.
     pub(super) spare: Vec<u8>,
@@ -138,7 +141,8 @@ impl SubscriberBuilder {
             budget: Some(Budget::new(self.budget_bytes.unwrap_or(BUDGET_BYTES))),
             ..self.options
         };
-        let connection = Connection::connect(&context, addr, (Role::Subscriber, &options.name), |_| {})?;
+        let connection =
+            Connection::connect(&context, addr, (Role::Subscriber, &options.name), &self.login, |_| {})?;
         let set = Arc::new(SubscriptionSet { options, ..SubscriptionSet::default() });
         let rin = set.attach(&connection.conn());
         let resume = resume(set.clone(), rin.clone(), connection.conn().peer_instance());
@@ -152,6 +156,7 @@ impl SubscriberBuilder {
             context,
             handed_out: HashMap::new(),
             covered_from: HashMap::new(),
+            joined: HashMap::new(),
             cursor: None,
             spare: Vec::new(),
             poll: OnceLock::new(),
@@ -247,6 +252,7 @@ impl Subscriber {
             self.rin.unsubscribe(bid);
             self.handed_out.remove(&epoch);
             self.covered_from.remove(&epoch);
+            self.joined.remove(&epoch);
             if let Some(cursor) = self.cursor.take_if(|cursor| cursor.epoch() == epoch) {
                 cursor.consume_taken(&mut self.spare);
             }
@@ -475,102 +481,6 @@ impl Subscriber {
         Some(Taken::Notice(Notice::Lost { topic, epoch, from, to }))
     }
 
-    fn on_event(&mut self, event: InEvent) -> Option<Notice> {
-        let mut state = lock(&self.set.state);
-        match event {
-            InEvent::Subscribed { bid, epoch, start } => {
-                let topic = state.buffers.get(bid)?.topic.clone();
-                let known = state.positions.get(epoch);
-                let covered_from = known.map_or(start, |known| known.covered_from.min(start));
-                self.covered_from.insert(epoch, covered_from);
-                // A log that replaces another one is reported before it begins.
-                state.notices.push_back(Notice::Joined { topic, epoch, start });
-                state.notices.pop_front()
-            }
-            InEvent::NotDurable { bid } => state.on_no_place(bid),
-            InEvent::Lost { bid, from, to } => {
-                let buffer = state.buffers.get(bid)?.clone();
-                drop(state);
-                self.handed_out.insert(buffer.epoch, to);
-                self.covered_from.insert(buffer.epoch, to);
-                Some(Notice::Lost { topic: buffer.topic, epoch: buffer.epoch, from, to })
-            }
-            InEvent::Closed { bid, end } => {
-                drop(state);
-                self.on_closed(bid, end)
-            }
-            InEvent::Gone { bid, end } => {
-                drop(state);
-                self.on_gone(bid, end)
-            }
-            InEvent::Restarted { bid, .. } => {
-                drop(state);
-                self.on_restarted(bid)
-            }
-            InEvent::Refused { bid, error } => {
-                drop(state);
-                self.on_refused(bid, &error)
-            }
-            InEvent::ConnDown { reason } => {
-                state.disconnects += 1;
-                state.disconnected = true;
-                self.set.settle(&state);
-                Some(Notice::Disconnected(reason.to_string()))
-            }
-            other => {
-                debug!("an event without a notice: {other:?}");
-                None
-            }
-        }
-    }
-
-    fn on_closed(&mut self, bid: Bid, end: Position) -> Option<Notice> {
-        let mut state = lock(&self.set.state);
-        let (topic, epoch) = state.buffers.end(bid)?;
-        let left = left_at(&mut self.covered_from, epoch, end);
-        state.positions.leave(epoch, left);
-        drop(state);
-        self.handed_out.remove(&epoch);
-        self.set.on_ended(&self.rin, epoch);
-        Some(Notice::Closed { topic, epoch, end })
-    }
-
-    fn on_restarted(&mut self, bid: Bid) -> Option<Notice> {
-        let (topic, epoch) = lock(&self.set.state).buffers.end(bid)?;
-        self.handed_out.remove(&epoch);
-        self.covered_from.remove(&epoch);
-        let reason = "its publisher began a new log".into();
-        Some(Notice::Refused { topic: Some(topic), reason })
-    }
-
-    /// A subscription was refused, or ended by the broker. If the log is announced again, it resumes.
-    fn on_refused(&mut self, bid: Bid, error: &RefusedError) -> Option<Notice> {
-        let mut state = lock(&self.set.state);
-        let epoch = state.buffers.get(bid).map(|buffer| buffer.epoch)?;
-        let notice = refused(&mut state, bid, error);
-        if let Some(position) = self.handed_out.remove(&epoch) {
-            let left = left_at(&mut self.covered_from, epoch, position);
-            state.positions.leave(epoch, left);
-        }
-        drop(state);
-        self.set.on_ended(&self.rin, epoch);
-        notice
-    }
-
-    /// The publisher of a buffer is gone. It may return with the same log under another id, or the log may already be announced
-    /// by way of another broker.
-    fn on_gone(&mut self, bid: Bid, end: Position) -> Option<Notice> {
-        let mut state = lock(&self.set.state);
-        let (topic, epoch) = state.buffers.end(bid)?;
-        let left = left_at(&mut self.covered_from, epoch, end);
-        state.positions.leave(epoch, left);
-        self.handed_out.remove(&epoch);
-        let continues = state.await_log(bid, (topic.clone(), epoch), end);
-        drop(state);
-        self.set.on_ended(&self.rin, epoch);
-        (!continues).then_some(Notice::Gone { topic, epoch, end })
-    }
-
     /// The next notice that the framework does not report, and whether the connection is lost.
     fn next_notice(&self) -> (Option<Notice>, bool) {
         let mut state = lock(&self.set.state);
@@ -598,10 +508,11 @@ impl Subscriber {
         state.disconnected = false;
         state.forget_buffers();
         for (epoch, position) in self.handed_out.drain() {
-            let left = left_at(&mut self.covered_from, epoch, position);
+            let left = ResumePosition::left_at(&mut self.covered_from, epoch, position);
             state.positions.leave(epoch, left);
         }
         self.covered_from.clear();
+        self.joined.clear();
         self.set.settle(&state);
         drop(state);
         self.move_to(&conn);
@@ -625,21 +536,6 @@ impl Subscriber {
 fn add_to_poll(poll: &OwnedFd, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     epoll::add(poll, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     Ok(())
-}
-
-/// Where a log is left.
-fn left_at(covered_from: &mut HashMap<Epoch, Position>, epoch: Epoch, position: Position) -> ResumePosition {
-    ResumePosition { position, covered_from: covered_from.remove(&epoch).unwrap_or(position) }
-}
-
-fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> {
-    use rocketbufs::error::RefuseCode::NoSuchBuffer;
-    let buffer = state.buffers.remove(bid)?;
-    if matches!(error, RefusedError::Peer { code: NoSuchBuffer, .. }) {
-        // The broker removed the buffer while the request was on its way. There is nothing to receive.
-        return None;
-    }
-    Some(Notice::Refused { topic: Some(buffer.topic), reason: error.to_string() })
 }
 
 impl IntoIterator for Subscriber {

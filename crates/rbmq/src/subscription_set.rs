@@ -10,25 +10,35 @@
 //! | It is merged and follows another merged log of its topic. | the same |
 //! | It appeared in between at another broker process, or before the first process had announced everything. | at its oldest byte |
 //! | It existed before the request. | as the application chooses: newest, oldest, last delivery, a time, a position |
+//!
+//! The broker may keep a log on disk. Then the set asks it for a *replay* where the ring may not have everything: a buffer for this
+//! subscriber alone, which ends where the log goes on in the announced buffer. The set asks again there, and whenever the ring was
+//! faster than the subscriber, so a replay follows a replay until the ring has the position.
+//!
+//! ```text
+//!   TOPIC (kept) ─▶ REPLAY from ─▶ REPLAYED: a buffer ─▶ its data ─▶ CLOSED ─▶ REPLAY at its end ─▶ REPLAYED: the ring ─▶ its data
+//! ```
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::SystemTime;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
 
 use rocketbufs::error::{ControlError, SubscribeError};
 use rocketbufs::event_queue::Readable;
 use rocketbufs::fields::printable;
-use rocketbufs::{Bid, BlockTimeout, ConfirmMode, Conn, Epoch, Position, RIn, Start, SubscribeOptions};
+use rocketbufs::{
+    Bid, BlockTimeout, ConfirmMode, Conn, Epoch, Policy, Position, RIn, Start, SubscribeOptions,
+};
 use tracing::{debug, warn};
 
-use super::buffers::{Buffer, Buffers, Stage};
+use super::buffers::{Buffer, Buffers, Kept, Stage};
 use super::clamped_options::ClampedOptions;
 use super::connection::{lock, send_patiently};
 use super::event::Notice;
 use super::filters::{Answered, Filters};
 use super::options::{SlowPolicy, StartFrom, SubscriberOptions};
 use super::resume_positions::ResumePositions;
-use crate::wire::{Control, Framing, SubscribeLimits, Topic, TopicFilter, TopicName};
+use crate::wire::{Control, Framing, ReplayFrom, SubscribeLimits, Topic, TopicFilter, TopicName};
 
 /// Refusals are queued for the application up to this number of notices.
 const MAX_NOTICES: usize = 1024;
@@ -69,6 +79,8 @@ pub(super) struct State {
     continued: HashSet<Bid>,
     /// Logs that will continue in buffers which are not announced yet.
     awaited: HashMap<Epoch, AwaitedLog>,
+    /// Kept buffers for which the broker was asked where to begin.
+    replaying: HashMap<Bid, Topic>,
     /// Whether the present broker is another process than the first one. Its part of a log may begin anywhere.
     pub(super) other_broker: bool,
     /// How many connections replaced a lost one.
@@ -86,7 +98,7 @@ pub(super) struct State {
 impl State {
     /// Whether the broker has announced all existing buffers of all filters.
     pub(super) fn is_answered(&self) -> bool {
-        self.unanswered.1 == 0 && self.awaited.is_empty()
+        self.unanswered.1 == 0 && self.awaited.is_empty() && self.replaying.is_empty()
     }
 
     /// Reports that the broker keeps no place in a buffer.
@@ -159,6 +171,7 @@ impl State {
         self.successors.clear();
         self.continued.clear();
         self.awaited.clear();
+        self.replaying.clear();
     }
 
     /// Removes everything about topics that no filter matches any more. Returns their buffers.
@@ -166,17 +179,19 @@ impl State {
         let filters = &self.filters;
         let unwanted = |topic: &TopicName| !filters.any_matches(topic);
         self.awaited.retain(|_, awaited| !unwanted(&awaited.topic));
+        let replaying = self.replaying.extract_if(|_, topic| unwanted(&topic.topic));
+        self.unwanted.extend(replaying.collect::<Vec<_>>());
         let removed = self.buffers.remove_topics(unwanted);
         let successors = self.successors.extract_if(|_, topic| unwanted(&topic.topic));
         let successors = successors.map(|(_, topic)| (topic.bid, topic)).collect::<Vec<_>>();
         self.unwanted.extend(successors);
         for (bid, buffer) in &removed {
-            let Buffer { topic, epoch, framing, max_delivery_bytes, .. } = buffer.clone();
             self.continued.remove(bid);
-            self.positions.remove(epoch);
-            let announced =
-                Topic { bid: *bid, epoch: epoch.0, framing, fresh: false, max_delivery_bytes, topic };
-            self.unwanted.insert(*bid, announced);
+            self.positions.remove(buffer.epoch);
+            // The announced buffer of a replay is one of the successors.
+            if buffer.kept != Kept::Replay {
+                self.unwanted.insert(*bid, buffer.announced(*bid));
+            }
         }
         removed.into_iter().map(|(bid, buffer)| (bid, buffer.epoch)).collect()
     }
@@ -300,6 +315,7 @@ impl SubscriptionSet {
                 }
             }
             Ok(Control::Continues { bid, yes: false }) => self.update(|state| state.give_up(bid)),
+            Ok(Control::Replayed { bid, replay, start }) => self.on_replayed(rin, bid, replay, start),
             Ok(Control::Rejected { reason }) => {
                 self.refused(None, format!("the broker refused: {}", printable(&reason)));
                 self.on_answered(&rin.conn());
@@ -346,29 +362,88 @@ impl SubscriptionSet {
         if !matches!(start, Start::Position(..)) && replaces_merged(&state, topic, &from) {
             state.on_replaced(topic);
         }
-        let covered_from = state.positions.get(epoch).map(|position| position.covered_from);
         state.awaited.remove(&epoch);
+        if let Some(from) = replay_from(topic, start) {
+            state.replaying.insert(topic.bid, topic.clone());
+            drop(state);
+            return self.ask_replay(rin, topic, from);
+        }
+        let kept = if topic.kept { Kept::Yes } else { Kept::No };
+        self.open(rin, state, (topic.bid, topic, kept), start);
+    }
+
+    /// Asks the broker where to begin in a kept log.
+    fn ask_replay(&self, rin: &RIn, topic: &Topic, from: ReplayFrom) {
+        debug!("topic '{}': buffer {} is asked for {from:?}", topic.topic, topic.bid);
+        let message = Control::Replay { bid: topic.bid, from };
+        match rin.conn().send_control(&message.encode()) {
+            // The next connection asks again.
+            Ok(()) | Err(ControlError::Down) => {}
+            Err(error) => rin.conn().close(&format!("a replay cannot be asked for: {error}")),
+        }
+    }
+
+    /// The broker says which buffer has the first position of a kept log.
+    fn on_replayed(&self, rin: &RIn, bid: Bid, replay: Option<Bid>, start: Position) {
+        let mut state = lock(&self.state);
+        let Some(topic) = state.replaying.remove(&bid) else { return };
+        let epoch = Epoch(topic.epoch);
+        let at = Start::Position(epoch, start);
+        match replay {
+            None => self.open(rin, state, (bid, &topic, Kept::Yes), at),
+            Some(replay) => {
+                state.successors.insert(epoch, topic.clone());
+                self.open(rin, state, (replay, &topic, Kept::Replay), at);
+            }
+        }
+    }
+
+    /// The ring of a kept log was faster than this subscriber. The log goes on from the disk.
+    pub(super) fn replay_again(&self, rin: &RIn, bid: Bid) {
+        rin.unsubscribe(bid);
+        let removed = lock(&self.state).buffers.remove(bid);
+        if let Some(buffer) = removed {
+            self.on_topic(rin, &buffer.announced(bid));
+        }
+    }
+
+    /// Subscribes to a buffer of a topic.
+    fn open(
+        &self,
+        rin: &RIn,
+        mut state: MutexGuard<'_, State>,
+        (bid, topic, kept): (Bid, &Topic, Kept),
+        start: Start,
+    ) {
+        let epoch = Epoch(topic.epoch);
+        let covered_from = state.positions.get(epoch).map(|position| position.covered_from);
         let buffer = Buffer {
             topic: topic.topic.clone(),
             epoch,
             framing: topic.framing,
             max_delivery_bytes: topic.max_delivery_bytes,
             stage: Stage::Open,
+            kept,
         };
-        state.buffers.insert(topic.bid, buffer);
+        state.buffers.insert(bid, buffer);
         let named = state.filters.has_name(&topic.topic);
         let limits = state.limits;
         state.clamped.compare(&self.options, limits, &topic.topic);
         self.settle(&state);
         drop(state);
-        debug!("topic '{}': buffer {} of {epoch}, beginning at {start:?}", topic.topic, topic.bid);
+        debug!("topic '{}': buffer {bid} of {epoch}, beginning at {start:?}", topic.topic);
         let budget = self.options.budget.clone().filter(|_| !named);
-        let options = self.options.subscribe(start, topic.max_delivery_bytes);
+        let mut options = self.options.subscribe(start, topic.max_delivery_bytes);
+        if kept == Kept::Replay {
+            // No publisher waits for it, so it may take any time. Its place is the position that this subscriber knows.
+            options = options.policy(Policy::Block).block_timeout(BlockTimeout::Never).max_lag_bytes(None);
+            options = options.durable("", Duration::ZERO);
+        }
         let options = options.covered_from(covered_from).budget(budget);
-        match rin.subscribe_with(topic.bid, options) {
+        match rin.subscribe_with(bid, options) {
             Ok(_) | Err(SubscribeError::Exists(_)) => {}
             Err(error) => {
-                lock(&self.state).buffers.remove(topic.bid);
+                lock(&self.state).buffers.remove(bid);
                 self.refused(Some(topic.topic.clone()), format!("cannot subscribe: {error}"));
             }
         }
@@ -385,6 +460,7 @@ impl SubscriptionSet {
     fn on_topic_gone(&self, bid: Bid) {
         self.update(|state| {
             state.successors.retain(|_, topic| topic.bid != bid);
+            state.replaying.remove(&bid);
             state.unwanted.remove(&bid);
             state.give_up(bid);
             // A buffer that has not ended here still has received data to hand out.
@@ -392,6 +468,25 @@ impl SubscriptionSet {
                 state.buffers.remove(bid);
             }
         });
+    }
+}
+
+/// What the broker is asked for where the ring of a kept log may not have everything.
+fn replay_from(topic: &Topic, start: Start) -> Option<ReplayFrom> {
+    match start {
+        Start::Oldest | Start::First if topic.kept => Some(ReplayFrom::Oldest),
+        Start::Ago(ms) if topic.kept => Some(ReplayFrom::Age(ms)),
+        Start::Position(_, position) if topic.kept => Some(ReplayFrom::Position(position)),
+        _ => None,
+    }
+}
+
+impl Buffer {
+    /// The buffer as the broker announced it.
+    fn announced(&self, bid: Bid) -> Topic {
+        let Self { topic, epoch, framing, max_delivery_bytes, kept, .. } = self.clone();
+        let kept = kept == Kept::Yes;
+        Topic { bid, epoch: epoch.0, framing, fresh: false, kept, max_delivery_bytes, topic }
     }
 }
 

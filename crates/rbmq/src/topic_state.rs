@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use rocketbufs::error::ControlError;
 use rocketbufs::{Bid, Conn, ROut};
-use tracing::debug;
+use tracing::{debug, info, warn};
 
-use super::confirm::Confirmations;
+use super::confirm::{Asks, Confirmations, Requests, send_requests};
 use super::connection::{Connection, lock, send_patiently, wait_while};
+use super::disk_asks::DiskAsks;
 use super::error::PublisherWaitError;
 use super::event::{PublisherEvent, PublisherEvents};
 use crate::wire::{Control, Framing, RefuseCode, TopicName};
@@ -25,12 +26,22 @@ pub(super) struct PublisherShared {
     pub(super) out: Arc<ROut>,
     pub(super) topics: Topics,
     pub(super) events: Arc<PublisherEvents>,
+    pub(super) asks: Arc<DiskAsks>,
 }
 
 impl PublisherShared {
     /// Removes a topic.
     pub(super) fn remove(&self, bid: Bid) {
         lock(&self.topics).remove(&bid);
+    }
+}
+
+impl Asks for PublisherShared {
+    fn ask(&self, bid: Bid, requests: &Requests) {
+        send_requests(&self.out, bid, requests);
+        if let Some(wanted) = requests.of_disk {
+            self.asks.send(&self.connection.conn(), bid, wanted);
+        }
     }
 }
 
@@ -78,6 +89,7 @@ impl TopicState {
         *state = State { ended: state.ended, ..State::default() };
         self.stopped.store(self.min_subscribers > 0, Ordering::Release);
         drop(state);
+        self.confirmations.on_naming();
         let create = Control::Create {
             bid: self.bid,
             framing: self.framing,
@@ -102,6 +114,25 @@ impl TopicState {
         let (topic, text) = (self.topic.clone(), reason.clone());
         self.update(|state| state.refusal = Some((code, reason)));
         self.events.push(PublisherEvent::TopicRefused { topic, code, reason: text });
+    }
+
+    /// The broker's disk takes nothing, or works again (an empty text).
+    pub(super) fn on_disk(&self, failure: String) {
+        let topic = self.topic.clone();
+        let known = self.confirmations.disk_failure();
+        let failure = (!failure.is_empty()).then_some(failure);
+        self.confirmations.on_disk_failure(failure.clone());
+        match failure {
+            Some(reason) if known.as_ref() != Some(&reason) => {
+                warn!("the broker's disk takes nothing of topic '{topic}': {reason}");
+                self.events.push(PublisherEvent::DiskFailed { topic, reason });
+            }
+            None if known.is_some() => {
+                info!("the broker's disk takes topic '{topic}' again");
+                self.events.push(PublisherEvent::DiskRecovered { topic });
+            }
+            _ => {}
+        }
     }
 
     /// The number of subscribers changed.

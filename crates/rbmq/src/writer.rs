@@ -1,12 +1,12 @@
 //! A writer: publishes to one topic.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rocketbufs::{OutSegment, OutWriter, Position, Progress, SegmentError, WaitError};
 
-use super::confirm::{ConfirmResult, Confirmation};
+use super::confirm::{Asks, ConfirmResult, Confirmation};
 use super::deadline::Deadline;
 use super::error::{PublishError, PublisherWaitError};
 use super::level::ConfirmLevel;
@@ -245,8 +245,8 @@ impl TopicWriter {
     /// [`TopicOptions::max_confirmations`]: crate::TopicOptions::max_confirmations
     pub fn confirmation(&self, position: Position, level: ConfirmLevel) -> Confirmation {
         let now = (self.writer.head(), self.state.refusal().map(|(_, reason)| reason));
-        let buffer = (Arc::downgrade(&self.shared.out), self.state.bid);
-        self.state.confirmations.begin(level, position, now, buffer)
+        let publisher = Arc::downgrade(&self.shared) as Weak<dyn Asks>;
+        self.state.confirmations.begin(level, position, now, (publisher, self.state.bid))
     }
 
     /// Waits until everything below `position` is confirmed at `level`, at most `timeout` (none: no limit).
@@ -267,6 +267,12 @@ impl TopicWriter {
     /// The position below which everything is confirmed at `level`. It never decreases.
     pub fn confirmed(&self, level: ConfirmLevel) -> Position {
         self.state.confirmations.confirmed(level)
+    }
+
+    /// Why the broker's disk takes nothing of a kept topic at the moment, as far as the broker has said; none if it works. Publishing
+    /// waits when the rings are full.
+    pub fn disk_failure(&self) -> Option<String> {
+        self.state.confirmations.disk_failure()
     }
 
     /// Accepts a loss after [`ConfirmError::Lost`](crate::ConfirmError::Lost) or

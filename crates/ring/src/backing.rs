@@ -89,6 +89,17 @@ impl Memory {
         matches!(self.backing, Backing::Peer { .. })
     }
 
+    /// Whether another process says that it writes these bytes in place, and does not get them from elsewhere.
+    #[cfg(not(loom))]
+    pub(crate) fn is_written_in_place_by_peer(&self) -> bool {
+        self.peer_region().is_some_and(Region::is_in_place)
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn is_written_in_place_by_peer(&self) -> bool {
+        false
+    }
+
     #[cfg(loom)]
     pub(crate) fn is_peer_written(&self) -> bool {
         false

@@ -204,6 +204,16 @@ mod mapped {
             // SAFETY: by the assertion that many bytes are mapped from there.
             unsafe { read_racing(from, to) };
         }
+
+        /// Continues the CRC-32C `before` with `len` bytes from `position` on. Another thread or process may write the bytes at the
+        /// same time; the result is any number then.
+        pub(crate) fn checksum(&self, before: u32, position: u64, len: usize) -> u32 {
+            assert!(len <= self.bytes, "a range longer than its ring");
+            // SAFETY: by the assertion that many bytes are mapped from there. The checksum loads each of them once, and concludes
+            // nothing from its value but the result.
+            let bytes = unsafe { std::slice::from_raw_parts(self.at(position).cast_const(), len) };
+            crc32c::crc32c_append(before, bytes)
+        }
     }
 
     /// Bytes of the length that many deliveries begin with.
@@ -475,6 +485,12 @@ mod modelled {
                     Cells::Racing(cells) => cells[at].load(Ordering::Relaxed),
                 };
             }
+        }
+
+        pub(crate) fn checksum(&self, before: u32, position: u64, len: usize) -> u32 {
+            let mut bytes = vec![0; len];
+            self.read(position, &mut bytes);
+            crc32c::crc32c_append(before, &bytes)
         }
     }
 }

@@ -7,6 +7,7 @@
 //!   a reader    │ read           │ data │ data again │       mapped after seals and size were checked
 //!
 //!   head page   word 0: magic  1: capacity  2: offset of the data    never change
+//!               word 3: 1 if the owner writes the log in place       before the first byte; 0: the bytes come from elsewhere
 //!               word 16: head  17: boundary                         the readable bytes
 //!               word 18: the last small delivery  19 to 23: its bytes in the same cache line: see `small_payload`
 //!               word 32: horizon                                    bytes below horizon − capacity are being overwritten
@@ -39,6 +40,7 @@ const TMPFS: u64 = 0x0102_1994;
 
 const CAPACITY: usize = 1;
 const DATA: usize = 2;
+const IN_PLACE: usize = 3;
 const HEAD: usize = 16;
 const BOUNDARY: usize = 17;
 const INLINE: usize = 18;
@@ -125,6 +127,16 @@ impl Region {
     #[inline]
     pub(crate) fn read_small_payload(&self, to: Position, dst: &mut [u8]) -> bool {
         small_payload::read(self.page.words(INLINE), to, dst)
+    }
+
+    /// Publishes that the owning process writes the log in place. Before its first bytes.
+    pub(crate) fn publish_in_place(&self) {
+        self.page.word(IN_PLACE).store(1, Ordering::Relaxed);
+    }
+
+    /// Whether the owning process says that it writes the log in place. To be loaded after the ends, which it published later.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.page.word(IN_PLACE).load(Ordering::Relaxed) == 1
     }
 
     /// Publishes the horizon. Before bytes below `horizon − capacity` are overwritten, and followed by a Release fence.

@@ -105,6 +105,16 @@ impl View {
         shared.lapped_by(from).map_or(Ok(()), |by| Err(Lapped { by }))
     }
 
+    /// Continues the CRC-32C `before` with `len` bytes from `offset` on, in place, and then checks that they were not overwritten
+    /// meanwhile.
+    pub(crate) fn checksum(&self, before: u32, offset: usize, len: usize) -> Result<u32, Lapped> {
+        assert!(offset <= self.len() && len <= self.len() - offset, "beyond the end of the view");
+        let from = self.from + offset as u64;
+        let shared = self.ring.shared();
+        let checksum = shared.memory.checksum(before, from, len);
+        shared.lapped_by(from).map_or(Ok(checksum), |by| Err(Lapped { by }))
+    }
+
     /// The bytes, copied.
     ///
     /// # Errors

@@ -134,6 +134,10 @@ impl Ring {
 
 impl Writer {
     fn new(ring: Ring) -> Writer {
+        #[cfg(not(loom))]
+        if let Some(region) = ring.shared().memory.own_region() {
+            region.publish_in_place();
+        }
         let head = ring.head();
         let horizon = match ring.flow_control() {
             true => ring.shared().reach_to(head, head),

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use common::{Log, content, starts};
 use proptest::prelude::*;
 use rocketring::{
-    Hold, MapError, PeerMapper, PeerRing, Pool, PoolConfig, PoolError, Ring, RingConfig, RingReceiver, Writer,
+    Hold, MARK_HEAD_BYTES, MARK_TAIL_BYTES, MapError, MarkError, PeerMapper, PeerRing, Pool, PoolConfig,
+    PoolError, Ring, RingConfig, RingReceiver, Writer, verify, write_marks,
 };
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, ftruncate,
@@ -408,4 +409,52 @@ fn a_relay_of_a_ring_follows_in_small_steps() {
     assert_eq!((seen.head(), seen.boundary()), (most, most));
     assert!(receiver.land_remaining());
     assert_eq!((seen.head(), seen.boundary()), (2 * most + 8, 2 * most + 8));
+}
+
+/// A delivery with marks at position 0, whose checksum is that of other bytes.
+fn with_a_wrong_checksum() -> Vec<u8> {
+    let mut bytes = content(1, MARK_HEAD_BYTES + 1000 + MARK_TAIL_BYTES);
+    write_marks(&mut bytes, 0);
+    bytes[MARK_HEAD_BYTES + 500] ^= 1;
+    bytes
+}
+
+#[test]
+fn the_checksum_of_bytes_that_were_moved_is_compared() {
+    let (bytes, end) = (with_a_wrong_checksum(), 1032);
+    let ring = shared(0, false);
+    let seen = offered(&ring).ring(config(0, false)).unwrap();
+    let mut from_network = ring.receiver().unwrap();
+    assert_eq!(from_network.copy_in(&bytes), bytes.len());
+    from_network.end();
+    seen.receiver().unwrap().land_announced(end, true).unwrap();
+    for ring in [&ring, &seen] {
+        assert_eq!(verify(&ring.view(0, end)), Err(MarkError::Checksum { at: 0 }));
+    }
+}
+
+#[test]
+fn bytes_that_lie_where_their_writer_made_them_are_not_read() {
+    let (mut bytes, end) = (with_a_wrong_checksum(), 1032);
+    let map = |bytes: &[u8]| {
+        let ring = shared(0, false);
+        let mut writer = ring.writer().unwrap();
+        let seen = offered(&ring).ring(config(0, false)).unwrap();
+        writer.append(&[bytes]).unwrap();
+        seen.receiver().unwrap().land_announced(end, true).unwrap();
+        (writer, seen)
+    };
+    let (mut writer, seen) = map(&bytes);
+    assert_eq!(verify(&seen.view(0, end)).map(|payload| payload.len), Ok(1000));
+    // A reader that was overtaken learns it all the same.
+    while writer.ring().head() < CAPACITY {
+        writer.append(&[&content(2, 1000)]).unwrap();
+    }
+    assert!(matches!(verify(&seen.view(0, end)), Err(MarkError::Lapped(_))));
+    // Other marks are those of another delivery.
+    for at in [0, bytes.len() - MARK_TAIL_BYTES] {
+        bytes[at] ^= 1;
+        assert_eq!(verify(&map(&bytes).1.view(0, end)), Err(MarkError::Torn { at: 0 }));
+        bytes[at] ^= 1;
+    }
 }

@@ -93,7 +93,7 @@ pub struct rb_conn_event {
     pub down: rb_down,
 }
 
-/// Connects, and waits until the other end has accepted, at most `session.connect_timeout_ms`. `hello` are up to 1,024 bytes
+/// Connects, and waits until the other end has accepted, at most `session.connect_timeout_ms`. `hello` are up to 4,096 bytes
 /// of the application's, which the other end reads before it accepts.
 ///
 /// `*out` is the caller's, until `rb_conn_free`. Any thread, and not inside a callback. Fails with `RB_ERR_REFUSED`,
@@ -315,7 +315,7 @@ pub extern "C" fn rb_conn_free(conn: *mut rb_conn) -> rb_status {
 pub type rb_conn_fn = Option<extern "C" fn(ctx: *mut c_void, conn: *mut rb_conn)>;
 
 /// A callback for connections that ended before they could be offered: `peer` is their address, `reason` a word (`protocol`,
-/// `version`, `silent`, `left`, `limit`), `why` a text for people. All three are valid until the callback returns.
+/// `version`, `silent`, `left`, `tls`, `limit`), `why` a text for people. All three are valid until the callback returns.
 pub type rb_foreign_conn_fn =
     Option<extern "C" fn(ctx: *mut c_void, peer: *const c_char, reason: *const c_char, why: *const c_char)>;
 
@@ -413,6 +413,7 @@ fn word(reason: ForeignReason) -> &'static str {
         ForeignReason::Protocol => "protocol",
         ForeignReason::Version => "version",
         ForeignReason::Silent => "silent",
+        ForeignReason::Tls => "tls",
         ForeignReason::Left => "left",
         _ => "limit",
     }

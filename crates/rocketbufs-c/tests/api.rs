@@ -115,6 +115,9 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("TopicWriter.subscribers", "rbmq_topic_get_info"),
 ];
 
+const RELIABLE: &str = "the reliable mode is for programs in Rust so far";
+const ADMISSION: &str = "rights of single peers are for programs in Rust so far";
+
 /// Methods that C does not have, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("Batch.into_owned", "a batch of a subscriber is kept with rbmq_subscriber_batch_defer, or copied"),
@@ -122,8 +125,14 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("BufSeg.range_ref", "as InView.range_ref"),
     ("BufSeg.trusting", "a view has it, with rb_buf_seg_to_view"),
     ("Cmq.arrivals", "cmq_pop_where waits itself"),
+    ("Cmq.fate", RELIABLE),
+    ("Cmq.peer_key", "encryption is for programs in Rust so far"),
+    ("Cmq.push_reliable", RELIABLE),
+    ("Cmq.push_reliable_bytes", RELIABLE),
     ("Cmq.stream", "cmq_fd"),
+    ("Cmq.wait_all_confirmed", RELIABLE),
     ("Cmq.wait_arrival", "cmq_pop_where waits itself"),
+    ("Cmq.wait_confirmed", RELIABLE),
     ("Config.apply_env", "rb_config_load does it"),
     ("Config.from_table", "as from_toml_shared"),
     (
@@ -135,6 +144,9 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Config.validate", "every way to make or change a configuration does it"),
     ("Confirmation.level", "the program asked for it"),
     ("Confirmation.position", "the program asked for it"),
+    ("Conn.peer_identity", "certificates and processes of peers are for programs in Rust so far"),
+    ("Conn.take_peer_hello", "rb_conn_peer_hello fills memory of the program, which it can overwrite"),
+    ("Context.reload_tls", "a program that renews its certificates makes a context anew"),
     ("InView.range_ref", "what the chunks of RBLive are made of, in Rust"),
     ("Mailbox.arrivals", "cmq_mailbox_pop_where waits itself"),
     ("Mailbox.stream", "cmq_mailbox_fd"),
@@ -143,6 +155,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("OutBuffer.room", "rb_buffer_notify_room, and the descriptor of the rOut"),
     ("OutWriter.buffer", "the program has it"),
     ("ROut.context", "the program has it"),
+    ("ROut.review_admissions", ADMISSION),
+    ("ROut.set_admission", ADMISSION),
     ("Subscriber.context", "a context is shared by making it first, in the options"),
     ("Subscriber.into_stream", "rbmq_subscriber_fd"),
     ("TopicWriter.free_bytes", "a call with RB_NO_WAIT"),

@@ -43,12 +43,14 @@ pub use knob::{ENV_PREFIX, Knob, parse_bytes};
 use knob::{Range, Setting, Spec};
 use origins::{Lines, Origins};
 pub use reference::{example_toml, knobs, section_help};
-pub use settings::{BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings};
+pub use settings::{
+    BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings, TlsSettings,
+};
 pub use time::{TIME_UNITS, parse_time};
 pub use transport::TransportKind;
 
 /// The sections of a file, in the order in which they are written.
-pub const SECTIONS: [&str; 6] = ["tcp", "shm", "rdma", "buffers", "session", "limits"];
+pub const SECTIONS: [&str; 7] = ["tcp", "tls", "shm", "rdma", "buffers", "session", "limits"];
 
 static TRANSPORT: Spec = Spec {
     name: "transport",
@@ -71,6 +73,8 @@ pub struct Config {
     pub transport: TransportKind,
     /// The TCP transport.
     pub tcp: TcpSettings,
+    /// TLS of the TCP transport.
+    pub tls: TlsSettings,
     /// Shared memory.
     pub shm: ShmSettings,
     /// RDMA.
@@ -90,6 +94,7 @@ impl PartialEq for Config {
     fn eq(&self, other: &Self) -> bool {
         self.transport == other.transport
             && self.tcp == other.tcp
+            && self.tls == other.tls
             && self.shm == other.shm
             && self.rdma == other.rdma
             && self.buffers == other.buffers
@@ -308,6 +313,14 @@ impl Config {
     }
 
     fn check_relations(&self) -> Result<(), ConfigError> {
+        if self.transport == TransportKind::Rdma && self.tls.mode == "require" {
+            return Err(ConfigError::Value {
+                name: "tls.mode",
+                value: shown(&self.tls.mode),
+                origin: self.origin("tls.mode"),
+                expects: "\"off\" where transport = \"rdma\", which is not encrypted".to_owned(),
+            });
+        }
         let buffers = &self.buffers;
         let size = buffers.size_bytes;
         let retain = buffers.retain_bytes.unwrap_or(0);
@@ -384,6 +397,7 @@ impl Config {
     fn visit(&self, f: &mut dyn FnMut(&'static Spec, &dyn Setting)) {
         f(&TRANSPORT, &self.transport);
         self.tcp.visit(f);
+        self.tls.visit(f);
         self.shm.visit(f);
         self.rdma.visit(f);
         self.buffers.visit(f);
@@ -394,6 +408,7 @@ impl Config {
     fn visit_mut(&mut self, f: &mut dyn FnMut(&'static Spec, &mut dyn Setting)) {
         f(&TRANSPORT, &mut self.transport);
         self.tcp.visit_mut(f);
+        self.tls.visit_mut(f);
         self.shm.visit_mut(f);
         self.rdma.visit_mut(f);
         self.buffers.visit_mut(f);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rocketnet::Carrier;
+use rocketnet::{Carrier, PeerIdentity};
 
 use crate::context::Context;
 use crate::error::{ConnError, ControlError, DownReason, RecvError};
@@ -156,6 +156,12 @@ impl Conn {
         lock(&self.shared.state).peer_hello.clone()
     }
 
+    /// Takes the other end's hello out of the connection: [`Conn::peer_hello`] is empty afterwards. For hellos with credentials,
+    /// which the application can overwrite once it has checked them.
+    pub fn take_peer_hello(&self) -> Vec<u8> {
+        std::mem::take(&mut lock(&self.shared.state).peer_hello)
+    }
+
     /// The other end's address, as text.
     pub fn peer_addr(&self) -> String {
         self.shared.peer_addr()
@@ -164,6 +170,12 @@ impl Conn {
     /// What carries the connection, and why it is that; none until the other end's hello was read.
     pub fn carrier(&self) -> Option<Carrier> {
         lock(&self.shared.state).carrier.clone()
+    }
+
+    /// What the transport has verified about the other end: its certificate (TLS), or its process (shared memory). Known before a
+    /// listener's callback gets the connection; nothing is known until the other end's hello was read.
+    pub fn peer_identity(&self) -> PeerIdentity {
+        lock(&self.shared.state).identity.clone()
     }
 
     /// The random name of the other end's process; the same when it connects again.

@@ -1,11 +1,12 @@
 //! The memory and the threads of a process.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rocketnet::Transport;
-use rocketnet::tcp::{Carry, Tcp, TcpConfig};
+use rocketnet::tcp::{Carry, ClientCertificates, Tcp, TcpConfig, Tls, TlsError, TlsSettings};
 use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
@@ -32,6 +33,8 @@ pub struct Context {
 /// Stops the threads when the application's last handle is dropped.
 struct Handle {
     shared: Arc<ContextShared>,
+    /// TLS of all workers, if it is on.
+    tls: Option<Tls>,
 }
 
 impl Drop for Handle {
@@ -54,9 +57,11 @@ impl Context {
         };
         let entropy: Entropy = Box::new(system_entropy);
         let shared = ContextShared::new(config, workers.min(64), entropy)?;
-        let (inner, context) = (&shared.inner, Self { handle: Arc::new(Handle { shared: shared.clone() }) });
+        let inner = &shared.inner;
+        let tls = tls(&inner.config).map_err(ContextError::Tls)?;
+        let context = Self { handle: Arc::new(Handle { shared: shared.clone(), tls: tls.clone() }) };
         for worker in &shared.workers {
-            let settings = tcp_config(&inner.config);
+            let settings = TcpConfig { tls: tls.clone(), ..tcp_config(&inner.config) };
             let tcp = Tcp::with_maps(settings, worker.token.waker().clone(), inner.maps.clone());
             let tcp = tcp.map_err(ContextError::Transport)?;
             let thread = match inner.config.transport {
@@ -95,7 +100,7 @@ impl Context {
         mut transport: impl FnMut(Arc<rocketring::Waker>) -> T,
     ) -> Result<(Self, Vec<Reactor<T>>), ContextError> {
         let shared = ContextShared::new(config, workers, entropy)?;
-        let context = Self { handle: Arc::new(Handle { shared: shared.clone() }) };
+        let context = Self { handle: Arc::new(Handle { shared: shared.clone(), tls: None }) };
         let reactor = |worker: &Arc<Worker>| {
             let transport = transport(worker.token.waker().clone());
             Reactor::new(shared.clone(), worker.clone(), transport)
@@ -133,6 +138,16 @@ impl Context {
     /// set while such a thread waits may run there once more, so set callbacks first.
     pub fn allow_callbacks_in_calls(&self) {
         self.handle.shared.inner.allow_callbacks_in_calls();
+    }
+
+    /// Reads the files of `[tls]` again. New connections use what they hold now, and established ones go on. False if
+    /// TLS is off.
+    ///
+    /// # Errors
+    /// A file cannot be read or used. Nothing changes then.
+    pub fn reload_tls(&self) -> Result<bool, TlsError> {
+        let Some(tls) = &self.handle.tls else { return Ok(false) };
+        tls.reload().map(|()| true)
     }
 
     /// Sends BYE to every peer, gives queued data at most `grace` to leave, and stops the threads.
@@ -175,6 +190,28 @@ fn system_entropy() -> u128 {
             (time.map_or(0, |t| t.as_nanos()) ^ u128::from(std::process::id()).rotate_left(64)).to_le_bytes();
     }
     u128::from_le_bytes(bytes)
+}
+
+/// TLS as it is configured, if it is on. Reads its files.
+fn tls(config: &Config) -> Result<Option<Tls>, TlsError> {
+    let settings = &config.tls;
+    if settings.mode != "require" {
+        return Ok(None);
+    }
+    let path = |path: &Option<String>| path.as_ref().map(PathBuf::from);
+    Tls::new(TlsSettings {
+        cert: path(&settings.cert),
+        key: path(&settings.key),
+        ca: path(&settings.ca),
+        client_certificates: match settings.client_certificates.as_str() {
+            "require" => ClientCertificates::Require,
+            "optional" => ClientCertificates::Optional,
+            _ => ClientCertificates::None,
+        },
+        server_name: settings.server_name.clone(),
+        max_handshakes: settings.max_handshakes,
+    })
+    .map(Some)
 }
 
 fn tcp_config(config: &Config) -> TcpConfig {

@@ -9,6 +9,7 @@ use crate::proto::CloseCode;
 use crate::types::{Bid, Position};
 
 pub use crate::proto::{RefuseCode, RefusedError};
+pub use rocketnet::tcp::TlsError;
 
 /// A context could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,9 @@ pub enum ContextError {
     /// The transport cannot be set up.
     #[error(transparent)]
     Transport(rocketnet::TransportError),
+    /// The files of `[tls]` cannot be used.
+    #[error(transparent)]
+    Tls(TlsError),
     /// The system refused a thread or a descriptor.
     #[error("cannot start a worker thread: {0}")]
     Thread(std::io::Error),

@@ -118,7 +118,7 @@ impl OutBuffer {
         let info = |sub: &std::sync::Arc<SubscriptionStatus>| SubscriberInfo {
             conn: sub.conn,
             wire: sub.wire,
-            name: sub.name.clone(),
+            name: sub.name.name.clone(),
             policy: sub.policy,
             start: sub.start,
             sent: load(&sub.sent),

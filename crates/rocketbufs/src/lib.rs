@@ -43,7 +43,8 @@ mod in_event;
 pub mod inspect;
 mod limits;
 mod listener;
-mod lock;
+#[doc(hidden)]
+pub mod lock;
 mod options;
 mod out_buffer;
 mod out_segment;
@@ -74,7 +75,7 @@ pub use error::{DownReason, SegmentError, WaitError};
 pub use event_stream::{EventSource, EventStream};
 pub use events::{ConnEvent, OutEvent};
 pub use in_event::InEvent;
-pub use limits::{BlockTimeout, PolicySet, SubscriptionLimits};
+pub use limits::{Admitted, Asking, BlockTimeout, PolicySet, SubscriptionLimits};
 pub use listener::Listener;
 pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
 pub use out_buffer::{OutBuffer, OutWriter, Room};
@@ -82,7 +83,7 @@ pub use out_segment::OutSegment;
 #[doc(inline)]
 pub use proto::{CloseCode, Coverage, Start};
 pub use rin::{InRead, InReader, RIn, Subscription};
-pub use rocketnet::Carrier;
+pub use rocketnet::{Carrier, PeerIdentity, UnixPeer};
 pub use rocketring::Lapped;
 pub use rout::ROut;
 pub use state::{Budget, ConfirmedPositions, ForeignConnection, ForeignReason, Progress, SubscriberProgress};

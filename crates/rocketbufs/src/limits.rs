@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::types::Policy;
+use crate::types::{Bid, Policy};
 
 /// A set of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,42 @@ impl PolicySet {
     /// All of them, in the order of their numbers.
     pub fn iter(self) -> impl Iterator<Item = Policy> {
         (0..4).filter_map(Policy::from_u8).filter(move |policy| self.contains(*policy))
+    }
+}
+
+/// A peer that asks to subscribe; see [`ROut::set_admission`](crate::ROut::set_admission).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Asking<'a> {
+    /// The id of the connection.
+    pub conn: u64,
+    /// The buffer.
+    pub bid: Bid,
+    /// The name of the subscription; empty if it has none.
+    pub name: &'a [u8],
+}
+
+/// What the application lets a peer subscribe with; see [`ROut::set_admission`](crate::ROut::set_admission).
+///
+/// ```
+/// use rocketbufs::{Admitted, PolicySet};
+/// let admitted = Admitted { policies: PolicySet::ALL, owner: 7 };
+/// assert_eq!(Admitted::from(PolicySet::ALL).owner, 0);
+/// # assert!(admitted.policies == PolicySet::ALL);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admitted {
+    /// The policies that the peer may ask for.
+    pub policies: PolicySet,
+    /// The owner of the subscription's name: subscriptions of different owners with the same name have nothing to do with each
+    /// other. Otherwise a peer that knows a name takes over the subscription and its held position.
+    pub owner: u64,
+}
+
+impl From<PolicySet> for Admitted {
+    /// The same owner for everybody.
+    fn from(policies: PolicySet) -> Self {
+        Self { policies, owner: 0 }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::conn::Conn;
 use crate::context::Context;
 use crate::error::{BufferError, ControlError, DeliverError, RecvError, SegmentError, WaitError};
 use crate::events::OutEvent;
+use crate::limits::{Admitted, Asking};
 use crate::lock::lock;
 use crate::options::{BufferOptions, SubscribeOptions};
 use crate::out_buffer::OutBuffer;
@@ -44,6 +45,35 @@ impl ROut {
         routs.push(Arc::downgrade(&shared));
         drop(routs);
         Self { shared, context: context.clone() }
+    }
+
+    /// Asks the application about each subscription of a peer before it is accepted. `decide` returns the policies that the peer may
+    /// ask for, besides those of [`OutBuffer::set_limits`], and the owner of the subscription's name ([`Admitted`]); or none: the
+    /// buffer looks to the peer as if it did not exist. It runs on a worker thread and must not wait. Without this call everything is allowed. Existing subscriptions stay until
+    /// [`ROut::review_admissions`].
+    ///
+    /// ```
+    /// # use rocketbufs::{Config, Context, PolicySet, ROut};
+    /// # let out = ROut::new(&Context::new(Config::default())?);
+    /// // Buffers from 1,000 on are for nobody.
+    /// out.set_admission(|asking| (asking.bid < 1000).then_some(PolicySet::ALL));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_admission<A: Into<Admitted>>(
+        &self,
+        decide: impl Fn(&Asking<'_>) -> Option<A> + Send + Sync + 'static,
+    ) {
+        let decide = move |asking: &Asking<'_>| decide(asking).map(Into::into);
+        *lock(&self.shared.admission) = Some(Arc::new(decide));
+    }
+
+    /// Asks the application again about all subscriptions, because its decisions may have changed. A subscription that is not
+    /// allowed any more ends, and its peer is told; its position is not kept. Everything else on the connection goes on. The call
+    /// returns at once.
+    pub fn review_admissions(&self) {
+        for worker in &self.context.shared().workers {
+            worker.send(Command::Review(self.shared.clone()));
+        }
     }
 
     /// Lets the other end of this connection subscribe to the buffers here.

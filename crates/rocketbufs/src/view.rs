@@ -301,6 +301,7 @@ impl InView {
 /// let bytes = view.range_ref();
 /// view.consume();
 /// assert_eq!(bytes.to_vec()?, b"hello"); // Still in the ring.
+/// assert!(bytes.age() < 0.01); // Nothing else was written.
 /// # Ok(())
 /// # }
 /// ```
@@ -342,6 +343,13 @@ impl RangeRef {
     /// If the part is not within the range.
     pub fn part(&self, range: std::ops::Range<usize>) -> Self {
         Self { view: self.view.sub(range), epoch: self.epoch }
+    }
+
+    /// Returns how much was written from the first byte of the range on, in shares of the ring: about 0 for the newest bytes. The
+    /// writer overwrites the range when this reaches 1, or up to one delivery before.
+    pub fn age(&self) -> f64 {
+        let ring = self.view.ring();
+        ring.head().saturating_sub(self.position()) as f64 / ring.capacity() as f64
     }
 
     /// Checks that the bytes are still there.

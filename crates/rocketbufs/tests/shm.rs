@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use ends::{WAIT, config, connect, context, pattern, ring_of, sender, subscribe, take, write};
 use rocketbufs::config::TransportKind;
-use rocketbufs::{BufferOptions, Context, Coverage, InEvent, Policy, ProgressLevel, RIn, Start};
+use rocketbufs::{
+    BufferOptions, Context, Coverage, InEvent, Listener, Policy, ProgressLevel, RIn, ROut, Start, UnixPeer,
+};
 
 const KINDS: [TransportKind; 3] = [TransportKind::Tcp, TransportKind::Shm, TransportKind::Auto];
 
@@ -36,6 +38,29 @@ fn streams_more_than_the_rings_hold() {
                 assert_eq!(take(&input, start, start + total), 0);
             });
             assert_eq!(other.mapped().0, usize::from(kind != TransportKind::Tcp));
+        }
+    }
+}
+
+/// Both ends learn which process is at the other end of a local socket, the listener before it accepts.
+#[test]
+fn the_other_process_is_known() {
+    for kind in KINDS {
+        let (ctx, other) = (context(kind), context(kind));
+        let (out, listener) = (ROut::new(&ctx), Listener::bind(&ctx, "127.0.0.1:0").unwrap());
+        let (tell, offered) = std::sync::mpsc::sync_channel(1);
+        listener.set_conn_cb(move |conn| {
+            tell.send(conn.peer_identity()).unwrap();
+            out.add_conn(&conn);
+        });
+        let conn = connect(&other, &listener);
+        for identity in [conn.peer_identity(), offered.recv_timeout(WAIT).unwrap()] {
+            assert!(identity.certificate.is_none() && !identity.encrypted);
+            assert_eq!(identity.unix.is_some(), kind != TransportKind::Tcp);
+            if let Some(unix) = identity.unix {
+                let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+                assert_eq!(unix, UnixPeer { pid: std::process::id(), uid, gid });
+            }
         }
     }
 }

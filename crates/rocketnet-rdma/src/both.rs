@@ -9,8 +9,8 @@ use std::time::Duration;
 use rocketnet::contract::AcceptedHandle;
 use rocketnet::tcp::Tcp;
 use rocketnet::{
-    Accepted, Carrier, ConnId, Event, NotWritten, Pollable, Promises, QueueFull, SourceRange, Transport,
-    TransportError, WireId,
+    Accepted, Carrier, ConnId, Event, NotWritten, PeerIdentity, Pollable, Promises, QueueFull, SourceRange,
+    Transport, TransportError, WireId,
 };
 use rocketring::{PeerDoorbell, Position, Ring, RingReceiver, Trimmed};
 use rustix::event::epoll;
@@ -124,6 +124,11 @@ impl Transport for RdmaAndTcp {
     fn carrier(&self, conn: ConnId) -> Carrier {
         let (of, conn) = self.of_ref(conn);
         of.carrier(conn)
+    }
+
+    fn peer_identity(&self, conn: ConnId) -> PeerIdentity {
+        let (of, conn) = self.of_ref(conn);
+        of.peer_identity(conn)
     }
 
     fn offer(&mut self, conn: ConnId, wire: WireId, ring: &Ring, behind: u64) -> bool {

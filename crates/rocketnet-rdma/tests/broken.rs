@@ -4,17 +4,12 @@ mod common;
 
 use std::process::Command;
 
-use common::RdmaLab;
+use common::{RdmaLab, until_down};
 use rocketnet::Down;
 use rocketnet::conformance::{Flow, Kit};
 use rocketnet_rdma::RdmaConfig;
 
 const CAPACITY: u64 = 256 << 10;
-
-/// A lab whose transports give up soon, but not so soon that a slow emulated processor counts as a peer that does not answer.
-fn lab() -> Option<RdmaLab> {
-    RdmaLab::new(RdmaConfig { ack_timeout: 12, retries: 3, ..RdmaConfig::default() })
-}
 
 fn run(command: &str) {
     let mut words = command.split(' ');
@@ -47,23 +42,10 @@ fn goes_on(kit: &mut Kit<'_, RdmaLab>) {
     flow.run(kit, 200_000, || 50_000);
 }
 
-/// Sends until the sender's end is down. Returns the reason.
-fn until_down(kit: &mut Kit<'_, RdmaLab>, flow: &mut Flow, size: u64) -> Down {
-    kit.until("Down", |kit| {
-        flow.settle(kit);
-        let down = kit.down(0, 1).is_some();
-        if !down && flow.sendable_if_produced(kit) >= size && flow.produce(size) {
-            flow.send(kit, size, false);
-        }
-        down
-    });
-    kit.down(0, 1).expect("just seen")
-}
-
 /// Packets are lost in either direction: first those with data, then those with acknowledgements.
 #[test]
 fn a_peer_that_stops_answering() {
-    let Some(mut lab) = lab() else { return };
+    let Some(mut lab) = RdmaLab::soon() else { return };
     let changes: [(&[&str], &'static [&'static str]); 2] = [
         (&["tc qdisc add dev rdma1 root netem loss 100%"], &["tc qdisc del dev rdma1 root"]),
         (&["tc qdisc add dev rdma0 root netem loss 100%"], &["tc qdisc del dev rdma0 root"]),
@@ -110,7 +92,7 @@ fn a_port_that_goes_down_is_named_at_both_ends() {
 
 #[test]
 fn an_interface_of_ordinary_packets() {
-    let Some(mut lab) = lab() else { return };
+    let Some(mut lab) = RdmaLab::soon() else { return };
     let _changed = Changed::by(
         &["ip link set rdma0 mtu 1500", "ip link set rdma1 mtu 1500"],
         &["ip link set rdma0 mtu 4200", "ip link set rdma1 mtu 4200"],
@@ -121,7 +103,7 @@ fn an_interface_of_ordinary_packets() {
 /// The receiver's interface gets a smaller MTU than the sender's: small packets arrive, larger ones are lost.
 #[test]
 fn an_interface_that_takes_less_than_the_other_end() {
-    let Some(mut lab) = lab() else { return };
+    let Some(mut lab) = RdmaLab::soon() else { return };
     let mut kit = Kit::connected(&mut lab);
     let mut flow = Flow::new(&mut kit, 0, 1, 1, CAPACITY, 0);
     flow.run(&mut kit, 100_000, || 10_000);

@@ -68,8 +68,28 @@ pub enum NotWritten {
 fn foreign_protocol(wire: WireId) -> &'static str {
     match &wire.to_le_bytes() {
         b"HTTP" => "is an HTTP server, which does not speak this protocol",
+        [TLS_HANDSHAKE, 3, 0..=4, _] => {
+            "begins with TLS, which this end does not expect: set tls.mode = \"require\" here, or \"off\" there"
+        }
+        [TLS_ALERT, 3, 0..=4, _] => {
+            "answers with TLS, which it requires: set tls.mode = \"require\" here (rbmq: --tls)"
+        }
         _ => "does not speak this protocol or is out of step",
     }
+}
+
+/// The first byte of a handshake and of an alert of TLS, which precede its version (3, and a small number).
+const TLS_HANDSHAKE: u8 = 22;
+const TLS_ALERT: u8 = 21;
+
+/// Whether a stream that begins with this instead of a wire id is a client's beginning of TLS.
+pub(crate) fn begins_tls(wire: WireId) -> bool {
+    matches!(wire.to_le_bytes(), [TLS_HANDSHAKE, 3, 0..=4, _])
+}
+
+/// Whether a stream that begins with this instead of a wire id is the answer of a server that expects TLS.
+pub(crate) fn answers_tls(wire: WireId) -> bool {
+    matches!(wire.to_le_bytes(), [TLS_ALERT, 3, 0..=4, _])
 }
 
 /// Why a connection ended, and whose fault it was.
@@ -111,6 +131,9 @@ pub enum Down {
         /// The largest accepted size.
         max: u64,
     },
+    /// TLS with the peer failed: its handshake, or a record that is not what the peer sealed. The text says whose fault it is.
+    #[error("TLS: {0}")]
+    Tls(String),
     /// The connection could not be made.
     #[error("could not connect to {addr}: {reason}")]
     Refused {
@@ -231,6 +254,14 @@ pub enum TransportError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// More unfinished TLS handshakes than configured.
+    #[error("{open} TLS handshakes are unfinished, the limit (tls.max_handshakes) is {max}")]
+    TooManyHandshakes {
+        /// The number of unfinished handshakes.
+        open: usize,
+        /// The limit.
+        max: usize,
+    },
     /// More connections than configured.
     #[error("{open} connections are open, the limit (max_connections) is {max}")]
     TooManyConnections {
@@ -248,6 +279,46 @@ pub struct Carrier {
     pub name: &'static str,
     /// The reason, for people.
     pub why: String,
+}
+
+/// What a transport itself has verified about the other end of a connection. The peer has no influence on it beyond its own
+/// certificate and process.
+///
+/// ```
+/// use rocketnet::PeerIdentity;
+/// let unknown = PeerIdentity::default();
+/// assert!(unknown.certificate.is_none() && unknown.unix.is_none() && !unknown.encrypted);
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// The peer's own certificate in DER: its chain leads to a trusted root, its dates are valid, and the peer has the key. None
+    /// if the peer presented none.
+    pub certificate: Option<Arc<[u8]>>,
+    /// The process at the other end of a local socket.
+    pub unix: Option<UnixPeer>,
+    /// Whether bytes on the way are encrypted and authenticated (TLS).
+    pub encrypted: bool,
+}
+
+impl std::fmt::Debug for PeerIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerIdentity")
+            .field("certificate_bytes", &self.certificate.as_ref().map(|der| der.len()))
+            .field("unix", &self.unix)
+            .field("encrypted", &self.encrypted)
+            .finish()
+    }
+}
+
+/// A process of this machine, as the kernel knew it when the process connected or listened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UnixPeer {
+    /// The process. Its number may be another process's by now. 0: a process outside of this pid namespace.
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
 }
 
 /// A transport, owned by one worker.
@@ -280,6 +351,12 @@ pub trait Transport {
     /// The carrier of this connection.
     fn carrier(&self, _conn: ConnId) -> Carrier {
         Carrier { name: "sim", why: "the only one there is".into() }
+    }
+
+    /// What this transport has verified about the peer. Complete once the connection is established, and the same until its
+    /// end. The default is that nothing is known.
+    fn peer_identity(&self, _conn: ConnId) -> PeerIdentity {
+        PeerIdentity::default()
     }
 
     /// Offers the peer the ring from which `wire` will be written, in order before later writes: the peer then reads ranges

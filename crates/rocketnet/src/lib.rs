@@ -34,7 +34,7 @@ pub mod wire;
 pub use rocketring::planted;
 
 pub use contract::{
-    Accepted, Carrier, ConnId, Down, Event, NotWritten, Offered, Pollable, Promises, QueueFull, SourceRange,
-    Transport, TransportError, WireId,
+    Accepted, Carrier, ConnId, Down, Event, NotWritten, Offered, PeerIdentity, Pollable, Promises, QueueFull,
+    SourceRange, Transport, TransportError, UnixPeer, WireId,
 };
 pub use log_limiter::LogLimiter;

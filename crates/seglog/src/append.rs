@@ -94,9 +94,8 @@ impl Writer {
         let full = {
             let mut state = self.shared.state.lock();
             let last = state.last();
-            let old = age.is_some_and(|age| {
-                u128::from(now.saturating_sub(last.records.first_time)) >= age.as_millis()
-            });
+            let old =
+                age.is_some_and(|age| u128::from(now.abs_diff(last.records.first_time)) >= age.as_millis());
             last.sealed || last.records.records > 0 && (last.records.len + bytes > limit || old)
         };
         if full { self.roll() } else { Ok(()) }

@@ -1,7 +1,7 @@
 //! Reading a log that another process writes.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -44,6 +44,7 @@ pub(crate) fn attach(storage: Arc<dyn Storage>, dir: &Path, options: Options) ->
         changed: Condvar::new(),
         sync_turn: Mutex::new(()),
         follows: Some(Mutex::new(())),
+        after_sync: OnceLock::new(),
     })
 }
 

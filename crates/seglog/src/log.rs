@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -12,7 +12,7 @@ use crate::options::Options;
 use crate::reader::Reader;
 use crate::recover::{self, Found, Recovery};
 use crate::segments;
-use crate::shared::{Shared, State, Stats};
+use crate::shared::{AfterSync, Shared, State, Stats};
 use crate::storage::{OsStorage, Storage};
 use crate::ticker::Ticker;
 use crate::writer::Writer;
@@ -86,6 +86,7 @@ impl Log {
             changed: Condvar::new(),
             sync_turn: Mutex::new(()),
             follows: None,
+            after_sync: OnceLock::new(),
         });
         let ticker = interval.map(|interval| Ticker::new(Arc::clone(&shared), interval)).transpose();
         let ticker = ticker.map_err(FileError::new("start the sync thread for", dir))?;
@@ -169,6 +170,46 @@ impl Log {
         let durable = self.durable();
         self.writer.cut_torn().map_err(|source| SyncError { durable, source })?;
         self.writer.shared.sync()
+    }
+
+    /// Has everything that was appended made durable soon, and not only at the end of the interval. The threads that sync in intervals
+    /// do it, and this call waits for nothing: [`Log::after_sync`] tells when it is done, and [`Log::durable`] and
+    /// [`Log::sync_failed`] how it went. Calls before that sync begins are one with it. It does nothing with a policy that has no
+    /// interval.
+    pub fn sync_soon(&mut self) {
+        if let Some(ticker) = &mut self.writer.ticker {
+            ticker.hurry();
+        }
+    }
+
+    /// Has a function called after each sync by the threads that sync in intervals, whether it succeeded or failed. It is called by such
+    /// a thread, without a lock of the log, and should return soon: syncs of other logs may wait for it. The first function stays.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    /// use seglog::{Log, Options, SyncPolicy};
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let hour = SyncPolicy::Interval(Duration::from_secs(3600));
+    /// let mut log = Log::open(dir.path(), Options::default().sync(hour))?;
+    /// let (synced, wait) = mpsc::sync_channel(1);
+    /// log.after_sync(move || drop(synced.try_send(())));
+    /// log.append(b"now")?;
+    /// log.sync_soon();
+    /// wait.recv()?;
+    /// assert_eq!(log.durable(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn after_sync(&self, call: impl Fn() + Send + Sync + 'static) {
+        // A second function is dropped.
+        let _ = self.writer.shared.after_sync.set(AfterSync(Box::new(call)));
+    }
+
+    /// Whether the last sync failed. Nothing more becomes durable then before an append or [`Log::sync`] has written the last segment
+    /// anew.
+    pub fn sync_failed(&self) -> bool {
+        self.writer.shared.state.lock().suspect
     }
 
     /// Removes what the limits of [`Retention`](crate::Retention) say. Returns the first position that is kept.

@@ -238,6 +238,44 @@ impl Reader {
         Ok(ReadInto { len, stopped: None })
     }
 
+    /// The position of the first batch that was appended at this time (milliseconds since 1970) or later: between the first kept
+    /// position and the end, which is the answer if there is no such batch. Reads a few dozen records at most. Where the clock of the
+    /// machine was set back, the times of a log are out of order, and the answer is one of the places where they pass `time`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut log = seglog::Log::open(dir.path(), seglog::Options::default())?;
+    /// log.append(b"hello")?;
+    /// assert_eq!(log.reader().find_time(0)?, 0);
+    /// assert_eq!(log.reader().find_time(u64::MAX)?, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn find_time(&mut self, time: u64) -> Result<u64, ReadError> {
+        let (mut low, mut high) = (self.first(), self.end());
+        // Below the answer, the batch at or behind a position is too old; from the answer on it is not.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.batch_behind(middle)? {
+                Some(batch) if batch.time < time => low = batch.end(),
+                Some(batch) if batch.batch <= middle => high = batch.batch.max(low),
+                _ => high = middle,
+            }
+        }
+        Ok(self.batch_behind(low)?.map_or(self.end(), |batch| batch.position))
+    }
+
+    /// The batch at a position or, in a hole, the next one.
+    fn batch_behind(&mut self, mut position: u64) -> Result<Option<Batch>, ReadError> {
+        loop {
+            position = match self.read(position)? {
+                Read::Batch(batch) => return Ok(Some(batch)),
+                Read::Hole(hole) => hole.range.end,
+                Read::Removed { first } => first,
+                Read::End { .. } => return Ok(None),
+            };
+        }
+    }
+
     /// Reads on from a position, and waits at the end.
     pub fn follow(self, position: u64) -> Follow {
         Follow { reader: self, position }

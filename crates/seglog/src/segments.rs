@@ -142,7 +142,7 @@ impl Writer {
         let old = {
             let mut state = self.shared.state.lock();
             let Segment { records, sealed, .. } = state.last();
-            let old = u128::from(now.saturating_sub(records.first_time)) >= age.as_millis();
+            let old = u128::from(now.abs_diff(records.first_time)) >= age.as_millis();
             !*sealed && records.records > 0 && old
         };
         if !old {
@@ -160,7 +160,7 @@ impl Writer {
         let now = self.shared.storage.now();
         self.remove_while(|state| {
             let bytes: u64 = state.segments.iter().map(|segment| segment.file_len).sum();
-            let age = u128::from(now.saturating_sub(state.segments[0].records.last_time));
+            let age = u128::from(now.saturating_sub(last_write(state)));
             limits.max_bytes.is_some_and(|max| bytes > max)
                 || limits.max_segments.is_some_and(|max| state.segments.len() > max)
                 || limits.max_age.is_some_and(|max| age > max.as_millis())
@@ -231,11 +231,13 @@ impl Writer {
         let mut survey = Survey::empty(base);
         let interval = shared.options.index_interval;
         let mut window = Window::new(Arc::clone(&old), len, None);
+        let mut lost = 0;
         let put = put(&*shared.storage, &path, |new| {
             let header = window.get(0, SEGMENT_HEADER)?.ok_or(io::ErrorKind::UnexpectedEof)?;
             new.write_all(&mut [IoSlice::new(&header)], 0)?;
             let time = shared.storage.now();
-            copy(&mut window, new, seed, &mut survey, Copying { end, interval, time })
+            lost = copy(&mut window, new, seed, &mut survey, Copying { end, interval, time })?;
+            Ok(())
         });
         let file = put.map_err(|source| {
             let durable = shared.state.lock().durable;
@@ -250,6 +252,7 @@ impl Writer {
             state.durable = state.end;
             state.suspect = false;
             state.stats.repairs += 1;
+            state.stats.lost_bytes += lost;
         });
         self.torn = false;
         Ok(())
@@ -264,15 +267,22 @@ struct Copying {
     time: u64,
 }
 
-/// Copies records to a new file, with holes for those that are damaged.
+/// When the oldest segment was written last. A clock that was ahead has left a time that is too late; the segments behind it began
+/// later, so the earliest of their times bounds it.
+fn last_write(state: &State) -> u64 {
+    let behind = state.segments.iter().skip(1).filter(|segment| segment.records.records > 0);
+    behind.map(|segment| segment.records.first_time).fold(state.segments[0].records.last_time, u64::min)
+}
+
+/// Copies records to a new file, with holes for those that are damaged. Returns the positions in these holes.
 fn copy(
     window: &mut Window,
     new: &Arc<dyn File>,
     seed: u32,
     survey: &mut Survey,
     copying: Copying,
-) -> io::Result<()> {
-    let mut offset = survey.len;
+) -> io::Result<u64> {
+    let (mut offset, mut lost) = (survey.len, 0);
     while survey.end < copying.end {
         let (header, payload, end) = match scan::record_at(window, seed, offset, survey.end)? {
             Step::Record(record) => {
@@ -286,6 +296,7 @@ fn copy(
                 let hole = format::encode_hole(end);
                 let payload_crc = crc32c::crc32c(&hole);
                 let (position, time) = (survey.end, copying.time);
+                lost += end - position;
                 let header =
                     RecordHeader { kind: Kind::Lost, position, len: 8, payload_crc, time, durable: 0 };
                 (header, hole.to_vec().into(), end)
@@ -296,5 +307,5 @@ fn copy(
         new.write_all(&mut [&head[..], &payload, padding].map(IoSlice::new), survey.len)?;
         survey.push(&header, end, copying.interval);
     }
-    Ok(())
+    Ok(lost)
 }

@@ -1,9 +1,10 @@
 //! What the writer and the readers of a log share.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -35,6 +36,8 @@ pub struct Stats {
     pub failed_syncs: u64,
     /// Segments that were written anew after a failed sync.
     pub repairs: u64,
+    /// Positions that were appended and that such a segment does not have any more: the system had forgotten them.
+    pub lost_bytes: u64,
     /// Segments that retention removed.
     pub removed_segments: u64,
     /// Positions in these segments.
@@ -151,6 +154,16 @@ pub(crate) struct Shared {
     pub(crate) sync_turn: Mutex<()>,
     /// There where another process writes the log. Held while one reader looks for more.
     pub(crate) follows: Option<Mutex<()>>,
+    pub(crate) after_sync: OnceLock<AfterSync>,
+}
+
+/// The function that a thread which syncs in intervals calls after each of its syncs.
+pub(crate) struct AfterSync(pub(crate) Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for AfterSync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AfterSync")
+    }
 }
 
 impl Shared {
@@ -176,7 +189,11 @@ impl Shared {
     /// The same at the end of an interval. What is appended from now on begins another one.
     pub(crate) fn sync_tick(&self) -> Result<u64, SyncError> {
         self.state.lock().scheduled = false;
-        self.sync()
+        let synced = self.sync();
+        if let Some(AfterSync(call)) = self.after_sync.get() {
+            call();
+        }
+        synced
     }
 
     /// The same as [`sync`](Self::sync), also if only bytes that are no record were written (`always`).

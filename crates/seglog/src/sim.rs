@@ -259,6 +259,11 @@ impl SimStorage {
         self.0.lock().now += milliseconds;
     }
 
+    /// Sets the clock to a time, in milliseconds since 1970.
+    pub fn set_clock(&self, milliseconds: u64) {
+        self.0.lock().now = milliseconds;
+    }
+
     /// Makes the memory of the machine lose what it takes for clean: programs see what is on the disk, except for what was written
     /// since the last sync.
     pub fn drop_caches(&self) {

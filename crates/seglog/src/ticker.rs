@@ -86,13 +86,29 @@ impl Ticker {
     pub(crate) fn schedule(&mut self) {
         // A time that the clock cannot tell never comes.
         let Some(at) = Instant::now().checked_add(self.interval) else { return };
+        let pool = Arc::clone(&self.pool);
+        let mut queue = pool.0.queue.lock();
+        // A sync that was hurried and did not begin yet includes the append.
+        if !self.due.is_some_and(|due| queue.due.contains_key(&(due, self.log))) {
+            self.put(&mut queue, at);
+        }
+    }
+
+    /// Has the log synced now. If a thread syncs it at the moment, that sync began before, and another one follows it.
+    pub(crate) fn hurry(&mut self) {
+        let pool = Arc::clone(&self.pool);
+        let mut queue = pool.0.queue.lock();
+        if let Some(due) = self.due {
+            queue.due.remove(&(due, self.log));
+        }
+        self.put(&mut queue, Instant::now());
+    }
+
+    fn put(&mut self, queue: &mut Queue, at: Instant) {
         let due = (at, self.log);
         self.due = Some(at);
-        let mut queue = self.pool.0.queue.lock();
         queue.due.insert(due, Arc::clone(&self.shared));
-        let first = queue.due.first_key_value().is_some_and(|(first, _)| *first == due);
-        drop(queue);
-        if first {
+        if queue.due.first_key_value().is_some_and(|(first, _)| *first == due) {
             self.pool.0.earlier.notify_one();
         }
     }

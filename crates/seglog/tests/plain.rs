@@ -89,6 +89,26 @@ fn small_reads_in_any_order_find_their_bytes() {
 }
 
 #[test]
+fn a_time_leads_to_the_first_batch_since_then() {
+    let dir = TempDir::new().expect("a directory");
+    let mut log = open(&dir, small());
+    let mut model: Vec<(u64, u64)> = Vec::new();
+    for round in 0..60u64 {
+        let position = log.end() + if round % 7 == 3 { 500 } else { 0 };
+        log.append_at(position, &bytes(position, 150)).expect("an append");
+        let Read::Batch(batch) = log.reader().read(position).expect("a read") else { panic!("it is there") };
+        model.push((batch.time, position));
+        std::thread::sleep(Duration::from_millis(round % 3));
+    }
+    assert!(log.stats().segments > 2, "{:?}", log.stats());
+    let times = model.iter().flat_map(|(time, _)| [time - 1, *time, time + 1]);
+    for time in times.chain([0, u64::MAX]) {
+        let first = model.iter().find(|(at, _)| *at >= time).map_or(log.end(), |(_, position)| *position);
+        assert_eq!(log.reader().find_time(time).expect("a search"), first, "since {time}");
+    }
+}
+
+#[test]
 fn holes_are_told_and_stay() {
     let dir = TempDir::new().expect("a directory");
     let mut log = open(&dir, small().first_position(1000));

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::io::{self, IoSlice};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -132,6 +132,7 @@ fn logs_share_the_threads_that_sync() {
     many_logs();
     an_error_belongs_to_its_log();
     a_stuck_log_keeps_no_other_from_syncing();
+    a_hurried_sync_follows_the_one_under_way();
     assert_eq!(sync_threads(), 0, "the threads end with the last log");
 }
 
@@ -197,4 +198,35 @@ fn a_stuck_log_keeps_no_other_from_syncing() {
     assert_eq!(hangs.durable(), 0);
     gate.shut(false);
     assert_eq!(hangs.reader().wait_durable(51, LONG).expect("a sync"), 51);
+}
+
+fn a_hurried_sync_follows_the_one_under_way() {
+    const HOUR: u64 = 3_600_000;
+    let (gate, disk) = (Arc::<Gate>::default(), SimStorage::new(5));
+    let stuck = Stuck { disk: disk.clone(), gate: Arc::clone(&gate) };
+    let mut log = Log::open_on(Arc::new(stuck), "log", options(every(HOUR))).expect("a log");
+    let (synced, wait) = mpsc::sync_channel(9);
+    log.after_sync(move || synced.send(()).expect("the test waits"));
+    let next = || wait.recv_timeout(LONG.expect("a limit")).expect("a sync");
+    gate.shut(true);
+    log.append(b"a").expect("an append");
+    log.sync_soon();
+    gate.wait_for(1);
+    log.append(b"b").expect("an append");
+    log.sync_soon();
+    log.append(b"c").expect("an append");
+    gate.shut(false);
+    next();
+    next();
+    assert_eq!((log.durable(), log.sync_failed()), (3, false));
+    // Nothing is left to sync, and the function is called all the same: nobody has to know that before asking.
+    log.sync_soon();
+    next();
+    disk.fail(Fault::Sync, 0, 1);
+    log.append(b"d").expect("an append");
+    log.sync_soon();
+    next();
+    assert_eq!((log.durable(), log.sync_failed()), (3, true));
+    assert_eq!(log.sync().expect("the segment is written anew"), 4);
+    assert_eq!((log.sync_failed(), log.stats().lost_bytes), (false, 0), "the system still had it");
 }

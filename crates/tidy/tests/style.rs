@@ -16,7 +16,7 @@ const FUNCTION_LINES: usize = 50;
 const FUNCTION_LINES_HARD: usize = 70;
 /// Crates that restrict `unsafe`, by folder, and their lint level: `forbid` without any `unsafe`, `deny` if a listed file has
 /// some.
-const SAFE_CRATES: [(&str, &str); 23] = [
+const SAFE_CRATES: [(&str, &str); 25] = [
     ("crates/rocketbufs", "deny"),
     ("crates/rbmq-wire", "forbid"),
     ("crates/rbmq", "forbid"),
@@ -32,10 +32,12 @@ const SAFE_CRATES: [(&str, &str); 23] = [
     ("crates/rblive-media", "forbid"),
     ("crates/rblive-ingest", "forbid"),
     ("crates/rblive-deliver", "deny"),
+    ("crates/rblive-record", "deny"),
     ("crates/rblive-cli", "forbid"),
     ("bench/cmq-bench", "forbid"),
     ("bench/benchkit", "forbid"),
     ("bench/rbmq-bench", "forbid"),
+    ("bench/live-bench", "deny"),
     ("bench/multimqc-bench", "deny"),
     ("crates/tidy", "forbid"),
     ("fuzz/bodies", "forbid"),

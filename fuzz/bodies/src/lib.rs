@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+mod cmq_reliable;
+mod cmq_sealed;
 mod cmq_wire;
 mod framework;
 mod marks;
@@ -19,14 +21,17 @@ mod rbmq_wire;
 mod rdma;
 mod seglog;
 mod tcp;
+mod tls;
 
 use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 
+pub use cmq_reliable::cmq_reliable;
+pub use cmq_sealed::cmq_sealed;
 pub use cmq_wire::cmq_datagram;
 pub use framework::{config_toml, protocol_message};
 pub use marks::marks_verify;
 pub use multimqc_service::multimqc_datagrams;
-pub use rblive::{rblive_chunk, rblive_description};
+pub use rblive::{rblive_chunk, rblive_description, rblive_request, rblive_wire};
 pub use rblive_media::{rblive_flv, rblive_fmp4, rblive_ts};
 pub use rblive_rtmp::rblive_rtmp;
 pub use rbmq_state::rbmq_state;
@@ -34,6 +39,7 @@ pub use rbmq_wire::{rbmq_control, rbmq_filter, rbmq_hello, rbmq_observe, rbmq_re
 pub use rdma::rdma_frame;
 pub use seglog::seglog_recovery;
 pub use tcp::tcp_receive;
+pub use tls::tls_records;
 
 /// A body: takes arbitrary bytes, and panics if a promise is broken.
 pub type Body = fn(&[u8]);
@@ -41,6 +47,8 @@ pub type Body = fn(&[u8]);
 /// Every target by name.
 pub const TARGETS: &[(&str, Body)] = &[
     ("cmq_datagram", cmq_datagram),
+    ("cmq_reliable", cmq_reliable),
+    ("cmq_sealed", cmq_sealed),
     ("config_toml", config_toml),
     ("marks_verify", marks_verify),
     ("multimqc_datagrams", multimqc_datagrams),
@@ -49,8 +57,10 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rblive_description", rblive_description),
     ("rblive_flv", rblive_flv),
     ("rblive_fmp4", rblive_fmp4),
+    ("rblive_request", rblive_request),
     ("rblive_rtmp", rblive_rtmp),
     ("rblive_ts", rblive_ts),
+    ("rblive_wire", rblive_wire),
     ("rbmq_control", rbmq_control),
     ("rbmq_filter", rbmq_filter),
     ("rbmq_hello", rbmq_hello),
@@ -61,6 +71,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("rdma_frame", rdma_frame),
     ("seglog_recovery", seglog_recovery),
     ("tcp_receive", tcp_receive),
+    ("tls_records", tls_records),
     ("wire_header", wire_header),
 ];
 

@@ -94,4 +94,8 @@ pub fn rblive_fmp4(data: &[u8]) {
     let Ok(init) = fmp4::InitSegment::parse(&Bytes::copy_from_slice(data)) else { return };
     assert!(!init.tracks.is_empty());
     let _ = init.times(data);
+    // The boxes of a segment may follow those of the initialisation segment.
+    if let Some((head, frame)) = init.still(data, 1 << 20) {
+        assert!(head.len() < 4096 + data.len() && (1..=1 << 20).contains(&frame.len()));
+    }
 }

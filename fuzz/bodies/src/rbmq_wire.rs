@@ -20,11 +20,12 @@ pub fn rbmq_observe(data: &[u8]) {
     }
 }
 
-/// An accepted hello encodes to the same bytes.
+/// An accepted hello encodes to the same bytes, with its credentials, and no output of them shows a secret.
 pub fn rbmq_hello(data: &[u8]) {
-    if let Ok(hello) = Hello::decode(data) {
-        let again = Hello::decode(&hello.encode()).expect("encoded bytes decode");
-        assert_eq!(again, hello);
+    if let Ok((hello, credentials)) = Hello::decode_with(data) {
+        assert_eq!(&**hello.encode_with(&credentials), data);
+        assert_eq!(Hello::decode(&hello.encode()).expect("encoded bytes decode"), hello);
+        assert!(credentials.is_none() || format!("{credentials:?}").contains("[secret]"));
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Confirmed(rbmq::Confirmed);
 
 #[pymethods]
 impl Confirmed {
-    /// "accepted", "delivered" or "consumed".
+    /// "accepted", "delivered", "consumed", "stored" or "synced".
     #[getter]
     fn level(&self) -> String {
         self.0.level.to_string()
@@ -69,6 +69,7 @@ pub fn result(py: Python<'_>, result: ConfirmResult) -> PyResult<Confirmed> {
             | ConfirmError::TooFew { confirmed, .. }
             | ConfirmError::Lost { confirmed, .. }
             | ConfirmError::Refused { confirmed, .. }
+            | ConfirmError::NotStored { confirmed, .. }
             | ConfirmError::Closed { confirmed, .. } => Some(*confirmed),
             _ => None,
         };

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use rbmq::{ObserveError, TopicFilter, TopicName};
 
 use super::failures::connect_error;
+use super::options;
 use crate::errors;
 use crate::guarded::Guarded;
 use crate::settings;
@@ -35,17 +36,24 @@ fn json<T: serde::Serialize>(value: &T) -> serde_json::Value {
 impl Observer {
     /// Connects to a broker. `timeout` in seconds is for each answer.
     #[new]
-    #[pyo3(signature = (addr, *, name="", timeout=Some(10.0), config=None))]
+    #[pyo3(signature = (addr, *, name="", timeout=Some(10.0), config=None, user=None, password=None, token=None,
+        allow_plaintext=false))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         addr: &str,
         name: &str,
         timeout: Option<f64>,
         config: Option<&Bound<'_, PyAny>>,
+        user: Option<&str>,
+        password: Option<&str>,
+        token: Option<&str>,
+        allow_plaintext: bool,
     ) -> PyResult<Self> {
         let builder = rbmq::Observer::builder()
             .name(name)
             .timeout(times::timeout(timeout)?)
+            .login(options::login((user, password), token, allow_plaintext)?)
             .config(settings::of_argument(config)?);
         let to = addr.to_owned();
         let connected = times::interruptible(py, move || builder.connect(&to))?;

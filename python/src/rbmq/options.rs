@@ -67,6 +67,24 @@ pub fn slow_policy(argument: &Bound<'_, PyAny>) -> PyResult<rbmq::SlowPolicy> {
     }
 }
 
+/// How a client logs in: a user with a password, a token, or nothing.
+///
+/// # Errors
+/// A user without a password or the other way round, or both a user and a token.
+pub fn login(
+    (user, password): (Option<&str>, Option<&str>),
+    token: Option<&str>,
+    allow_plaintext: bool,
+) -> PyResult<rbmq::Login> {
+    let login = rbmq::Login::default().allow_plaintext(allow_plaintext);
+    match (user, password, token) {
+        (None, None, None) => Ok(login),
+        (Some(user), Some(password), None) => Ok(login.user(user, password)),
+        (None, None, Some(token)) => Ok(login.token(token)),
+        _ => Err(PyValueError::new_err("a login has a user and a password, or a token")),
+    }
+}
+
 /// The framing of a topic by its name.
 ///
 /// # Errors

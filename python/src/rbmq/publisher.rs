@@ -35,15 +35,25 @@ impl Publisher {
     /// shares its memory and its threads; messages that the broker has not accepted are then kept for `limits.max_hold_ms` of that
     /// context while the broker is away.
     #[new]
-    #[pyo3(signature = (addr, *, name="", config=None, context=None))]
+    #[pyo3(signature = (addr, *, name="", config=None, context=None, user=None, password=None, token=None,
+        allow_plaintext=false))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         addr: &str,
         name: &str,
         config: Option<&Bound<'_, PyAny>>,
         context: Option<&Bound<'_, Context>>,
+        user: Option<&str>,
+        password: Option<&str>,
+        token: Option<&str>,
+        allow_plaintext: bool,
     ) -> PyResult<Self> {
-        let builder = rbmq::Publisher::builder().name(name);
+        let builder = rbmq::Publisher::builder().name(name).login(options::login(
+            (user, password),
+            token,
+            allow_plaintext,
+        )?);
         let builder = match resources(config, context)? {
             Resources::Own(config) => builder.config(*config),
             Resources::Shared(context) => builder.context(&context),
@@ -161,6 +171,12 @@ fn event_of(py: Python<'_>, event: PublisherEvent) -> PyResult<Event> {
             Event::new(py, "Subscribers").with(py, "topic", topic.as_str())?.with(py, "count", count)
         }
         PublisherEvent::Room { topic } => Event::new(py, "Room").with(py, "topic", topic.as_str()),
+        PublisherEvent::DiskFailed { topic, reason } => {
+            Event::new(py, "DiskFailed").with(py, "topic", topic.as_str())?.with(py, "reason", reason)
+        }
+        PublisherEvent::DiskRecovered { topic } => {
+            Event::new(py, "DiskRecovered").with(py, "topic", topic.as_str())
+        }
         PublisherEvent::Missed { events } => Event::new(py, "Missed").with(py, "events", events),
         other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
     }

@@ -107,7 +107,7 @@ impl Subscriber {
     /// settings or the path of a file. With a `context` the subscriber shares its memory and its threads.
     #[new]
     #[pyo3(signature = (addr, *, name="", hold=None, confirm_consumed=false, until_ended=false, slow=None, ring_bytes=None,
-        batch_bytes=None, budget_bytes=None, config=None, context=None))]
+        batch_bytes=None, budget_bytes=None, config=None, context=None, user=None, password=None, token=None, allow_plaintext=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -122,11 +122,16 @@ impl Subscriber {
         budget_bytes: Option<u64>,
         config: Option<&Bound<'_, PyAny>>,
         context: Option<&Bound<'_, Context>>,
+        user: Option<&str>,
+        password: Option<&str>,
+        token: Option<&str>,
+        allow_plaintext: bool,
     ) -> PyResult<Self> {
         let mut builder = rbmq::Subscriber::builder()
             .name(name)
             .confirm_consumed(confirm_consumed)
-            .until_ended(until_ended);
+            .until_ended(until_ended)
+            .login(options::login((user, password), token, allow_plaintext)?);
         builder = match resources(config, context)? {
             Resources::Own(config) => builder.config(*config),
             Resources::Shared(context) => builder.context(&context),

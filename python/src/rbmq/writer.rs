@@ -293,6 +293,12 @@ impl TopicWriter {
         self.writer.with(py, |writer| writer.confirmed(level))
     }
 
+    /// Why the broker's disk takes nothing of a kept topic at the moment, as far as the broker has said. None: it works.
+    #[getter]
+    fn disk_failure(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.writer.with(py, |writer| writer.disk_failure())
+    }
+
     /// Begins a confirmation of everything below `position` (None: of everything that was published).
     #[pyo3(signature = (position=None, level="delivered", *, notify=None))]
     fn confirmation(

@@ -19,6 +19,7 @@ use crate::codec::Codec;
 use crate::config::Config;
 use crate::error::OpenError;
 use crate::event::Stats;
+use crate::proto::secure::Sessions;
 
 /// The longest sleep of a queue that ends, where another thread is sending.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -28,7 +29,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Both halves of a queue and the state that they share.
 pub(crate) struct Engine<T> {
     pub socket: Arc<Socket>,
-    pub send_half: SendHalf,
+    pub send_half: Arc<SendHalf>,
     pub receive_half: ReceiveHalf<T>,
     pub events: Arc<EventQueue>,
     pub config: Config,
@@ -45,23 +46,34 @@ impl<T: Send + 'static> Engine<T> {
         config: Config,
     ) -> Result<(Arc<Engine<T>>, JoinHandle<()>), OpenError> {
         let epoch = getrandom::u64().map_err(|e| OpenError::System(std::io::Error::other(e)))?;
+        // An epoch of 0 stands for one that is not known yet.
+        let epoch = epoch.max(1);
         let socket = Arc::new(socket);
         let waker = Arc::new(Waker::new()?);
         let events = Arc::new(EventQueue::new(config.max_events));
+        let sessions = config.security.clone().map(|security| {
+            let random =
+                |bytes: &mut [u8]| getrandom::fill(bytes).expect("the system had random bytes before");
+            Sessions::new(security, Instant::now(), Box::new(random))
+        });
+        let send_half = Arc::new(SendHalf::new(
+            &config,
+            epoch,
+            Arc::clone(&socket),
+            Arc::clone(&waker),
+            Arc::clone(&events),
+            sessions,
+        ));
         let engine = Arc::new(Engine {
-            send_half: SendHalf::new(
-                &config,
-                epoch,
-                Arc::clone(&socket),
-                Arc::clone(&waker),
-                Arc::clone(&events),
-            ),
+            send_half: Arc::clone(&send_half),
             receive_half: ReceiveHalf::new(
                 &config,
+                epoch,
                 Arc::clone(&socket),
                 codec,
                 Arc::clone(&waker),
                 Arc::clone(&events),
+                send_half,
             ),
             socket,
             events,
@@ -120,9 +132,7 @@ impl<T: Send + 'static> Engine<T> {
         if self.config.flush_on_wait {
             self.send_half.flush();
         }
-        // A time that overflows is no limit.
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.receive_half.wait(queue, until, take)
+        self.receive_half.wait(queue, Self::until(timeout), take)
     }
 
     /// Takes all messages, and waits for one at most this long. False if there is none.
@@ -149,6 +159,11 @@ impl<T: Send + 'static> Engine<T> {
         self.waker.wake();
         // The thread panics only if the application's types do. No caller is left to report it to.
         let _ = thread.join();
+    }
+
+    /// The moment after this time. A time that overflows is no limit.
+    pub fn until(timeout: Option<Duration>) -> Option<Instant> {
+        timeout.and_then(|timeout| Instant::now().checked_add(timeout))
     }
 
     pub fn stats(&self) -> Stats {

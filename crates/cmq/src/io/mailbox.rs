@@ -18,7 +18,7 @@ use super::lock;
 use crate::codec::{Codec, CopyArena, Payload};
 use crate::config::{Config, OverflowPolicy};
 use crate::key::Key;
-use crate::proto::receiver::Dropped;
+use crate::proto::receiver::{Dropped, Room};
 use crate::proto::shared_buffer::SharedBuffer;
 use crate::wire::Messages;
 
@@ -288,6 +288,20 @@ impl<T> MailboxQueue<T> {
     fn settle(&self, ready: &mut Ready<T>) {
         self.messages.fetch_sub(std::mem::take(&mut ready.popped), Ordering::Relaxed);
         self.bytes.fetch_sub(std::mem::take(&mut ready.popped_bytes), Ordering::Relaxed);
+    }
+
+    /// What there is room for, beside the staged messages.
+    pub fn room(&self, staged: Option<&Staged<T>>) -> Room {
+        let (messages, bytes) = staged.map_or((0, 0), |staged| (staged.items.len(), staged.bytes));
+        let had = self.messages.load(Ordering::Relaxed) + messages;
+        if had + SETTLE_EVERY > self.max_messages || self.bytes.load(Ordering::Relaxed) > self.max_bytes / 2 {
+            self.len();
+        }
+        let had = self.messages.load(Ordering::Relaxed) + messages;
+        let had_bytes = self.bytes.load(Ordering::Relaxed) + bytes;
+        // A message that is larger than an empty mailbox would wait for ever: it is dropped as every other one.
+        let bytes = if had == 0 { usize::MAX } else { self.max_bytes.saturating_sub(had_bytes) };
+        Room { messages: self.max_messages.saturating_sub(had), bytes }
     }
 
     /// The number of messages.

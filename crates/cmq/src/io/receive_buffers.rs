@@ -11,6 +11,7 @@
 
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use quinn_udp::RecvMeta;
 
@@ -40,6 +41,8 @@ pub(crate) struct ReceiveBuffers {
     /// look in vain. There are therefore several buffers only after calls that filled theirs with small
     /// datagrams; with large ones a call receives enough.
     next_count: usize,
+    /// Where plain datagrams lie after [`ReceiveBuffers::open`]: their buffer, and their bytes in it.
+    opened: Vec<(usize, Range<usize>)>,
 }
 
 impl ReceiveBuffers {
@@ -51,6 +54,7 @@ impl ReceiveBuffers {
             count: 0,
             shareable: true,
             next_count: 1,
+            opened: Vec::new(),
         }
     }
 
@@ -71,6 +75,33 @@ impl ReceiveBuffers {
             let empty = bytes.is_empty().then_some(bytes);
             let datagrams = bytes.chunks(meta.stride.max(1)).chain(empty);
             datagrams.map(move |datagram| (from, datagram, shared))
+        })
+    }
+
+    /// Opens the datagrams in place: `open` returns where the plain datagram lies in each of them, if there is one.
+    pub fn open(&mut self, mut open: impl FnMut(SocketAddr, &mut [u8]) -> Option<Range<usize>>) {
+        self.opened.clear();
+        let buffers =
+            if self.shareable { &mut self.buffers[..] } else { std::slice::from_mut(&mut self.unshared) };
+        for (at, (meta, buffer)) in self.metas[..self.count].iter().zip(buffers).enumerate() {
+            let bytes = &mut buffer.get_mut().expect("no message of this call is kept yet")[..meta.len];
+            let stride = meta.stride.max(1);
+            for (number, datagram) in bytes.chunks_mut(stride).enumerate() {
+                if let Some(plain) = open(canonical(meta.addr), datagram) {
+                    let begin = number * stride;
+                    self.opened.push((at, begin + plain.start..begin + plain.end));
+                }
+            }
+        }
+    }
+
+    /// The opened datagrams with their senders, and the buffer if it may be shared.
+    pub fn opened(&self) -> impl Iterator<Item = (SocketAddr, &[u8], Option<&SharedBuffer>)> {
+        self.opened.iter().map(|(at, plain)| {
+            let (meta, buffer) =
+                (&self.metas[*at], if self.shareable { &self.buffers[*at] } else { &self.unshared });
+            let shared = (self.shareable && meta.len >= MIN_SHARED_BYTES).then_some(buffer);
+            (canonical(meta.addr), &buffer.as_bytes()[plain.clone()], shared)
         })
     }
 

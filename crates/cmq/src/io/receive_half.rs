@@ -24,16 +24,22 @@ use super::event_queue::EventQueue;
 use super::lock;
 use super::mailbox::{MailboxQueue, Staged};
 use super::receive_buffers::ReceiveBuffers;
+use super::send_half::SendHalf;
 use super::socket::Socket;
 use super::wake::{Waker, sleep_on};
 use crate::codec::Codec;
 use crate::config::Config;
 use crate::event::{Event, SenderInfo, Stats};
 use crate::key::Key;
-use crate::proto::receiver::{AmplificationBudget, Dropped, Receiver, Sink};
+use crate::proto::receiver::{AmplificationBudget, Dropped, Receiver, Room, Sink};
+use crate::proto::reliable::inbound::Inbound;
 use crate::proto::shared_buffer::SharedBuffer;
-use crate::wire::Messages;
+use crate::wire::reliable::is_reliable;
+use crate::wire::{Body, Datagram, Messages};
 
+/// How often a full mailbox is looked at, while messages of the reliable mode wait for it. A pop that finds the mailbox empty looks at
+/// once; until then the application has messages.
+const STALLED: Duration = Duration::from_millis(20);
 /// The length of a lease: the next pop is expected to read the socket within it.
 const LEASE: Duration = Duration::from_millis(1);
 /// A wait spins if the last one took at most this many times [`Config::spin`](field@Config::spin). A wait
@@ -69,6 +75,8 @@ enum BackgroundSleep {
 
 struct State<T> {
     receiver: Receiver,
+    /// The receiving half of the reliable mode, if it is on.
+    inbound: Option<Inbound>,
     buffers: ReceiveBuffers,
     staged: Staged<T>,
     reader: Reader,
@@ -102,6 +110,7 @@ pub(crate) struct ReceiveHalf<T> {
     any_named: AtomicBool,
     waker: Arc<Waker>,
     events: Arc<EventQueue>,
+    send_half: Arc<SendHalf>,
 }
 
 /// Delivers the machine's messages. Consecutive messages for the same mailbox are staged together.
@@ -134,6 +143,14 @@ impl<T> Sink for MailboxSink<'_, T> {
     fn event(&mut self, event: Event) {
         self.receive_half.events.push(event);
     }
+
+    fn room(&mut self, id: u32) -> Room {
+        let any = self.receive_half.any_named.load(Ordering::Acquire);
+        let named = if any { self.receive_half.find(id) } else { None };
+        let queue = named.as_deref().unwrap_or(&self.receive_half.common);
+        let is_staged = self.named.as_ref().map(Arc::as_ptr) == named.as_ref().map(Arc::as_ptr);
+        queue.room(is_staged.then_some(&*self.staged))
+    }
 }
 
 impl<T> Drop for MailboxSink<'_, T> {
@@ -145,13 +162,16 @@ impl<T> Drop for MailboxSink<'_, T> {
 impl<T> ReceiveHalf<T> {
     pub fn new(
         config: &Config,
+        epoch: u64,
         socket: Arc<Socket>,
         codec: Codec<T>,
         waker: Arc<Waker>,
         events: Arc<EventQueue>,
+        send_half: Arc<SendHalf>,
     ) -> ReceiveHalf<T> {
         let state = State {
             receiver: Receiver::new(config),
+            inbound: config.reliable.clone().map(|reliable| Inbound::new(config, reliable, epoch)),
             buffers: ReceiveBuffers::new(),
             staged: Staged::new(),
             reader: Reader::Background,
@@ -174,6 +194,7 @@ impl<T> ReceiveHalf<T> {
             any_named: AtomicBool::new(false),
             waker,
             events,
+            send_half,
         }
     }
 
@@ -209,6 +230,7 @@ impl<T> ReceiveHalf<T> {
     /// Reads the socket from an application thread, unless another thread does.
     pub fn read_now(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
+        self.resume(&mut state);
         if state.reader == Reader::Application || state.busy {
             return;
         }
@@ -250,6 +272,7 @@ impl<T> ReceiveHalf<T> {
                 return None;
             }
             let mut state = lock(&self.state);
+            self.resume(&mut state);
             if state.reader == Reader::Application || state.busy {
                 state.followers += 1;
                 drop(state);
@@ -285,7 +308,7 @@ impl<T> ReceiveHalf<T> {
             (began, state.last_wait_short && state.no_spin_until.is_none(), false);
         let mut may_have_more = state.may_have_more;
         while found.is_none() && !state.busy && until.is_none_or(|until| now < until) {
-            let deadline = [state.receiver.next_deadline(), until].into_iter().flatten().min();
+            let deadline = [Self::deadline(&state, now), until].into_iter().flatten().min();
             drop(state);
             let readable = std::mem::take(&mut may_have_more)
                 || std::mem::take(&mut spins) && self.spin(deadline, &mut now, &mut preempted)
@@ -327,7 +350,7 @@ impl<T> ReceiveHalf<T> {
 
     /// Makes one receive call and delivers its datagrams.
     fn receive(&self, state: &mut State<T>, now: Instant) -> bool {
-        let State { receiver, buffers, staged, .. } = state;
+        let State { receiver, inbound, buffers, staged, .. } = state;
         match self.socket.receive(buffers) {
             Ok(true) => {}
             // An error here belongs to an earlier send. It was counted then, or the receiver reports a loss.
@@ -336,13 +359,57 @@ impl<T> ReceiveHalf<T> {
                 return false;
             }
         }
-        let mut mailbox_sink = self.mailbox_sink(staged);
-        for (from, bytes, buffer) in buffers.iter() {
-            receiver.datagram_in_buffer(now, from, bytes, buffer, &mut mailbox_sink);
+        if let Some(sessions) = self.send_half.sessions() {
+            let mut sessions = lock(sessions);
+            buffers.open(|from, datagram| sessions.receive(now, from, datagram));
+            let outputs = sessions.take_outputs();
+            drop(sessions);
+            self.send_half.apply(outputs);
+            self.handle(now, (receiver, inbound.as_mut()), staged, buffers.opened());
+        } else {
+            self.handle(now, (receiver, inbound.as_mut()), staged, buffers.iter());
         }
-        drop(mailbox_sink);
         state.busy = buffers.is_full();
         true
+    }
+
+    /// Delivers plain datagrams.
+    fn handle<'a>(
+        &self,
+        now: Instant,
+        (receiver, inbound): (&mut Receiver, Option<&mut Inbound>),
+        staged: &mut Staged<T>,
+        datagrams: impl Iterator<Item = (SocketAddr, &'a [u8], Option<&'a SharedBuffer>)>,
+    ) {
+        let mut sink = self.mailbox_sink(staged);
+        let Some(inbound) = inbound else {
+            for (from, bytes, buffer) in datagrams {
+                receiver.datagram_in_buffer(now, from, bytes, buffer, &mut sink);
+            }
+            return;
+        };
+        // What waits for a mailbox comes before what arrives now.
+        inbound.resume(&mut sink);
+        let mut acknowledged = false;
+        for (from, bytes, buffer) in datagrams {
+            let parsed = is_reliable(bytes).then(|| Datagram::parse(bytes).ok()).flatten();
+            match parsed.map(|Datagram { header, body }| (header, body)) {
+                Some((header, Body::Segment(segment))) => {
+                    inbound.segment(now, from, (header, segment, bytes.len()), &mut sink);
+                }
+                Some((header, Body::Ack(ack))) => {
+                    self.send_half.acknowledge(now, from, &header, &ack);
+                    acknowledged = true;
+                }
+                _ => receiver.datagram_in_buffer(now, from, bytes, buffer, &mut sink),
+            }
+        }
+        inbound.resume(&mut sink);
+        drop(sink);
+        let acks = inbound.take_acks();
+        if acknowledged || !acks.is_empty() {
+            self.send_half.transmit(now, &acks);
+        }
     }
 
     fn expire(&self, state: &mut State<T>, now: Instant) {
@@ -350,6 +417,38 @@ impl<T> ReceiveHalf<T> {
             let State { receiver, staged, .. } = state;
             receiver.expire(now, &mut self.mailbox_sink(staged));
         }
+        if let Some(inbound) = &mut state.inbound {
+            inbound.expire(now);
+        }
+        self.resume(state);
+    }
+
+    /// Delivers what waits for room in a mailbox.
+    fn resume(&self, state: &mut State<T>) {
+        let State { inbound: Some(inbound), staged, .. } = state else { return };
+        if inbound.is_stalled() {
+            inbound.resume(&mut self.mailbox_sink(staged));
+            let acks = inbound.take_acks();
+            if !acks.is_empty() {
+                self.send_half.transmit(Instant::now(), &acks);
+            }
+        }
+    }
+
+    /// Delivers what waits for room, for a task that found its mailbox empty.
+    #[cfg(feature = "stream")]
+    pub fn refill(&self) {
+        // No wait: a runtime may poll the task inside of its waker, which the thread with this lock calls.
+        if let Ok(mut state) = self.state.try_lock() {
+            self.resume(&mut state);
+        }
+    }
+
+    /// When a turn has something to do. A full mailbox is looked at after [`STALLED`]: its pops tell nobody that it has room.
+    fn deadline(state: &State<T>, now: Instant) -> Option<Instant> {
+        let stalled = state.inbound.as_ref().is_some_and(Inbound::is_stalled).then(|| now + STALLED);
+        let idle = state.inbound.as_ref().and_then(Inbound::next_deadline);
+        [state.receiver.next_deadline(), stalled, idle].into_iter().flatten().min()
     }
 
     fn mailbox_sink<'a>(&'a self, staged: &'a mut Staged<T>) -> MailboxSink<'a, T> {
@@ -373,7 +472,7 @@ impl<T> ReceiveHalf<T> {
         if matches!(state.reader, Reader::Leased(until) if until <= now) {
             state.reader = Reader::Background;
         }
-        let deadline = state.receiver.next_deadline();
+        let deadline = Self::deadline(&state, now);
         let (background, until) = match state.reader {
             Reader::Background => (BackgroundSleep::OnSocket, deadline),
             Reader::Leased(lease) => (BackgroundSleep::Timed, Some(deadline.map_or(lease, |d| d.min(lease)))),
@@ -411,5 +510,8 @@ impl<T> ReceiveHalf<T> {
         stats.malformed = totals.malformed;
         stats.incomplete = totals.incomplete;
         stats.senders = totals.senders;
+        if let Some(inbound) = &lock(&self.state).inbound {
+            inbound.count(&mut stats.reliable);
+        }
     }
 }

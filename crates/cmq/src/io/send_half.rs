@@ -1,10 +1,14 @@
 //! Pushes. Messages are encoded under one lock. The thread that fills a batch sends it, or the background
 //! thread once the batch is old enough. One thread sends at a time, without the lock: messages that other threads
 //! push during a send leave next.
+//!
+//! With a key the sending thread seals batches on their way, in place. Batches for an address without a session wait for its
+//! handshake.
 
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::event_queue::EventQueue;
@@ -13,14 +17,21 @@ use super::socket::Socket;
 use super::wake::Waker;
 use crate::config::Config;
 use crate::error::PushError;
-use crate::event::{Event, Stats};
+use crate::event::{Event, HandshakeError, Stats};
 use crate::key::Key;
 use crate::proto::batcher::{Batcher, Environment};
-use crate::proto::outgoing::Outgoing;
+use crate::proto::outgoing::{Batch, Outgoing};
+use crate::proto::reliable::outbound::Outbound;
+use crate::proto::reliable::{Fate, Flight};
+use crate::proto::secure::{Output, Route, Sessions};
+use crate::wire::Header;
+use crate::wire::reliable::Ack;
 
 /// How often a pushing thread sends the batches of other threads, before it leaves the rest to the
 /// background thread.
 const MAX_ROUNDS: usize = 4;
+/// The longest sleep of a thread that waits for a confirmation without a limit.
+const MAX_SLEEP: Duration = Duration::from_secs(3600);
 /// How long after a full device queue sending is tried again.
 const DEVICE_RETRY: Duration = Duration::from_millis(1);
 
@@ -62,6 +73,12 @@ impl Blocked {
 
 struct State {
     batcher: Batcher,
+    /// The sending half of the reliable mode, if it is on.
+    outbound: Option<Outbound>,
+    /// Threads that wait for confirmations.
+    waiters: usize,
+    /// Batches that wait for a handshake. They count as pending.
+    waiting: HashMap<SocketAddr, VecDeque<Batch>>,
     background: Background,
     /// A thread is sending the batches that it took out.
     sending: bool,
@@ -81,6 +98,10 @@ struct SendResult {
     blocked: Option<Blocked>,
     /// Destinations whose path turned out to carry smaller datagrams only.
     too_large: Vec<SocketAddr>,
+    /// Batches that wait for a handshake.
+    waiting: Vec<Batch>,
+    /// The actions that the sessions want.
+    outputs: Vec<Output>,
 }
 
 /// The sending half of a queue.
@@ -91,6 +112,10 @@ pub(crate) struct SendHalf {
     state: Mutex<State>,
     waker: Arc<Waker>,
     events: Arc<EventQueue>,
+    /// Locked after `state`, if both are.
+    sessions: Option<Mutex<Sessions>>,
+    /// Messages of the reliable mode were confirmed or given up.
+    confirmed: Condvar,
 }
 
 /// The clock and the path MTU, within the configured limit.
@@ -113,13 +138,33 @@ impl SendHalf {
         socket: Arc<Socket>,
         waker: Arc<Waker>,
         events: Arc<EventQueue>,
+        sessions: Option<Sessions>,
     ) -> SendHalf {
         let batcher = Batcher::new(config, epoch);
         let background = Background::Awake;
-        let state =
-            State { batcher, background, sending: false, blocked: None, sent: 0, datagrams: 0, failed: 0 };
+        let state = State {
+            batcher,
+            outbound: config.reliable.clone().map(|reliable| Outbound::new(config, reliable, epoch)),
+            waiters: 0,
+            waiting: HashMap::new(),
+            background,
+            sending: false,
+            blocked: None,
+            sent: 0,
+            datagrams: 0,
+            failed: 0,
+        };
         let max_datagram = config.max_datagram.unwrap_or(usize::MAX);
-        SendHalf { socket, max_datagram, state: Mutex::new(state), waker, events }
+        let sessions = sessions.map(Mutex::new);
+        SendHalf {
+            socket,
+            max_datagram,
+            state: Mutex::new(state),
+            waker,
+            events,
+            sessions,
+            confirmed: Condvar::new(),
+        }
     }
 
     /// Pushes a message that `encode` appends, and sends its batch if that is full.
@@ -143,6 +188,9 @@ impl SendHalf {
         if !self.socket.reaches(key.addr) {
             return Err(PushError::Address);
         }
+        if self.sessions.is_some() && key.addr.ip().is_multicast() {
+            return Err(PushError::Multicast);
+        }
         let mut state = lock(&self.state);
         let pushed = push(&mut state.batcher, &SocketEnvironment(&self.socket, self.max_datagram));
         if !matches!(pushed, Ok(false)) {
@@ -151,17 +199,99 @@ impl SendHalf {
         pushed.map(drop)
     }
 
+    /// Pushes a message of the reliable mode. Returns its number among those of its key.
+    pub fn push_reliable(&self, key: Key, message: &[u8]) -> Result<u64, PushError> {
+        if !self.socket.reaches(key.addr) {
+            return Err(PushError::Address);
+        }
+        if key.addr.ip().is_multicast() {
+            return Err(PushError::Multicast);
+        }
+        let (mut state, now) = (lock(&self.state), Instant::now());
+        let environment = SocketEnvironment(&self.socket, self.max_datagram);
+        let outbound = state.outbound.as_mut().ok_or(PushError::ReliableOff)?;
+        let number = outbound.push(now, key, message, || environment.path(key.addr))?;
+        if outbound.is_sendable() {
+            state.transmit(now, &self.events);
+        }
+        self.send_and_wake(state);
+        Ok(number)
+    }
+
+    /// Handles an acknowledgement of the reliable mode. [`SendHalf::transmit`] then sends what it allows.
+    pub fn acknowledge(&self, now: Instant, from: SocketAddr, header: &Header, ack: &Ack<'_>) {
+        let mut state = lock(&self.state);
+        if let Some(outbound) = &mut state.outbound {
+            outbound.acknowledge(now, from, (header.stream, header.epoch), ack);
+        }
+    }
+
+    /// Sends acknowledgements, and what received ones allow.
+    pub fn transmit(&self, now: Instant, acks: &[(SocketAddr, Vec<u8>)]) {
+        let mut state = lock(&self.state);
+        for (to, ack) in acks {
+            state.batcher.push_plain(*to, ack);
+        }
+        state.transmit(now, &self.events);
+        if state.waiters > 0 {
+            self.confirmed.notify_all();
+        }
+        self.send_and_wake(state);
+    }
+
+    /// Waits until `done` finds something, at most until then.
+    fn wait_for<M>(&self, until: Option<Instant>, mut done: impl FnMut(&Outbound) -> Option<M>) -> Option<M> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(found) = done(state.outbound.as_ref()?) {
+                return Some(found);
+            }
+            let now = Instant::now();
+            let time = match until {
+                Some(until) if until <= now => return None,
+                Some(until) => until - now,
+                None => MAX_SLEEP,
+            };
+            state.waiters += 1;
+            let waited = self.confirmed.wait_timeout(state, time);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiters -= 1;
+        }
+    }
+
+    /// The fate of a message of the reliable mode, at the latest at this time.
+    pub fn wait_confirmed(&self, key: Key, number: u64, until: Option<Instant>) -> Option<Fate> {
+        let decided = |outbound: &Outbound| match outbound.fate(key, number) {
+            Some(Fate::Pending) => None,
+            decided => Some(decided),
+        };
+        self.wait_for(until, decided).unwrap_or_else(|| self.fate(key, number))
+    }
+
+    /// Waits until no message of the reliable mode is undecided.
+    pub fn wait_all_confirmed(&self, until: Option<Instant>) -> bool {
+        let decided = self.wait_for(until, |outbound| (outbound.buffered() == 0).then_some(()));
+        decided.is_some() || lock(&self.state).outbound.is_none()
+    }
+
+    /// The fate of a message of the reliable mode.
+    pub fn fate(&self, key: Key, number: u64) -> Option<Fate> {
+        lock(&self.state).outbound.as_ref()?.fate(key, number)
+    }
+
     /// Sends all pending messages.
     pub fn flush(&self) {
-        let mut state = lock(&self.state);
-        state.batcher.flush(Instant::now());
+        let (mut state, now) = (lock(&self.state), Instant::now());
+        state.batcher.flush(now);
+        state.flush_reliable(now, &self.events);
         self.send_and_wake(state);
     }
 
     /// Sends all pending messages and closes all streams.
     pub fn close(&self) {
-        let mut state = lock(&self.state);
-        state.batcher.close_all(Instant::now());
+        let (mut state, now) = (lock(&self.state), Instant::now());
+        state.batcher.close_all(now);
+        state.flush_reliable(now, &self.events);
         self.send_and_wake(state);
     }
 
@@ -171,7 +301,7 @@ impl SendHalf {
             state = self.send_due(state, MAX_ROUNDS);
         }
         let Background::Asleep(until, watches_socket) = state.background else { return };
-        let sooner = match (state.batcher.next_deadline(), until) {
+        let sooner = match (self.next_deadline(&state), until) {
             (Some(deadline), Some(until)) => deadline < until,
             (deadline, None) => deadline.is_some(),
             (None, Some(_)) => false,
@@ -181,6 +311,61 @@ impl SendHalf {
             state.background = Background::Awake;
             drop(state);
             self.waker.wake();
+        }
+    }
+
+    /// When the background thread has something to do.
+    fn next_deadline(&self, state: &State) -> Option<Instant> {
+        let handshakes = self.sessions.as_ref().and_then(|sessions| lock(sessions).next_deadline());
+        let reliable = state.outbound.as_ref().and_then(Outbound::next_deadline);
+        [state.batcher.next_deadline(), handshakes, reliable].into_iter().flatten().min()
+    }
+
+    /// The sessions, if this queue encrypts.
+    pub fn sessions(&self) -> Option<&Mutex<Sessions>> {
+        self.sessions.as_ref()
+    }
+
+    /// Does what the sessions want to be done.
+    pub fn apply(&self, outputs: Vec<Output>) {
+        if !outputs.is_empty() {
+            let mut state = lock(&self.state);
+            state.apply(outputs, &self.events);
+            self.send_and_wake(state);
+        }
+    }
+
+    /// Seals the batches, and takes out those that wait for a handshake or have none to wait for.
+    fn seal(&self, sessions: &Mutex<Sessions>, outgoing: &mut Outgoing, result: &mut SendResult) {
+        let now = Instant::now();
+        let mut unreachable = HashMap::new();
+        let mut waiting = outgoing.extract(|batch| {
+            if !batch.is_plain() {
+                return true;
+            }
+            let route = lock(sessions).route(now, batch.to, batch.datagrams() as u64, batch.len() as u64);
+            match route {
+                Route::Sealed(key, first) => {
+                    batch.seal(|number, datagram| key.seal(first + number as u64, datagram));
+                    return true;
+                }
+                Route::Wait => {}
+                Route::Failed(why) => drop(unreachable.insert(batch.to, why)),
+            }
+            false
+        });
+        result.outputs = lock(sessions).take_outputs();
+        result.outputs.extend(unreachable.into_iter().map(|(to, why)| Output::Failed(to, why)));
+        result.waiting.append(&mut waiting);
+    }
+
+    /// Batches that wait for a handshake which ended meanwhile leave now.
+    fn release_ended(&self, state: &mut State) {
+        let Some(sessions) = &self.sessions else { return };
+        let sessions = lock(sessions);
+        let State { waiting, batcher, .. } = state;
+        for (_, batches) in waiting.extract_if(|&to, _| !sessions.is_waiting(to)) {
+            batcher.push_waiting(batches.into_iter());
         }
     }
 
@@ -196,10 +381,17 @@ impl SendHalf {
             let mut outgoing = state.batcher.take_ready();
             drop(state);
             let mut result = SendResult::default();
+            if let Some(sessions) = &self.sessions {
+                self.seal(sessions, &mut outgoing, &mut result);
+            }
             self.send(&mut outgoing, &mut result);
             state = lock(&self.state);
             state.sending = false;
-            state.record(outgoing, &result);
+            let waits = !result.waiting.is_empty();
+            state.record(outgoing, result, &self.events);
+            if waits {
+                self.release_ended(&mut state);
+            }
         }
         state
     }
@@ -232,7 +424,10 @@ impl SendHalf {
             result.too_large.push(to);
         }
         result.failed += messages;
-        self.events.push(Event::SendFailed { to, messages, errno });
+        // Segments of the reliable mode are no messages, and are sent again.
+        if messages > 0 {
+            self.events.push(Event::SendFailed { to, messages, errno });
+        }
     }
 
     /// A turn of the background thread, which sends batches that are old enough. Returns its next deadline, and
@@ -242,11 +437,20 @@ impl SendHalf {
         let mut state = lock(&self.state);
         let now = Instant::now();
         state.batcher.expire(now);
+        if let Some(sessions) = &self.sessions {
+            let mut sessions = lock(sessions);
+            sessions.expire(now);
+            state.apply(sessions.take_outputs(), &self.events);
+        }
+        state.expire_reliable(now, &self.events);
+        if state.waiters > 0 {
+            self.confirmed.notify_all();
+        }
         if state.blocked.is_some_and(|blocked| blocked.is_over(writable, now)) {
             state.blocked = None;
         }
         state = self.send_due(state, usize::MAX);
-        let mut deadline = state.batcher.next_deadline();
+        let mut deadline = self.next_deadline(&state);
         if let Some(Blocked::Device(until)) = state.blocked {
             deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
         }
@@ -254,9 +458,10 @@ impl SendHalf {
         (deadline, state.blocked == Some(Blocked::Socket))
     }
 
-    /// Bytes that wait to be sent.
+    /// Bytes that wait to be sent, or to be confirmed.
     pub fn pending(&self) -> usize {
-        lock(&self.state).batcher.pending()
+        let state = lock(&self.state);
+        state.batcher.pending() + state.outbound.as_ref().map_or(0, Outbound::buffered)
     }
 
     pub fn count(&self, stats: &mut Stats) {
@@ -265,6 +470,13 @@ impl SendHalf {
         stats.sent_datagrams = state.datagrams;
         stats.send_failed = state.failed;
         stats.pending_bytes = state.batcher.pending() as u64;
+        if let Some(outbound) = &state.outbound {
+            stats.reliable = outbound.counts();
+        }
+        drop(state);
+        if let Some(sessions) = &self.sessions {
+            stats.security = lock(sessions).counts();
+        }
     }
 }
 
@@ -275,13 +487,77 @@ impl State {
     }
 
     /// Accounts for sent and failed batches.
-    fn record(&mut self, outgoing: Outgoing, result: &SendResult) {
+    fn record(&mut self, outgoing: Outgoing, result: SendResult, events: &EventQueue) {
         self.sent += outgoing.sent_messages;
         self.datagrams += result.datagrams;
         self.failed += result.failed;
         self.blocked = result.blocked;
         self.batcher.give_back(outgoing);
         result.too_large.iter().for_each(|&to| self.batcher.path_changed(to));
+        if let Some(outbound) = &mut self.outbound {
+            result.too_large.iter().for_each(|&to| outbound.path_changed(to));
+        }
+        for batch in result.waiting {
+            self.waiting.entry(batch.to).or_default().push_back(batch);
+        }
+        self.apply(result.outputs, events);
+    }
+
+    /// Hands over what the reliable mode may send now.
+    fn transmit(&mut self, now: Instant, events: &EventQueue) {
+        let Some(outbound) = &mut self.outbound else { return };
+        let mut flights = Vec::new();
+        outbound.transmit(now, &mut flights);
+        self.take_flights(flights, events);
+    }
+
+    fn flush_reliable(&mut self, now: Instant, events: &EventQueue) {
+        if let Some(outbound) = &mut self.outbound {
+            outbound.flush();
+            self.transmit(now, events);
+        }
+    }
+
+    fn expire_reliable(&mut self, now: Instant, events: &EventQueue) {
+        let Some(outbound) = &mut self.outbound else { return };
+        let mut flights = Vec::new();
+        outbound.expire(now, &mut flights);
+        outbound.transmit(now, &mut flights);
+        self.take_flights(flights, events);
+    }
+
+    fn take_flights(&mut self, flights: Vec<Flight>, events: &EventQueue) {
+        for Flight { to, bytes, segment } in flights {
+            self.batcher.push_flight(to, bytes, segment);
+        }
+        let Some(outbound) = &mut self.outbound else { return };
+        outbound.take_events().into_iter().for_each(|event| events.push(event));
+    }
+
+    /// Does what the sessions want to be done.
+    fn apply(&mut self, outputs: Vec<Output>, events: &EventQueue) {
+        for output in outputs {
+            match output {
+                Output::Send(to, bytes) => self.batcher.push_raw(to, bytes),
+                Output::Ready(to) => {
+                    let batches = self.waiting.remove(&to).unwrap_or_default();
+                    self.batcher.push_waiting(batches.into_iter());
+                }
+                Output::Failed(to, why) => self.fail(to, why, events),
+                Output::Event(event) => events.push(event),
+            }
+        }
+    }
+
+    /// Drops the batches that wait for a handshake which failed.
+    fn fail(&mut self, to: SocketAddr, why: HandshakeError, events: &EventQueue) {
+        let mut messages = 0;
+        for batch in self.waiting.remove(&to).unwrap_or_default() {
+            messages += batch.messages;
+            self.batcher.discard(batch);
+        }
+        self.failed += messages;
+        events.push(Event::HandshakeFailed { to, messages, why });
     }
 }
 
@@ -303,7 +579,7 @@ mod tests {
         });
         let events = Arc::new(EventQueue::new(0));
         let waker = Arc::new(Waker::new().expect("an event"));
-        let sending = SendHalf::new(&config, 1, from, waker, events);
+        let sending = SendHalf::new(&config, 1, from, waker, events, None);
         let over = AtomicBool::new(false);
         let push = |id: u32| {
             let key = Key::new(to.local_addr(), id);

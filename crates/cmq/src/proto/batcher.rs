@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::destinations::{Destination, Destinations};
-use super::open_batch::{OpenBatch, segments_per_call};
+use super::open_batch::{Frame, OpenBatch, segments_per_call};
 use super::outgoing::{Batch, Outgoing};
 use super::timeline::Timeline;
 use super::{SlotTable, after};
@@ -76,6 +76,7 @@ pub(crate) struct Batcher {
     parity_fragments: bool,
     max_message: usize,
     epoch: u64,
+    frame: Frame,
     open: SlotTable<OpenBatch>,
     by_key: HashMap<Key, u32>,
     last: Option<(Key, u32)>,
@@ -99,6 +100,7 @@ impl Batcher {
             parity_fragments: config.parity_fragments,
             max_message: config.max_message,
             epoch,
+            frame: Frame::new(config.security.is_some()),
             open: SlotTable::new(),
             by_key: HashMap::new(),
             last: None,
@@ -192,9 +194,8 @@ impl Batcher {
         let slot = match found {
             Some(slot) => slot,
             None => {
-                let mut bytes = self.pool.pop().unwrap_or_default();
-                bytes.resize(HEADER_BYTES, 0);
-                let batch = OpenBatch::new(key, bytes);
+                let bytes = self.pool.pop().unwrap_or_default();
+                let batch = OpenBatch::new(key, self.frame, bytes);
                 let slot = self.open.insert(batch);
                 if !self.timeout.is_zero() {
                     self.by_key.insert(key, slot);
@@ -220,7 +221,7 @@ impl Batcher {
         let &mut OpenBatch { key, path_limit, .. } =
             self.open.get_mut(slot).expect("the caller has found the slot");
         let limit = path_limit.unwrap_or_else(|| self.path_limit(key.addr, env));
-        let large = HEADER_BYTES + RECORD_BYTES + message.len() > limit;
+        let large = self.frame.bytes() + HEADER_BYTES + RECORD_BYTES + message.len() > limit;
         if large && let Err(error) = self.check_size(message.len(), limit) {
             self.drop_if_empty(slot);
             return Err(error);
@@ -247,7 +248,7 @@ impl Batcher {
     }
 
     fn check_size(&self, size: usize, limit: usize) -> Result<(), PushError> {
-        let one = limit - HEADER_BYTES - RECORD_BYTES;
+        let one = limit - self.frame.bytes() - HEADER_BYTES - RECORD_BYTES;
         let max =
             if self.oversize == Oversize::Reject { one.min(self.max_message) } else { self.max_message };
         if size > max { Err(PushError::TooLarge { size, limit: max }) } else { Ok(()) }
@@ -276,28 +277,18 @@ impl Batcher {
 
     /// Closes an open batch: numbers its messages and moves it to `ready`.
     fn seal(&mut self, slot: u32, now: Instant) {
-        let Some(batch) = self.open.remove(slot) else { return };
+        let Some(mut batch) = self.open.remove(slot) else { return };
         self.unlink(slot, &batch.key);
         if batch.messages == 0 {
             return self.recycle(batch.bytes);
         }
-        let OpenBatch {
-            key,
-            mut bytes,
-            last_start,
-            last_messages,
-            segment,
-            fragmented,
-            payload,
-            messages,
-            ..
-        } = batch;
-        if !fragmented {
-            bytes[last_start + 2..last_start + 4].copy_from_slice(&last_messages.to_le_bytes());
-        }
+        batch.finish();
+        let head = self.frame.head;
+        let OpenBatch { key, mut bytes, segment, fragmented, payload, messages, .. } = batch;
         let segment = segment.unwrap_or(bytes.len());
         let (destination, evicted) = self.destinations.get_or_begin(key.addr, now);
-        for datagram in bytes.chunks_mut(segment) {
+        for framed in bytes.chunks_mut(segment) {
+            let datagram = &mut framed[head..];
             let header = Header {
                 kind: if fragmented { Kind::Fragment } else { Kind::Batch },
                 count: u16::from_le_bytes([datagram[2], datagram[3]]),
@@ -317,13 +308,13 @@ impl Batcher {
         self.pending += bytes.len() - payload;
         let max_bytes = segments_per_call(segment) * segment;
         if bytes.len() <= max_bytes {
-            return self.ready.push_back(Batch { to: key.addr, bytes, segment, messages, sent_bytes: 0 });
+            return self.ready.push_back(Batch::new(key.addr, self.frame, bytes, segment, messages));
         }
         // A single message larger than one call can send.
         for part in bytes.chunks(max_bytes) {
-            let messages = part.chunks(segment).map(messages_ending_in).sum();
+            let messages = part.chunks(segment).map(|framed| messages_ending_in(&framed[head..])).sum();
             let (bytes, segment) = (part.to_vec(), segment.min(part.len()));
-            self.ready.push_back(Batch { to: key.addr, bytes, segment, messages, sent_bytes: 0 });
+            self.ready.push_back(Batch::new(key.addr, self.frame, bytes, segment, messages));
         }
     }
 
@@ -341,10 +332,11 @@ impl Batcher {
             mailbox: 0,
         };
         for _ in 0..CLOSE_COPIES {
-            self.pending += HEADER_BYTES;
-            let bytes = header.encode().to_vec();
-            let (to, segment) = (ended.to, HEADER_BYTES);
-            self.ready.push_back(Batch { to, bytes, segment, messages: 0, sent_bytes: 0 });
+            let mut bytes = vec![0; self.frame.bytes() + HEADER_BYTES];
+            bytes[self.frame.head..][..HEADER_BYTES].copy_from_slice(&header.encode());
+            self.pending += bytes.len();
+            let segment = bytes.len();
+            self.ready.push_back(Batch::new(ended.to, self.frame, bytes, segment, 0));
         }
     }
 
@@ -406,11 +398,41 @@ impl Batcher {
         Outgoing::new(std::mem::take(&mut self.ready))
     }
 
+    /// Adds a datagram that is sent as it is, before all batches.
+    pub fn push_raw(&mut self, to: SocketAddr, bytes: Vec<u8>) {
+        self.pending += bytes.len();
+        let segment = bytes.len();
+        self.ready.push_front(Batch::new(to, Frame::default(), bytes, segment, 0));
+    }
+
+    /// Adds a plain datagram.
+    pub fn push_plain(&mut self, to: SocketAddr, bytes: &[u8]) {
+        let framed = self.frame.wrap(|out| out.extend_from_slice(bytes));
+        let segment = framed.len();
+        self.push_flight(to, framed, segment);
+    }
+
+    /// Adds datagrams in their frames, all as long as the first one but the last.
+    pub fn push_flight(&mut self, to: SocketAddr, bytes: Vec<u8>, segment: usize) {
+        self.pending += bytes.len();
+        self.ready.push_back(Batch::new(to, self.frame, bytes, segment, 0));
+    }
+
+    /// Puts batches that waited in front of the others.
+    pub fn push_waiting(&mut self, batches: impl DoubleEndedIterator<Item = Batch>) {
+        batches.rev().for_each(|batch| self.ready.push_front(batch));
+    }
+
+    /// Drops a batch that cannot be sent.
+    pub fn discard(&mut self, batch: Batch) {
+        self.pending -= batch.len();
+        self.recycle(batch.bytes);
+    }
+
     /// Returns what [`Batcher::take_ready`] gave out. Unsent batches go to the front.
     pub fn give_back(&mut self, outgoing: Outgoing) {
         for batch in outgoing.requeue_unsent(&mut self.ready) {
-            self.pending -= batch.bytes.len();
-            self.recycle(batch.bytes);
+            self.discard(batch);
         }
     }
 

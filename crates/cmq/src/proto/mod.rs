@@ -12,6 +12,8 @@
 //! | `reassembly` | fragmented messages |
 //! | `fair_share` | which stream is evicted |
 //! | [`shared_buffer`] | the memory that messages lie in |
+//! | [`reliable`] | the reliable mode |
+//! | [`secure`] | encryption: handshakes and sessions |
 //! | `timeline` | entries in the order of their age |
 
 pub(crate) mod batcher;
@@ -24,8 +26,12 @@ pub(crate) mod gaps;
 mod hostile_tests;
 pub(crate) mod open_batch;
 pub(crate) mod outgoing;
+#[cfg(test)]
+pub(crate) mod random;
 pub(crate) mod reassembly;
 pub mod receiver;
+pub mod reliable;
+pub mod secure;
 pub mod shared_buffer;
 pub mod sink;
 pub(crate) mod stream;

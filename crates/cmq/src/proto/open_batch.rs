@@ -9,24 +9,60 @@
 
 use crate::config::MIN_DATAGRAM;
 use crate::key::Key;
-use crate::wire::{FRAGMENT_BYTES, HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES, parity_count};
+use crate::wire::{
+    FRAGMENT_BYTES, HEADER_BYTES, Header, Kind, MAX_DATAGRAM, RECORD_BYTES, parity_count, secured,
+};
 
 /// The most datagrams in one batch: the kernel cuts at most 64 in one call.
 pub(crate) const MAX_SEGMENTS: usize = 64;
-/// Where the body of a fragment begins in its datagram.
+/// Where the body of a fragment begins in a plain datagram.
 const FRAGMENT_BODY_AT: usize = HEADER_BYTES + FRAGMENT_BYTES;
+
+/// The room around each plain datagram of a batch, in which it is encrypted in place. Without encryption there is none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Frame {
+    /// Bytes before the plain datagram.
+    pub head: usize,
+    /// Bytes behind it.
+    pub tail: usize,
+}
+
+impl Frame {
+    /// The frame of a queue that encrypts, or of one that does not.
+    pub fn new(encrypts: bool) -> Frame {
+        if encrypts {
+            Frame { head: secured::HEADER_BYTES, tail: secured::TAG_BYTES }
+        } else {
+            Frame::default()
+        }
+    }
+
+    /// A plain datagram in its frame.
+    pub fn wrap(self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut bytes = vec![0; self.head];
+        write(&mut bytes);
+        bytes.resize(bytes.len() + self.tail, 0);
+        bytes
+    }
+
+    /// The bytes of both.
+    pub fn bytes(self) -> usize {
+        self.head + self.tail
+    }
+}
 
 /// The batch of one key, while it is filled.
 pub(crate) struct OpenBatch {
     pub key: Key,
+    pub frame: Frame,
     pub bytes: Vec<u8>,
-    /// Where the header of the last datagram begins.
+    /// Where the last datagram begins.
     pub last_start: usize,
     /// Messages in the last datagram.
     pub last_messages: u16,
     /// The length of every datagram but the last, once there is a second one.
     pub segment: Option<usize>,
-    /// How long the last datagram may become. The initial value fits every path.
+    /// How long the last datagram may become, without the tail of its frame. The initial value fits every path.
     pub len_limit: usize,
     /// The largest datagram on the path, once it is known.
     pub path_limit: Option<usize>,
@@ -48,11 +84,14 @@ pub(crate) fn xor_into(bytes: &mut [u8], others: &[u8]) {
 }
 
 impl OpenBatch {
-    /// An empty batch; `bytes` has room for one header.
-    pub fn new(key: Key, bytes: Vec<u8>) -> OpenBatch {
-        let (last_start, last_messages, segment, len_limit, path_limit) = (0, 0, None, MIN_DATAGRAM, None);
+    /// An empty batch in this memory.
+    pub fn new(key: Key, frame: Frame, mut bytes: Vec<u8>) -> OpenBatch {
+        bytes.resize(frame.head + HEADER_BYTES, 0);
+        let (last_start, last_messages, segment, path_limit) = (0, 0, None, None);
+        let len_limit = MIN_DATAGRAM - frame.tail;
         OpenBatch {
             key,
+            frame,
             bytes,
             last_start,
             last_messages,
@@ -112,26 +151,40 @@ impl OpenBatch {
         if self.fragmented {
             return None;
         }
-        self.len_limit = self.segment.unwrap_or(limit);
+        self.len_limit = self.segment.unwrap_or(limit) - self.frame.tail;
         self.append(message).or_else(|| {
-            self.begin_datagram(HEADER_BYTES + RECORD_BYTES + message.len())?;
+            self.begin_datagram(self.frame.bytes() + HEADER_BYTES + RECORD_BYTES + message.len())?;
             self.append(message)
         })
     }
 
     /// Begins another datagram, if this many bytes fit into it and the batch has room.
     fn begin_datagram(&mut self, bytes: usize) -> Option<()> {
-        let segment = self.segment.unwrap_or(self.bytes.len() - self.last_start);
+        let Frame { head, tail } = self.frame;
+        let segment = self.segment.unwrap_or(self.bytes.len() - self.last_start + tail);
         if bytes > segment || self.last_start / segment + 1 == segments_per_call(segment) {
             return None;
         }
-        (self.segment, self.len_limit) = (Some(segment), segment);
-        self.bytes[self.last_start + 2..self.last_start + 4]
-            .copy_from_slice(&self.last_messages.to_le_bytes());
+        (self.segment, self.len_limit) = (Some(segment), segment - tail);
+        self.write_count();
         self.last_start += segment;
         self.last_messages = 0;
-        self.bytes.resize(self.last_start + HEADER_BYTES, 0);
+        self.bytes.resize(self.last_start + head + HEADER_BYTES, 0);
         Some(())
+    }
+
+    /// Writes the number of messages into the header of the last datagram.
+    fn write_count(&mut self) {
+        let at = self.last_start + self.frame.head + 2;
+        self.bytes[at..at + 2].copy_from_slice(&self.last_messages.to_le_bytes());
+    }
+
+    /// Completes the last datagram.
+    pub fn finish(&mut self) {
+        if !self.fragmented {
+            self.write_count();
+        }
+        self.bytes.resize(self.bytes.len() + self.frame.tail, 0);
     }
 
     /// Appends a message that is larger than a datagram of `limit` bytes, as equal fragments with their
@@ -139,14 +192,16 @@ impl OpenBatch {
     /// into an empty batch.
     pub fn append_fragments(&mut self, message: &[u8], limit: usize, parity: bool) -> Option<usize> {
         let size = message.len();
-        let fragments = size.div_ceil(limit - FRAGMENT_BODY_AT);
+        let Frame { head, tail } = self.frame;
+        let body_at = head + FRAGMENT_BODY_AT;
+        let fragments = size.div_ceil(limit - body_at - tail);
         let parities = if parity { parity_count(fragments as u32) as usize } else { 0 };
         let (mut begin, mut fragment_len) = (0, size.div_ceil(fragments));
         if self.messages > 0 {
             // Use the fragment length of the batch, unless the message then needs more fragments.
             let segment = self.segment.filter(|_| self.fragmented)?;
             begin = self.bytes.len().next_multiple_of(segment);
-            fragment_len = segment - FRAGMENT_BODY_AT;
+            fragment_len = segment - body_at - tail;
             if size.div_ceil(fragment_len) != fragments
                 || begin / segment + fragments + parities > segments_per_call(segment)
             {
@@ -156,12 +211,12 @@ impl OpenBatch {
         // An empty batch already has the header of the first fragment.
         self.bytes.resize(begin, 0);
         for (index, part) in message.chunks(fragment_len).enumerate() {
-            self.bytes.resize(begin + index * (FRAGMENT_BODY_AT + fragment_len), 0);
+            self.bytes.resize(begin + index * (body_at + fragment_len + tail), 0);
             self.write_fragment_header(fragment_len, size, index);
             self.bytes.extend_from_slice(part);
         }
         for parity in 0..parities {
-            self.bytes.resize(begin + (fragments + parity) * (FRAGMENT_BODY_AT + fragment_len), 0);
+            self.bytes.resize(begin + (fragments + parity) * (body_at + fragment_len + tail), 0);
             self.write_fragment_header(fragment_len, size, fragments + parity);
             let at = self.bytes.len();
             self.bytes.resize(at + fragment_len, 0);
@@ -171,7 +226,7 @@ impl OpenBatch {
                 .step_by(parities)
                 .for_each(|part| xor_into(&mut self.bytes[at..], part));
         }
-        (self.fragmented, self.segment, self.len_limit) = (true, Some(FRAGMENT_BODY_AT + fragment_len), 0);
+        (self.fragmented, self.segment, self.len_limit) = (true, Some(body_at + fragment_len + tail), 0);
         Some(self.count(size))
     }
 
@@ -181,6 +236,7 @@ impl OpenBatch {
         let (stream, epoch, first) = (0, 0, 0);
         let header = Header { kind: Kind::Fragment, count, stream, epoch, first, mailbox: self.key.id };
         let number = |number| u32::try_from(number).expect("messages are at most 1 GiB").to_le_bytes();
+        self.bytes.resize(self.bytes.len() + self.frame.head, 0);
         self.bytes.extend_from_slice(&header.encode());
         self.bytes.extend_from_slice(&number(size));
         self.bytes.extend_from_slice(&number(index));

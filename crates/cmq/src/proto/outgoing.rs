@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use super::open_batch::Frame;
 use crate::wire::messages_ending_in;
 
 /// A sealed batch: datagrams for one address, all `segment` bytes long except the last.
@@ -13,12 +14,52 @@ pub(crate) struct Batch {
     pub messages: u64,
     /// The bytes at the front that are already sent.
     pub sent_bytes: usize,
+    frame: Frame,
+    /// Where the datagrams end. Behind them a sealed batch has the number of messages that end in each of them.
+    end: usize,
 }
 
+/// Bytes of the number of messages that end in a sealed datagram.
+const COUNT_BYTES: usize = 2;
+
 impl Batch {
+    /// A batch of which nothing is sent.
+    pub fn new(to: SocketAddr, frame: Frame, bytes: Vec<u8>, segment: usize, messages: u64) -> Batch {
+        let end = bytes.len();
+        Batch { to, bytes, segment, messages, sent_bytes: 0, frame, end }
+    }
+
     /// The datagrams that are not sent yet.
     pub fn unsent(&self) -> &[u8] {
-        &self.bytes[self.sent_bytes..]
+        &self.bytes[self.sent_bytes..self.end]
+    }
+
+    /// Bytes of all datagrams.
+    pub fn len(&self) -> usize {
+        self.end
+    }
+
+    /// The number of all datagrams.
+    pub fn datagrams(&self) -> usize {
+        self.end.div_ceil(self.segment)
+    }
+
+    /// True if the datagrams must be sealed before they are sent.
+    pub fn is_plain(&self) -> bool {
+        self.frame.head > 0
+    }
+
+    /// Seals the datagrams in place: `seal` gets each of them, with room for what goes around it.
+    pub fn seal(&mut self, mut seal: impl FnMut(usize, &mut [u8])) {
+        let Frame { head, tail } = std::mem::take(&mut self.frame);
+        for (number, at) in (0..self.end).step_by(self.segment).enumerate() {
+            let end = (at + self.segment).min(self.end);
+            if self.messages > 0 && self.segment < self.end {
+                let count = messages_ending_in(&self.bytes[at + head..end - tail]) as u16;
+                self.bytes.extend_from_slice(&count.to_le_bytes());
+            }
+            seal(number, &mut self.bytes[at..end]);
+        }
     }
 
     /// The number of datagrams that are not sent yet.
@@ -42,7 +83,13 @@ impl Batch {
         if self.sent_bytes == 0 {
             self.messages
         } else {
-            self.unsent().chunks(self.segment).map(messages_ending_in).sum()
+            let counts = &self.bytes[self.end..];
+            if counts.is_empty() {
+                let datagrams = self.unsent().chunks(self.segment);
+                return datagrams.map(|framed| messages_ending_in(&framed[self.frame.head..])).sum();
+            }
+            let unsent = counts.chunks(COUNT_BYTES).skip(self.sent_bytes / self.segment);
+            unsent.map(|count| u64::from(u16::from_le_bytes([count[0], count[1]]))).sum()
         }
     }
 }
@@ -92,6 +139,20 @@ impl Outgoing {
         }
     }
 
+    /// Takes out the batches that `keep` does not keep, in their order.
+    pub fn extract(&mut self, mut keep: impl FnMut(&mut Batch) -> bool) -> Vec<Batch> {
+        let mut extracted = Vec::new();
+        for _ in 0..self.batches.len() {
+            let mut batch = self.batches.pop_front().expect("as many as were counted");
+            if keep(&mut batch) {
+                self.batches.push_back(batch);
+            } else {
+                extracted.push(batch);
+            }
+        }
+        extracted
+    }
+
     /// Fails the rest of the next batch. Returns its destination and the number of unsent messages.
     pub fn fail_first(&mut self) -> Option<(SocketAddr, u64)> {
         let batch = self.batches.get(self.finished)?;
@@ -113,7 +174,8 @@ mod tests {
         let bytes: Vec<u8> = counts.iter().flat_map(|count| header(count).encode()).collect();
         let messages = counts.iter().map(|&count| u64::from(count)).sum();
         let to = SocketAddr::from(([127, 0, 0, 1], port));
-        Batch { to, segment: bytes.len() / counts.len(), bytes, messages, sent_bytes: 0 }
+        let segment = bytes.len() / counts.len();
+        Batch::new(to, Frame::default(), bytes, segment, messages)
     }
 
     /// Only the unsent rest of a failed batch is lost, and unsent batches stay in front of later ones.

@@ -9,12 +9,13 @@ use super::fair_share::FairShare;
 use super::gaps::{Gaps, window};
 use super::reassembly::{Added, Reassembly};
 use super::shared_buffer::SharedBuffer;
-pub use super::sink::{Dropped, Sink, Totals};
+pub use super::sink::{Dropped, Room, Sink, Totals};
 use super::stream::{Held, HeldMessages, Stream, Verdict};
 use super::timeline::Timeline;
 use crate::config::{Config, Delivery};
 use crate::event::{Event, ReceiveCounts, SenderInfo};
 use crate::key::{Key, host};
+use crate::wire::secured;
 use crate::wire::{Body, Datagram, Fragment, Header, Malformed, Messages};
 
 /// Messages, and the buffer they lie in if it may be shared.
@@ -87,6 +88,11 @@ pub struct Receiver {
     malformed: u64,
 }
 
+/// True for the answer of a queue with a key to a plain datagram.
+fn is_required(bytes: &[u8]) -> bool {
+    secured::Header::parse(bytes).is_ok_and(|header| header.kind == secured::Kind::Required)
+}
+
 impl Receiver {
     /// A machine that has received nothing.
     pub fn new(config: &Config) -> Receiver {
@@ -132,6 +138,9 @@ impl Receiver {
     ) {
         self.datagrams += 1;
         match Datagram::parse(bytes) {
+            Ok(Datagram { body: Body::Segment(_) | Body::Ack(_), .. }) => {
+                self.reject(from, Malformed::Reliable, sink);
+            }
             Ok(datagram) => {
                 let slot = self.stream((from, datagram.header.epoch, datagram.header.stream), now, sink);
                 self.last_heard.touch(slot, now);
@@ -141,6 +150,10 @@ impl Receiver {
                     self.addresses.get_mut(entry.address).expect("an address with streams has an entry");
                 known.budget.received += bytes.len() as u64;
                 self.dispatch(now, slot, datagram, buffer, sink);
+            }
+            Err(Malformed::Encrypted) if is_required(bytes) => {
+                self.malformed += 1;
+                sink.event(Event::EncryptionRequired { by: from });
             }
             Err(why) => self.reject(from, why, sink),
         }
@@ -163,6 +176,8 @@ impl Receiver {
         match body {
             Body::Batch(messages) => self.on_messages(now, slot, header, (messages, buffer), sink),
             Body::Fragment(fragment) => self.on_fragment(now, slot, header, fragment, sink),
+            // Handled before, or refused.
+            Body::Segment(_) | Body::Ack(_) => {}
             Body::Close => {
                 let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
                 if entry.stream.close(header.first) {

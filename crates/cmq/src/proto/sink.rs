@@ -14,6 +14,25 @@ pub struct Dropped {
     pub undecodable: u64,
 }
 
+/// What a mailbox has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Messages.
+    pub messages: usize,
+    /// Bytes of messages.
+    pub bytes: usize,
+}
+
+impl Room {
+    /// Room for everything.
+    pub const ALL: Room = Room { messages: usize::MAX, bytes: usize::MAX };
+
+    /// True if this many messages fit, with this many bytes.
+    pub fn fits(self, messages: usize, bytes: usize) -> bool {
+        messages <= self.messages && bytes <= self.bytes
+    }
+}
+
 /// Takes the outputs of the machine.
 pub trait Sink {
     /// Takes messages of one sender for one mailbox, in order. They may keep parts of `buffer`, if there is
@@ -21,6 +40,11 @@ pub trait Sink {
     fn deliver(&mut self, from: Key, messages: Messages<'_>, buffer: Option<&SharedBuffer>) -> Dropped;
     /// Takes an event.
     fn event(&mut self, event: Event);
+    /// What the mailbox has room for. A message of the reliable mode waits until it has room.
+    fn room(&mut self, id: u32) -> Room {
+        let _ = id;
+        Room::ALL
+    }
 }
 
 /// Counters of a [`Receiver`](super::receiver::Receiver).

@@ -45,13 +45,26 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy. `fate` gets the number and the bytes of each datagram to the receiver.
     pub fn start(receiver: SocketAddr, fate: impl FnMut(u64, &[u8]) -> Fate + Send + 'static) -> Proxy {
+        Proxy::start_with(receiver, fate, messages)
+    }
+
+    /// As [`Proxy::start`], for datagrams that the proxy cannot read. It counts datagrams and not messages.
+    pub fn start_blind(receiver: SocketAddr, fate: impl FnMut(u64, &[u8]) -> Fate + Send + 'static) -> Proxy {
+        Proxy::start_with(receiver, fate, |_| 1)
+    }
+
+    fn start_with(
+        receiver: SocketAddr,
+        fate: impl FnMut(u64, &[u8]) -> Fate + Send + 'static,
+        count: fn(&[u8]) -> u64,
+    ) -> Proxy {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20).expect("a large buffer");
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
         let addr = socket.local_addr().expect("the socket is bound");
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || carry(&socket, receiver, fate, &asked));
+        let thread = std::thread::spawn(move || carry(&socket, receiver, fate, count, &asked));
         Proxy { addr, stop, thread: Some(thread) }
     }
 
@@ -77,6 +90,7 @@ fn carry(
     socket: &UdpSocket,
     receiver: SocketAddr,
     mut fate: impl FnMut(u64, &[u8]) -> Fate,
+    count: fn(&[u8]) -> u64,
     stop: &AtomicBool,
 ) -> ProxyCounts {
     let (mut done, mut number, mut sender) = (ProxyCounts::default(), 0, receiver);
@@ -96,7 +110,7 @@ fn carry(
             continue;
         }
         sender = from;
-        let messages = messages(bytes);
+        let messages = count(bytes);
         match fate(number, bytes) {
             Fate::Passes => drop(socket.send_to(bytes, receiver)),
             Fate::Lost => done.lost += messages,
@@ -119,6 +133,6 @@ pub fn messages(bytes: &[u8]) -> u64 {
     match Datagram::parse(bytes).expect("a queue sent it").body {
         Body::Batch(messages) => messages.len() as u64,
         Body::Fragment(_) => 1,
-        Body::Close => 0,
+        Body::Close | Body::Segment(_) | Body::Ack(_) => 0,
     }
 }

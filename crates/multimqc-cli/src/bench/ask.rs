@@ -1,12 +1,11 @@
 //! The client of the read bench: pulls, one at a time for round trips, and many at a time for the rate.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use commands::{Failure, print};
 use multimqc::wire::PullRequest;
-
-use crate::failure::Failure;
 
 /// How long a reply is waited for.
 const LOST: Duration = Duration::from_millis(200);
@@ -33,8 +32,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let socket = UdpSocket::bind((IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)).map_err(fail)?;
     socket.connect(args.to).map_err(fail)?;
     socket.set_read_timeout(Some(LOST)).map_err(fail)?;
-    println!("asking");
-    io::stdout().flush().map_err(|error| Failure::output(&error))?;
+    print("asking\n")?;
     let mut request = Vec::new();
     PullRequest { start: args.start, length: args.length.into() }
         .encode_padded(args.length.into(), &mut request);

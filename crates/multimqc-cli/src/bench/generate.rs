@@ -1,17 +1,18 @@
-//! The generator of pushes: as many as the system takes.
+//! The generator of pushes, and of pulls as frames: as many as the system takes.
 
-use std::io::{IoSlice, Write};
+use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use multimqc_kernel::FrameSender;
+use commands::{Failure, print};
+use multimqc::wire::PullRequest;
+use multimqc_kernel::{FrameSender, KernelError};
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
 use super::options::Generator;
 use super::world::{CLIENT_ADDRESS, CLIENT_DEVICE, CLIENT_MAC, SERVER_MAC};
-use crate::failure::Failure;
 
 /// Messages of one call.
 const BATCH: usize = 64;
@@ -29,16 +30,21 @@ pub struct Args {
     count: Option<u64>,
     #[arg(long, value_enum, default_value_t = Generator::Sendmmsg)]
     kind: Generator,
+    /// Frames that pull so many bytes, the payload, from here on
+    #[arg(long)]
+    pull_from: Option<u64>,
+    /// Frames with numbered messages of 32 bytes, from this number on
+    #[arg(long, conflicts_with = "pull_from")]
+    number_from: Option<u64>,
 }
 
-/// Prints a line when it begins, and one with the number of sent messages when it is done.
+/// Prints a line when it begins, and one with the number of sent messages or pulls when it is done.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let socket = UdpSocket::bind((IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)).map_err(Failure::failed)?;
     if args.kind == Generator::Sendmmsg {
         socket.connect(args.to).map_err(Failure::failed)?;
     }
-    println!("generating");
-    std::io::stdout().flush().map_err(|error| Failure::output(&error))?;
+    print("generating\n")?;
     let end = Instant::now() + Duration::from_secs_f64(args.seconds);
     let sent = match args.kind {
         Generator::Sendmmsg => calls(args, &socket, end),
@@ -104,8 +110,8 @@ fn frames(args: &Args, end: Instant) -> Result<u64, Failure> {
     const FIRST: u32 = 1 << 14;
     const MOST: u32 = 1 << 20;
     const CALL: Duration = Duration::from_millis(250);
-    let sender = FrameSender::new(CLIENT_DEVICE).map_err(Failure::failed)?;
     let frame = frame(args)?;
+    let sender = sender(args, &frame).map_err(Failure::failed)?;
     let (mut sent, mut count) = (0, FIRST);
     loop {
         let began = Instant::now();
@@ -119,7 +125,16 @@ fn frames(args: &Args, end: Instant) -> Result<u64, Failure> {
     }
 }
 
-/// An Ethernet frame with a push. Its UDP checksum is 0, which says that there is none.
+/// Pulls come back as replies in the same memory, so their beginnings are written each time.
+fn sender(args: &Args, frame: &[u8]) -> Result<FrameSender, KernelError> {
+    match (args.pull_from, args.number_from) {
+        (Some(_), _) => FrameSender::rewriting(CLIENT_DEVICE, frame),
+        (None, Some(first)) => FrameSender::numbering(CLIENT_DEVICE, frame, first),
+        (None, None) => FrameSender::new(CLIENT_DEVICE),
+    }
+}
+
+/// An Ethernet frame with a push or a pull. Its UDP checksum is 0, which says that there is none.
 fn frame(args: &Args) -> Result<Vec<u8>, Failure> {
     let (IpAddr::V4(to), IpAddr::V4(from)) = (args.to.ip(), CLIENT_ADDRESS) else {
         return Err(Failure::Failed("frames are IPv4 only".into()));
@@ -138,6 +153,10 @@ fn frame(args: &Args) -> Result<Vec<u8>, Failure> {
     for number in [40_000, args.to.port(), 8 + args.payload, 0] {
         frame.extend(number.to_be_bytes());
     }
-    frame.extend(vec![0x5A; args.payload.into()]);
+    let mut payload = vec![0x5A; args.payload.into()];
+    if let Some(start) = args.pull_from {
+        PullRequest { start, length: args.payload.into() }.encode_padded(args.payload.into(), &mut payload);
+    }
+    frame.extend(payload);
     Ok(frame)
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::placement::Placement;
+
 /// The options of both benches.
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -21,9 +23,15 @@ pub struct Options {
     /// Bytes of a batch between levels
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [32 << 10])]
     pub batches: Vec<u64>,
-    /// How pushes are sent (write)
+    /// How pushes are sent (write), or pulls (read: sendmmsg is a client with a socket, and there is no gso)
     #[arg(long, value_enum, default_value_t = Generator::Sendmmsg)]
     pub generator: Generator,
+    /// Which processors clients and server run on, with frames [default: all of these to read, and any processors to write]
+    ///
+    /// A generator runs on one processor, and shares it with the packet path of what it sends to. A rate that is not limited by the
+    /// generator is that of the better placement.
+    #[arg(long, value_enum, value_name = "PLACEMENT", value_delimiter = ',')]
+    pub placements: Vec<Placement>,
     /// Measure a program of yours too (write): NAME[@MODE]=COMMAND
     ///
     /// The command runs where the server would. It prints a line with "listening", takes pushes, and keeps the number of those that it
@@ -98,7 +106,7 @@ impl Generator {
     }
 }
 
-fn parse_seconds(text: &str) -> Result<f64, String> {
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "use a number of seconds".to_owned())?;
     if (0.05..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("use 0.05 to 3600 seconds".into()) }
 }

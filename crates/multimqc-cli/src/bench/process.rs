@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use commands::Failure;
 use rustix::fs::{MemfdFlags, memfd_create};
-
-use crate::failure::Failure;
 
 /// How long a process may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -83,10 +82,15 @@ impl Process {
         cpu_of_tree(self.id())
     }
 
-    /// Asks the process to end, and waits.
-    pub fn stop(&mut self) {
+    /// Asks the process to end.
+    pub fn ask_to_stop(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+
+    /// Asks the process to end, and waits.
+    pub fn stop(&mut self) {
+        self.ask_to_stop();
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if !matches!(self.child.try_wait(), Ok(None)) {
@@ -103,6 +107,12 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Waits for generators to end, and returns how much they have sent together.
+pub fn sent_by(generators: &mut [Process]) -> Result<u64, Failure> {
+    let ended = |_| Failure::Failed("a generator ended".into());
+    generators.iter_mut().map(|generator| generator.line()?.parse::<u64>().map_err(ended)).sum()
 }
 
 /// Processor time of the process and its children.

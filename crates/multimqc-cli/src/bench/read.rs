@@ -3,26 +3,31 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::options::Options;
+use commands::{Failure, Stop};
+
+use super::options::{Generator, Options};
 use super::process::{Process, SoftIrqs};
 use super::row::{self, Row};
 use super::system::{Kind, PULL_PORT, PUSH_PORT, Running, Setup, System, USER_BYTES};
 use super::world::{CLIENT_DEVICE, World};
-use crate::failure::Failure;
-use crate::stop::Stop;
 
-const RANGES: [u16; 3] = [32, 512, 1472];
+pub const RANGES: [u16; 3] = [32, 512, 1472];
 /// The bytes of the log: more than the largest range, and than the smallest level `user`.
 const MESSAGES: u64 = 8192;
 const MESSAGE_BYTES: u16 = 128;
+/// Where each range begins.
+pub const START: u64 = 1000;
 /// Pulls that are under way when the rate is measured.
 const WINDOW: u32 = 32;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(options: &Options) -> Result<(), Failure> {
+    if options.generator != Generator::Sendmmsg {
+        return Err(Failure::Failed("pulls are sent by sendmmsg, or as frames".into()));
+    }
     // After a signal everything that the bench has made is removed on the way out.
     let stop = Stop::install()?;
-    let mut world = World::new()?;
+    let mut world = World::new(1)?;
     if let Some(command) = &options.broker {
         world.start_broker(command)?;
     }
@@ -50,32 +55,33 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 
 /// Netfilter cannot reply: its pulls are those of the next level. Two systems that only differ in how they write are one. A peer
 /// takes pushes only.
-fn answers(system: &System<'_>) -> bool {
+pub fn answers(system: &System<'_>) -> bool {
     let replies = matches!(system.kind, Kind::Levels | Kind::Standalone);
-    let is_another = matches!(system.levels, "user,disk" | "kernel,user,kafka") || system.name == "recvmmsg";
+    let is_another =
+        matches!(system.levels, "kernel" | "user,disk" | "kernel,user,kafka") || system.name == "recvmmsg";
     replies && !is_another && system.mode != "netfilter"
 }
 
 /// Kafka is never the only level: the one before it is so small that it no longer has the range.
-fn setup(system: &System<'_>, options: &Options, run: u32) -> Setup {
+pub fn setup(system: &System<'_>, options: &Options, run: u32) -> Setup {
     let user_bytes = if system.uses_kafka() { 1 << 19 } else { USER_BYTES };
     Setup { batch_bytes: options.batches[0], user_bytes, run }
 }
 
 /// The level that answers.
-fn answering<'a>(system: &System<'a>) -> &'a str {
+pub fn answering<'a>(system: &System<'a>) -> &'a str {
     let mut levels = system.levels.split(',');
     let level = if system.uses_kafka() { levels.next_back() } else { levels.next() };
     level.unwrap_or_default()
 }
 
 /// A native XDP program can send on a veth pair only if the other end has a program too.
-fn peer(system: System<'_>, world: &World) -> Result<Option<Process>, Failure> {
+pub fn peer(system: System<'_>, world: &World) -> Result<Option<Process>, Failure> {
     if system.mode == "xdp-native" { world.pass(CLIENT_DEVICE).map(Some) } else { Ok(None) }
 }
 
 /// Pushes the log, slowly enough that nothing is lost.
-fn fill(running: &Running, world: &World) -> Result<(), Failure> {
+pub fn fill(running: &Running, world: &World) -> Result<(), Failure> {
     let to = SocketAddr::new(world.address, PUSH_PORT).to_string();
     let (payload, count) = (MESSAGE_BYTES.to_string(), MESSAGES.to_string());
     let args = ["bench", "generate", "--to", &to, "--payload", &payload, "--seconds", "0", "--count", &count];
@@ -101,7 +107,7 @@ fn measure(
     rep: u32,
     window: Duration,
 ) -> Result<Row, Failure> {
-    let [_, alone_lost, p50, p99] = ask(world, range, window / 2, 1, |_| {})?;
+    let [_, alone_lost, p50, p99] = ask(&world.client, world, range, window / 2, 1, |_| {})?;
     let kernel_threads = SoftIrqs::find();
     let look = || {
         let broker = if system.uses_kafka() { world.broker_cpu_ns() } else { 0 };
@@ -109,7 +115,8 @@ fn measure(
     };
     let before = look();
     let mut sender_ns = 0;
-    let [replies, lost, _, _] = ask(world, range, window, WINDOW, |client| sender_ns = client.cpu_ns())?;
+    let [replies, lost, _, _] =
+        ask(&world.client, world, range, window, WINDOW, |client| sender_ns = client.cpu_ns())?;
     let after = look();
     let [server_ns, kernel_ns] = std::array::from_fn(|at| after[at].saturating_sub(before[at]));
     let per_reply = |nanos: u64| if replies > 0 { nanos as f64 / replies as f64 } else { 0.0 };
@@ -134,8 +141,9 @@ fn measure(
     })
 }
 
-/// Runs a client. `nearly_done` is called when most of the time is over.
-fn ask(
+/// Runs a client, by way of a command that enters its namespace. `nearly_done` is called when most of the time is over.
+pub fn ask(
+    enter: &[String],
     world: &World,
     range: u16,
     time: Duration,
@@ -144,13 +152,14 @@ fn ask(
 ) -> Result<[u64; 4], Failure> {
     let to = SocketAddr::new(world.address, PULL_PORT).to_string();
     let (length, seconds, window) = (range.to_string(), time.as_secs_f64().to_string(), window.to_string());
+    let start = START.to_string();
     let args = [
         "bench",
         "ask",
         "--to",
         &to,
         "--start",
-        "1000",
+        &start,
         "--length",
         &length,
         "--seconds",
@@ -158,7 +167,7 @@ fn ask(
         "--window",
         &window,
     ];
-    let mut client = Process::start(&world.client, &args.map(str::to_owned))?;
+    let mut client = Process::start(enter, &args.map(str::to_owned))?;
     client.wait_for_line("asking")?;
     std::thread::sleep(time.mul_f64(0.95));
     nearly_done(&client);

@@ -1,11 +1,9 @@
 //! A row of the results.
 
-use std::io::Write;
 use std::path::Path;
 
+use commands::Failure;
 use serde::Serialize;
-
-use crate::failure::Failure;
 
 /// The result of a measurement. Fields without a value do not apply.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -20,8 +18,10 @@ pub struct Row {
     pub level: String,
     /// Where packets are taken: `socket`, `xdp-native`, `tcx`, …
     pub mode: String,
-    /// How pushes are sent: `sendmmsg`, `gso` or `frames`.
+    /// How pushes are sent: `sendmmsg`, `gso` or `frames`; or `frames` if pulls are.
     pub generator: Option<&'static str>,
+    /// Which processors clients and server run on, where this is fixed.
+    pub placement: Option<&'static str>,
     /// Bytes of a message, or of a range.
     pub payload_bytes: u16,
     /// Bytes that move to the next level at a time.
@@ -59,10 +59,11 @@ impl Row {
             _ => String::new(),
         };
         let line = format!(
-            "{:<10} {:<17} {:<11} {:>5} B  {:>10.0}/s  cpu {:>6.0} ns, sender {:>6.0} ns, all {:>6.0} ns  lost {} of {}{rtt}\n",
+            "{:<10} {:<17} {:<11} {}{:>5} B  {:>10.0}/s  cpu {:>6.0} ns, sender {:>6.0} ns, all {:>6.0} ns  lost {} of {}{rtt}\n",
             self.system,
             self.level,
             self.mode,
+            self.placement.map(|placement| format!("{placement:<10} ")).unwrap_or_default(),
             self.payload_bytes,
             self.messages_per_s,
             self.cpu_ns_per_message,
@@ -71,12 +72,12 @@ impl Row {
             self.lost,
             self.sent,
         );
-        std::io::stdout().write_all(line.as_bytes()).map_err(|error| Failure::output(&error))
+        commands::print(line)
     }
 }
 
 /// Writes all rows to a file.
-pub fn save(rows: &[Row], path: Option<&Path>) -> Result<(), Failure> {
+pub fn save<T: Serialize>(rows: &[T], path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let mut text = serde_json::to_string_pretty(rows).map_err(Failure::failed)?;
     text.push('\n');

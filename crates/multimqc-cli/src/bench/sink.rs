@@ -1,19 +1,21 @@
 //! A device that drops every frame as early as it can: what a generator costs, and how fast it is.
 
+use commands::{Failure, Stop};
 use multimqc_kernel::FrameSink;
-
-use crate::failure::Failure;
-use crate::stop::Stop;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[arg(long)]
     interface: String,
+    /// In traffic control
+    #[arg(long)]
+    behind_driver: bool,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::install()?;
-    let _sink = FrameSink::new(&args.interface).map_err(Failure::failed)?;
+    let make = if args.behind_driver { FrameSink::behind_driver } else { FrameSink::new };
+    let _sink = make(&args.interface).map_err(Failure::failed)?;
     println!("listening");
     stop.wait(None);
     Ok(())

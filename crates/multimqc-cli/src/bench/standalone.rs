@@ -6,15 +6,13 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use commands::{Failure, Stop};
 use multimqc::wire::{MTU_PAYLOAD_BYTES, PullRequest, reply_limit};
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg_addr, sockopt,
 };
-
-use crate::failure::Failure;
-use crate::stop::Stop;
 
 /// Larger than every datagram, and than those that the kernel puts together.
 const BUFFER_BYTES: usize = 1 << 16;

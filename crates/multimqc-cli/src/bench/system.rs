@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use commands::Failure;
 use serde_json::Value;
 
 use super::options::{Options, Peer};
 use super::process::Process;
 use super::world::{SERVER_DEVICE, World};
 use crate::control;
-use crate::failure::Failure;
 
 pub const PUSH_PORT: u16 = 29_999;
 pub const PULL_PORT: u16 = 29_998;
@@ -62,7 +62,8 @@ const IN_USER_SPACE: [System<'_>; 5] = [
     levels("disk", "socket"),
     levels("user,disk", "socket"),
 ];
-const IN_KERNEL: [System<'_>; 4] = [
+const IN_KERNEL: [System<'_>; 5] = [
+    levels("kernel", "xdp-native"),
     levels("kernel,user,disk", "xdp-native"),
     levels("kernel,user,disk", "xdp-generic"),
     levels("kernel,user,disk", "tcx"),
@@ -177,7 +178,8 @@ impl Running {
         let mut process = Process::start_other(&world.server, &program, &args)?;
         process.wait_for_line("listening")?;
         if let Stored::Device { .. } = stored {
-            stored = Stored::Device { process: process.id(), before: packets_of_device(process.id())? };
+            let [before, _] = received_by_device(process.id(), SERVER_DEVICE)?;
+            stored = Stored::Device { process: process.id(), before };
         }
         Ok(Running { process, stored, _folder: folder })
     }
@@ -189,7 +191,10 @@ impl Running {
                 let text = fs::read_to_string(file).unwrap_or_default();
                 Ok(text.trim().parse().unwrap_or(0))
             }
-            Stored::Device { process, before } => Ok(packets_of_device(*process)?.saturating_sub(*before)),
+            Stored::Device { process, before } => {
+                let [packets, _] = received_by_device(*process, SERVER_DEVICE)?;
+                Ok(packets.saturating_sub(*before))
+            }
             Stored::File(_) | Stored::Control(_) => Ok(self.stored_bytes()? / u64::from(payload)),
         }
     }
@@ -228,12 +233,15 @@ pub struct Setup {
     pub run: u32,
 }
 
-/// Packets that the server's device has got, as the process with this id sees it.
-fn packets_of_device(process: u32) -> Result<u64, Failure> {
+/// Packets that a device has got, and their bytes, as the process with this id sees it.
+pub fn received_by_device(process: u32, device: &str) -> Result<[u64; 2], Failure> {
     let text = fs::read_to_string(format!("/proc/{process}/net/dev")).map_err(Failure::failed)?;
-    let of_device = text.lines().find_map(|line| line.trim().strip_prefix(SERVER_DEVICE)?.strip_prefix(':'));
-    let packets = of_device.and_then(|numbers| numbers.split_whitespace().nth(1)?.parse().ok());
-    packets.ok_or_else(|| Failure::Failed(format!("no counters of {SERVER_DEVICE}")))
+    let of_device = text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
+    let mut numbers = of_device.unwrap_or_default().split_whitespace().map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(bytes)), Some(Ok(packets))) => Ok([packets, bytes]),
+        _ => Err(Failure::Failed(format!("no counters of {device}"))),
+    }
 }
 
 fn standalone_args(system: System<'_>, world: &World, file: &Path) -> Vec<String> {

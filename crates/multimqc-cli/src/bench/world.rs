@@ -3,10 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
+use commands::{Failure, print_error};
 use multimqc_kernel::Kernel;
 
+use super::placement::on;
 use super::process::Process;
-use crate::failure::Failure;
 
 /// The device of the server, and that of the clients.
 pub const SERVER_DEVICE: &str = "mq0";
@@ -31,11 +32,14 @@ pub struct World {
     broker: Option<(Process, String)>,
     /// Processes that keep the namespaces.
     holders: Vec<Process>,
+    /// `server` on any processor.
+    unplaced: Vec<String>,
 }
 
 impl World {
-    /// Namespaces as root, and otherwise the loopback interface.
-    pub fn new() -> Result<World, Failure> {
+    /// Namespaces as root, and otherwise the loopback interface. What processors send at a time is taken at a time if the devices have
+    /// as many `queues`.
+    pub fn new(queues: usize) -> Result<World, Failure> {
         let mut world = World {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             server: Vec::new(),
@@ -43,9 +47,10 @@ impl World {
             has_kernel: false,
             broker: None,
             holders: Vec::new(),
+            unplaced: Vec::new(),
         };
         if !rustix::process::geteuid().is_root() {
-            eprintln!("multimqc: not root: over the loopback interface, without the level in the kernel");
+            print_error("multimqc", "not root: over the loopback interface, without the level in the kernel");
             return Ok(world);
         }
         // Under BBR, which paces, everything over loopback TCP is slower.
@@ -58,7 +63,10 @@ impl World {
             let holder = match holder {
                 Ok(holder) => holder,
                 Err(Failure::Failed(why)) => {
-                    eprintln!("multimqc: no namespaces, so over the loopback interface: {why}");
+                    print_error(
+                        "multimqc",
+                        format_args!("no namespaces, so over the loopback interface: {why}"),
+                    );
                     (world.server, world.holders) = (Vec::new(), Vec::new());
                     return Ok(world);
                 }
@@ -73,18 +81,25 @@ impl World {
             world.holders.push(holder);
         }
         world.address = SERVER_ADDRESS;
-        world.join()?;
+        world.unplaced.clone_from(&world.server);
+        world.join(queues)?;
         let small = multimqc_kernel::Config::default().ring_bytes(1 << 16).batch_bytes(1 << 12);
         world.has_kernel = !matches!(Kernel::new(small), Err(error) if error.is_missing_right());
         Ok(world)
     }
 
-    fn join(&self) -> Result<(), Failure> {
+    /// # Errors
+    /// The kernel's own frames cannot be sent here.
+    pub fn require_frames(&self) -> Result<(), Failure> {
+        const WHY: &str = "frames are sent as root only, with the rights for eBPF; use another --generator";
+        if self.has_kernel { Ok(()) } else { Err(Failure::Failed(WHY.into())) }
+    }
+
+    fn join(&self, queues: usize) -> Result<(), Failure> {
         let peer = self.holders[1].id();
-        self.run(
-            &self.server,
-            &format!("ip link add {SERVER_DEVICE} type veth peer name {CLIENT_DEVICE} netns {peer}"),
-        )?;
+        let queues = format!("numtxqueues {queues} numrxqueues {queues}");
+        let devices = format!("{SERVER_DEVICE} {queues} type veth peer name {CLIENT_DEVICE} {queues}");
+        self.run(&self.server, &format!("ip link add {devices} netns {peer}"))?;
         for (enter, device, address, mac) in [
             (&self.server, SERVER_DEVICE, SERVER_ADDRESS, SERVER_MAC),
             (&self.client, CLIENT_DEVICE, CLIENT_ADDRESS, CLIENT_MAC),
@@ -95,6 +110,11 @@ impl World {
             self.run(enter, &format!("ip link set {device} up"))?;
         }
         Ok(())
+    }
+
+    /// Lets servers run on these processors from now on.
+    pub fn place_server(&mut self, processors: &[usize]) {
+        self.server = on(processors, &self.unplaced);
     }
 
     /// Starts a Kafka broker in the server's namespace, with a command that prints its address.

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use commands::{Failure, Stop};
+
 use super::options::{Generator, Options};
-use super::process::{Process, SoftIrqs};
+use super::placement::{Placement, Processors, on};
+use super::process::{Process, SoftIrqs, sent_by};
 use super::row::{self, Row};
-use super::system::{PUSH_PORT, Running, Setup, System, USER_BYTES};
+use super::system::{Kind, PUSH_PORT, Running, Setup, System, USER_BYTES};
 use super::world::{SERVER_DEVICE, World};
-use crate::failure::Failure;
-use crate::stop::Stop;
 
 const PAYLOADS: [u16; 4] = [4, 32, 128, 512];
 /// The time before each measurement.
@@ -18,29 +19,41 @@ const WARMUP: Duration = Duration::from_millis(200);
 const SETTLED: Duration = Duration::from_millis(200);
 
 pub fn run(options: &Options) -> Result<(), Failure> {
+    if !options.placements.is_empty() && options.generator != Generator::Frames {
+        return Err(Failure::Failed("--placements is for --generator frames".into()));
+    }
     // After a signal everything that the bench has made is removed on the way out.
     let stop = Stop::install()?;
-    let mut world = World::new()?;
-    if options.generator == Generator::Frames && !world.has_kernel {
-        return Err(Failure::Failed(
-            "frames are sent as root only, with the rights for eBPF; use another --generator".into(),
-        ));
+    let processors = Processors::find()?;
+    let mut world = World::new(if options.placements.is_empty() { 1 } else { processors.count() })?;
+    if options.generator == Generator::Frames {
+        world.require_frames()?;
     }
     if let Some(command) = &options.broker {
         world.start_broker(command)?;
     }
+    let placements: Vec<Option<Placement>> = match &options.placements[..] {
+        [] => vec![None],
+        placements => placements.iter().copied().map(Some).collect(),
+    };
     let mut rows = Vec::new();
     let mut run = 0;
     for payload in options.payloads_or(&PAYLOADS) {
-        for rep in 0..options.reps {
+        for (rep, placement) in (0..options.reps).flat_map(|rep| placements.iter().map(move |at| (rep, *at)))
+        {
+            if let Some(placement) = placement {
+                world.place_server(processors.of_server(placement));
+            }
+            let clients = placement.map(|placement| processors.of_clients(placement));
             let systems = System::all(&world, options).into_iter();
-            for system in systems.filter(|system| can_take(system, options.generator)) {
+            for system in systems.filter(|system| can_take(system, options.generator, placement)) {
                 let batches =
                     if system.levels.contains(',') { &options.batches[..] } else { &options.batches[..1] };
                 for batch in batches {
                     run += 1;
                     let setup = Setup { batch_bytes: *batch, user_bytes: USER_BYTES, run };
-                    let row = Row { rep, ..measure(&world, system, payload, setup, options)? };
+                    let row = measure(&world, system, payload, setup, options, clients)?;
+                    let row = Row { rep, placement: placement.map(Placement::name), ..row };
                     row.print()?;
                     rows.push(row);
                     row::save(&rows, options.json.as_deref())?;
@@ -55,8 +68,12 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Whether a system gets what this generator sends message by message. Frames of XDP need a native program where they arrive, beside
-/// which no generic one can be.
-fn can_take(system: &System<'_>, generator: Generator) -> bool {
+/// which no generic one can be. A peer with a program of its own takes what arrives in one queue.
+fn can_take(system: &System<'_>, generator: Generator, placement: Option<Placement>) -> bool {
+    let takes_one_queue = matches!(system.kind, Kind::Peer(_)) && system.mode == "xdp-native";
+    if takes_one_queue && placement == Some(Placement::Everywhere) {
+        return false;
+    }
     match generator {
         Generator::Sendmmsg => true,
         Generator::Gso => system.sees_cut_messages(),
@@ -70,19 +87,22 @@ fn measure(
     payload: u16,
     setup: Setup,
     options: &Options,
+    clients: Option<&[usize]>,
 ) -> Result<Row, Failure> {
     let window = options.window();
     let running = Running::start(system, world, setup)?;
     let needs_program = options.generator == Generator::Frames && system.mode != "xdp-native";
     let _program = needs_program.then(|| world.pass(SERVER_DEVICE)).transpose()?;
-    let mut generator = generator(world, payload, (2 * WARMUP + window).as_secs_f64(), options.generator)?;
+    let seconds = (2 * WARMUP + window).as_secs_f64();
+    let mut generators = generators(world, payload, seconds, options.generator, clients)?;
     std::thread::sleep(WARMUP);
     let kernel_threads = SoftIrqs::find();
     let begin = Instant::now();
-    let look = || {
+    let look = || -> Result<[u64; 4], Failure> {
         let broker = if system.uses_kafka() { world.broker_cpu_ns() } else { 0 };
         let server = running.cpu_ns() + broker;
-        Ok([running.stored_messages(payload)?, server, generator.cpu_ns(), kernel_threads.cpu_ns()])
+        let senders = generators.iter().map(Process::cpu_ns).sum();
+        Ok([running.stored_messages(payload)?, server, senders, kernel_threads.cpu_ns()])
     };
     let before = look()?;
     std::thread::sleep(window);
@@ -90,7 +110,7 @@ fn measure(
     let elapsed = begin.elapsed().as_secs_f64();
     let [messages, server, sender, kernel] =
         std::array::from_fn(|at| after[at].saturating_sub(before[at]) as f64);
-    let sent: u64 = generator.line()?.parse().map_err(|_| Failure::Failed("the generator ended".into()))?;
+    let sent = sent_by(&mut generators)?;
     let stored = settle(&running, payload)?;
     let per_message = |nanos: f64| if messages > 0.0 { nanos / messages } else { 0.0 };
     Ok(Row {
@@ -112,14 +132,38 @@ fn measure(
     })
 }
 
-/// Starts a generator in the clients' namespace.
-fn generator(world: &World, payload: u16, seconds: f64, kind: Generator) -> Result<Process, Failure> {
+/// Starts a generator on each of these processors, or one on any.
+fn generators(
+    world: &World,
+    payload: u16,
+    seconds: f64,
+    kind: Generator,
+    clients: Option<&[usize]>,
+) -> Result<Vec<Process>, Failure> {
+    match clients {
+        None => Ok(vec![generator(world, payload, seconds, kind, None)?]),
+        Some(clients) => {
+            let of = |client: &usize| generator(world, payload, seconds, kind, Some(*client));
+            clients.iter().map(of).collect()
+        }
+    }
+}
+
+/// Starts a generator in the clients' namespace, on a processor or any.
+fn generator(
+    world: &World,
+    payload: u16,
+    seconds: f64,
+    kind: Generator,
+    place: Option<usize>,
+) -> Result<Process, Failure> {
     let (to, payload) = (SocketAddr::new(world.address, PUSH_PORT).to_string(), payload.to_string());
     let seconds = seconds.to_string();
     let args = ["bench", "generate", "--to", &to, "--payload", &payload, "--seconds", &seconds];
     let mut args: Vec<String> = args.map(str::to_owned).to_vec();
     args.extend(["--kind", kind.name()].map(str::to_owned));
-    let mut generator = Process::start(&world.client, &args)?;
+    let enter = place.map_or_else(|| world.client.clone(), |place| on(&[place], &world.client));
+    let mut generator = Process::start(&enter, &args)?;
     generator.wait_for_line("generating")?;
     Ok(generator)
 }

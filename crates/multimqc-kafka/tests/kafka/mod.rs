@@ -1,5 +1,7 @@
 //! A real Apache Kafka on loopback: one process that is broker and controller, with its data in a folder that goes with it.
 
+#![allow(dead_code, reason = "each test uses a part")]
+
 use std::fs::File;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -74,7 +76,8 @@ fn jars() -> Option<PathBuf> {
         return skip("needs java, of default-jre-headless, and mvn, of maven");
     }
     if !folder.join("complete").exists() {
-        let pom = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pom.xml");
+        // Tests of other crates use this file too.
+        let pom = Path::new(env!("CARGO_MANIFEST_DIR")).join("../multimqc-kafka/tests/pom.xml");
         let mut maven = Command::new("mvn");
         maven.args(["-B", "-q", "-f"]).arg(pom).arg("dependency:copy-dependencies");
         maven.arg(format!("-DoutputDirectory={}", folder.display())).stdin(Stdio::null());

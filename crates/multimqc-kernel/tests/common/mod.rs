@@ -1,6 +1,7 @@
 //! Packets, a plain model of what the programs do with them, and a way to say aloud that a test did not run.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod labs;
 pub mod model;
 pub mod net;
 pub mod packet;

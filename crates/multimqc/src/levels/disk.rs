@@ -4,6 +4,7 @@
 //!   directory/
 //!     topic-00007/            segments of the log, whose random name is the epoch
 //!     topic-00007.running     there while a process has the log open
+//!     topic-00007.sessions    the stacks that have written the log
 //! ```
 //!
 //! The bytes survive the process. What levels below had and the disk level had not got yet does not, and readers may have seen it.
@@ -17,12 +18,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use seglog::{AppendError, Log, Options, Read, Reader, Retention, SyncPolicy};
+use seglog::{AppendError, Log, OpenError, Options, Read, Reader, Retention, SyncPolicy};
 
+use super::keeper::Keeper;
+use super::session_file;
 use super::signal::Signal;
 use super::tally::Tally;
 use crate::level::{Appended, Counters, Found, Kept, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
+use crate::sessions::Sessions;
 use crate::spread;
 use crate::topic::{Epoch, TopicId};
 
@@ -30,6 +34,9 @@ use crate::topic::{Epoch, TopicId};
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Messages are put together up to this size for one write.
 const GATHER_BYTES: usize = 4 << 20;
+/// How often old segments are looked for.
+const MIN_LOOK: Duration = Duration::from_millis(10);
+const MAX_LOOK: Duration = Duration::from_secs(60);
 /// Readers that a topic keeps for later reads. Each remembers its place and its last batch.
 const IDLE_READERS: usize = 8;
 
@@ -42,7 +49,9 @@ pub struct DiskConfig {
     pub segment_bytes: u64,
     /// The most bytes of a topic's files; default 1 GiB, none for no limit. Whole segments are removed, the oldest first.
     pub max_bytes: Option<u64>,
-    /// The longest time that a segment stays after its last write; default no limit.
+    /// The longest time that a segment stays after its last write, by the clock of the system; default no limit. A topic that gets no
+    /// more messages is looked at after a quarter of this time, once a minute at least. A clock that jumps ahead makes segments old at
+    /// once; one that jumps back keeps them longer, but not longer than this after it was right again.
     pub max_age: Option<Duration>,
     /// How often written bytes are made durable; default 1 s. A crash of the machine loses as much.
     pub sync_interval: Duration,
@@ -90,7 +99,9 @@ impl DiskConfig {
 /// The level of segment files.
 pub struct DiskLevel {
     config: DiskConfig,
-    topics: RwLock<HashMap<TopicId, Arc<Topic>>>,
+    /// Removes what has become too old.
+    keeper: Option<Keeper>,
+    topics: Arc<RwLock<HashMap<TopicId, Arc<Topic>>>>,
     /// Topics that a thread opens. Taken before `topics`, and free while the thread waits for the disk.
     opening: Mutex<HashSet<TopicId>>,
     /// Signalled when a topic of `opening` is open, or could not be opened.
@@ -107,6 +118,8 @@ struct Topic {
     running: PathBuf,
     /// The head of a log that a killed process left, and how far behind it readers may have seen bytes.
     unsure: Option<(Offset, u64)>,
+    /// Ranges that were damaged when the log was opened.
+    damaged: u64,
     tally: Tally,
 }
 
@@ -118,9 +131,15 @@ impl DiskLevel {
     pub fn new(config: DiskConfig) -> io::Result<DiskLevel> {
         std::fs::create_dir_all(&config.directory)?;
         let signal = Signal::new(config.batch_bytes);
+        let topics = Arc::new(RwLock::<HashMap<TopicId, Arc<Topic>>>::default());
+        let keeper = config.max_age.map(|age| {
+            let (topics, interval) = (Arc::clone(&topics), (age / 4).clamp(MIN_LOOK, MAX_LOOK));
+            Keeper::start("retention", interval, move || remove_old(&topics))
+        });
         Ok(DiskLevel {
             config,
-            topics: RwLock::default(),
+            keeper: keeper.transpose()?,
+            topics,
             opening: Mutex::default(),
             opened: Condvar::new(),
             signal,
@@ -158,16 +177,22 @@ impl DiskLevel {
         let name = folder(topic);
         let running = self.config.directory.join(format!("{name}.running"));
         let options = self.config.options(start, epoch)?;
-        let log = Log::open(self.config.directory.join(name), options).map_err(io::Error::other)?;
+        let log = Log::open(self.config.directory.join(name), options).map_err(not_opened)?;
         let killed = running.exists();
         // The file has no content: its name is all that must be durable.
-        File::create(&running)?;
+        File::create(&running).map_err(no_room)?;
         File::open(&self.config.directory)?.sync_all()?;
         let unsure = killed.then_some((log.end(), self.config.restart_gap_bytes));
         let id = log.id();
         let epoch = Epoch(u32::from_le_bytes([id[0], id[1], id[2], id[3]]).max(1));
-        let (ends, readers) = (log.reader(), Mutex::default());
-        Ok(Topic { log: Mutex::new(log), ends, readers, epoch, running, unsure, tally: Tally::default() })
+        let (ends, readers, tally) = (log.reader(), Mutex::default(), Tally::default());
+        let damaged = log.recovery().damaged.len() as u64;
+        Ok(Topic { log: Mutex::new(log), ends, readers, epoch, running, unsure, damaged, tally })
+    }
+
+    /// The file with a topic's sessions.
+    fn sessions_file(&self, topic: TopicId) -> PathBuf {
+        self.config.directory.join(format!("{}.sessions", folder(topic)))
     }
 
     /// Whether the folder has segments of a topic.
@@ -185,9 +210,32 @@ impl DiskLevel {
     }
 }
 
+/// Removes what is too old in all topics.
+fn remove_old(topics: &RwLock<HashMap<TopicId, Arc<Topic>>>) {
+    let topics: Vec<Arc<Topic>> =
+        topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+    for topic in topics {
+        // What could not be removed is counted by the log, and tried again.
+        let _ = topic.log().apply_retention();
+    }
+}
+
 /// The name of a topic's folder.
 fn folder(topic: TopicId) -> String {
     format!("topic-{:05}", topic.0)
+}
+
+/// The error of a log that cannot be opened.
+fn not_opened(error: OpenError) -> LevelError {
+    match error {
+        OpenError::File(error) if error.is_full() => LevelError::Full(io::Error::other(error)),
+        other => LevelError::Io(io::Error::other(other)),
+    }
+}
+
+/// The error of a file beside the logs.
+fn no_room(error: io::Error) -> LevelError {
+    if error.kind() == io::ErrorKind::StorageFull { LevelError::Full(error) } else { LevelError::Io(error) }
 }
 
 /// The error of an append that added nothing.
@@ -278,6 +326,14 @@ impl Level for DiskLevel {
         let window = topic.window();
         let unsure = topic.unsure.filter(|(head, _)| *head == window.head);
         Ok(Some(Kept { window, unsure_bytes: unsure.map_or(0, |(_, bytes)| bytes) }))
+    }
+
+    fn sessions(&self, topic: TopicId) -> Result<Option<Sessions>, LevelError> {
+        Ok(Some(session_file::load(&self.sessions_file(topic))?))
+    }
+
+    fn keep_sessions(&self, topic: TopicId, sessions: &Sessions) -> Result<(), LevelError> {
+        session_file::store(&self.sessions_file(topic), sessions).map_err(no_room)
     }
 
     fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {
@@ -386,13 +442,16 @@ impl Level for DiskLevel {
 
     fn counters(&self, topic: TopicId) -> Counters {
         let Ok(topic) = self.topic(topic) else { return Counters::default() };
-        topic.tally.counters(topic.ends.stats().removed_bytes)
+        let stats = topic.ends.stats();
+        let damaged = topic.damaged + stats.damaged_reads;
+        Counters { damaged, ..topic.tally.counters(stats.removed_bytes) }
     }
 }
 
 impl Drop for DiskLevel {
     fn drop(&mut self) {
-        let topics = self.topics.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.keeper = None;
+        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         let topics: Vec<Arc<Topic>> = topics.drain().map(|(_, topic)| topic).collect();
         let closed = spread::for_each(&topics, |topic| {
             // Where the last bytes are not durable, the next process leaves a hole.

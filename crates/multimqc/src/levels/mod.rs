@@ -1,6 +1,8 @@
 //! Levels in user space.
 
 mod disk;
+mod keeper;
+mod session_file;
 mod signal;
 mod tally;
 mod user;

@@ -62,6 +62,7 @@ impl Tally {
             hole_bytes: self.hole_bytes.get(),
             repeated_bytes: self.repeated.get(),
             refused: self.refused.get(),
+            damaged: 0,
         }
     }
 }

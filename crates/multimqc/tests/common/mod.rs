@@ -2,60 +2,20 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+mod labs;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use multimqc::conformance::Lab;
-use multimqc::levels::{DiskConfig, DiskLevel, UserConfig, UserLevel};
 use multimqc::{
-    Appended, Batch, Counters, Epoch, Found, Kept, Level, LevelError, LevelKind, Offset, TopicId, Window,
-    Written,
+    Appended, Batch, Counters, Epoch, Found, Kept, Level, LevelError, LevelKind, Offset, Sessions, TopicId,
+    Window, Written,
 };
 use serde_json::Value;
 
-pub struct User;
-
-impl Lab for User {
-    fn kind(&self) -> LevelKind {
-        LevelKind::User
-    }
-
-    fn level(&self, capacity_bytes: u64, batch_bytes: u64) -> Arc<dyn Level> {
-        let config = UserConfig { capacity_bytes, batch_bytes, max_topics: 2 };
-        Arc::new(UserLevel::new(config).expect("the configuration is good"))
-    }
-}
-
-/// Disk levels in a folder that is removed with the lab.
-pub struct Disk {
-    folder: tempfile::TempDir,
-    levels: AtomicUsize,
-}
-
-impl Disk {
-    pub fn new() -> Disk {
-        Disk { folder: tempfile::tempdir().expect("a folder"), levels: AtomicUsize::new(0) }
-    }
-}
-
-impl Lab for Disk {
-    fn kind(&self) -> LevelKind {
-        LevelKind::Disk
-    }
-
-    fn level(&self, capacity_bytes: u64, batch_bytes: u64) -> Arc<dyn Level> {
-        let number = self.levels.fetch_add(1, Ordering::Relaxed);
-        let config = DiskConfig {
-            max_bytes: Some(8 * capacity_bytes),
-            segment_bytes: capacity_bytes,
-            batch_bytes,
-            max_topics: 2,
-            ..DiskConfig::new(self.folder.path().join(number.to_string()))
-        };
-        Arc::new(DiskLevel::new(config).expect("a folder"))
-    }
-}
+pub use labs::{Disk, User};
 
 /// Every level that is here.
 pub fn labs() -> Vec<Box<dyn Lab>> {
@@ -109,6 +69,14 @@ impl Level for Device {
     fn kept(&self, topic: TopicId) -> Result<Option<Kept>, LevelError> {
         let kept = self.level.kept(topic)?;
         Ok(kept.map(|kept| if self.place.is_some() { Kept { unsure_bytes: 0, ..kept } } else { kept }))
+    }
+
+    fn sessions(&self, topic: TopicId) -> Result<Option<Sessions>, LevelError> {
+        self.level.sessions(topic)
+    }
+
+    fn keep_sessions(&self, topic: TopicId, sessions: &Sessions) -> Result<(), LevelError> {
+        self.level.keep_sessions(topic, sessions)
     }
 
     fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError> {

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rblive::RsManager;
 use rblive_ingest::IngestCounters;
+use rblive_record::RecordCounters;
 
 /// The page.
 pub fn page(rs: &RsManager, ingest: Option<&IngestCounters>) -> String {
@@ -36,6 +38,8 @@ fn sent(page: &mut String, rs: &RsManager) {
     };
     family(page, "rblive_sent_chunks_total", "Chunks disseminated.", rows(|stream| stream.chunks));
     family(page, "rblive_sent_bytes_total", "Bytes of disseminated chunks.", rows(|stream| stream.bytes));
+    let ages = created.iter().filter_map(|stream| Some((labelled(stream), stream.age?))).collect();
+    ages_of(page, "rblive_sent_age_seconds", ages);
 }
 
 fn received(page: &mut String, rs: &RsManager) {
@@ -54,6 +58,8 @@ fn received(page: &mut String, rs: &RsManager) {
     family(page, "rblive_lost_bytes_total", lost, rows(|stream| stream.lost_bytes));
     let returned = "Bytes that the application has returned.";
     family(page, "rblive_returned_bytes_total", returned, rows(|stream| stream.returned_bytes));
+    let ages = streams.iter().filter_map(|stream| Some((labelled(stream), stream.age?))).collect();
+    ages_of(page, "rblive_received_age_seconds", ages);
 }
 
 fn encoders(page: &mut String, counters: &IngestCounters) {
@@ -67,9 +73,40 @@ fn encoders(page: &mut String, counters: &IngestCounters) {
             "Publishers whose input was damaged, too much, or stopped.",
             &counters.failed,
         ),
+        (
+            "rblive_ingest_oversized_total",
+            "Parts and files that are larger than the buffers allow.",
+            &counters.oversized,
+        ),
         ("rblive_ingest_bytes_total", "Bytes of media that came in.", &counters.bytes),
     ] {
         head(page, name, "counter", help);
+        let _ = writeln!(page, "{name} {}", counter.load(Ordering::Relaxed));
+    }
+}
+
+/// Adds the metrics of a recorder.
+pub fn recorder(page: &mut String, counters: &RecordCounters) {
+    for (name, kind, help, counter) in [
+        ("segments_total", "counter", "Segments that were kept.", &counters.segments),
+        ("bytes_total", "counter", "Bytes of kept segments.", &counters.bytes),
+        ("gaps_total", "counter", "Segments that are gaps of a recording.", &counters.gaps),
+        (
+            "overtaken_total",
+            "counter",
+            "Chunks that were overwritten before they were kept.",
+            &counters.overtaken,
+        ),
+        ("write_errors_total", "counter", "Errors of the disk.", &counters.write_errors),
+        ("over_limit_total", "counter", "Segments for which max_bytes left no room.", &counters.over_limit),
+        ("recordings_total", "counter", "Recordings that were begun or continued.", &counters.recordings),
+        ("removed_total", "counter", "Recordings that were removed.", &counters.removed),
+        ("kept_bytes", "gauge", "Bytes of all recordings.", &counters.kept_bytes),
+        ("streams", "gauge", "Streams that are being kept.", &counters.streams),
+        ("waiting_chunks", "gauge", "Chunks that wait to be written.", &counters.waiting),
+    ] {
+        let name = format!("rblive_record_{name}");
+        head(page, &name, kind, help);
         let _ = writeln!(page, "{name} {}", counter.load(Ordering::Relaxed));
     }
 }
@@ -79,6 +116,14 @@ fn family(page: &mut String, name: &str, help: &str, rows: Vec<(String, u64)>) {
     head(page, name, "counter", help);
     for (labels, value) in rows {
         let _ = writeln!(page, "{name}{{{labels}}} {value}");
+    }
+}
+
+/// The time since the newest chunk, with a row for each stream that has one.
+fn ages_of(page: &mut String, name: &str, rows: Vec<(String, Duration)>) {
+    head(page, name, "gauge", "Seconds since the newest chunk.");
+    for (labels, age) in rows {
+        let _ = writeln!(page, "{name}{{{labels}}} {:.3}", age.as_secs_f64());
     }
 }
 

@@ -2,13 +2,17 @@
 //!
 //! | Call | What it does |
 //! |---|---|
-//! | `GET /streams` | the streams that the node sends and receives, and its nodes, as JSON |
+//! | `GET /` | a page for people, whose files need no token |
+//! | `GET /streams` | the streams that the node sends and receives, its nodes, and its encoders, as JSON |
+//! | `GET /history?since=MS` | rates and ages of the last ten minutes, after a moment in milliseconds since 1970, as JSON |
 //! | `PUT /streams/ID/nodes/NODE` | lets a node have a stream |
 //! | `DELETE /streams/ID/nodes/NODE` | takes the stream away |
 //! | `GET /metrics` | metrics for Prometheus |
 //! | `GET /health` | `ok` |
 
+mod history;
 mod metrics;
+mod state;
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -16,21 +20,23 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use commands::Failure;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rblive::{NodeId, RsId, RsManager, StreamError};
+use rblive_deliver::assets::{Asset, LOOK};
 use rblive_ingest::Ingest;
-use serde_json::json;
+use rblive_record::Recorder;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
 
+use self::history::History;
 use super::config::Control;
-use super::failure::Failure;
 
 /// The longest time for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -40,6 +46,17 @@ const CONNECTION_TIME: Duration = Duration::from_secs(60);
 const HEAD_BYTES: usize = 16 << 10;
 /// The pause after a connection that the system could not accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+
+/// The files of the page.
+const PAGE: [Asset; 7] = [
+    LOOK[0],
+    LOOK[1],
+    LOOK[2],
+    Asset::new("/", include_str!("assets/control.html")),
+    Asset::new("/control.css", include_str!("assets/control.css")),
+    Asset::new("/control.js", include_str!("assets/control.js")),
+    Asset::new("/plot.js", include_str!("assets/plot.js")),
+];
 
 type Answer = Response<Full<Bytes>>;
 
@@ -52,7 +69,11 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Starts an endpoint on a thread of its own.
-    pub fn start(rs: RsManager, ingest: Option<Arc<Ingest>>, settings: &Control) -> Result<Self, Failure> {
+    pub fn start(
+        rs: RsManager,
+        (ingest, recorder): (Option<Arc<Ingest>>, Option<Arc<Recorder>>),
+        settings: &Control,
+    ) -> Result<Self, Failure> {
         let listen = &settings.listen;
         let refused = |error| Failure::Failed(format!("cannot listen for HTTP on {listen}: {error}"));
         let listener = TcpListener::bind(listen).map_err(refused)?;
@@ -61,11 +82,13 @@ impl Endpoint {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.map_err(refused)?;
         let (stop, stopped) = oneshot::channel();
-        let calls = Arc::new(Calls { rs, ingest, token: settings.token.clone() });
+        let history = History::default();
+        let calls = Arc::new(Calls { rs, ingest, recorder, token: settings.token.clone(), history });
         let most = settings.max_connections;
         let serve = move || {
             runtime.block_on(async move {
-                tokio::spawn(accept(listener, calls, most));
+                tokio::spawn(accept(listener, calls.clone(), most));
+                tokio::spawn(remember(calls));
                 // A dropped sender stops the endpoint too.
                 let _ = stopped.await;
             });
@@ -87,6 +110,15 @@ impl Drop for Endpoint {
             // The panic of a thread was printed already.
             let _ = thread.join();
         }
+    }
+}
+
+async fn remember(calls: Arc<Calls>) {
+    let mut next = tokio::time::interval(history::EVERY);
+    next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        next.tick().await;
+        calls.history.sample(&calls.rs);
     }
 }
 
@@ -116,7 +148,8 @@ async fn accept(listener: TcpListener, calls: Arc<Calls>, most: usize) {
 
 async fn serve(stream: TcpStream, calls: Arc<Calls>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = calls.answer(request.method(), request.uri().path(), token_of(&request));
+        let uri = request.uri();
+        let answer = calls.answer(request.method(), (uri.path(), uri.query()), token_of(&request));
         async move { Ok::<_, Infallible>(answer) }
     });
     let served = http1::Builder::new()
@@ -138,13 +171,18 @@ fn token_of(request: &Request<Incoming>) -> Option<&str> {
 struct Calls {
     rs: RsManager,
     ingest: Option<Arc<Ingest>>,
+    recorder: Option<Arc<Recorder>>,
     token: String,
+    history: History,
 }
 
 impl Calls {
-    fn answer(&self, method: &Method, path: &str, token: Option<&str>) -> Answer {
+    fn answer(&self, method: &Method, (path, query): (&str, Option<&str>), token: Option<&str>) -> Answer {
         if path == "/health" && method == Method::GET {
             return text(StatusCode::OK, "ok\n".to_owned());
+        }
+        if let Some(asset) = PAGE.iter().find(|asset| asset.path == path && method == Method::GET) {
+            return answer(StatusCode::OK, asset.kind, asset.text);
         }
         if !self.token.is_empty() && !same(token.unwrap_or_default(), &self.token) {
             return text(StatusCode::UNAUTHORIZED, "this call needs the token of control.token\n".to_owned());
@@ -152,19 +190,31 @@ impl Calls {
         let parts: Vec<_> = path.trim_matches('/').split('/').collect();
         match (method, parts.as_slice()) {
             (&Method::GET, ["metrics"]) => {
-                let page = metrics::page(&self.rs, self.ingest.as_deref().map(Ingest::counters));
+                let mut page = metrics::page(&self.rs, self.ingest.as_deref().map(Ingest::counters));
+                self.recorder.iter().for_each(|own| metrics::recorder(&mut page, own.counters()));
                 answer(StatusCode::OK, "text/plain; version=0.0.4", page)
             }
             (&Method::GET, ["streams"]) => {
-                answer(StatusCode::OK, "application/json", format!("{}\n", streams(&self.rs)))
+                let state = state::of(&self.rs, self.ingest.as_deref().map(Ingest::counters));
+                answer(StatusCode::OK, "application/json", format!("{state}\n"))
             }
+            (&Method::GET, ["history"]) => match since(query) {
+                Some(since) => {
+                    let samples = self.history.since(since);
+                    answer(StatusCode::OK, "application/json", format!("{samples}\n"))
+                }
+                None => text(StatusCode::BAD_REQUEST, "since is a number of milliseconds\n".to_owned()),
+            },
             (&Method::PUT | &Method::DELETE, ["streams", id, "nodes", node]) => {
                 self.change(method == Method::PUT, id, node)
             }
-            (_, ["metrics" | "streams" | "health"] | ["streams", _, "nodes", _]) => {
+            (_, ["" | "metrics" | "streams" | "history" | "health"] | ["streams", _, "nodes", _]) => {
                 text(StatusCode::METHOD_NOT_ALLOWED, "no such method here\n".to_owned())
             }
-            _ => text(StatusCode::NOT_FOUND, "there are /streams, /metrics and /health\n".to_owned()),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "there are /, /streams, /history, /metrics and /health\n".to_owned(),
+            ),
         }
     }
 
@@ -195,33 +245,23 @@ fn same(given: &str, wanted: &str) -> bool {
     given.len() == wanted.len() && differ == 0
 }
 
-fn streams(rs: &RsManager) -> serde_json::Value {
-    let sent = rs.outbound().into_iter().map(|stream| {
-        json!({ "id": stream.id.to_string(), "name": &*stream.name, "created_here": stream.created_here,
-            "nodes": stream.nodes, "chunks": stream.chunks, "bytes": stream.bytes,
-            "capacity_bytes": stream.capacity_bytes })
-    });
-    let received = rs.inbound().into_iter().map(|stream| {
-        json!({ "id": stream.id.to_string(), "name": &*stream.name, "from": stream.from,
-            "connected": stream.connected, "chunks": stream.chunks, "bytes": stream.bytes,
-            "lost_bytes": stream.lost_bytes })
-    });
-    let peers = rs.peers().into_iter().map(|peer| {
-        json!({ "node": peer.node, "name": peer.name, "connected": peer.connected, "carrier": peer.carrier })
-    });
-    let node = rs.node();
-    json!({ "node": { "id": node.id, "name": node.name }, "sends": sent.collect::<Vec<_>>(),
-        "receives": received.collect::<Vec<_>>(), "peers": peers.collect::<Vec<_>>() })
+/// The moment after which samples are wanted: all, without one.
+fn since(query: Option<&str>) -> Option<u64> {
+    let mut given = query.unwrap_or_default().split('&').filter_map(|pair| pair.strip_prefix("since="));
+    given.next().map_or(Some(0), |since| since.parse().ok())
 }
 
 fn text(status: StatusCode, body: String) -> Answer {
     answer(status, "text/plain; charset=utf-8", body)
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: String) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }
 
@@ -229,18 +269,20 @@ fn answer(status: StatusCode, kind: &'static str, body: String) -> Answer {
 mod tests {
     use rblive::Config;
     use rblive_ingest::IngestCounters;
+    use rblive_record::RecordCounters;
 
     use super::*;
 
     fn calls(token: &str) -> Calls {
-        Calls { rs: RsManager::new(Config::default()).unwrap(), ingest: None, token: token.to_owned() }
+        let rs = RsManager::new(Config::default()).unwrap();
+        Calls { rs, ingest: None, recorder: None, token: token.to_owned(), history: History::default() }
     }
 
     #[test]
     fn a_stream_is_given_to_a_node_and_taken_away() {
         let calls = calls("");
         let id = calls.rs.create_stream("a").unwrap();
-        let status = |method: Method, path: &str| calls.answer(&method, path, None).status();
+        let status = |method: Method, path: &str| calls.answer(&method, (path, None), None).status();
         let path = format!("/streams/{id}/nodes/1");
         assert_eq!(status(Method::DELETE, &path), StatusCode::NOT_FOUND);
         assert_eq!(status(Method::PUT, &path), StatusCode::OK);
@@ -265,7 +307,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         let counters = IngestCounters::default();
-        let page = metrics::page(&calls.rs, Some(&counters));
+        let mut page = metrics::page(&calls.rs, Some(&counters));
+        metrics::recorder(&mut page, &RecordCounters::default());
         assert!(page.contains("rblive_ingest_publishers_total 0\n"), "{page}");
         let mut rows: Vec<_> = page
             .lines()
@@ -281,10 +324,23 @@ mod tests {
     #[test]
     fn a_token_is_asked_for() {
         let calls = calls("secret");
-        let status = |token| calls.answer(&Method::GET, "/streams", token).status();
+        let status = |token| calls.answer(&Method::GET, ("/streams", None), token).status();
         assert_eq!(status(None), StatusCode::UNAUTHORIZED);
         assert_eq!(status(Some("secreT")), StatusCode::UNAUTHORIZED);
         assert_eq!(status(Some("secret")), StatusCode::OK);
-        assert_eq!(calls.answer(&Method::GET, "/health", None).status(), StatusCode::OK);
+        // The page asks for the token.
+        for path in ["/health", "/", "/control.js", "/theme.css"] {
+            assert_eq!(calls.answer(&Method::GET, (path, None), None).status(), StatusCode::OK, "{path}");
+        }
+        assert_eq!(calls.answer(&Method::GET, ("/history", None), None).status(), StatusCode::UNAUTHORIZED);
+    }
+
+    #[test]
+    fn the_history_is_asked_for_from_a_moment_on() {
+        let calls = calls("");
+        let status = |query| calls.answer(&Method::GET, ("/history", query), None).status();
+        assert_eq!(status(None), StatusCode::OK);
+        assert_eq!(status(Some("since=1760000000000")), StatusCode::OK);
+        assert_eq!(status(Some("since=yesterday")), StatusCode::BAD_REQUEST);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rblive::content::{Container, Description, Flags, Header, Kind, Rendition};
 use rblive_deliver::{Settings, Tls, token};
 
 use crate::lab::{Lab, NAME, media, request};
@@ -35,6 +36,45 @@ fn playlists_lead_to_every_byte() {
     assert!(metrics.contains("rblive_stream_received_bytes_total{stream=\"cam/1\"}"), "{metrics}");
     assert!(metrics.contains("rblive_open_connections 1\n"), "{metrics}");
     assert_eq!([lab.get("/").status, lab.get("/hls.js").status, lab.get("/ready").status], [200; 3]);
+}
+
+/// A stream of an application, whose segments are files of a transport stream.
+#[test]
+fn whole_segments_of_a_transport_stream_are_served_as_they_are() {
+    let lab = Lab::plain();
+    let codecs = "avc1.64001f,ac-3".into();
+    let rendition = Rendition { id: 1, codecs, bandwidth: 1_000_000, video: None, audio: None };
+    let description = Description {
+        name: NAME.into(),
+        container: Container::Ts,
+        target_duration_us: 1_000_000,
+        part_target_us: None,
+        renditions: vec![rendition],
+    };
+    for sequence in 0..4 {
+        lab.write(Header::new(Kind::Description), &description.to_json().unwrap());
+        let header = Header {
+            flags: Flags::FIRST_PART | Flags::INDEPENDENT,
+            rendition: 1,
+            sequence,
+            duration_us: 1_000_000,
+            start_us: sequence * 1_000_000,
+            ..Header::new(Kind::Media)
+        };
+        lab.write(header, &media(sequence, 0, 18_800));
+    }
+    let list = lab.playlist_with("\n3.ts\n", |path| lab.get(path));
+    assert!(list.starts_with("#EXTM3U\n#EXT-X-VERSION:3\n") && list.contains("#EXTINF:1.0"), "{list}");
+    assert!(!list.contains("EXT-X-MAP") && !list.contains("EXT-X-PART") && !list.contains(".m4s"), "{list}");
+    for sequence in 0..4 {
+        let got = lab.get(&format!("/live/{NAME}/1/{sequence}.ts"));
+        assert_eq!((got.field("content-type"), got.whole), (Some("video/mp2t"), true));
+        assert_eq!(got.body, media(sequence, 0, 18_800));
+    }
+    // Neither has a form for them.
+    for path in ["manifest.mpd", "poster.mp4"] {
+        assert_eq!(lab.get(&format!("/live/{NAME}/{path}")).status, 404, "{path}");
+    }
 }
 
 #[test]
@@ -132,4 +172,15 @@ fn limits_refuse_what_is_too_much() {
     let open = [(); 2].map(|()| std::net::TcpStream::connect(lab.server.addr()).unwrap());
     assert_eq!(lab.get("/health").status, 0, "a third connection is closed");
     drop(open);
+}
+
+#[test]
+fn an_address_that_asks_too_often_is_told() {
+    let settings = Settings { tls: Tls::Off, max_requests_per_address: 1, ..Settings::default() };
+    let lab = Lab::new(settings, 256 << 10, 5);
+    let pipelined = "GET /health HTTP/1.1\r\nhost: x\r\n\r\n".repeat(8);
+    let last = "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let got = request(lab.server.addr(), &format!("{pipelined}{last}"));
+    assert_eq!(got.status, 429, "a connection counts as ten requests");
+    assert_eq!(got.field("retry-after"), Some("1"));
 }

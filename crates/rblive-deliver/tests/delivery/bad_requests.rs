@@ -53,7 +53,7 @@ const PATHS: &[&str] = &[
     "/metrics/",
     "/health/x",
     "/streams.json",
-    "/page.css",
+    "/nothing.css",
     "/favicon.ico",
     "/.git/config",
     "/index.html",

@@ -101,7 +101,8 @@ impl Lab {
             }
         });
         let ingest = manager("in", vec![Rule { streams: "*".into(), nodes: vec!["out".into()] }]);
-        let settings = Settings { listen: "127.0.0.1:0".into(), threads: 2, ..settings };
+        let settings =
+            Settings { listen: "127.0.0.1:0".into(), threads: 2, settle: Duration::ZERO, ..settings };
         let server = Server::start(settings, catalog.clone()).unwrap();
         let id = ingest.create_stream(NAME).unwrap();
         let lab = Self { server, id, catalog, init: b"init".to_vec(), ingest, delivery };
@@ -127,6 +128,14 @@ impl Lab {
     pub fn end(&self) {
         self.write(Header::new(Kind::End), b"");
         self.ingest.destroy_stream(self.id).unwrap();
+    }
+
+    /// The source is gone, and has not ended the stream.
+    pub fn lose(&self) {
+        self.ingest.destroy_stream(self.id).unwrap();
+        while self.received(self.id) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Writes a chunk.

@@ -15,7 +15,7 @@ fn a_playlist_waits_for_the_first_segment() {
     while lab.get("/ready").status != 200 {}
     for file in ["index.m3u8", "1/media.m3u8", "manifest.mpd"] {
         let got = lab.get(&format!("/live/{NAME}/{file}"));
-        assert_eq!(got.status, 404, "{file}: the wait is bounded");
+        assert_eq!(got.status, 503, "{file}: the wait is bounded, and players try again");
         assert!(text(got).contains("no whole segment yet"), "{file}");
     }
     std::thread::scope(|scope| {
@@ -48,6 +48,66 @@ fn viewers_learn_of_the_end() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert!(lab.catalog.statuses().is_empty());
+}
+
+#[test]
+fn a_stream_whose_source_is_lost_waits_for_another() {
+    let mut lab = Lab::plain();
+    lab.segments(5..7, 1000);
+    lab.playlist_with("\n6.m4s\n", |path| lab.get(path));
+    lab.lose();
+    let list = lab.playlist_with("\n6.m4s\n", |path| lab.get(path));
+    assert!(!list.contains("ENDLIST"), "players would stop: {list}");
+    lab.start_over();
+    // A segment has the number of its source on all servers, also on those that start now.
+    lab.segments(900..902, 1000);
+    let list = lab.playlist_with("\n901.m4s\n", |path| lab.get(path));
+    assert!(list.contains("#EXT-X-MEDIA-SEQUENCE:900\n"), "{list}");
+    let (before, after) = list.split_once("#EXT-X-DISCONTINUITY\n").unwrap();
+    assert!(!before.contains(".m4s\n") && after.contains("\n900.m4s\n"), "{list}");
+    assert!(!list.contains("ENDLIST") && !list.contains("GAP"), "{list}");
+    assert_eq!(lab.get(&format!("/live/{NAME}/1/6.m4s")).status, 200, "a viewer may be about to fetch it");
+    lab.segments(902..905, 1000);
+    lab.playlist_with("\n904.m4s\n", |path| lab.get(path));
+    assert_eq!(lab.get(&format!("/live/{NAME}/1/6.m4s")).status, 410);
+}
+
+#[test]
+fn a_stream_whose_source_does_not_return_ends() {
+    let settings = Settings { tls: Tls::Off, linger: std::time::Duration::ZERO, ..Settings::default() };
+    let lab = Lab::new(Settings { keep_ended: 1, ..settings }, 256 << 10, 5);
+    lab.segments(0..2, 1000);
+    lab.playlist_with("\n1.m4s\n", |path| lab.get(path));
+    lab.lose();
+    lab.playlist_with("#EXT-X-ENDLIST\n", |path| lab.get(path));
+    while !lab.catalog.statuses().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn players_come_back_to_a_server_that_was_restarted() {
+    let catalog = std::sync::Arc::new(rblive_deliver::Catalog::default());
+    let settings = Settings { listen: "127.0.0.1:0".into(), tls: Tls::Off, ..Settings::default() };
+    let server = rblive_deliver::Server::start(settings, catalog).unwrap();
+    let ask = |path: &str| {
+        crate::lab::request(
+            server.addr(),
+            &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
+        )
+    };
+    let got = ask("/live/cam/1/index.m3u8");
+    assert_eq!((got.status, got.field("retry-after")), (503, Some("2")), "{}", got.head);
+    let lab = Lab::plain();
+    lab.describe();
+    let waiting = std::thread::scope(|scope| {
+        // This number was seen before the restart.
+        let waits = scope.spawn(|| lab.get(&format!("/live/{NAME}/1/media.m3u8?_HLS_msn=501")));
+        lab.segments(500..502, 1000);
+        waits.join().unwrap()
+    });
+    assert_eq!(waiting.status, 200, "a number that the server has not seen yet is waited for");
+    assert!(text(waiting).contains("\n501.m4s\n"));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 mod answers;
 mod bad_requests;
+mod frames;
+mod kept;
 mod lab;
 mod lives;
 mod overtaken;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rblive_deliver::Settings;
+use rustls::HandshakeKind;
 use rustls::pki_types::ServerName;
 
+use crate::kept::{AT, record};
 use crate::lab::{Files, Got, Lab, NAME, media, tls};
 
 #[test]
@@ -49,10 +51,35 @@ fn a_connection_carries_many_requests_and_a_new_certificate_is_used_after_a_relo
     assert!(error.contains("key.pem") && error.contains("PEM"), "{error}");
 }
 
+/// Thousands of viewers may come back at once, for example after a network was gone; none of them is to cost a whole handshake.
 #[test]
-fn http2_serves_the_same() {
+fn every_viewer_that_comes_back_resumes_its_session() {
     let files = Files::new();
     let lab = Lab::new(Settings { tls: files.tls(), ..Settings::default() }, 256 << 10, 5);
+    let health = |client: &rustls::ClientConfig| {
+        let mut own = tls(lab.server.addr(), client.clone());
+        write!(own, "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        own.read_to_end(&mut answer).unwrap();
+        assert!(answer.ends_with(b"ok\n"));
+        own.conn.handshake_kind()
+    };
+    let viewers: Vec<_> = (0..600).map(|_| files.client(b"http/1.1")).collect();
+    assert!(viewers.iter().all(|viewer| health(viewer) == Some(HandshakeKind::Full)));
+    let resumed = viewers.iter().filter(|viewer| health(viewer) == Some(HandshakeKind::Resumed));
+    assert_eq!(resumed.count(), viewers.len());
+    files.renew();
+    lab.server.reload().unwrap();
+    let again = files.client(b"http/1.1");
+    assert_eq!(health(&again), Some(HandshakeKind::Full), "tickets end with the certificate");
+}
+
+#[test]
+fn http2_serves_the_same() {
+    let (files, root) = (Files::new(), tempfile::tempdir().unwrap());
+    record(root.path(), 300_000);
+    let settings = Settings { tls: files.tls(), kept: vec![root.path().to_owned()], ..Settings::default() };
+    let lab = Lab::new(settings, 256 << 10, 5);
     lab.segments(0..2, 100_000);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -81,6 +108,11 @@ fn http2_serves_the_same() {
         for one in all {
             let (status, body) = one.await.unwrap();
             assert!(status == 200 && body == whole);
+        }
+        let all: Vec<_> = (0..8).map(|_| tokio::spawn(ask("GET", format!("{AT}/1/1.m4s")))).collect();
+        for one in all {
+            let (status, body) = one.await.unwrap();
+            assert!(status == 200 && body == media(1, 0, 300_000), "a recording");
         }
         assert_eq!(ask("HEAD", format!("/live/{NAME}/1/1.m4s")).await, (200, bytes::Bytes::new()));
         assert_eq!(ask("GET", "/live/none/index.m3u8".into()).await.0, 404);

@@ -204,13 +204,27 @@ fn parse_head(input: &[u8]) -> Option<Head> {
 
 /// Writes a message with timestamp 0 in chunks of [`OUT_CHUNK`].
 pub(super) fn write(chunk_stream: u8, kind: u8, message_stream: u32, payload: &[u8], to: &mut Vec<u8>) {
-    to.extend([chunk_stream, 0, 0, 0]);
+    write_at(0, (chunk_stream, kind, message_stream), payload, to);
+}
+
+/// Writes a message with a timestamp in chunks of [`OUT_CHUNK`].
+pub(super) fn write_at(
+    timestamp: u32,
+    (chunk_stream, kind, message_stream): (u8, u8, u32),
+    payload: &[u8],
+    to: &mut Vec<u8>,
+) {
+    let extended = (timestamp >= 0xFF_FFFF).then_some(timestamp.to_be_bytes());
+    to.push(chunk_stream);
+    to.extend(&timestamp.min(0xFF_FFFF).to_be_bytes()[1..]);
     to.extend(&(payload.len() as u32).to_be_bytes()[1..]);
     to.push(kind);
     to.extend(message_stream.to_le_bytes());
+    to.extend(extended.iter().flatten());
     for (index, piece) in payload.chunks(OUT_CHUNK).enumerate() {
         if index > 0 {
             to.push(0xC0 | chunk_stream);
+            to.extend(extended.iter().flatten());
         }
         to.extend(piece);
     }

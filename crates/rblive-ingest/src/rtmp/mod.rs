@@ -4,7 +4,9 @@
 
 mod amf;
 mod chunks;
+mod client;
 mod session;
 
 pub use chunks::ChunkStreamError;
+pub use client::{Client, ClientError, ClientState};
 pub use session::{Session, SessionError, SessionEvent};

@@ -1,8 +1,11 @@
 //! The ingest servers over real sockets: encoders, their mistakes, and peers that are none.
 
+mod access;
 mod encoders;
+mod floods;
 mod hostile;
 mod http;
 mod material;
 mod node;
+mod oversized;
 mod rtmp;

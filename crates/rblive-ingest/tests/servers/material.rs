@@ -20,8 +20,12 @@ const PMT_PID: u16 = 0x1000;
 
 /// The slice of a frame.
 fn slice(number: u8) -> Vec<u8> {
+    slice_of(number, 300)
+}
+
+fn slice_of(number: u8, bytes: usize) -> Vec<u8> {
     let kind = if number.is_multiple_of(RATE) { 0x65 } else { 0x41 };
-    [&[kind][..], &[number + 1; 300]].concat()
+    [&[kind][..], &vec![number + 1; bytes]].concat()
 }
 
 /// The numbers of the frames in a part.
@@ -110,7 +114,12 @@ pub fn flv_config(sps: &[u8]) -> Vec<u8> {
 
 /// The video message of a frame.
 pub fn flv_frame(number: u8) -> Vec<u8> {
-    let slice = slice(number);
+    flv_frame_of(number, 300)
+}
+
+/// The video message of a frame of this size.
+pub fn flv_frame_of(number: u8, bytes: usize) -> Vec<u8> {
+    let slice = slice_of(number, bytes);
     let mut message = vec![if number.is_multiple_of(RATE) { 0x17 } else { 0x27 }, 1, 0, 0, 0];
     message.extend((slice.len() as u32).to_be_bytes());
     message.extend(slice);

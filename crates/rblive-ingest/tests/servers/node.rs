@@ -26,6 +26,11 @@ impl Node {
 
     /// A node whose settings a test changes.
     pub fn with(change: impl FnOnce(&mut IngestSettings)) -> Self {
+        Self::with_chunks(1 << 20, change)
+    }
+
+    /// A node with chunks of this size.
+    pub fn with_chunks(chunk_bytes: u64, change: impl FnOnce(&mut IngestSettings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let (certificate, private_key) = (folder.path().join("ca.pem"), folder.path().join("key.pem"));
@@ -33,7 +38,10 @@ impl Node {
         std::fs::write(&private_key, made.signing_key.serialize_pem()).unwrap();
         let node =
             rblive::Rule { streams: "*".to_owned(), nodes: vec![Config::default().nodes[0].name.clone()] };
-        let manager = RsManager::new(Config { rules: vec![node], ..Config::default() }).unwrap();
+        let mut config = Config { rules: vec![node], ..Config::default() };
+        config.streams.chunk_bytes = chunk_bytes;
+        config.streams.chunks = 1024.min((16 << 20) / chunk_bytes);
+        let manager = RsManager::new(config).unwrap();
         let chunks = Chunks::default();
         let (seen, cameras) = (chunks.clone(), Mutex::new(HashSet::new()));
         manager.inbound_callback(move |chunk| {

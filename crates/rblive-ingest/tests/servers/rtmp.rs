@@ -90,6 +90,12 @@ impl Peer {
         self.socket.write_all(bytes).unwrap();
     }
 
+    /// Sends as long as the server takes it.
+    pub fn try_send(&mut self, bytes: &[u8]) {
+        // The server closes the connection when another publisher takes the stream.
+        let _ = self.socket.write_all(bytes);
+    }
+
     fn configure(&mut self, sps: &[u8]) {
         self.send(&message(9, 0, &flv_config(sps)));
     }

@@ -3,11 +3,13 @@
 mod directives;
 mod media;
 mod multivariant;
+mod vod;
 
 pub use directives::{DirectiveError, Directives};
 pub(crate) use media::seconds;
 pub use media::{MediaPlaylist, Report};
 pub use multivariant::multivariant_playlist;
+pub use vod::{MAX_VOD_BYTES, MAX_VOD_SEGMENTS, VodError, VodPlaylist, VodSegment, with_query};
 
 /// The media type of playlists.
 pub const MEDIA_TYPE: &str = "application/vnd.apple.mpegurl";

@@ -29,7 +29,11 @@ pub fn multivariant_playlist(renditions: &[Rendition], query: &str) -> String {
 
 fn variant(to: &mut String, rendition: &Rendition, sound: &[&Rendition]) {
     let most = sound.iter().map(|one| one.bandwidth).max().unwrap_or(0);
-    let _ = write!(to, "#EXT-X-STREAM-INF:BANDWIDTH={}", (rendition.bandwidth + most).max(1));
+    let bandwidth = rendition.bandwidth.saturating_add(most).max(1);
+    let _ = write!(to, "#EXT-X-STREAM-INF:BANDWIDTH={bandwidth}");
+    if let Some(average) = average(rendition, sound) {
+        let _ = write!(to, ",AVERAGE-BANDWIDTH={}", average.clamp(1, bandwidth));
+    }
     let mut codecs = quotable(&rendition.codecs);
     for other in sound.iter().map(|one| quotable(&one.codecs)).filter(|other| !other.is_empty()) {
         if !codecs.split(',').any(|own| own.trim() == other) && !codecs.is_empty() {
@@ -49,4 +53,10 @@ fn variant(to: &mut String, rendition: &Rendition, sound: &[&Rendition]) {
         to.push_str(",AUDIO=\"sound\"");
     }
     to.push('\n');
+}
+
+/// The average rate of a variant with the sound of the highest one, if all of them are known.
+fn average(rendition: &Rendition, sound: &[&Rendition]) -> Option<u64> {
+    let most = sound.iter().map(|one| one.average_bandwidth).try_fold(0, |most, own| Some(most.max(own?)))?;
+    Some(rendition.average_bandwidth?.saturating_add(most))
 }

@@ -28,8 +28,12 @@ const MAX_JUMP: i64 = 10 * TICKS_PER_SECOND;
 const MAX_STEP_BACK: i64 = TICKS_PER_SECOND / 2;
 /// How long the other track is waited for at the beginning, in ticks.
 const MAX_WAIT: i64 = TICKS_PER_SECOND;
+/// How many frames wait for the other track at the beginning. The clocks of some encoders stand still.
+const MAX_EARLY: usize = 4096;
 /// How far audio may be ahead of video before parts without video are made, in ticks.
 const MAX_LEAD: i64 = 2 * TICKS_PER_SECOND;
+/// The bytes of a part that are no media: a box, besides some for each frame, for which a sixteenth of a part is left.
+const HEAD_BYTES: usize = 1024;
 const TICKS_PER_MS: i64 = TICKS_PER_SECOND / 1000;
 
 /// Settings of a [`Segmenter`].
@@ -41,14 +45,22 @@ pub struct SegmenterConfig {
     pub max_segment_ms: u32,
     /// The longest part, in milliseconds, unless a single frame is longer.
     pub part_ms: u32,
+    /// The most bytes of a part, unless a single frame is larger: a part ends before it has more.
+    pub max_part_bytes: usize,
     /// The most bytes that wait for their part to be complete.
     pub max_pending_bytes: usize,
 }
 
 impl Default for SegmenterConfig {
-    /// Segments of two seconds, at most ten, parts of 300 ms, 16 MiB.
+    /// Segments of two seconds, at most ten, parts of 300 ms, 16 MiB that wait, and no limit of a part.
     fn default() -> Self {
-        Self { target_ms: 2000, max_segment_ms: 10_000, part_ms: 300, max_pending_bytes: 16 << 20 }
+        Self {
+            target_ms: 2000,
+            max_segment_ms: 10_000,
+            part_ms: 300,
+            max_part_bytes: usize::MAX,
+            max_pending_bytes: 16 << 20,
+        }
     }
 }
 
@@ -178,8 +190,11 @@ impl Segmenter {
         let wanted = self.expected.unwrap_or([true; 2]);
         let missing = (wanted[0] && self.video.is_none()) || (wanted[1] && self.audio.is_none());
         let waited = self.early.front().is_some_and(|first| (time - first.dts).abs() >= MAX_WAIT);
-        if !missing || waited && (self.video.is_some() || self.audio.is_some()) {
+        let is_full = self.early.len() > MAX_EARLY;
+        if !missing || (waited || is_full) && (self.video.is_some() || self.audio.is_some()) {
             self.begin();
+        } else if is_full && let Some(oldest) = self.early.pop_front() {
+            self.drop_unit(&oldest);
         }
     }
 
@@ -243,12 +258,21 @@ impl Segmenter {
             if unit.key && length >= target || length >= i64::from(self.config.max_segment_ms) * TICKS_PER_MS
             {
                 self.close_segment(now);
-            } else if part > i64::from(self.config.part_ms) * TICKS_PER_MS + TICKS_PER_MS {
+            } else if part > i64::from(self.config.part_ms) * TICKS_PER_MS + TICKS_PER_MS
+                || self.is_full(&unit)
+            {
                 self.close_part(now, false);
             }
         }
         self.parts.open_at(now);
         self.pending.push(unit);
+    }
+
+    /// Whether the part would be too large with this frame.
+    fn is_full(&self, unit: &AccessUnit) -> bool {
+        let most = self.config.max_part_bytes;
+        let media = self.pending.bytes() + unit.data.len();
+        media > (most - most / 16).saturating_sub(HEAD_BYTES)
     }
 
     fn following(&mut self, unit: AccessUnit) {

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use rblive_media::track::{NewPart, Pushed, Reached, SegmentState, Track};
 
-use crate::rules::{Read, check_after, check_track};
+use crate::rules::{Read, check_after};
+use crate::tracks::check_track;
 
 /// One thing that happens.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ enum Step {
     LoseSegments(u64),
     /// The encoder starts over with segment 0 and time 0.
     Restart,
+    /// Another encoder takes over, with numbers and times of its own.
+    TakeOver(u64),
     /// The encoder's clock jumps.
     Jump(u64),
     /// The ring holds this many parts from now on.
@@ -34,6 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => lose,
         1 => (1..40_u64).prop_map(Step::LoseSegments),
         1 => Just(Step::Restart),
+        1 => (0..2_000_000_000_u64).prop_map(Step::TakeOver),
         1 => (0..10_000_000_u64).prop_map(Step::Jump),
         4 => (1..60_usize).prop_map(Step::Hold),
         1 => Just(Step::Init),
@@ -51,12 +55,15 @@ struct Source {
     wall_ns: u64,
     init: u32,
     discontinuity: bool,
+    /// The number of the timeline, of a source that counts.
+    timeline: Option<u64>,
     written: usize,
 }
 
 impl Source {
     fn part(&mut self, us: u32, last: bool) -> NewPart<usize> {
         self.wall_ns += u64::from(us) * 1000;
+        self.timeline = self.timeline.map(|number| number + u64::from(self.discontinuity));
         let part = NewPart {
             sequence: self.sequence,
             index: self.index,
@@ -65,6 +72,7 @@ impl Source {
             produced_ns: self.wall_ns,
             independent: self.index == 0,
             discontinuity: std::mem::take(&mut self.discontinuity),
+            timeline: self.timeline,
             last,
             bytes: 1000,
             init: self.init,
@@ -98,6 +106,12 @@ fn apply(step: Step, source: &mut Source, track: &mut Track<usize>, held: &mut u
             source.next_segment();
             (source.sequence, source.at_us, source.discontinuity) = (0, 0, true);
         }
+        Step::TakeOver(number) => {
+            source.next_segment();
+            (source.sequence, source.at_us) = (number, 0);
+            source.timeline = source.timeline.map(|before| before + number);
+            track.start_over();
+        }
         Step::Jump(us) => {
             source.next_segment();
             (source.at_us, source.discontinuity) = (us, true);
@@ -105,7 +119,7 @@ fn apply(step: Step, source: &mut Source, track: &mut Track<usize>, held: &mut u
         Step::Hold(parts) => *held = parts,
         Step::Init => {
             source.next_segment();
-            source.init += 1;
+            (source.init, source.discontinuity) = (source.init + 1, true);
         }
         Step::End => {
             source.next_segment();
@@ -113,15 +127,17 @@ fn apply(step: Step, source: &mut Source, track: &mut Track<usize>, held: &mut u
         }
     }
     let oldest = source.written.saturating_sub(*held);
-    track.release(|data| *data >= oldest);
+    let age = |data: &usize| (source.written - data) as f64 / *held as f64;
+    track.release(|data| (*data >= oldest).then(|| age(data)));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn playlists_of_any_history_follow_the_rules(steps in steps()) {
-        let mut source = Source { wall_ns: 1_700_000_000_000_000_000, ..Source::default() };
+    fn playlists_of_any_history_follow_the_rules(steps in steps(), counts: bool) {
+        let timeline = counts.then_some(1_700_000_000);
+        let mut source = Source { wall_ns: 1_700_000_000_000_000_000, timeline, ..Source::default() };
         let (mut track, mut held) = (Track::new(1_000_000, 200_000), 50);
         let mut old: [Option<Read>; 2] = [None, None];
         for step in steps {

@@ -5,7 +5,8 @@ use rblive_media::hls::{MediaPlaylist, Report, multivariant_playlist};
 use rblive_media::rendition::{Container, Rendition};
 use rblive_media::track::{NewPart, Track};
 
-use crate::rules::{check, playlist};
+use crate::rules::check;
+use crate::tracks::playlist;
 
 fn part(sequence: u64, index: u32, discontinuity: bool) -> NewPart<()> {
     NewPart {
@@ -16,6 +17,7 @@ fn part(sequence: u64, index: u32, discontinuity: bool) -> NewPart<()> {
         produced_ns: 1_760_000_000_000_000_000 + sequence * 2_000_000_000 + u64::from(index) * 500_000_000,
         independent: index == 0,
         discontinuity,
+        timeline: None,
         last: index == 3,
         bytes: 10,
         init: 9,
@@ -93,6 +95,7 @@ pub fn renditions() -> Vec<Rendition> {
         id,
         codecs: "avc1.64001f".into(),
         bandwidth,
+        average_bandwidth: Some(bandwidth / 2),
         resolution: Some((height * 16 / 9, height)),
         frame_rate: Some(29.97),
         audio_only: false,
@@ -101,6 +104,7 @@ pub fn renditions() -> Vec<Rendition> {
         id: 3,
         codecs: "mp4a.40.2".into(),
         bandwidth: 128_000,
+        average_bandwidth: Some(96_000),
         resolution: None,
         frame_rate: None,
         audio_only: true,
@@ -115,6 +119,7 @@ fn multivariant_playlists() {
     let [high, low] = parsed.variants.as_slice() else { panic!("two variants: {text}") };
     assert_eq!((high.uri.as_str(), low.uri.as_str()), ("1/media.m3u8?token=x", "2/media.m3u8?token=x"));
     assert_eq!((high.bandwidth, low.bandwidth), (4_128_000, 1_128_000));
+    assert_eq!((high.average_bandwidth, low.average_bandwidth), (Some(2_096_000), Some(596_000)));
     assert_eq!(high.codecs.as_deref(), Some("avc1.64001f,mp4a.40.2"));
     assert_eq!(high.resolution.map(|size| (size.width, size.height)), Some((1920, 1080)));
     assert_eq!((high.frame_rate, high.audio.as_deref()), (Some(29.97), Some("sound")));

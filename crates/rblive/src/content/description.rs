@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 pub const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
 /// The longest name of a stream in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
+/// The longest target duration of segments in microseconds: an hour.
+pub const MAX_TARGET_US: u64 = 3_600_000_000;
 /// The most renditions of a stream.
 pub const MAX_RENDITIONS: usize = 64;
 /// The longest list of codecs in bytes.
@@ -96,7 +98,7 @@ pub struct Description {
     pub name: String,
     /// The container of all renditions.
     pub container: Container,
-    /// The longest duration of a segment in microseconds. Not 0.
+    /// The longest duration of a segment in microseconds: 1 to [`MAX_TARGET_US`].
     pub target_duration_us: u64,
     /// The longest duration of a part in microseconds, if segments have parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,8 +132,8 @@ pub enum DescriptionError {
     /// A list of codecs or a language has characters that a playlist cannot have, or is too long.
     #[error("'{}' is no list of codecs and no language", .0.escape_default())]
     Text(String),
-    /// A duration is zero, or the part's is longer than the segment's.
-    #[error("the target durations are zero, or the part's is longer than the segment's")]
+    /// A duration is zero or too long, or the part's is longer than the segment's.
+    #[error("the target durations are zero or over an hour, or the part's is longer than the segment's")]
     Duration,
 }
 
@@ -172,7 +174,7 @@ impl Description {
             return Err(DescriptionError::Name(self.name.clone()));
         }
         let part = self.part_target_us.unwrap_or(self.target_duration_us);
-        if part == 0 || part > self.target_duration_us {
+        if part == 0 || part > self.target_duration_us || self.target_duration_us > MAX_TARGET_US {
             return Err(DescriptionError::Duration);
         }
         let count = self.renditions.len();
@@ -251,6 +253,7 @@ mod tests {
         assert!(refused(|d| d.renditions[0].codecs = "avc1\",X=\"".into()).contains("codecs"));
         assert!(refused(|d| d.target_duration_us = 0).contains("zero"));
         assert!(refused(|d| d.part_target_us = Some(3_000_000)).contains("longer"));
+        assert!(refused(|d| d.target_duration_us = MAX_TARGET_US + 1).contains("over an hour"));
         let long = vec![b' '; MAX_DESCRIPTION_BYTES + 1];
         assert!(matches!(Description::from_json(&long), Err(DescriptionError::TooLong(_))));
     }

@@ -5,7 +5,7 @@ use std::ops::BitOr;
 /// The length of a header in bytes.
 pub const HEADER_BYTES: usize = 64;
 const MAGIC: &[u8; 4] = b"RBLC";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The kind of a chunk's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,6 +91,11 @@ pub struct Header {
     pub produced_ns: u64,
     /// The bytes of the payload.
     pub payload_bytes: u32,
+    /// The number of the timeline to which the segment belongs, for `EXT-X-DISCONTINUITY-SEQUENCE`: each segment with
+    /// [`Flags::DISCONTINUITY`] has one more than the segment before. A source that starts again begins above what it had given before,
+    /// so the number never goes back for viewers, also if the server that they ask was started in between. 0 if the source does not
+    /// count; servers count by themselves then.
+    pub discontinuities: u64,
 }
 
 /// Why bytes are no header.
@@ -104,7 +109,7 @@ pub enum HeaderError {
     #[error("the chunk is none of RBLive's: it begins with other bytes than RBLC")]
     Magic,
     /// The sender is of another version.
-    #[error("the chunk has version {0}; this version reads 1. Use the same version on all nodes")]
+    #[error("the chunk has version {0}; this version reads {VERSION}. Use the same version on all nodes")]
     Version(u8),
     /// The kind is unknown.
     #[error("{0} is no kind of chunk; there are 1 to 4")]
@@ -127,6 +132,7 @@ impl Header {
             start_us: 0,
             produced_ns: 0,
             payload_bytes: 0,
+            discontinuities: 0,
         }
     }
 
@@ -144,6 +150,7 @@ impl Header {
         bytes[32..40].copy_from_slice(&self.start_us.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.produced_ns.to_le_bytes());
         bytes[48..52].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[52..60].copy_from_slice(&self.discontinuities.to_le_bytes());
         bytes
     }
 
@@ -167,7 +174,7 @@ impl Header {
             other => return Err(HeaderError::Kind(other)),
         };
         let flags = u16::from_le_bytes(array(bytes, 6));
-        let zero = bytes[10..16].iter().chain(&bytes[52..]).all(|byte| *byte == 0);
+        let zero = bytes[10..16].iter().chain(&bytes[60..]).all(|byte| *byte == 0);
         if !zero || flags & !Flags::ALL != 0 {
             return Err(HeaderError::Reserved);
         }
@@ -181,6 +188,7 @@ impl Header {
             start_us: u64::from_le_bytes(array(bytes, 32)),
             produced_ns: u64::from_le_bytes(array(bytes, 40)),
             payload_bytes: u32::from_le_bytes(array(bytes, 48)),
+            discontinuities: u64::from_le_bytes(array(bytes, 52)),
         })
     }
 }
@@ -200,9 +208,9 @@ mod tests {
         let kinds =
             prop_oneof![Just(Kind::Description), Just(Kind::Init), Just(Kind::Media), Just(Kind::End)];
         let small = (kinds, 0..=Flags::ALL, any::<u16>(), any::<u64>(), any::<u32>(), any::<u32>());
-        (small, any::<[u64; 2]>(), any::<u32>()).prop_map(|(small, times, payload_bytes)| {
+        (small, any::<[u64; 3]>(), any::<u32>()).prop_map(|(small, times, payload_bytes)| {
             let (kind, flags, rendition, sequence, part, duration_us) = small;
-            let [start_us, produced_ns] = times;
+            let [start_us, produced_ns, discontinuities] = times;
             Header {
                 kind,
                 flags: Flags(flags),
@@ -213,6 +221,7 @@ mod tests {
                 start_us,
                 produced_ns,
                 payload_bytes,
+                discontinuities,
             }
         })
     }
@@ -243,7 +252,7 @@ mod tests {
             Header::decode(&bytes)
         };
         assert_eq!(changed(0, b'X'), Err(HeaderError::Magic));
-        assert_eq!(changed(4, 2), Err(HeaderError::Version(2)));
+        assert_eq!(changed(4, 1), Err(HeaderError::Version(1)));
         assert_eq!(changed(5, 5), Err(HeaderError::Kind(5)));
         assert_eq!(changed(6, 16), Err(HeaderError::Reserved));
         assert_eq!(changed(12, 1), Err(HeaderError::Reserved));

@@ -3,7 +3,7 @@
 //! ```text
 //!   offset  bytes
 //!        0      4  "RBLC"
-//!        4      1  version, 1
+//!        4      1  version, 2
 //!        5      1  kind: 1 description, 2 init, 3 media, 4 end
 //!        6      2  flags: 1 independent, 2 discontinuity, 4 first part, 8 last part
 //!        8      2  rendition
@@ -14,7 +14,8 @@
 //!       32      8  start, microseconds
 //!       40      8  produced, nanoseconds since 1970
 //!       48      4  bytes of the payload
-//!       52     12  zero
+//!       52      8  discontinuities: the number of the timeline, 0 if the source does not count
+//!       60      4  zero
 //!       64         the payload                                     integers are little endian
 //! ```
 //!
@@ -33,6 +34,6 @@ mod header;
 
 pub use description::{
     Audio, Container, Description, DescriptionError, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_RENDITIONS,
-    Rendition, Video, check_name,
+    MAX_TARGET_US, Rendition, Video, check_name,
 };
 pub use header::{Flags, HEADER_BYTES, Header, HeaderError, Kind};

@@ -74,8 +74,8 @@ impl Inner {
 
     fn on_data(&self, source: &Source, bid: u32, data: &BufSeg<'_>) {
         if let Some(stream) = source.stream(bid) {
-            stream.count(data.len());
-            self.callbacks.chunk(ChunkRef { stream: stream.id, range: data.range_ref() });
+            stream.activity.count(data.len());
+            self.callbacks.chunk(ChunkRef::of(stream.id, data.range_ref()));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Information of a manager about its streams and nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::ids::{NodeId, RsId};
 
@@ -20,6 +21,8 @@ pub struct OutboundInfo {
     pub chunks: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The time since the newest one. `None` without one, and for a stream from another node.
+    pub age: Option<Duration>,
     /// The capacity of the buffer in bytes.
     pub capacity_bytes: u64,
 }
@@ -40,6 +43,8 @@ pub struct InboundInfo {
     pub chunks: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The time since the newest one. `None` without one.
+    pub age: Option<Duration>,
     /// Bytes that were overwritten before they arrived.
     pub lost_bytes: u64,
     /// Bytes that the application has returned with [`RsManager::data_consumed`](crate::RsManager::data_consumed).

@@ -1,5 +1,6 @@
 //! The manager: the calls of RocketStreams (paper 3, section 2.1).
 
+mod activity;
 mod callbacks;
 mod inbound;
 mod info;
@@ -70,6 +71,15 @@ impl RsManager {
     /// # Errors
     /// The configuration is wrong, the address is taken, or the system refuses memory or threads.
     pub fn new(config: Config) -> Result<Self, StartError> {
+        Self::prepared(config, |_| ())
+    }
+
+    /// Starts a node, and calls `prepare` before the node takes streams. Callbacks that are set there miss nothing: a node that comes
+    /// back gets its streams as soon as it listens. [`address`](Self::address) is not known yet in `prepare`.
+    ///
+    /// # Errors
+    /// As [`RsManager::new`].
+    pub fn prepared(config: Config, prepare: impl FnOnce(&Self)) -> Result<Self, StartError> {
         config.validate()?;
         let node = config.this_node()?.clone();
         let context = Context::new(config.framework.clone())?;
@@ -99,16 +109,25 @@ impl RsManager {
                 }
             }
         });
-        if !inner.node.address.is_empty() {
-            let listener = Listener::bind(&inner.context, &inner.node.address)?;
-            let weak = Arc::downgrade(&inner);
-            listener.set_conn_cb(move |conn| match weak.upgrade() {
-                Some(inner) => inner.accept(&conn),
-                None => conn.reject("the node stops"),
-            });
-            *lock(&inner.listener) = Some(listener);
+        let manager = Self { inner };
+        prepare(&manager);
+        manager.listen()?;
+        Ok(manager)
+    }
+
+    fn listen(&self) -> Result<(), StartError> {
+        let inner = &self.inner;
+        if inner.node.address.is_empty() {
+            return Ok(());
         }
-        Ok(Self { inner })
+        let listener = Listener::bind(&inner.context, &inner.node.address)?;
+        let weak = Arc::downgrade(inner);
+        listener.set_conn_cb(move |conn| match weak.upgrade() {
+            Some(inner) => inner.accept(&conn),
+            None => conn.reject("the node stops"),
+        });
+        *lock(&inner.listener) = Some(listener);
+        Ok(())
     }
 
     /// Starts a node from a configuration file; see [`Config`](mod@crate::config).
@@ -194,6 +213,9 @@ impl RsManager {
     /// Disseminates the first `size` bytes of a chunk to the stream's nodes, and returns the position after them. Returns at once.
     /// With a `context`, [`RsManager::outbound_callback`] gets it when every node has the chunk. A size of 0 gives the chunk back.
     ///
+    /// Chunks leave in the order in which they were allocated: a chunk waits for the ones before it. So several chunks that were
+    /// allocated and are then disseminated newest first leave together, and wake each receiver once.
+    ///
     /// # Errors
     /// [`ChunkError`]; the chunk comes back where it can be disseminated otherwise.
     pub fn disseminate_chunk(
@@ -219,8 +241,9 @@ impl RsManager {
             name: stream.name.clone(),
             created_here: stream.own,
             nodes: self.inner.outbound(stream.id),
-            chunks: stream.chunks.load(Ordering::Relaxed),
-            bytes: stream.bytes.load(Ordering::Relaxed),
+            chunks: stream.activity.chunks(),
+            bytes: stream.activity.bytes(),
+            age: stream.activity.age(),
             capacity_bytes: stream.capacity,
         };
         let mut infos: Vec<_> = streams.iter().map(info).collect();
@@ -246,13 +269,13 @@ impl RsManager {
 /// Streams that this node receives.
 impl RsManager {
     /// Calls `callback` on a worker thread for every chunk that arrives, one call at a time. It must not wait. Set it before streams
-    /// arrive: chunks without a callback are not kept for one.
+    /// arrive, in [`prepared`](Self::prepared): chunks without a callback are not kept for one.
     pub fn inbound_callback(&self, callback: impl FnMut(ChunkRef) + Send + 'static) {
         self.inner.callbacks.set_chunk(Box::new(callback));
     }
 
     /// Calls `callback` on a worker thread for the events of received streams, in order with the chunks of each stream. It must not
-    /// wait. Set it before streams arrive.
+    /// wait. Set it before streams arrive, in [`prepared`](Self::prepared).
     pub fn stream_callback(&self, callback: impl FnMut(RsId, StreamEvent) + Send + 'static) {
         self.inner.callbacks.set_event(Box::new(callback));
     }
@@ -284,8 +307,9 @@ impl RsManager {
                     name: stream.name.clone(),
                     from: source.node,
                     connected,
-                    chunks: stream.chunks.load(Ordering::Relaxed),
-                    bytes: stream.bytes.load(Ordering::Relaxed),
+                    chunks: stream.activity.chunks(),
+                    bytes: stream.activity.bytes(),
+                    age: stream.activity.age(),
                     lost_bytes: stream.lost_bytes.load(Ordering::Relaxed),
                     returned_bytes: stream.returned.load(Ordering::Relaxed),
                     copied_bytes: info.map_or(0, |info| info.copied_bytes),

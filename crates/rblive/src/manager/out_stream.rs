@@ -1,10 +1,10 @@
 //! A stream that a node sends.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use rocketbufs::OutBuffer;
 
+use super::activity::Activity;
 use crate::ids::RsId;
 use crate::wire::Announce;
 
@@ -17,8 +17,7 @@ pub struct OutStream {
     pub capacity: u64,
     /// Whether the stream was created here, and not received.
     pub own: bool,
-    pub chunks: AtomicU64,
-    pub bytes: AtomicU64,
+    pub activity: Activity,
 }
 
 impl OutStream {

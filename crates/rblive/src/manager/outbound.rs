@@ -1,10 +1,11 @@
 //! The sending half of a manager: streams that are created or forwarded here, and the nodes that get them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use rocketbufs::{Bid, BufferOptions, OutBuffer, Position, RIn, SegmentError, SubscribeOptions};
 
+use super::activity::Activity;
 use super::inner::Inner;
 use super::locks::{lock, read, write};
 use super::out_stream::OutStream;
@@ -65,8 +66,8 @@ impl Inner {
         own: bool,
     ) -> Result<(), StreamError> {
         let bid = buffer.bid();
-        let [chunks, bytes] = [0, 0].map(AtomicU64::new);
-        let stream = Arc::new(OutStream { id, name: name.into(), buffer, capacity, own, chunks, bytes });
+        let activity = Activity::new();
+        let stream = Arc::new(OutStream { id, name: name.into(), buffer, capacity, own, activity });
         write(&self.outgoing).insert(id, stream);
         write(&self.by_bid).insert(bid, id);
         let mut nodes = self.config.ruled(name);
@@ -178,8 +179,7 @@ impl Inner {
             DeliverError::TooManyContexts(most) => ChunkError::TooManyContexts(most),
             _ => ChunkError::Ended,
         })?;
-        stream.chunks.fetch_add(1, Ordering::Relaxed);
-        stream.bytes.fetch_add(size as u64, Ordering::Relaxed);
+        stream.activity.count(size);
         Ok(end)
     }
 }

@@ -1,12 +1,13 @@
 //! A node that sends streams to this one, and the streams that it sends.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use rocketbufs::{Bid, RIn};
 
+use super::activity::Activity;
 use super::locks::{lock, read, write};
 use crate::ids::{NodeId, RsId};
 
@@ -17,8 +18,7 @@ pub struct InStream {
     pub name: Arc<str>,
     /// Whether this node only forwards the stream. What it delivers of it comes over a connection to itself.
     pub relayed: bool,
-    pub chunks: AtomicU64,
-    pub bytes: AtomicU64,
+    pub activity: Activity,
     pub lost_bytes: AtomicU64,
     /// Bytes that the application has returned.
     pub returned: AtomicU64,
@@ -32,17 +32,10 @@ impl InStream {
             bid,
             name: name.into(),
             relayed,
-            chunks: zero(),
-            bytes: zero(),
+            activity: Activity::new(),
             lost_bytes: zero(),
             returned: zero(),
         }
-    }
-
-    /// Counts a chunk.
-    pub fn count(&self, bytes: usize) {
-        self.chunks.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 

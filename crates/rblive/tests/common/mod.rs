@@ -43,17 +43,22 @@ impl Cluster {
 
     /// A node that sends every stream to these nodes.
     pub fn ruled(&self, node: NodeId, to: &[NodeId]) -> RsManager {
+        RsManager::new(self.config_of(node, to)).unwrap()
+    }
+
+    fn config_of(&self, node: NodeId, to: &[NodeId]) -> Config {
         let mut config = self.config.clone();
         config.node = format!("n{node}");
         let nodes = to.iter().map(|node| format!("n{node}")).collect();
         config.rules = vec![Rule { streams: "*".to_owned(), nodes }];
-        RsManager::new(config).unwrap()
+        config
     }
 
     pub fn receiver(&self, node: NodeId) -> (RsManager, Seen) {
-        let manager = self.start(node);
-        let seen = Seen::of(&manager);
-        (manager, seen)
+        let mut seen = None;
+        let manager =
+            RsManager::prepared(self.config_of(node, &[]), |manager| seen = Some(Seen::of(manager)));
+        (manager.unwrap(), seen.unwrap())
     }
 }
 

@@ -16,8 +16,8 @@ described! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BrokerSettings {
-    /// Address to listen on. Default `127.0.0.1:7411`. The broker has no authentication: every client that reaches the
-    /// address can publish and read everything.
+    /// Address to listen on. Default `127.0.0.1:7411`. Without users (`users.file`), every client that reaches the address
+    /// can publish and read everything.
     pub listen: String,
     /// Largest number of topics with a buffer. Default 10,000, at least 1. Too small: publishers are refused. A topic costs
     /// about 1 KiB besides the rings of its buffers.
@@ -77,6 +77,18 @@ pub struct BrokerSettings {
     /// Largest number of publishers of a merged topic: connected, ended less than `closed_linger_ms` ago, or gone and
     /// remembered. Default 10,000, at least 1. A publisher costs about 500 bytes besides its ring.
     pub merge_max_publishers: usize,
+    /// Folder for the topics that are kept on disk (`keep = true` in a rule). Default "": no topic can be kept. One broker uses a
+    /// folder at a time.
+    pub keep_dir: String,
+    /// Time within which stored data of kept topics is on the disk, in milliseconds. Default 200, at least 1. A crash of the
+    /// machine loses what was stored during this time, or the last 8 MiB; a crash of the broker loses nothing. Too small: the disk
+    /// is synced very often. Too large: much can be lost. Publishers that wait for `synced` have it synced at once.
+    #[serde(deserialize_with = "sizes::millis")]
+    pub keep_sync_ms: u64,
+    /// Largest number of subscribers that read kept topics from the disk at the same time, counted for each topic; others wait for
+    /// their turn. Default 256, at least 1. Each costs a ring of twice the topic's largest delivery (2 MiB with the default
+    /// `merge_ring_bytes`).
+    pub max_replays: usize,
     /// Rules of topics. The first rule whose pattern matches a topic applies. Default none, at most 1,000. A rule costs about
     /// 200 bytes, and one comparison for every new buffer.
     pub topics: Rules,
@@ -104,6 +116,9 @@ impl Default for BrokerSettings {
             merge_publisher_ring_bytes: 32 << 10,
             merge_table_entries: 65_536,
             merge_max_publishers: 10_000,
+            keep_dir: String::new(),
+            keep_sync_ms: 200,
+            max_replays: 256,
             topics: Rules::default(),
         }
     }
@@ -113,6 +128,11 @@ impl BrokerSettings {
     /// `closed_linger_ms` as a duration.
     pub fn closed_linger(&self) -> Duration {
         Duration::from_millis(self.closed_linger_ms)
+    }
+
+    /// `keep_sync_ms` as a duration.
+    pub fn keep_sync(&self) -> Duration {
+        Duration::from_millis(self.keep_sync_ms)
     }
 
     /// `drain_timeout_ms` as a duration.
@@ -131,6 +151,7 @@ impl BrokerSettings {
             ("broker.max_observer_requests", self.max_observer_requests),
             ("broker.merge_table_entries", self.merge_table_entries),
             ("broker.merge_max_publishers", self.merge_max_publishers),
+            ("broker.max_replays", self.max_replays),
         ];
         for (name, value) in at_least_one {
             if value == 0 {
@@ -148,6 +169,22 @@ impl BrokerSettings {
             let (name, value, expects) = ("broker.upstream", upstreams as u64, "at most 64 entries");
             return Err(BrokerConfigError::Value { name, value, expects });
         }
+        self.validate_rings()?;
+        if !(1..=3_600_000).contains(&self.keep_sync_ms) {
+            let (name, value) = ("broker.keep_sync_ms", self.keep_sync_ms);
+            return Err(BrokerConfigError::Value { name, value, expects: "1 ms to 1 hour" });
+        }
+        ingest::check(&self.ingest)?;
+        if self.keep_dir.is_empty()
+            && let Some(rule) = self.topics.iter().position(|rule| rule.keep)
+        {
+            let message = "keep = true needs a folder: set broker.keep_dir".to_owned();
+            return Err(BrokerConfigError::Rule { rule, field: "keep", message });
+        }
+        self.topics.check((self.min_ring_bytes, self.max_ring_bytes))
+    }
+
+    fn validate_rings(&self) -> Result<(), BrokerConfigError> {
         if !(4096..=1 << 40).contains(&self.min_ring_bytes) {
             let (name, value) = ("broker.min_ring_bytes", self.min_ring_bytes);
             return Err(BrokerConfigError::Value { name, value, expects: "4096 to 1099511627776 bytes" });
@@ -167,8 +204,7 @@ impl BrokerSettings {
                 return Err(BrokerConfigError::Value { name, value, expects });
             }
         }
-        ingest::check(&self.ingest)?;
-        self.topics.check((self.min_ring_bytes, self.max_ring_bytes))
+        Ok(())
     }
 }
 

@@ -37,6 +37,16 @@ pub enum BrokerConfigError {
         /// The problem, with the rule's pattern.
         message: String,
     },
+    /// An error in a rule of access.
+    #[error("[[access.rules]]: {message}")]
+    Access {
+        /// The number of the rule, from 0.
+        rule: usize,
+        /// The name of the field.
+        field: &'static str,
+        /// The problem.
+        message: String,
+    },
     /// An error in an entry of `[[broker.ingest]]`.
     #[error("[[broker.ingest]]: {message}")]
     Ingest {

@@ -5,9 +5,13 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use super::BrokerConfig;
+use super::access::AccessSettings;
 use super::broker::BrokerSettings;
-use super::sections::{HttpSettings, LogSettings};
+use super::kafka::KafkaSettings;
+use super::quotas::QuotaSettings;
+use super::sections::{AuditSettings, HttpSettings, LogSettings};
 use super::sources::file_parts;
+use super::users::UsersSettings;
 
 /// A setting of the configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,10 +31,24 @@ impl BrokerConfig {
         self.sources.changed(name, origin);
     }
 
+    /// The origin of a rule of access, by its number from 0.
+    pub fn origin_of_access_rule(&self, rule: usize) -> Origin {
+        let field = self.access.rules.get(rule).map_or("users", |rule| match rule.users.is_empty() {
+            true => "roles",
+            false => "users",
+        });
+        self.sources.origin_of_entry("access.rules", rule, field)
+    }
+
     /// All settings in the order of the file, with their values and origins.
     pub fn settings(&self) -> Vec<Setting> {
         let own = [
             ("broker", table(&self.broker), BrokerSettings::FIELDS),
+            ("users", table(&self.users), UsersSettings::FIELDS),
+            ("access", table(&self.access), AccessSettings::FIELDS),
+            ("quotas", table(&self.quotas), QuotaSettings::FIELDS),
+            ("audit", table(&self.audit), AuditSettings::FIELDS),
+            ("kafka", table(&self.kafka), KafkaSettings::FIELDS),
             ("log", table(&self.log), LogSettings::FIELDS),
             ("http", table(&self.http), HttpSettings::FIELDS),
         ];
@@ -60,6 +78,11 @@ impl BrokerConfig {
         let default = Self::default();
         for (section, about, fields, values) in [
             ("broker", BrokerSettings::ABOUT, BrokerSettings::FIELDS, table(&default.broker)),
+            ("users", UsersSettings::ABOUT, UsersSettings::FIELDS, table(&default.users)),
+            ("access", AccessSettings::ABOUT, AccessSettings::FIELDS, table(&default.access)),
+            ("quotas", QuotaSettings::ABOUT, QuotaSettings::FIELDS, table(&default.quotas)),
+            ("audit", AuditSettings::ABOUT, AuditSettings::FIELDS, table(&default.audit)),
+            ("kafka", KafkaSettings::ABOUT, KafkaSettings::FIELDS, table(&default.kafka)),
             ("log", LogSettings::ABOUT, LogSettings::FIELDS, table(&default.log)),
             ("http", HttpSettings::ABOUT, HttpSettings::FIELDS, table(&default.http)),
         ] {
@@ -128,6 +151,8 @@ mod tests {
             std::fs::write(&path, &text).unwrap();
             let config = BrokerConfig::load(Some(&path)).unwrap_or_else(|e| panic!("{e}\n{text}"));
             assert_eq!(config.broker, BrokerSettings::default());
+            assert_eq!(config.users, UsersSettings::default());
+            assert_eq!(config.kafka, KafkaSettings::default());
             assert_eq!(config.log, LogSettings::default());
             assert_eq!(config.http, HttpSettings::default());
             assert_eq!(config.framework, rocketbufs::Config::default());

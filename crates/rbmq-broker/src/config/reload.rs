@@ -10,6 +10,7 @@ use toml::{Table, Value};
 use super::BrokerConfig;
 use super::broker::BrokerSettings;
 use super::listing::table;
+use super::users::UsersSettings;
 
 /// The settings that a running broker applies. They are valid for new objects; existing objects keep the old values.
 const RELOADABLE: &[&str] = &[
@@ -27,7 +28,27 @@ const RELOADABLE: &[&str] = &[
     "broker.merge_max_publishers",
     "broker.closed_linger_ms",
     "broker.drain_timeout_ms",
+    "broker.max_replays",
     "broker.topics",
+    "access.rules",
+    "users.file",
+    "users.password_cache_ms",
+    "users.login_timeout_ms",
+    "users.max_waiting_logins",
+    "quotas.user_connections",
+    "quotas.user_topics",
+    "quotas.user_subscriptions",
+    "quotas.user_patterns",
+    "quotas.user_ring_bytes",
+    "quotas.address_connections",
+    "quotas.address_topics",
+    "quotas.address_subscriptions",
+    "quotas.address_patterns",
+    "quotas.address_ring_bytes",
+    "users.jwt_key",
+    "users.jwt_issuer",
+    "users.jwt_audience",
+    "users.jwt_roles",
     "log.level",
     "http.max_topic_series",
 ];
@@ -59,6 +80,9 @@ pub struct Reload {
     pub applied: Vec<Change>,
     /// The settings that need a restart.
     pub needs_restart: Vec<Change>,
+    /// Whether the certificates were read again: none if TLS is off. After an error, with its text here, the broker keeps those
+    /// that it had.
+    pub certificates: Option<Result<(), String>>,
 }
 
 impl BrokerConfig {
@@ -83,6 +107,10 @@ impl BrokerConfig {
             reload.applied.push(change);
         }
         self.broker = broker.try_into::<BrokerSettings>().expect("made of two valid sections");
+        self.access.rules.clone_from(&new.access.rules);
+        let login_threads = self.users.login_threads;
+        self.users = UsersSettings { login_threads, ..new.users.clone() };
+        self.quotas.clone_from(&new.quotas);
         self.log.level.clone_from(&new.log.level);
         self.http.max_topic_series = new.http.max_topic_series;
         reload

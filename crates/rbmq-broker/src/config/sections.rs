@@ -66,13 +66,29 @@ fn is_level(word: &str) -> bool {
 }
 
 described! {
+/// The `[audit]` section: a log of who logged in, what was refused, whose rights changed, and who was cut off.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditSettings {
+    /// File of the log, a line of JSON for each event; it is made with mode 0640, and SIGHUP opens it again after a rotation. `stderr`:
+    /// standard error, for the journal. Default "": no log. At most 2,000 events in a second are written; the others are counted.
+    pub file: String,
+}
+}
+
+described! {
 /// The `[http]` section: metrics and health of the broker over HTTP. Off unless `listen` is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpSettings {
-    /// Address of the endpoint, as in "127.0.0.1:7412"; port 0 takes a free port. Default "": no endpoint. The endpoint has
-    /// no authentication: every client that reaches the address can read the names and rates of all topics.
+    /// Address of the endpoint, as in "127.0.0.1:7412"; port 0 takes a free port. Default "": no endpoint. Without `token_file`,
+    /// every client that reaches the address can read the names and rates of all topics.
     pub listen: String,
+    /// File with the token that clients of the endpoint must present (`Authorization: Bearer TOKEN`), of at least 16 characters. Others
+    /// than its owner and group must not be able to read it. Default "": no token, and `rbmq serve` refuses an address that other
+    /// machines can reach. The token is not encrypted on its way: put a proxy with TLS before the endpoint in networks that you do
+    /// not trust.
+    pub token_file: String,
     /// Largest number of topics with time series of their own in /metrics. The other topics have one sum with the label
     /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring
     /// system, and a few microseconds of each scrape.
@@ -89,7 +105,13 @@ pub struct HttpSettings {
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { listen: String::new(), max_topic_series: 1_000, max_connections: 64, header_timeout_ms: 5_000 }
+        Self {
+            listen: String::new(),
+            token_file: String::new(),
+            max_topic_series: 1_000,
+            max_connections: 64,
+            header_timeout_ms: 5_000,
+        }
     }
 }
 

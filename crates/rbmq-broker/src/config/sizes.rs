@@ -50,6 +50,13 @@ pub(crate) fn optional_millis<'de, D: Deserializer<'de>>(deserializer: D) -> Res
     millis(deserializer).map(Some)
 }
 
+/// An optional number of milliseconds, also of many days.
+pub(crate) fn optional_long_millis<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    millis(deserializer).map(Some)
+}
+
 fn whole_millis(text: &str) -> Result<u64, String> {
     let time = parse_time(text, Duration::from_millis(1))
         .ok_or_else(|| format!("'{text}' is no time with a unit: {TIME_UNITS}"))?;

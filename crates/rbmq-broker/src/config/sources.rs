@@ -6,12 +6,24 @@ use std::path::{Path, PathBuf};
 use rocketbufs::config::{ConfigError, Origin, SECTIONS, nearest};
 use toml::de::{DeArray, DeTable, DeValue};
 
+use super::access::AccessSettings;
 use super::broker::BrokerSettings;
-use super::sections::{HttpSettings, LogSettings};
+use super::kafka::KafkaSettings;
+use super::quotas::QuotaSettings;
+use super::sections::{AuditSettings, HttpSettings, LogSettings};
+use super::users::UsersSettings;
 
 /// The broker's own sections and their fields.
-const OWN_FIELDS: [(&str, &[(&str, &str)]); 3] =
-    [("broker", BrokerSettings::FIELDS), ("log", LogSettings::FIELDS), ("http", HttpSettings::FIELDS)];
+const OWN_FIELDS: [(&str, &[(&str, &str)]); 8] = [
+    ("broker", BrokerSettings::FIELDS),
+    ("users", UsersSettings::FIELDS),
+    ("access", AccessSettings::FIELDS),
+    ("quotas", QuotaSettings::FIELDS),
+    ("audit", AuditSettings::FIELDS),
+    ("kafka", KafkaSettings::FIELDS),
+    ("log", LogSettings::FIELDS),
+    ("http", HttpSettings::FIELDS),
+];
 
 /// The names of the broker's own sections.
 pub(super) fn own_sections() -> impl Iterator<Item = &'static str> {

@@ -1,14 +1,19 @@
 //! Upstream brokers: `[[broker.upstream]]`.
 
+use std::io::{BufRead, Read};
 use std::time::Duration;
 
-use rbmq_wire::{TopicFilter, TopicName};
+use rbmq_wire::connect::is_this_machine;
+use rbmq_wire::{Credentials, Secret, TopicFilter, TopicName};
 use serde::{Deserialize, Serialize};
 
 use super::sizes::{millis, optional_bytes};
 
 /// The largest number of upstream brokers. Each has a thread.
 pub(super) const MAX_UPSTREAMS: usize = 64;
+
+/// More than any password or token has.
+const MAX_LINE_BYTES: usize = 4096;
 
 /// An entry of `[[broker.upstream]]`: another broker whose topics this broker receives and forwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +27,19 @@ pub struct UpstreamSettings {
     /// Ring of each received buffer, in bytes. Default `buffers.size_bytes`, or more if the deliveries need it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub ring_bytes: Option<u64>,
+    /// User to log in as at the other broker, with `password_file`. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// File whose first line is the password of `user`. It is read when the broker starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<String>,
+    /// File whose first line is a token for the other broker, instead of `user`. It is read when the broker starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<String>,
+    /// With true, the password or token is sent also to another machine without encryption, where everybody on the way can read it.
+    /// Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_plaintext: bool,
     /// Time for which the other broker keeps the positions of this broker while the connection is lost, in milliseconds.
     /// Default 10,000. Too small: data is lost in longer interruptions. Too large: its publishers wait for this time for a
     /// broker that doesn't come back.
@@ -29,11 +47,43 @@ pub struct UpstreamSettings {
     pub hold_ms: u32,
 }
 
+/// The first line of a file.
+fn first_line(path: &str) -> Result<Secret, String> {
+    let failed = |error: std::io::Error| format!("{path}: {error}");
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut line = String::with_capacity(MAX_LINE_BYTES);
+    std::io::BufReader::new(file).take(MAX_LINE_BYTES as u64).read_line(&mut line).map_err(failed)?;
+    line.truncate(line.trim_end_matches(['\r', '\n']).len());
+    Ok(Secret::from(line))
+}
+
 impl UpstreamSettings {
     /// All topics of the broker at an address.
     pub fn new(address: &str) -> Self {
         let (topics, hold_ms) = (Self::all_topics(), Self::default_hold_ms());
-        Self { address: address.to_owned(), topics, ring_bytes: None, hold_ms }
+        let (address, ring_bytes, allow_plaintext) = (address.to_owned(), None, false);
+        let (user, password_file, token_file) = (None, None, None);
+        Self { address, topics, ring_bytes, user, password_file, token_file, allow_plaintext, hold_ms }
+    }
+
+    /// What the broker presents to the other broker. `encrypted`: whether every connection there is.
+    ///
+    /// # Errors
+    /// The problem, for people.
+    pub(crate) fn credentials(&self, encrypted: bool) -> Result<Credentials, String> {
+        let of = |error: String| format!("the upstream broker {}: {error}", self.address);
+        let credentials = match (&self.user, &self.password_file, &self.token_file) {
+            (None, None, None) => return Ok(Credentials::None),
+            (Some(user), Some(file), None) => Credentials::password(user, first_line(file).map_err(of)?),
+            (None, None, Some(file)) => Credentials::token(first_line(file).map_err(of)?),
+            _ => return Err(of("set user and password_file, or token_file alone".into())),
+        };
+        if !(encrypted || self.allow_plaintext || is_this_machine(&self.address)) {
+            return Err(of(
+                "no password or token is sent without encryption to another machine; use TLS, or allow_plaintext = true".into(),
+            ));
+        }
+        credentials.map_err(|error| of(error.to_string()))
     }
 
     fn all_topics() -> Vec<TopicFilter> {

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use access::AtLimit;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -19,6 +20,7 @@ use super::process::Process;
 use crate::Watch;
 use crate::accounts::{Census, POLICIES, Refusal, TopicAccount, add};
 use crate::feed::FeedValues;
+use crate::kept::{ArchiveLoad, KeptLoad};
 
 /// The label for the sum of the topics without a label of their own. No topic can have this name.
 const OTHERS: &str = "#others";
@@ -44,6 +46,19 @@ struct Topic {
     /// The entries of a merged topic's table and their limit; 0: the topic is not merged.
     table_entries: u64,
     table_limit: u64,
+    /// What is on disk. None: the topic is not kept.
+    kept: Option<Kept>,
+    /// The contents of its archive. None: it has none.
+    archived: Option<ArchiveLoad>,
+}
+
+/// What is on disk of a topic, or of several.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kept {
+    file_bytes: u64,
+    first_position: u64,
+    unsynced_bytes: u64,
+    is_failing: bool,
 }
 
 /// The values of one scrape.
@@ -57,6 +72,8 @@ pub(super) struct Scrape {
     ring_bytes: (u64, u64),
     mapped_rings: (u64, u64),
     feeds: Vec<FeedValues>,
+    /// Replays that are under way, and that wait.
+    replays: (usize, usize),
     draining: bool,
     /// Connections to the broker's address that ended before a valid hello, by reason.
     foreign: Vec<(&'static str, u64)>,
@@ -97,6 +114,7 @@ impl Scrape {
             ring_bytes: watch.ring_bytes(),
             mapped_rings: watch.mapped_rings(),
             feeds: watch.feeds(),
+            replays: watch.replays(),
             draining: watch.is_draining(),
             foreign: watch.foreign_connections().counts().collect(),
             http,
@@ -139,6 +157,11 @@ impl Topic {
                 topic.table_entries += load.entries as u64;
                 topic.table_limit += load.limit as u64;
             }
+            topic.archived = topic.archived.or_else(|| watch.archive_load(*bid));
+            if let Some((KeptLoad { file_bytes, first, unsynced }, is_failing)) = watch.kept_load(*bid) {
+                topic.kept =
+                    Some(Kept { file_bytes, first_position: first, unsynced_bytes: unsynced, is_failing });
+            }
         }
         topic
     }
@@ -152,6 +175,22 @@ impl Topic {
         self.subscribers += other.subscribers;
         self.table_entries += other.table_entries;
         self.table_limit += other.table_limit;
+        if let Some(kept) = other.kept {
+            let sum = self.kept.get_or_insert_default();
+            sum.file_bytes += kept.file_bytes;
+            sum.unsynced_bytes += kept.unsynced_bytes;
+            sum.is_failing |= kept.is_failing;
+        }
+        if let Some(archived) = other.archived {
+            let sum = self.archived.get_or_insert_default();
+            sum.bytes += archived.bytes;
+            sum.replayed_bytes += archived.replayed_bytes;
+            sum.failures += archived.failures;
+            sum.holes += archived.holes;
+            sum.hole_bytes += archived.hole_bytes;
+            sum.lag += archived.lag;
+            sum.is_failing |= archived.is_failing;
+        }
     }
 }
 
@@ -215,6 +254,8 @@ impl Collector for Scrape {
         self.losses(&mut to)?;
         self.by_topic(&mut to)?;
         self.by_merged_topic(&mut to)?;
+        self.by_kept_topic(&mut to)?;
+        self.by_archived_topic(&mut to)?;
         self.by_feed(&mut to)?;
         self.process(&mut to)
     }
@@ -268,7 +309,17 @@ impl Scrape {
             COUNTER,
         );
         to.family(about, "reason", self.foreign.iter().copied())?;
-        to.family(("rbmq_refusals", "Refused requests and clients", COUNTER), "reason", reasons)
+        to.family(("rbmq_refusals", "Refused requests and clients", COUNTER), "reason", reasons)?;
+        let help = "Events that the audit log could not take";
+        to.counter("rbmq_audit_dropped", help, self.census.audit_dropped)?;
+        let help = "What is in use by users and addresses that have used up a quota, at most 100 of them";
+        to.metric(("rbmq_at_quota", help, GAUGE), |mut to| {
+            for AtLimit { who, resource, in_use, .. } in &self.census.at_limit {
+                let labels = [("who", who.to_string()), ("resource", resource.as_str().to_owned())];
+                gauge(to.encode_family(&labels)?, *in_use)?;
+            }
+            Ok(())
+        })
     }
 
     fn losses(&self, to: &mut Writer<'_>) -> fmt::Result {
@@ -335,6 +386,56 @@ impl Scrape {
             GAUGE,
         );
         to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_limit)))
+    }
+
+    fn by_kept_topic(&self, to: &mut Writer<'_>) -> fmt::Result {
+        type Column = (&'static str, &'static str, fn(&Kept) -> u64);
+        let columns: [Column; 4] = [
+            ("rbmq_kept_file_bytes", "Bytes of the topic on disk", |kept| kept.file_bytes),
+            ("rbmq_kept_first_position", "The oldest position on disk", |kept| kept.first_position),
+            ("rbmq_kept_unsynced_bytes", "Bytes that a crash of the machine loses", |kept| {
+                kept.unsynced_bytes
+            }),
+            ("rbmq_kept_failing", "1 while the publishers wait for the disk", |kept| kept.is_failing.into()),
+        ];
+        for (name, help, value) in columns {
+            let kept =
+                self.topics.iter().filter_map(|topic| Some((topic.name.as_str(), value(&topic.kept?))));
+            to.family((name, help, GAUGE), "topic", kept)?;
+        }
+        let (active, waiting) = self.replays;
+        let help = "Subscribers that read kept topics from the disk";
+        to.gauge("rbmq_replays", help, active as u64)?;
+        let help = "Subscribers that wait for their turn to do so (broker.max_replays)";
+        to.gauge("rbmq_replays_waiting", help, waiting as u64)
+    }
+
+    fn by_archived_topic(&self, to: &mut Writer<'_>) -> fmt::Result {
+        type Column = (&'static str, &'static str, MetricType, fn(&ArchiveLoad) -> u64);
+        let columns: [Column; 8] = [
+            ("rbmq_archive_bytes", "Bytes that were copied from the disk to Kafka", COUNTER, |a| a.bytes),
+            ("rbmq_archive_replayed_bytes", "Bytes that subscribers read from Kafka", COUNTER, |a| {
+                a.replayed_bytes
+            }),
+            ("rbmq_archive_failures", "Calls of Kafka that failed", COUNTER, |a| a.failures),
+            ("rbmq_archive_holes", "Times that the disk removed data before Kafka had it", COUNTER, |a| {
+                a.holes
+            }),
+            ("rbmq_archive_hole_bytes", "Bytes in holes", COUNTER, |a| a.hole_bytes),
+            ("rbmq_archive_lag_bytes", "Bytes on the disk that Kafka does not have yet", GAUGE, |a| a.lag),
+            ("rbmq_archive_first_position", "The oldest position in Kafka or on the disk", GAUGE, |a| {
+                a.first
+            }),
+            ("rbmq_archive_failing", "1 while Kafka does not answer or does not take the log", GAUGE, |a| {
+                a.is_failing.into()
+            }),
+        ];
+        for (name, help, kind, value) in columns {
+            let archived =
+                self.topics.iter().filter_map(|topic| Some((topic.name.as_str(), value(&topic.archived?))));
+            to.family((name, help, kind), "topic", archived)?;
+        }
+        Ok(())
     }
 
     fn by_feed(&self, to: &mut Writer<'_>) -> fmt::Result {

@@ -14,6 +14,7 @@
 mod metrics;
 mod pages;
 mod process;
+mod token;
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -31,6 +32,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::{HttpSettings, Watch};
 use pages::{Counters, Pages};
+use token::Token;
 
 /// The longest life of a connection. A client that reads an answer more slowly is disconnected.
 pub const MAX_CONNECTION_TIME: Duration = Duration::from_secs(60);
@@ -54,6 +56,14 @@ pub enum EndpointError {
         /// The configured address.
         addr: String,
         /// The system's error.
+        source: std::io::Error,
+    },
+    /// The token cannot be used.
+    #[error("cannot use the token of http.token_file, {path}: {source}")]
+    Token {
+        /// The configured file.
+        path: String,
+        /// The problem.
         source: std::io::Error,
     },
     /// The system refused a thread or descriptors.
@@ -100,6 +110,9 @@ impl Endpoint {
         settings: &HttpSettings,
         dropped: Arc<AtomicU64>,
     ) -> Result<Self, EndpointError> {
+        let path = &settings.token_file;
+        let token =
+            Token::read(path).map_err(|source| EndpointError::Token { path: path.clone(), source })?;
         let refused = |source| EndpointError::Listen { addr: settings.listen.clone(), source };
         let listener = TcpListener::bind(&settings.listen).map_err(refused)?;
         listener.set_nonblocking(true).map_err(EndpointError::Start)?;
@@ -113,7 +126,7 @@ impl Endpoint {
         let settings = settings.clone();
         let serve = move || {
             runtime.block_on(async move {
-                tokio::spawn(accept(listener, watch, settings, dropped));
+                tokio::spawn(accept(listener, (watch, token), settings, dropped));
                 // A dropped sender stops the endpoint too.
                 let _ = stopped.await;
             });
@@ -139,14 +152,19 @@ impl Drop for Endpoint {
     }
 }
 
-async fn accept(listener: TcpListener, watch: Watch, settings: HttpSettings, dropped: Arc<AtomicU64>) {
+async fn accept(
+    listener: TcpListener,
+    (watch, token): (Watch, Token),
+    settings: HttpSettings,
+    dropped: Arc<AtomicU64>,
+) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!("the HTTP endpoint cannot start: {error}"),
     };
     let slots = Arc::new(Semaphore::new(settings.max_connections));
     let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
-    let pages = Arc::new(Pages::new(watch, counters.clone()));
+    let pages = Arc::new(Pages::new((watch, token), counters.clone()));
     let mut refusals = LogLimiter::default();
     loop {
         let stream = match listener.accept().await {

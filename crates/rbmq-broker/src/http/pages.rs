@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use rbmq_wire::sync::lock;
 
 use super::metrics::{LastScrape, Scrape};
+use super::token::Token;
 use crate::Watch;
 
 /// A broker whose thread doesn't answer within this time is unhealthy.
@@ -42,6 +45,7 @@ pub(super) struct Counters {
 /// Answers requests about one broker.
 pub(super) struct Pages {
     watch: Watch,
+    token: Token,
     counters: Arc<Counters>,
     /// The sums of the last scrape, so that no sum decreases.
     last: Mutex<LastScrape>,
@@ -50,12 +54,20 @@ pub(super) struct Pages {
 type Answer = Response<Full<Bytes>>;
 
 impl Pages {
-    pub(super) fn new(watch: Watch, counters: Arc<Counters>) -> Self {
-        Self { watch, counters, last: Mutex::default() }
+    pub(super) fn new((watch, token): (Watch, Token), counters: Arc<Counters>) -> Self {
+        Self { watch, token, counters, last: Mutex::default() }
     }
 
     pub(super) fn answer<B>(&self, request: &Request<B>) -> Answer {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        if !self.token.admits(request) {
+            let mut answer = refuse(
+                StatusCode::UNAUTHORIZED,
+                "this endpoint asks for its token: Authorization: Bearer TOKEN",
+            );
+            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return answer;
+        }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut answer = refuse(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are available");
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));

@@ -15,6 +15,7 @@ use std::time::Instant;
 use rbmq_wire::TopicName;
 use rocketbufs::{Bid, Epoch, Position};
 
+use super::super::kept::Place;
 use super::super::session_key::SessionKey;
 use super::topic::MergedTopic;
 
@@ -78,6 +79,8 @@ struct Topic {
     active: usize,
     next_number: u32,
     due: Option<Instant>,
+    /// The topic is on the disk, and does not end with its publishers.
+    kept: bool,
 }
 
 /// The table.
@@ -97,8 +100,21 @@ impl Members {
 
     pub(super) fn insert(&mut self, out_bid: Bid, name: TopicName, shared: Arc<MergedTopic>) {
         self.by_name.insert(name.clone(), out_bid);
-        let topic = Topic { name, shared, members: HashMap::new(), active: 0, next_number: 0, due: None };
+        let members = HashMap::new();
+        let topic = Topic { name, shared, members, active: 0, next_number: 0, due: None, kept: false };
         self.topics.insert(out_bid, topic);
+    }
+
+    /// A topic is kept. Its publishers continue where an earlier broker stored them; no publisher has had `next_number`.
+    pub(super) fn restore(&mut self, out_bid: Bid, places: Vec<Place>, next_number: u32) {
+        let Some(topic) = self.topics.get_mut(&out_bid) else { return };
+        topic.kept = true;
+        topic.next_number = next_number;
+        for Place { number, key, bid, epoch, position } in places {
+            topic.members.insert(number, (key, bid));
+            let stage = Stage::Gone(position);
+            self.by_key.insert((key, bid), Member { out_bid, number, stage, epoch: Some(epoch), due: None });
+        }
     }
 
     /// The part of a topic that threads share.
@@ -197,6 +213,7 @@ impl Members {
     /// Sets the end of a topic without active publishers.
     pub(super) fn set_topic_due(&mut self, out_bid: Bid, until: Option<Instant>) {
         let Some(topic) = self.topics.get_mut(&out_bid) else { return };
+        let until = until.filter(|_| !topic.kept);
         let old = std::mem::replace(&mut topic.due, until);
         self.move_due(Due::Topic(out_bid), old, until);
     }

@@ -19,6 +19,8 @@ use rocketbufs::Coverage;
 use rocketbufs::Position;
 use rocketbufs::relay::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
 
+use super::super::kept::Place;
+use super::disk::{DiskQuestions, DiskReport, DiskState};
 use super::table::{Milestone, Table, TableLoad};
 
 /// A call of [`Merger::advance`] stops after so many bytes, because the worker also has connections to serve.
@@ -32,6 +34,10 @@ pub(super) trait SourceRing {
     fn complete(&self) -> Option<Self::Piece>;
     /// Confirms the publisher's log up to these positions, for these receivers.
     fn confirm(&self, reached: Reached, count: Coverage);
+    /// Tells the publisher about the disk.
+    fn tell(&self, report: DiskReport<'_>);
+    /// Whose bytes these are, for a log that is kept.
+    fn origin(&self, number: u32, piece: &Self::Piece) -> Place;
 }
 
 /// Complete deliveries in a publisher's ring.
@@ -45,12 +51,17 @@ pub(super) trait Piece {
 
 /// The merged log.
 pub(super) trait Log {
-    /// Appends one delivery of these parts, and returns its end.
-    fn append(&mut self, parts: &[&[u8]]) -> Result<Position, AppendError>;
+    /// Appends one delivery that is one run: the header, and the bytes that begin at the place in their publisher's log. Returns
+    /// the end of the delivery.
+    fn append(&mut self, place: &Place, run: [&[u8]; 2]) -> Result<Position, AppendError>;
     /// The positions up to which all receivers have the log, and have consumed it, and the receivers that count.
     fn confirmed(&self) -> (Position, Position, Coverage);
     /// Asks the receivers to report when they have received, or consumed, everything that exists now.
     fn ask(&self, delivered: bool, consumed: bool);
+    /// The disk of a log that is kept.
+    fn disk(&self) -> Option<DiskState>;
+    /// Why the disk takes nothing.
+    fn disk_failure(&self) -> Option<&str>;
 }
 
 /// Why a delivery was not appended.
@@ -58,6 +69,8 @@ pub(super) trait Log {
 pub(super) enum AppendError {
     /// The ring has no room: a subscriber still needs the bytes that would be overwritten.
     Full,
+    /// The disk has no room, or failed.
+    Disk,
     /// The log has ended.
     Ended,
 }
@@ -69,6 +82,8 @@ pub(super) enum Blocked {
     ByRing,
     /// The table is full, until the merged log is consumed up to this position.
     ByTable(Position),
+    /// The disk has no room, or failed.
+    ByDisk,
     /// The turn was long enough.
     TurnOver,
 }
@@ -84,6 +99,8 @@ pub(super) enum Note {
     Resume(u32),
     /// The publisher waits for a confirmation. The positions are in its signals.
     Asked(u32),
+    /// The publisher waits for the disk. The positions are in its signals.
+    AskedDisk(u32),
     /// The publisher is removed with its data.
     Remove(u32),
 }
@@ -108,6 +125,10 @@ pub(super) struct Signals {
     pub(super) asked: AtomicBool,
     pub(super) delivered: AtomicU64,
     pub(super) consumed: AtomicU64,
+    /// A note is queued that the publisher waits until its log is stored and synced up to these positions.
+    pub(super) asked_disk: AtomicBool,
+    pub(super) stored: AtomicU64,
+    pub(super) synced: AtomicU64,
 }
 
 /// A publisher.
@@ -130,6 +151,8 @@ struct MergeSource<S> {
     waited: bool,
     /// The publisher waits until its log is delivered, and consumed, up to these positions.
     asked: (Position, Position),
+    /// The disk lost a part of the log since the publisher is here.
+    is_lossy: bool,
 }
 
 impl<S: SourceRing> MergeSource<S> {
@@ -177,6 +200,8 @@ pub(super) struct Merger<S> {
     seen: Coverage,
     /// Publishers that wait for a confirmation.
     asking: HashSet<u32>,
+    /// Publishers that wait for the disk.
+    disk: DiskQuestions,
 }
 
 impl<S: SourceRing> Merger<S> {
@@ -187,6 +212,7 @@ impl<S: SourceRing> Merger<S> {
             table: Table::new(table_limit),
             seen: Coverage::default(),
             asking: HashSet::new(),
+            disk: DiskQuestions::default(),
         }
     }
 
@@ -205,7 +231,11 @@ impl<S: SourceRing> Merger<S> {
             reported: None,
             waited: false,
             asked: (0, 0),
+            is_lossy: false,
         };
+        if let Some(failure) = self.disk.failure() {
+            source.ring.tell(DiskReport::Failure(Some(failure)));
+        }
         self.sources.insert(number, source);
         self.enqueue(number);
     }
@@ -242,9 +272,18 @@ impl<S: SourceRing> Merger<S> {
                     self.asking.insert(number);
                 }
             }
+            Note::AskedDisk(number) => {
+                if let Some(source) = self.sources.get(&number) {
+                    // Reset before reading, as for arrivals.
+                    source.signals.asked_disk.swap(false, Ordering::AcqRel);
+                    let wanted = [&source.signals.stored, &source.signals.synced];
+                    self.disk.ask(number, wanted.map(|position| position.load(Ordering::Acquire)));
+                }
+            }
             Note::Remove(number) => {
                 self.sources.remove(&number);
                 self.asking.remove(&number);
+                self.disk.remove(number);
             }
         }
     }
@@ -282,6 +321,10 @@ impl<S: SourceRing> Merger<S> {
                     turn.blocked = Some(Blocked::ByRing);
                     break;
                 }
+                Err(AppendError::Disk) => {
+                    turn.blocked = Some(Blocked::ByDisk);
+                    break;
+                }
                 Err(AppendError::Ended) => {
                     turn.ended = true;
                     break;
@@ -314,9 +357,11 @@ impl<S: SourceRing> Merger<S> {
         // The length fits, because rings of 4 GiB are not accepted.
         let header = run_header(number, piece.bytes().len()).ok_or(AppendError::Ended)?;
         let (len, end) = (piece.bytes().len(), piece.end());
-        let merged = log.append(&[&header, piece.bytes()])?;
+        let place = source.ring.origin(number, &piece);
+        let merged = log.append(&place, [&header, piece.bytes()])?;
         piece.release();
         source.reached.merged = end;
+        self.disk.stored(number);
         self.table.push(merged, number, end);
         Ok(RUN_HEADER_BYTES + len)
     }
@@ -428,6 +473,32 @@ impl<S: SourceRing> Merger<S> {
         }
     }
 
+    /// Answers the questions about the disk that have an answer now, and tells all publishers of a failure and of its end. Returns
+    /// whether a publisher waits for a sync that is to begin.
+    pub(super) fn settle_disk(&mut self, log: &impl Log) -> bool {
+        let failure = log.disk_failure();
+        if self.disk.has_other_failure(failure) {
+            self.sources.values().for_each(|source| source.ring.tell(DiskReport::Failure(failure)));
+        }
+        let Some(now) = self.disk.is_watching().then(|| log.disk()).flatten() else { return false };
+        if self.disk.has_lost(now) {
+            self.sources.values_mut().for_each(|source| source.is_lossy = true);
+        }
+        let sources = &self.sources;
+        let stored = |number| {
+            let source: Option<&MergeSource<S>> = sources.get(&number);
+            source.filter(|source| !source.is_lossy).map(|source| source.reached.merged)
+        };
+        self.disk.settle(now, stored, |number, report| {
+            sources.get(&number).into_iter().for_each(|source| source.ring.tell(report));
+        })
+    }
+
+    /// Whether a sync, or the end of a failure, would answer a publisher.
+    pub(super) fn is_watching_disk(&self) -> bool {
+        self.disk.is_watching()
+    }
+
     /// The load of the table, after the confirmations of the receivers.
     pub(super) fn table_load(&mut self, log: Option<&impl Log>) -> TableLoad {
         if let Some(log) = log {
@@ -454,5 +525,6 @@ impl<S: SourceRing> Merger<S> {
         self.sources.clear();
         self.queue.clear();
         self.asking.clear();
+        self.disk.clear();
     }
 }

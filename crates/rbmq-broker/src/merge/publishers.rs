@@ -1,5 +1,6 @@
 //! The publishers of merged topics: their requests, and their states.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{Control, Framing, RefuseCode, TopicName};
@@ -10,10 +11,11 @@ use tracing::{debug, info, warn};
 
 use super::super::accounts::Refusal;
 use super::super::effects::{Effect, Effects};
+use super::super::kept::{Archived, KeepError, Keeper, Recovered, Store, StoreOptions};
 use super::super::limits::{
-    Refused, check_buffers, merge_ring_bytes, no_buffer, not_accepted, not_subscribed,
+    Refused, check_buffers, merge_ring_bytes, no_buffer, not_accepted, not_subscribed, over_quota,
 };
-use super::super::rules::Ingest;
+use super::super::rules::{Ingest, Rule};
 use super::super::session_key::SessionKey;
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::super::topics::{Buffer, Stage as BufferStage};
@@ -24,12 +26,46 @@ use super::topic::{MergeIndex, MergedTopic, PublisherRing};
 pub(crate) struct MergedTopics {
     members: Members,
     index: MergeIndex,
+    keeper: Keeper,
 }
 
 impl MergedTopics {
     /// Without topics. The workers find the topics by `index`.
-    pub(crate) fn new(index: MergeIndex) -> Self {
-        Self { members: Members::default(), index }
+    pub(crate) fn new(index: MergeIndex, keeper: Keeper) -> Self {
+        Self { members: Members::default(), index, keeper }
+    }
+
+    /// Opens the topics that an earlier broker has kept.
+    ///
+    /// # Errors
+    /// Another process has one of them open.
+    pub(crate) fn open_kept(&mut self, tables: &mut Tables, fx: &mut Effects) -> Result<(), KeepError> {
+        for topic in self.keeper.stored_topics()? {
+            if !tables.settings.topics.of(&topic).keep {
+                info!("topic '{topic}' is on the disk, and no rule keeps it now");
+                continue;
+            }
+            match self.open_topic(tables, &topic, fx) {
+                Ok(_) => {}
+                Err((_, reason)) => warn!("topic '{topic}' is not available: {reason}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a topic is kept, by this or an earlier configuration.
+    pub(crate) fn is_kept(&self, topic: &TopicName) -> bool {
+        self.keeper.is_kept(topic)
+    }
+
+    /// What is kept of a buffer.
+    pub(crate) fn kept_log(&self, out_bid: Bid) -> Option<seglog::Reader> {
+        self.keeper.reader(out_bid)
+    }
+
+    /// The archive of a buffer, and how long a subscriber waits for it.
+    pub(crate) fn archived(&self, out_bid: Bid) -> Option<(Arc<Archived>, Duration)> {
+        self.keeper.archived(out_bid)
     }
 
     /// The index of the workers.
@@ -55,8 +91,9 @@ impl MergedTopics {
     /// Whether a CREATE is for a merged topic.
     pub(crate) fn is_responsible(&self, tables: &Tables, key: SessionKey, create: &Create) -> bool {
         let spliced = tables.sessions.get(key).is_some_and(|s| s.mapping.get(create.bid).is_some());
+        let rule = tables.settings.topics.of(&create.topic);
         self.members.get(key, create.bid).is_some()
-            || (!spliced && tables.settings.topics.of(&create.topic).ingest == Ingest::Merge)
+            || (!spliced && (rule.ingest == Ingest::Merge || rule.keep || self.is_kept(&create.topic)))
     }
 
     /// Handles the CREATE of a buffer of a merged topic, for the first time or repeated.
@@ -107,7 +144,11 @@ impl MergedTopics {
         let out_bid = self.open_topic(tables, &create.topic, fx)?;
         // A topic is removed after its last publisher. A topic that never had a publisher would stay for ever.
         let opened = self.open_in(tables, out_bid, (key, create), merged_to, fx);
-        opened.inspect_err(|_| fx.push(Effect::Remove(out_bid)))
+        opened.inspect_err(|_| {
+            if !self.keeper.is_kept(&create.topic) {
+                fx.push(Effect::Remove(out_bid));
+            }
+        })
     }
 
     fn open_in(
@@ -121,6 +162,8 @@ impl MergedTopics {
         let in_bid = create.bid;
         let merged_delivery = tables.info(out_bid).map_or(0, |info| info.max_delivery_bytes);
         let size_bytes = merge_ring_bytes(create.max_delivery_bytes, merged_delivery, &tables.settings)?;
+        let conn = tables.sessions.get(key).map_or(0, |session| session.conn.id());
+        let charge = tables.admission.charge_buffer(conn, size_bytes).map_err(over_quota)?;
         let known = self.members.get(key, in_bid).map(|member| (member.number, member.epoch));
         let number = match known {
             Some((number, _)) => {
@@ -148,9 +191,14 @@ impl MergedTopics {
         let (Some(session), Some(topic)) = (tables.sessions.get(key), self.members.topic(out_bid)) else {
             return Ok(());
         };
-        let ring = PublisherRing { rin: session.rin.clone(), bid: in_bid };
+        if let (Some(position), true) = (merged_to, self.keeper.is_kept(&create.topic)) {
+            // Before the broker subscribes there: the publisher must not take that for a loss.
+            session.answer(&Control::Stored { bid: in_bid, position, synced: 0 });
+        }
+        let ring = PublisherRing { rin: session.rin.clone(), bid: in_bid, key };
         let arrivals = topic.join(number, ring, merged_to.unwrap_or(0));
         session.merged.insert(in_bid, arrivals);
+        tables.admission.keep_member(key, in_bid, charge);
         let subscribed = session.rin.subscribe_with(in_bid, options(size_bytes, start));
         subscribed.map(drop).map_err(|error| {
             self.forget(tables, key, in_bid, fx);
@@ -168,22 +216,45 @@ impl MergedTopics {
         let rule = tables.settings.topics.of(topic);
         let size_bytes = rule.ring_bytes.unwrap_or(tables.settings.merge_ring_bytes);
         let retain_bytes = Some(tables.retained_bytes(rule, size_bytes));
-        let limits = rule.limits();
+        let (limits, archived) = (rule.limits(), rule.kafka);
+        let keeps = rule.keep.then(|| store_options(tables, rule, size_bytes));
         let buffer = Buffer::opening(topic.clone(), (SessionKey::BROKER, 0), (Framing::Merged, 0));
-        let out_bid = tables.add_buffer(Buffer { stage: BufferStage::Live, ..buffer })?;
-        let options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
+        let out_bid =
+            tables.add_buffer(Buffer { stage: BufferStage::Live, kept: keeps.is_some(), ..buffer })?;
+        let mut options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
+        let kept = keeps.map(|keeps| self.keeper.open(topic, &keeps)).transpose();
+        let kept = kept.map_err(|error| {
+            fx.push(Effect::Remove(out_bid));
+            (RefuseCode::Internal, format!("what is kept of topic '{topic}' cannot be opened: {error}"))
+        })?;
+        if let Some((_, recovered)) = &kept {
+            options = options.start(recovered.last.0).epoch(Some(recovered.epoch));
+        }
         let made = tables.out.create_buffer_with(out_bid, options).and_then(|made| {
             made.set_limits(limits);
             made.writer()
         });
-        let writer = made.map_err(|error| {
+        let mut writer = made.map_err(|error| {
             fx.push(Effect::Remove(out_bid));
             no_buffer(error)
         })?;
         let limit = tables.settings.merge_table_entries;
-        let merged = MergedTopic::new(writer, limit, &tables.events);
+        let (store, recovered) = kept.unzip();
+        if let Some(Recovered { last: (_, last), .. }) = &recovered
+            && !last.is_empty()
+        {
+            // The ring is new and larger than this.
+            let _ = writer.append(&[last]);
+        }
+        let reader = store.as_ref().map(Store::reader);
+        let store = store.map(|store| (store, self.keeper.scribe().clone()));
+        let merged = MergedTopic::new(writer, limit, &tables.events, store);
         self.index.insert(out_bid, &merged);
         self.members.insert(out_bid, topic.clone(), merged);
+        if let (Some(recovered), Some(reader)) = (recovered, reader) {
+            self.members.restore(out_bid, recovered.places, recovered.next_number);
+            self.keeper.opened(topic, out_bid, reader, archived);
+        }
         if let (Some(info), Some(buffer)) = (tables.info(out_bid), tables.topics.get_mut(out_bid)) {
             buffer.epoch = Some(info.epoch);
             buffer.max_delivery_bytes = info.max_delivery_bytes;
@@ -234,6 +305,29 @@ impl MergedTopics {
             _ => {}
         }
         true
+    }
+
+    /// The topics of a publisher's active buffers, by their ids at the publisher.
+    pub(crate) fn topics_of(&self, tables: &Tables, key: SessionKey) -> Vec<(Bid, TopicName)> {
+        let active = |bid: Bid| {
+            let member = self.members.get(key, bid).filter(|member| member.stage.is_active())?;
+            Some((bid, self.members.name(member.out_bid)?.clone()))
+        };
+        merged_bids(tables, key).into_iter().filter_map(active).collect()
+    }
+
+    /// The user of a publisher may not publish the topic of a buffer any more.
+    pub(crate) fn revoke(
+        &mut self,
+        tables: &mut Tables,
+        (key, bid): (SessionKey, Bid),
+        (code, reason): Refused,
+        fx: &mut Effects,
+    ) {
+        info!("a publisher of a merged topic is removed: {reason}");
+        tables.accounts.refused(Refusal::Buffer(code));
+        fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
+        self.forget(tables, key, bid, fx);
     }
 
     fn refuse(
@@ -380,16 +474,19 @@ impl MergedTopics {
         }
         if let Some(topic) = self.members.remove_topic(out_bid) {
             self.index.remove(out_bid);
+            self.keeper.closed(out_bid);
             topic.close();
         }
         fx.extend(members.into_iter().map(|(key, _)| Effect::ReleaseSession(key)));
     }
 
-    /// The broker stops. All merged topics are closed.
-    pub(crate) fn close(&mut self, tables: &Tables) {
+    /// The broker stops. All merged topics are closed. The publishers keep the broker's places for the next one.
+    pub(crate) fn close(&mut self) {
         for out_bid in self.members.all() {
-            // The sessions end with the broker.
-            self.removed(tables, out_bid, &mut Effects::new());
+            if let Some(topic) = self.members.remove_topic(out_bid) {
+                self.index.remove(out_bid);
+                topic.close();
+            }
         }
     }
 
@@ -400,6 +497,18 @@ impl MergedTopics {
                 tables.sessions.notify_count(key, bid, count);
             }
         }
+    }
+}
+
+/// What is kept of a topic on the disk.
+fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64) -> StoreOptions {
+    StoreOptions {
+        // Several of the largest deliveries.
+        max_bytes: Some(rule.keep_bytes().max(size_bytes)),
+        max_age: rule.keep_age(),
+        sync: tables.settings.keep_sync(),
+        max_delivery: size_bytes,
+        max_publishers: tables.settings.merge_max_publishers,
     }
 }
 
@@ -416,6 +525,7 @@ fn merged_bids(tables: &Tables, key: SessionKey) -> Vec<Bid> {
 }
 
 fn release(tables: &Tables, key: SessionKey, in_bid: Bid) {
+    tables.admission.member_left(key, in_bid);
     if let Some(session) = tables.sessions.get(key) {
         session.rin.unsubscribe(in_bid);
         session.merged.remove(in_bid);
@@ -426,14 +536,15 @@ fn release(tables: &Tables, key: SessionKey, in_bid: Bid) {
 fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refused> {
     if create.framing != Framing::Records {
         let reason = format!(
-            "topic '{}' is merged (broker.topics, ingest = \"merge\"): its publishers must write records, not {} bytes",
+            "topic '{}' is merged (broker.topics, ingest = \"merge\" or keep = true): its publishers must write records, not \
+             {} bytes",
             create.topic, create.framing
         );
         return Err((RefuseCode::Invalid, reason));
     }
     if create.min_subscribers > 0 {
         let reason = format!(
-            "topic '{}' is merged (broker.topics, ingest = \"merge\"): the broker writes the merged log, which ends with the \
+            "topic '{}' is merged (broker.topics, ingest = \"merge\" or keep = true): the broker writes the merged log, which ends with the \
              broker and keeps nothing for absent subscribers; publish without min_subscribers",
             create.topic
         );

@@ -11,11 +11,14 @@ use rbmq_wire::sync::lock;
 use rbmq_wire::{RUN_HEADER_BYTES, Runs};
 use rocketbufs::Coverage;
 use rocketbufs::relay::CoveragePart;
-use rocketbufs::{Config, Conn, Context, Position, RIn, ROut};
+use rocketbufs::{Config, Conn, Context, Epoch, Position, RIn, ROut};
 
 use super::super::inbox::inbox;
+use super::super::kept::Place;
+use super::super::session_key::SessionKey;
+use super::disk::{DiskReport, DiskState};
 use super::merger::{AppendError, Blocked, Log, Merger, Note, Piece, Reached, Signals, SourceRing, Turn};
-use super::topic::{MergedTopic, PublisherRing};
+use super::topic::{MergedTopic, News, PublisherRing};
 
 /// A publisher's ring at the broker.
 #[derive(Default)]
@@ -54,6 +57,15 @@ impl SourceRing for Publisher {
         ring.confirmed = reached;
         ring.count = count;
     }
+
+    fn tell(&self, report: DiskReport<'_>) {
+        panic!("nobody asked: {report:?}");
+    }
+
+    fn origin(&self, number: u32, piece: &Whole) -> Place {
+        let position = (piece.end - piece.bytes.len()) as Position;
+        Place { number, key: SessionKey::BROKER, bid: number, epoch: Epoch(number.into()), position }
+    }
 }
 
 impl Piece for Whole {
@@ -82,7 +94,7 @@ struct Merged {
 }
 
 impl Log for Merged {
-    fn append(&mut self, parts: &[&[u8]]) -> Result<Position, AppendError> {
+    fn append(&mut self, _place: &Place, parts: [&[u8]; 2]) -> Result<Position, AppendError> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         if self.ended {
             return Err(AppendError::Ended);
@@ -101,6 +113,14 @@ impl Log for Merged {
     fn ask(&self, delivered: bool, consumed: bool) {
         assert!(delivered || consumed);
         self.asked.set(self.asked.get() + 1);
+    }
+
+    fn disk(&self) -> Option<DiskState> {
+        None
+    }
+
+    fn disk_failure(&self) -> Option<&str> {
+        None
     }
 }
 
@@ -492,10 +512,10 @@ fn notes_left_while_a_publisher_joins_are_handled() {
     let ctx = Context::new(Config::default()).unwrap();
     let (out, (events, _inbox)) = (ROut::new(&ctx), inbox());
     out.create_buffer(1, 64 << 10).unwrap();
-    let merge = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 10, &events);
+    let merge = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 10, &events, None);
     // Another thread has found the state locked.
-    lock(&merge.notes).push(Note::Arrived(0));
+    lock(&merge.notes).push(News::Note(Note::Arrived(0)));
     let conn = Conn::connect_start(&ctx, "127.0.0.1:1", b"").unwrap();
-    merge.join(1, PublisherRing { rin: RIn::new(&conn), bid: 1 }, 0);
+    merge.join(1, PublisherRing { rin: RIn::new(&conn), bid: 1, key: SessionKey::BROKER }, 0);
     assert!(lock(&merge.notes).is_empty());
 }

@@ -4,18 +4,22 @@
 //!   facts (read from the system) ──▶ rules (pure functions of facts and configuration) ──▶ findings
 //! ```
 //!
-//! `rbmq check rdma` checks the requirements of that transport instead.
+//! `rbmq check rdma` checks the requirements of that transport instead, and `rbmq check tls` the certificates.
 
 mod facts;
 mod finding;
 mod rdma;
 mod rules;
+#[cfg(feature = "tls")]
+mod tls;
+mod users;
 
-use std::io::Write;
+use commands::Failure;
+use commands::terminal::colors;
+#[cfg(feature = "tls")]
+use rbmq_broker::BrokerConfig;
 
-use super::failure::Failure;
 use super::source::Source;
-use super::terminal::colors;
 use facts::Facts;
 use finding::{Finding, Level};
 
@@ -24,12 +28,13 @@ use finding::{Finding, Level};
   rbmq check
   rbmq check --listen 0.0.0.0:7411 --json
   rbmq check rdma
+  rbmq check tls --config /etc/rbmq/rbmq.toml
 
 Run the command as the user and with the limits of the broker: `systemd-run --user`, `sudo -u rbmq rbmq check`.
 
 Exit status: 0 if no check is bad, also with warnings; 1 otherwise.")]
 pub(super) struct Args {
-    /// Check only this: rdma (libraries, devices, addresses, permissions)
+    /// Check only this: rdma (libraries, devices, addresses, permissions), tls (certificates, keys, encryption)
     #[arg(value_name = "WHAT")]
     what: Option<What>,
     #[command(flatten)]
@@ -43,12 +48,20 @@ pub(super) struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum What {
     Rdma,
+    #[cfg(feature = "tls")]
+    Tls,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let config = args.source.load().map_err(Failure::failed)?;
     let findings = match args.what {
-        None => rules::findings(&Facts::read(&config), &config),
+        None => {
+            let mut findings = rules::findings(&Facts::read(&config), &config);
+            findings.extend(users::findings(&config));
+            findings
+        }
+        #[cfg(feature = "tls")]
+        Some(What::Tls) => tls::findings(&tls::Machine::read(), &config),
         Some(What::Rdma) => rdma::findings(&rocketnet_rdma::probe(), &config),
     };
     let text: String = if args.json {
@@ -58,11 +71,21 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let color = colors(&std::io::stdout());
         findings.iter().map(|finding| lines(finding, color)).collect()
     };
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::output(&error))?;
+    commands::print(text)?;
     match findings.iter().filter(|finding| finding.level == Level::Bad).count() {
         0 => Ok(()),
         bad => Err(Failure::Failed(format!("{bad} of {} checks are bad (above)", findings.len()))),
     }
+}
+
+/// Whether the certificates of a configuration fit together.
+///
+/// # Errors
+/// What is wrong with them.
+#[cfg(feature = "tls")]
+pub(super) fn certificates(config: &BrokerConfig) -> Result<(), Failure> {
+    let finding = tls::whole(&config.framework.tls);
+    if finding.level == Level::Bad { Err(Failure::Failed(finding.found)) } else { Ok(()) }
 }
 
 fn lines(finding: &Finding, color: bool) -> String {

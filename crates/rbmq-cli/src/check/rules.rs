@@ -1,6 +1,6 @@
 //! The rules: from facts and a configuration to findings. No function here reads from the system.
 
-use rbmq_broker::BrokerConfig;
+use rbmq_broker::{BrokerConfig, Exposed};
 
 use super::facts::{Facts, Limit, Port};
 use super::finding::{Finding, Level};
@@ -12,6 +12,7 @@ const SPARE: u64 = 100;
 /// Returns all findings, the most important first.
 pub(super) fn findings(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
     let mut findings = ports(facts);
+    findings.extend(exposure(config));
     findings.extend([descriptors(facts, config), memory(facts, config)]);
     findings.extend(file_size(facts, config));
     findings.extend(address_space(facts, config));
@@ -25,6 +26,18 @@ pub(super) fn findings(facts: &Facts, config: &BrokerConfig) -> Vec<Finding> {
     findings.extend(clock(facts));
     findings.push(Finding::ok("locked memory", "not needed: rings over TCP are not locked"));
     findings
+}
+
+/// Listeners that `rbmq serve` refuses.
+fn exposure(config: &BrokerConfig) -> Vec<Finding> {
+    let exposed = config.exposed();
+    let finding = |exposed: &Exposed| {
+        let text = exposed.to_string();
+        let (found, fix) = text.split_once('\n').unwrap_or((&text, ""));
+        let fix = fix.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+        Finding::new("exposure", Level::Bad, found.to_owned(), "`rbmq serve` refuses to start.", fix)
+    };
+    exposed.iter().map(finding).collect()
 }
 
 fn ports(facts: &Facts) -> Vec<Finding> {

@@ -8,15 +8,12 @@ pub(super) mod screen;
 pub(super) mod table;
 pub(super) mod text;
 
-use std::io::Write;
 use std::time::Duration;
 
+use commands::{Failure, Stop, terminal};
 use rbmq::{ConnectError, ObserveError, Observer, TopicFilter};
 
 use super::client::ClientArgs;
-use super::failure::Failure;
-use super::stop::Stop;
-use super::terminal::is_dumb;
 use super::times;
 use keys::Key;
 use reading::{Reading, Scroll, Subject};
@@ -83,19 +80,19 @@ fn try_connect(client: &ClientArgs) -> Result<Result<Observer, ConnectError>, Fa
     Ok(Observer::builder()
         .name("rbmq top")
         .config(config)
+        .login(client.login.read()?)
         .timeout(Some(ANSWER_TIMEOUT))
         .connect(&client.broker))
 }
 
 /// Prints a text to standard output.
 fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+    commands::print(format!("{text}\n"))
 }
 
 /// `rbmq top`.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let live = !args.once && !args.json && screen::is_terminal() && !is_dumb();
+    let live = !args.once && !args.json && terminal::is_terminal() && !terminal::is_dumb();
     let stop = Stop::install()?;
     let mut observer = connect(&args.client)?;
     let subject = match &args.filter {
@@ -150,7 +147,7 @@ impl Top<'_> {
         if self.args.json {
             return print(&reading.json(&self.subject, old, &self.broker).to_string());
         }
-        let lines = reading.text(&self.subject, old, &self.broker, screen::width());
+        let lines = reading.text(&self.subject, old, &self.broker, terminal::width());
         print(&lines.join("\n"))?;
         // An empty line separates tables.
         if self.args.once { Ok(()) } else { print("") }
@@ -204,7 +201,7 @@ impl Top<'_> {
     }
 
     fn draw(&self, screen: &Screen, scene: &mut Scene) -> Result<(), Failure> {
-        let (width, height) = screen::size();
+        let (width, height) = terminal::size();
         let Scene { now, before, trouble, scroll, help } = scene;
         let mut lines = match help {
             true => keys::help(width),
@@ -221,7 +218,7 @@ impl Top<'_> {
         let deadline = std::time::Instant::now() + self.args.interval;
         loop {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
-            let readable = stop.wait_any(&screen.sources(), left).map_err(Failure::failed)?;
+            let readable = stop.wait_any(&screen.sources(), Some(left)).map_err(Failure::failed)?;
             if stop.asked() {
                 return Ok(true);
             }
@@ -260,7 +257,7 @@ impl Scene {
             return false;
         }
         // The last line of the previous page stays visible.
-        let page = screen::size().1.saturating_sub(FIXED_LINES).max(1);
+        let page = terminal::size().1.saturating_sub(FIXED_LINES).max(1);
         let Scroll { from, last } = self.scroll;
         let to = match key {
             Key::Lines(lines) => from.saturating_add_signed(lines),

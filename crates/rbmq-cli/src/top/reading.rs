@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use commands::terminal;
 use rbmq::{
     BrokerSummary, BufferDetail, ObserveError, Observer, TopicDetail, TopicFilter, TopicName, TopicStats,
 };
 use serde_json::{Value, json};
 
 use super::picture::{Rates, legend, picture, title};
-use super::screen;
 use super::table::{Before, Line, Sort, before, lines, table, table_from};
 use super::text;
 use crate::bytes;
@@ -110,7 +110,7 @@ impl Reading {
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
                 // Nothing is cut unless it is printed to a terminal.
-                let width = if screen::is_terminal() { width } else { usize::MAX };
+                let width = if terminal::is_terminal() { width } else { usize::MAX };
                 out.extend(table(&self.lines(topics, old, *sort), width, usize::MAX));
             }
             (What::Topic(detail), _) => out.extend(self.pictures(detail, old, width, Room::Any(SHOWN))),

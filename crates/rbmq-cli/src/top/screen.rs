@@ -4,12 +4,12 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use commands::{IMPATIENT, Stop, terminal};
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use signal_hook::consts::{SIGINT, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::keys::{Key, keys};
-use crate::stop::{IMPATIENT, Stop};
 
 /// The terminal in use by `rbmq top`. Dropping it restores the terminal.
 pub(super) struct Screen {
@@ -19,27 +19,6 @@ pub(super) struct Screen {
     resized: UnixStream,
     /// Ends the thread that waits for a second SIGINT.
     impatience: Handle,
-}
-
-/// Whether standard output is a terminal.
-pub(crate) fn is_terminal() -> bool {
-    io::stdout().is_terminal()
-}
-
-/// The width of text that is not printed to a terminal.
-const PLAIN_WIDTH: usize = 120;
-
-/// The width of printed lines.
-pub(crate) fn width() -> usize {
-    if is_terminal() { size().0 } else { PLAIN_WIDTH }
-}
-
-/// The size in columns and rows; 80 by 24 if the terminal does not report it.
-pub(super) fn size() -> (usize, usize) {
-    match termios::tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
-        _ => (80, 24),
-    }
 }
 
 impl Screen {
@@ -74,7 +53,7 @@ impl Screen {
 
     /// Shows these lines from the top of the window, as many as fit.
     pub(super) fn draw(&self, lines: &[String]) -> io::Result<()> {
-        let (_, rows) = size();
+        let (_, rows) = terminal::size();
         let mut text = String::from("\x1b[H");
         for (n, line) in lines.iter().take(rows).enumerate() {
             text.push_str(if n == 0 { "" } else { "\r\n" });

@@ -182,6 +182,7 @@ fn topic_row(line: &Line) -> Row {
 fn slowest_cell(stats: &TopicStats) -> String {
     let reason = stats.blocked_by.map(|reason| match reason {
         BlockReason::MergeTableFull => "the full merge table blocks the publishers",
+        BlockReason::Disk => "the disk blocks the publishers",
         _ => "min_subscribers blocks the publisher",
     });
     let Some(slowest) = &stats.slowest else { return reason.unwrap_or_default().into() };

@@ -17,6 +17,8 @@ pub enum BlockReason {
     TooFewSubscribers = 1,
     /// The table of a merged topic is full: too many runs are not consumed by every subscriber (`broker.merge_table_entries`).
     MergeTableFull = 2,
+    /// The disk of a kept topic has no room or fails.
+    Disk = 3,
 }
 
 /// The stage of a buffer's life.
@@ -126,7 +128,7 @@ fn as_text<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> Resu
 impl BlockReason {
     pub(super) fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let code = r.u8()?;
-        let known = [Self::TooFewSubscribers, Self::MergeTableFull];
+        let known = [Self::TooFewSubscribers, Self::MergeTableFull, Self::Disk];
         known.into_iter().find(|known| *known as u8 == code).ok_or(DecodeError::value("reason to wait", code))
     }
 }

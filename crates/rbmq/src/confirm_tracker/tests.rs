@@ -5,8 +5,57 @@ use rocketbufs::relay::MAX_COVERAGE_PARTS;
 
 use super::*;
 
+/// The levels of subscribers.
+const SUBSCRIBERS: [ConfirmLevel; REPORTED] =
+    [ConfirmLevel::Accepted, ConfirmLevel::Delivered, ConfirmLevel::Consumed];
+
 fn count(receivers: u32, left: u32) -> Coverage {
     Coverage { receivers, left, ..Coverage::default() }
+}
+
+#[test]
+fn what_a_kept_topic_has_in_its_file_is_not_lost_with_the_broker() {
+    for told_first in [true, false] {
+        let mut tracker = ConfirmTracker::new(0);
+        tracker.on_progress([100, 80, 80], Coverage::ONE);
+        if told_first {
+            tracker.on_stored(150);
+        }
+        tracker.on_new_broker(150);
+        tracker.on_stored(150);
+        for level in SUBSCRIBERS {
+            assert_eq!(tracker.outcome(level, 150), None, "{level} is open, and not lost");
+        }
+        tracker.on_progress([200, 150, 150], Coverage::ONE);
+        assert_eq!([200, 150, 150], SUBSCRIBERS.map(|level| tracker.confirmed(level)));
+        assert_eq!(tracker.confirmed(ConfirmLevel::Stored), 150);
+        // A broker that begins behind its predecessor's file has lost the rest.
+        tracker.on_new_broker(300);
+        assert_eq!(tracker.outcome(ConfirmLevel::Accepted, 300), Some(Err((200, 300))));
+        // The file of its successor says nothing about that loss.
+        tracker.settle();
+        tracker.on_stored(400);
+        assert_eq!(tracker.outcome(ConfirmLevel::Accepted, 300), Some(Err((200, 300))));
+        assert_eq!(tracker.outcome(ConfirmLevel::Stored, 300), Some(Err((150, 300))));
+        assert_eq!(tracker.accept_lost(ConfirmLevel::Stored), Some((150, 300)));
+        assert_eq!(tracker.confirmed(ConfirmLevel::Stored), 400);
+    }
+}
+
+#[test]
+fn the_levels_of_the_disk_count_no_subscribers() {
+    let mut tracker = ConfirmTracker::new(2);
+    tracker.on_progress([100, 0, 0], count(1, 3));
+    tracker.on_disk([90, 120]);
+    let confirmed = tracker.outcome(ConfirmLevel::Synced, 50).unwrap().unwrap();
+    assert_eq!(
+        (confirmed.position, confirmed.subscribers, confirmed.left),
+        (90, 0, 0),
+        "no more than is stored"
+    );
+    tracker.on_disk([80, 70]);
+    assert_eq!(tracker.confirmed(ConfirmLevel::Stored), 90, "a position never goes back");
+    assert_eq!(tracker.confirmed(ConfirmLevel::Accepted), 100);
 }
 
 #[test]
@@ -15,24 +64,18 @@ fn a_new_broker_leaves_a_hole_only_for_lost_bytes() {
     tracker.on_progress([100, 60, 40], count(2, 0));
     tracker.on_new_broker(50);
     assert_eq!(
-        ConfirmLevel::ALL.map(|level| tracker.lost_range(level)),
+        SUBSCRIBERS.map(|level| tracker.lost_range(level)),
         [None; 3],
         "subscribers will consume their records"
     );
     tracker.on_new_broker(70);
-    assert_eq!(
-        ConfirmLevel::ALL.map(|level| tracker.lost_range(level)),
-        [None, Some((60, 70)), Some((60, 70))]
-    );
+    assert_eq!(SUBSCRIBERS.map(|level| tracker.lost_range(level)), [None, Some((60, 70)), Some((60, 70))]);
     // The new broker reports everything as delivered and consumed, for no subscriber.
     tracker.on_progress([120, 120, 120], count(0, 2));
-    assert_eq!(ConfirmLevel::ALL.map(|level| tracker.confirmed(level)), [120, 60, 60]);
+    assert_eq!(SUBSCRIBERS.map(|level| tracker.confirmed(level)), [120, 60, 60]);
     assert_eq!(tracker.outcome(ConfirmLevel::Consumed, 61), Some(Err((60, 70))));
     assert!(matches!(tracker.outcome(ConfirmLevel::Consumed, 60), Some(Ok(_))));
-    assert_eq!(
-        ConfirmLevel::ALL.map(|level| tracker.accept_lost(level)),
-        [None, Some((60, 70)), Some((60, 70))]
-    );
+    assert_eq!(SUBSCRIBERS.map(|level| tracker.accept_lost(level)), [None, Some((60, 70)), Some((60, 70))]);
     tracker.on_progress([120, 120, 120], count(0, 2));
     tracker.on_progress([130, 130, 130], count(1, 2));
     let confirmed = tracker.outcome(ConfirmLevel::Consumed, 130).unwrap().unwrap();
@@ -52,10 +95,10 @@ fn reports_before_a_loss_is_accepted_count_afterwards() {
     tracker.on_new_broker(100);
     // The broker reports everything at once, and will not repeat it.
     tracker.on_progress([130, 120, 110], count(2, 0));
-    assert_eq!(ConfirmLevel::ALL.map(|level| tracker.confirmed(level)), [90, 60, 60]);
-    let lost = ConfirmLevel::ALL.map(|level| tracker.accept_lost(level));
+    assert_eq!(SUBSCRIBERS.map(|level| tracker.confirmed(level)), [90, 60, 60]);
+    let lost = SUBSCRIBERS.map(|level| tracker.accept_lost(level));
     assert_eq!(lost, [Some((90, 100)), Some((60, 100)), Some((60, 100))]);
-    assert_eq!(ConfirmLevel::ALL.map(|level| tracker.confirmed(level)), [130, 120, 110]);
+    assert_eq!(SUBSCRIBERS.map(|level| tracker.confirmed(level)), [130, 120, 110]);
     for (position, subscribers) in [(100, 0), (110, 2)] {
         let confirmed = tracker.outcome(ConfirmLevel::Consumed, position).unwrap().unwrap();
         assert_eq!(confirmed.subscribers, subscribers, "at {position}");
@@ -73,11 +116,8 @@ fn a_range_of_too_few_subscribers_is_lost() {
     // The only subscriber left, and the next one began behind everything.
     tracker.on_progress([200, 200, 200], Coverage { covered_from: 200, ..count(1, 1) });
     let few = [None, Some((0, 1)), Some((0, 1))];
-    assert_eq!(ConfirmLevel::ALL.map(|level| tracker.too_few(level)), few);
-    assert_eq!(
-        ConfirmLevel::ALL.map(|level| tracker.lost_range(level)),
-        [None, Some((60, 200)), Some((40, 200))]
-    );
+    assert_eq!(SUBSCRIBERS.map(|level| tracker.too_few(level)), few);
+    assert_eq!(SUBSCRIBERS.map(|level| tracker.lost_range(level)), [None, Some((60, 200)), Some((40, 200))]);
     assert_eq!(tracker.outcome(ConfirmLevel::Delivered, 61), Some(Err((60, 200))));
     // Positions are cumulative: nothing beyond the loss is confirmed before the application accepts it.
     tracker.on_progress([300, 300, 200], Coverage { covered_from: 200, ..count(1, 1) });
@@ -96,23 +136,40 @@ fn a_range_of_too_few_subscribers_is_lost() {
 #[derive(Debug, Clone)]
 enum Step {
     Progress([u64; 3], u32),
-    Begin(u64),
+    Disk([u64; 2]),
+    /// A broker that begins at its first position, and has so much in its file.
+    Begin(u64, Option<u64>),
     Lost(u64, u64),
     Accept(ConfirmLevel),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let level = proptest::sample::select(vec![
-        ConfirmLevel::Accepted,
-        ConfirmLevel::Delivered,
-        ConfirmLevel::Consumed,
-    ]);
+    let level = proptest::sample::select(ConfirmLevel::ALL.to_vec());
+    let positions = || any::<[u8; 2]>().prop_map(|at| at.map(u64::from));
     prop_oneof![
         4 => (any::<[u8; 3]>(), 0..3_u32).prop_map(|(at, left)| Step::Progress(at.map(u64::from), left)),
-        1 => any::<u8>().prop_map(|at| Step::Begin(at.into())),
-        1 => any::<(u8, u8)>().prop_map(|(a, b)| Step::Lost(a.min(b).into(), a.max(b).into())),
+        3 => positions().prop_map(Step::Disk),
+        1 => any::<(u8, bool, u8)>().prop_map(|(at, kept, stored)| Step::Begin(at.into(), kept.then_some(stored.into()))),
+        1 => positions().prop_map(|[a, b]| Step::Lost(a.min(b), a.max(b))),
         1 => level.prop_map(Step::Accept),
     ]
+}
+
+/// A broker begins at `start`, with so much in its file, which it tells before or after. Returns what was confirmed before.
+fn begin(
+    tracker: &mut ConfirmTracker,
+    start: Position,
+    kept: Option<Position>,
+    told_first: bool,
+) -> [Position; LEVELS] {
+    // The broker is another one, so what it has in its file is no part of earlier losses.
+    tracker.settle();
+    let (first, then) = if told_first { (kept, None) } else { (None, kept) };
+    first.into_iter().for_each(|stored| tracker.on_stored(stored));
+    let reached = tracker.confirmed;
+    tracker.on_new_broker(start);
+    then.into_iter().for_each(|stored| tracker.on_stored(stored));
+    reached
 }
 
 proptest! {
@@ -120,9 +177,9 @@ proptest! {
     #[test]
     fn positions_never_go_back_and_never_pass_a_loss(steps in proptest::collection::vec(step(), 0..40)) {
         let mut tracker = ConfirmTracker::default();
-        let mut left = 0;
+        let (mut left, mut file) = (0, 0);
         // For each level: the lost positions, of 256, whose loss was not accepted.
-        let mut lost = [[false; 256]; 3];
+        let mut lost = [[false; 256]; LEVELS];
         for step in steps {
             let before = tracker.confirmed;
             match step {
@@ -130,17 +187,19 @@ proptest! {
                     left += gone;
                     tracker.on_progress(at, count(1, left));
                 }
-                Step::Begin(start) => {
-                    tracker.on_new_broker(start);
+                Step::Disk(at) => tracker.on_disk(at),
+                Step::Begin(start, kept) => {
+                    let reached = begin(&mut tracker, start, kept, left % 2 == 0);
+                    file = file.max(kept.unwrap_or(0));
                     for (n, lost) in lost.iter_mut().enumerate() {
-                        let from = if n == 2 { before[1].max(before[2]) } else { before[n] };
-                        (from..start).for_each(|at| lost[at as usize] = true);
+                        let from = if n == 2 { reached[1].max(reached[2]) } else { reached[n] };
+                        (from.max(file)..start).for_each(|at| lost[at as usize] = true);
                     }
                 }
                 Step::Lost(from, to) => {
                     tracker.on_lost(from, to);
                     for (n, lost) in lost.iter_mut().enumerate() {
-                        (from.max(before[n])..to).for_each(|at| lost[at as usize] = true);
+                        (from.max(before[n]).max(file)..to).for_each(|at| lost[at as usize] = true);
                     }
                 }
                 Step::Accept(level) => {
@@ -148,10 +207,10 @@ proptest! {
                     lost[level as usize] = [false; 256];
                 }
             }
-            for (n, level) in [ConfirmLevel::Accepted, ConfirmLevel::Delivered, ConfirmLevel::Consumed].into_iter().enumerate() {
+            for (n, level) in ConfirmLevel::ALL.into_iter().enumerate() {
                 let reached = tracker.confirmed(level);
                 prop_assert!(reached >= before[n]);
-                prop_assert!(!lost[n][..reached as usize].iter().any(|lost| *lost));
+                prop_assert!(!lost[n][..reached as usize].iter().any(|lost| *lost), "{level} up to {reached}");
                 let any_lost = lost[n].iter().any(|lost| *lost);
                 prop_assert_eq!(tracker.lost_range(level).is_some(), any_lost);
                 prop_assert_eq!(tracker.outcome(level, reached + 1).is_some(), any_lost);
@@ -192,7 +251,7 @@ proptest! {
             }
             model.check();
             model.check_blocking_readers();
-            prop_assert!(model.tracker.lost_ranges.iter().all(Option::is_none));
+            prop_assert!(SUBSCRIBERS.iter().all(|level| model.tracker.lost_range(*level).is_none()));
         }
     }
 }
@@ -268,7 +327,7 @@ impl Model {
                 }
                 self.tracker.on_new_broker(start);
             }
-            (7, _) => drop(self.tracker.accept_lost(ConfirmLevel::ALL[who % 3])),
+            (7, _) => drop(self.tracker.accept_lost(SUBSCRIBERS[who % 3])),
             _ => self.report(),
         }
     }

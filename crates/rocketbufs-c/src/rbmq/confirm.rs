@@ -1,8 +1,10 @@
 //! Confirmations of published records.
 
+use std::ffi::c_char;
+
 use rbmq::{ConfirmLevel, Confirmation, Confirmed};
 
-use crate::raw::{place, put, timeout};
+use crate::raw::{copy_out, place, put, timeout};
 use crate::rbmq::topic::{Topic, rbmq_topic};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_TIMED_OUT};
 use crate::status::{Failure, call, rb_status};
@@ -19,6 +21,11 @@ pub const RBMQ_LEVEL_ACCEPTED: u32 = 0;
 pub const RBMQ_LEVEL_DELIVERED: u32 = 1;
 /// Every such subscriber has consumed the records.
 pub const RBMQ_LEVEL_CONSUMED: u32 = 2;
+/// The records are in the file of a topic that the broker keeps (`keep = true`), and survive the death of the broker. Other topics fail
+/// with `RB_ERR_REFUSED`. It says nothing about subscribers.
+pub const RBMQ_LEVEL_STORED: u32 = 3;
+/// The records are on the disk (`fdatasync`) of a topic that the broker keeps, and survive a crash of its machine.
+pub const RBMQ_LEVEL_SYNCED: u32 = 4;
 
 /// What was confirmed.
 #[repr(C)]
@@ -28,7 +35,8 @@ pub struct rbmq_confirmed {
     pub level: u32,
     /// Everything below is confirmed: the position that was asked for, or a later one.
     pub position: u64,
-    /// The number of subscribers that the confirmation covers. 0: no subscriber was required to have the records.
+    /// The number of subscribers that the confirmation covers. 0: no subscriber was required to have the records, or the level is one of
+    /// the disk.
     pub subscribers: u32,
     /// The number of subscribers that left after the broker accepted the position.
     pub left: u32,
@@ -122,6 +130,21 @@ pub extern "C" fn rbmq_topic_confirmed(
         place(position, "the place for the position")?;
         put(position, exclusive::<Topic>(topic)?.writer()?.confirmed(level(at_level)?));
         Ok(())
+    })
+}
+
+/// Why the broker's disk takes nothing of a kept topic at the moment, as far as the broker has said; an empty text if it works. As
+/// `snprintf` would write it. One thread uses a topic at a time.
+#[unsafe(no_mangle)]
+pub extern "C" fn rbmq_topic_disk_failure(
+    topic: *mut rbmq_topic,
+    to: *mut c_char,
+    capacity: usize,
+    len: *mut usize,
+) -> rb_status {
+    call(|| {
+        let failure = exclusive::<Topic>(topic)?.writer()?.disk_failure().unwrap_or_default();
+        copy_out(failure.as_bytes(), to, capacity, len)
     })
 }
 

@@ -24,6 +24,8 @@ impl From<ConnectError> for Failure {
             ConnectError::Broker { source: ConnError::TimedOut { .. }, .. } => return waited(text),
             ConnectError::Broker { source, .. } => Failure::from(source).status(),
             ConnectError::DurableName { .. } => RB_ERR_NAME,
+            ConnectError::Credentials(_) => RB_ERR_ARGUMENT,
+            ConnectError::Plaintext { .. } => RB_ERR_CONFIG,
             _ => RB_ERR_SYSTEM,
         };
         Failure::of(status, text)
@@ -83,7 +85,7 @@ impl From<ConfirmError> for Failure {
             ConfirmError::TimedOut { .. } => return waited(error),
             ConfirmError::TooFew { .. } => RB_ERR_TOO_FEW,
             ConfirmError::Lost { .. } => RB_ERR_LOST,
-            ConfirmError::Refused { .. } => RB_ERR_REFUSED,
+            ConfirmError::Refused { .. } | ConfirmError::NotStored { .. } => RB_ERR_REFUSED,
             ConfirmError::Closed { .. } => RB_ERR_CLOSED,
             ConfirmError::NotPublished { .. } => RB_ERR_NOT_PUBLISHED,
             ConfirmError::TooMany { .. } => RB_ERR_TOO_MANY,

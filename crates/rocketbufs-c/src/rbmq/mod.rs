@@ -3,6 +3,7 @@
 pub mod claimed;
 pub mod confirm;
 mod failures;
+pub mod login;
 pub mod observer;
 pub mod publisher;
 pub mod received;

@@ -13,6 +13,7 @@ use crate::failures::failures;
 use crate::handles::rb_config;
 use crate::kept::Kept;
 use crate::raw::{Versioned, optional_text, options, place, put, rb_id128, text, timeout};
+use crate::rbmq::login::{login_of, rbmq_login};
 use crate::rbmq::topic::framing;
 use crate::status::rb_status::*;
 use crate::status::{Failure, Outcome, call, rb_status};
@@ -57,6 +58,8 @@ pub struct rbmq_observer_options {
     pub config: *const rb_config,
     /// How long a call waits for an answer, in nanoseconds; 0: 10 s, below 0: without a limit. A list takes several answers.
     pub timeout_ns: i64,
+    /// How the client logs in; NULL: not at all. Read during the call.
+    pub login: *const rbmq_login,
 }
 
 // SAFETY: integers and pointers, and the first field is the size.
@@ -100,6 +103,8 @@ pub const RBMQ_BLOCKED_BY_TOO_FEW_SUBSCRIBERS: u32 = 1;
 pub const RBMQ_BLOCKED_BY_MERGE_TABLE: u32 = 2;
 /// A reason that this version of the library cannot describe.
 pub const RBMQ_BLOCKED_BY_OTHER: u32 = 3;
+/// The disk of a kept topic has no room or fails.
+pub const RBMQ_BLOCKED_BY_DISK: u32 = 4;
 
 /// The state of a topic.
 #[repr(C)]
@@ -235,6 +240,7 @@ fn blocked_by(reason: Option<BlockReason>) -> u32 {
         None => RBMQ_BLOCKED_BY_NOTHING,
         Some(BlockReason::TooFewSubscribers) => RBMQ_BLOCKED_BY_TOO_FEW_SUBSCRIBERS,
         Some(BlockReason::MergeTableFull) => RBMQ_BLOCKED_BY_MERGE_TABLE,
+        Some(BlockReason::Disk) => RBMQ_BLOCKED_BY_DISK,
         Some(_) => RBMQ_BLOCKED_BY_OTHER,
     }
 }
@@ -377,6 +383,7 @@ pub extern "C" fn rbmq_observer_connect(
         if given.timeout_ns != 0 {
             builder = builder.timeout(timeout(given.timeout_ns));
         }
+        builder = builder.login(login_of(given.login)?);
         put(out, insert(Asker::new(builder.connect(text(address, "the address")?)?))?);
         Ok(())
     })

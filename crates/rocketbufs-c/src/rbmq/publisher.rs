@@ -9,6 +9,7 @@ use rocketbufs::{Config, Context};
 use crate::handles::{rb_config, rb_context};
 use crate::kept::{Kept, with_kept};
 use crate::raw::{Versioned, optional_text, options, place, put, text, timeout};
+use crate::rbmq::login::{login_of, rbmq_login};
 use crate::status::rb_status::RB_TIMED_OUT;
 use crate::status::{Failure, call, call_number, rb_status};
 use crate::table::{exclusive, free_shared, insert, kinds, shared, take};
@@ -30,6 +31,8 @@ pub struct rbmq_publisher_options {
     pub config: *const rb_config,
     /// Shares the memory and the threads of this context; NULL: a context of the publisher's own.
     pub context: *const rb_context,
+    /// How the client logs in; NULL: not at all. Read during the call.
+    pub login: *const rbmq_login,
 }
 
 // SAFETY: integers and pointers, and the first field is the size.
@@ -53,6 +56,10 @@ pub enum rbmq_publisher_event_kind {
     RBMQ_PUBLISHER_MISSED = 6,
     /// An event that this version of the library cannot describe.
     RBMQ_PUBLISHER_OTHER = 7,
+    /// The broker's disk takes nothing of a kept topic, since it is full or fails: `topic`, `text`. The broker tries again every second.
+    RBMQ_PUBLISHER_DISK_FAILED = 8,
+    /// The broker's disk works again: `topic`.
+    RBMQ_PUBLISHER_DISK_RECOVERED = 9,
 }
 
 /// An event of a publisher. Its texts are valid until this thread's next call that receives something.
@@ -93,6 +100,7 @@ pub extern "C" fn rbmq_publisher_connect(
         if !given.context.is_null() {
             builder = builder.context(&*shared::<Context>(given.context)?);
         }
+        builder = builder.login(login_of(given.login)?);
         put(out, insert(builder.connect(text(address, "the address")?)?)?);
         Ok(())
     })
@@ -119,6 +127,14 @@ fn publisher_event(event: PublisherEvent, kept: &mut Kept) -> rbmq_publisher_eve
         },
         PublisherEvent::Room { topic } => {
             rbmq_publisher_event { topic: kept.text(topic.as_str()), ..empty(RBMQ_PUBLISHER_ROOM) }
+        }
+        PublisherEvent::DiskFailed { topic, reason } => rbmq_publisher_event {
+            topic: kept.text(topic.as_str()),
+            text: kept.text(&reason),
+            ..empty(RBMQ_PUBLISHER_DISK_FAILED)
+        },
+        PublisherEvent::DiskRecovered { topic } => {
+            rbmq_publisher_event { topic: kept.text(topic.as_str()), ..empty(RBMQ_PUBLISHER_DISK_RECOVERED) }
         }
         PublisherEvent::Missed { events } => {
             rbmq_publisher_event { count: events, ..empty(RBMQ_PUBLISHER_MISSED) }

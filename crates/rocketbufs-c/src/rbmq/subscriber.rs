@@ -12,6 +12,7 @@ use rocketbufs::{Config, Context};
 
 use crate::kept::with_kept;
 use crate::raw::{array_mut, duration, optional_text, options, place, put, rb_id128, text, timeout};
+use crate::rbmq::login::login_of;
 use crate::rbmq::received::{
     empty, notice_event, rbmq_batch, rbmq_event, rbmq_event_kind, rbmq_message, rbmq_record,
 };
@@ -193,6 +194,7 @@ pub extern "C" fn rbmq_subscriber_connect(
         if !given.context.is_null() {
             builder = builder.context(&*shared::<Context>(given.context)?);
         }
+        builder = builder.login(login_of(given.login)?);
         put(out, insert(Receiver::new(builder.connect(text(address, "the address")?)?))?);
         Ok(())
     })

@@ -8,6 +8,7 @@ use rocketbufs::Epoch;
 
 use crate::handles::{rb_config, rb_context};
 use crate::raw::{Versioned, array, options, rb_bool, rb_id128, timeout};
+use crate::rbmq::login::rbmq_login;
 use crate::status::Failure;
 use crate::status::rb_status::RB_ERR_ARGUMENT;
 
@@ -49,6 +50,8 @@ pub struct rbmq_subscriber_options {
     pub config: *const rb_config,
     /// Shares the memory and the threads of this context; NULL: a context of the subscriber's own.
     pub context: *const rb_context,
+    /// How the client logs in; NULL: not at all. Read during the call.
+    pub login: *const rbmq_login,
 }
 
 // SAFETY: integers, pointers and `rb_bool`s, and the first field is the size.

@@ -84,7 +84,7 @@ static void wrong_arguments(void) {
     FAILS(rb_config_from_toml("\xff", &config), RB_ERR_ARGUMENT, "not UTF-8");
     FAILS(rb_config_load("/there/is/no/such/file", &config), RB_ERR_CONFIG, "/there/is/no/such/file");
     FAILS(rb_conn_connect(context, "127.0.0.1:1", NULL, 0, &conn), RB_ERR_DOWN, "127.0.0.1:1");
-    FAILS(rb_conn_connect(context, address, address, 2000, &conn), RB_ERR_TOO_LARGE, "at most 1024");
+    FAILS(rb_conn_connect(context, address, address, 5000, &conn), RB_ERR_TOO_LARGE, "at most 4096");
     FAILS(rb_conn_connect(context, address, NULL, 3, &conn), RB_ERR_NULL, "the hello is NULL");
     FAILS(rb_listener_bind(context, address, &second), RB_ERR_ADDRESS_IN_USE, "cannot listen");
     FAILS(rb_listener_bind(context, "nonsense", &second), RB_ERR_ADDRESS, "cannot listen");
@@ -120,6 +120,12 @@ static void wrong_arguments(void) {
     rbmq_subscriber *subscriber;
     rbmq_subscriber_options slow = {.size = sizeof slow, .slow = 5};
     FAILS(rbmq_subscriber_connect(address, &slow, &subscriber), RB_ERR_ARGUMENT, "5 is no policy");
+    rbmq_login half = {.size = sizeof half, .user = "u"};
+    rbmq_subscriber_options nobody = {.size = sizeof nobody, .login = &half};
+    FAILS(rbmq_subscriber_connect(address, &nobody, &subscriber), RB_ERR_ARGUMENT, "a user and a password, or a token");
+    rbmq_login token = {.size = sizeof token, .token = "secret"};
+    nobody.login = &token;
+    FAILS(rbmq_subscriber_connect("192.0.2.1:7411", &nobody, &subscriber), RB_ERR_CONFIG, "is not encrypted");
     cmq_queue *queue;
     cmq_options cmq = {.size = sizeof cmq, .qthresh = 1000000};
     FAILS(cmq_new_rq("127.0.0.1:0", &cmq, &queue), RB_ERR_CONFIG, "qthresh");

@@ -644,7 +644,7 @@ static void as_the_receiver(const vector *of) {
 }
 
 int main(int argc, char **argv) {
-    static char lines[LINES][1 << 13];
+    static char lines[LINES][1 << 15];
     CHECK(argc > 1);
     FILE *file = fopen(argv[1], "r");
     CHECK(file);

@@ -6,14 +6,16 @@
 
 static const char *broker;
 // The topics of this process: the broker keeps those of an earlier one.
-static char news[32], raw[32], events[32], all[32], observed[32], in_place[32];
+static char news[32], raw[32], events[32], all[32], observed[32], in_place[32], kept[32];
 
 // Each way to publish, each way to receive.
 static void publish_and_receive(void) {
     rbmq_publisher *publisher;
     rbmq_topic *topic;
     rbmq_subscriber *subscriber;
-    rbmq_publisher_options options = {.size = sizeof options, .name = "c"};
+    // A broker without users lets everybody in, whatever is presented.
+    rbmq_login login = {.size = sizeof login, .user = "c", .password = "secret of c"};
+    rbmq_publisher_options options = {.size = sizeof options, .name = "c", .login = &login};
     OK(rbmq_publisher_connect(broker, &options, &publisher));
     CHECK(rbmq_publisher_is_connected(publisher) == 1);
     OK(rbmq_publisher_topic(publisher, news, NULL, &topic));
@@ -255,9 +257,41 @@ static void observing(void) {
     OK(rbmq_publisher_free(publisher));
 }
 
+// The levels of the disk, in a topic that the broker keeps and in another one.
+static void disk(void) {
+    rbmq_publisher *publisher;
+    rbmq_topic *topic, *plain;
+    rbmq_confirmed confirmed;
+    uint64_t end, position;
+    char failure[8];
+    size_t len;
+    rbmq_topic_options options = {.size = sizeof options, .ring_bytes = 1 << 16};
+    OK(rbmq_publisher_connect(broker, NULL, &publisher));
+    OK(rbmq_publisher_topic(publisher, kept, &options, &topic));
+    OK(rbmq_topic_publish(topic, "kept", 4, WAIT, &end));
+    OK(rbmq_topic_confirm(topic, end, RBMQ_LEVEL_STORED, WAIT, &confirmed));
+    CHECK(confirmed.level == RBMQ_LEVEL_STORED && confirmed.position >= end && confirmed.subscribers == 0);
+    rbmq_confirmation *confirmation;
+    OK(rbmq_topic_confirmation(topic, end, RBMQ_LEVEL_SYNCED, &confirmation));
+    OK(rbmq_confirmation_wait(confirmation, &confirmed, WAIT));
+    OK(rbmq_confirmation_free(confirmation));
+    OK(rbmq_topic_confirmed(topic, RBMQ_LEVEL_SYNCED, &position));
+    CHECK(position >= end);
+    OK(rbmq_topic_disk_failure(topic, failure, sizeof failure, &len));
+    CHECK(len == 0 && failure[0] == 0);
+    OK(rbmq_publisher_topic(publisher, observed, NULL, &plain));
+    OK(rbmq_topic_publish(plain, "memory", 6, WAIT, &end));
+    FAILS(rbmq_topic_confirm(plain, end, RBMQ_LEVEL_STORED, WAIT, NULL), RB_ERR_REFUSED, "keep = true");
+    FAILS(rbmq_topic_confirm(plain, end, 5, WAIT, NULL), RB_ERR_ARGUMENT, "5 is no level");
+    OK(rbmq_topic_free(plain));
+    OK(rbmq_topic_free(topic));
+    OK(rbmq_publisher_free(publisher));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     broker = argv[1];
+    snprintf(kept, sizeof kept, "kept/%d", getpid());
     snprintf(news, sizeof news, "c%d/news", getpid());
     snprintf(all, sizeof all, "c%d/+", getpid());
     snprintf(raw, sizeof raw, "c/%d/raw", getpid());
@@ -269,6 +303,7 @@ int main(int argc, char **argv) {
     raw_bytes();
     publisher_events();
     observing();
+    disk();
     puts("rbmq: ok");
     return 0;
 }

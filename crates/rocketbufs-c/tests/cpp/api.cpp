@@ -197,6 +197,14 @@ static void topics(const std::string &broker) {
         rbmq::DeferredBatch deferred = subscriber.defer();
         CHECK(deferred && deferred.epoch().low == batch->epoch.low && deferred.consume_up_to(batch->end) && !deferred);
     }
+    rbmq_topic_options small{};
+    small.size = sizeof small;
+    small.ring_bytes = 1 << 16;
+    rbmq::Topic kept = publisher.topic("kept/" + name, &small);
+    rbmq::position_t stored = 0;
+    CHECK(kept.publish("kept", wait, &stored) && kept.confirm(stored, RBMQ_LEVEL_SYNCED, wait));
+    CHECK(kept.confirmed(RBMQ_LEVEL_STORED) >= stored && kept.disk_failure().empty() && kept.close(wait));
+    FAILS(topic.confirm(end, RBMQ_LEVEL_STORED, wait), RB_ERR_REFUSED);
     rbmq::Observer observer(broker);
     CHECK(observer.summary()->topics >= 1);
     for (const rbmq_topic_stats &row : observer.topics(name.c_str())) CHECK(row.topic == name && row.subscribers == 1);

@@ -68,6 +68,9 @@ impl Spec {
             Range::Word { max_bytes } => {
                 format!("a word of 1 to {max_bytes} letters, digits, '_' and '-'")
             }
+            Range::Text { max_bytes } => {
+                format!("a text of 1 to {max_bytes} bytes, without control characters")
+            }
             Range::Choice(words) => format!("one of: {}", words.join(", ")),
         }
     }
@@ -95,6 +98,8 @@ pub(super) enum Range {
     Bool,
     /// Letters, digits, `_`, `-`.
     Word { max_bytes: usize },
+    /// Any text without control characters: a path, a name.
+    Text { max_bytes: usize },
     /// One of these.
     Choice(&'static [&'static str]),
 }
@@ -171,6 +176,10 @@ impl Setting for String {
         let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
         match range {
             Range::Word { max_bytes } => (1..=*max_bytes).contains(&self.len()) && self.bytes().all(word),
+            Range::Text { max_bytes } => {
+                (1..=*max_bytes).contains(&self.len()) && !self.contains(char::is_control)
+            }
+            Range::Choice(words) => words.contains(&self.as_str()),
             _ => false,
         }
     }
@@ -257,7 +266,7 @@ pub(super) fn value_of_text(text: &str, spec: &Spec) -> Value {
     let parsed = match spec.range {
         Range::Int { .. } => number(),
         Range::Bool => text.parse().ok().map(Value::Boolean),
-        Range::Word { .. } | Range::Choice(_) => None,
+        Range::Word { .. } | Range::Text { .. } | Range::Choice(_) => None,
     };
     parsed.unwrap_or_else(|| Value::String(text.to_owned()))
 }

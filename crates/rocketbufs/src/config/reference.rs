@@ -1,7 +1,9 @@
 //! The knobs as a table and as a commented file, generated from their declarations.
 
 use super::knob::{Knob, Setting, Spec};
-use super::settings::{BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings};
+use super::settings::{
+    BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings, TlsSettings,
+};
 use super::{Config, shown};
 
 /// Every knob, in the order of the file.
@@ -30,6 +32,7 @@ pub fn knobs() -> Vec<Knob> {
 pub fn section_help(section: &str) -> Option<&'static str> {
     Some(match section {
         "tcp" => TcpSettings::ABOUT.trim(),
+        "tls" => TlsSettings::ABOUT.trim(),
         "shm" => ShmSettings::ABOUT.trim(),
         "rdma" => RdmaSettings::ABOUT.trim(),
         "buffers" => BufferSettings::ABOUT.trim(),

@@ -9,6 +9,12 @@ macro_rules! range {
     (true or false) => {
         Range::Bool
     };
+    (a text of at most $max:literal bytes) => {
+        Range::Text { max_bytes: $max }
+    };
+    (one of $($word:literal)|+) => {
+        Range::Choice(&[$($word),+])
+    };
     (a word of at most $max:literal bytes) => {
         Range::Word { max_bytes: $max }
     };
@@ -139,6 +145,37 @@ section! {
         /// delivering thread never sends. Small: threads that deliver a stream spend their time on small system
         /// calls. Large: single messages wait until a worker wakes up.
         inline_idle_us: u32 = 5, "us", range [0 or 1 to 1000000], cost "a system call for each wake-up of a worker";
+    }
+}
+
+section! {
+    /// TLS 1.3 of TCP connections (transports `tcp` and `auto`). The guide is docs/security/TLS.md.
+    "tls" TlsSettings {
+        /// "require": every TCP connection, in both directions, is encrypted, and the end that connects verifies the
+        /// certificate of the other. A peer without TLS is refused with this reason. "off": no TCP connection is encrypted.
+        /// RDMA is not encrypted, so that "require" is refused with the transport `rdma`.
+        mode: String = "off".into(), "", range [one of "off" | "require"],
+            cost "about 0.3 ns per byte at either end, and a handshake of a millisecond for each connection";
+        /// File with the certificate of this process in PEM, and behind it those that lead to its authority. A process
+        /// that listens needs it. A process that connects presents it if the other end asks for one. `rbmq keygen` makes
+        /// certificates. The files are read when the process starts, and again by `rbmq` on SIGHUP.
+        cert: Option<String> = None, "", range [a text of at most 4096 bytes], cost "none";
+        /// File with the key of `cert` in PEM. Only the user of the process should be able to read it.
+        key: Option<String> = None, "", range [a text of at most 4096 bytes], cost "none";
+        /// File with the certificates of the trusted authorities in PEM: those that sign the certificates of servers, and,
+        /// where clients have certificates, theirs. Unset: the authorities of the system, for servers alone.
+        ca: Option<String> = None, "", range [a text of at most 4096 bytes], cost "none";
+        /// Whether a listener asks its clients for certificates that an authority in `ca` has signed. "none": clients are
+        /// not asked. "optional": a client may have one. "require": a client without one is refused.
+        client_certificates: String = "none".into(), "", range [one of "none" | "optional" | "require"], cost "none";
+        /// The name or address that the certificate of a server must be for, at every connection of this process. Unset: the
+        /// host of the address that is connected to.
+        server_name: Option<String> = None, "", range [a text of at most 253 bytes], cost "none";
+        /// Handshakes of incoming connections that may be unfinished at once, for each worker. A connection beyond this
+        /// number is closed. Small: when many clients connect at once, some of them have to try again. Large: peers that
+        /// connect and send nothing can hold this many connections until `session.connect_timeout_ms` has passed.
+        max_handshakes: usize = 1_000, "handshakes", range [1 to 1048576],
+            cost "each: about 20 KiB, and at most 100 KiB";
     }
 }
 

@@ -16,8 +16,8 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"RKTB");
 pub const VERSION: u16 = 1;
 /// The oldest version that this build speaks.
 pub const MIN_VERSION: u16 = 1;
-/// The most bytes of an application's hello.
-pub const MAX_HELLO_BYTES: usize = 1024;
+/// The most bytes of an application's hello: room for the token of an issuer.
+pub const MAX_HELLO_BYTES: usize = 4096;
 /// The most bytes of a subscription's name.
 pub const MAX_NAME_BYTES: usize = 255;
 /// The most bytes of an explaining text (BYE, REFUSED). Longer ones are cut when encoded.
@@ -133,6 +133,8 @@ pub enum RefuseCode {
     NotAnOut = 6,
     /// The receiver lagged too far under `disconnect`, or made no progress under `block` (`a`: lag in bytes).
     TooSlow = 7,
+    /// The sender's application does not let this receiver read the buffer, or not any more.
+    NotAllowed = 8,
 }
 
 impl RefuseCode {
@@ -145,6 +147,7 @@ impl RefuseCode {
             5 => Self::BadWireId,
             6 => Self::NotAnOut,
             7 => Self::TooSlow,
+            8 => Self::NotAllowed,
             _ => return None,
         })
     }

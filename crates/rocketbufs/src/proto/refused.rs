@@ -70,7 +70,7 @@ fn explain(code: RefuseCode, a: u64, b: u64) -> String {
             format!("the ring has {a} bytes; this buffer's deliveries need one of at least {b}")
         }
         RefuseCode::PolicyNotAllowed if a != 0 => {
-            format!("the policy is not allowed for this buffer; allowed: {}", PolicySet::from_bits(a))
+            format!("the policy is not allowed for this buffer: ask for another one (rbmq sub: --policy); allowed: {}", PolicySet::from_bits(a))
         }
         RefuseCode::PolicyNotAllowed => {
             "the policy cannot be had for this buffer (block and drop need flow control, overwrite its absence)".into()
@@ -78,6 +78,9 @@ fn explain(code: RefuseCode, a: u64, b: u64) -> String {
         RefuseCode::TooMany => format!("the peer has {a} subscriptions on this connection, its limit is {b}"),
         RefuseCode::BadWireId => "the wire id is in use".into(),
         RefuseCode::NotAnOut => "the other end of this connection is no rOut".into(),
+        RefuseCode::NotAllowed => {
+            "the peer does not let this end read the buffer (any more); ask its operator for the right".into()
+        }
         RefuseCode::TooSlow => format!("too slow: {a} bytes behind; read faster, or ask for another policy"),
     }
 }

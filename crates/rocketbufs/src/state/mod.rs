@@ -33,9 +33,9 @@ pub(crate) use ends::{
 pub use ends::{ForeignConnection, ForeignReason};
 pub use logs::Traffic;
 pub(crate) use logs::{
-    Buffer, BufferOwner, DurableCursor, Followed, Leaving, Readable, ReceiveMemory, SubscriptionNews,
-    SubscriptionOwner, SubscriptionShared, SubscriptionState, SubscriptionStatus, Upstream, downstream_of,
-    held_at,
+    Buffer, BufferOwner, DurableCursor, Followed, Leaving, OwnedName, Readable, ReceiveMemory,
+    SubscriptionNews, SubscriptionOwner, SubscriptionShared, SubscriptionState, SubscriptionStatus, Upstream,
+    downstream_of, held_at,
 };
 pub use records::{Budget, ConfirmedPositions, Progress, SubscriberProgress};
 pub(crate) use records::{

@@ -11,13 +11,15 @@ use super::peer::OutSub;
 use super::upcall::Handled;
 use crate::events::OutEvent;
 use crate::fields::printable;
-use crate::limits::{PolicySet, SubscriptionLimits};
+use crate::limits::{Admitted, Asking, PolicySet, SubscriptionLimits};
 use crate::lock::lock;
 use crate::proto::{
     Begin, CloseCode, Message, Origin, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor,
     Start, Subscribe, Subscribed,
 };
-use crate::state::{Buffer, BufferOwner, Log, Parked, ROutShared, Request, Role, SubscriptionStatus};
+use crate::state::{
+    Buffer, BufferOwner, Log, OwnedName, Parked, ROutShared, Request, Role, SubscriptionStatus,
+};
 use crate::types::{Nanos, Position, WireId};
 
 /// A refusal: its code and numbers.
@@ -48,10 +50,13 @@ impl<T: Transport> Connection<'_, T> {
         }
         let buffer = out.buffer(subscribe.bid).ok_or((RefuseCode::NoSuchBuffer, 0, 0))?;
         let number = link.line.shared.id;
+        let asking = Asking { conn: number, bid: subscribe.bid, name: &subscribe.name };
+        // A buffer that the peer may not read looks as if it did not exist.
+        let admitted = out.admitted(&asking).ok_or((RefuseCode::NoSuchBuffer, 0, 0))?;
         let Some(log) = buffer.log().cloned() else {
             return self.park(&buffer, Parked { conn: number, subscribe });
         };
-        self.accept(&out, &buffer, &log, &subscribe)
+        self.accept(&out, (&buffer, &log), &subscribe, admitted)
     }
 
     pub(super) fn unpark(&mut self, parked: Parked) -> Handled {
@@ -95,21 +100,22 @@ impl<T: Transport> Connection<'_, T> {
     fn accept(
         &mut self,
         out: &Arc<ROutShared>,
-        buffer: &Arc<Buffer>,
-        log: &Log,
+        (buffer, log): (&Arc<Buffer>, &Log),
         subscribe: &Subscribe,
+        admitted: Admitted,
     ) -> Result<(), Refusal> {
         let ring = &log.ring;
         let (flow_control, needed) = (ring.flow_control(), 2 * ring.max_delivery());
         let limits = *lock(&buffer.limits);
-        let allowed = PolicySet::possible(flow_control).and(limits.policies);
+        let allowed = PolicySet::possible(flow_control).and(limits.policies).and(admitted.policies);
         if !allowed.contains(subscribe.policy) {
             return Err((RefuseCode::PolicyNotAllowed, allowed.bits(), 0));
         }
         if subscribe.capacity < needed {
             return Err((RefuseCode::RingTooSmall, subscribe.capacity, needed));
         }
-        let known = (!subscribe.name.is_empty()).then(|| buffer.known(&subscribe.name)).flatten();
+        let name = OwnedName { owner: admitted.owner, name: subscribe.name.clone() };
+        let known = (!subscribe.name.is_empty()).then(|| buffer.known(&name)).flatten();
         let past = match subscribe.start {
             Start::Ago(ms) => buffer.times.ago(self.io.now, ms),
             _ => None,
@@ -123,7 +129,7 @@ impl<T: Transport> Connection<'_, T> {
         let config = self.send_config((buffer, ring), subscribe, &limits);
         let cursor = self.cursor((subscribe.wire, ring), config, (&begin, hold.as_ref()), (coverage, maps));
         let hold_ms = limits.hold_ms(subscribe.hold_ms);
-        let without_slot = self.add_out(out, buffer, subscribe, (cursor, begin, hold, hold_ms));
+        let without_slot = self.add_out((out, buffer), (subscribe, name), (cursor, begin, hold, hold_ms));
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
             self.io.inner.workers[worker].request(Request::Close { conn, code: CloseCode::TakenOver, why });
@@ -197,9 +203,8 @@ impl<T: Transport> Connection<'_, T> {
     /// Adds a subscription. Returns whether it asked for a durable slot and got none.
     fn add_out(
         &mut self,
-        out: &ROutShared,
-        buffer: &Arc<Buffer>,
-        subscribe: &Subscribe,
+        (out, buffer): (&ROutShared, &Arc<Buffer>),
+        (subscribe, name): (&Subscribe, OwnedName),
         (cursor, begin, hold, hold_ms): (SendCursor, Begin, Option<Hold>, u32),
     ) -> bool {
         let hold_ms = hold_ms.min(self.io.inner.config.limits.max_hold_ms);
@@ -207,7 +212,7 @@ impl<T: Transport> Connection<'_, T> {
         let link = &mut *self.link;
         let sub = Arc::new(shared_of(
             (link.line.shared.id, self.io.shared.index),
-            subscribe,
+            (subscribe, name),
             (hold, begin.resume_boundary, &cursor),
             self.io.now,
         ));
@@ -215,7 +220,7 @@ impl<T: Transport> Connection<'_, T> {
         let has_slot = sub.has_slot.load(Ordering::Relaxed);
         buffer.notify_upstream();
         if wants && !has_slot {
-            out.durable_slots.log_full(&shown(&sub.name));
+            out.durable_slots.log_full(&shown(&subscribe.name));
         }
         let (number, start) = (link.line.shared.id, cursor.start());
         let machine = PeerSubscription::new(cursor);
@@ -237,7 +242,7 @@ fn shown(name: &[u8]) -> String {
 /// Creates the shared status of a new subscription.
 fn shared_of(
     (conn, worker): (u64, usize),
-    subscribe: &Subscribe,
+    (subscribe, name): (&Subscribe, OwnedName),
     (hold, resume_boundary, cursor): (Option<Hold>, Position, &SendCursor),
     now: Nanos,
 ) -> SubscriptionStatus {
@@ -245,7 +250,7 @@ fn shared_of(
         conn,
         worker,
         wire: subscribe.wire,
-        name: subscribe.name.clone(),
+        name,
         policy: subscribe.policy,
         hold: Mutex::new(hold),
         sent: AtomicU64::new(cursor.sent()),

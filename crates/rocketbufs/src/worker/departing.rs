@@ -1,6 +1,7 @@
 //! Subscriptions of peers that go: unsubscribed, too slow, or without their connection.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rocketnet::Transport;
@@ -10,10 +11,11 @@ use super::connection::Connection;
 use super::peer::OutSub;
 use super::upcall::{Handled, Upcall};
 use crate::events::OutEvent;
+use crate::limits::Asking;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{Message, RefuseCode, SendCursor};
-use crate::state::{DurableCursor, Leaving, SubscriptionStatus};
+use crate::state::{DurableCursor, Leaving, ROutShared, Role, SubscriptionStatus};
 use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Connection<'_, T> {
@@ -73,7 +75,7 @@ impl<T: Transport> Connection<'_, T> {
         }
         buffer.report_landed_contexts();
         if let Some(rout) = rout {
-            let (bid, name) = (buffer.bid, status.name.clone());
+            let (bid, name) = (buffer.bid, status.name.name.clone());
             rout.report(OutEvent::Unsubscribed { conn: number, bid, name, why: why.to_owned() });
             rout.reap(&buffer);
         }
@@ -105,6 +107,31 @@ impl<T: Transport> Connection<'_, T> {
         self.drop_out(wire, &why, false);
         self.send(&Message::Refused { wire, code: RefuseCode::TooSlow, a: lag, b: 0 });
         why
+    }
+
+    /// Ends the subscriptions to buffers of an rOut that its application does not allow any more. Others go on.
+    pub(super) fn review(&mut self, of: &Arc<ROutShared>) {
+        let link = &*self.link;
+        let Some(Role::Out(out)) =
+            link.role.clone().filter(|role| matches!(role, Role::Out(out) if Arc::ptr_eq(out, of)))
+        else {
+            return;
+        };
+        let conn = link.line.shared.id;
+        let is_allowed = |sub: &OutSub| {
+            let asking = Asking { conn, bid: sub.buffer.bid, name: &sub.status.name.name };
+            out.admitted(&asking).is_some_and(|admitted| admitted.policies.contains(sub.status.policy))
+        };
+        let mut wires: Vec<_> =
+            link.outs.iter().filter(|(_, sub)| !is_allowed(sub)).map(|(wire, _)| *wire).collect();
+        // Newest first, so that each is found at the end of its buffer's list.
+        wires.sort_unstable_by_key(|wire| std::cmp::Reverse(*wire));
+        for wire in wires {
+            // Queued data is copied: the stream stays intact, and the ring is free.
+            self.io.transport.detach(self.id(), wire);
+            self.drop_out(wire, "not allowed any more", false);
+            self.send(&Message::Refused { wire, code: RefuseCode::NotAllowed, a: 0, b: 0 });
+        }
     }
 
     fn report_too_slow(&self, wire: WireId, lag_bytes: u64) {

@@ -46,6 +46,7 @@ impl<T: Transport> Connection<'_, T> {
 
     pub(super) fn on_hello(&mut self, hello: Hello) -> Handled {
         let carrier = self.io.transport.carrier(self.id());
+        let identity = self.io.transport.peer_identity(self.id());
         let Some(version) = self.link.line.session.on_hello(&hello, self.io.now) else {
             let (min, max) = (hello.min_version, hello.max_version);
             let why =
@@ -54,7 +55,7 @@ impl<T: Transport> Connection<'_, T> {
         };
         self.link.version = version;
         self.link.line.phase = LinkPhase::Offered;
-        self.link.line.shared.greeted(hello, Phase::Offered, carrier);
+        self.link.line.shared.greeted(hello, Phase::Offered, (carrier, identity));
         self.io.transport.pause(self.id(), true);
         let Some(listener) = self.link.listener.take().and_then(|listener| listener.upgrade()) else {
             return Err(Upcall::Close(CloseCode::ShuttingDown, "no longer listening".to_owned()));
@@ -69,13 +70,14 @@ impl<T: Transport> Connection<'_, T> {
 
     pub(super) fn on_welcome(&mut self, hello: Hello) -> Handled {
         let carrier = self.io.transport.carrier(self.id());
+        let identity = self.io.transport.peer_identity(self.id());
         tracing::debug!(peer = self.id().0, carrier = carrier.name, why = carrier.why, "connected");
         if self.link.line.session.on_hello(&hello, self.io.now).is_none() {
             let why = "the version in WELCOME was not offered".to_owned();
             return Err(Upcall::Close(CloseCode::Version, why));
         }
         self.link.line.phase = LinkPhase::Up;
-        self.link.line.shared.greeted(hello, Phase::Up, carrier);
+        self.link.line.shared.greeted(hello, Phase::Up, (carrier, identity));
         if self.link.role.is_none() {
             // Without a role there is no recipient for incoming messages.
             self.io.transport.pause(self.id(), true);

@@ -203,6 +203,10 @@ impl Idle {
     }
 
     fn move_from(&mut self, owner: &Owner, now: Nanos) {
+        // A look at a ring that cannot be trimmed would wake the worker, for each delivery of a slow stream, and find nothing to do.
+        if owner.ring().is_none() {
+            return;
+        }
         self.begin_to_move(owner);
         owner.idle_state().hold_moved.disarm();
         let look_at = now + self.after / 2;

@@ -18,7 +18,7 @@ use super::peer::OutSub;
 use super::upcall::{Handled, Upcall};
 use crate::planted;
 use crate::proto::CloseCode;
-use crate::state::{Command, ContextShared, ListenerShared, Request, Worker};
+use crate::state::{Command, ContextShared, ListenerShared, ROutShared, Request, Worker};
 use crate::types::{Nanos, WireId};
 
 /// The state of one worker. Public only for the simulator, which drives it by hand.
@@ -150,6 +150,7 @@ impl<T: Transport> Reactor<T> {
                 }
             }
             Command::Trim(buffer) => self.io.idle.trim(buffer),
+            Command::Review(out) => self.review(&out),
             Command::Request(request) => self.on_request(request),
         }
     }
@@ -175,6 +176,17 @@ impl<T: Transport> Reactor<T> {
             Request::Run(job) => job(),
             Request::LookAt(at) => self.io.next_tick = self.io.next_tick.min(at),
             Request::Shutdown { grace } => self.shutdown(grace),
+        }
+    }
+
+    /// Ends the subscriptions that the application does not allow any more.
+    fn review(&mut self, out: &Arc<ROutShared>) {
+        let connections: Vec<_> = self.links.keys().copied().collect();
+        for conn in connections {
+            self.at(conn, |connection| {
+                connection.review(out);
+                Ok(())
+            });
         }
     }
 

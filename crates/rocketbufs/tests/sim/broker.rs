@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rocketbufs::error::RefusedError;
 use rocketbufs::{Conn, Context, InEvent, RIn, ROut, Start};
 
 use super::oracle::Env;
@@ -144,19 +145,19 @@ impl Broker {
                 self.subs[at(bid)].over = true;
                 env.event("RESTARTED received");
             }
-            InEvent::Refused { bid, error } => {
-                let at = at(bid);
-                env.event("REFUSED received");
-                env.note(&format!("broker refused {error}"), [node as u64, u64::from(bid), 0, 0]);
-                // There is nothing to splice any more.
-                (self.subs[at].over, self.subs[at].spliced) = (true, true);
-                let excused = env.may_be_missing(node, self.subs[at].plan.buffer);
-                env.check("refused for a reason", excused, || {
-                    format!("broker {node}: buffer {bid}: {error}")
-                });
-            }
+            InEvent::Refused { bid, error } => self.on_refused(env, (bid, at(bid)), &error),
             InEvent::ConnDown { .. } => env.event("CONN DOWN received"),
             other => panic!("broker {node}: {other:?} is no event"),
         }
+    }
+
+    fn on_refused(&mut self, env: &mut Env, (bid, at): (u32, usize), error: &RefusedError) {
+        let node = self.node;
+        env.event("REFUSED received");
+        env.note(&format!("broker refused {error}"), [node as u64, u64::from(bid), 0, 0]);
+        // Nothing is left to splice.
+        (self.subs[at].over, self.subs[at].spliced) = (true, true);
+        let excused = env.may_be_missing(node, self.subs[at].plan.buffer);
+        env.check("refused for a reason", excused, || format!("broker {node}: buffer {bid}: {error}"));
     }
 }

@@ -243,7 +243,7 @@ pub fn rejects() -> Named<Vec<u8>> {
         ("SUBSCRIBE with a name longer than the message", changed(&subscribe, subscribe.len() - 1, &[1])),
         ("SUBSCRIBED with an unknown flag", changed(&subscribed, 29, &[8])),
         ("REFUSED with code 0", unhex("1203000000000000000000000000000000000000000000")),
-        ("REFUSED with an unknown code", unhex("1203000000080000000000000000000000000000000000")),
+        ("REFUSED with an unknown code", unhex("1203000000090000000000000000000000000000000000")),
         ("ASK without consumed", unhex("160500000001000000000000000100000000000000")),
         ("GONE with a byte too many", longer(&Message::Gone { wire: 1, end: 0 }.encode())),
     ]

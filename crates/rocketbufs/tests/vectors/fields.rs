@@ -21,7 +21,7 @@ pub const BYE_CODES: [CloseCode; 8] = [
 ];
 
 /// Every code of REFUSED, in the order of its numbers.
-pub const REFUSE_CODES: [RefuseCode; 7] = [
+pub const REFUSE_CODES: [RefuseCode; 8] = [
     RefuseCode::NoSuchBuffer,
     RefuseCode::RingTooSmall,
     RefuseCode::PolicyNotAllowed,
@@ -29,6 +29,7 @@ pub const REFUSE_CODES: [RefuseCode; 7] = [
     RefuseCode::BadWireId,
     RefuseCode::NotAnOut,
     RefuseCode::TooSlow,
+    RefuseCode::NotAllowed,
 ];
 
 /// Every policy, in the order of its numbers.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketnet::conformance::Lab;
-use rocketnet::{Event, Transport};
+use rocketnet::conformance::{Flow, Kit, Lab};
+use rocketnet::{Down, Event, Transport};
 use rocketnet_rdma::{Rdma, RdmaConfig};
 use rocketring::Waker;
 
@@ -37,6 +37,11 @@ impl RdmaLab {
             max_control_bytes: 2_000,
             ..RdmaConfig::default()
         })
+    }
+
+    /// A lab whose transports give up soon, but not so soon that a slow emulated processor counts as a peer that does not answer.
+    pub fn soon() -> Option<Self> {
+        Self::new(RdmaConfig { ack_timeout: 12, retries: 3, ..RdmaConfig::default() })
     }
 
     /// A lab whose transports poll for completions without sleeping.
@@ -74,4 +79,17 @@ impl Lab for RdmaLab {
     fn bytes(&self) -> u64 {
         100_000
     }
+}
+
+/// Sends until the sender's end is down. Returns the reason.
+pub fn until_down(kit: &mut Kit<'_, RdmaLab>, flow: &mut Flow, size: u64) -> Down {
+    kit.until("Down", |kit| {
+        flow.settle(kit);
+        let down = kit.down(0, 1).is_some();
+        if !down && flow.sendable_if_produced(kit) >= size && flow.produce(size) {
+            flow.send(kit, size, false);
+        }
+        down
+    });
+    kit.down(0, 1).expect("just seen")
 }

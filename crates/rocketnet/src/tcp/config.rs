@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use super::certificates::Tls;
 use crate::contract::TransportError;
 use crate::wire::HEADER_BYTES;
 
 /// Ranges and control buffers that one connection queues at most, whatever their size. Bounds what a stream of tiny
 /// writes costs in memory (about 64 bytes each).
 pub(super) const MAX_QUEUED_PIECES: usize = 4096;
+
+/// The least staging buffer with TLS: records have up to 16.3 KiB.
+const LEAST_STAGING_WITH_TLS: usize = 64 << 10;
 
 /// The carrier of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,7 +53,7 @@ pub struct TcpConfig {
     pub read_bytes: usize,
     /// Bytes of the buffer that small ranges and headers are read into before they are copied to their rings.
     /// Default 256 KiB, from 4 KiB to 16 MiB. One such buffer per worker. A connection with an unhandled control message before
-    /// arrived data keeps at most as much for itself. Small values cost a system call
+    /// arrived data keeps at most as much for itself. With TLS at least 64 KiB. Small values cost a system call
     /// per few messages.
     pub staging_bytes: usize,
     /// Bytes of ranges that one connection queues before [`room`](crate::Transport::room) is 0. Default 1 MiB, from
@@ -78,6 +82,9 @@ pub struct TcpConfig {
     pub user_timeout: Option<Duration>,
     /// The carrier of connections. Default [`Carry::Tcp`].
     pub carry: Carry,
+    /// TLS of TCP connections, incoming and outgoing: a peer without TLS is refused. Local sockets stay as they are, since the
+    /// kernel names the process at the other end. Default none.
+    pub tls: Option<Tls>,
     /// Whether peers of other users may use local sockets. Default false: the same user, and root. Such peers see every byte of
     /// the rings that are offered to them, also of topics that they did not subscribe to.
     pub other_users: bool,
@@ -103,6 +110,7 @@ impl Default for TcpConfig {
             connect_timeout: Duration::from_secs(10),
             user_timeout: None,
             carry: Carry::Tcp,
+            tls: None,
             other_users: false,
             busy_polls: false,
         }
@@ -110,6 +118,12 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
+    /// The size of the staging buffer: with TLS there is room for the beginning of a record, and as much again to read.
+    pub(super) fn staging_with_records(&self) -> usize {
+        let least = if self.tls.is_some() { LEAST_STAGING_WITH_TLS } else { 0 };
+        self.staging_bytes.max(least)
+    }
+
     /// Checks every field against its range. The error names the first field outside its range.
     pub(super) fn check(&self) -> Result<(), TransportError> {
         range("read_bytes", self.read_bytes, 4 << 10, 64 << 20)?;

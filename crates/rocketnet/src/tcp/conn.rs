@@ -5,6 +5,9 @@
 //!                   │           │  close   ▲ linger, or the peer's end
 //!                   └───────────┴──────────┘ failures go to Down at once
 //! ```
+//!
+//! The handshake of TLS, where there is one, belongs to Connecting at the end that connects, and to Open at the other end: what the
+//! layer above queues meanwhile leaves behind it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,14 +17,18 @@ use std::time::Instant;
 
 use rocketring::PeerDoorbell;
 use rustix::event::epoll;
-use rustix::net::Shutdown;
+use rustix::net::{SendFlags, Shutdown};
 
 use super::config::TcpConfig;
 use super::receive::Intake;
+use super::secure::Secure;
 use super::send::Outgoing;
 use super::socket::{self, Socket, Target};
 use super::spares::Spares;
-use crate::contract::{ConnId, Down};
+use crate::contract::{ConnId, Down, begins_tls};
+
+/// What a client gets that begins TLS where there is none: the alert protocol_version (RFC 8446, 6).
+const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
 
 pub(super) enum State {
     /// The TCP handshake is under way with one address; `rest` are the next ones to try.
@@ -34,7 +41,7 @@ pub(super) enum State {
     Open,
     /// The queue is sent; arriving bytes are discarded. `shut`: everything was sent and the socket is shut down.
     Closing {
-        why: String,
+        why: Down,
         shut: bool,
     },
     Down,
@@ -50,6 +57,10 @@ pub(super) struct Conn {
     pub socket: Option<Socket>,
     pub intake: Intake,
     pub out: Outgoing,
+    /// TLS, from the beginning of its handshake.
+    pub secure: Option<Box<Secure>>,
+    /// The handshake counts in `Tcp::handshakes`.
+    pub counted: bool,
     pub paused: bool,
     /// The socket broke while the connection is paused. It is not watched until the connection is resumed, since the kernel
     /// would report it without end.
@@ -82,6 +93,8 @@ impl Conn {
             socket,
             intake,
             out: Outgoing::new(config),
+            secure: None,
+            counted: false,
             paused: false,
             muted: false,
             broken: None,
@@ -100,6 +113,15 @@ impl Conn {
         self.socket.as_ref().is_some_and(|socket| socket.local)
     }
 
+    pub fn is_handshaking(&self) -> bool {
+        self.secure.as_ref().is_some_and(|secure| secure.is_handshaking())
+    }
+
+    /// Whether a poll has something to report that the kernel does not.
+    pub fn has_more(&self) -> bool {
+        self.intake.waits() || self.secure.as_ref().is_some_and(|secure| secure.has_ended())
+    }
+
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open)
     }
@@ -114,6 +136,10 @@ impl Conn {
         let waits = self.out.is_blocked() && !self.out.is_starved();
         let writing = if waits { Flags::OUT } else { Flags::empty() };
         match self.state {
+            State::Connecting { .. } | State::Open | State::Closing { .. } if self.is_handshaking() => {
+                let writes = self.secure.as_ref().is_some_and(|secure| secure.has_to_write());
+                Some(if writes { Flags::IN | Flags::OUT } else { Flags::IN })
+            }
             State::Connecting { .. } => Some(Flags::OUT),
             State::Open if self.muted => None,
             State::Open if self.paused => Some(writing),
@@ -144,6 +170,7 @@ impl Conn {
         let State::Connecting { rest, not_shared, .. } = &mut self.state else { return false };
         // Closing a socket removes it from the epoll set.
         self.socket = None;
+        self.secure = None;
         self.watched = None;
         for target in rest {
             let opened = match target {
@@ -186,7 +213,12 @@ impl Conn {
             return self.out.is_empty();
         }
         let Some(socket) = &self.socket else { return true };
-        match self.out.flush(socket.fd.as_fd(), spares) {
+        let sent = match &mut self.secure {
+            None => self.out.flush(socket.fd.as_fd(), spares),
+            Some(secure) if secure.is_handshaking() => return self.out.is_empty(),
+            Some(secure) => secure.flush(&mut self.out, socket.fd.as_fd(), spares),
+        };
+        match sent {
             Ok(all) => all,
             Err(e) => {
                 self.broken = Some(e.to_string());
@@ -198,7 +230,9 @@ impl Conn {
 
     /// While closing: shuts the socket down once everything was sent. True if nothing can be sent any more.
     pub fn finish_sending(&mut self, spares: &mut Spares) -> bool {
-        if self.flush(spares)
+        if !self.is_handshaking()
+            && self.flush(spares)
+            && self.end_records()
             && let (State::Closing { shut, .. }, Some(socket)) = (&mut self.state, &self.socket)
             && !*shut
         {
@@ -209,10 +243,28 @@ impl Conn {
         self.out.is_dead()
     }
 
+    /// Tells the peer's TLS that nothing more follows. True once that was sent.
+    fn end_records(&mut self) -> bool {
+        let (Some(secure), Some(socket)) = (&mut self.secure, &self.socket) else { return true };
+        // A failure means that the peer is gone, which the next read reports.
+        secure.close(&mut self.out, socket.fd.as_fd()).unwrap_or(true)
+    }
+
+    /// Tells a client that began TLS on a connection without it. What the client makes of the alert is its affair.
+    pub fn answer_foreign(&self, reason: &Down) {
+        if let (Down::UnknownWire(wire), None, Some(socket)) = (reason, &self.secure, &self.socket)
+            && begins_tls(*wire)
+            && !socket.local
+        {
+            // The connection ends in any case.
+            let _ = rustix::net::send(&socket.fd, &NO_TLS_HERE, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+    }
+
     /// The reason to report for a connection that ended with `seen`.
     pub fn reason(&self, seen: Down) -> Down {
         match (&self.state, &self.broken, seen) {
-            (State::Closing { why, .. }, _, _) => Down::Local(why.clone()),
+            (State::Closing { why, .. }, _, _) => why.clone(),
             (_, Some(broken), Down::PeerClosed) => Down::Broken(broken.clone()),
             (_, _, seen) => seen,
         }

@@ -21,6 +21,9 @@ const READS_PER_POLL: usize = 8;
 /// each connection, a connection to which many publish would need a system call for each of them. Connections with much data
 /// are read together: more pending bytes make larger sends.
 const PORTIONS: usize = 4;
+/// Steps of TLS handshakes in one poll, each about as long as the work for a megabyte of data. The kernel reports the other
+/// connections again.
+const SHAKES_PER_POLL: usize = 8;
 /// At most this many bytes of ranges are little data.
 const LITTLE_BYTES: u64 = 8 << 10;
 /// How long a connection pauses when too many descriptors of this user are in sockets that are not read.
@@ -31,6 +34,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 impl Tcp {
     pub(super) fn drive(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) {
         self.turn += 1;
+        self.shakes_left = SHAKES_PER_POLL;
         self.follows.set_awake();
         let news = self.check_followed(events);
         if self.ready.is_empty() {
@@ -149,8 +153,9 @@ impl Tcp {
     fn serve(&mut self, id: ConnId, flags: Flags, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         match conn.state {
-            State::Connecting { .. } => return self.finish_connect(id, events),
             State::Down => return,
+            _ if conn.is_handshaking() => return self.shake(id, events),
+            State::Connecting { .. } => return self.finish_connect(id, events),
             State::Closing { .. } => {
                 let dead = flags.contains(Flags::OUT) && conn.finish_sending(&mut self.spares);
                 if dead || self.discard(id) {
@@ -175,17 +180,28 @@ impl Tcp {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let Some(outcome) = conn.socket.as_ref().map(socket::connected) else { return };
         match outcome {
-            Ok(()) => {
-                conn.state = State::Open;
-                conn.intake.local = conn.is_local();
-                conn.set_deadline(None, &mut self.deadlines);
-                events.push(Event::Connected(id));
-                conn.flush(&mut self.spares);
-                self.watch(id);
-                self.note_writable(id);
-            }
+            Ok(()) if self.config.tls.is_some() && !conn.is_local() => self.connect_secure(id, events),
+            Ok(()) => self.established(id, events),
             Err(e) => self.connect_failed(id, e.to_string(), events),
         }
+    }
+
+    /// The connection is open, with its handshake behind it.
+    pub(super) fn established(&mut self, id: ConnId, events: &mut Vec<Event>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if matches!(conn.state, State::Connecting { .. }) {
+            conn.state = State::Open;
+            conn.intake.local = conn.is_local();
+            events.push(Event::Connected(id));
+        }
+        if conn.is_open() {
+            conn.set_deadline(None, &mut self.deadlines);
+            conn.flush(&mut self.spares);
+        } else if conn.finish_sending(&mut self.spares) {
+            return self.fail(id, Down::PeerClosed, events);
+        }
+        self.watch(id);
+        self.note_writable(id);
     }
 
     /// Tries the next address of the name, or fails.
@@ -208,7 +224,10 @@ impl Tcp {
     /// Reads from an open connection that is not paused, up to its share of this poll.
     fn receive(&mut self, id: ConnId, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        if !conn.is_open() || conn.paused || std::mem::replace(&mut conn.served, self.turn) == self.turn {
+        if !conn.is_open() || conn.paused || conn.is_handshaking() {
+            return;
+        }
+        if std::mem::replace(&mut conn.served, self.turn) == self.turn {
             return;
         }
         let Some(socket) = &conn.socket else { return };
@@ -222,7 +241,12 @@ impl Tcp {
             if outcome.is_err() || budget == 0 || conn.intake.must_stop(self.turn) {
                 break;
             }
-            match conn.intake.read(socket.fd.as_fd(), &mut self.staging, self.config.read_bytes, &mut turn) {
+            let fd = socket.fd.as_fd();
+            let read = match &mut conn.secure {
+                None => conn.intake.read(fd, &mut self.staging, self.config.read_bytes, &mut turn),
+                Some(secure) => secure.read(&mut conn.intake, fd, &mut self.staging, &mut turn),
+            };
+            match read {
                 Ok(Progress::Read(bytes)) => budget = budget.saturating_sub(bytes),
                 Ok(Progress::Drained) => break,
                 Err(down) => outcome = Err(down),
@@ -241,7 +265,7 @@ impl Tcp {
                 });
             }
             self.fail(id, down, events);
-        } else if conn.intake.waits() && !std::mem::replace(&mut conn.listed, true) {
+        } else if conn.has_more() && !std::mem::replace(&mut conn.listed, true) {
             self.again.push(id);
         }
     }
@@ -279,8 +303,17 @@ impl Tcp {
             conn.deadline = None;
             match conn.state {
                 State::Connecting { .. } => {
-                    let reason = format!("no answer within {:?}", self.config.connect_timeout);
+                    let what = if conn.is_handshaking() { "TLS handshake" } else { "answer" };
+                    let reason = format!("no {what} within {:?}", self.config.connect_timeout);
                     self.connect_failed(id, reason, events);
+                }
+                State::Open if conn.is_handshaking() => {
+                    let within = self.config.connect_timeout;
+                    self.shake_failed(
+                        id,
+                        format!("the peer did not complete its handshake within {within:?}"),
+                        events,
+                    );
                 }
                 State::Open => {
                     conn.flush(&mut self.spares);
@@ -347,13 +380,16 @@ impl Tcp {
 
     /// Ends a connection and reports why. Releases its socket and all source rings. Its ring receivers stay until they are
     /// unbound.
-    fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
+    pub(super) fn fail(&mut self, id: ConnId, seen: Down, events: &mut Vec<Event>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if conn.is_down() {
             return;
         }
         let reason = conn.reason(seen);
         tracing::debug!(conn = id.0, %reason, "connection down");
+        conn.answer_foreign(&reason);
+        self.handshakes -= usize::from(std::mem::take(&mut conn.counted));
+        conn.secure = None;
         conn.out.kill();
         conn.state = State::Down;
         conn.set_deadline(None, &mut self.deadlines);

@@ -18,6 +18,7 @@ use rustix::net::{
 
 use super::config::TcpConfig;
 use super::inet;
+use crate::contract::UnixPeer;
 
 /// Descriptors of one message; one is sent with each offer.
 const MAX_FILES: usize = 4;
@@ -105,6 +106,13 @@ pub(super) fn peer_name(socket: BorrowedFd<'_>) -> String {
         Ok(peer) => format!("user {}, process {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),
         Err(e) => format!("an unknown process: {e}"),
     }
+}
+
+/// The process at the other end. None if the kernel does not tell.
+pub(super) fn peer(socket: BorrowedFd<'_>) -> Option<UnixPeer> {
+    let peer = sockopt::socket_peercred(socket).ok()?;
+    let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
+    Some(UnixPeer { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
 }
 
 /// Sends bytes of which the first carries a descriptor, if there is one.

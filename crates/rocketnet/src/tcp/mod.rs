@@ -26,14 +26,21 @@
 //!   are tried in turn.
 //! * A message larger than the peer's limit is refused by the peer, which ends the connection.
 //!
+//! With TLS ([`TcpConfig::tls`]) the stream is the content of TLS 1.3's records, over TCP alone. A connection is reported, and what
+//! is queued leaves, once the handshake is complete.
+//!
 //! Shared memory ([`Carry::Shm`], [`Carry::Auto`]) is the same stream over a local socket, with one more message: the
 //! descriptor of a ring's file ([`offer`](Transport::offer)). After that a range of the ring is a message of 16 bytes, and lands
 //! without a copy. Everything else, also ranges of rings that cannot be mapped, is as over TCP. A listener has one address for
 //! both.
 
+#[cfg_attr(not(feature = "tls"), path = "no_certificates.rs")]
+mod certificates;
 mod config;
 mod conn;
 mod drive;
+#[cfg(feature = "tls")]
+mod explain;
 mod follow;
 mod follows;
 mod inet;
@@ -41,7 +48,11 @@ mod local;
 mod mapped;
 mod ready;
 mod receive;
+#[cfg_attr(not(feature = "tls"), path = "no_secure.rs")]
+mod secure;
+mod security;
 mod send;
+mod shaking;
 mod socket;
 mod spares;
 mod sys;
@@ -55,17 +66,19 @@ use std::time::{Duration, Instant};
 use rocketring::{PeerDoorbell, PeerMapper, Position, Ring, RingReceiver, Trimmed, Waker};
 use rustix::event::epoll;
 
+pub use certificates::Tls;
 pub use config::{Carry, TcpConfig};
 use conn::{Conn, Deadlines, State};
 use follows::Follows;
 use ready::{LISTENER, Ready, ReadyEvents, WAKER};
+pub use security::{ClientCertificates, TlsError, TlsSettings};
 use socket::Socket;
 use spares::Spares;
 
 use crate::LogLimiter;
 use crate::contract::{
-    Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, Pollable, Promises, QueueFull,
-    SourceRange, Transport, TransportError, WireId,
+    Accepted, AcceptedHandle, Carrier, ConnId, Down, Event, NotWritten, PeerIdentity, Pollable, Promises,
+    QueueFull, SourceRange, Transport, TransportError, WireId,
 };
 use crate::slots::Slots;
 use crate::wire::{Header, LOCAL_UNWATCH};
@@ -159,6 +172,9 @@ pub struct Tcp {
     spares: Spares,
     /// Counts polls.
     turn: u64,
+    /// Unfinished handshakes of incoming connections, and how many steps of handshakes this poll may still make.
+    handshakes: usize,
+    shakes_left: usize,
 }
 
 impl Tcp {
@@ -181,7 +197,7 @@ impl Tcp {
         let data = epoll::EventData::new_u64(WAKER);
         epoll::add(&epoll, waker.fd(), data, epoll::EventFlags::IN).map_err(os("watching the waker"))?;
         Ok(Self {
-            staging: vec![0; config.staging_bytes].into(),
+            staging: vec![0; config.staging_with_records()].into(),
             config,
             maps,
             epoll: Arc::new(epoll),
@@ -198,6 +214,8 @@ impl Tcp {
             follows: Follows::default(),
             spares: Spares::default(),
             turn: 0,
+            handshakes: 0,
+            shakes_left: 0,
         })
     }
 
@@ -271,6 +289,7 @@ impl Transport for Tcp {
         if self.config.carry == Carry::Shm {
             return self.listen_locally(addr);
         }
+        self.check_certificate()?;
         let socket = socket::listen(addr, &self.config)?;
         let bound = socket.local_addr();
         let bound = bound.map_err(|source| TransportError::Os { what: "asking for the address", source })?;
@@ -323,7 +342,16 @@ impl Transport for Tcp {
                 return Err(TransportError::Address { addr: accepted.peer, reason });
             }
         };
-        self.enrol(Conn::new(State::Open, Some(socket), &self.config))
+        let peer = accepted.peer;
+        let secure = if socket.local { None } else { self.accept_secure(&peer)? };
+        let mut conn = Conn::new(State::Open, Some(socket), &self.config);
+        conn.secure = secure;
+        let is_handshaking = conn.is_handshaking();
+        let id = self.enrol(conn)?;
+        if is_handshaking {
+            self.begin_shaking(id);
+        }
+        Ok(id)
     }
 
     fn pause(&mut self, id: ConnId, paused: bool) {
@@ -331,7 +359,7 @@ impl Transport for Tcp {
         conn.paused = paused;
         if !paused {
             conn.muted = false;
-            if conn.intake.waits() && !std::mem::replace(&mut conn.listed, true) {
+            if conn.has_more() && !std::mem::replace(&mut conn.listed, true) {
                 self.again.push(id);
             }
         }
@@ -343,8 +371,21 @@ impl Transport for Tcp {
         let name = if socket.is_some_and(|socket| socket.local) { "shm" } else { "tcp" };
         Carrier {
             name,
-            why: socket.map_or_else(|| "the connection is down".into(), |socket| socket.why.clone()),
+            why: match socket {
+                None => "the connection is down".into(),
+                Some(socket) if self.peer_identity(conn).encrypted => format!("{}, with TLS 1.3", socket.why),
+                Some(socket) => socket.why.clone(),
+            },
         }
+    }
+
+    fn peer_identity(&self, conn: ConnId) -> PeerIdentity {
+        let socket = self.conns.get(conn).and_then(|conn| conn.socket.as_ref());
+        let unix = socket.filter(|socket| socket.local).and_then(|socket| local::peer(socket.fd.as_fd()));
+        let secure = self.conns.get(conn).and_then(|conn| conn.secure.as_ref());
+        let secure = secure.filter(|secure| !secure.is_handshaking());
+        let certificate = secure.and_then(|secure| secure.certificate());
+        PeerIdentity { certificate, unix, encrypted: secure.is_some() }
     }
 
     fn offer(&mut self, conn: ConnId, wire: WireId, ring: &Ring, behind: u64) -> bool {
@@ -448,7 +489,7 @@ impl Transport for Tcp {
         let Some(conn) = self.conns.get_mut(id) else { return };
         match conn.state {
             State::Connecting { .. } => return self.fail_later(id, Down::Local(why.into())),
-            State::Open => conn.state = State::Closing { why: why.into(), shut: false },
+            State::Open => conn.state = State::Closing { why: Down::Local(why.into()), shut: false },
             State::Closing { .. } | State::Down => return,
         }
         let dead = conn.finish_sending(&mut self.spares);
@@ -462,6 +503,7 @@ impl Transport for Tcp {
 
     fn forget(&mut self, id: ConnId) {
         if let Some(mut conn) = self.conns.remove(id) {
+            self.handshakes -= usize::from(conn.counted);
             conn.set_deadline(None, &mut self.deadlines);
         }
         self.follows.forget(id);

@@ -25,7 +25,7 @@ use rocketring::{PeerDoorbell, PeerMapper, RingReceiver, Trimmed};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{local, sys};
-use crate::contract::{ConnId, Down, Event, WireId};
+use crate::contract::{ConnId, Down, Event, WireId, answers_tls};
 use crate::wire::{CONTROL_WIRE, HEADER_BYTES, Header, LOCAL_RANGE};
 
 /// From this size on ranges are read straight into their rings. Ranges of 16 KiB in a row cost a fifth more processor
@@ -226,6 +226,20 @@ impl Intake {
         Ok(())
     }
 
+    /// Handles bytes of the stream that were decrypted, behind those that were carried over.
+    #[cfg(feature = "tls")]
+    pub fn take(&mut self, bytes: &[u8], turn: &mut Turn<'_>) -> Result<(), Down> {
+        let looked_at = if self.carry.is_empty() { self.digest(bytes, turn)? } else { 0 };
+        self.carry(&bytes[looked_at..]);
+        Ok(())
+    }
+
+    /// Keeps bytes of the stream for the next poll, behind those that are kept already.
+    #[cfg(feature = "tls")]
+    pub fn carry(&mut self, bytes: &[u8]) {
+        self.carry.extend_from_slice(bytes);
+    }
+
     /// Reads once from the socket. Only while [`Intake::waits`] is false.
     pub fn read(
         &mut self,
@@ -280,9 +294,15 @@ impl Intake {
         Ok(if landed.drained { Progress::Drained } else { Progress::Read(total) })
     }
 
-    fn end_of_stream(&self) -> Down {
+    pub(super) fn end_of_stream(&self) -> Down {
         match &self.phase {
             Phase::Header { have: 0, .. } => Down::PeerClosed,
+            // An alert of TLS is shorter than a header.
+            &Phase::Header { bytes: [a, b, c, d, ..], have: 4.. }
+                if answers_tls(u32::from_le_bytes([a, b, c, d])) =>
+            {
+                Down::UnknownWire(u32::from_le_bytes([a, b, c, d]))
+            }
             Phase::Header { .. } => Down::Broken("the peer closed within a header".into()),
             Phase::Control { .. } | Phase::Local { .. } => {
                 Down::Broken("the peer closed within a control message".into())

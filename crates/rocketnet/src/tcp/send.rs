@@ -302,13 +302,7 @@ impl Outgoing {
                     let taken = local::send_with(fd, message, piece.file());
                     taken.map(|taken| (taken, LOCAL_BYTES)).map_err(io::Error::from)
                 }
-                _ => {
-                    // A descriptor goes with the first byte of a call.
-                    let files = |(i, piece): &(usize, &Piece)| *i > 0 && piece.file().is_some();
-                    let parts = self.queue.iter().enumerate().take_while(|piece| !files(piece));
-                    let parts = parts.flat_map(|(i, piece)| piece.parts(if i == 0 { done } else { 0 }));
-                    sys::send_parts(fd, parts)
-                }
+                _ => sys::send_parts(fd, self.parts()),
             };
             match sent {
                 Ok((taken, offered)) => {
@@ -331,16 +325,23 @@ impl Outgoing {
                 Err(e) => return Err(e),
             }
         }
-        self.blocked = false;
+        self.unblock();
         Ok(true)
     }
 
-    fn block(&mut self) {
+    /// The kernel takes no more now.
+    pub fn block(&mut self) {
         self.blocked = true;
         self.full = true;
     }
 
-    fn took(&mut self, taken: usize, spares: &mut Spares) {
+    /// The kernel took everything.
+    pub fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
+    /// The first `taken` bytes were sent.
+    pub fn took(&mut self, taken: usize, spares: &mut Spares) {
         self.front_done += taken;
         while let Some(front) = self.queue.front() {
             let len = front.len();
@@ -360,6 +361,15 @@ impl Outgoing {
                 | None => {}
             }
         }
+    }
+
+    /// What is left to send, in order, up to a descriptor.
+    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let done = self.front_done;
+        // A descriptor goes with the first byte of a call.
+        let files = |(i, piece): &(usize, &Piece)| *i > 0 && piece.file().is_some();
+        let pieces = self.queue.iter().enumerate().take_while(move |piece| !files(piece));
+        pieces.flat_map(move |(i, piece)| piece.parts(if i == 0 { done } else { 0 }))
     }
 
     /// Whether [`Event::Writable`](crate::Event::Writable) is due.

@@ -51,6 +51,59 @@ pub(super) enum Part<'a> {
     Range { ring: &'a Ring, from: Position, len: usize },
 }
 
+#[cfg(feature = "tls")]
+impl<'a> Part<'a> {
+    /// The bytes left.
+    pub fn len(&self) -> usize {
+        match self {
+            Part::Bytes(bytes) => bytes.len(),
+            Part::Range { len, .. } => *len,
+        }
+    }
+
+    /// Leaves the first `count` bytes out.
+    pub fn skip(&mut self, count: usize) {
+        match self {
+            Part::Bytes(bytes) => *bytes = &bytes[count..],
+            Part::Range { from, len, .. } => {
+                assert!(count <= *len, "no more than is left");
+                *from += count as u64;
+                *len -= count;
+            }
+        }
+    }
+
+    /// The first `count` bytes where they lie, if there are as many and nothing can change them.
+    pub fn stable(&self, count: usize) -> Option<&'a [u8]> {
+        match self {
+            Part::Bytes(bytes) => bytes.get(..count),
+            Part::Range { ring, from, len }
+                if count <= *len && ring.flow_control() && !ring.is_peer_written() =>
+            {
+                let at = ring.raw(*from, count);
+                // SAFETY: `raw` checks that the range is at most the ring's capacity, and the ring, which is borrowed for 'a, is
+                // mapped twice: the range is one piece of memory. Only this process writes it, through the ring's one writer, which
+                // with flow control does not reuse the range of a queued write (the contract of `Transport::write`).
+                Some(unsafe { std::slice::from_raw_parts(at, count) })
+            }
+            Part::Range { .. } => None,
+        }
+    }
+
+    /// Copies the first bytes to the whole of `to`, which is at most as long. Bytes that their writer overwrites meanwhile are
+    /// copied as they are then.
+    pub fn copy_to(&self, to: &mut [u8]) {
+        match (self.stable(to.len()), self) {
+            (Some(bytes), _) => to.copy_from_slice(bytes),
+            (None, Part::Range { ring, from, .. }) => {
+                // As with `Outgoing::detach`, the receiver verifies deliveries of rings without flow control.
+                let _lapped = ring.view(*from, *from + to.len() as u64).copy_to(0, to);
+            }
+            (None, Part::Bytes(_)) => unreachable!("a part is at least as long as its copy"),
+        }
+    }
+}
+
 /// Sends the parts in order, as many as one system call takes. Returns how many bytes the kernel took and how many were
 /// passed. A dead peer is an error and never a signal.
 pub(super) fn send_parts<'a>(

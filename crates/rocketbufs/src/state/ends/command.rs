@@ -50,6 +50,8 @@ pub(crate) enum Command {
     },
     /// Release memory of this buffer while it rests.
     Trim(Weak<Buffer>),
+    /// Ask the application again about all subscriptions to buffers of this rOut.
+    Review(Arc<ROutShared>),
     Request(Request),
 }
 

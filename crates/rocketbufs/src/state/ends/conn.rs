@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use rocketnet::Carrier;
+use rocketnet::{Carrier, PeerIdentity};
 
 use crate::error::{ControlError, DownReason};
 use crate::event_queue::EventQueue;
@@ -33,6 +33,7 @@ pub(crate) struct ConnState {
     pub(crate) peer_addr: String,
     pub(crate) peer_instance: u128,
     pub(crate) carrier: Option<Carrier>,
+    pub(crate) identity: PeerIdentity,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +47,14 @@ pub(crate) enum Phase {
 
 impl ConnShared {
     pub(crate) fn new(inner: &Arc<ContextInner>, id: u64, peer_addr: String) -> Arc<Self> {
-        let (phase, peer_hello, carrier) = (Phase::Connecting, Vec::new(), None);
-        let state = ConnState { phase, peer_hello, peer_addr, peer_instance: 0, carrier };
+        let state = ConnState {
+            phase: Phase::Connecting,
+            peer_hello: Vec::new(),
+            peer_addr,
+            peer_instance: 0,
+            carrier: None,
+            identity: PeerIdentity::default(),
+        };
         Arc::new(Self {
             id,
             inner: inner.clone(),
@@ -85,12 +92,13 @@ impl ConnShared {
     }
 
     /// Records the peer's first message.
-    pub(crate) fn greeted(&self, hello: Hello, phase: Phase, carrier: Carrier) {
+    pub(crate) fn greeted(&self, hello: Hello, phase: Phase, (carrier, identity): (Carrier, PeerIdentity)) {
         self.max_control.fetch_min(hello.max_control_bytes, Ordering::AcqRel);
         let mut state = lock(&self.state);
         state.peer_hello = hello.hello;
         state.peer_instance = hello.instance;
         state.carrier = Some(carrier);
+        state.identity = identity;
         self.enter(&mut state, phase);
         drop(state);
         self.changed.notify_all();

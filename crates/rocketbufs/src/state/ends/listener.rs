@@ -36,6 +36,8 @@ pub enum ForeignReason {
     Silent,
     /// The peer closed before its first complete message: a probe, or a failed network.
     Left,
+    /// TLS could not be agreed on, or the peer's certificate is not accepted.
+    Tls,
     /// There was no room: `limits.max_connections`, descriptors, or too many connections that wait to be
     /// accepted.
     Limit,
@@ -43,7 +45,8 @@ pub enum ForeignReason {
 
 impl ForeignReason {
     /// Every reason.
-    pub const ALL: [Self; 5] = [Self::Protocol, Self::Version, Self::Silent, Self::Left, Self::Limit];
+    pub const ALL: [Self; 6] =
+        [Self::Protocol, Self::Version, Self::Silent, Self::Left, Self::Tls, Self::Limit];
 
     /// Returns one word for logs and metrics.
     pub fn as_str(self) -> &'static str {
@@ -52,6 +55,7 @@ impl ForeignReason {
             Self::Version => "version",
             Self::Silent => "silent",
             Self::Left => "left",
+            Self::Tls => "tls",
             Self::Limit => "limit",
         }
     }
@@ -72,6 +76,7 @@ impl ForeignReason {
         match down {
             Down::Local(_) => None,
             Down::PeerClosed | Down::Broken(_) => Some(Self::Left),
+            Down::Tls(_) => Some(Self::Tls),
             _ => Some(Self::Protocol),
         }
     }

@@ -9,6 +9,7 @@ use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
 use crate::error::{BufferError, DownReason};
 use crate::event_queue::EventQueue;
 use crate::events::OutEvent;
+use crate::limits::{Admitted, Asking, PolicySet};
 use crate::lock::lock;
 use crate::proto::{CloseCode, Coverage};
 use crate::state::{
@@ -21,6 +22,9 @@ type ControlCallback = dyn FnMut(&Arc<ConnShared>, &[u8]) + Send;
 type EventCallback = dyn FnMut(OutEvent) + Send;
 type ProgressCallback = dyn FnMut(SubscriberProgress) + Send;
 
+/// The application's decision about a subscription; none refuses it.
+pub(crate) type Admission = dyn Fn(&Asking<'_>) -> Option<Admitted> + Send + Sync;
+
 pub(crate) struct ROutShared {
     pub(crate) inner: Arc<ContextInner>,
     pub(crate) buffers: RwLock<HashMap<Bid, Arc<Buffer>>>,
@@ -32,6 +36,8 @@ pub(crate) struct ROutShared {
     pub(crate) control_cb: Callback<ControlCallback>,
     pub(crate) event_cb: Callback<EventCallback>,
     pub(crate) progress_cb: Callback<ProgressCallback>,
+    /// None: everything is allowed.
+    pub(crate) admission: Mutex<Option<Arc<Admission>>>,
     /// Events without a callback.
     pub(crate) events: EventQueue<OutEvent>,
     /// The number of events that made room for newer ones.
@@ -71,11 +77,19 @@ impl ROutShared {
             control_cb: Callback::default(),
             event_cb: Callback::default(),
             progress_cb: Callback::default(),
+            admission: Mutex::default(),
             events: EventQueue::new(MAX_EVENTS),
             missed: AtomicU64::new(0),
             reads_events: AtomicBool::new(false),
             control_backlog: Mutex::default(),
         }
+    }
+
+    /// What the application allows for a subscription; none if it refuses the subscription.
+    pub(crate) fn admitted(&self, asking: &Asking<'_>) -> Option<Admitted> {
+        let admission = lock(&self.admission).clone();
+        // The application's code runs without the lock.
+        admission.map_or(Some(PolicySet::ALL.into()), |decide| decide(asking))
     }
 
     pub(crate) fn buffer(&self, bid: Bid) -> Option<Arc<Buffer>> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rocketring::{EventCount, Hold, PeerDoorbell, WatchKey, Writer, barrier};
 
-pub(crate) use subscribers::{DurableCursor, Leaving, SubscriptionStatus};
+pub(crate) use subscribers::{DurableCursor, Leaving, OwnedName, SubscriptionStatus};
 use subscribers::{Known, SubscriberTable};
 
 use crate::events::OutEvent;
@@ -303,7 +303,7 @@ impl Buffer {
     }
 
     /// Returns what is known of a subscription of this name.
-    pub(crate) fn known(&self, name: &[u8]) -> Option<Known> {
+    pub(crate) fn known(&self, name: &OwnedName) -> Option<Known> {
         let table = lock(&self.subscribers);
         if let Some(held) = table.offline.get(name) {
             let holds = held.hold.as_ref().map(Hold::position);
@@ -311,7 +311,7 @@ impl Buffer {
                 KnownPositions { levels: held.levels, holds, resume_boundary: held.resume_boundary };
             return Some(Known { positions, coverage: held.coverage, live: None });
         }
-        let sub = table.connected.iter().find(|sub| sub.name == name)?;
+        let sub = table.connected.iter().find(|sub| sub.name == *name)?;
         let holds = lock(&sub.hold).as_ref().map(Hold::position);
         let ((levels, coverage), resume_boundary) =
             (sub.confirms(), sub.resume_boundary.load(Ordering::Acquire));
@@ -357,7 +357,7 @@ impl Buffer {
 
     /// Calls `of` with every durable cursor.
     pub(crate) fn each_held<R>(&self, of: impl Fn(&[u8], &DurableCursor) -> R) -> Vec<R> {
-        lock(&self.subscribers).offline.iter().map(|(name, held)| of(name, held)).collect()
+        lock(&self.subscribers).offline.iter().map(|(name, held)| of(&name.name, held)).collect()
     }
 
     /// Drops the durable cursors that `keep` does not want. Returns their number, and when the next of the

@@ -5,7 +5,9 @@ mod buffer;
 mod subscription;
 
 pub use buffer::Traffic;
-pub(crate) use buffer::{Buffer, BufferOwner, DurableCursor, Leaving, SubscriptionStatus, Upstream, held_at};
+pub(crate) use buffer::{
+    Buffer, BufferOwner, DurableCursor, Leaving, OwnedName, SubscriptionStatus, Upstream, held_at,
+};
 pub(crate) use subscription::{
     Followed, Readable, ReceiveMemory, SubscriptionNews, SubscriptionOwner, SubscriptionShared,
     SubscriptionState, downstream_of,

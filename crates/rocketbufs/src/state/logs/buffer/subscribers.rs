@@ -11,6 +11,20 @@ use crate::lock::lock;
 use crate::proto::{Coverage, KnownPositions, PeerCoverage};
 use crate::types::{Nanos, Policy, Position, WireId};
 
+/// The name of a subscription, with its owner. An empty name names nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct OwnedName {
+    /// As the application said ([`Admitted::owner`](crate::Admitted::owner)).
+    pub(crate) owner: u64,
+    pub(crate) name: Vec<u8>,
+}
+
+impl OwnedName {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.name.is_empty()
+    }
+}
+
 /// Everything that counts for confirmations. With one lock, a subscription that goes offline or comes back is
 /// never missing and never counted twice.
 #[derive(Default)]
@@ -18,7 +32,7 @@ pub(super) struct SubscriberTable {
     pub(super) connected: Vec<Arc<SubscriptionStatus>>,
     /// Cursors of durable subscriptions whose connection is gone. Those with the policy `block` count as
     /// subscribers, so that no byte is confirmed that they do not have.
-    pub(super) offline: HashMap<Vec<u8>, DurableCursor>,
+    pub(super) offline: HashMap<OwnedName, DurableCursor>,
     /// The coverage of subscriptions that count no more.
     pub(super) departed: Coverage,
     /// The buffer was removed, so no durable subscription can resume.
@@ -74,7 +88,7 @@ pub(crate) struct SubscriptionStatus {
     pub(crate) conn: u64,
     pub(crate) worker: usize,
     pub(crate) wire: WireId,
-    pub(crate) name: Vec<u8>,
+    pub(crate) name: OwnedName,
     pub(crate) policy: Policy,
     /// The cursor in the ring, if the subscription holds.
     pub(crate) hold: Mutex<Option<Hold>>,

@@ -1,0 +1,181 @@
+//! `rbmq-bench kept`: messages that a server keeps on disk, beside the streams of Redis and of NATS: how fast they are written, and
+//! how fast a subscriber that begins with the oldest gets them back.
+//!
+//! ```text
+//!   publisher (this process) ──▶ server ──▶ files        until the server has confirmed the last message
+//!   subscriber (this process) ◀── server ◀── files       until the last message, each with its number
+//! ```
+
+mod nats;
+mod parts;
+mod rbmq;
+mod redis;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use benchkit::output::{Output, Progress};
+use benchkit::{stats, sys, turns};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::error::BenchError;
+use parts::{Kept, Messages, UNCONFIRMED};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq-bench kept --size 256 --messages 200000 --reps 1
+  rbmq-bench kept --against redis --folder /var/tmp
+
+Every server keeps its files in a folder of its own, and has the durability that it starts with: RBMQ syncs every 200 ms, Redis every
+second (appendfsync everysec), NATS every two minutes.")]
+pub struct KeptArgs {
+    /// Payload bytes of a message
+    #[arg(long, value_delimiter = ',', default_value = "64,256,1024")]
+    size: Vec<u32>,
+    /// Messages of each measurement
+    #[arg(long, default_value_t = 1_000_000)]
+    messages: u64,
+    #[arg(long, default_value_t = 3)]
+    reps: u32,
+    /// The systems beside RBMQ
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "redis,nats")]
+    against: Vec<System>,
+    /// The folder for the servers' files; a disk, and no memory
+    #[arg(long, default_value = ".")]
+    folder: PathBuf,
+    /// The command rbmq [default: beside this program]
+    #[arg(long)]
+    rbmq: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum System {
+    /// A kept topic
+    Rbmq,
+    /// A stream (XADD, XREAD), in the append-only file
+    Redis,
+    /// A stream of `JetStream`, in files
+    Nats,
+}
+
+impl System {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rbmq => "rbmq",
+            Self::Redis => "redis",
+            Self::Nats => "nats",
+        }
+    }
+}
+
+/// A measurement: a flat object in the JSON.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    system: System,
+    size_bytes: u32,
+    rep: u32,
+    messages: u64,
+    written_per_s: f64,
+    /// Processor time of the server for a message, written and read.
+    write_cpu_us: f64,
+    replayed_per_s: f64,
+    replay_cpu_us: f64,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// Why there is no result.
+pub fn run(args: &KeptArgs) -> Result<(), BenchError> {
+    if args.size.iter().any(|size| *size < 8) || args.messages == 0 {
+        return Err(BenchError::BadPing);
+    }
+    let mut systems = vec![System::Rbmq];
+    systems.extend(args.against.iter().copied().filter(|system| *system != System::Rbmq));
+    let load: Vec<_> =
+        args.size.iter().flat_map(|size| systems.iter().map(move |system| (*system, *size))).collect();
+    let mut progress = Progress::new(load.len() * args.reps as usize);
+    let mut rows = Vec::new();
+    for rep in 0..args.reps {
+        for &(system, size) in turns::in_turn(&load, rep) {
+            match measure(args, system, size, rep) {
+                Ok(row) => rows.push(row),
+                Err(BenchError::NotInstalled { peer }) => eprintln!("SKIPPED: {peer} is not installed"),
+                Err(error) => return Err(error),
+            }
+            progress.one(&format!("{} of {size} bytes", system.name()));
+        }
+    }
+    args.output.write_rows("kept", &rows)?;
+    args.output.publish("kept", &table(args, &rows), &[])?;
+    Ok(())
+}
+
+fn measure(args: &KeptArgs, system: System, size: u32, rep: u32) -> Result<Row, BenchError> {
+    let (server, kept): (_, Box<dyn Kept>) = match system {
+        System::Rbmq => (rbmq::start(&args.folder, args.rbmq.as_deref())?, Box::new(rbmq::Rbmq)),
+        System::Redis => (redis::start(&args.folder)?, Box::new(redis::Redis)),
+        System::Nats => (nats::start(&args.folder)?, Box::new(nats::Nats)),
+    };
+    let mut messages = Messages::new(args.messages, size);
+    let timed = |half: &mut dyn FnMut() -> Result<(), BenchError>| -> Result<(f64, f64), BenchError> {
+        let (cpu_s, begun) = (server.cpu_s(), Instant::now());
+        half()?;
+        let rate = args.messages as f64 / begun.elapsed().as_secs_f64();
+        Ok((rate, (server.cpu_s() - cpu_s) * 1e6 / args.messages as f64))
+    };
+    let (written_per_s, write_cpu_us) = timed(&mut || kept.write(&server, &mut messages))?;
+    let (replayed_per_s, replay_cpu_us) = timed(&mut || kept.replay(&server, &messages))?;
+    Ok(Row {
+        system,
+        size_bytes: size,
+        rep,
+        messages: args.messages,
+        written_per_s,
+        write_cpu_us,
+        replayed_per_s,
+        replay_cpu_us,
+    })
+}
+
+fn table(args: &KeptArgs, rows: &[Row]) -> String {
+    let mut text = format!(
+        "# Messages that are kept on disk\n\n{}, {}. One publisher with at most {UNCONFIRMED} unconfirmed messages, then one subscriber \
+         from the oldest message on; {} messages, medians of {} repetitions.\n\n\
+         | bytes | system | written per s | of rbmq's | server's us per message | replayed per s | of rbmq's | server's us per message |\n\
+         | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        sys::kernel(),
+        sys::cpu(),
+        args.messages,
+        args.reps
+    );
+    let median = |system: System, size: u32, value: fn(&Row) -> f64| {
+        let own = rows.iter().filter(|row| row.system == system && row.size_bytes == size);
+        stats::estimate(&own.map(value).collect::<Vec<_>>()).map(|estimate| estimate.median)
+    };
+    for size in &args.size {
+        for system in [System::Rbmq, System::Redis, System::Nats] {
+            let of = |value| median(system, *size, value);
+            let (Some(written), Some(replayed)) = (of(|row| row.written_per_s), of(|row| row.replayed_per_s))
+            else {
+                continue;
+            };
+            let ours = |value| median(System::Rbmq, *size, value).unwrap_or(f64::NAN);
+            let _ = writeln!(
+                text,
+                "| {size} | {} | {written:.0} | {:.3} | {:.3} | {replayed:.0} | {:.3} | {:.3} |",
+                system.name(),
+                written / ours(|row| row.written_per_s),
+                of(|row| row.write_cpu_us).unwrap_or(f64::NAN),
+                replayed / ours(|row| row.replayed_per_s),
+                of(|row| row.replay_cpu_us).unwrap_or(f64::NAN),
+            );
+        }
+    }
+    text
+}

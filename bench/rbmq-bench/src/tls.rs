@@ -1,0 +1,319 @@
+//! `rbmq-bench tls`: messages per second with TLS 1.3 on every connection.
+//!
+//! RBMQ's broker, a bare relay with rustls and Redis stand between one publisher and some subscribers, in turn. The relay does the
+//! least that is possible in their place: it reads, decrypts, encrypts for each subscriber and writes. All connections have a
+//! certificate of the same authority, and the same cipher.
+
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use benchkit::{credit, fleet::Process, output, stats, turns::in_turn};
+use clap::Args;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde::Serialize;
+
+use crate::{
+    campaign::Common,
+    error::BenchError,
+    measure::{Fleet, Method, Middle, words},
+    peers::Servers,
+    rbmq_peers::failed,
+    systems::System,
+};
+
+/// The options of `rbmq-bench tls`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq-bench tls --sizes 256 --subscribers 1 --seconds 1 --reps 1
+  rbmq-bench tls --against relay,redis --out results")]
+pub struct TlsArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Payload bytes of a message, 1 to 65536
+    #[arg(long, value_delimiter = ',', default_value = "256,4096,65536")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65536))]
+    sizes: Vec<u32>,
+    /// Subscribers, each with all messages
+    #[arg(long, value_delimiter = ',', default_value = "1,4")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    subscribers: Vec<u32>,
+}
+
+/// A measurement: a flat object in the JSON.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    system: System,
+    system_version: String,
+    size_bytes: u32,
+    subscribers: u32,
+    rep: u32,
+    delivered_per_s: f64,
+    goodput_bytes_per_s: f64,
+    lost: u64,
+    publisher_cpu_s_per_million: f64,
+    subscriber_cpu_s_per_million: f64,
+    broker_cpu_s_per_million: f64,
+    other_cores: f64,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// Why there is no result.
+pub fn run(args: &TlsArgs) -> Result<(), BenchError> {
+    const NAME: &str = "tls";
+    let method = args.common.method()?;
+    let systems: Vec<System> = args.common.systems().into_iter().filter(|system| has_tls(*system)).collect();
+    if systems.is_empty() {
+        return Err(BenchError::NothingToMeasure);
+    }
+    let certificates = Certificates::new()?;
+    let mut progress = output::Progress::new(
+        args.sizes.len() * args.subscribers.len() * systems.len() * args.common.reps as usize,
+    );
+    let mut rows: Vec<Row> = Vec::new();
+    for &subscribers in &args.subscribers {
+        for &size in &args.sizes {
+            for rep in 0..args.common.reps {
+                for &system in in_turn(&systems, rep) {
+                    let point = Point { system, size, subscribers };
+                    rows.push(point.measure(&method, &certificates, rep)?);
+                    progress
+                        .one(&format!("{size:>6} B  {subscribers} subscribers  {:<6} #{rep}", system.name()));
+                }
+            }
+            args.common.output.write_rows(NAME, &rows)?;
+        }
+    }
+    let versions = rows.iter().map(|row| (row.system, row.system_version.as_str()));
+    let text = format!("{}\n{}", args.common.head(&method, versions), table(&rows));
+    Ok(args.common.output.publish(NAME, &text, &[])?)
+}
+
+/// The systems that this bench can start with TLS.
+fn has_tls(system: System) -> bool {
+    matches!(system, System::Rbmq | System::Relay | System::Redis)
+}
+
+/// A measured point.
+#[derive(Clone, Copy)]
+struct Point {
+    system: System,
+    size: u32,
+    subscribers: u32,
+}
+
+impl Point {
+    fn measure(self, method: &Method, certificates: &Certificates, rep: u32) -> Result<Row, BenchError> {
+        let folder = Folder::new()?;
+        credit::create(&folder.0, 1)?;
+        let mut broker = certificates.start("broker or relay", &self.server(certificates, &folder.0))?;
+        let (addr, version) = Middle::await_ready(&mut broker)?;
+        let subscribers = (0..self.subscribers)
+            .map(|number| self.client(certificates, "subscriber", number, &addr, &folder.0))
+            .collect::<Result<Vec<_>, _>>()?;
+        for subscriber in &subscribers {
+            subscriber.answer("ready")?;
+        }
+        let publisher = self.client(certificates, "publisher", 0, &addr, &folder.0)?;
+        publisher.answer("ready")?;
+        let figures = Fleet { publishers: vec![publisher], subscribers, broker }.measure(method)?;
+        Ok(Row {
+            system: self.system,
+            system_version: version,
+            size_bytes: self.size,
+            subscribers: self.subscribers,
+            rep,
+            delivered_per_s: figures.delivered_per_s,
+            goodput_bytes_per_s: figures.delivered_per_s * f64::from(self.size),
+            lost: figures.lost,
+            publisher_cpu_s_per_million: figures.publisher_cpu_s_per_million,
+            subscriber_cpu_s_per_million: figures.subscriber_cpu_s_per_million,
+            broker_cpu_s_per_million: figures.broker_cpu_s_per_million,
+            other_cores: figures.other_cores,
+        })
+    }
+
+    /// The arguments of the process in the middle.
+    fn server(self, certificates: &Certificates, folder: &Path) -> Vec<String> {
+        let (own, folder) = (certificates.0.0.to_string_lossy(), folder.to_string_lossy());
+        match self.system {
+            System::Relay => {
+                words(&["tls-relay", "--certificates", &own, "--subscribers", &self.subscribers.to_string()])
+            }
+            System::Redis => words(&["tls-redis", "--certificates", &own, "--folder", &folder]),
+            _ => words(&["broker"]),
+        }
+    }
+
+    fn client(
+        self,
+        certificates: &Certificates,
+        role: &'static str,
+        number: u32,
+        addr: &str,
+        folder: &Path,
+    ) -> Result<Process, BenchError> {
+        let (size, subscribers, number) =
+            (self.size.to_string(), self.subscribers.to_string(), number.to_string());
+        let folder = folder.to_string_lossy();
+        let load = ["--addr", addr, "--size", &size, "--subscribers", &subscribers, "--folder", &folder];
+        let mut args = match (self.system, role) {
+            (System::Rbmq, "publisher") => words(&["publisher", "--topic", "0"]),
+            (System::Rbmq, _) => words(&["subscriber", "--topics", "1", "--number", &number]),
+            _ => {
+                let own = certificates.0.0.to_string_lossy();
+                words(&["tls-client", "--role", role, "--number", &number, "--certificates", &own])
+            }
+        };
+        args.extend(words(&["--system", self.system.name()]));
+        if self.system == System::Rbmq {
+            args.extend(words(&["--api", "batch", "--confirm", "none"]));
+        }
+        args.extend(words(&load));
+        certificates.start(role, &args)
+    }
+}
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> std::io::Result<Self> {
+        let folder = Middle::new_folder();
+        fs::create_dir(&folder)?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that cannot be removed is small, and is among the temporary files of the system.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The certificates of all processes: `ca.pem`, `server.pem`, `server-key.pem`.
+struct Certificates(Folder);
+
+impl Certificates {
+    fn new() -> Result<Self, BenchError> {
+        let folder = Folder::new()?;
+        let mut ca = CertificateParams::new(Vec::new()).map_err(failed)?;
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_key = KeyPair::generate().map_err(failed)?;
+        let ca_cert = ca.self_signed(&ca_key).map_err(failed)?;
+        let key = KeyPair::generate().map_err(failed)?;
+        let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).map_err(failed)?;
+        let cert = server.signed_by(&key, &Issuer::new(ca, ca_key)).map_err(failed)?;
+        for (name, text) in
+            [("ca.pem", ca_cert.pem()), ("server.pem", cert.pem()), ("server-key.pem", key.serialize_pem())]
+        {
+            fs::write(folder.0.join(name), text)?;
+        }
+        Ok(Self(folder))
+    }
+
+    /// Starts a worker. Those of RBMQ get TLS by their configuration, as all programs do.
+    fn start(&self, role: &'static str, args: &[String]) -> Result<Process, BenchError> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("worker").args(args);
+        let file = |name: &str| self.0.0.join(name);
+        command.env("ROCKETBUFS_TLS_MODE", "require").env("ROCKETBUFS_TLS_CA", file("ca.pem"));
+        command
+            .env("ROCKETBUFS_TLS_CERT", file("server.pem"))
+            .env("ROCKETBUFS_TLS_KEY", file("server-key.pem"));
+        Ok(Process::spawn(role, command)?)
+    }
+}
+
+/// A line for each system and load: what was delivered, and how many times the relay's and Redis' it is.
+fn table(rows: &[Row]) -> String {
+    let mut out = String::from(
+        "| size | subscribers | system | delivered/s | 95 % | MB/s | × relay | × redis | lost |\n\
+         |---:|---:|---|---:|---|---:|---:|---:|---:|\n",
+    );
+    let of = |like: &Row, system: System| -> Vec<(u32, f64)> {
+        let same = |row: &&Row| {
+            row.system == system && row.size_bytes == like.size_bytes && row.subscribers == like.subscribers
+        };
+        rows.iter().filter(same).map(|row| (row.rep, row.delivered_per_s)).collect()
+    };
+    for row in rows.iter().filter(|row| row.rep == 0) {
+        let own = of(row, row.system);
+        let all: Vec<f64> = own.iter().map(|&(_, rate)| rate).collect();
+        let Some(estimate) = stats::estimate(&all) else { continue };
+        let times = |system| match stats::times(&own, &of(row, system)) {
+            Some(times) if row.system != system => format!("{times:.2}"),
+            _ => String::new(),
+        };
+        let lost: u64 = rows
+            .iter()
+            .filter(|other| {
+                (other.system, other.size_bytes, other.subscribers)
+                    == (row.system, row.size_bytes, row.subscribers)
+            })
+            .map(|other| other.lost)
+            .sum();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {:.0} | {} | {} | {lost} |",
+            row.size_bytes,
+            row.subscribers,
+            row.system.name(),
+            output::human(estimate.median),
+            output::span(estimate.interval, output::human),
+            estimate.median * f64::from(row.size_bytes) / 1e6,
+            times(System::Relay),
+            times(System::Redis),
+        );
+    }
+    out
+}
+
+/// Whether a server of Redis is installed.
+pub fn redis() -> Option<PathBuf> {
+    Servers::Redis.find()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(system: System, rep: u32, delivered_per_s: f64) -> Row {
+        Row {
+            system,
+            system_version: "1".into(),
+            size_bytes: 256,
+            subscribers: 4,
+            rep,
+            delivered_per_s,
+            goodput_bytes_per_s: 0.0,
+            lost: 1,
+            publisher_cpu_s_per_million: 0.0,
+            subscriber_cpu_s_per_million: 0.0,
+            broker_cpu_s_per_million: 0.0,
+            other_cores: 0.0,
+        }
+    }
+
+    #[test]
+    fn a_line_compares_with_the_relay_and_redis() {
+        let mut rows = Vec::new();
+        for rep in 0..2 {
+            rows.push(row(System::Rbmq, rep, 1_000_000.0));
+            rows.push(row(System::Relay, rep, 500_000.0));
+            rows.push(row(System::Redis, rep, 100_000.0));
+        }
+        let text = table(&rows);
+        let line = text.lines().find(|line| line.contains("| rbmq |")).unwrap();
+        assert!(line.starts_with("| 256 | 4 | rbmq | 1.00 M |"), "{line}");
+        assert!(line.ends_with("| 256 | 2.00 | 10.00 | 2 |"), "{line}");
+        assert_eq!(text.lines().count(), 5);
+    }
+}

@@ -1,0 +1,316 @@
+//! The processes of `rbmq-bench tls` that are not RBMQ's: a relay and clients with rustls, and Redis with its own TLS.
+
+use std::{
+    fs,
+    io::{self, BufRead, ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use benchkit::{
+    control::Control,
+    credit::{Credit, Grants},
+    pace::CALL_BYTES,
+    server::{Group, Start, free_port},
+};
+use clap::Args;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    version::TLS13,
+};
+
+use crate::{
+    clients::{self, LOOK},
+    error::BenchError,
+    pattern::{Cursor, Pattern},
+    peers::{Peer, topic_name},
+    rbmq_peers::failed,
+    relay::{PUBLISHER, SUBSCRIBER},
+    systems::System,
+    tls,
+};
+
+/// The time within which Redis starts.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// A client of the relay or of Redis.
+#[derive(Debug, Args)]
+pub struct End {
+    /// The system in the middle
+    #[arg(long, value_enum)]
+    system: System,
+    /// publisher or subscriber
+    #[arg(long)]
+    role: String,
+    /// Address of the relay or of Redis
+    #[arg(long)]
+    addr: String,
+    /// Bytes of a message
+    #[arg(long)]
+    size: usize,
+    /// How many subscribers there are
+    #[arg(long)]
+    subscribers: u32,
+    /// The number of this subscriber
+    #[arg(long)]
+    number: u32,
+    /// The folder of the certificates
+    #[arg(long)]
+    certificates: PathBuf,
+    /// The folder through which subscribers of Redis report their progress to the publisher
+    #[arg(long)]
+    folder: PathBuf,
+}
+
+/// The relay in the middle.
+#[derive(Debug, Args)]
+pub struct Relay {
+    /// The folder of the certificates
+    #[arg(long)]
+    certificates: PathBuf,
+    /// How many subscribers come
+    #[arg(long)]
+    subscribers: u32,
+}
+
+/// Redis in the middle.
+#[derive(Debug, Args)]
+pub struct Redis {
+    /// The folder of the certificates
+    #[arg(long)]
+    certificates: PathBuf,
+    /// The server's folder
+    #[arg(long)]
+    folder: PathBuf,
+}
+
+type Client = StreamOwned<ClientConnection, TcpStream>;
+type Server = StreamOwned<ServerConnection, TcpStream>;
+
+fn server_config(certificates: &Path) -> Result<Arc<ServerConfig>, BenchError> {
+    let chain = vec![CertificateDer::from_pem_file(certificates.join("server.pem")).map_err(failed)?];
+    let key = PrivateKeyDer::from_pem_file(certificates.join("server-key.pem")).map_err(failed)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let config = config.with_protocol_versions(&[&TLS13]).map_err(failed)?.with_no_client_auth();
+    Ok(Arc::new(config.with_single_cert(chain, key).map_err(failed)?))
+}
+
+fn connect(addr: &str, certificates: &Path) -> Result<Client, BenchError> {
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_file(certificates.join("ca.pem")).map_err(failed)?;
+    roots.add(ca).map_err(failed)?;
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let config = config.with_protocol_versions(&[&TLS13]).map_err(failed)?;
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let name = ServerName::try_from("127.0.0.1").map_err(failed)?;
+    let conn = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
+    Ok(StreamOwned::new(conn, clients::connect(addr, None)?))
+}
+
+/// Runs the relay: reads what the publisher sent, and writes it to each subscriber.
+///
+/// # Errors
+/// A client failed.
+pub fn relay(args: &Relay) -> Result<(), BenchError> {
+    let control = Control::start();
+    let config = server_config(&args.certificates)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    control.ready(&listener.local_addr()?.to_string());
+    let mut subscribers: Vec<Server> = Vec::new();
+    let mut publisher = loop {
+        let (socket, _) = listener.accept()?;
+        socket.set_nodelay(true)?;
+        let mut stream = StreamOwned::new(ServerConnection::new(config.clone()).map_err(failed)?, socket);
+        // All waiting bytes are encrypted at once, and written at once.
+        stream.conn.set_buffer_limit(None);
+        let mut role = [0];
+        stream.read_exact(&mut role)?;
+        match role[0] {
+            SUBSCRIBER => {
+                stream.write_all(&[SUBSCRIBER])?;
+                subscribers.push(stream);
+            }
+            PUBLISHER if subscribers.len() == args.subscribers as usize => break stream,
+            role => return Err(BenchError::Stranger { role }),
+        }
+    };
+    let mut buffer = vec![0; CALL_BYTES];
+    loop {
+        let len = match read_available(&mut publisher, &mut buffer)? {
+            // The harness ends this process.
+            0 => loop {
+                std::thread::park();
+            },
+            len => len,
+        };
+        for subscriber in &mut subscribers {
+            subscriber.write_all(&buffer[..len])?;
+        }
+    }
+}
+
+/// Waits for bytes, and takes all that are decrypted, as far as there is room. 0 at the end.
+fn read_available(stream: &mut Server, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = match stream.read(buffer) {
+        // The publisher was ended by the harness.
+        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => 0,
+        read => read?,
+    };
+    while len > 0 && len < buffer.len() {
+        match stream.conn.reader().read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+/// Runs Redis until standard input ends.
+///
+/// # Errors
+/// Redis is not installed, or does not start.
+pub fn redis(args: &Redis) -> Result<(), BenchError> {
+    let program = tls::redis().ok_or(BenchError::NotInstalled { peer: "redis" })?;
+    let port = free_port()?;
+    let file = |name: &str| args.certificates.join(name).to_string_lossy().into_owned();
+    let mut words =
+        ["--port", "0", "--bind", "127.0.0.1", "--daemonize", "no", "--save", ""].map(str::to_owned).to_vec();
+    words.extend(["--appendonly", "no", "--loglevel", "warning"].map(str::to_owned));
+    words.extend(["--client-output-buffer-limit", "pubsub 0 0 0"].map(str::to_owned));
+    words.extend(["--tls-port".into(), port.to_string(), "--tls-auth-clients".into(), "no".into()]);
+    words.extend([
+        "--tls-cert-file".into(),
+        file("server.pem"),
+        "--tls-key-file".into(),
+        file("server-key.pem"),
+    ]);
+    words.extend(["--tls-ca-cert-file".into(), file("ca.pem"), "--tls-protocols".into(), "TLSv1.3".into()]);
+    words.extend(["--dir".into(), args.folder.to_string_lossy().into_owned()]);
+    let start = Start { program: program.clone(), args: words, env: Vec::new() };
+    let mut server = Group::start(&start, &args.folder, "server.log")?;
+    let addr = format!("127.0.0.1:{port}");
+    let deadline = Instant::now() + READY_WITHIN;
+    while TcpStream::connect(&addr).is_err() {
+        if server.has_ended()? || Instant::now() > deadline {
+            let log = fs::read_to_string(args.folder.join("server.log")).unwrap_or_default();
+            return Err(BenchError::ServerFailed { peer: "redis", log });
+        }
+        std::thread::sleep(LOOK);
+    }
+    let version = Command::new(&program).arg("--version").output()?;
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let version = version.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or("unknown");
+    println!("ready {addr} {} {version}", server.id());
+    // The end of standard input says when it is over.
+    for line in io::stdin().lock().lines() {
+        line?;
+    }
+    Ok(())
+}
+
+/// Runs a client.
+///
+/// # Errors
+/// The connection failed, or a byte was wrong.
+pub fn client(args: &End) -> Result<(), BenchError> {
+    let control = Control::start();
+    let mut stream = connect(&args.addr, &args.certificates)?;
+    let peer = Peer::of(args.system);
+    match args.role.as_str() {
+        "publisher" => publish(&control, args, &mut stream, peer),
+        _ => subscribe(&control, args, &mut stream, peer),
+    }
+}
+
+fn publish(control: &Control, args: &End, stream: &mut Client, peer: Option<Peer>) -> Result<(), BenchError> {
+    let pattern = match peer {
+        None => Pattern::new(0, args.size),
+        Some(peer) => {
+            let (prefix, suffix) = peer.around(0, args.size);
+            Pattern::framed(0, args.size, prefix, suffix)
+        }
+    };
+    let record = pattern.record_bytes();
+    let mut credit = None;
+    if peer.is_some() {
+        credit = Some(Credit::open(&args.folder, 0, args.subscribers, record)?);
+        // Nothing comes back then.
+        stream.write_all(b"CLIENT REPLY OFF\r\n")?;
+    } else {
+        stream.write_all(&[PUBLISHER])?;
+    }
+    control.ready("");
+    control.wait_for_go();
+    let mut cursor = Cursor::new(&pattern);
+    let mut buffer = vec![0; (CALL_BYTES / record).max(1) * record];
+    let mut messages = 0;
+    while !control.stopped() {
+        let due = match &mut credit {
+            None => u64::MAX,
+            Some(credit) => credit.wait(messages)?,
+        };
+        let due = usize::try_from(due).unwrap_or(usize::MAX).min(buffer.len() / record);
+        let batch = &mut buffer[..due * record];
+        messages += cursor.fill(batch);
+        stream.write_all(batch)?;
+        control.set_messages(messages);
+    }
+    stream.flush()?;
+    control.finish(&[messages])
+}
+
+fn subscribe(
+    control: &Control,
+    args: &End,
+    stream: &mut Client,
+    peer: Option<Peer>,
+) -> Result<(), BenchError> {
+    let mut grants = None;
+    let pattern = match peer.and_then(|peer| peer.delivered_around(0, args.size)) {
+        None => {
+            stream.write_all(&[SUBSCRIBER])?;
+            stream.read_exact(&mut [0])?;
+            Pattern::new(0, args.size)
+        }
+        Some((prefix, suffix)) => {
+            let topic = topic_name(0);
+            stream.write_all(format!("SUBSCRIBE {topic}\r\n").as_bytes())?;
+            let answer = format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{topic}\r\n:1\r\n", topic.len());
+            stream.read_exact(&mut vec![0; answer.len()])?;
+            let pattern = Pattern::framed(0, args.size, prefix, suffix);
+            grants = Some(Grants::open(&args.folder, 0, args.number, pattern.record_bytes())?);
+            pattern
+        }
+    };
+    stream.sock.set_read_timeout(Some(LOOK))?;
+    control.ready("");
+    let (mut cursor, mut messages) = (Cursor::new(&pattern), 0);
+    let mut buffer = vec![0; CALL_BYTES];
+    let mut last_arrival = Instant::now();
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Ok(len) => {
+                let Some(records) = cursor.check(&buffer[..len]) else {
+                    return Err(BenchError::WrongByte { topic: 0, after_messages: messages });
+                };
+                messages += records;
+                last_arrival = Instant::now();
+                control.set_messages(messages);
+                if let Some(grants) = &mut grants {
+                    grants.received(messages)?;
+                }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error.into()),
+        }
+        control.end_if_over(last_arrival, || vec![messages])?;
+    }
+}

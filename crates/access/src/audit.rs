@@ -1,0 +1,327 @@
+//! The audit log: who logged in, what was refused, whose rights changed, who was cut off.
+//!
+//! ```text
+//!   broker's thread ── record: a bounded queue, never waits ──▶ thread ── a line of JSON each ──▶ file (0640) or standard error
+//!                          └── full, or too many in a second: counted, and told in the log ──────────┘
+//! ```
+//!
+//! The file is opened again by [`Audit::reopen`], after a rotation has moved it away.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use rbmq_wire::sync::lock;
+use serde::Serialize;
+
+/// The most lines that wait to be written: about 2 MiB.
+const MAX_WAITING: usize = 4_096;
+
+/// The most lines in a second. Clients can cause refusals without end, and the disk has one.
+const MAX_PER_SECOND: u32 = 2_000;
+
+/// The longest text of a field, in bytes.
+const MAX_TEXT: usize = 1_024;
+
+/// Something to record. Fields without a value are not written.
+///
+/// ```
+/// use access::{AuditEvent, Audit};
+/// let event = AuditEvent { user: Some("anna"), topic: Some("home/door"), ..AuditEvent::new("refused") };
+/// Audit::off().record(&event);
+/// ```
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct AuditEvent<'a> {
+    /// The event: `login`, `refused`, `rights`, `reload`, `cut`.
+    pub event: &'static str,
+    /// The user; empty for a client without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<&'a str>,
+    /// How the client has shown its identity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<&'a str>,
+    /// The address of the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<&'a str>,
+    /// The role of the client: publisher, subscriber, observer, broker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'a str>,
+    /// The name that the client has given itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<&'a str>,
+    /// The operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<&'a str>,
+    /// The topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topic: Option<&'a str>,
+    /// The reason, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'a str>,
+    /// A number of things.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+}
+
+impl AuditEvent<'_> {
+    /// An event without fields.
+    pub fn new(event: &'static str) -> Self {
+        Self { event, ..Self::default() }
+    }
+
+    fn cut(self) -> Self {
+        let Self { event, user, method, address, role, client, operation, topic, reason, count } = self;
+        let [user, method, address, role] = [user, method, address, role].map(|text| text.map(short));
+        let [client, operation, topic, reason] =
+            [client, operation, topic, reason].map(|text| text.map(short));
+        Self { event, user, method, address, role, client, operation, topic, reason, count }
+    }
+}
+
+fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    #[serde(flatten)]
+    event: AuditEvent<'a>,
+}
+
+fn line(event: AuditEvent<'_>) -> String {
+    let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+    // A structure of texts and numbers is always JSON.
+    serde_json::to_string(&Line { time, event }).unwrap_or_default() + "\n"
+}
+
+enum Job {
+    Line(String),
+    Reopen,
+    Stop,
+}
+
+/// Lines of the present second.
+struct Second {
+    began: Instant,
+    lines: u32,
+}
+
+struct Shared {
+    jobs: SyncSender<Job>,
+    dropped: Arc<AtomicU64>,
+    second: Mutex<Second>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The thread writes what waits first.
+        let _ = self.jobs.send(Job::Stop);
+        if let Some(thread) = lock(&self.thread).take() {
+            // The panic of a thread was printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The way to the audit log. Clones lead to the same one; the last one that is dropped waits until everything is written.
+#[derive(Clone, Default)]
+pub struct Audit(Option<Arc<Shared>>);
+
+impl std::fmt::Debug for Audit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Audit").field("on", &self.0.is_some()).finish()
+    }
+}
+
+impl Audit {
+    /// Without a log: nothing is recorded.
+    pub fn off() -> Self {
+        Self::default()
+    }
+
+    /// Opens a log: a file, which is made with mode 0640 and appended to; `stderr`, for the journal; or nothing, if `target` is
+    /// empty.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the system refuses a thread.
+    pub fn open(target: &str) -> io::Result<Self> {
+        let output = match target {
+            "" => return Ok(Self::off()),
+            "stderr" => Output::Stderr,
+            path => Output::File { file: Some(open(&path.into())?), path: path.into() },
+        };
+        Self::start(output)
+    }
+
+    fn start(output: Output) -> io::Result<Self> {
+        let (jobs, waiting) = sync_channel(MAX_WAITING);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let lost = dropped.clone();
+        let thread = std::thread::Builder::new().name("rbmq-audit".into());
+        let thread = thread.spawn(move || write(&waiting, output, &lost))?;
+        let second = Mutex::new(Second { began: Instant::now(), lines: 0 });
+        Ok(Self(Some(Arc::new(Shared { jobs, dropped, second, thread: Mutex::new(Some(thread)) }))))
+    }
+
+    /// Records an event. The call never waits: what the log cannot take is counted.
+    pub fn record(&self, event: &AuditEvent<'_>) {
+        let Some(shared) = &self.0 else { return };
+        if !shared.allows(Instant::now()) || shared.jobs.try_send(Job::Line(line(event.cut()))).is_err() {
+            shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Opens the file again, because a rotation has moved it away.
+    pub fn reopen(&self) {
+        if let Some(shared) = &self.0 {
+            // With a full queue, the next reload opens it.
+            let _ = shared.jobs.try_send(Job::Reopen);
+        }
+    }
+
+    /// The number of events that were not written.
+    pub fn dropped(&self) -> u64 {
+        self.0.as_ref().map_or(0, |shared| shared.dropped.load(Ordering::Relaxed))
+    }
+}
+
+impl Shared {
+    fn allows(&self, now: Instant) -> bool {
+        let mut second = lock(&self.second);
+        if now.duration_since(second.began) >= Duration::from_secs(1) {
+            *second = Second { began: now, lines: 0 };
+        }
+        second.lines += 1;
+        second.lines <= MAX_PER_SECOND
+    }
+}
+
+enum Output {
+    Stderr,
+    File { path: PathBuf, file: Option<File> },
+}
+
+fn open(path: &PathBuf) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+}
+
+impl Output {
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        match self {
+            Self::Stderr => io::stderr().write_all(line.as_bytes()),
+            Self::File { path, file } => {
+                let open = match file.take() {
+                    Some(open) => open,
+                    // The last line failed: the disk may have room again, or the folder be back.
+                    None => open(path)?,
+                };
+                file.insert(open).write_all(line.as_bytes()).inspect_err(|_| *file = None)
+            }
+        }
+    }
+
+    fn reopen(&mut self) {
+        if let Self::File { file, .. } = self {
+            *file = None;
+        }
+    }
+}
+
+/// How often the thread tells of dropped lines while no others come.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+fn write(jobs: &Receiver<Job>, mut output: Output, dropped: &AtomicU64) {
+    let mut told = 0;
+    loop {
+        match jobs.recv_timeout(TELL_EVERY) {
+            Ok(Job::Line(line)) => {
+                if output.write(&line).is_err() {
+                    dropped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Ok(Job::Reopen) => output.reopen(),
+            Err(RecvTimeoutError::Timeout) => {
+                let lost = dropped.load(Ordering::Relaxed);
+                let event = AuditEvent { count: Some(lost - told), ..AuditEvent::new("dropped") };
+                if lost > told && output.write(&line(event)).is_ok() {
+                    told = lost;
+                }
+            }
+            Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn lines(path: &std::path::Path) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn events_are_lines_of_json_in_a_file_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let audit = Audit::open(path.to_str().unwrap()).unwrap();
+        let long = "ä".repeat(9_000);
+        let event = AuditEvent { user: Some("anna\n"), reason: Some(&long), ..AuditEvent::new("refused") };
+        audit.record(&event);
+        drop(audit);
+        let [line] = &lines(&path)[..] else { panic!("one line") };
+        assert_eq!((line["event"].as_str(), line["user"].as_str()), (Some("refused"), Some("anna\n")));
+        assert_eq!(line["reason"].as_str().unwrap().len(), MAX_TEXT);
+        assert!(line["time"].as_str().unwrap().ends_with('Z') && line.get("topic").is_none());
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o137,
+            0,
+            "nobody else may read it"
+        );
+    }
+
+    #[test]
+    fn a_rotated_file_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("audit.log"), dir.path().join("audit.log.1"));
+        let audit = Audit::open(path.to_str().unwrap()).unwrap();
+        audit.record(&AuditEvent::new("login"));
+        let begin = Instant::now();
+        while lines(&path).is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the line is written");
+            std::thread::yield_now();
+        }
+        std::fs::rename(&path, &moved).unwrap();
+        audit.reopen();
+        audit.record(&AuditEvent::new("cut"));
+        drop(audit);
+        assert_eq!((lines(&moved).len(), lines(&path).len()), (1, 1));
+        assert!(Audit::open("/nowhere/at/all").is_err());
+    }
+
+    #[test]
+    fn a_flood_is_counted_and_takes_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let audit = Audit::open(path.to_str().unwrap()).unwrap();
+        for _ in 0..20_000 {
+            audit.record(&AuditEvent::new("refused"));
+        }
+        let dropped = audit.dropped();
+        drop(audit);
+        assert_eq!(lines(&path).len() as u64 + dropped, 20_000);
+        assert!(dropped > 0);
+        Audit::off().record(&AuditEvent::new("login"));
+    }
+}

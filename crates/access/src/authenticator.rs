@@ -1,0 +1,475 @@
+//! The decision who a client is.
+//!
+//! ```text
+//!   credentials, peer ──▶ begin ──▶ Step::Done     at once: token, certificate, Unix user, a proof, nothing
+//!                              └──▶ Step::Check ──▶ run: milliseconds and megabytes; on a thread of its own
+//! ```
+//!
+//! The presented credentials decide alone: a client with a wrong password does not get in by its certificate.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
+
+use rbmq_wire::{Credentials, Secret};
+
+use crate::attempts::{Attempts, Source};
+use crate::certificate::CertificateName;
+use crate::file::{UsersFileError, read_users};
+use crate::identity::{Identity, Method};
+use crate::jwt::{Claims, Jwt, JwtKeyError, JwtOptions};
+use crate::login::{Basis, CutOff, Login, Refused};
+use crate::password::PasswordHash;
+use crate::proofs::{ProofKey, Proofs};
+use crate::token::{NoRandomNumbers, TOKEN_PREFIX, TokenHash};
+use crate::users::{User, Users};
+
+/// Where the users come from, and how they are checked.
+#[derive(Debug, Clone, Default)]
+pub struct AccessOptions {
+    /// The file of users; none: there are no users, and every client is anonymous.
+    pub users: Option<PathBuf>,
+    /// The issuer whose tokens (JWT) are taken. With an issuer clients have to log in, also if there is no file.
+    pub jwt: Option<JwtOptions>,
+    /// How long a password that was right is not checked again. Zero: it is checked every time.
+    pub password_cache: Duration,
+}
+
+/// The properties of a client besides its credentials.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Where the client comes from.
+    pub source: Source,
+    /// Its certificate in DER, which the connection has checked.
+    pub certificate: Option<Arc<[u8]>>,
+    /// The number of its Unix user, which the system has told.
+    pub uid: Option<u32>,
+}
+
+/// The users that a broker knows, and what it remembers of their logins. A clone is another handle of the same one.
+#[derive(Clone)]
+pub struct Authenticator {
+    users: Option<Arc<Users>>,
+    jwt: Option<Arc<Jwt>>,
+    /// A password that nobody has. Its check costs as much as the dearest of the file, so that users who do not exist are not
+    /// told by their time.
+    decoy: PasswordHash,
+    memory: Arc<Memory>,
+}
+
+/// The parts that stay when users are read again.
+struct Memory {
+    key: ProofKey,
+    state: Mutex<State>,
+}
+
+struct State {
+    attempts: Attempts,
+    proofs: Proofs,
+}
+
+/// The first step of a login.
+pub enum Step {
+    /// The login is decided.
+    Done(Result<Login, Refused>),
+    /// A password or a signature has to be checked. [`Check::run`] takes time and memory.
+    Check(Check),
+}
+
+/// The check of a password, or of the token of an issuer.
+pub struct Check {
+    authenticator: Authenticator,
+    work: Work,
+    source: Source,
+}
+
+enum Work {
+    /// `counted`: the attempt counts as failed already.
+    Password {
+        user: String,
+        password: Secret,
+        counted: bool,
+    },
+    Jwt(Secret),
+}
+
+/// The users cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The file of users.
+    #[error(transparent)]
+    Users(#[from] UsersFileError),
+    /// The key of an issuer.
+    #[error(transparent)]
+    Jwt(#[from] JwtKeyError),
+    /// The system has no random numbers.
+    #[error(transparent)]
+    Random(#[from] NoRandomNumbers),
+}
+
+impl Authenticator {
+    /// Reads the users.
+    ///
+    /// # Errors
+    /// The file cannot be read, may be read by everybody, or has an error.
+    pub fn open(options: &AccessOptions) -> Result<Self, AccessError> {
+        let key = ProofKey::new()?;
+        let state = State { attempts: Attempts::default(), proofs: Proofs::new(options.password_cache) };
+        let memory = Arc::new(Memory { key, state: Mutex::new(state) });
+        Self { users: None, jwt: None, decoy: PasswordHash::default_decoy(), memory }.reopen(options)
+    }
+
+    /// Reads the users again, and keeps what is remembered of logins. After an error the old users stay in force.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn reopen(&self, options: &AccessOptions) -> Result<Self, AccessError> {
+        let users = options.users.as_deref().map(read_users).transpose()?;
+        let jwt = options.jwt.as_ref().map(Jwt::open).transpose()?.map(Arc::new);
+        let users = users.or_else(|| jwt.is_some().then(Users::default)).map(Arc::new);
+        self.state().proofs.set_lifetime(options.password_cache);
+        let dearest = users.as_deref().and_then(Users::dearest_password);
+        let decoy = dearest.map_or_else(PasswordHash::default_decoy, PasswordHash::decoy);
+        Ok(Self { users, jwt, decoy, memory: self.memory.clone() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.memory.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether clients have to log in.
+    pub fn has_users(&self) -> bool {
+        self.users.is_some()
+    }
+
+    /// The users; none if every client is anonymous.
+    pub fn users(&self) -> Option<&Users> {
+        self.users.as_deref()
+    }
+
+    /// Begins a login. Returns at once.
+    pub fn begin(&self, credentials: Credentials, peer: &Peer) -> Step {
+        let Some(users) = &self.users else { return Step::Done(Ok(Login::anonymous())) };
+        let (now, time) = (Instant::now(), SystemTime::now());
+        let (user, password) = match credentials {
+            Credentials::Password { user, password } => (user, password),
+            Credentials::Token(token) if self.jwt.is_some() && !token.expose().starts_with(TOKEN_PREFIX) => {
+                return Step::Check(self.check(Work::Jwt(token), peer));
+            }
+            Credentials::Token(token) => return self.done(of_token(users, &token, time), peer, now),
+            _ => return self.done(of_connection(users, peer), peer, now),
+        };
+        let mut state = self.state();
+        if let Some(known) = users.get(&user)
+            && let Some(hash) = &known.password
+            && state
+                .proofs
+                .contains(self.memory.key.proof(&[&user, password.expose(), &hash.to_string()]), now)
+        {
+            return Step::Done(Ok(by_password(known, hash)));
+        }
+        if let Some(wait) = state.attempts.delay(peer.source, now) {
+            return Step::Done(Err(Refused::TooManyAttempts { wait }));
+        }
+        // A source that has guessed before counts as failed until the password has shown to be right, so that it has one attempt at a
+        // time. Others may begin many logins at once.
+        let counted = state.attempts.is_suspect(peer.source);
+        if counted {
+            state.attempts.failed(peer.source, now);
+        }
+        drop(state);
+        Step::Check(self.check(Work::Password { user, password, counted }, peer))
+    }
+
+    fn check(&self, work: Work, peer: &Peer) -> Check {
+        Check { authenticator: self.clone(), work, source: peer.source }
+    }
+
+    /// Ends a login that needed no check. A client without credentials costs nothing and guesses nothing.
+    fn done(&self, login: Result<Login, Refused>, peer: &Peer, now: Instant) -> Step {
+        if login.as_ref().is_err_and(|refused| *refused != Refused::NoCredentials) {
+            self.state().attempts.failed(peer.source, now);
+        }
+        Step::Done(login)
+    }
+
+    /// Looks at a login again, after users were read again or its time has come. Returns it with the roles of now.
+    ///
+    /// # Errors
+    /// The login has ended: cut the client off.
+    pub fn look_again(&self, login: &Login, now: SystemTime) -> Result<Login, CutOff> {
+        if login.expires.is_some_and(|end| end <= now) {
+            return Err(CutOff::Expired);
+        }
+        let Some(users) = &self.users else { return Ok(login.clone()) };
+        let name = &login.identity.user;
+        let known = || users.get(name).ok_or(CutOff::Removed);
+        match &login.basis {
+            Basis::Open => Err(CutOff::NowAuthenticated),
+            Basis::Password(before) => {
+                let known = known()?;
+                let hash = known.password.as_ref().filter(|hash| hash.to_string() == *before);
+                hash.map(|hash| by_password(known, hash)).ok_or(CutOff::PasswordChanged)
+            }
+            Basis::Token(hash) => {
+                let known = known()?;
+                let token = users.token(hash).filter(|token| token.user == *name).ok_or(CutOff::Revoked)?;
+                if token.expires.is_some_and(|end| end <= now) {
+                    return Err(CutOff::Expired);
+                }
+                Ok(login_of(known, Method::Token, Basis::Token(*hash), token.expires))
+            }
+            Basis::Jwt(trust) => match &self.jwt {
+                Some(jwt) if jwt.fingerprint() == *trust => Ok(login.clone()),
+                _ => Err(CutOff::IssuerRemoved),
+            },
+            Basis::Certificate(names) => match users.of_certificate(names) {
+                Some((user, _)) if user.name == *name => {
+                    Ok(login_of(user, Method::Certificate, login.basis.clone(), None))
+                }
+                _ => Err(CutOff::Unmapped),
+            },
+            Basis::Unix(uid) => match users.of_uid(*uid) {
+                Some(user) if user.name == *name => {
+                    Ok(login_of(user, Method::Unix, login.basis.clone(), None))
+                }
+                _ => Err(CutOff::Unmapped),
+            },
+        }
+    }
+}
+
+impl Check {
+    /// Checks the password or the signature. For a password it takes as long, and as much memory, whether the user exists or not. Call it
+    /// on a thread that may take its time.
+    ///
+    /// # Errors
+    /// [`Refused`], for the log.
+    pub fn run(self) -> Result<Login, Refused> {
+        let Self { authenticator, work, source } = self;
+        match work {
+            Work::Password { user, password, counted } => {
+                let login = authenticator.check_password(user, &password, source);
+                if login.is_err() && !counted {
+                    authenticator.state().attempts.failed(source, Instant::now());
+                }
+                login
+            }
+            Work::Jwt(token) => authenticator.check_jwt(&token, source),
+        }
+    }
+}
+
+impl Authenticator {
+    fn check_jwt(&self, token: &Secret, source: Source) -> Result<Login, Refused> {
+        let jwt = self.jwt.as_ref().ok_or(Refused::UnknownToken)?;
+        match jwt.check(token, SystemTime::now()) {
+            Ok(Claims { user, roles, expires }) => {
+                let identity = Arc::new(Identity { user, roles, method: Method::Jwt });
+                Ok(Login { identity, expires: Some(expires), basis: Basis::Jwt(jwt.fingerprint()) })
+            }
+            Err(why) => {
+                self.state().attempts.failed(source, Instant::now());
+                Err(Refused::Jwt { why })
+            }
+        }
+    }
+
+    fn check_password(&self, user: String, password: &Secret, source: Source) -> Result<Login, Refused> {
+        let users = self.users.as_deref();
+        let known = users.and_then(|users| users.get(&user));
+        let hash = known.and_then(|known| known.password.as_ref());
+        let is_right = hash.unwrap_or(&self.decoy).verify(password);
+        let (Some(known), Some(hash), true) = (known, hash, is_right) else {
+            return Err(match known {
+                Some(_) => Refused::WrongPassword { user },
+                None => Refused::UnknownUser { user },
+            });
+        };
+        let proof = self.memory.key.proof(&[&user, password.expose(), &hash.to_string()]);
+        let mut state = self.state();
+        state.attempts.succeeded(source);
+        state.proofs.insert(proof, Instant::now());
+        Ok(by_password(known, hash))
+    }
+}
+
+fn login_of(user: &User, method: Method, basis: Basis, expires: Option<SystemTime>) -> Login {
+    let identity = Identity { user: user.name.clone(), roles: user.roles.clone(), method };
+    Login { identity: Arc::new(identity), expires, basis }
+}
+
+fn by_password(user: &User, hash: &PasswordHash) -> Login {
+    login_of(user, Method::Password, Basis::Password(hash.to_string()), None)
+}
+
+fn of_token(users: &Users, token: &Secret, now: SystemTime) -> Result<Login, Refused> {
+    if !token.expose().starts_with(TOKEN_PREFIX) {
+        return Err(Refused::UnknownToken);
+    }
+    let hash = TokenHash::of(token);
+    let token = users.token(&hash).ok_or(Refused::UnknownToken)?;
+    if token.expires.is_some_and(|end| end <= now) {
+        return Err(Refused::ExpiredToken { name: token.name.clone(), user: token.user.clone() });
+    }
+    let user = users.get(&token.user).ok_or(Refused::UnknownToken)?;
+    Ok(login_of(user, Method::Token, Basis::Token(hash), token.expires))
+}
+
+/// The user whom the connection itself shows: by its certificate, or else by its Unix user.
+fn of_connection(users: &Users, peer: &Peer) -> Result<Login, Refused> {
+    if let Some(der) = &peer.certificate {
+        let names = CertificateName::of_der(der);
+        let Some((user, _)) = users.of_certificate(&names) else {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            return Err(Refused::UnknownCertificate { names: names.join(", ") });
+        };
+        return Ok(login_of(user, Method::Certificate, Basis::Certificate(names), None));
+    }
+    let Some(uid) = peer.uid else { return Err(Refused::NoCredentials) };
+    match users.of_uid(uid) {
+        Some(user) => Ok(login_of(user, Method::Unix, Basis::Unix(uid), None)),
+        None => Err(Refused::UnknownUnixUser { uid }),
+    }
+}
+
+impl std::fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let users = self.users.as_ref().map(|users| users.len());
+        f.debug_struct("Authenticator").field("users", &users).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// The hash of "pass", cheap to check.
+    fn cheap() -> String {
+        let params = argon2::Params::new(8192, 1, 1, Some(32)).unwrap();
+        let argon2 = argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params);
+        let mut hash = [0; 32];
+        argon2.hash_password_into(b"pass", b"somesalt12345678", &mut hash).unwrap();
+        let encode = |bytes: &[u8]| data_encoding::BASE64_NOPAD.encode(bytes);
+        format!("$argon2id$v=19$m=8192,t=1,p=1${}${}", encode(b"somesalt12345678"), encode(&hash))
+    }
+
+    struct Fixture {
+        dir: tempfile::TempDir,
+        options: AccessOptions,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let users = Some(dir.path().join("users.toml"));
+            let options = AccessOptions { users, jwt: None, password_cache: Duration::from_secs(60) };
+            let fixture = Self { dir, options };
+            fixture.write(&format!("[[user]]\nname = 'alice'\npassword = '{}'\nunix = [7]\n", cheap()));
+            fixture
+        }
+
+        fn write(&self, text: &str) {
+            let path = self.dir.path().join("users.toml");
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+
+        fn open(&self) -> Authenticator {
+            Authenticator::open(&self.options).unwrap()
+        }
+    }
+
+    fn peer(n: u32) -> Peer {
+        Peer { source: Source::Unix(n), certificate: None, uid: None }
+    }
+
+    fn password(user: &str, password: &str) -> Credentials {
+        Credentials::password(user, Secret::from(password.to_owned())).unwrap()
+    }
+
+    fn finish(step: Step) -> Result<Login, Refused> {
+        match step {
+            Step::Done(login) => login,
+            Step::Check(check) => check.run(),
+        }
+    }
+
+    #[test]
+    fn a_password_is_checked_once_in_a_while() {
+        let (fixture, right) = (Fixture::new(), || password("alice", "pass"));
+        let authenticator = fixture.open();
+        assert_eq!(finish(authenticator.begin(right(), &peer(1))).unwrap().identity.user, "alice");
+        assert!(matches!(authenticator.begin(right(), &peer(2)), Step::Done(Ok(_))));
+        assert!(matches!(authenticator.begin(password("alice", "Pass"), &peer(2)), Step::Check(_)));
+        // With another hash the proof is of no use, and without a cache there is none.
+        fixture.write("[[user]]\nname = 'alice'\n");
+        let changed = authenticator.reopen(&fixture.options).unwrap();
+        assert!(matches!(changed.begin(right(), &peer(2)), Step::Check(_)));
+        let never = AccessOptions { password_cache: Duration::ZERO, ..fixture.options.clone() };
+        fixture.write(&format!("[[user]]\nname = 'alice'\npassword = '{}'\n", cheap()));
+        let without = authenticator.reopen(&never).unwrap();
+        assert!(matches!(without.begin(right(), &peer(2)), Step::Check(_)));
+    }
+
+    #[test]
+    fn many_may_begin_at_once_and_who_guesses_waits() {
+        let authenticator = Fixture::new().open();
+        let steps: Vec<Step> =
+            (0..50).map(|_| authenticator.begin(password("alice", "pass"), &peer(1))).collect();
+        assert!(steps.into_iter().all(|step| finish(step).is_ok()));
+        for _ in 0..4 {
+            let refused = finish(authenticator.begin(password("alice", "guess"), &peer(2)));
+            assert!(matches!(refused, Err(Refused::WrongPassword { .. })));
+        }
+        let waits = finish(authenticator.begin(password("eve", "guess"), &peer(2))).unwrap_err();
+        assert!(matches!(waits, Refused::TooManyAttempts { .. }), "{waits}");
+        let unknown = finish(authenticator.begin(password("eve", "guess"), &peer(3))).unwrap_err();
+        assert_eq!(unknown, Refused::UnknownUser { user: "eve".into() });
+        assert_eq!(unknown.for_client(), Refused::NoCredentials.for_client());
+    }
+
+    #[test]
+    fn what_is_presented_decides_alone() {
+        let authenticator = Fixture::new().open();
+        let local = Peer { uid: Some(7), ..peer(1) };
+        let login = finish(authenticator.begin(Credentials::None, &local)).unwrap();
+        assert_eq!((&*login.identity.user, login.identity.method), ("alice", Method::Unix));
+        assert!(finish(authenticator.begin(password("alice", "guess"), &local)).is_err());
+        let other = Peer { uid: Some(8), ..peer(1) };
+        let refused = finish(authenticator.begin(Credentials::None, &other)).unwrap_err();
+        assert_eq!(refused, Refused::UnknownUnixUser { uid: 8 });
+        let nonsense = Peer { certificate: Some(Arc::from(&b"no certificate"[..])), ..local };
+        assert!(finish(authenticator.begin(Credentials::None, &nonsense)).is_err());
+    }
+
+    #[test]
+    fn a_login_ends_with_what_it_is_based_on() {
+        let fixture = Fixture::new();
+        let before = fixture.open();
+        let now = SystemTime::now();
+        let login = finish(before.begin(password("alice", "pass"), &peer(1))).unwrap();
+        let local = finish(before.begin(Credentials::None, &Peer { uid: Some(7), ..peer(1) })).unwrap();
+        let anonymous = Login::anonymous();
+        fixture.write(&format!(
+            "[[user]]\nname = 'alice'\npassword = '{}'\nroles = ['r']\nunix = [7]\n",
+            cheap()
+        ));
+        let after = before.reopen(&fixture.options).unwrap();
+        assert_eq!(after.look_again(&login, now).unwrap().identity.roles, ["r"]);
+        assert_eq!(after.look_again(&local, now).unwrap().identity.roles, ["r"]);
+        assert_eq!(after.look_again(&anonymous, now).unwrap_err(), CutOff::NowAuthenticated);
+        fixture.write("[[user]]\nname = 'alice'\n[[user]]\nname = 'bob'\nunix = [7]\n");
+        let after = before.reopen(&fixture.options).unwrap();
+        assert_eq!(after.look_again(&login, now).unwrap_err(), CutOff::PasswordChanged);
+        assert_eq!(after.look_again(&local, now).unwrap_err(), CutOff::Unmapped);
+        fixture.write("");
+        let after = before.reopen(&fixture.options).unwrap();
+        assert_eq!(after.look_again(&login, now).unwrap_err(), CutOff::Removed);
+        let open = before.reopen(&AccessOptions::default()).unwrap();
+        assert!(open.look_again(&login, now).is_ok() && open.look_again(&anonymous, now).is_ok());
+    }
+}

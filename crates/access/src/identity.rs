@@ -1,0 +1,56 @@
+//! The user behind a connection.
+
+/// How a client has shown its identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Method {
+    /// Nothing was presented, and the broker has no users.
+    None,
+    /// A name and a password.
+    Password,
+    /// A random token that the broker issued.
+    Token,
+    /// A signed token of another issuer.
+    Jwt,
+    /// A client certificate of the TLS connection.
+    Certificate,
+    /// The Unix user of a process of the same machine.
+    Unix,
+}
+
+impl Method {
+    /// A word for logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Password => "password",
+            Self::Token => "token",
+            Self::Jwt => "jwt",
+            Self::Certificate => "certificate",
+            Self::Unix => "unix",
+        }
+    }
+}
+
+/// The user of a connection, as it was authenticated.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The name of the user: what `%u` stands for in a rule. Empty for every client of a broker without users.
+    pub user: String,
+    /// The roles of the user; rules may name them.
+    pub roles: Vec<String>,
+    /// How the client has shown it.
+    pub method: Method,
+}
+
+impl Identity {
+    /// The identity of every client of a broker without users.
+    pub fn anonymous() -> Self {
+        Self { user: String::new(), roles: Vec::new(), method: Method::None }
+    }
+
+    /// Whether the broker has no users.
+    pub fn is_anonymous(&self) -> bool {
+        self.method == Method::None
+    }
+}

@@ -1,0 +1,60 @@
+//! Users of a broker, and their rights and limits.
+//!
+//! Three questions are answered, each by modules of its own and without I/O on a connection: which user a client is
+//! ([`Authenticator`], [`Identity`]), what a user may do, and how much of it.
+//!
+//! ```
+//! use access::{Authenticator, Check, PasswordHash, Peer, Source, Step, Users, UsersFile};
+//! use rbmq_wire::{Credentials, Secret};
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("users.toml");
+//! let password = || Secret::from("hunter2".to_owned());
+//! let mut file = UsersFile::edit(&path)?;
+//! file.set_password("alice", &PasswordHash::of(&password())?)?;
+//! file.save()?;
+//!
+//! let options = access::AccessOptions { users: Some(path), ..Default::default() };
+//! let authenticator = Authenticator::open(&options)?;
+//! let peer = Peer { source: Source::of("127.0.0.1:9"), certificate: None, uid: None };
+//! let login = match authenticator.begin(Credentials::password("alice", password())?, &peer) {
+//!     Step::Done(login) => login,
+//!     Step::Check(check) => check.run(),
+//! };
+//! assert_eq!(login?.identity.user, "alice");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod attempts;
+mod audit;
+mod authenticator;
+mod certificate;
+mod file;
+mod identity;
+mod jwt;
+mod login;
+mod names;
+mod password;
+mod proofs;
+mod quotas;
+mod rights;
+mod token;
+mod users;
+
+pub use attempts::{Attempts, LONGEST_DELAY, Source};
+pub use audit::{Audit, AuditEvent};
+pub use authenticator::{AccessError, AccessOptions, Authenticator, Check, Peer, Step};
+pub use certificate::{CertificateName, CertificateNameError};
+pub use file::{UsersFile, UsersFileError, read_users};
+pub use identity::{Identity, Method};
+pub use jwt::{JwtKeyError, JwtOptions};
+pub use login::{CutOff, Login, NOT_AUTHENTICATED, Refused};
+pub use names::{MAX_NAME_BYTES, NameError, check_name};
+pub use password::{MAX_MEMORY_KIB, PasswordError, PasswordHash};
+pub use quotas::{AtLimit, Charge, Exceeded, Limits, Principal, QuotaLimits, Quotas, Resource};
+pub use rights::{
+    AccessRule, Decision, Grants, MAX_NAMES, MAX_PATTERNS, MAX_RULES, Operation, Pattern, PatternError,
+    Reason, Rights, RuleError,
+};
+pub use token::{NoRandomNumbers, TOKEN_PREFIX, TokenHash, TokenHashError, new_token};
+pub use users::{MAX_FILE_BYTES, MAX_TOKENS, MAX_USERS, Token, User, Users, UsersError};

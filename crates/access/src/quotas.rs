@@ -1,0 +1,373 @@
+//! How much of a broker users and addresses may have at once.
+//!
+//! ```text
+//!   CREATE, a filter, a connection ──▶ charge(user and address, amounts) ──▶ Charge, held with the object; its drop gives back
+//!                                                                       └──▶ Exceeded: who, of what, how much, the limit
+//! ```
+//!
+//! A charge is all or nothing. Only those who have something are remembered, so the table is no larger than what it counts.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rbmq_wire::sync::lock;
+
+/// Something of which the broker has a limited amount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(usize)]
+#[non_exhaustive]
+pub enum Resource {
+    /// Connected clients.
+    Connections,
+    /// Buffers of topics that publishers have open.
+    Topics,
+    /// Filters of subscribers, names and patterns.
+    Subscriptions,
+    /// Filters with wildcards.
+    Patterns,
+    /// Bytes of the broker's rings for the buffers of publishers.
+    RingBytes,
+}
+
+impl Resource {
+    /// All resources, in their order.
+    pub const ALL: [Self; 5] =
+        [Self::Connections, Self::Topics, Self::Subscriptions, Self::Patterns, Self::RingBytes];
+
+    /// The name, as in the settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Topics => "topics",
+            Self::Subscriptions => "subscriptions",
+            Self::Patterns => "patterns",
+            Self::RingBytes => "ring_bytes",
+        }
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RingBytes => "bytes of rings",
+            other => other.as_str(),
+        })
+    }
+}
+
+/// Somebody who has a share of the broker.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Principal {
+    /// A user, over all its connections.
+    User(Arc<str>),
+    /// An address, with all users there.
+    Address(IpAddr),
+}
+
+impl Principal {
+    /// The kind, as in the settings: `user` or `address`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::User(_) => "user",
+            Self::Address(_) => "address",
+        }
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => write!(f, "user '{name}'"),
+            Self::Address(address) => write!(f, "address {address}"),
+        }
+    }
+}
+
+/// Limits by resource, in the order of [`Resource::ALL`]. None: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits([Option<u64>; Resource::ALL.len()]);
+
+impl Limits {
+    /// Without limits.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// These limits, with another one for a resource.
+    pub fn with(mut self, resource: Resource, limit: Option<u64>) -> Self {
+        self.0[resource as usize] = limit;
+        self
+    }
+
+    /// The limit of a resource.
+    pub fn of(&self, resource: Resource) -> Option<u64> {
+        self.0[resource as usize]
+    }
+}
+
+/// The limits on users and on addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QuotaLimits {
+    /// For each user.
+    pub user: Limits,
+    /// For each address.
+    pub address: Limits,
+}
+
+impl QuotaLimits {
+    fn of(&self, principal: &Principal) -> &Limits {
+        match principal {
+            Principal::User(_) => &self.user,
+            Principal::Address(_) => &self.address,
+        }
+    }
+}
+
+/// A quota does not allow it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{who} has {in_use} {resource}{}; the limit (quotas.{}_{}) is {limit}", more(*asked), who.kind(), resource.as_str())]
+#[non_exhaustive]
+pub struct Exceeded {
+    /// Whose quota.
+    pub who: Principal,
+    /// The resource.
+    pub resource: Resource,
+    /// How much of it is in use.
+    pub in_use: u64,
+    /// How much more was asked for.
+    pub asked: u64,
+    /// The limit.
+    pub limit: u64,
+}
+
+fn more(asked: u64) -> String {
+    if asked == 1 { String::new() } else { format!(", and asks for {asked} more") }
+}
+
+/// A principal that has used up a quota.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct AtLimit {
+    /// Whose quota.
+    pub who: Principal,
+    /// The resource.
+    pub resource: Resource,
+    /// How much of it is in use.
+    pub in_use: u64,
+    /// The limit.
+    pub limit: u64,
+}
+
+type Amounts = [u64; Resource::ALL.len()];
+
+#[derive(Debug, Default)]
+struct State {
+    limits: QuotaLimits,
+    in_use: HashMap<Principal, Amounts>,
+}
+
+impl State {
+    fn exceeded(&self, who: &Principal, amounts: &[(Resource, u64)]) -> Option<Exceeded> {
+        let in_use = self.in_use.get(who).copied().unwrap_or_default();
+        let limits = self.limits.of(who);
+        amounts.iter().find_map(|(resource, asked)| {
+            let (limit, in_use) = (limits.of(*resource)?, in_use[*resource as usize]);
+            (*asked > 0 && in_use.saturating_add(*asked) > limit).then(|| Exceeded {
+                who: who.clone(),
+                resource: *resource,
+                in_use,
+                asked: *asked,
+                limit,
+            })
+        })
+    }
+
+    fn add(&mut self, who: &Principal, amounts: &[(Resource, u64)]) {
+        let in_use = self.in_use.entry(who.clone()).or_default();
+        for (resource, amount) in amounts {
+            in_use[*resource as usize] = in_use[*resource as usize].saturating_add(*amount);
+        }
+    }
+
+    fn give_back(&mut self, who: &Principal, amounts: &[(Resource, u64)]) {
+        let Some(in_use) = self.in_use.get_mut(who) else { return };
+        for (resource, amount) in amounts {
+            in_use[*resource as usize] = in_use[*resource as usize].saturating_sub(*amount);
+        }
+        if in_use.iter().all(|amount| *amount == 0) {
+            self.in_use.remove(who);
+        }
+    }
+}
+
+/// The use of all users and addresses, with their limits. Clones share it.
+///
+/// ```
+/// use access::{Limits, Principal, QuotaLimits, Quotas, Resource};
+/// let user = Limits::none().with(Resource::Topics, Some(1));
+/// let quotas = Quotas::new(QuotaLimits { user, address: Limits::none() });
+/// let anna = [Principal::User("anna".into())];
+/// let charge = quotas.charge(&anna, &[(Resource::Topics, 1)])?;
+/// let error = quotas.charge(&anna, &[(Resource::Topics, 1)]).unwrap_err();
+/// assert_eq!(error.to_string(), "user 'anna' has 1 topics; the limit (quotas.user_topics) is 1");
+/// drop(charge);
+/// assert!(quotas.charge(&anna, &[(Resource::Topics, 1)]).is_ok());
+/// # Ok::<(), access::Exceeded>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Quotas(Arc<Mutex<State>>);
+
+impl Quotas {
+    /// Nothing is in use.
+    pub fn new(limits: QuotaLimits) -> Self {
+        Self(Arc::new(Mutex::new(State { limits, ..State::default() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    /// Sets other limits. What is in use stays, also beyond them.
+    pub fn set_limits(&self, limits: QuotaLimits) {
+        self.lock().limits = limits;
+    }
+
+    /// Charges amounts to all of these, or to none.
+    ///
+    /// # Errors
+    /// The first quota that does not allow it.
+    pub fn charge(&self, whom: &[Principal], amounts: &[(Resource, u64)]) -> Result<Charge, Exceeded> {
+        let mut state = self.lock();
+        if let Some(exceeded) = whom.iter().find_map(|who| state.exceeded(who, amounts)) {
+            return Err(exceeded);
+        }
+        whom.iter().for_each(|who| state.add(who, amounts));
+        drop(state);
+        Ok(Charge { quotas: self.clone(), whom: whom.into(), amounts: amounts.into() })
+    }
+
+    /// How much is in use.
+    pub fn in_use(&self, who: &Principal, resource: Resource) -> u64 {
+        self.lock().in_use.get(who).map_or(0, |amounts| amounts[resource as usize])
+    }
+
+    /// Who has used up a quota, in order, at most `most` of them. The call visits everybody.
+    pub fn at_limit(&self, most: usize) -> Vec<AtLimit> {
+        let state = self.lock();
+        let mut full = Vec::new();
+        for (who, in_use) in &state.in_use {
+            let limits = state.limits.of(who);
+            full.extend(Resource::ALL.into_iter().filter_map(|resource| {
+                let (limit, in_use) = (limits.of(resource)?, in_use[resource as usize]);
+                (in_use >= limit).then(|| AtLimit { who: who.clone(), resource, in_use, limit })
+            }));
+        }
+        drop(state);
+        full.sort();
+        full.truncate(most);
+        full
+    }
+}
+
+/// A share that is in use until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping the charge gives it back"]
+pub struct Charge {
+    quotas: Quotas,
+    whom: Box<[Principal]>,
+    amounts: Box<[(Resource, u64)]>,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut state = self.quotas.lock();
+        self.whom.iter().for_each(|who| state.give_back(who, &self.amounts));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn whom(user: usize, address: usize) -> [Principal; 2] {
+        let address: IpAddr = [10, 0, 0, address as u8].into();
+        [Principal::User(["a", "b", "c"][user].into()), Principal::Address(address)]
+    }
+
+    #[test]
+    fn a_refusal_names_the_setting_and_charges_nobody() {
+        let limits = QuotaLimits {
+            user: Limits::none(),
+            address: Limits::none().with(Resource::RingBytes, Some(100)).with(Resource::Topics, Some(9)),
+        };
+        let quotas = Quotas::new(limits);
+        let whom = whom(0, 1);
+        let all = [(Resource::Topics, 1), (Resource::RingBytes, 80)];
+        let charge = quotas.charge(&whom, &all).unwrap();
+        assert_eq!(
+            quotas.charge(&whom, &all).unwrap_err().to_string(),
+            "address 10.0.0.1 has 80 bytes of rings, and asks for 80 more; the limit (quotas.address_ring_bytes) is 100"
+        );
+        assert_eq!(quotas.in_use(&whom[0], Resource::Topics), 1);
+        // Lower limits take nothing away, and show who is beyond them.
+        let address = Limits::none().with(Resource::Topics, Some(0));
+        quotas.set_limits(QuotaLimits { user: Limits::none(), address });
+        let [full] = &quotas.at_limit(9)[..] else { panic!("one is at its limit") };
+        assert_eq!(
+            (full.who.clone(), full.resource, full.in_use, full.limit),
+            (whom[1].clone(), Resource::Topics, 1, 0)
+        );
+        // Nothing more is nothing more.
+        assert!(quotas.charge(&whom, &[(Resource::Topics, 0)]).is_ok());
+        drop(charge);
+        assert!(quotas.lock().in_use.is_empty() && quotas.at_limit(9).is_empty());
+    }
+
+    type Charged = (Charge, [Principal; 2], [(Resource, u64); 2]);
+
+    proptest! {
+        #[test]
+        fn counts_as_a_list_of_charges(
+            limits in proptest::collection::vec(proptest::option::of(0..6_u64), 4),
+            steps in proptest::collection::vec((0..3_usize, 0..2_usize, 0..4_u64, 0..3_u64, any::<bool>(), any::<u8>()), 0..60),
+        ) {
+            let of = |n: usize| Limits::none().with(Resource::Topics, limits[n]).with(Resource::Patterns, limits[n + 1]);
+            let limits = QuotaLimits { user: of(0), address: of(2) };
+            let quotas = Quotas::new(limits);
+            let mut model: Vec<Charged> = Vec::new();
+            let sum = |model: &[Charged], who: &Principal, resource| -> u64 {
+                let mine = model.iter().filter(|(_, whom, _)| whom.contains(who));
+                mine.flat_map(|(.., amounts)| amounts).filter(|(of, _)| *of == resource).map(|(_, amount)| amount).sum()
+            };
+            for (user, address, topics, patterns, releases, which) in steps {
+                if releases && !model.is_empty() {
+                    drop(model.swap_remove(usize::from(which) % model.len()));
+                } else {
+                    let (whom, amounts) = (whom(user, address), [(Resource::Topics, topics), (Resource::Patterns, patterns)]);
+                    let fits = |who: &Principal| amounts.iter().all(|(resource, amount)| {
+                        let limit = limits.of(who).of(*resource);
+                        *amount == 0 || limit.is_none_or(|limit| sum(&model, who, *resource) + amount <= limit)
+                    });
+                    let expected = whom.iter().all(fits);
+                    let charged = quotas.charge(&whom, &amounts);
+                    prop_assert_eq!(charged.is_ok(), expected);
+                    if let Ok(charge) = charged {
+                        model.push((charge, whom, amounts));
+                    }
+                }
+                for who in (0..3).flat_map(|user| whom(user, user % 2)) {
+                    for resource in [Resource::Topics, Resource::Patterns] {
+                        prop_assert_eq!(quotas.in_use(&who, resource), sum(&model, &who, resource));
+                    }
+                }
+            }
+            drop(model);
+            prop_assert!(quotas.lock().in_use.is_empty());
+        }
+    }
+}

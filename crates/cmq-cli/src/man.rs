@@ -1,0 +1,16 @@
+//! The sections of the manual pages that `--help` does not define.
+
+use clap::Command;
+use commands::man::{Entry, Sections};
+
+pub const SECTIONS: Sections = Sections { statuses, variables: |_| Vec::new(), files: |_| Vec::new() };
+
+fn statuses(command: &Command) -> Vec<Entry> {
+    let mut statuses = vec![("0", "Success."), ("1", "Failure, with a message."), ("2", "Wrong usage.")];
+    if matches!(command.get_name(), "receive" | "cmq") {
+        statuses[0].1 = "Success, also after SIGINT or SIGTERM of receive.";
+        statuses.push(("3", "receive --strict: messages were lost."));
+        statuses.push(("130", "receive: a second SIGINT ended the command at once."));
+    }
+    statuses
+}

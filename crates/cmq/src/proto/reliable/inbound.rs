@@ -1,0 +1,418 @@
+//! The receiving half of the reliable mode: acknowledges segments, and delivers the messages of each key in order.
+//!
+//! ```text
+//!   segment ──▶ next in its stream? ── yes ──▶ messages ──▶ mailbox, while it has room
+//!                  │ no                           └▶ begin of a message: kept until its end arrives
+//!                  └▶ held until the missing bytes arrive
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::ranges::Ranges;
+use super::records::{Feed, Records};
+use crate::config::{Config, Reliable};
+use crate::event::ReliableCounts;
+use crate::key::Key;
+use crate::proto::after;
+use crate::proto::sink::Sink;
+use crate::proto::timeline::Timeline;
+use crate::proto::{SlotTable, fair_share::FairShare};
+use crate::wire::Header;
+use crate::wire::reliable::{
+    ACK_BYTES, Ack, CREDIT_BYTES, Credit, MAX_CREDITS, MAX_RANGES, RANGE_BYTES, Segment,
+};
+
+/// The bytes that a held segment costs beside its own.
+const HELD_BYTES: usize = 64;
+
+/// How long the key that may exceed the memory limit keeps that right without a byte.
+const EXCESS_PAUSE: Duration = Duration::from_secs(1);
+
+/// The name of a link: sender, epoch and number.
+type LinkKey = (SocketAddr, u64, u32);
+
+struct InLane {
+    run: u32,
+    /// The offset of the next byte.
+    next: u64,
+    held: BTreeMap<u64, Vec<u8>>,
+    records: Records,
+    /// The credit that was told.
+    told: u64,
+}
+
+struct InLink {
+    key: LinkKey,
+    at_host: usize,
+    /// True once the sender has shown that it receives what is sent to its address.
+    proven: bool,
+    ranges: Ranges,
+    lanes: HashMap<u32, InLane>,
+    /// The bytes that an acknowledgement may have, and the lanes that it mentions.
+    budget: usize,
+    mentioned: Vec<u32>,
+    due: bool,
+}
+
+/// The machine.
+pub struct Inbound {
+    settings: Reliable,
+    max_message: usize,
+    epoch: u64,
+    links: SlotTable<InLink>,
+    by_key: HashMap<LinkKey, u32>,
+    last_heard: Timeline,
+    hosts: FairShare<std::net::IpAddr>,
+    lanes: usize,
+    /// Bytes that wait: held segments, and begins of messages.
+    waiting: usize,
+    /// Links that must acknowledge something.
+    due: Vec<u32>,
+    /// Lanes whose mailbox is full: link and integer.
+    stalled: Vec<(u32, u32)>,
+    resets: Vec<(SocketAddr, Vec<u8>)>,
+    /// The key that may exceed the memory limit to complete a message, and when it last did: begins of messages that fill the memory
+    /// would otherwise wait for each other.
+    excess: Option<((u32, u32), Instant)>,
+    counts: ReliableCounts,
+}
+
+impl Inbound {
+    /// A machine that has received nothing, of a queue with this random name.
+    pub fn new(config: &Config, settings: Reliable, epoch: u64) -> Inbound {
+        Inbound {
+            settings,
+            max_message: config.max_message,
+            epoch,
+            links: SlotTable::new(),
+            by_key: HashMap::new(),
+            last_heard: Timeline::new(),
+            hosts: FairShare::new(),
+            lanes: 0,
+            waiting: 0,
+            due: Vec::new(),
+            stalled: Vec::new(),
+            resets: Vec::new(),
+            excess: None,
+            counts: ReliableCounts::default(),
+        }
+    }
+
+    /// Handles a segment in a datagram of `bytes` bytes.
+    pub fn segment(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        (header, segment, bytes): (Header, Segment<'_>, usize),
+        sink: &mut impl Sink,
+    ) {
+        let key = (from, header.epoch, header.stream);
+        let Some(slot) = self.link(now, key, (header.first, segment.receiver)) else { return };
+        self.last_heard.touch(slot, now);
+        let link = self.links.get_mut(slot).expect("the link was just found");
+        link.proven |= segment.receiver == self.epoch;
+        link.budget += bytes;
+        let accepted = self.accept(now, slot, (header, segment), sink);
+        let link = self.links.get_mut(slot).expect("the link was just found");
+        if accepted {
+            link.ranges.insert(header.first);
+        }
+        // A refused segment is answered too: the sender learns that the receiver lives, and tries again soon.
+        if !link.mentioned.contains(&header.mailbox) && link.mentioned.len() < MAX_CREDITS {
+            link.mentioned.push(header.mailbox);
+        }
+        if !std::mem::replace(&mut link.due, true) {
+            self.due.push(slot);
+        }
+    }
+
+    /// The link of this name. A segment for a link that another run of this queue knew is answered with a reset.
+    fn link(&mut self, now: Instant, key: LinkKey, (number, receiver): (u64, u64)) -> Option<u32> {
+        if let Some(&slot) = self.by_key.get(&key) {
+            return Some(slot);
+        }
+        if receiver != 0 {
+            self.counts.strange += 1;
+            let reset = Ack::encode((key.2, key.1), self.epoch, true, &[(number, number)], &[]);
+            if self.resets.len() < MAX_RANGES {
+                self.resets.push((key.0, reset));
+            }
+            return None;
+        }
+        if self.links.len() >= self.settings.max_links {
+            let host = crate::key::host(key.0);
+            let Inbound { hosts, last_heard, links, settings, .. } = self;
+            let silent = last_heard.first().map(|(slot, _)| slot);
+            let victim = hosts.victim(host, settings.max_links, silent, |slot| {
+                let link = links.get_mut(slot).expect("a counted slot has a link");
+                (last_heard.since(slot), crate::key::host(link.key.0))
+            });
+            if let Some(victim) = victim {
+                self.remove(victim);
+            }
+        }
+        let (ranges, lanes, mentioned) = (Ranges::default(), HashMap::new(), Vec::new());
+        let link = InLink { key, at_host: 0, proven: false, ranges, lanes, budget: 0, mentioned, due: false };
+        let slot = self.links.insert(link);
+        let at_host = self.hosts.add(crate::key::host(key.0), slot);
+        self.links.get_mut(slot).expect("the link was just inserted").at_host = at_host;
+        self.by_key.insert(key, slot);
+        self.last_heard.push_back(slot, now);
+        Some(slot)
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let Some(link) = self.links.remove(slot) else { return };
+        self.by_key.remove(&link.key);
+        self.last_heard.remove(slot);
+        let moved = self.hosts.remove(&crate::key::host(link.key.0), link.at_host);
+        if let Some(moved) = moved.and_then(|moved| self.links.get_mut(moved)) {
+            moved.at_host = link.at_host;
+        }
+        self.lanes -= link.lanes.len();
+        self.waiting -= link.lanes.values().map(InLane::bytes).sum::<usize>();
+        self.due.retain(|&due| due != slot);
+        self.stalled.retain(|&(link, _)| link != slot);
+    }
+
+    /// Takes a segment, or refuses it: then it is not acknowledged, and comes again.
+    fn accept(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        (header, segment): (Header, Segment<'_>),
+        sink: &mut impl Sink,
+    ) -> bool {
+        let run = self.open_lane(slot, header.mailbox, segment.run);
+        if run != Run::Current {
+            self.counts.refused += u64::from(run == Run::Refused);
+            return run == Run::Over;
+        }
+        let Inbound { links, settings, waiting, counts, max_message, stalled, excess, .. } = self;
+        let link = links.get_mut(slot).expect("the caller has found the link");
+        let from = Key { addr: link.key.0, id: header.mailbox };
+        let lane = link.lanes.get_mut(&header.mailbox).expect("the lane was just opened");
+        let end = segment.offset + segment.bytes.len() as u64;
+        if end <= lane.next {
+            counts.duplicated += u64::from(!segment.bytes.is_empty());
+            return true;
+        }
+        let (before, limit) = (lane.bytes(), lane.limit(settings.window));
+        let in_order = segment.offset <= lane.next;
+        let needed = *waiting + segment.bytes.len() + HELD_BYTES;
+        let key = (slot, header.mailbox);
+        let fits = needed <= settings.receive_bytes
+            || needed <= settings.receive_bytes + *max_message
+                && in_order
+                && lane.records.is_clear()
+                && may_exceed(excess, key, now);
+        if end > limit || !fits {
+            counts.refused += 1;
+            return false;
+        }
+        if in_order {
+            let bytes = &segment.bytes[(lane.next - segment.offset) as usize..];
+            lane.take(bytes, from, *max_message, counts, sink);
+        } else {
+            lane.hold(segment.offset, segment.bytes);
+        }
+        *waiting = *waiting + lane.bytes() - before;
+        if lane.records.bytes() == 0 && excess.is_some_and(|(owner, _)| owner == key) {
+            *excess = None;
+        }
+        if lane.records.is_stalled() && !stalled.contains(&key) {
+            stalled.push(key);
+        }
+        true
+    }
+
+    /// Opens the lane of a mailbox, or its next run. What waits for a mailbox is confirmed: a later run, or a later link of the same
+    /// sender, waits behind it.
+    fn open_lane(&mut self, slot: u32, mailbox: u32, run: u32) -> Run {
+        let Inbound { links, settings, lanes, waiting, stalled, .. } = self;
+        let sender = links.get_mut(slot).expect("the caller has found the link").key.0;
+        let waits_elsewhere = stalled.iter().any(|&(other, of)| {
+            let same = of == mailbox && other != slot;
+            same && links.get_mut(other).is_some_and(|link| link.key.0 == sender)
+        });
+        let link = links.get_mut(slot).expect("the caller has found the link");
+        let Some(lane) = link.lanes.get_mut(&mailbox) else {
+            if *lanes >= settings.max_keys || waits_elsewhere {
+                return Run::Refused;
+            }
+            *lanes += 1;
+            link.lanes.insert(mailbox, InLane::new(run));
+            return Run::Current;
+        };
+        if lane.run.wrapping_sub(run) as i32 > 0 {
+            return Run::Over;
+        }
+        if lane.records.is_stalled() && lane.run != run || waits_elsewhere {
+            return Run::Refused;
+        }
+        if lane.run != run {
+            *waiting -= lane.bytes();
+            *lane = InLane::new(run);
+        }
+        Run::Current
+    }
+
+    /// True if a mailbox is full, and messages wait for it.
+    pub fn is_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    /// Delivers messages that wait for a mailbox, as far as it has room now.
+    pub fn resume(&mut self, sink: &mut impl Sink) {
+        for (slot, mailbox) in std::mem::take(&mut self.stalled) {
+            let Inbound { links, waiting, counts, max_message, .. } = self;
+            let Some(link) = links.get_mut(slot) else { continue };
+            let from = Key { addr: link.key.0, id: mailbox };
+            let Some(lane) = link.lanes.get_mut(&mailbox) else { continue };
+            let before = lane.bytes();
+            lane.take(&[], from, *max_message, counts, sink);
+            *waiting = *waiting + lane.bytes() - before;
+            let (stalled, limit) = (lane.records.is_stalled(), lane.limit(self.settings.window));
+            // The sender may wait for this credit.
+            if limit > lane.told && link.mentioned.len() < MAX_CREDITS {
+                link.mentioned.push(mailbox);
+                if !std::mem::replace(&mut link.due, true) {
+                    self.due.push(slot);
+                }
+            }
+            if stalled {
+                self.stalled.push((slot, mailbox));
+            }
+        }
+    }
+
+    /// Takes the acknowledgements that are due, as plain datagrams. None is longer than what arrived from an address that has not
+    /// shown that it can be reached.
+    pub fn take_acks(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
+        let mut acks = std::mem::take(&mut self.resets);
+        for slot in std::mem::take(&mut self.due) {
+            let Some(link) = self.links.get_mut(slot) else { continue };
+            link.due = false;
+            let room = if link.proven { usize::MAX } else { link.budget };
+            link.budget = 0;
+            let room = room.saturating_sub(crate::wire::HEADER_BYTES + ACK_BYTES);
+            let ranges = link.ranges.as_slice();
+            let ranges = &ranges[..ranges.len().min((room / RANGE_BYTES).max(1))];
+            let most = room.saturating_sub(ranges.len() * RANGE_BYTES) / CREDIT_BYTES;
+            let mut credits = Vec::new();
+            for mailbox in link.mentioned.drain(..).take(most) {
+                let Some(lane) = link.lanes.get_mut(&mailbox) else { continue };
+                lane.told = lane.limit(self.settings.window);
+                credits.push(Credit { mailbox, run: lane.run, limit: lane.told });
+            }
+            let (from, epoch, id) = link.key;
+            acks.push((from, Ack::encode((id, epoch), self.epoch, false, ranges, &credits)));
+        }
+        self.counts.acks += acks.len() as u64;
+        acks
+    }
+
+    /// When [`Inbound::expire`] has something to do.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.last_heard.first().map(|(_, heard)| after(heard, self.settings.idle))
+    }
+
+    /// Forgets links that were silent for long.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some((slot, heard)) = self.last_heard.first()
+            && after(heard, self.settings.idle) <= now
+        {
+            // Messages that wait for a mailbox are confirmed: their link stays.
+            if self.stalled.iter().any(|&(stalled, _)| stalled == slot) {
+                self.last_heard.touch(slot, now);
+            } else {
+                self.remove(slot);
+            }
+        }
+    }
+
+    /// Bytes that wait for others or for a mailbox.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting
+    }
+
+    /// Adds the counters of the machine to those of the sending half.
+    pub fn count(&self, counts: &mut ReliableCounts) {
+        counts.received += self.counts.received;
+        counts.duplicated += self.counts.duplicated;
+        counts.refused += self.counts.refused;
+        counts.acks += self.counts.acks;
+        counts.strange += self.counts.strange;
+        counts.waiting_bytes = self.waiting as u64;
+        counts.links = self.links.len() as u64;
+    }
+}
+
+/// What a segment's run of a stream is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Run {
+    Current,
+    /// A later run has begun.
+    Over,
+    Refused,
+}
+
+/// True if a key may exceed the memory limit: one at a time.
+fn may_exceed(excess: &mut Option<((u32, u32), Instant)>, key: (u32, u32), now: Instant) -> bool {
+    let free = excess
+        .is_none_or(|(owner, last)| owner == key || now.saturating_duration_since(last) >= EXCESS_PAUSE);
+    if free {
+        *excess = Some((key, now));
+    }
+    free
+}
+
+impl InLane {
+    fn new(run: u32) -> InLane {
+        InLane { run, next: 0, held: BTreeMap::new(), records: Records::default(), told: 0 }
+    }
+
+    fn bytes(&self) -> usize {
+        let held: usize = self.held.values().map(|bytes| bytes.len() + HELD_BYTES).sum();
+        held + self.records.bytes()
+    }
+
+    /// Keeps bytes behind missing ones.
+    fn hold(&mut self, offset: u64, bytes: &[u8]) {
+        let held = self.held.entry(offset).or_default();
+        if held.len() < bytes.len() {
+            *held = bytes.to_vec();
+        }
+    }
+
+    /// The offset up to which bytes are taken: a window beyond what left for the mailbox.
+    fn limit(&self, window: usize) -> u64 {
+        self.next - self.records.undelivered() as u64 + window as u64
+    }
+
+    /// Takes the next bytes of the stream, and the held ones behind them.
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        from: Key,
+        max_message: usize,
+        counts: &mut ReliableCounts,
+        sink: &mut impl Sink,
+    ) {
+        let mut feed = Feed { from, max_message, counts, sink };
+        self.next += bytes.len() as u64;
+        self.records.feed(bytes, &mut feed);
+        while let Some(entry) = self.held.first_entry()
+            && *entry.key() <= self.next
+        {
+            let (offset, held) = entry.remove_entry();
+            let known = (self.next - offset) as usize;
+            if known < held.len() {
+                self.next += (held.len() - known) as u64;
+                self.records.feed(&held[known..], &mut feed);
+            }
+        }
+    }
+}

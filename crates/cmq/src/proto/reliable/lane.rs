@@ -1,0 +1,282 @@
+//! The stream of one key at its sender: chunks of bytes, until they are acknowledged.
+//!
+//! ```text
+//!   acknowledged │ chunk (on its way) │ chunk (lost) │ chunk (not sent) │ chunk that is filled │ end
+//!                └ base                              └ unsent
+//! ```
+//!
+//! A chunk fills one segment. Messages follow each other without regard to chunks.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Instant;
+
+use crate::event::Undelivered;
+use crate::wire::reliable::LONG;
+
+/// The most ranges of failed messages that are remembered for each key.
+const MAX_FAILED: usize = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Unsent,
+    /// In the segment with this number.
+    Sent(u64),
+    Lost,
+    Done,
+}
+
+struct Chunk {
+    offset: u64,
+    bytes: Vec<u8>,
+    state: State,
+}
+
+/// The fate of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fate {
+    /// The message is on its way.
+    Pending,
+    /// The receiving queue has the message, and all earlier ones of its key.
+    Confirmed,
+    /// The message was not confirmed in time. It may have arrived all the same.
+    Failed(Undelivered),
+}
+
+pub(crate) struct Lane {
+    pub run: u32,
+    chunks: VecDeque<Chunk>,
+    /// The index of the first chunk that was not sent.
+    unsent: usize,
+    end: u64,
+    /// Chunks before this offset may be sent: a batch leaves as a whole, with few calls of the system.
+    flushed: u64,
+    lost: BTreeSet<u64>,
+    /// The receiver takes bytes up to here.
+    pub credit: u64,
+    /// Where each message that is not confirmed ends, and the number of the first of them.
+    messages: VecDeque<u64>,
+    first: u64,
+    failed: VecDeque<(u64, u64, Undelivered)>,
+    /// The last confirmation, or the push of the first message after it.
+    pub progress: Instant,
+    /// When the oldest message that was not flushed was pushed.
+    pub waits_since: Option<Instant>,
+    /// Messages that were pushed since the last flush.
+    pub waiting: usize,
+    /// True while the lane is in its link's queue.
+    pub queued: bool,
+}
+
+impl Lane {
+    pub fn new(now: Instant, run: u32, credit: u64) -> Lane {
+        Lane {
+            run,
+            chunks: VecDeque::new(),
+            unsent: 0,
+            end: 0,
+            flushed: 0,
+            lost: BTreeSet::new(),
+            credit,
+            messages: VecDeque::new(),
+            first: 0,
+            failed: VecDeque::new(),
+            progress: now,
+            waits_since: None,
+            waiting: 0,
+            queued: false,
+        }
+    }
+
+    /// Adds a message, in chunks of at most `size` bytes. Returns its number.
+    pub fn push(&mut self, now: Instant, message: &[u8], size: usize) -> u64 {
+        if self.messages.is_empty() {
+            self.progress = now;
+        }
+        match u16::try_from(message.len()) {
+            Ok(length) if length != LONG => self.append(&length.to_le_bytes(), size),
+            _ => {
+                self.append(&LONG.to_le_bytes(), size);
+                self.append(&(message.len() as u32).to_le_bytes(), size);
+            }
+        }
+        self.append(message, size);
+        self.messages.push_back(self.end);
+        self.waits_since.get_or_insert(now);
+        self.waiting += 1;
+        self.first + self.messages.len() as u64 - 1
+    }
+
+    fn append(&mut self, mut bytes: &[u8], size: usize) {
+        while !bytes.is_empty() {
+            let open = self.chunks.back_mut().filter(|c| c.state == State::Unsent && c.bytes.len() < size);
+            let Some(chunk) = open else {
+                self.chunks.push_back(Chunk {
+                    offset: self.end,
+                    bytes: Vec::with_capacity(size.min(2048)),
+                    state: State::Unsent,
+                });
+                continue;
+            };
+            let (now, later) = bytes.split_at(bytes.len().min(size - chunk.bytes.len()));
+            chunk.bytes.extend_from_slice(now);
+            self.end += now.len() as u64;
+            bytes = later;
+        }
+    }
+
+    /// Lets everything leave that was pushed.
+    pub fn flush(&mut self) {
+        (self.flushed, self.waits_since, self.waiting) = (self.end, None, 0);
+    }
+
+    /// Bytes that were pushed since the last flush.
+    pub fn unflushed(&self) -> usize {
+        (self.end - self.flushed) as usize
+    }
+
+    /// Bytes that are not acknowledged.
+    pub fn buffered(&self) -> usize {
+        (self.end - self.base()) as usize
+    }
+
+    fn base(&self) -> u64 {
+        self.chunks.front().map_or(self.end, |chunk| chunk.offset)
+    }
+
+    /// True if messages are not confirmed.
+    pub fn has_unconfirmed(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
+    /// True if a chunk could leave but for the receiver's credit.
+    pub fn is_blocked(&self) -> bool {
+        self.lost.is_empty() && self.sendable().is_some_and(|chunk| !self.is_allowed(chunk))
+    }
+
+    /// The next chunk that was not sent, if it was flushed.
+    fn sendable(&self) -> Option<&Chunk> {
+        self.chunks.get(self.unsent).filter(|chunk| chunk.offset < self.flushed)
+    }
+
+    fn is_allowed(&self, chunk: &Chunk) -> bool {
+        chunk.offset + chunk.bytes.len() as u64 <= self.credit
+    }
+
+    /// True if [`Lane::next`] has a chunk.
+    pub fn is_ready(&self) -> bool {
+        !self.lost.is_empty() || self.sendable().is_some_and(|chunk| self.is_allowed(chunk))
+    }
+
+    /// The next chunk to send, with `number`: a lost one first. A chunk larger than `size`, since the path has become smaller, is
+    /// cut. Returns the offset, the bytes, and whether they are sent again.
+    pub fn next(&mut self, number: u64, size: usize) -> Option<(u64, &[u8], bool)> {
+        if !self.is_ready() {
+            return None;
+        }
+        let again = self.lost.pop_first();
+        let at = match again {
+            Some(offset) => self.find(offset)?,
+            None => self.unsent,
+        };
+        if self.chunks[at].bytes.len() > size {
+            self.cut(at, size);
+        }
+        if again.is_none() {
+            self.unsent = at + 1;
+        }
+        let chunk = &mut self.chunks[at];
+        chunk.state = State::Sent(number);
+        Some((chunk.offset, &chunk.bytes, again.is_some()))
+    }
+
+    fn cut(&mut self, at: usize, size: usize) {
+        let chunk = &mut self.chunks[at];
+        let (offset, state) = (chunk.offset + size as u64, chunk.state);
+        let bytes = chunk.bytes.split_off(size);
+        self.chunks.insert(at + 1, Chunk { offset, bytes, state });
+        if state == State::Lost {
+            self.lost.insert(offset);
+            self.unsent += 1;
+        }
+    }
+
+    /// The index of the chunk that begins at this offset.
+    fn find(&self, offset: u64) -> Option<usize> {
+        self.chunks.binary_search_by_key(&offset, |chunk| chunk.offset).ok()
+    }
+
+    /// A part has arrived. Returns the number of messages that are confirmed by it.
+    pub fn arrived(&mut self, now: Instant, offset: u64, length: usize) -> u64 {
+        let end = offset + length as u64;
+        let begin = self.chunks.partition_point(|chunk| chunk.offset < offset);
+        for chunk in self.chunks.range_mut(begin..) {
+            if chunk.offset + chunk.bytes.len() as u64 > end {
+                break;
+            }
+            if chunk.state == State::Lost {
+                self.lost.remove(&chunk.offset);
+            }
+            if chunk.state != State::Unsent {
+                chunk.state = State::Done;
+            }
+        }
+        while self.chunks.front().is_some_and(|chunk| chunk.state == State::Done) {
+            self.chunks.pop_front();
+            self.unsent -= 1;
+        }
+        let base = self.base();
+        let confirmed = self.messages.partition_point(|&end| end <= base);
+        if confirmed > 0 {
+            self.messages.drain(..confirmed);
+            self.first += confirmed as u64;
+            self.progress = now;
+        }
+        confirmed as u64
+    }
+
+    /// A part is lost in the segment with this number. It is sent again, unless a later segment has it. Returns whether it is.
+    pub fn lost(&mut self, number: u64, offset: u64, length: usize) -> bool {
+        let before = self.lost.len();
+        let end = offset + length as u64;
+        let begin = self.chunks.partition_point(|chunk| chunk.offset < offset);
+        for chunk in self.chunks.range_mut(begin..) {
+            if chunk.offset >= end {
+                break;
+            }
+            if chunk.state == State::Sent(number) {
+                chunk.state = State::Lost;
+                self.lost.insert(chunk.offset);
+            }
+        }
+        self.lost.len() > before
+    }
+
+    /// Gives up all messages that are not confirmed. Returns the number of the first one, how many there are, and their bytes. The
+    /// stream begins again as another run.
+    pub fn fail(&mut self, now: Instant, why: Undelivered, run: u32, credit: u64) -> (u64, u64, usize) {
+        let (first, count, bytes) = (self.first, self.messages.len() as u64, self.buffered());
+        let (queued, mut failed) = (self.queued, std::mem::take(&mut self.failed));
+        failed.push_back((first, count, why));
+        if failed.len() > MAX_FAILED {
+            failed.pop_front();
+        }
+        *self = Lane { first: first + count, failed, queued, ..Lane::new(now, run, credit) };
+        (first, count, bytes)
+    }
+
+    /// Begins another run, while nothing is unconfirmed.
+    pub fn renew(&mut self, now: Instant, run: u32, credit: u64) {
+        let failed = std::mem::take(&mut self.failed);
+        *self = Lane { first: self.first, failed, ..Lane::new(now, run, credit) };
+    }
+
+    /// The fate of a message, if it was pushed.
+    pub fn fate(&self, number: u64) -> Option<Fate> {
+        if number >= self.first {
+            return (number < self.first + self.messages.len() as u64).then_some(Fate::Pending);
+        }
+        let failed = self.failed.iter().find(|(first, count, _)| (*first..first + count).contains(&number));
+        Some(failed.map_or(Fate::Confirmed, |&(.., why)| Fate::Failed(why)))
+    }
+}

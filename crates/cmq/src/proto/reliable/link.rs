@@ -1,0 +1,424 @@
+//! What one queue sends to one address in the reliable mode: the streams of its keys, and what they share, which is the round trip
+//! time, the congestion window, and the numbers of segments.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::cubic::Cubic;
+use super::lane::Lane;
+use super::rtt::Rtt;
+use super::sent::{Part, Sent};
+use crate::config::MIN_DATAGRAM;
+use crate::event::Undelivered;
+use crate::proto::open_batch::{Frame, segments_per_call};
+use crate::wire::HEADER_BYTES;
+use crate::wire::reliable::{Ack, MIN_FIRST_SEGMENT, SEGMENT_BYTES, Segment};
+
+/// Segments that are sent again when nothing is acknowledged.
+const PROBES: usize = 2;
+/// After this many waits with answers that acknowledge nothing new, everything on its way is sent again.
+const STUCK_AFTER: u32 = 2;
+/// After this many waits in vain, and so much time, the window begins with little again. A receiver that got no processor for some
+/// milliseconds is no congestion.
+const COLLAPSE_AFTER: u32 = 3;
+const COLLAPSE_TIME: Duration = Duration::from_millis(100);
+/// The waits in vain, at most, that make the next one longer.
+const MAX_IN_VAIN: u32 = 10;
+
+/// Datagrams of equal length that leave together.
+#[derive(Debug)]
+pub struct Flight {
+    /// The destination.
+    pub to: SocketAddr,
+    /// The datagrams.
+    pub bytes: Vec<u8>,
+    /// The length of each datagram but the last.
+    pub segment: usize,
+}
+
+/// The fate of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Report {
+    Confirmed(u64),
+    Failed { mailbox: u32, first: u64, count: u64, why: Undelivered },
+    Restarted,
+}
+
+pub(crate) struct Link {
+    to: SocketAddr,
+    epoch: u64,
+    id: u32,
+    frame: Frame,
+    /// The epoch of the receiver, or 0 until it has answered.
+    receiver: u64,
+    pub lanes: HashMap<u32, Lane>,
+    /// Lanes that may have something to send.
+    queue: VecDeque<u32>,
+    sent: Sent,
+    rtt: Rtt,
+    cubic: Cubic,
+    size: usize,
+    next_run: u32,
+    /// Waits in vain since the last acknowledgement, and when the first of them ended.
+    in_vain: u32,
+    silent_since: Option<Instant>,
+    /// Waits since the last acknowledgement of something new that had an answer, and whether the current wait has.
+    stuck: u32,
+    answered: bool,
+    /// Segments that leave whatever the window.
+    probes: usize,
+    /// When the window or the pace lets something leave.
+    pub paced: Option<Instant>,
+    /// No lane with unconfirmed messages has made its last progress before this time.
+    pub oldest_progress: Option<Instant>,
+    /// The last push or acknowledgement.
+    pub used: Instant,
+    /// Bytes of all lanes that are not acknowledged.
+    pub buffered: usize,
+    pub segments: u64,
+    pub repeated: u64,
+    pub timeouts: u64,
+}
+
+impl Link {
+    /// A link with datagrams of at most `limit` bytes.
+    pub fn new(now: Instant, to: SocketAddr, (id, epoch): (u32, u64), frame: Frame, limit: usize) -> Link {
+        Link {
+            to,
+            epoch,
+            id,
+            frame,
+            receiver: 0,
+            lanes: HashMap::new(),
+            queue: VecDeque::new(),
+            sent: Sent::new(),
+            rtt: Rtt::new(),
+            cubic: Cubic::new(limit),
+            size: limit - frame.bytes() - HEADER_BYTES - SEGMENT_BYTES,
+            next_run: 0,
+            in_vain: 0,
+            silent_since: None,
+            stuck: 0,
+            answered: false,
+            probes: 0,
+            paced: None,
+            oldest_progress: None,
+            used: now,
+            buffered: 0,
+            segments: 0,
+            repeated: 0,
+            timeouts: 0,
+        }
+    }
+
+    /// The bytes of a chunk.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// A message follows. Returns true if none was unconfirmed.
+    pub fn begin_push(&mut self, now: Instant) -> bool {
+        self.used = now;
+        if self.is_idle() {
+            self.oldest_progress = Some(now);
+        }
+        self.is_idle()
+    }
+
+    /// True if no message is unconfirmed.
+    pub fn is_idle(&self) -> bool {
+        self.buffered == 0
+    }
+
+    /// Takes another identity, while nothing is unconfirmed: the receiver may have forgotten the old one.
+    pub fn renew(&mut self, now: Instant, id: u32, credit: u64) {
+        (self.id, self.receiver, self.used) = (id, 0, now);
+        (self.sent, self.rtt, self.paced) = (Sent::new(), Rtt::new(), None);
+        (self.in_vain, self.silent_since, self.stuck, self.answered) = (0, None, 0, false);
+        self.cubic = Cubic::new(self.size + self.frame.bytes() + HEADER_BYTES + SEGMENT_BYTES);
+        for lane in self.lanes.values_mut() {
+            self.next_run += 1;
+            lane.renew(now, self.next_run, credit);
+        }
+        self.queue.clear();
+    }
+
+    /// A number for the next run of a stream.
+    pub fn new_run(&mut self) -> u32 {
+        self.next_run += 1;
+        self.next_run
+    }
+
+    /// A datagram was too large for the path.
+    pub fn path_changed(&mut self) {
+        self.size = MIN_DATAGRAM - self.frame.bytes() - HEADER_BYTES - SEGMENT_BYTES;
+        self.cubic = Cubic::new(MIN_DATAGRAM);
+    }
+
+    /// Puts a lane into the queue if it has something to send.
+    pub fn enqueue(&mut self, mailbox: u32) {
+        let Some(lane) = self.lanes.get_mut(&mailbox) else { return };
+        if !lane.queued && lane.is_ready() {
+            lane.queued = true;
+            self.queue.push_back(mailbox);
+        }
+    }
+
+    /// True if something could leave now.
+    pub fn is_sendable(&self) -> bool {
+        !self.queue.is_empty() && self.paced.is_none()
+    }
+
+    /// Collects the segments that may leave now, from the lanes in turn.
+    pub fn transmit(&mut self, now: Instant, out: &mut Vec<Flight>) {
+        self.paced = None;
+        let mut flight = Flight { to: self.to, bytes: Vec::new(), segment: 0 };
+        while let Some(&mailbox) = self.queue.front() {
+            let probing = self.probes > 0;
+            let datagram = self.size + self.frame.bytes() + HEADER_BYTES + SEGMENT_BYTES;
+            if !probing {
+                if self.sent.flying + datagram > self.cubic.window().max(datagram) {
+                    break;
+                }
+                self.paced = self.cubic.pace(now, datagram, self.rtt.smoothed());
+                if self.paced.is_some() {
+                    break;
+                }
+            }
+            self.queue.pop_front();
+            let Some(framed) = self.segment(now, mailbox) else { continue };
+            self.probes = self.probes.saturating_sub(1);
+            self.cubic.sent(framed.len());
+            self.enqueue(mailbox);
+            append(&mut flight, framed, out);
+        }
+        if !flight.bytes.is_empty() {
+            out.push(flight);
+        }
+    }
+
+    /// Writes the next segment of a lane, in its frame.
+    fn segment(&mut self, now: Instant, mailbox: u32) -> Option<Vec<u8>> {
+        let lane = self.lanes.get_mut(&mailbox)?;
+        lane.queued = false;
+        let (number, run) = (self.sent.next(), lane.run);
+        let (offset, bytes, again) = lane.next(number, self.size)?;
+        let part = Part { mailbox, run, offset, length: bytes.len() };
+        let segment = Segment { receiver: self.receiver, run, offset, bytes };
+        let framed = self.frame.wrap(|out| {
+            segment.write((self.id, self.epoch), number, mailbox, out);
+            pad_first(self.receiver, self.frame.head, out);
+        });
+        self.sent.push(now, part, framed.len());
+        self.segments += 1;
+        self.repeated += u64::from(again);
+        Some(framed)
+    }
+
+    /// Handles an acknowledgement of this link. Returns false if it is not true.
+    pub fn acknowledge(&mut self, now: Instant, ack: &Ack<'_>, reports: &mut Vec<Report>) -> bool {
+        if self.receiver != 0 && (ack.reset || ack.receiver != self.receiver) {
+            // The numbers must be those of segments, since the acknowledgement may be forged.
+            let known = ack.ranges().all(|(_, last)| last < self.sent.next());
+            if known {
+                reports.push(Report::Restarted);
+            }
+            return known;
+        }
+        if ack.reset || ack.receiver == 0 {
+            return false;
+        }
+        let before = self.sent.flying;
+        let Some(result) = self.sent.acknowledge(ack.ranges()) else { return false };
+        self.receiver = ack.receiver;
+        if let Some(sent) = result.newest {
+            self.rtt.sample(now.saturating_duration_since(sent));
+        }
+        let full = 2 * before >= self.cubic.window();
+        for (part, bytes, sent) in &result.parts {
+            self.cubic.acknowledged(now, *bytes, *sent, self.rtt.smoothed(), full);
+            self.arrived(now, part, reports);
+        }
+        (self.in_vain, self.silent_since, self.answered) = (0, None, result.parts.is_empty());
+        if !result.parts.is_empty() {
+            (self.stuck, self.used) = (0, now);
+        }
+        self.detect_losses(now);
+        for credit in ack.credits() {
+            let lane = self.lanes.get_mut(&credit.mailbox).filter(|lane| lane.run == credit.run);
+            if let Some(lane) = lane {
+                lane.credit = lane.credit.max(credit.limit);
+                self.enqueue(credit.mailbox);
+            }
+        }
+        true
+    }
+
+    fn arrived(&mut self, now: Instant, part: &Part, reports: &mut Vec<Report>) {
+        let Some(lane) = self.lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run) else {
+            return;
+        };
+        let before = lane.buffered();
+        let confirmed = lane.arrived(now, part.offset, part.length);
+        self.buffered -= before - lane.buffered();
+        if confirmed > 0 {
+            reports.push(Report::Confirmed(confirmed));
+        }
+    }
+
+    fn detect_losses(&mut self, now: Instant) {
+        let Link { sent, rtt, cubic, lanes, .. } = self;
+        let mut mailboxes = Vec::new();
+        sent.detect_losses(now, rtt, |number, part, sent| {
+            cubic.lost(now, sent);
+            if let Some(lane) = lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run) {
+                lane.lost(number, part.offset, part.length);
+                mailboxes.push(part.mailbox);
+            }
+        });
+        mailboxes.into_iter().for_each(|mailbox| self.enqueue(mailbox));
+    }
+
+    /// When an acknowledgement is overdue.
+    fn timeout(&self) -> Option<Instant> {
+        let waits = self.sent.flying > 0 || self.buffered > 0 && self.lanes_blocked();
+        let since = self.sent.last_sent.filter(|_| waits)?;
+        Some(since + self.rtt.timeout(self.in_vain))
+    }
+
+    fn lanes_blocked(&self) -> bool {
+        self.queue.is_empty() && self.lanes.values().any(|lane| lane.is_blocked())
+    }
+
+    /// When [`Link::expire`] has something to do.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let paced = self.paced.filter(|_| !self.queue.is_empty());
+        [self.sent.loss_time, self.timeout(), paced].into_iter().flatten().min()
+    }
+
+    /// Declares segments lost, and sends the oldest ones again if nothing is acknowledged.
+    pub fn expire(&mut self, now: Instant, out: &mut Vec<Flight>) {
+        if self.paced.is_some_and(|paced| paced <= now) {
+            self.paced = None;
+        }
+        if self.sent.loss_time.is_some_and(|time| time <= now) {
+            self.detect_losses(now);
+        }
+        if self.timeout().is_some_and(|timeout| timeout <= now) {
+            self.time_out(now, out);
+        }
+    }
+
+    fn time_out(&mut self, now: Instant, out: &mut Vec<Flight>) {
+        self.timeouts += 1;
+        self.in_vain = (self.in_vain + 1).min(MAX_IN_VAIN);
+        self.stuck += u32::from(std::mem::take(&mut self.answered));
+        if self.stuck >= STUCK_AFTER {
+            self.abandon_all();
+        }
+        let silence = now - *self.silent_since.get_or_insert(now);
+        if self.in_vain >= COLLAPSE_AFTER && silence >= COLLAPSE_TIME {
+            self.cubic.collapse(now);
+        }
+        self.probe(now, out);
+    }
+
+    fn abandon_all(&mut self) {
+        let Link { sent, lanes, .. } = self;
+        let mut mailboxes = Vec::new();
+        sent.abandon_all(|number, part| {
+            if let Some(lane) = lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run) {
+                lane.lost(number, part.offset, part.length);
+                mailboxes.push(part.mailbox);
+            }
+        });
+        mailboxes.into_iter().for_each(|mailbox| self.enqueue(mailbox));
+    }
+
+    /// Sends the oldest segments again, or asks a receiver that took no more for its credit.
+    fn probe(&mut self, now: Instant, out: &mut Vec<Flight>) {
+        let Link { sent, lanes, queue, .. } = self;
+        let again = sent.on_their_way().filter_map(|(number, part)| {
+            let lane = lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run)?;
+            // An earlier probe has the part otherwise.
+            let lost = lane.lost(number, part.offset, part.length);
+            // A lane that is in the queue already has more to send.
+            let queued = !lost || std::mem::replace(&mut lane.queued, true);
+            lost.then(|| (!queued).then(|| queue.push_front(part.mailbox)))
+        });
+        again.take(PROBES).for_each(drop);
+        self.probes = PROBES;
+        if self.queue.is_empty() {
+            self.ask(now, out);
+        }
+        self.sent.last_sent = Some(now);
+    }
+
+    /// Sends a segment without bytes for a lane that has no credit, or for any.
+    fn ask(&mut self, now: Instant, out: &mut Vec<Flight>) {
+        let lanes = self.lanes.iter().filter(|(_, lane)| lane.has_unconfirmed());
+        let Some((&mailbox, lane)) = lanes.max_by_key(|(_, lane)| lane.is_blocked()) else { return };
+        let (run, number) = (lane.run, self.sent.next());
+        let segment = Segment { receiver: self.receiver, run, offset: 0, bytes: &[] };
+        let bytes = self.frame.wrap(|out| {
+            segment.write((self.id, self.epoch), number, mailbox, out);
+            pad_first(self.receiver, self.frame.head, out);
+        });
+        self.sent.push(now, Part { mailbox, run, offset: 0, length: 0 }, bytes.len());
+        self.segments += 1;
+        out.push(Flight { to: self.to, segment: bytes.len(), bytes });
+    }
+
+    /// Gives up the messages of lanes without progress since then, or of all lanes.
+    pub fn fail(&mut self, now: Instant, before: Instant, all: bool, credit: u64, reports: &mut Vec<Report>) {
+        for (&mailbox, lane) in &mut self.lanes {
+            if !lane.has_unconfirmed() || !all && lane.progress > before {
+                continue;
+            }
+            let why = match (all, lane.is_blocked()) {
+                (true, _) => Undelivered::Restarted,
+                (false, true) => Undelivered::Full,
+                (false, false) => Undelivered::NoAnswer,
+            };
+            self.next_run += 1;
+            let (first, count, bytes) = lane.fail(now, why, self.next_run, credit);
+            self.buffered -= bytes;
+            reports.push(Report::Failed { mailbox, first, count, why });
+        }
+        let unconfirmed = self.lanes.values().filter(|lane| lane.has_unconfirmed());
+        self.oldest_progress = unconfirmed.map(|lane| lane.progress).min();
+    }
+
+    /// The smoothed round trip time and the congestion window.
+    pub fn path(&self) -> (Duration, usize) {
+        (self.rtt.smoothed(), self.cubic.window())
+    }
+}
+
+/// Until the receiver has shown that it can be reached, its answer must not be longer than the segment.
+fn pad_first(receiver: u64, head: usize, out: &mut Vec<u8>) {
+    if receiver == 0 && out.len() < head + MIN_FIRST_SEGMENT {
+        out.resize(head + MIN_FIRST_SEGMENT, 0);
+    }
+}
+
+/// Appends a datagram to a flight, or begins another flight. A shorter datagram is the last one of its flight.
+fn append(flight: &mut Flight, framed: Vec<u8>, out: &mut Vec<Flight>) {
+    if flight.bytes.is_empty() {
+        (flight.segment, flight.bytes) = (framed.len(), framed);
+        return;
+    }
+    let (segment, length) = (flight.segment, flight.bytes.len());
+    let fits = framed.len() <= segment && length.is_multiple_of(segment);
+    if fits && length / segment < segments_per_call(segment) {
+        flight.bytes.extend_from_slice(&framed);
+    } else {
+        let next = Flight { to: flight.to, segment: framed.len(), bytes: framed };
+        out.push(std::mem::replace(flight, next));
+    }
+}

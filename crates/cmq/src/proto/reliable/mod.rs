@@ -1,0 +1,42 @@
+//! The reliable mode, without I/O: acknowledged, repeated, in order for each key, with congestion and flow control.
+//!
+//! ```text
+//!   Outbound                                                          Inbound
+//!   key ──▶ lane: stream of messages ─┐                            ┌─▶ lane: messages in order ──▶ mailbox
+//!   key ──▶ lane ─────────────────────┼─▶ link ── segments ──▶ link ┼─▶ lane ──▶ …
+//!                                     │   numbers, round trip,      │
+//!                                     │   window     ◀── ranges, credits
+//! ```
+//!
+//! A lost segment holds up its own key only. A segment that is sent again has a new number, so an acknowledgement always says which
+//! of them arrived.
+//!
+//! | Module | Subject |
+//! |---|---|
+//! | [`outbound`] | all links of a sender |
+//! | `link` | an address: what its keys share |
+//! | `lane` | a key: bytes until they are acknowledged, messages until they are confirmed |
+//! | `sent` | segments on their way, and which are lost |
+//! | `rtt`, `cubic` | the round trip time, the window and the pace |
+//! | [`inbound`] | all links of a receiver |
+//! | `ranges` | numbers that have arrived |
+//! | `records` | messages in a stream |
+
+mod cubic;
+pub mod inbound;
+mod lane;
+mod link;
+pub mod outbound;
+mod ranges;
+mod records;
+mod rtt;
+mod sent;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_share;
+#[cfg(test)]
+mod tests_time;
+
+pub use lane::Fate;
+pub use link::Flight;

@@ -1,0 +1,329 @@
+//! The sending half of the reliable mode: links to addresses, each with the streams of its keys.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::lane::{Fate, Lane};
+use super::link::{Flight, Link, Report};
+use crate::config::{Config, MIN_DATAGRAM, Reliable};
+use crate::error::PushError;
+use crate::event::{Event, ReliableCounts};
+use crate::key::Key;
+use crate::proto::after;
+use crate::proto::open_batch::Frame;
+use crate::wire::MAX_DATAGRAM;
+use crate::wire::reliable::Ack;
+
+/// A link that was idle for this part of [`Reliable::idle`] gets another identity: the receiver forgets it after all of it.
+const RENEW_PART: u32 = 3;
+
+/// A message that waits for its batch: when its lane is flushed, and which lane that is.
+type Waiting = (Instant, SocketAddr, u32);
+
+/// The machine.
+pub struct Outbound {
+    settings: Reliable,
+    qmessages: usize,
+    qthresh: usize,
+    timeout: std::time::Duration,
+    max_message: usize,
+    epoch: u64,
+    frame: Frame,
+    links: HashMap<SocketAddr, Link>,
+    next_link: u32,
+    /// When each link has something to do.
+    due: BTreeSet<(Instant, SocketAddr)>,
+    due_of: HashMap<SocketAddr, Instant>,
+    waiting: BTreeSet<Waiting>,
+    /// Links with something that may leave now.
+    sendable: Vec<SocketAddr>,
+    buffered: usize,
+    keys: usize,
+    events: Vec<Event>,
+    counts: ReliableCounts,
+}
+
+impl Outbound {
+    /// A machine that has sent nothing, of a queue with this random name.
+    pub fn new(config: &Config, settings: Reliable, epoch: u64) -> Outbound {
+        Outbound {
+            settings,
+            qmessages: config.qmessages.unwrap_or(usize::MAX),
+            qthresh: config.qthresh,
+            timeout: config.timeout,
+            max_message: config.max_message,
+            epoch,
+            frame: Frame::new(config.security.is_some()),
+            links: HashMap::new(),
+            next_link: epoch as u32,
+            due: BTreeSet::new(),
+            due_of: HashMap::new(),
+            waiting: BTreeSet::new(),
+            sendable: Vec::new(),
+            buffered: 0,
+            keys: 0,
+            events: Vec::new(),
+            counts: ReliableCounts::default(),
+        }
+    }
+
+    /// Adds a message. `limit` is called for the largest datagram on the path, once for each link. Returns the number of the message
+    /// among those of its key.
+    ///
+    /// # Errors
+    /// [`PushError`]; nothing is sent.
+    pub fn push(
+        &mut self,
+        now: Instant,
+        key: Key,
+        message: &[u8],
+        limit: impl FnOnce() -> usize,
+    ) -> Result<u64, PushError> {
+        if message.len() > self.max_message {
+            return Err(PushError::TooLarge { size: message.len(), limit: self.max_message });
+        }
+        if self.buffered + message.len() > self.settings.send_bytes {
+            return Err(PushError::Full);
+        }
+        self.prepare(now, key, limit)?;
+        let credit = self.settings.window as u64;
+        let link = self.links.get_mut(&key.addr).expect("the link was prepared");
+        if !link.lanes.contains_key(&key.id) {
+            let run = link.new_run();
+            link.lanes.insert(key.id, Lane::new(now, run, credit));
+            self.keys += 1;
+        }
+        let (size, was_idle) = (link.size(), link.begin_push(now));
+        let lane = link.lanes.get_mut(&key.id).expect("the lane was just found");
+        let (before, waited) = (lane.buffered(), lane.waits_since);
+        let number = lane.push(now, message, size);
+        let added = lane.buffered() - before;
+        link.buffered += added;
+        self.buffered += added;
+        self.counts.pushed += 1;
+        let full = lane.waiting >= self.qmessages || lane.unflushed() >= self.qthresh;
+        if full || self.timeout.is_zero() {
+            lane.flush();
+            if let Some(since) = waited {
+                self.waiting.remove(&(after(since, self.timeout), key.addr, key.id));
+            }
+        } else if waited.is_none() {
+            self.waiting.insert((after(now, self.timeout), key.addr, key.id));
+        }
+        link.enqueue(key.id);
+        if link.is_sendable() {
+            self.sendable.push(key.addr);
+        }
+        if was_idle {
+            self.schedule(key.addr);
+        }
+        Ok(number)
+    }
+
+    /// The link to an address, begun or renewed if necessary.
+    fn prepare(&mut self, now: Instant, key: Key, limit: impl FnOnce() -> usize) -> Result<(), PushError> {
+        if let Some(link) = self.links.get_mut(&key.addr) {
+            if link.is_idle() && now.saturating_duration_since(link.used) >= self.settings.idle / RENEW_PART {
+                self.next_link = self.next_link.wrapping_add(1);
+                link.renew(now, self.next_link, self.settings.window as u64);
+            }
+            if link.lanes.contains_key(&key.id) || self.keys < self.settings.max_keys {
+                return Ok(());
+            }
+        }
+        if self.keys >= self.settings.max_keys && !self.forget_idle(key.addr) {
+            return Err(PushError::Full);
+        }
+        if !self.links.contains_key(&key.addr) {
+            self.next_link = self.next_link.wrapping_add(1);
+            let limit = limit().clamp(MIN_DATAGRAM, MAX_DATAGRAM);
+            let name = (self.next_link, self.epoch);
+            self.links.insert(key.addr, Link::new(now, key.addr, name, self.frame, limit));
+        }
+        Ok(())
+    }
+
+    /// Forgets the idle link that was used longest ago, and its keys.
+    fn forget_idle(&mut self, but: SocketAddr) -> bool {
+        let idle = self.links.iter().filter(|(addr, link)| link.is_idle() && **addr != but);
+        let Some((&addr, _)) = idle.min_by_key(|(_, link)| link.used) else { return false };
+        let link = self.links.remove(&addr).expect("the link was just found");
+        self.keys -= link.lanes.len();
+        self.counts.segments += link.segments;
+        self.counts.repeated += link.repeated;
+        self.counts.timeouts += link.timeouts;
+        self.unschedule(addr);
+        true
+    }
+
+    /// Lets all messages leave.
+    pub fn flush(&mut self) {
+        while let Some((_, addr, mailbox)) = self.waiting.pop_first() {
+            self.flush_lane(addr, mailbox);
+        }
+    }
+
+    fn flush_lane(&mut self, addr: SocketAddr, mailbox: u32) {
+        let Some(link) = self.links.get_mut(&addr) else { return };
+        if let Some(lane) = link.lanes.get_mut(&mailbox) {
+            lane.flush();
+        }
+        link.enqueue(mailbox);
+        if link.is_sendable() {
+            self.sendable.push(addr);
+        }
+    }
+
+    /// True if [`Outbound::transmit`] has something to do.
+    pub fn is_sendable(&self) -> bool {
+        !self.sendable.is_empty()
+    }
+
+    /// Collects what may leave now.
+    pub fn transmit(&mut self, now: Instant, out: &mut Vec<Flight>) {
+        while let Some(addr) = self.sendable.pop() {
+            if let Some(link) = self.links.get_mut(&addr) {
+                link.transmit(now, out);
+                self.schedule(addr);
+            }
+        }
+    }
+
+    /// Handles an acknowledgement. `link` and `epoch` are those of its header. Returns false if it is not true.
+    pub fn acknowledge(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        (id, epoch): (u32, u64),
+        ack: &Ack<'_>,
+    ) -> bool {
+        let known = self.links.get_mut(&from).filter(|link| link.id() == id && epoch == self.epoch);
+        let Some(link) = known else {
+            self.counts.strange += 1;
+            return false;
+        };
+        let (before, mut reports) = (link.buffered, Vec::new());
+        let good = link.acknowledge(now, ack, &mut reports);
+        if reports.contains(&Report::Restarted) {
+            let credit = self.settings.window as u64;
+            link.fail(now, now, true, credit, &mut reports);
+            self.next_link = self.next_link.wrapping_add(1);
+            link.renew(now, self.next_link, credit);
+            self.events.push(Event::PeerRestarted { to: from });
+        }
+        self.buffered -= before - link.buffered;
+        if link.is_sendable() {
+            self.sendable.push(from);
+        }
+        self.counts.strange += u64::from(!good);
+        self.report(from, reports);
+        self.schedule(from);
+        good
+    }
+
+    fn report(&mut self, to: SocketAddr, reports: Vec<Report>) {
+        for report in reports {
+            match report {
+                Report::Confirmed(count) => self.counts.confirmed += count,
+                Report::Failed { mailbox, first, count, why } => {
+                    self.counts.failed += count;
+                    let to = Key { addr: to, id: mailbox };
+                    self.events.push(Event::Undelivered { to, first, count, why });
+                }
+                Report::Restarted => {}
+            }
+        }
+    }
+
+    /// When [`Outbound::expire`] has something to do.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let (due, waiting) = (self.due.first().map(|due| due.0), self.waiting.first().map(|w| w.0));
+        [due, waiting].into_iter().flatten().min()
+    }
+
+    fn unschedule(&mut self, addr: SocketAddr) {
+        if let Some(before) = self.due_of.remove(&addr) {
+            self.due.remove(&(before, addr));
+        }
+    }
+
+    fn schedule(&mut self, addr: SocketAddr) {
+        self.unschedule(addr);
+        let Some(link) = self.links.get(&addr).filter(|link| !link.is_idle()) else { return };
+        let gives_up = link.oldest_progress.map(|progress| after(progress, self.settings.give_up));
+        let Some(due) = [link.next_deadline(), gives_up].into_iter().flatten().min() else { return };
+        self.due.insert((due, addr));
+        self.due_of.insert(addr, due);
+    }
+
+    /// Flushes what is old enough, repeats what is lost, and gives up what is not confirmed in time.
+    pub fn expire(&mut self, now: Instant, out: &mut Vec<Flight>) {
+        while let Some(&(due, addr, mailbox)) = self.waiting.first()
+            && due <= now
+        {
+            self.waiting.pop_first();
+            self.flush_lane(addr, mailbox);
+        }
+        while let Some(&(due, addr)) = self.due.first()
+            && due <= now
+        {
+            self.unschedule(addr);
+            self.expire_link(now, addr, out);
+        }
+    }
+
+    fn expire_link(&mut self, now: Instant, addr: SocketAddr, out: &mut Vec<Flight>) {
+        let Some(link) = self.links.get_mut(&addr) else { return };
+        let (before, mut reports) = (link.buffered, Vec::new());
+        let since = now.checked_sub(self.settings.give_up);
+        if let Some(since) = since.filter(|&since| link.oldest_progress.is_some_and(|oldest| oldest <= since))
+        {
+            link.fail(now, since, false, self.settings.window as u64, &mut reports);
+        }
+        self.buffered -= before - link.buffered;
+        link.expire(now, out);
+        link.transmit(now, out);
+        self.report(addr, reports);
+        self.schedule(addr);
+    }
+
+    /// A datagram to an address was too large for the path.
+    pub fn path_changed(&mut self, to: SocketAddr) {
+        if let Some(link) = self.links.get_mut(&to) {
+            link.path_changed();
+        }
+    }
+
+    /// The fate of a message: `None` if it was never pushed, or is forgotten.
+    pub fn fate(&self, key: Key, number: u64) -> Option<Fate> {
+        self.links.get(&key.addr)?.lanes.get(&key.id)?.fate(number)
+    }
+
+    /// Bytes that are not confirmed.
+    pub fn buffered(&self) -> usize {
+        self.buffered
+    }
+
+    /// The time of a round trip to an address, and the bytes that may be on their way.
+    pub fn path(&self, to: SocketAddr) -> Option<(std::time::Duration, usize)> {
+        self.links.get(&to).map(Link::path)
+    }
+
+    /// Takes the events.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// The counters of the machine.
+    pub fn counts(&self) -> ReliableCounts {
+        let mut counts = self.counts;
+        for link in self.links.values() {
+            counts.segments += link.segments;
+            counts.repeated += link.repeated;
+            counts.timeouts += link.timeouts;
+        }
+        counts.unconfirmed_bytes = self.buffered as u64;
+        counts
+    }
+}

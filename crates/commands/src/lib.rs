@@ -1,0 +1,52 @@
+//! The parts that the command-line programs of this repository have in common: signals, failures and exit statuses, manual
+//! pages, completion scripts and the terminal.
+//!
+//! A program parses its arguments with `clap`, runs a subcommand that returns a [`Failure`] if it does not succeed, and leaves
+//! the message and the exit status to [`status`]:
+//!
+//! ```no_run
+//! use clap::{CommandFactory, Parser};
+//! use commands::{Failure, Shell, Stop, print};
+//!
+//! #[derive(Parser)]
+//! #[command(name = "clock")]
+//! enum Cli {
+//!     /// Wait for a signal
+//!     Wait,
+//!     /// Print a completion script for a shell
+//!     Completions { shell: Shell },
+//!     /// Write the manual pages
+//!     Man(commands::man::Args),
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     let result = match Cli::parse() {
+//!         Cli::Wait => wait(),
+//!         Cli::Completions { shell } => commands::print_completions(shell, Cli::command()),
+//!         Cli::Man(args) => commands::man::run(&args, Cli::command(), &commands::man::Sections::default()),
+//!     };
+//!     commands::status(Cli::command, result)
+//! }
+//!
+//! fn wait() -> Result<(), Failure> {
+//!     let stop = Stop::install()?;
+//!     stop.wait(None);
+//!     print("done\n")
+//! }
+//! ```
+#![forbid(unsafe_code)]
+
+mod failure;
+#[cfg(feature = "log")]
+pub mod log;
+pub mod man;
+mod output;
+mod status;
+mod stop;
+pub mod terminal;
+
+pub use clap_complete::Shell;
+pub use failure::Failure;
+pub use output::{print, print_completions, print_error};
+pub use status::status;
+pub use stop::{Asked, IMPATIENT, Stop};

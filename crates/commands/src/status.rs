@@ -1,0 +1,62 @@
+//! The end of a program: its last message and its exit status.
+
+use std::process::ExitCode;
+
+use clap::Command;
+use clap::error::ErrorKind;
+
+use crate::failure::Failure;
+use crate::output::print_error;
+
+/// The exit status of a program with these arguments, after its message on standard error. `command` is only called after a
+/// failure.
+pub fn status(command: impl FnOnce() -> Command, result: Result<(), Failure>) -> ExitCode {
+    let (message, status) = match result {
+        Ok(()) | Err(Failure::OutputClosed) => return ExitCode::SUCCESS,
+        Err(Failure::Usage(name, message)) => return wrong_usage(command(), name, message),
+        Err(Failure::Failed(message)) => (message, 1),
+        Err(Failure::Incomplete(message)) => (message, 3),
+    };
+    print_error(command().get_name(), &message);
+    ExitCode::from(status)
+}
+
+/// Prints the message with the usage of a subcommand, or of the program if there is no such subcommand.
+fn wrong_usage(mut all: Command, name: &str, message: String) -> ExitCode {
+    // The usage of a subcommand has the name of the program only after this.
+    all.build();
+    let found = all.find_subcommand(name).cloned();
+    let error = found.unwrap_or(all).error(ErrorKind::ArgumentConflict, message);
+    // Standard error may be closed.
+    let _ = error.print();
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn end(result: Result<(), Failure>) -> ExitCode {
+        status(|| Command::new("test").subcommand(Command::new("run")), result)
+    }
+
+    #[test]
+    fn each_failure_has_its_status() {
+        let closed = io::Error::from(io::ErrorKind::BrokenPipe);
+        let text = || "a test prints this".to_owned();
+        for (result, status) in [
+            (Ok(()), 0),
+            (Err(Failure::output(&closed)), 0),
+            (Err(Failure::failed("a test prints this")), 1),
+            (Err(Failure::from(io::Error::from(io::ErrorKind::NotFound))), 1),
+            (Err(Failure::output(&io::Error::from(io::ErrorKind::StorageFull))), 1),
+            (Err(Failure::Usage("run", text())), 2),
+            (Err(Failure::Usage("no such", text())), 2),
+            (Err(Failure::Incomplete(text())), 3),
+        ] {
+            assert_eq!(end(result), ExitCode::from(status));
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The sections of the manual pages that `--help` does not define.
+
+use clap::Command;
+use commands::man::{Entry, Sections};
+
+pub const SECTIONS: Sections = Sections { statuses, variables: |_| Vec::new(), files: |_| Vec::new() };
+
+fn statuses(command: &Command) -> Vec<Entry> {
+    let name = command.get_name();
+    let waits = matches!(name, "serve" | "push" | "pull" | "stat" | "bench" | "multimqc");
+    let mut statuses = vec![
+        ("0", if waits { "Success, also after SIGINT or SIGTERM." } else { "Success." }),
+        ("1", "Failure, with a message about the cause and a remedy."),
+        ("2", "Wrong usage."),
+    ];
+    if matches!(name, "pull" | "multimqc") {
+        statuses.push(("3", "pull: bytes are missing, or were not written yet."));
+    }
+    if waits {
+        statuses.push(("130", "A second SIGINT ended the command at once."));
+    }
+    statuses
+}

@@ -1,0 +1,46 @@
+//! A thread that does some work at intervals, until it is dropped.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The thread.
+pub(super) struct Keeper {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Starts it.
+    pub fn start(name: &str, interval: Duration, work: impl Fn() + Send + 'static) -> io::Result<Keeper> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stopped = Arc::clone(&stop);
+        let run = move || {
+            let (asked, wake) = &*stopped;
+            let mut guard = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*guard {
+                let waited = wake.wait_timeout_while(guard, interval, |asked| !*asked);
+                guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+                if !*guard {
+                    drop(guard);
+                    work();
+                    guard = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        };
+        let thread = Some(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(Keeper { stop, thread })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // The panic of a thread was printed already.
+            let _ = thread.join();
+        }
+    }
+}

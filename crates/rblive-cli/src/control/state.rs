@@ -1,0 +1,49 @@
+//! The state of a node as JSON.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rblive::RsManager;
+use rblive_ingest::IngestCounters;
+use serde_json::{Value, json};
+
+/// The streams that the node sends and receives, its nodes, and its encoders.
+pub fn of(rs: &RsManager, ingest: Option<&IngestCounters>) -> Value {
+    let sends: Vec<_> = rs
+        .outbound()
+        .into_iter()
+        .map(|stream| {
+            json!({ "id": stream.id.to_string(), "name": &*stream.name, "created_here": stream.created_here,
+            "nodes": stream.nodes, "chunks": stream.chunks, "bytes": stream.bytes, "age_ms": ms(stream.age),
+            "capacity_bytes": stream.capacity_bytes })
+        })
+        .collect();
+    let receives: Vec<_> = rs.inbound().into_iter().map(|stream| {
+        json!({ "id": stream.id.to_string(), "name": &*stream.name, "from": stream.from,
+            "connected": stream.connected, "chunks": stream.chunks, "bytes": stream.bytes, "age_ms": ms(stream.age),
+            "lost_bytes": stream.lost_bytes })
+    }).collect();
+    let peers: Vec<_> = rs.peers().into_iter().map(|peer| {
+        json!({ "node": peer.node, "name": peer.name, "connected": peer.connected, "carrier": peer.carrier })
+    }).collect();
+    let nodes: Vec<_> = rs.config().nodes.iter().map(|node| {
+        json!({ "id": node.id, "name": node.name, "disseminates": node.role.disseminates(), "delivers": node.role.delivers(),
+            "takes_streams": !node.address.is_empty() })
+    }).collect();
+    let node = rs.node();
+    json!({ "node": { "id": node.id, "name": node.name, "disseminates": node.role.disseminates(),
+            "delivers": node.role.delivers() },
+        "sends": sends, "receives": receives, "peers": peers, "nodes": nodes, "ring_bytes": rs.memory_in_use(),
+        "encoders": ingest.map(encoders) })
+}
+
+fn ms(age: Option<Duration>) -> Option<u64> {
+    age.map(|age| age.as_millis() as u64)
+}
+
+fn encoders(counters: &IngestCounters) -> Value {
+    let [publishers, refused, failed, bytes] =
+        [&counters.publishers, &counters.refused, &counters.failed, &counters.bytes]
+            .map(|own| own.load(Ordering::Relaxed));
+    json!({ "publishers": publishers, "refused": refused, "failed": failed, "bytes": bytes })
+}

@@ -1,0 +1,113 @@
+//! The viewers' page: the video plays, and what hinders it is told in words.
+
+use serde_json::json;
+
+use crate::accessible::{check, fits};
+use crate::driver::Browser;
+use crate::node::{browser, demo, serve};
+use crate::picture::keep;
+
+const ENTER: &str = "\u{e007}";
+const TAB: &str = "\u{e004}";
+
+/// Seconds of video that must play; RBLIVE_SECONDS sets another number.
+fn seconds() -> f64 {
+    std::env::var("RBLIVE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20.0)
+}
+
+/// Plays for some seconds of the video's own clock, and tells the frames.
+fn play(browser: &Browser, seconds: f64) {
+    browser.wait("!video.paused && video.currentTime > 0 && video.readyState >= 3");
+    let begin = browser.run("return video.currentTime").as_f64().unwrap();
+    browser.wait(&format!("video.currentTime > {}", begin + seconds));
+    let frames = browser.run(
+        "const own = video.getVideoPlaybackQuality(); return [own.totalVideoFrames, own.droppedVideoFrames]",
+    );
+    let [all, dropped] = [0, 1].map(|at| frames[at].as_u64().unwrap());
+    eprintln!("played {seconds} s: {all} frames, {dropped} of them dropped");
+    assert!(all > dropped, "pictures are shown");
+    let errors = browser.run("return video.error && video.error.message");
+    assert_eq!(errors, json!(null));
+}
+
+#[test]
+fn the_demonstration_plays() {
+    let Some(browser) = browser(1440, 900) else { return };
+    let demo = demo();
+    browser.go(&demo.page);
+    browser.wait("document.querySelector('#streams canvas')");
+    let colours = "const own = document.querySelector('#streams canvas'); \
+                   const data = own.getContext('2d').getImageData(0, 0, own.width, own.height).data; return new Set(data).size";
+    assert!(browser.run(colours).as_u64().unwrap() > 30, "the poster has a picture");
+    check(&browser, "the list");
+    keep(&browser, "list");
+    // The keyboard alone: to the first stream, and play.
+    browser.run("document.getElementById('streams-title').focus()");
+    browser.press(TAB);
+    assert_eq!(browser.run("return document.activeElement.getAttribute('href')"), "#/demo");
+    browser.press(ENTER);
+    play(&browser, seconds());
+    assert_eq!(browser.run("return document.activeElement.id"), "title", "the focus is at what was opened");
+    browser.run("document.getElementById('more').open = true");
+    browser.wait("document.getElementById('details').innerText.includes('shown')");
+    for scheme in ["dark", "light"] {
+        browser.prefer(scheme);
+        check(&browser, &format!("the player, {scheme}"));
+    }
+    browser.run("document.getElementById('more').open = false");
+    keep(&browser, "player");
+    browser.resize(390, 844);
+    browser.prefer("dark");
+    fits(&browser, "the player on a phone");
+    check(&browser, "the player on a phone");
+    keep(&browser, "player-phone");
+    browser.click("#close");
+    browser.wait("document.getElementById('player').hidden");
+    assert_eq!(
+        browser.run("return document.activeElement.getAttribute('href')"),
+        "#/demo",
+        "the focus is back"
+    );
+    fits(&browser, "the list on a phone");
+    assert_eq!(browser.errors(), [""; 0]);
+}
+
+#[test]
+fn a_stream_that_stops_is_told_and_plays_again_when_it_returns() {
+    let Some(browser) = browser(1200, 800) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let node = serve(folder.path(), "[ingest]\nlinger_ms = 8000\n[deliver]\nkeep_ended = 60");
+    browser.go(&node.page);
+    browser.wait("!document.getElementById('empty').hidden");
+    check(&browser, "the empty list");
+    keep(&browser, "empty");
+    let encoder = node.publish("camera-1");
+    browser.go(&format!("{}#/camera-1", node.page));
+    play(&browser, 3.0);
+    drop(encoder);
+    browser.wait("document.getElementById('said').textContent.includes('encoder sends nothing')");
+    check(&browser, "an interrupted stream");
+    keep(&browser, "interrupted");
+    browser.wait("document.getElementById('said').textContent.includes('has ended')");
+    let _encoder = node.publish("camera-1");
+    browser.wait("document.getElementById('veil').hidden");
+    play(&browser, 3.0);
+    // The server says 404 or 503 for what is not there, which the browser counts as errors of the page.
+    let other = |message: &String| !message.contains("Failed to load resource");
+    assert_eq!(browser.errors().into_iter().filter(other).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_watched_says_why() {
+    let Some(browser) = browser(1200, 800) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let node = serve(folder.path(), "");
+    browser.go(&format!("{}#/nowhere", node.page));
+    browser.wait("document.getElementById('said').textContent.includes('no such stream')");
+    let node = serve(folder.path(), "[deliver]\ntoken_key = 'secret'");
+    browser.go(&format!("{}#/closed", node.page));
+    browser.wait("document.getElementById('said').textContent.includes('invited viewers')");
+    drop(node);
+    browser.wait("!document.getElementById('trouble').hidden");
+    check(&browser, "a server that is gone");
+}

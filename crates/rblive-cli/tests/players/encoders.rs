@@ -1,0 +1,119 @@
+//! Encoders that push a picture and a sound in real time, and keep what they push in a file.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal};
+
+use crate::nodes::{Nodes, Running};
+use crate::{has, say};
+
+/// Pictures per second.
+pub const RATE: usize = 25;
+
+#[derive(Debug, Clone, Copy)]
+pub enum Encoder {
+    /// ffmpeg: HLS by PUT, in transport streams.
+    Put,
+    /// ffmpeg: HLS by PUT, in fragmented MP4.
+    PutMp4,
+    /// ffmpeg: RTMP.
+    Rtmp,
+    /// GStreamer: RTMP.
+    Gstreamer,
+}
+
+/// An encoder that runs.
+pub struct Pushing {
+    process: Running,
+    pushed: PathBuf,
+}
+
+impl Pushing {
+    /// Ends the encoder, and returns the file with what it pushed, or would have.
+    pub fn finish(mut self) -> PathBuf {
+        let process = &mut self.process.0;
+        assert!(process.try_wait().unwrap().is_none(), "the encoder pushes as long as somebody looks");
+        rustix::process::kill_process(Pid::from_child(process), Signal::INT).unwrap();
+        process.wait().unwrap();
+        self.pushed
+    }
+}
+
+impl Encoder {
+    /// Whether this machine has it.
+    pub fn is_installed(self) -> bool {
+        let Self::Gstreamer = self else { return true };
+        let elements = "x264enc voaacenc flvmux rtmp2sink matroskamux h264parse aacparse";
+        let inspect = |name: &&str| {
+            let output = Command::new("gst-inspect-1.0").arg(name).output();
+            !output.is_ok_and(|output| output.status.success())
+        };
+        let missing: Vec<&str> = if has("gst-launch-1.0", "--version") {
+            elements.split(' ').filter(inspect).collect()
+        } else {
+            return false;
+        };
+        if !missing.is_empty() {
+            say(&format!("SKIPPED: GStreamer as encoder (there is no {missing:?}; scripts/setup --tests)"));
+        }
+        missing.is_empty()
+    }
+
+    /// The size and the rate of its pictures.
+    pub fn picture(self) -> &'static str {
+        if let Self::Gstreamer = self { "160x120@25" } else { "320x180@25" }
+    }
+
+    /// Pushes at most that many seconds as the stream `camera`.
+    pub fn push(self, nodes: &Nodes, folder: &Path, seconds: u32) -> Pushing {
+        let put = format!("https://{}/live/camera/index.m3u8", nodes.https);
+        let hls = ["-f", "hls", "-hls_time", "1", "-hls_list_size", "5", "-method", "PUT"];
+        let rtmp = format!("rtmp://{}/live/camera", nodes.rtmp);
+        let (process, pushed) = match self {
+            Self::Put => ffmpeg(folder, seconds, &hls, &put),
+            Self::PutMp4 => {
+                ffmpeg(folder, seconds, &[&hls[..], &["-hls_segment_type", "fmp4"]].concat(), &put)
+            }
+            Self::Rtmp => ffmpeg(folder, seconds, &["-f", "flv"], &rtmp),
+            Self::Gstreamer => gstreamer(folder, seconds, &rtmp),
+        };
+        Pushing { process: Running(process), pushed }
+    }
+}
+
+/// Encodes with B frames, and a key frame in each second; then pushes that at its pace.
+fn ffmpeg(folder: &Path, seconds: u32, options: &[&str], to: &str) -> (Child, PathBuf) {
+    let pushed = folder.join("pushed.mp4");
+    let encode = "-nostdin -v error -y -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000 \
+                  -c:v libx264 -preset veryfast -bf 2 -g 25 -keyint_min 25 -sc_threshold 0 -pix_fmt yuv420p -c:a aac";
+    let mut command = Command::new("ffmpeg");
+    command.args(encode.split_whitespace()).args(["-t", &seconds.to_string()]).arg(&pushed);
+    assert!(command.status().unwrap().success(), "ffmpeg encodes");
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-re", "-i"]).arg(&pushed).args(["-c", "copy"]).args(options);
+    (command.arg(to).spawn().unwrap(), pushed)
+}
+
+/// Encodes what it pushes while it pushes, with pictures that all differ.
+fn gstreamer(folder: &Path, seconds: u32, to: &str) -> (Child, PathBuf) {
+    let pushed = folder.join("pushed.mkv");
+    let frames = seconds as usize * RATE;
+    // A buffer of the sound is as long as a picture.
+    let pipeline = format!(
+        "videotestsrc is-live=true pattern=snow num-buffers={frames} ! video/x-raw,width=160,height=120,framerate={RATE}/1 ! \
+         x264enc tune=zerolatency speed-preset=ultrafast key-int-max={RATE} bitrate=600 ! \
+         video/x-h264,profile=baseline ! h264parse ! tee name=v \
+         audiotestsrc is-live=true num-buffers={frames} samplesperbuffer={} ! audio/x-raw,rate=48000,channels=2 ! voaacenc ! \
+         aacparse ! tee name=a \
+         flvmux name=flv streamable=true ! rtmp2sink location={to} \
+         matroskamux name=file ! filesink location={} \
+         v. ! queue ! flv. a. ! queue ! flv. v. ! queue ! file. a. ! queue ! file.",
+        48_000 / RATE,
+        pushed.display()
+    );
+    let mut command = Command::new("gst-launch-1.0");
+    // Its file ends in order when it is interrupted.
+    command.args(["-q", "-e"]).args(pipeline.split_whitespace());
+    (command.spawn().unwrap(), pushed)
+}

@@ -1,0 +1,95 @@
+//! Real encoders push a picture to a node, which disseminates it to a delivery node; ffprobe and ffmpeg take it as players do, and get
+//! each frame that was pushed, once and in order. A parser of playlists that is not this project's reads what they read.
+//!
+//! ```text
+//!   ffmpeg ──HTTPS PUT──▶            ┌─▶ ffprobe, ffmpeg
+//!   ffmpeg ──RTMP───────▶ ingest ──▶ delivery
+//!   GStreamer ──RTMP────▶            └─▶ apple.py
+//! ```
+//!
+//! `RBLIVE_SECONDS=30` sets how long they take the stream. The variable `M3U8` names the package m3u8 of PyPI (a folder or a wheel).
+
+mod apple;
+mod encoders;
+mod nodes;
+mod taking;
+
+use std::io::Write;
+use std::process::Command;
+
+use encoders::Encoder;
+use nodes::{NARROW, Nodes, ROOMY};
+
+/// How many seconds of a stream are taken.
+fn seconds() -> u32 {
+    std::env::var("RBLIVE_SECONDS").map_or(5, |text| text.parse().expect("RBLIVE_SECONDS is a number"))
+}
+
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether a program is installed. Otherwise the test says that it is skipped.
+fn has(program: &str, option: &str) -> bool {
+    let is_there = Command::new(program).arg(option).output().is_ok_and(|output| output.status.success());
+    if !is_there {
+        say(&format!("SKIPPED: real players (there is no {program}; scripts/setup --tests)"));
+    }
+    is_there
+}
+
+/// Pushes by an encoder, and takes the stream by the playlist of its renditions.
+fn is_taken_whole(encoder: Encoder) {
+    if !has("ffmpeg", "-version") || !has("ffprobe", "-version") || !encoder.is_installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = Nodes::start(folder.path(), &ROOMY);
+    // Three programs look, one after the other, and the machine may be busy.
+    let length = 3 * seconds() + 90;
+    let pushing = encoder.push(&nodes, folder.path(), length);
+    let url = nodes.playlist();
+    taking::wait_for(&url);
+    let told = taking::probe(&url, seconds());
+    assert!(told.contains("codec_name=h264") && told.contains("codec_name=aac"), "{told}");
+    let taken = folder.path().join("taken.mkv");
+    taking::copy(&url, seconds(), &taken);
+    apple::check(&url, seconds(), &["--picture", encoder.picture()]);
+    let pushed = pushing.finish();
+    let frames = taking::compare(&pushed, &taken);
+    let least = seconds() as usize * encoders::RATE - encoders::RATE / 2;
+    assert!(frames.video >= least, "{} frames of {} s", frames.video, seconds());
+    say(&format!("{encoder:?}: {} frames and {} of sound, as pushed", frames.video, frames.audio));
+}
+
+#[test]
+fn what_leaves_the_playlists_can_still_be_fetched() {
+    if !has("ffmpeg", "-version") || !has("ffprobe", "-version") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = Nodes::start(folder.path(), &NARROW);
+    let _pushing = Encoder::Rtmp.push(&nodes, folder.path(), 300);
+    taking::wait_for(&nodes.playlist());
+    apple::check(&nodes.playlist(), 5, &["--removals", "3"]);
+}
+
+#[test]
+fn ffmpeg_by_https_put() {
+    is_taken_whole(Encoder::Put);
+}
+
+#[test]
+fn ffmpeg_by_https_put_of_fragmented_mp4() {
+    is_taken_whole(Encoder::PutMp4);
+}
+
+#[test]
+fn ffmpeg_by_rtmp() {
+    is_taken_whole(Encoder::Rtmp);
+}
+
+#[test]
+fn gstreamer_by_rtmp() {
+    is_taken_whole(Encoder::Gstreamer);
+}

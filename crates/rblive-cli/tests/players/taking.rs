@@ -1,0 +1,91 @@
+//! ffprobe and ffmpeg as players, and what they took beside what was pushed.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what must come.
+const WAIT: Duration = Duration::from_secs(120);
+
+/// The node has made its certificate itself.
+const TRUST: [&str; 2] = ["-tls_verify", "0"];
+
+/// Runs a program that must succeed and say nothing on its standard error.
+fn quietly(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.trim().is_empty(), "{command:?}: {} {said}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Waits until the delivery node has the stream.
+pub fn wait_for(url: &str) {
+    let begun = Instant::now();
+    let mut command = Command::new("ffprobe");
+    let command = command.args(["-v", "error"]).args(TRUST).arg(url);
+    while !command.output().unwrap().status.success() {
+        assert!(begun.elapsed() < WAIT, "{url}: no playlist appears");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The findings of ffprobe in that many seconds of a live stream.
+pub fn probe(url: &str, seconds: u32) -> String {
+    let mut command = Command::new("ffprobe");
+    command.args(["-v", "error", "-show_streams", "-count_packets", "-read_intervals"]);
+    let told = quietly(command.arg(format!("%+{seconds}")).args(TRUST).arg(url));
+    let count = |line: &str| line.strip_prefix("nb_read_packets=")?.parse::<u32>().ok();
+    let most = told.lines().filter_map(count).max().unwrap_or(0);
+    assert!(most >= seconds * 20, "{told}");
+    told
+}
+
+/// Copies that many seconds of a live stream into a file.
+pub fn copy(url: &str, seconds: u32, to: &Path) {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error"]).args(TRUST).args(["-i", url, "-t", &seconds.to_string()]);
+    quietly(command.args(["-c", "copy", "-y"]).arg(to));
+}
+
+/// How many frames were compared.
+pub struct Frames {
+    pub video: usize,
+    pub audio: usize,
+}
+
+/// The taken frames are a piece of the pushed ones: each frame once, none missing, in order. Pictures are compared as they are decoded,
+/// since the ways from encoder to player write what is beside them differently; frames of sound as they were encoded.
+pub fn compare(pushed: &Path, taken: &Path) -> Frames {
+    let pictures = |file: &Path| sums(file, &["-map", "0:v", "-fps_mode", "passthrough"]);
+    let sound = |file: &Path| sums(file, &["-map", "0:a", "-c", "copy"]);
+    let all = pictures(pushed);
+    let mut different = all.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(different.len(), all.len(), "each picture is another");
+    let (video, audio) = (pictures(taken), sound(taken));
+    is_piece(&all, &video, "pictures");
+    is_piece(&sound(pushed), &audio, "frames of sound");
+    Frames { video: video.len(), audio: audio.len() }
+}
+
+fn is_piece(all: &[String], piece: &[String], what: &str) {
+    assert!(!piece.is_empty(), "there are {what}");
+    let found = all.windows(piece.len()).any(|window| window == piece);
+    let places = || piece.iter().map(|sum| all.iter().position(|own| own == sum)).collect::<Vec<_>>();
+    assert!(
+        found,
+        "the {what} are some that were pushed, one after the other: {:?} of {}",
+        places(),
+        all.len()
+    );
+}
+
+/// The check sum of each frame.
+fn sums(file: &Path, options: &[&str]) -> Vec<String> {
+    let mut command = Command::new("ffmpeg");
+    let command = command.args(["-nostdin", "-v", "error", "-i"]).arg(file).args(options);
+    let text = quietly(command.args(["-f", "framemd5", "-"]));
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.rsplit(',').next().unwrap().trim().to_owned()).collect()
+}

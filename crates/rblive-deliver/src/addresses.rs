@@ -1,0 +1,141 @@
+//! The addresses of viewers: how many connections each has, and how often it asks.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// A new connection costs as much as this many requests: a handshake is the most work that a client can ask for.
+const CONNECTION: u32 = 10;
+
+/// The time whose requests may come at once.
+const BURST: Duration = Duration::from_secs(2);
+
+/// The addresses that have connections, or had some a moment ago.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    table: Mutex<HashMap<IpAddr, Arc<Address>>>,
+    began: Instant,
+    max_connections: usize,
+    /// The time between two requests that come one after the other. Zero: no limit.
+    pause: Duration,
+}
+
+/// An address. `due` is the time, in nanoseconds, at which everything that it asked for so far would have been asked for at the allowed
+/// rate. It is compared with the clock, and moved on by each request.
+#[derive(Debug, Default)]
+struct Address {
+    connections: Mutex<usize>,
+    due: AtomicU64,
+}
+
+/// A connection's place in the table.
+#[derive(Debug)]
+pub(crate) struct Place {
+    addresses: Arc<Addresses>,
+    address: Arc<Address>,
+}
+
+impl Addresses {
+    /// `rate`: requests per second of an address; 0 is no limit.
+    pub fn new(max_connections: usize, rate: u32) -> Self {
+        let pause = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
+        Self { table: Mutex::default(), began: Instant::now(), max_connections, pause }
+    }
+
+    /// Takes a place for a connection. `None`: the address has as many as it may have, or comes too often.
+    pub fn place(self: &Arc<Self>, addr: IpAddr) -> Option<Place> {
+        let address = self.table.lock().entry(addr).or_default().clone();
+        if !self.may_ask(&address, CONNECTION) {
+            return None;
+        }
+        let mut connections = address.connections.lock();
+        if *connections >= self.max_connections {
+            return None;
+        }
+        *connections += 1;
+        drop(connections);
+        Some(Place { addresses: self.clone(), address })
+    }
+
+    fn may_ask(&self, address: &Address, requests: u32) -> bool {
+        if self.pause.is_zero() {
+            return true;
+        }
+        let now = self.began.elapsed();
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (latest, cost) = (nanoseconds(now + BURST.max(self.pause)), nanoseconds(self.pause * requests));
+        let moved = |due: u64| {
+            let next = due.max(nanoseconds(now)) + cost;
+            (next <= latest.max(nanoseconds(now) + cost)).then_some(next)
+        };
+        address.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved).is_ok()
+    }
+
+    /// Forgets the addresses that have no connection, and could ask at once.
+    pub fn sweep(&self) {
+        let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.table.lock().retain(|_, own| {
+            Arc::strong_count(own) > 1 || *own.connections.lock() > 0 || own.due.load(Ordering::Relaxed) > now
+        });
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.table.lock().len()
+    }
+}
+
+impl Place {
+    /// Whether the connection's address may ask once more now.
+    pub fn may_ask(&self) -> bool {
+        self.addresses.may_ask(&self.address, 1)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *self.address.connections.lock() -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const OTHER: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
+
+    #[test]
+    fn each_address_has_its_own_connections() {
+        let addresses = Arc::new(Addresses::new(2, 0));
+        let both = [addresses.place(ONE).unwrap(), addresses.place(ONE).unwrap()];
+        assert!(addresses.place(ONE).is_none());
+        assert!(addresses.place(OTHER).is_some());
+        addresses.sweep();
+        assert_eq!(addresses.len(), 1);
+        drop(both);
+        assert!(addresses.place(ONE).is_some());
+        addresses.sweep();
+        assert_eq!(addresses.len(), 0);
+    }
+
+    #[test]
+    fn an_address_that_asks_too_often_waits_and_others_do_not() {
+        // One request in twenty seconds: the clock does not matter here.
+        let addresses = Arc::new(Addresses { pause: Duration::from_secs(20), ..Addresses::new(9, 0) });
+        let place = addresses.place(ONE).unwrap();
+        assert!(!place.may_ask() && addresses.place(ONE).is_none());
+        let other = addresses.place(OTHER).unwrap();
+        assert!(!other.may_ask());
+        drop(place);
+        addresses.sweep();
+        assert_eq!(addresses.len(), 2, "an address that is gone is remembered until it may ask");
+        let often = Arc::new(Addresses::new(9, 1_000_000));
+        let place = often.place(ONE).unwrap();
+        assert!((0..1000).all(|_| place.may_ask()));
+    }
+}

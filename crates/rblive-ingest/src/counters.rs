@@ -1,0 +1,28 @@
+//! Counters of the servers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of the servers, for metrics.
+#[derive(Debug, Default)]
+pub struct IngestCounters {
+    /// Connections that were accepted.
+    pub connections: AtomicU64,
+    /// Connections that were turned away because there were too many.
+    pub turned_away: AtomicU64,
+    /// Publishers that were accepted.
+    pub publishers: AtomicU64,
+    /// Publishers that were refused: a wrong key or name, or the stream had a publisher.
+    pub refused: AtomicU64,
+    /// Parts and files that were left out because they are larger than the buffers allow.
+    pub oversized: AtomicU64,
+    /// Publishers whose input was damaged, too much, or stopped.
+    pub failed: AtomicU64,
+    /// Bytes of media that came in.
+    pub bytes: AtomicU64,
+}
+
+impl IngestCounters {
+    pub(crate) fn count(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}

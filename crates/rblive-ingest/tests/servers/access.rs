@@ -1,0 +1,167 @@
+//! Users, a web-hook, and attempts that fail.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use rblive_ingest::{User, hash_password};
+
+use crate::http::{exchange, head, put};
+use crate::material::{RATE, SMALL, ts};
+use crate::node::{KEY, Node};
+use crate::rtmp::Peer;
+
+/// Requests that a hook got: the signature, and the body.
+type Calls = Arc<Mutex<Vec<(String, String)>>>;
+
+/// A web server that gives the same answer each time.
+fn hook(answer: &str) -> (SocketAddr, Calls) {
+    let answer = answer.to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, calls) = (listener.local_addr().unwrap(), Calls::default());
+    let seen = calls.clone();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let Ok(mut socket) = socket else { return };
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            let (mut length, mut signature) = (0, String::new());
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                let line = line.trim_end();
+                if line.is_empty() {
+                    break;
+                }
+                let (name, value) = line.split_once(": ").unwrap_or((line, ""));
+                match name.to_ascii_lowercase().as_str() {
+                    "content-length" => length = value.parse().unwrap(),
+                    "x-rblive-signature" => signature = value.to_owned(),
+                    _ => {}
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            seen.lock().unwrap().push((signature, String::from_utf8(body).unwrap()));
+            // The caller may have given up.
+            let _ = socket.write_all(answer.as_bytes());
+        }
+    });
+    (address, calls)
+}
+
+fn asks(address: SocketAddr) -> Node {
+    Node::with(|settings| {
+        settings.hook.url = format!("http://{address}/publish?from=rblive");
+        settings.hook.secret = "hook secret".to_owned();
+        settings.limits.idle_ms = 1500;
+    })
+}
+
+fn answer(status: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+#[test]
+fn a_hook_is_asked_and_told() {
+    let (address, calls) = hook(&answer("200 OK", ""));
+    let node = asks(address);
+    let mut peer = Peer::accepted(&node);
+    peer.stream(0..2);
+    peer.leave();
+    node.wait_for_end();
+    node.wait("the hook is told of the end", || calls.lock().unwrap().len() == 2);
+    let calls = calls.lock().unwrap();
+    for ((signature, body), action) in calls.iter().zip(["publish", "unpublish"]) {
+        assert!(
+            body.contains(&format!(r#""action":"{action}","stream":"camera","protocol":"rtmp""#)),
+            "{body}"
+        );
+        assert!(
+            body.contains(&format!(r#""key":"{KEY}""#)) && body.contains(r#""address":"127.0.0.1""#),
+            "{body}"
+        );
+        let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, b"hook secret");
+        let tag = aws_lc_rs::hmac::sign(&key, body.as_bytes());
+        let hex: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(signature, &format!("sha256={hex}"));
+    }
+}
+
+#[test]
+fn a_hook_refuses_and_renames() {
+    for (answer, status) in [
+        (answer("200 OK", r#"{"allow": false, "reason": "not today"}"#), 403),
+        (answer("401 Unauthorized", ""), 403),
+        (answer("200 OK", "OK"), 503),
+        (answer("200 OK", r#"{"stream": "../etc"}"#), 503),
+        ("rubbish\r\n\r\n".to_owned(), 503),
+        (String::new(), 503),
+    ] {
+        let node = asks(hook(&answer).0);
+        assert_eq!(put(&node, "0.ts", &ts(SMALL, 0..RATE)), status, "{answer}");
+        assert!(!Peer::publish(&node, "camera", KEY).1, "{answer}");
+    }
+    let node = asks(hook(&answer("200 OK", r#"{"stream": "camera"}"#)).0);
+    let (mut peer, accepted) = Peer::publish(&node, "another", KEY);
+    assert!(accepted);
+    peer.stream(0..2);
+    node.wait_for_frames(usize::from(RATE));
+}
+
+#[test]
+fn without_an_answer_nobody_publishes() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_eq!(put(&asks(gone), "0.ts", &ts(SMALL, 0..RATE)), 503);
+    // It accepts, and is silent.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let node = Node::with(|settings| {
+        (settings.hook.url, settings.hook.timeout_ms) = (format!("http://{address}/"), 300);
+    });
+    assert_eq!(put(&node, "0.ts", &ts(SMALL, 0..RATE)), 503);
+}
+
+/// The head of a request of a user.
+fn basic(path: &str, credentials: &str, length: usize) -> Vec<u8> {
+    let head = String::from_utf8(head("PUT", path, length)).unwrap();
+    head.replace(&format!("Bearer {KEY}"), &format!("Basic {credentials}")).into_bytes()
+}
+
+#[test]
+fn users_publish_their_streams() {
+    let user = User { password: hash_password("pass word").unwrap(), streams: vec!["cam*".to_owned()] };
+    let node = Node::with(|settings| {
+        settings.keys.clear();
+        settings.users.insert("anna".to_owned(), user);
+    });
+    let address = node.addresses().http.unwrap();
+    let body = ts(SMALL, 0..RATE);
+    // base64 of "anna:pass word" and "anna:wrong".
+    let (right, wrong) = ("YW5uYTpwYXNzIHdvcmQ=", "YW5uYTp3cm9uZw==");
+    let status = |path: &str, credentials: &str| {
+        exchange(address, &[&basic(path, credentials, body.len())[..], &body].concat())
+    };
+    assert_eq!(status("/live/camera/0.ts", wrong), 401);
+    assert_eq!(status("/live/other/0.ts", right), 401);
+    assert_eq!(status("/live/camera/0.ts", right), 201);
+    assert_eq!(put(&node, "1.ts", &body), 401, "a key opens nothing");
+}
+
+#[test]
+fn an_address_has_a_few_attempts() {
+    let node = Node::with(|settings| settings.limits.failed_attempts = 3);
+    for _ in 0..3 {
+        assert!(!Peer::publish(&node, "camera", "wrong").1);
+    }
+    assert!(!Peer::publish(&node, "camera", KEY).1, "the right key comes too late");
+    assert_eq!(put(&node, "0.ts", &ts(SMALL, 0..RATE)), 429);
+}
+
+#[test]
+fn a_renewed_certificate_is_used_and_a_damaged_one_is_not() {
+    let node = Node::start();
+    assert!(node.ingest.reload().is_ok());
+    std::fs::write(node.folder.path().join("key.pem"), "rubbish").unwrap();
+    let error = node.ingest.reload().unwrap_err().to_string();
+    assert!(error.contains("key.pem"), "{error}");
+}

@@ -1,0 +1,41 @@
+//! Live video that is kept: a recorder, and the folders in which it keeps streams.
+//!
+//! The recorder is one more reader of the rings of [`rblive`]. It holds nothing up: if it is too slow, the writer overtakes it, and the
+//! segment becomes a gap of the recording, counted and logged.
+//!
+//! ```text
+//!   rblive ─▶ Recorder::take ─▶ queue of references ─▶ thread: ring ─▶ file ─▶ still whole? ─▶ playlist
+//!
+//!   FOLDER/live+camera/20261125T214822Z/index.m3u8       all renditions
+//!                                       about.json       name, length, size
+//!                                       1/media.m3u8     a VOD playlist, complete at any moment
+//!                                       1/init-77.mp4, 1/0.m4s, 1/1.m4s …
+//! ```
+//!
+//! A recording is on disk as any player takes it: each segment and each playlist is written under another name, and gets its own by
+//! `rename`. So a segment is complete or absent, whenever the process is killed, and a playlist names segments that are there. Recorders
+//! that return soon continue the recording behind a discontinuity.
+//!
+//! [`Store`] finds and opens the files, for the server that plays them back.
+
+#![deny(unsafe_code)]
+
+mod counters;
+mod in_place;
+mod layout;
+mod queue;
+mod recorder;
+mod recording;
+mod recordings;
+mod retention;
+mod settings;
+mod store;
+mod stream;
+
+pub use counters::RecordCounters;
+pub use layout::{File, Place};
+pub use recorder::{RecordError, Recorder};
+pub use recording::About;
+pub use settings::{RecordRule, SettingsError};
+pub use store::Store;
+pub use stream::rendition;

@@ -1,0 +1,82 @@
+//! The queue between the workers that receive chunks and the thread that writes them.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rblive::{ChunkRef, RsId};
+
+/// The most chunks that wait. They are references; the data stays where it is, and is overwritten there.
+const MAX_CHUNKS: usize = 65_536;
+
+/// An item of the queue.
+#[derive(Debug)]
+pub enum Job {
+    /// A stream of this name begins.
+    Began(RsId, String),
+    Chunk(ChunkRef),
+    /// The source of the stream is gone.
+    Ended(RsId),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    chunks: usize,
+    stopped: bool,
+}
+
+/// The queue. Nobody waits to put something in: chunks beyond the limit are refused. The other jobs are as many as streams.
+#[derive(Debug, Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a job in. False: there are too many chunks. After the end nothing is taken any more.
+    pub fn put(&self, job: Job) -> bool {
+        let mut state = self.lock();
+        if state.stopped {
+            return true;
+        }
+        if matches!(job, Job::Chunk(_)) {
+            if state.chunks == MAX_CHUNKS {
+                return false;
+            }
+            state.chunks += 1;
+        }
+        state.jobs.push_back(job);
+        if state.jobs.len() == 1 {
+            self.changed.notify_one();
+        }
+        true
+    }
+
+    /// Takes all jobs, and waits for one for at most this long. `None`: there are none, and no more come.
+    pub fn take(&self, time: Duration) -> Option<VecDeque<Job>> {
+        let idle = |state: &mut State| state.jobs.is_empty() && !state.stopped;
+        let waited = self.changed.wait_timeout_while(self.lock(), time, idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.stopped && state.jobs.is_empty() {
+            return None;
+        }
+        state.chunks = 0;
+        Some(std::mem::take(&mut state.jobs))
+    }
+
+    /// The chunks that wait.
+    pub fn waiting(&self) -> usize {
+        self.lock().chunks
+    }
+
+    /// Lets the taker end after what is in the queue.
+    pub fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_one();
+    }
+}

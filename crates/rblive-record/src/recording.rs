@@ -1,0 +1,295 @@
+//! A recording: its folder, its playlists, and the segments that are added to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rblive::RsId;
+use rblive_media::civil::stamp;
+use rblive_media::hls::{MAX_VOD_BYTES, MAX_VOD_SEGMENTS, VodPlaylist, VodSegment};
+use rblive_media::rendition::Container;
+use serde::{Deserialize, Serialize};
+
+use crate::layout::{ABOUT, INDEX, PART, PLAYLIST, init, names};
+
+/// The most recordings of a stream that begin in one second.
+const MAX_SAME_SECOND: u32 = 99;
+
+/// The longest file about a recording that is read.
+pub const MAX_ABOUT_BYTES: u64 = 64 << 10;
+
+/// A recording, as lists show it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// The name of the stream.
+    pub name: String,
+    /// When it began, in UTC; also its name: `20261125T214822Z`.
+    pub begin: String,
+    /// Its length in seconds, gaps included.
+    pub seconds: f64,
+    /// Its segments, gaps included, of the rendition that has most.
+    pub segments: u64,
+    /// The segments that are gaps, of all renditions.
+    pub gaps: u64,
+    /// Its size in bytes, without playlists.
+    pub bytes: u64,
+}
+
+/// Where a segment comes from: the stream, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    pub id: RsId,
+    pub sequence: u64,
+}
+
+/// A rendition of a recording.
+#[derive(Debug)]
+struct Lane {
+    playlist: VodPlaylist,
+    /// What comes next, if nothing is lost.
+    next: Option<Source>,
+    inits: BTreeSet<u32>,
+    /// Whether the file is older than the playlist.
+    dirty: bool,
+}
+
+/// A recording that grows.
+#[derive(Debug)]
+pub struct Recording {
+    folder: PathBuf,
+    pub about: About,
+    pub container: Container,
+    lanes: BTreeMap<u16, Lane>,
+    /// The playlist of all renditions: as it is to be, and whether the file is older.
+    index: (String, bool),
+    sync: bool,
+    /// The newest segment that began, by the source's count.
+    pub newest: Option<u64>,
+    /// The number of this recording among those of its stream in this process.
+    pub serial: u64,
+}
+
+/// A segment that is being written. It is removed unless it is committed.
+#[derive(Debug)]
+pub struct SegmentFile {
+    path: PathBuf,
+    rendition: u16,
+    pub file: fs::File,
+}
+
+impl Drop for SegmentFile {
+    fn drop(&mut self) {
+        // Where this fails, the next segment of the rendition takes its place.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Recording {
+    /// Begins a recording in the folder of its stream.
+    pub fn create(
+        stream_folder: &Path,
+        name: &str,
+        container: Container,
+        (now_ns, sync): (u64, bool),
+    ) -> io::Result<Self> {
+        fs::create_dir_all(stream_folder)?;
+        let (folder, begin) = new_folder(stream_folder, &stamp(now_ns))?;
+        let about = About { name: name.to_owned(), begin, seconds: 0.0, segments: 0, gaps: 0, bytes: 0 };
+        let recording = Self {
+            folder,
+            about,
+            container,
+            lanes: BTreeMap::new(),
+            index: (String::new(), false),
+            sync,
+            newest: None,
+            serial: 0,
+        };
+        recording.write_about()?;
+        Ok(recording)
+    }
+
+    /// Continues a recording of an earlier process, of `bytes` bytes.
+    pub fn resume(folder: PathBuf, container: Container, bytes: u64, sync: bool) -> io::Result<Self> {
+        let about = read_about(&folder.join(ABOUT))?;
+        let mut lanes = BTreeMap::new();
+        for entry in fs::read_dir(&folder)?.flatten() {
+            let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            let Some(id) = id.filter(|_| entry.path().is_dir()) else { continue };
+            let lane = Lane::read(&entry.path())?;
+            if lane.playlist.container() != container {
+                return Err(io::Error::other("the recording has another format"));
+            }
+            lanes.insert(id, lane);
+        }
+        let about = About { bytes, ..about };
+        let index = (String::new(), false);
+        Ok(Self { folder, about, container, lanes, index, sync, newest: None, serial: 0 })
+    }
+
+    /// Whether it has a segment of a rendition.
+    pub fn has(&self, rendition: u16) -> bool {
+        self.lanes.get(&rendition).is_some_and(|lane| lane.playlist.next_number() > 0)
+    }
+
+    /// Whether it is long enough.
+    pub fn is_full(&self, longest_us: u64, largest_bytes: u64) -> bool {
+        let (us, segments) = (self.duration_us(), self.about.segments);
+        us >= longest_us || self.about.bytes >= largest_bytes || segments >= MAX_VOD_SEGMENTS
+    }
+
+    fn duration_us(&self) -> u64 {
+        self.lanes.values().map(|lane| lane.playlist.duration_us()).max().unwrap_or(0)
+    }
+
+    /// Sets the playlist of all renditions.
+    pub fn set_index(&mut self, text: &str) {
+        if self.index.0 != text {
+            self.index = (text.to_owned(), true);
+        }
+    }
+
+    /// Begins a segment, after its initialisation segment.
+    pub fn begin(&mut self, rendition: u16, map: Option<(u32, &[u8])>) -> io::Result<SegmentFile> {
+        let folder = self.folder.join(rendition.to_string());
+        let lane = match self.lanes.get_mut(&rendition) {
+            Some(lane) => lane,
+            None => {
+                fs::create_dir_all(&folder)?;
+                let playlist = VodPlaylist::new(self.container);
+                let lane = Lane { playlist, next: None, inits: BTreeSet::new(), dirty: false };
+                self.lanes.entry(rendition).or_insert(lane)
+            }
+        };
+        if let Some((number, bytes)) = map.filter(|(number, _)| !lane.inits.contains(number)) {
+            write_file(&folder, &init(number), bytes, self.sync)?;
+            lane.inits.insert(number);
+            self.about.bytes += bytes.len() as u64;
+        }
+        let path = folder.join(PART);
+        Ok(SegmentFile { file: fs::File::create(&path)?, path, rendition })
+    }
+
+    /// Gives a segment its name, and lists it. Returns its bytes. After an error it is a gap.
+    pub fn commit(&mut self, segment: SegmentFile, from: Source, listed: VodSegment) -> io::Result<u64> {
+        let done = self.name(&segment);
+        self.list(segment.rendition, from, VodSegment { gap: done.is_err(), ..listed });
+        done
+    }
+
+    fn name(&mut self, segment: &SegmentFile) -> io::Result<u64> {
+        let lane = self.lanes.get(&segment.rendition).ok_or(io::ErrorKind::NotFound)?;
+        if self.sync {
+            segment.file.sync_data()?;
+        }
+        let bytes = segment.file.metadata()?.len();
+        let file = lane.playlist.file(lane.playlist.next_number());
+        fs::rename(&segment.path, segment.path.with_file_name(file))?;
+        self.about.bytes += bytes;
+        Ok(bytes)
+    }
+
+    /// Whether a segment was kept before, by an earlier process.
+    pub fn had(&self, rendition: u16, from: Source) -> bool {
+        let next = self.lanes.get(&rendition).and_then(|lane| lane.next);
+        next.is_some_and(|next| next.id == from.id && from.sequence < next.sequence)
+    }
+
+    /// Lists a segment or a gap.
+    pub fn list(&mut self, rendition: u16, from: Source, listed: VodSegment) {
+        let Some(lane) = self.lanes.get_mut(&rendition) else { return };
+        let discontinuity = listed.discontinuity || lane.next != Some(from);
+        lane.playlist.push(&VodSegment { discontinuity, ..listed });
+        let next = Source { sequence: from.sequence + 1, ..from };
+        lane.playlist.set_note(format!("{} {}", next.id, next.sequence));
+        lane.next = Some(next);
+        lane.dirty = true;
+        self.about.segments = self.about.segments.max(lane.playlist.next_number());
+        self.about.gaps += u64::from(listed.gap);
+        self.about.seconds = self.duration_us() as f64 / 1e6;
+    }
+
+    /// Writes the files that are older than their content.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let mut changed = false;
+        for (id, lane) in self.lanes.iter_mut().filter(|(_, lane)| lane.dirty) {
+            let folder = self.folder.join(id.to_string());
+            write_file(&folder, PLAYLIST, lane.playlist.write().as_bytes(), self.sync)?;
+            (lane.dirty, changed) = (false, true);
+        }
+        if self.index.1 && self.about.segments > 0 {
+            write_file(&self.folder, INDEX, self.index.0.as_bytes(), self.sync)?;
+            self.index.1 = false;
+        }
+        if changed { self.write_about() } else { Ok(()) }
+    }
+
+    fn write_about(&self) -> io::Result<()> {
+        write_file(&self.folder, ABOUT, &serde_json::to_vec(&self.about)?, self.sync)
+    }
+}
+
+impl Source {
+    fn parse(note: &str) -> Option<Self> {
+        let (id, sequence) = note.split_once(' ')?;
+        Some(Self { id: id.parse().ok()?, sequence: sequence.parse().ok()? })
+    }
+}
+
+impl Lane {
+    /// Reads what an earlier process has left.
+    fn read(folder: &Path) -> io::Result<Self> {
+        let mut inits = BTreeSet::new();
+        for entry in fs::read_dir(folder)?.flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("init-")?.strip_suffix(".mp4"));
+            inits.extend(number.and_then(|number| number.parse::<u32>().ok()));
+        }
+        let text = read_text(&folder.join(PLAYLIST), MAX_VOD_BYTES as u64)?;
+        let playlist = VodPlaylist::read(&text).map_err(io::Error::other)?;
+        let next = playlist.note().and_then(Source::parse);
+        Ok(Self { playlist, next, inits, dirty: false })
+    }
+}
+
+/// Makes the folder of a recording that begins in this second. Its name is behind those of the others, of which the oldest may be
+/// removed already.
+fn new_folder(stream_folder: &Path, begin: &str) -> io::Result<(PathBuf, String)> {
+    let same_second = names(stream_folder).into_iter().filter(|name| name.starts_with(begin));
+    let newest = same_second.max().map(|newest| newest[begin.len()..].trim_start_matches('-').to_owned());
+    let first = newest.map_or(1, |count| count.parse().unwrap_or(1) + 1);
+    for count in first..=MAX_SAME_SECOND {
+        let name = if count == 1 { begin.to_owned() } else { format!("{begin}-{count:03}") };
+        let folder = stream_folder.join(&name);
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| (folder, name)),
+        }
+    }
+    Err(io::Error::other("too many recordings of the stream begin in one second"))
+}
+
+/// Reads what is known of a recording.
+pub fn read_about(path: &Path) -> io::Result<About> {
+    let text = read_text(path, MAX_ABOUT_BYTES)?;
+    serde_json::from_str(&text).map_err(io::Error::other)
+}
+
+fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    let mut text = String::new();
+    let file = fs::File::open(path)?;
+    io::Read::read_to_string(&mut io::Read::take(file, most), &mut text)?;
+    Ok(text)
+}
+
+/// Writes a file that is complete or absent: under another name first. A file of this name is replaced.
+fn write_file(folder: &Path, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
+    let other = folder.join(format!(".{name}"));
+    let mut file = fs::File::create(&other)?;
+    io::Write::write_all(&mut file, bytes)?;
+    if sync {
+        file.sync_data()?;
+    }
+    fs::rename(&other, folder.join(name))
+}

@@ -1,0 +1,204 @@
+//! The recordings of a stream that grow: the newest one, and for a moment the one before.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rblive_media::hls::VodSegment;
+use rblive_media::rendition::Container;
+
+use crate::counters::RecordCounters;
+use crate::recording::{Recording, SegmentFile, Source};
+use crate::retention::Shelf;
+
+/// The recordings of a stream that grow.
+#[derive(Debug)]
+pub struct Recordings {
+    name: String,
+    container: Container,
+    /// The playlist of all renditions.
+    index: String,
+    all: VecDeque<Recording>,
+    serial: u64,
+}
+
+/// A segment that is being written.
+#[derive(Debug)]
+pub struct Open {
+    /// Its number in the track.
+    pub number: u64,
+    /// Its recording.
+    pub serial: u64,
+    pub segment: SegmentFile,
+}
+
+impl Recordings {
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            container: Container::Cmaf,
+            index: String::new(),
+            all: VecDeque::new(),
+            serial: 0,
+        }
+    }
+
+    /// Notes what the next segments are.
+    pub fn describe(&mut self, container: Container, index: String) {
+        (self.container, self.index) = (container, index);
+    }
+
+    /// Whether a segment was kept before, by an earlier process, whose recording goes on.
+    pub fn had(&mut self, rendition: u16, from: Source, shelf: &mut Shelf) -> bool {
+        if self.all.is_empty() {
+            self.resume(shelf);
+        }
+        self.all.back().is_some_and(|newest| newest.had(rendition, from))
+    }
+
+    /// Begins a segment: of a rendition, with a number in its track, and the source's number. `None`: there is no room for it.
+    pub fn begin(
+        &mut self,
+        (rendition, number, sequence): (u16, u64, u64),
+        map: Option<(u32, &[u8])>,
+        shelf: &mut Shelf,
+    ) -> Option<Open> {
+        if !shelf.make_room(&self.name) {
+            RecordCounters::add(&shelf.counters.over_limit, 1);
+            tracing::warn!(stream = self.name, "max_bytes leaves no room: all recordings still grow");
+            return None;
+        }
+        let begun = self.current(sequence, shelf).and_then(|recording| {
+            recording.newest = recording.newest.max(Some(sequence));
+            Ok((recording.serial, recording.begin(rendition, map)?))
+        });
+        match begun {
+            Ok((serial, segment)) => Some(Open { number, serial, segment }),
+            Err(error) => {
+                shelf.failed(&error);
+                None
+            }
+        }
+    }
+
+    /// The recording that a segment belongs to.
+    fn current(&mut self, sequence: u64, shelf: &mut Shelf) -> io::Result<&mut Recording> {
+        let (longest, largest) = (shelf.rule.longest_us(), shelf.rule.largest_bytes());
+        let goes_on = self.all.back().is_some_and(|newest| {
+            // Another rendition has begun this segment there.
+            let begun = newest.newest == Some(sequence);
+            newest.container == self.container && (begun || !newest.is_full(longest, largest))
+        });
+        if !goes_on {
+            self.add(shelf)?;
+        }
+        let index = &self.index;
+        let newest = self.all.back_mut().ok_or(io::ErrorKind::NotFound)?;
+        newest.set_index(index);
+        Ok(newest)
+    }
+
+    /// Continues the recording of an earlier process, if there is one that may go on.
+    fn resume(&mut self, shelf: &mut Shelf) {
+        let Some((folder, begin, bytes)) = shelf.resumable(&self.name) else { return };
+        match Recording::resume(folder, self.container, bytes, shelf.rule.sync) {
+            Ok(own) if own.is_full(shelf.rule.longest_us(), shelf.rule.largest_bytes()) => {}
+            Ok(own) => self.take(own, shelf),
+            Err(error) => tracing::warn!(stream = self.name, begin, "a recording is not continued: {error}"),
+        }
+    }
+
+    /// Begins a recording.
+    fn add(&mut self, shelf: &mut Shelf) -> io::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        let (folder, how) = (shelf.stream_folder(&self.name), (now, shelf.rule.sync));
+        let recording = Recording::create(&folder, &self.name, self.container, how)?;
+        self.take(recording, shelf);
+        Ok(())
+    }
+
+    fn take(&mut self, mut recording: Recording, shelf: &mut Shelf) {
+        self.serial += 1;
+        recording.serial = self.serial;
+        shelf.set_active(&self.name, &recording.about.begin, true);
+        RecordCounters::add(&shelf.counters.recordings, 1);
+        tracing::info!(stream = self.name, begin = recording.about.begin, "the stream is kept");
+        self.all.push_back(recording);
+    }
+
+    /// Adds a segment, or a gap. A recording does not begin with gaps: they are left out.
+    pub fn put(
+        &mut self,
+        (rendition, from): (u16, Source),
+        open: Option<Open>,
+        listed: VodSegment,
+        shelf: &mut Shelf,
+    ) {
+        let found = match open.as_ref().map(|open| open.serial) {
+            Some(serial) => self.all.iter_mut().find(|own| own.serial == serial),
+            None => self.all.back_mut(),
+        };
+        let is_gap = listed.gap || open.is_none();
+        let Some(recording) = found.filter(|own| !is_gap || own.has(rendition)) else { return };
+        let done = match open.filter(|_| !is_gap) {
+            Some(open) => recording.commit(open.segment, from, listed).map(Some),
+            None => {
+                recording.list(rendition, from, VodSegment { gap: true, ..listed });
+                Ok(None)
+            }
+        };
+        let listed = recording.flush();
+        let about = recording.about.clone();
+        shelf.grown(&self.name, &about.begin, about.bytes);
+        match done {
+            Ok(Some(bytes)) => {
+                shelf.worked();
+                RecordCounters::add(&shelf.counters.segments, 1);
+                RecordCounters::add(&shelf.counters.bytes, bytes);
+            }
+            done => {
+                let (stream, begin, segment) = (&self.name, &about.begin, about.segments);
+                tracing::warn!(stream, begin, segment, "a segment is a gap of the recording");
+                RecordCounters::add(&shelf.counters.gaps, 1);
+                done.err().into_iter().for_each(|error| shelf.failed(&error));
+            }
+        }
+        if let Err(error) = listed {
+            shelf.failed(&error);
+        }
+    }
+
+    /// Closes the recordings before the newest one that no segment is written for. `used`: the oldest one that has such a segment.
+    pub fn close_before(&mut self, used: Option<u64>, shelf: &mut Shelf) {
+        while self.all.len() > 1 && used.is_none_or(|used| self.all[0].serial < used) {
+            self.close_first(shelf);
+        }
+    }
+
+    fn close_first(&mut self, shelf: &mut Shelf) {
+        let Some(mut first) = self.all.pop_front() else { return };
+        if let Err(error) = first.flush() {
+            shelf.failed(&error);
+        }
+        shelf.set_active(&self.name, &first.about.begin, false);
+        if first.about.segments == 0 {
+            shelf.discard(&self.name, &first.about.begin);
+        }
+    }
+
+    /// Writes what could not be written before.
+    pub fn flush(&mut self, shelf: &mut Shelf) {
+        for recording in &mut self.all {
+            if let Err(error) = recording.flush() {
+                shelf.failed(&error);
+            }
+        }
+    }
+
+    /// Closes all recordings.
+    pub fn close(&mut self, shelf: &mut Shelf) {
+        while !self.all.is_empty() {
+            self.close_first(shelf);
+        }
+    }
+}

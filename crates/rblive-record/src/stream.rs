@@ -1,0 +1,281 @@
+//! A stream that is being kept: its chunks become segments of recordings.
+//!
+//! ```text
+//!   chunk ─▶ Track: which segment, complete or lost? ─▶ part of a segment's file ─▶ Recordings: commit, or a gap
+//! ```
+//!
+//! The numbers, holes and discontinuities are those that viewers of the live stream see: the same [`Track`] decides.
+
+use std::time::{Duration, Instant};
+
+use rblive::content::{self, Description, Flags, Header, Kind};
+use rblive::{ChunkRef, ReadError, RsId};
+use rblive_media::hls::{VodSegment, multivariant_playlist};
+use rblive_media::rendition::{Container, Rendition};
+use rblive_media::track::{NewPart, Pushed, SegmentState, Track};
+
+use crate::counters::RecordCounters;
+use crate::in_place::{self, WriteError};
+use crate::recording::Source;
+use crate::recordings::{Open, Recordings};
+use crate::retention::Shelf;
+
+/// The largest initialisation segment.
+const MAX_INIT_BYTES: usize = 1 << 20;
+
+/// A stream that is being kept.
+#[derive(Debug)]
+pub struct Stream {
+    /// The source. Chunks of others are not kept.
+    pub id: RsId,
+    name: String,
+    position: Option<u64>,
+    json: Vec<u8>,
+    description: Option<Description>,
+    lanes: Vec<Lane>,
+    recordings: Recordings,
+    ended_at: Option<Instant>,
+}
+
+/// A rendition of the stream.
+#[derive(Debug)]
+struct Lane {
+    id: u16,
+    /// A part is known by its ordinal.
+    track: Track<u64>,
+    init: Option<(u32, Vec<u8>)>,
+    ordinal: u64,
+    /// What is added to the source's numbers.
+    offset: u64,
+    /// The number of the next segment that is neither listed nor left out.
+    unlisted: u64,
+    open: Option<Open>,
+}
+
+impl Stream {
+    pub fn new(name: &str, id: RsId) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            position: None,
+            json: Vec::new(),
+            description: None,
+            lanes: Vec::new(),
+            recordings: Recordings::new(name),
+            ended_at: None,
+        }
+    }
+
+    /// Goes on with another source.
+    pub fn replace(&mut self, id: RsId, shelf: &mut Shelf) {
+        self.finish(shelf);
+        (self.id, self.position, self.description, self.ended_at) = (id, None, None, None);
+        self.json.clear();
+    }
+
+    /// Takes a chunk of the source. What it refers to is written before this returns.
+    pub fn take(&mut self, chunk: &ChunkRef, shelf: &mut Shelf) {
+        if self.position.is_some_and(|last| chunk.position() <= last) {
+            return;
+        }
+        self.position = Some(chunk.position());
+        let (header, payload) = match chunk.content() {
+            Ok(content) => content,
+            Err(ReadError::Lapped(_)) => return RecordCounters::add(&shelf.counters.overtaken, 1),
+            Err(_) => return,
+        };
+        match header.kind {
+            Kind::Description => self.describe(&payload),
+            Kind::Init => self.init(&header, &payload),
+            Kind::Media => self.media(&header, &payload, shelf),
+            Kind::End => self.end(shelf),
+        }
+    }
+
+    fn describe(&mut self, payload: &ChunkRef) {
+        if payload.size() > content::MAX_DESCRIPTION_BYTES {
+            return;
+        }
+        let Ok(json) = payload.to_vec() else { return };
+        if json == self.json {
+            return;
+        }
+        let Ok(description) = Description::from_json(&json) else { return };
+        self.lanes.retain(|lane| description.rendition(lane.id).is_some());
+        for own in &description.renditions {
+            if !self.lanes.iter().any(|lane| lane.id == own.id) {
+                self.lanes.push(Lane::new(own.id, &description));
+            }
+        }
+        let all: Vec<_> = description.renditions.iter().map(rendition).collect();
+        self.recordings.describe(container(&description), multivariant_playlist(&all, ""));
+        (self.json, self.description) = (json, Some(description));
+    }
+
+    fn init(&mut self, header: &Header, payload: &ChunkRef) {
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == header.rendition) else { return };
+        if payload.size() > MAX_INIT_BYTES {
+            return;
+        }
+        if let Ok(bytes) = payload.to_vec() {
+            lane.init = Some((crc32c::crc32c(&bytes), bytes));
+        }
+    }
+
+    fn media(&mut self, header: &Header, payload: &ChunkRef, shelf: &mut Shelf) {
+        let Some(description) = &self.description else { return };
+        self.ended_at = None;
+        let is_cmaf = container(description) == Container::Cmaf;
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == header.rendition) else { return };
+        let init = lane.init.as_ref().map(|(number, _)| *number);
+        // Without its initialisation segment nobody can play the part.
+        let Some(init) = (if is_cmaf { init } else { Some(0) }) else { return };
+        let from = Source { id: self.id, sequence: header.sequence };
+        if self.recordings.had(lane.id, from, shelf) {
+            return;
+        }
+        let pushed = lane.push(header, init, !is_cmaf);
+        let Some(newest) = lane.track.segments().next_back().map(|segment| segment.number) else { return };
+        lane.list(self.id, newest, &mut self.recordings, shelf);
+        if pushed == Pushed::Unusable {
+            lane.open = None;
+        } else {
+            lane.offset = newest.wrapping_sub(header.sequence);
+            if header.part == 0 {
+                let map =
+                    lane.init.as_ref().filter(|_| is_cmaf).map(|(number, bytes)| (*number, bytes.as_slice()));
+                lane.open = self.recordings.begin((lane.id, newest, header.sequence), map, shelf);
+            }
+            lane.write(newest, payload, shelf);
+        }
+        lane.list(self.id, u64::MAX, &mut self.recordings, shelf);
+        lane.forget(newest);
+        let used = self.lanes.iter().filter_map(|lane| Some(lane.open.as_ref()?.serial)).min();
+        self.recordings.close_before(used, shelf);
+    }
+
+    /// The source has ended. The recording waits for its return.
+    pub fn end(&mut self, shelf: &mut Shelf) {
+        self.finish(shelf);
+        self.ended_at = Some(Instant::now());
+    }
+
+    /// Ends the timeline: what is whole is listed.
+    fn finish(&mut self, shelf: &mut Shelf) {
+        for mut lane in self.lanes.drain(..) {
+            lane.track.end();
+            lane.list(self.id, u64::MAX, &mut self.recordings, shelf);
+        }
+        self.json.clear();
+    }
+
+    /// Looks after the stream now and then. False: the stream does not return.
+    pub fn tend(&mut self, shelf: &mut Shelf) -> bool {
+        self.recordings.flush(shelf);
+        let waits = Duration::from_millis(shelf.rule.rejoin_ms);
+        let over = self.ended_at.is_some_and(|ended| ended.elapsed() >= waits);
+        if over {
+            tracing::info!(stream = self.name, "the recording of the stream has ended");
+        }
+        !over
+    }
+
+    /// Ends everything. A segment that is not whole is left to a recorder that returns: the ring may still have all of it.
+    pub fn close(&mut self, shelf: &mut Shelf) {
+        self.lanes.clear();
+        self.recordings.close(shelf);
+    }
+}
+
+impl Lane {
+    fn new(id: u16, description: &Description) -> Self {
+        let target = description.target_duration_us;
+        Self {
+            id,
+            track: Track::new(target, description.part_target_us.unwrap_or(target)),
+            init: None,
+            ordinal: 0,
+            offset: 0,
+            unlisted: 0,
+            open: None,
+        }
+    }
+
+    fn push(&mut self, header: &Header, init: u32, whole: bool) -> Pushed {
+        self.ordinal += 1;
+        self.track.push(NewPart {
+            sequence: header.sequence,
+            index: header.part,
+            start_us: header.start_us,
+            duration_us: header.duration_us,
+            produced_ns: header.produced_ns,
+            independent: header.flags.contains(Flags::INDEPENDENT),
+            discontinuity: header.flags.contains(Flags::DISCONTINUITY),
+            timeline: Some(header.discontinuities).filter(|number| *number > 0),
+            last: header.flags.contains(Flags::LAST_PART) || whole,
+            bytes: header.payload_bytes,
+            init,
+            data: self.ordinal,
+        })
+    }
+
+    /// Writes a part into the file of its segment.
+    fn write(&mut self, number: u64, payload: &ChunkRef, shelf: &mut Shelf) {
+        let Some(open) = self.open.as_ref().filter(|open| open.number == number) else { return };
+        match in_place::write(&open.segment.file, payload) {
+            Ok(()) => return,
+            Err(WriteError::Overtaken(_)) => RecordCounters::add(&shelf.counters.overtaken, 1),
+            Err(WriteError::Disk(error)) => shelf.failed(&error),
+        }
+        self.open = None;
+    }
+
+    /// Lists the segments before number `until` to which nothing is added any more.
+    fn list(&mut self, id: RsId, until: u64, recordings: &mut Recordings, shelf: &mut Shelf) {
+        let closed: Vec<_> = self
+            .track
+            .segments()
+            .filter(|own| (self.unlisted..until).contains(&own.number) && own.state != SegmentState::Open)
+            .map(|own| {
+                let (duration_us, wall_ns, init) = (own.duration_us, own.wall_ns, own.init);
+                let gap = own.state == SegmentState::Gap;
+                let listed = VodSegment { duration_us, wall_ns, init, gap, discontinuity: own.discontinuity };
+                (own.number, listed)
+            })
+            .collect();
+        for (number, listed) in closed {
+            self.unlisted = number + 1;
+            let open = self.open.take_if(|open| open.number <= number).filter(|open| open.number == number);
+            let from = Source { id, sequence: number.wrapping_sub(self.offset) };
+            recordings.put((self.id, from), open, listed, shelf);
+        }
+    }
+
+    /// Forgets the segments before the newest one.
+    fn forget(&mut self, newest: u64) {
+        let first = self.track.segment(newest).and_then(|own| own.parts.first()).map(|part| part.data);
+        let first = first.unwrap_or(self.ordinal + 1);
+        self.track.release(|ordinal| (*ordinal >= first).then_some(0.0));
+    }
+}
+
+fn container(description: &Description) -> Container {
+    match description.container {
+        content::Container::Ts => Container::Ts,
+        _ => Container::Cmaf,
+    }
+}
+
+/// A rendition, as playlists have it.
+pub fn rendition(own: &content::Rendition) -> Rendition {
+    let video = own.video.filter(|video| video.frames_per_1000_s > 0);
+    Rendition {
+        id: own.id,
+        codecs: own.codecs.clone(),
+        bandwidth: own.bandwidth,
+        average_bandwidth: None,
+        resolution: own.video.map(|video| (video.width, video.height)),
+        frame_rate: video.map(|video| f64::from(video.frames_per_1000_s) / 1000.0),
+        audio_only: own.video.is_none() && own.audio.is_some(),
+    }
+}

@@ -1,0 +1,512 @@
+//! What the connected clients may do: their users' rights, for the broker's thread and for the framework's workers.
+//!
+//! ```text
+//!   engine ── connected, topics, replays, reload ──▶ Admission ◀── SUBSCRIBE: may this connection read this buffer? ── worker
+//! ```
+//!
+//! Ids of buffers are numbers that a client can guess, so the announcements to subscribers are no protection: the framework asks here
+//! about each subscription. Rights are looked at when something begins, and again when they change, and never for a message.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use access::{AtLimit, Charge, Exceeded, Grants, Identity, Principal, QuotaLimits, Quotas, Resource, Rights};
+use rbmq_wire::sync::lock;
+use rbmq_wire::{TopicFilter, TopicName};
+use rocketbufs::{Admitted, Asking, Bid, PolicySet};
+
+use super::session_key::SessionKey;
+
+/// A connected client.
+struct Client {
+    identity: Arc<Identity>,
+    addr: Arc<str>,
+    /// None: there are no rules, and the client may do everything.
+    grants: Option<Arc<Grants>>,
+    /// Whose quotas its objects are charged to.
+    whom: Arc<[Principal]>,
+    /// The connection itself, and its filters.
+    charges: Vec<Charge>,
+}
+
+/// A buffer for subscribers.
+struct Topic {
+    name: TopicName,
+    /// None: the broker's own, or that of another broker. Dropped with the buffer.
+    #[allow(dead_code, reason = "its drop gives the quota back")]
+    charge: Option<Charge>,
+}
+
+#[derive(Default)]
+struct State {
+    /// None: every client may do everything.
+    rights: Option<Arc<Rights>>,
+    clients: HashMap<u64, Client>,
+    topics: HashMap<Bid, Topic>,
+    /// The buffers of publishers of merged topics, by their ids at the publishers.
+    members: HashMap<(SessionKey, Bid), Charge>,
+    quotas: Quotas,
+    /// The connection and the announced buffer of each replay.
+    replays: HashMap<Bid, (u64, Bid)>,
+    /// The newest replay of a connection and a buffer; a newer one ends it.
+    newest: HashMap<(u64, Bid), Bid>,
+}
+
+impl State {
+    fn grants(&self, identity: &Identity) -> Option<Arc<Grants>> {
+        self.rights.as_ref().map(|rights| Arc::new(rights.of(identity)))
+    }
+
+    fn forget_replay(&mut self, bid: Bid) {
+        if let Some(of) = self.replays.remove(&bid)
+            && self.newest.get(&of) == Some(&bid)
+        {
+            self.newest.remove(&of);
+        }
+    }
+
+    /// The policies with which a connection may read a buffer; none if it may not.
+    fn admit(&self, conn: u64, bid: Bid) -> Option<PolicySet> {
+        if self.rights.is_none() {
+            return Some(PolicySet::ALL);
+        }
+        let bid = match self.replays.get(&bid) {
+            // A replay is for one connection.
+            Some((of, _)) if *of != conn => return None,
+            Some((_, live)) => *live,
+            None => bid,
+        };
+        let policies = self.clients.get(&conn)?.policies(&self.topics.get(&bid)?.name);
+        (!policies.is_empty()).then_some(policies)
+    }
+}
+
+impl Client {
+    fn policies(&self, topic: &TopicName) -> PolicySet {
+        self.grants.as_ref().map_or(PolicySet::ALL, |grants| grants.policies(topic))
+    }
+}
+
+impl Client {
+    /// Gives the client other rights. Returns the change, if there is one.
+    fn change(&mut self, after: Option<Arc<Grants>>) -> Option<Changed> {
+        let before = std::mem::replace(&mut self.grants, after.clone());
+        let is_same = match (&before, &after) {
+            (Some(before), Some(after)) => before.is_same(after),
+            (None, None) => true,
+            _ => false,
+        };
+        let identity = self.identity.clone();
+        (!is_same).then_some(Changed { identity, before, after })
+    }
+}
+
+/// The rights of a client before and after a change.
+pub(super) struct Changed {
+    pub(super) identity: Arc<Identity>,
+    before: Option<Arc<Grants>>,
+    after: Option<Arc<Grants>>,
+}
+
+impl Changed {
+    fn reads(grants: Option<&Arc<Grants>>, topic: &TopicName) -> bool {
+        grants.is_none_or(|grants| grants.may_subscribe(topic))
+    }
+
+    /// Whether the client may read a topic now.
+    pub(super) fn may_read(&self, topic: &TopicName) -> bool {
+        Self::reads(self.after.as_ref(), topic)
+    }
+
+    /// Whether the client could read a topic before, and may not now.
+    pub(super) fn lost(&self, topic: &TopicName) -> bool {
+        Self::reads(self.before.as_ref(), topic) && !self.may_read(topic)
+    }
+
+    /// Whether the client may read a topic now, and could not before.
+    pub(super) fn gained(&self, topic: &TopicName) -> bool {
+        !Self::reads(self.before.as_ref(), topic) && self.may_read(topic)
+    }
+}
+
+/// The rights of all clients. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Admission(Arc<Mutex<State>>);
+
+impl Admission {
+    pub(super) fn new(rights: Option<Arc<Rights>>, limits: QuotaLimits) -> Self {
+        Self(Arc::new(Mutex::new(State { rights, quotas: Quotas::new(limits), ..State::default() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    /// A client is connected, from an address. Call this before it can ask for anything.
+    pub(super) fn connected(&self, conn: u64, identity: &Arc<Identity>, addr: &str) -> Result<(), Exceeded> {
+        let mut state = self.lock();
+        let (grants, whom) = (state.grants(identity), whom(identity, addr));
+        let charges = vec![state.quotas.charge(&whom, &[(Resource::Connections, 1)])?];
+        state
+            .clients
+            .insert(conn, Client { identity: identity.clone(), addr: addr.into(), grants, whom, charges });
+        Ok(())
+    }
+
+    /// Charges something to the user and the address of a connection. An unknown connection is charged nothing.
+    fn charge(&self, conn: u64, amounts: &[(Resource, u64)]) -> Result<Charge, Exceeded> {
+        let state = self.lock();
+        let whom = state.clients.get(&conn).map_or_else(|| [].into(), |client| client.whom.clone());
+        state.quotas.charge(&whom, amounts)
+    }
+
+    /// Charges new filters of a subscriber. They count until [`Admission::keep_filters`] or the drop of the result.
+    pub(super) fn charge_filters(&self, conn: u64, filters: u64, patterns: u64) -> Result<Charge, Exceeded> {
+        self.charge(conn, &[(Resource::Subscriptions, filters), (Resource::Patterns, patterns)])
+    }
+
+    /// Filters were accepted. They count until the connection is down.
+    pub(super) fn keep_filters(&self, conn: u64, charge: Charge) {
+        if let Some(client) = self.lock().clients.get_mut(&conn) {
+            client.charges.push(charge);
+        }
+    }
+
+    /// Charges the buffer of a publisher, with the broker's ring for it.
+    pub(super) fn charge_buffer(&self, conn: u64, ring_bytes: u64) -> Result<Charge, Exceeded> {
+        let ring_bytes = ring_bytes.checked_next_power_of_two().unwrap_or(u64::MAX);
+        self.charge(conn, &[(Resource::Topics, 1), (Resource::RingBytes, ring_bytes)])
+    }
+
+    /// The buffer of a publisher was accepted. It counts until [`Admission::removed`].
+    pub(super) fn keep_buffer(&self, out_bid: Bid, charge: Charge) {
+        if let Some(topic) = self.lock().topics.get_mut(&out_bid) {
+            topic.charge = Some(charge);
+        }
+    }
+
+    /// The buffer of a publisher of a merged topic was accepted. It counts until [`Admission::member_left`].
+    pub(super) fn keep_member(&self, key: SessionKey, in_bid: Bid, charge: Charge) {
+        let before = self.lock().members.insert((key, in_bid), charge);
+        drop(before);
+    }
+
+    /// The buffer of a publisher of a merged topic is given up.
+    pub(super) fn member_left(&self, key: SessionKey, in_bid: Bid) {
+        let charge = self.lock().members.remove(&(key, in_bid));
+        drop(charge);
+    }
+
+    /// Who has used up a quota, at most `most`.
+    pub(super) fn at_limit(&self, most: usize) -> Vec<AtLimit> {
+        let quotas = self.lock().quotas.clone();
+        quotas.at_limit(most)
+    }
+
+    /// Other limits are in force for what comes.
+    pub(super) fn set_limits(&self, limits: QuotaLimits) {
+        self.lock().quotas.set_limits(limits);
+    }
+
+    /// A connection is down.
+    pub(super) fn disconnected(&self, conn: u64) {
+        let mut state = self.lock();
+        state.clients.remove(&conn);
+        let of_conn = state.replays.iter().filter(|(_, (of, _))| *of == conn).map(|(bid, _)| *bid);
+        for bid in of_conn.collect::<Vec<_>>() {
+            state.forget_replay(bid);
+        }
+    }
+
+    /// A buffer belongs to a topic.
+    pub(super) fn added(&self, bid: Bid, topic: &TopicName) {
+        self.lock().topics.insert(bid, Topic { name: topic.clone(), charge: None });
+    }
+
+    /// A buffer was removed.
+    pub(super) fn removed(&self, bid: Bid) {
+        self.lock().topics.remove(&bid);
+    }
+
+    /// A connection asked for a replay of a buffer.
+    pub(super) fn replays(&self, conn: u64, live: Bid, bid: Bid) {
+        let mut state = self.lock();
+        if let Some(before) = state.newest.insert((conn, live), bid) {
+            state.replays.remove(&before);
+        }
+        state.replays.insert(bid, (conn, live));
+    }
+
+    /// The subscription of a buffer has ended.
+    pub(super) fn left(&self, bid: Bid) {
+        let mut state = self.lock();
+        if !state.replays.is_empty() {
+            state.forget_replay(bid);
+        }
+    }
+
+    /// Whether a connection may do something. With rules, an unknown connection may do nothing.
+    fn may(&self, conn: u64, may: impl FnOnce(&Grants) -> bool) -> bool {
+        let state = self.lock();
+        if state.rights.is_none() {
+            return true;
+        }
+        let grants = state.clients.get(&conn).and_then(|client| client.grants.clone());
+        drop(state);
+        grants.is_some_and(|grants| may(&grants))
+    }
+
+    /// Whether a connection may publish a topic.
+    pub(super) fn may_publish(&self, conn: u64, topic: &TopicName) -> bool {
+        self.may(conn, |grants| grants.may_publish(topic))
+    }
+
+    /// Whether a connection may read a topic.
+    pub(super) fn may_read(&self, conn: u64, topic: &TopicName) -> bool {
+        self.may(conn, |grants| grants.may_subscribe(topic))
+    }
+
+    /// Whether a user may observe the broker.
+    pub(super) fn may_observe(&self, identity: &Identity) -> bool {
+        self.of(identity).is_none_or(|grants| grants.may_observe())
+    }
+
+    /// Whether a user may connect as a broker.
+    pub(super) fn may_chain(&self, identity: &Identity) -> bool {
+        self.of(identity).is_none_or(|grants| grants.may_chain())
+    }
+
+    /// Whether a user may publish a topic, also while it is not connected.
+    pub(super) fn user_may_publish(&self, identity: &Identity, topic: &TopicName) -> bool {
+        self.of(identity).is_none_or(|grants| grants.may_publish(topic))
+    }
+
+    fn of(&self, identity: &Identity) -> Option<Arc<Grants>> {
+        self.lock().grants(identity)
+    }
+
+    /// Splits filters into those that a subscriber may have and the names of topics that it may not read. A pattern gives what the
+    /// subscriber may read, and is never refused.
+    pub(super) fn split(&self, conn: u64, filters: Vec<TopicFilter>) -> (Vec<TopicFilter>, Vec<TopicName>) {
+        let grants = {
+            let state = self.lock();
+            if state.rights.is_none() {
+                return (filters, Vec::new());
+            }
+            state.clients.get(&conn).and_then(|client| client.grants.clone())
+        };
+        let mut refused = Vec::new();
+        let mut filters = filters;
+        filters.retain(|filter| match filter.as_topic() {
+            Some(topic) if !grants.as_ref().is_some_and(|grants| grants.may_subscribe(&topic)) => {
+                refused.push(topic);
+                false
+            }
+            _ => true,
+        });
+        (filters, refused)
+    }
+
+    /// The decision about subscriptions, for the framework's workers.
+    pub(super) fn decide(&self) -> impl Fn(&Asking<'_>) -> Option<Admitted> + Send + Sync + use<> {
+        let (admission, users) = (self.clone(), RandomState::new());
+        move |asking| {
+            let state = admission.lock();
+            let policies = state.admit(asking.conn, asking.bid)?;
+            // The name of a subscription belongs to its user: knowing it gives nobody else the place.
+            let owner =
+                state.clients.get(&asking.conn).map_or(0, |client| users.hash_one(&client.identity.user));
+            Some(Admitted { policies, owner })
+        }
+    }
+
+    /// The user of a connection, and its address.
+    pub(super) fn identity(&self, conn: u64) -> Option<(Arc<Identity>, Arc<str>)> {
+        self.lock().clients.get(&conn).map(|client| (client.identity.clone(), client.addr.clone()))
+    }
+
+    /// The users of some connections have other roles. Returns the clients with other rights than before.
+    pub(super) fn set_identities(&self, identities: Vec<(u64, Arc<Identity>)>) -> HashMap<u64, Changed> {
+        let mut state = self.lock();
+        let mut changed = HashMap::new();
+        for (conn, identity) in identities {
+            let after = state.grants(&identity);
+            let Some(client) = state.clients.get_mut(&conn) else { continue };
+            client.identity = identity;
+            changed.extend(client.change(after).map(|change| (conn, change)));
+        }
+        changed
+    }
+
+    /// Other rules are in force. Returns the clients with other rights than before.
+    pub(super) fn reload(&self, rights: Option<Arc<Rights>>) -> HashMap<u64, Changed> {
+        let mut state = self.lock();
+        if rights.as_ref().map(|rights| rights.rules()) == state.rights.as_ref().map(|rights| rights.rules())
+        {
+            return HashMap::new();
+        }
+        state.rights = rights.clone();
+        let mut changed = HashMap::new();
+        for (conn, client) in &mut state.clients {
+            let after = rights.as_ref().map(|rights| Arc::new(rights.of(&client.identity)));
+            changed.extend(client.change(after).map(|change| (*conn, change)));
+        }
+        changed
+    }
+}
+
+/// Whose quotas a client is charged to: its user, if it has one, and its address, if it came over a network.
+fn whom(identity: &Identity, addr: &str) -> Arc<[Principal]> {
+    let user = (!identity.user.is_empty()).then(|| Principal::User(identity.user.as_str().into()));
+    let address = addr.parse::<SocketAddr>().ok().map(|addr| Principal::Address(network(addr.ip())));
+    user.into_iter().chain(address).collect()
+}
+
+/// An address as quotas count it. A machine has all IPv6 addresses with its first 64 bits.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) if !ip.is_loopback() => {
+            Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()
+        }
+        ip => ip,
+    }
+}
+
+/// The reason for a refusal: the user, the operation and the topic, and how the operator learns the rule.
+pub(super) fn not_allowed(identity: &Identity, operation: &str, topic: &TopicName) -> String {
+    let user = match identity.user.as_str() {
+        "" => "a client without a user".to_owned(),
+        user => format!("user '{user}'"),
+    };
+    format!(
+        "{user} may not {operation} topic '{topic}' (access.rules; the operator sees why with rbmq acl check)"
+    )
+}
+
+/// The same for an operation without a topic.
+pub(super) fn not_allowed_at_all(identity: &Identity, operation: &str, right: &str) -> String {
+    let user = match identity.user.as_str() {
+        "" => "a client without a user".to_owned(),
+        user => format!("user '{user}'"),
+    };
+    format!("{user} may not {operation}: it needs a rule with {right} = true (access.rules)")
+}
+
+#[cfg(test)]
+mod tests {
+    use access::{AccessRule, Limits};
+
+    use super::*;
+
+    fn rights(user: &str, topics: &[&str]) -> Option<Arc<Rights>> {
+        let mut rule = AccessRule::for_user(user);
+        rule.subscribe = topics.iter().map(|topic| topic.parse().unwrap()).collect();
+        Some(Arc::new(Rights::new(vec![rule]).unwrap()))
+    }
+
+    fn anna() -> Arc<Identity> {
+        Arc::new(Identity { user: "anna".into(), ..Identity::anonymous() })
+    }
+
+    fn name(topic: &str) -> TopicName {
+        topic.parse().unwrap()
+    }
+
+    /// Whether the framework is told that a connection may subscribe.
+    fn admits(admission: &Admission, conn: u64, bid: Bid) -> bool {
+        admission.lock().admit(conn, bid).is_some()
+    }
+
+    #[test]
+    fn a_subscription_needs_a_client_a_topic_and_a_right() {
+        let admission = Admission::new(rights("anna", &["a/#"]), QuotaLimits::default());
+        admission.added(7, &name("a/x"));
+        admission.added(8, &name("b"));
+        assert!(!admits(&admission, 1, 7), "the connection is not known");
+        admission.connected(1, &anna(), "shm").unwrap();
+        admission.connected(2, &Arc::new(Identity::anonymous()), "shm").unwrap();
+        assert!(admits(&admission, 1, 7) && !admits(&admission, 1, 8) && !admits(&admission, 1, 9));
+        assert!(!admits(&admission, 2, 7));
+        assert!(admission.may_read(1, &name("a")) && !admission.may_publish(1, &name("a")));
+        admission.removed(7);
+        admission.disconnected(1);
+        assert!(!admits(&admission, 1, 7) && !admission.may_read(1, &name("a")));
+        let open = Admission::default();
+        assert!(admits(&open, 1, 7) && open.may_publish(1, &name("b")) && open.may_chain(&anna()));
+    }
+
+    #[test]
+    fn a_replay_is_for_the_connection_that_asked_and_follows_its_topic() {
+        let admission = Admission::new(rights("anna", &["a"]), QuotaLimits::default());
+        admission.added(7, &name("a"));
+        for conn in [1, 2] {
+            admission.connected(conn, &anna(), "shm").unwrap();
+        }
+        admission.replays(1, 7, 20);
+        assert!(admits(&admission, 1, 20) && !admits(&admission, 2, 20));
+        admission.replays(1, 7, 21);
+        assert!(!admits(&admission, 1, 20) && admits(&admission, 1, 21));
+        admission.left(21);
+        admission.replays(2, 7, 22);
+        admission.disconnected(2);
+        let state = admission.lock();
+        assert_eq!((state.replays.len(), state.newest.len(), state.clients.len()), (0, 0, 1));
+    }
+
+    #[test]
+    fn a_reload_tells_which_rights_have_changed() {
+        let admission = Admission::new(rights("anna", &["a", "b"]), QuotaLimits::default());
+        admission.connected(1, &anna(), "shm").unwrap();
+        admission.connected(2, &Arc::new(Identity::anonymous()), "shm").unwrap();
+        assert!(admission.reload(rights("anna", &["a", "b"])).is_empty(), "nothing has changed");
+        let changed = admission.reload(rights("anna", &["b", "c"]));
+        assert_eq!(changed.keys().copied().collect::<Vec<_>>(), [1]);
+        let changed = &changed[&1];
+        let of = |topic: &str| (changed.lost(&name(topic)), changed.gained(&name(topic)));
+        assert_eq!(
+            ["a", "b", "c", "d"].map(of),
+            [(true, false), (false, false), (false, true), (false, false)]
+        );
+        assert_eq!(admission.reload(None).len(), 2, "without rules everything is allowed");
+        assert!(admission.may_publish(2, &name("x")));
+    }
+
+    #[test]
+    fn names_that_may_not_be_read_are_refused_and_patterns_are_not() {
+        let admission = Admission::new(rights("anna", &["a/#"]), QuotaLimits::default());
+        admission.connected(1, &anna(), "shm").unwrap();
+        let filters: Vec<TopicFilter> = ["a/x", "b", "#", "c/+"].map(|text| text.parse().unwrap()).into();
+        let (kept, refused) = admission.split(1, filters.clone());
+        assert_eq!(kept, ["a/x", "#", "c/+"].map(|text| text.parse().unwrap()));
+        assert_eq!(refused, [name("b")]);
+        assert_eq!(Admission::default().split(1, filters.clone()), (filters, Vec::new()));
+    }
+
+    #[test]
+    fn everything_of_a_connection_is_given_back_when_it_is_down() {
+        let limit = |resource| Limits::none().with(resource, Some(1));
+        let limits = QuotaLimits { user: limit(Resource::Connections), address: limit(Resource::Topics) };
+        let admission = Admission::new(None, limits);
+        admission.connected(1, &anna(), "[2001:db8::1]:9").unwrap();
+        let error = admission.connected(2, &anna(), "10.0.0.1:9").unwrap_err().to_string();
+        assert_eq!(error, "user 'anna' has 1 connections; the limit (quotas.user_connections) is 1");
+        // A client without a user counts for its network alone.
+        admission.connected(3, &Arc::new(Identity::anonymous()), "[2001:db8::2]:7").unwrap();
+        admission.added(7, &name("a"));
+        admission.keep_buffer(7, admission.charge_buffer(1, 1000).unwrap());
+        let error = admission.charge_buffer(3, 1).unwrap_err().to_string();
+        assert!(error.starts_with("address 2001:db8:: has 1 topics;"), "{error}");
+        assert_eq!(admission.at_limit(9).len(), 2);
+        admission.removed(7);
+        let key = SessionKey { instance: 1, client: 1 };
+        admission.keep_member(key, 7, admission.charge_buffer(3, 1).unwrap());
+        admission.member_left(key, 7);
+        admission.keep_filters(3, admission.charge_filters(3, 5, 2).unwrap());
+        admission.disconnected(1);
+        admission.disconnected(3);
+        assert!(admission.at_limit(9).is_empty());
+        admission.connected(2, &anna(), "10.0.0.1:9").unwrap();
+    }
+}

@@ -1,0 +1,162 @@
+//! Listeners that other machines can reach, and what protects them.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use toml::Value;
+
+use super::BrokerConfig;
+
+/// A listener that other machines can reach without the protection that it needs. The text says what is missing and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Exposed {
+    /// The broker's address.
+    Broker {
+        /// The configured address.
+        addr: String,
+        /// Whether connections are encrypted.
+        tls: bool,
+        /// Whether clients have to log in.
+        users: bool,
+    },
+    /// The address of the HTTP endpoint, which asks for no token.
+    Http {
+        /// The configured address.
+        addr: String,
+    },
+}
+
+impl fmt::Display for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broker { addr, tls, users } => {
+                let (missing, danger) = match (tls, users) {
+                    (false, false) => {
+                        ("neither TLS nor users", "who reaches it can publish and read everything")
+                    }
+                    (false, true) => ("no TLS", "who is on the way can read everything, passwords too"),
+                    (true, _) => ("no users", "who reaches it can publish and read everything"),
+                };
+                write!(f, "other machines can reach {addr}, and the broker has {missing}: {danger}")?;
+                if !tls {
+                    write!(
+                        f,
+                        "\n  TLS: rbmq keygen makes certificates; then set tls.mode = \"require\", tls.cert and tls.key"
+                    )?;
+                }
+                if !users {
+                    write!(
+                        f,
+                        "\n  users: rbmq passwd makes a file of users; then set users.file, and [[access.rules]]"
+                    )?;
+                }
+            }
+            Self::Http { addr } => {
+                write!(
+                    f,
+                    "other machines can reach http://{addr}, and it asks for no token: who reaches it sees the names and rates of all \
+                     topics\n  token: head -c 24 /dev/urandom | base64 > FILE && chmod 600 FILE; then set http.token_file"
+                )?;
+            }
+        }
+        write!(
+            f,
+            "\n  or listen on 127.0.0.1 alone, or accept it: --insecure (access.insecure = true), in a network that you trust"
+        )
+    }
+}
+
+impl BrokerConfig {
+    /// The listeners that other machines can reach without protection. Empty if `access.insecure` accepts that.
+    ///
+    /// ```
+    /// # use rbmq_broker::BrokerConfig;
+    /// let mut config = BrokerConfig::default();
+    /// assert!(config.exposed().is_empty());
+    /// config.broker.listen = "0.0.0.0:7411".into();
+    /// assert!(config.exposed()[0].to_string().contains("neither TLS nor users"));
+    /// config.access.insecure = true;
+    /// assert!(config.exposed().is_empty());
+    /// ```
+    pub fn exposed(&self) -> Vec<Exposed> {
+        let mut exposed = Vec::new();
+        if self.access.insecure {
+            return exposed;
+        }
+        if self.is_reachable() {
+            let (tls, users) = (self.text("tls.mode") == "require", self.users.is_required());
+            if !(tls && users) {
+                exposed.push(Exposed::Broker { addr: self.broker.listen.clone(), tls, users });
+            }
+        }
+        if reachable(&self.http.listen) && self.http.token_file.is_empty() {
+            exposed.push(Exposed::Http { addr: self.http.listen.clone() });
+        }
+        exposed
+    }
+
+    /// Whether other machines can reach the broker's address.
+    pub fn is_reachable(&self) -> bool {
+        reachable(&self.broker.listen)
+    }
+
+    /// The value of a setting that is a text; empty if it is unset.
+    fn text(&self, name: &str) -> String {
+        let value =
+            self.settings().into_iter().find(|setting| setting.name == name).and_then(|found| found.value);
+        if let Some(Value::String(text)) = value { text } else { String::new() }
+    }
+}
+
+/// Whether other machines can reach an address. An address without a meaning is reached by nobody: the broker cannot listen there.
+fn reachable(addr: &str) -> bool {
+    let is_remote = |addr: SocketAddr| !loopback(addr.ip());
+    match addr.parse::<SocketAddr>() {
+        Ok(addr) => is_remote(addr),
+        Err(_) => addr.to_socket_addrs().is_ok_and(|mut addrs| addrs.any(is_remote)),
+    }
+}
+
+/// Whether an address is of this machine alone, also as an IPv4 address in IPv6.
+fn loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_this_machine() {
+        for own in ["127.0.0.1:1", "127.9.9.9:0", "[::1]:7411", "[::ffff:127.0.0.1]:1", "localhost:1", ""] {
+            assert!(!reachable(own), "{own}");
+        }
+        for remote in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[::ffff:10.0.0.1]:1", "192.168.0.1:0"] {
+            assert!(reachable(remote), "{remote}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_what_is_missing_and_the_way_out() {
+        let mut config = BrokerConfig::default();
+        config.broker.listen = "0.0.0.0:7411".into();
+        config.http.listen = "10.0.0.1:7412".into();
+        let texts: Vec<String> = config.exposed().iter().map(ToString::to_string).collect();
+        assert!(
+            texts[0].contains("neither TLS nor users") && texts[0].contains("rbmq keygen"),
+            "{}",
+            texts[0]
+        );
+        assert!(texts[0].contains("rbmq passwd") && texts[0].contains("--insecure"), "{}", texts[0]);
+        assert!(
+            texts[1].contains("http://10.0.0.1:7412") && texts[1].contains("http.token_file"),
+            "{}",
+            texts[1]
+        );
+        config.http.token_file = "/etc/rbmq/token".into();
+        assert_eq!(config.exposed().len(), 1);
+        let only_users = Exposed::Broker { addr: "a:1".into(), tls: false, users: true }.to_string();
+        assert!(only_users.contains("has no TLS") && !only_users.contains("rbmq passwd"), "{only_users}");
+    }
+}

@@ -1,0 +1,91 @@
+//! The `[quotas]` section: how much users and addresses may have.
+
+use access::{Limits, QuotaLimits, Resource};
+use serde::{Deserialize, Serialize};
+
+described! {
+/// The `[quotas]` section: how much of the broker each user and each address may have at once. An unset quota has a default if other
+/// machines can reach `broker.listen`, and no limit otherwise; 0 is no limit. A client without a user counts for its address
+/// alone. IPv6 addresses count by their first 64 bits.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QuotaSettings {
+    /// Connected clients of a user. Default 1,000 beyond this machine. Too small: clients are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_connections: Option<u64>,
+    /// Buffers of topics that the publishers of a user have open. Default 2,000 beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_topics: Option<u64>,
+    /// Filters, names and patterns, of the subscribers of a user. Default 20,000 beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_subscriptions: Option<u64>,
+    /// Filters with wildcards of the subscribers of a user. Default 2,000 beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_patterns: Option<u64>,
+    /// Rings at the broker for the publishers of a user, in bytes. Default 1 GiB beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
+    pub user_ring_bytes: Option<u64>,
+    /// Connected clients at an address. Default 2,000 beyond this machine. Too small: clients behind one gateway are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_connections: Option<u64>,
+    /// Buffers of topics that the publishers at an address have open. Default 5,000 beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_topics: Option<u64>,
+    /// Filters, names and patterns, of the subscribers at an address. Default 50,000 beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_subscriptions: Option<u64>,
+    /// Filters with wildcards of the subscribers at an address. Default 5,000 beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_patterns: Option<u64>,
+    /// Rings at the broker for the publishers at an address, in bytes. Default 4 GiB beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
+    pub address_ring_bytes: Option<u64>,
+}
+}
+
+impl QuotaSettings {
+    /// The limits. `reachable`: other machines can reach the broker.
+    pub fn limits(&self, reachable: bool) -> QuotaLimits {
+        let limits = |of: [(Resource, Option<u64>, u64); 5]| {
+            of.into_iter().fold(Limits::none(), |limits, (resource, set, default)| {
+                let limit = set.or(reachable.then_some(default)).filter(|limit| *limit > 0);
+                limits.with(resource, limit)
+            })
+        };
+        QuotaLimits {
+            user: limits([
+                (Resource::Connections, self.user_connections, 1_000),
+                (Resource::Topics, self.user_topics, 2_000),
+                (Resource::Subscriptions, self.user_subscriptions, 20_000),
+                (Resource::Patterns, self.user_patterns, 2_000),
+                (Resource::RingBytes, self.user_ring_bytes, 1 << 30),
+            ]),
+            address: limits([
+                (Resource::Connections, self.address_connections, 2_000),
+                (Resource::Topics, self.address_topics, 5_000),
+                (Resource::Subscriptions, self.address_subscriptions, 50_000),
+                (Resource::Patterns, self.address_patterns, 5_000),
+                (Resource::RingBytes, self.address_ring_bytes, 4 << 30),
+            ]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_is_for_brokers_that_others_reach_and_zero_is_no_limit() {
+        let settings =
+            QuotaSettings { user_topics: Some(7), address_topics: Some(0), ..QuotaSettings::default() };
+        let (own, reachable) = (settings.limits(false), settings.limits(true));
+        assert_eq!((own.user.of(Resource::Topics), own.user.of(Resource::Connections)), (Some(7), None));
+        assert_eq!(reachable.user.of(Resource::Connections), Some(1_000));
+        assert_eq!(
+            (reachable.user.of(Resource::Topics), reachable.address.of(Resource::Topics)),
+            (Some(7), None)
+        );
+        assert_eq!(reachable.address.of(Resource::RingBytes), Some(4 << 30));
+    }
+}

@@ -1,0 +1,101 @@
+//! The threads that check passwords, and the queue before them.
+//!
+//! A check takes about 50 ms and 19 MiB. So there are few threads, and a short queue that is fair to
+//! addresses (`queue.rs`).
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+use access::{Check, Refused, Source};
+use rbmq_wire::sync::lock;
+use rocketbufs::Conn;
+
+use super::queue::FairQueue;
+use crate::inbox::{Event, Sender};
+
+/// A password that waits to be checked.
+struct Job {
+    conn: Conn,
+    check: Check,
+}
+
+struct State {
+    queue: FairQueue<Job>,
+    stop: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The threads. Dropping it ends them, after the checks that they are at.
+pub(super) struct Checks {
+    shared: Arc<Shared>,
+    events: Sender,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Checks {
+    /// Starts the threads. Each result is an [`Event::LoginChecked`].
+    pub(super) fn start(threads: usize, max_waiting: usize, events: &Sender) -> std::io::Result<Self> {
+        let state = State { queue: FairQueue::new(max_waiting), stop: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let mut checks = Self { shared, events: events.clone(), threads: Vec::new() };
+        for _ in 0..threads {
+            let (shared, events) = (checks.shared.clone(), events.clone());
+            let thread = std::thread::Builder::new().name("rbmq-login".into());
+            checks.threads.push(thread.spawn(move || shared.run(&events))?);
+        }
+        Ok(checks)
+    }
+
+    /// Allows another number of waiting passwords.
+    pub(super) fn set_max_waiting(&self, max: usize) {
+        lock(&self.shared.state).queue.set_max(max);
+    }
+
+    /// Queues a check. Whichever has no place in the queue is refused.
+    pub(super) fn submit(&self, source: Source, conn: Conn, check: Check) {
+        let without_place = lock(&self.shared.state).queue.push(source, Job { conn, check });
+        self.shared.changed.notify_one();
+        if let Some(job) = without_place {
+            self.events.event(Event::LoginChecked { conn: job.conn.id(), login: Err(Refused::Busy) });
+        }
+    }
+}
+
+impl Drop for Checks {
+    fn drop(&mut self) {
+        lock(&self.shared.state).stop = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            // The panic of a thread was printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self, events: &Sender) {
+        while let Some(Job { conn, check }) = self.next() {
+            // Whoever has left costs nothing more.
+            let login = if conn.down_reason().is_some() { Err(Refused::Left) } else { check.run() };
+            events.event(Event::LoginChecked { conn: conn.id(), login });
+        }
+    }
+
+    /// Waits for the next job. None if the thread is to end.
+    fn next(&self) -> Option<Job> {
+        let mut state = lock(&self.state);
+        loop {
+            if state.stop {
+                return None;
+            }
+            if let Some(job) = state.queue.pop() {
+                return Some(job);
+            }
+            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The door: who a client is, before anything of it is accepted.
+//!
+//! ```text
+//!   hello ─▶ arrive ─▶ token, certificate, Unix user, nothing ──────────────▶ let in, or refused
+//!                 └──▶ password ─▶ queue ─▶ thread ─▶ LoginChecked ─▶ checked ──▶ let in, or refused
+//!   reload, time ─▶ connected clients are looked at again ─▶ cut off
+//! ```
+//!
+//! Until it is let in, nothing is read from a connection but its hello, and it has no place in any table but this one, which is
+//! bounded. All refused clients are told the same, whatever was wrong.
+
+mod checks;
+mod queue;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use access::{Audit, AuditEvent, Authenticator, Identity, Login, Peer, Refused, Source, Step};
+use rbmq_wire::{Credentials, Hello};
+use rocketbufs::Conn;
+use rocketnet::{LogLimiter, PeerIdentity};
+use tracing::{info, warn};
+
+use self::checks::Checks;
+use super::accounts::{Accounts, Refusal};
+use super::config::UsersSettings;
+use super::inbox::Sender;
+
+/// Logins of connections that have ended are forgotten when there are so many more than before.
+const FORGET_AT_LEAST: usize = 64;
+
+/// A client that was let in.
+pub(super) struct Arrival {
+    pub(super) conn: Conn,
+    pub(super) hello: Hello,
+    pub(super) identity: Arc<Identity>,
+}
+
+/// A client whose password is being checked.
+struct Waiting {
+    conn: Conn,
+    hello: Hello,
+    deadline: Instant,
+}
+
+/// A client that was let in, and by what.
+struct Inside {
+    conn: Conn,
+    login: Login,
+}
+
+/// The door of a broker.
+pub(super) struct Door {
+    authenticator: Authenticator,
+    settings: UsersSettings,
+    events: Sender,
+    /// None until there are users.
+    checks: Option<Checks>,
+    waiting: HashMap<u64, Waiting>,
+    deadlines: BTreeSet<(Instant, u64)>,
+    /// The clients inside, by connection. Some of the connections have ended.
+    inside: HashMap<u64, Inside>,
+    /// The number of clients inside at which those that have left are forgotten.
+    forget_at: usize,
+    /// When logins end by themselves.
+    ends: BTreeSet<(Instant, u64)>,
+    refused_log: LogLimiter,
+    audit: Audit,
+}
+
+impl Door {
+    /// Opens the door.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(super) fn open(
+        authenticator: Authenticator,
+        (settings, audit): (&UsersSettings, Audit),
+        events: &Sender,
+    ) -> std::io::Result<Self> {
+        let mut door = Self {
+            authenticator,
+            settings: settings.clone(),
+            events: events.clone(),
+            checks: None,
+            waiting: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            inside: HashMap::new(),
+            forget_at: FORGET_AT_LEAST,
+            ends: BTreeSet::new(),
+            refused_log: LogLimiter::default(),
+            audit,
+        };
+        door.start_checks()?;
+        Ok(door)
+    }
+
+    fn start_checks(&mut self) -> std::io::Result<()> {
+        let UsersSettings { login_threads, max_waiting_logins, .. } = self.settings;
+        match &self.checks {
+            Some(checks) => checks.set_max_waiting(max_waiting_logins),
+            None if self.authenticator.has_users() => {
+                self.checks = Some(Checks::start(login_threads, max_waiting_logins, &self.events)?);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// A client has sent its hello. Returns the client if it is let in at once.
+    pub(super) fn arrive(
+        &mut self,
+        (conn, hello): (Conn, Hello),
+        credentials: Credentials,
+        accounts: &mut Accounts,
+    ) -> Option<Arrival> {
+        let peer = peer(&conn);
+        match self.authenticator.begin(credentials, &peer) {
+            Step::Done(login) => self.decided(conn, hello, login, accounts),
+            Step::Check(check) => {
+                let Some(checks) = &self.checks else {
+                    self.refuse(&conn, &Refused::Busy, accounts);
+                    return None;
+                };
+                let (id, deadline) = (conn.id(), Instant::now() + self.settings.login_timeout());
+                self.waiting.insert(id, Waiting { conn: conn.clone(), hello, deadline });
+                self.deadlines.insert((deadline, id));
+                checks.submit(peer.source, conn, check);
+                None
+            }
+        }
+    }
+
+    /// A password was checked. Returns the client if it is let in.
+    pub(super) fn checked(
+        &mut self,
+        conn: u64,
+        login: Result<Login, Refused>,
+        accounts: &mut Accounts,
+    ) -> Option<Arrival> {
+        // A client whose time was over is gone from the table.
+        let Waiting { conn, hello, deadline } = self.waiting.remove(&conn)?;
+        self.deadlines.remove(&(deadline, conn.id()));
+        // The users may have been read again meanwhile.
+        let login = login.and_then(|login| {
+            self.authenticator.look_again(&login, SystemTime::now()).map_err(|_| Refused::NoCredentials)
+        });
+        self.decided(conn, hello, login, accounts)
+    }
+
+    fn decided(
+        &mut self,
+        conn: Conn,
+        hello: Hello,
+        login: Result<Login, Refused>,
+        accounts: &mut Accounts,
+    ) -> Option<Arrival> {
+        let login = match login {
+            Ok(login) => login,
+            Err(why) => {
+                self.refuse(&conn, &why, accounts);
+                return None;
+            }
+        };
+        let identity = login.identity.clone();
+        if self.authenticator.has_users() {
+            let (user, method) = (&identity.user, identity.method.as_str());
+            info!(peer = conn.peer_addr(), user, method, "logged in");
+        }
+        self.enter(Inside { conn: conn.clone(), login });
+        Some(Arrival { conn, hello, identity })
+    }
+
+    /// Refuses a client. Floods of them do not flood the log.
+    fn refuse(&mut self, conn: &Conn, why: &Refused, accounts: &mut Accounts) {
+        accounts.refused(Refusal::Login);
+        let (address, reason) = (conn.peer_addr(), why.to_string());
+        self.audit.record(&AuditEvent {
+            address: Some(&address),
+            operation: Some("log in"),
+            reason: Some(&reason),
+            ..AuditEvent::new("refused")
+        });
+        if let Some(more) = self.refused_log.allow(Instant::now()) {
+            warn!(peer = conn.peer_addr(), more, "login refused: {why}");
+        }
+        conn.reject(&why.for_client());
+    }
+
+    fn enter(&mut self, inside: Inside) {
+        if self.inside.len() >= self.forget_at {
+            self.inside.retain(|_, inside| inside.conn.down_reason().is_none());
+            self.ends.retain(|(_, id)| self.inside.contains_key(id));
+            self.forget_at = FORGET_AT_LEAST.max(2 * self.inside.len());
+        }
+        self.note_end(&inside);
+        self.inside.insert(inside.conn.id(), inside);
+    }
+
+    fn note_end(&mut self, inside: &Inside) {
+        let Some(end) = inside.login.expires else { return };
+        let left = end.duration_since(SystemTime::now()).unwrap_or_default();
+        // A time that is too far away for the clock is no end.
+        if let Some(at) = Instant::now().checked_add(left) {
+            self.ends.insert((at, inside.conn.id()));
+        }
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let first = |set: &BTreeSet<(Instant, u64)>| set.first().map(|(at, _)| *at);
+        first(&self.deadlines).into_iter().chain(first(&self.ends)).min()
+    }
+
+    /// Refuses clients whose password was not checked in time, and cuts off those whose login has ended.
+    pub(super) fn expire(&mut self, now: Instant, accounts: &mut Accounts) {
+        while let Some((at, id)) = self.deadlines.first().copied()
+            && at <= now
+        {
+            self.deadlines.pop_first();
+            if let Some(waiting) = self.waiting.remove(&id) {
+                self.refuse(&waiting.conn, &Refused::Busy, accounts);
+            }
+        }
+        while let Some((at, id)) = self.ends.first().copied()
+            && at <= now
+        {
+            self.ends.pop_first();
+            self.look_again(id);
+        }
+    }
+
+    /// Other users are in force. Cuts off who is none of them any more. Returns the connections whose users have other roles now.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(super) fn reload(
+        &mut self,
+        authenticator: Authenticator,
+        settings: &UsersSettings,
+    ) -> std::io::Result<Vec<(u64, Arc<Identity>)>> {
+        let threads = self.settings.login_threads;
+        self.authenticator = authenticator;
+        self.settings = UsersSettings { login_threads: threads, ..settings.clone() };
+        self.start_checks()?;
+        self.ends.clear();
+        let all: Vec<u64> = self.inside.keys().copied().collect();
+        Ok(all.into_iter().filter_map(|id| Some((id, self.look_again(id)?))).collect())
+    }
+
+    /// Looks at a client again, and cuts it off if its login has ended. Returns its identity if it has changed.
+    fn look_again(&mut self, id: u64) -> Option<Arc<Identity>> {
+        let mut inside = self.inside.remove(&id)?;
+        if inside.conn.down_reason().is_some() {
+            return None;
+        }
+        let before = inside.login.identity.clone();
+        match self.authenticator.look_again(&inside.login, SystemTime::now()) {
+            Ok(login) => {
+                inside.login = login;
+                let identity = inside.login.identity.clone();
+                self.note_end(&inside);
+                self.inside.insert(id, inside);
+                (identity != before).then_some(identity)
+            }
+            Err(why) => {
+                warn!(peer = inside.conn.peer_addr(), user = before.user, "cut off: {why}");
+                let (address, reason) = (inside.conn.peer_addr(), why.to_string());
+                self.audit.record(&AuditEvent {
+                    user: Some(&before.user),
+                    address: Some(&address),
+                    operation: Some("be logged in"),
+                    reason: Some(&reason),
+                    ..AuditEvent::new("cut")
+                });
+                inside.conn.close(&reason);
+                None
+            }
+        }
+    }
+}
+
+/// The other end, as the connection shows it.
+fn peer(conn: &Conn) -> Peer {
+    let PeerIdentity { certificate, unix, .. } = conn.peer_identity();
+    Peer { source: Source::of(&conn.peer_addr()), certificate, uid: unix.map(|peer| peer.uid) }
+}

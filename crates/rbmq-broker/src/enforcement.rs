@@ -1,0 +1,133 @@
+//! Enforcing rights and quotas at connections, and again when they change.
+
+use std::collections::HashMap;
+
+use access::{AuditEvent, Identity};
+use rbmq_wire::{Control, RefuseCode, Role, TopicName};
+use rocketbufs::Bid;
+use tracing::info;
+
+use super::accounts::Refusal;
+use super::admission::{Admission, Changed, not_allowed, not_allowed_at_all};
+use super::door::Arrival;
+use super::effects::{Effect, Effects};
+use super::engine::Engine;
+use super::inbox::Reloaded;
+use super::names::display_name;
+use super::session_key::SessionKey;
+use super::topics::Stage;
+
+impl Engine {
+    /// Admits a client, or returns the reason for its refusal.
+    pub(super) fn admit(&mut self, Arrival { conn, hello, identity }: &Arrival) -> Result<(), String> {
+        let (tables, address) = (&mut self.tables, conn.peer_addr());
+        let allowed =
+            may_connect(&tables.admission, hello.role, identity).map_err(|why| (Refusal::Rights, why));
+        let admitted = allowed.and_then(|()| {
+            let connected = tables.admission.connected(conn.id(), identity, &address);
+            connected.map_err(|exceeded| (Refusal::Quota, exceeded.to_string()))
+        });
+        if let Err((refusal, why)) = admitted {
+            info!("refused {address}: {why}");
+            tables.accounts.refused(refusal);
+            tables.audit_refusal((&address, identity), ("connect", None), &why);
+            return Err(why);
+        }
+        tables.audit.record(&AuditEvent {
+            user: Some(&identity.user),
+            method: Some(identity.method.as_str()),
+            address: Some(&address),
+            role: Some(role(hello.role)),
+            client: Some(&hello.name),
+            ..AuditEvent::new("login")
+        });
+        Ok(())
+    }
+
+    /// Applies other settings, rights and limits. Who lost a right is told and cut off.
+    pub(super) fn reload(&mut self, Reloaded { settings, rights, limits }: Reloaded) {
+        let tables = &mut self.tables;
+        tables.settings = settings;
+        tables.admission.set_limits(limits);
+        let changed = tables.admission.reload(rights);
+        let count = Some(changed.len() as u64);
+        tables.audit.record(&AuditEvent { count, ..AuditEvent::new("reload") });
+        self.on_rights(&changed);
+    }
+
+    /// The rights of some clients have changed. Who lost a right is told and cut off.
+    pub(super) fn on_rights(&mut self, changed: &HashMap<u64, Changed>) {
+        if changed.is_empty() {
+            return;
+        }
+        let tables = &mut self.tables;
+        info!("the rights of {} connections have changed", changed.len());
+        tables.out.review_admissions();
+        self.subscribers.on_rights(tables, changed);
+        for (conn, rights) in changed {
+            let user = Some(rights.identity.user.as_str());
+            tables.audit.record(&AuditEvent { user, ..AuditEvent::new("rights") });
+            if !tables.admission.may_observe(&rights.identity) {
+                self.observers
+                    .expel(*conn, &not_allowed_at_all(&rights.identity, "observe the broker", "observe"));
+            }
+        }
+        let keys: Vec<SessionKey> = tables.sessions.keys().collect();
+        keys.into_iter().for_each(|key| self.revoke(key));
+    }
+
+    /// Removes the buffers of a publisher whose topics its user may not publish any more.
+    pub(super) fn revoke(&mut self, key: SessionKey) {
+        let Some(session) = self.tables.sessions.get(key).filter(|session| session.upstream.is_none()) else {
+            return;
+        };
+        let (identity, address) = (session.identity.clone(), session.conn.peer_addr());
+        let live = |bid: &Bid| {
+            let buffer = self.tables.topics.get(*bid)?;
+            let ended = matches!(buffer.stage, Stage::Ended { .. });
+            (!ended).then(|| (Some(*bid), buffer.in_bid, buffer.topic.clone()))
+        };
+        let spliced: Vec<_> = session.mapping.out_bids().iter().filter_map(live).collect();
+        let merged = self.merged.topics_of(&self.tables, key);
+        let all = spliced.into_iter().chain(merged.into_iter().map(|(bid, topic)| (None, bid, topic)));
+        let may = |topic: &TopicName| self.tables.admission.user_may_publish(&identity, topic);
+        let lost: Vec<_> = all.filter(|(.., topic)| !may(topic)).collect();
+        let mut fx = Effects::new();
+        for (spliced, bid, topic) in lost {
+            let (code, reason) = (RefuseCode::NotAllowed, not_allowed(&identity, "publish", &topic));
+            info!("buffer {bid} of {} is removed: {reason}", display_name(&identity.user));
+            self.tables.audit_cut((&address, &identity), ("publish", Some(topic.as_str())), &reason);
+            match spliced {
+                Some(out_bid) => {
+                    self.tables.accounts.refused(Refusal::Buffer(code));
+                    fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
+                    fx.push(Effect::Remove(out_bid));
+                }
+                None => self.merged.revoke(&mut self.tables, (key, bid), (code, reason), &mut fx),
+            }
+        }
+        self.execute(fx);
+    }
+}
+
+/// Refuses observers and brokers without the right for it.
+fn may_connect(admission: &Admission, role: Role, identity: &Identity) -> Result<(), String> {
+    match role {
+        Role::Observer if !admission.may_observe(identity) => {
+            Err(not_allowed_at_all(identity, "observe the broker", "observe"))
+        }
+        Role::Broker if !admission.may_chain(identity) => {
+            Err(not_allowed_at_all(identity, "connect as a broker", "chain"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Publisher => "publisher",
+        Role::Subscriber => "subscriber",
+        Role::Observer => "observer",
+        Role::Broker => "broker",
+    }
+}

@@ -1,0 +1,82 @@
+//! The contract of an archive: where the logs of kept topics go on below the oldest position of the disk, as in Apache Kafka.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rbmq_wire::TopicName;
+use rocketbufs::{Epoch, Position};
+
+/// A log that an archive shall have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArchivedLog {
+    /// The topic, to be shown to people. Several logs can have the same topic, one after the other or at several brokers.
+    pub topic: TopicName,
+    /// The random name of the log. No other log has it.
+    pub epoch: Epoch,
+    /// Where an archive begins that has nothing of the log: the oldest position on the disk.
+    pub first: Position,
+}
+
+/// Why an archive does not do what it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArchiveError {
+    /// The archive does not answer, or has no room. The same call may succeed later.
+    #[error("{0}")]
+    Down(String),
+    /// The archive will not take or give this log before the configuration or its contents change. The broker stops asking.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The answer of an archive to a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArchiveRead {
+    /// So many bytes were copied, at least one. More may follow.
+    Bytes(usize),
+    /// Nothing, and there never will be: the log goes on here.
+    Hole {
+        /// The end of the hole.
+        to: Position,
+    },
+    /// The position was removed: the archive begins here, with a batch.
+    Removed {
+        /// The first position that is there.
+        first: Position,
+    },
+    /// The archive ends here or before.
+    End,
+}
+
+/// Keeps logs beyond the disk of the broker: see [`Broker::start_with_archive`](crate::Broker::start_with_archive). The calls come from
+/// threads of their own that may wait, but not for ever.
+pub trait Archive: Send + Sync {
+    /// Opens a log, or makes it. The same log may be opened again.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    fn open(&self, log: &ArchivedLog) -> Result<Arc<dyn ArchiveLog>, ArchiveError>;
+}
+
+/// A log in an archive. Readers and one writer may call at the same time.
+pub trait ArchiveLog: Send + Sync {
+    /// The positions that the archive has, as far as it knows without asking anybody.
+    fn kept(&self) -> Range<Position>;
+
+    /// Appends a batch at a position. Bytes below the end are there already and dropped, positions between the end and the batch
+    /// become a hole; a batch without bytes is only the end of a hole. The bytes are kept when the call returns. After an error they
+    /// may be kept or not, also in part: the caller appends them again.
+    ///
+    /// A log begins with the beginning of a batch: where the archive removes old bytes, it removes whole batches.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError>;
+
+    /// Copies bytes from a position on, as many as there are and have room, across batches.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    fn read(&self, position: Position, out: &mut [u8]) -> Result<ArchiveRead, ArchiveError>;
+}

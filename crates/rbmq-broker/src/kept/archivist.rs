@@ -1,0 +1,143 @@
+//! The thread that copies kept topics to their archive.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rbmq_wire::TopicName;
+use rbmq_wire::sync::lock;
+use rocketbufs::Bid;
+use seglog::Reader;
+use tracing::warn;
+
+use super::archive::Archive;
+use super::archived::{ArchiveLoad, Archived, Turn};
+
+/// How an archive is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ArchiveOptions {
+    /// The most bytes of a batch, unless a delivery is larger.
+    pub(crate) batch_bytes: usize,
+    /// How long bytes wait for more.
+    pub(crate) batch_age: Duration,
+    /// How long a subscriber waits for an archive that does not answer.
+    pub(crate) replay_wait: Duration,
+    /// The most topics with an archive.
+    pub(crate) max_topics: usize,
+}
+
+/// The topics with an archive, by their buffers. Clones share the table.
+#[derive(Clone)]
+pub(crate) struct Archives(Arc<Shared>);
+
+struct Shared {
+    archive: Option<Arc<dyn Archive>>,
+    options: ArchiveOptions,
+    topics: Mutex<HashMap<Bid, Arc<Archived>>>,
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// The thread ends when this is dropped, after the call that it is in.
+pub(crate) struct ArchiveThread {
+    archives: Archives,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Archives {
+    /// The table of a broker; without an archive it stays empty.
+    pub(crate) fn new(archive: Option<Arc<dyn Archive>>, options: ArchiveOptions) -> Self {
+        let (topics, stopped, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
+        Self(Arc::new(Shared { archive, options, topics, stopped, changed }))
+    }
+
+    /// Whether there is an archive.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.archive.is_some()
+    }
+
+    /// How long a subscriber waits for the archive.
+    pub(crate) fn replay_wait(&self) -> Duration {
+        self.0.options.replay_wait
+    }
+
+    /// A topic that is to have an archive is open.
+    pub(super) fn add(&self, topic: &TopicName, bid: Bid, disk: Reader) {
+        let (mut topics, most) = (lock(&self.0.topics), self.0.options.max_topics);
+        if !self.is_there() {
+            warn!("topic '{topic}' is on disk only: the broker was started without Kafka");
+        } else if topics.len() >= most {
+            warn!(
+                "topic '{topic}' is on disk only: {most} topics have an archive, the limit (kafka.max_topics)"
+            );
+        } else {
+            topics.insert(bid, Arc::new(Archived::new(topic, disk, self.0.options.batch_bytes)));
+        }
+    }
+
+    pub(super) fn remove(&self, bid: Bid) {
+        lock(&self.0.topics).remove(&bid);
+    }
+
+    /// The topic of a buffer. None if it has no archive.
+    pub(crate) fn get(&self, bid: Bid) -> Option<Arc<Archived>> {
+        lock(&self.0.topics).get(&bid).cloned()
+    }
+
+    /// The counters of a buffer. None if it has no archive.
+    pub(crate) fn load(&self, bid: Bid) -> Option<ArchiveLoad> {
+        self.get(bid).map(|topic| topic.load())
+    }
+
+    /// Starts the thread. None without an archive.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn start(&self) -> std::io::Result<Option<ArchiveThread>> {
+        if !self.is_there() {
+            return Ok(None);
+        }
+        let archives = self.clone();
+        let thread = std::thread::Builder::new().name("rbmq-archive".into());
+        let thread = thread.spawn(move || archives.run())?;
+        Ok(Some(ArchiveThread { archives: self.clone(), thread: Some(thread) }))
+    }
+
+    fn run(&self) {
+        let Some(archive) = &self.0.archive else { return };
+        loop {
+            let stopped = lock(&self.0.stopped);
+            let wait = self.0.options.batch_age;
+            let waited = self.0.changed.wait_timeout_while(stopped, wait, |stopped| !*stopped);
+            if *waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0 {
+                return;
+            }
+            while self.round(&**archive) {}
+        }
+    }
+
+    /// Gives each topic a turn. Returns whether a topic has more to copy.
+    fn round(&self, archive: &dyn Archive) -> bool {
+        let topics: Vec<_> = lock(&self.0.topics).values().cloned().collect();
+        let mut more = false;
+        for topic in topics {
+            if *lock(&self.0.stopped) {
+                return false;
+            }
+            more |= topic.copy(archive) == Turn::Again;
+        }
+        more
+    }
+}
+
+impl Drop for ArchiveThread {
+    fn drop(&mut self) {
+        *lock(&self.archives.0.stopped) = true;
+        self.archives.0.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // The panic of a thread was printed already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The folder of all kept topics.
+
+use std::collections::HashMap;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rbmq_wire::{TopicName, sync};
+use rocketbufs::Bid;
+use tracing::warn;
+
+use super::archived::Archived;
+use super::archivist::Archives;
+use super::scribe::{Scribe, ScribeThread};
+use super::store::{KeepError, Recovered, Store, StoreOptions, folder, read_name};
+
+/// The logs of the kept topics, by their buffers. Clones share the table.
+#[derive(Clone, Default)]
+pub(crate) struct KeptLogs(Arc<Mutex<HashMap<Bid, seglog::Reader>>>);
+
+/// How much of a topic is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeptLoad {
+    /// Bytes of files.
+    pub(crate) file_bytes: u64,
+    /// The first position that is kept.
+    pub(crate) first: u64,
+    /// Bytes that are not on the disk yet.
+    pub(crate) unsynced: u64,
+}
+
+impl KeptLogs {
+    fn get(&self, bid: Bid) -> Option<seglog::Reader> {
+        sync::lock(&self.0).get(&bid).cloned()
+    }
+
+    /// How much of a buffer is kept. None if it is not.
+    pub(crate) fn load(&self, bid: Bid) -> Option<KeptLoad> {
+        let log = self.get(bid)?;
+        let unsynced = log.end().saturating_sub(log.durable());
+        Some(KeptLoad { file_bytes: log.stats().file_bytes, first: log.first(), unsynced })
+    }
+}
+
+/// The kept topics of a broker.
+pub(crate) struct Keeper {
+    dir: PathBuf,
+    names: HashMap<Bid, TopicName>,
+    logs: KeptLogs,
+    archives: Archives,
+    by_name: HashMap<TopicName, Bid>,
+    scribe: Scribe,
+    /// The thread and the lock of the folder. None if no topic is kept.
+    _owned: Option<(ScribeThread, File)>,
+}
+
+impl Keeper {
+    /// For the topics in a folder, which is made if it does not exist; empty: no topic is kept.
+    ///
+    /// # Errors
+    /// Another broker uses the folder, or the system refuses it.
+    pub(crate) fn new(dir: &str, archives: Archives) -> Result<Self, KeepError> {
+        let (names, by_name, scribe) = (HashMap::new(), HashMap::new(), Scribe::default());
+        let dir = PathBuf::from(dir);
+        let owned = match dir.as_os_str().is_empty() {
+            true => None,
+            false => {
+                let lock = lock(&dir)?;
+                Some((ScribeThread::start(&scribe).map_err(KeepError::Thread)?, lock))
+            }
+        };
+        Ok(Self { dir, names, logs: KeptLogs::default(), archives, by_name, scribe, _owned: owned })
+    }
+
+    /// The topics of earlier brokers, by name.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn stored_topics(&self) -> Result<Vec<TopicName>, KeepError> {
+        if self.dir.as_os_str().is_empty() {
+            return Ok(Vec::new());
+        }
+        let failed = |source| KeepError::File { path: self.dir.clone(), source };
+        let mut topics = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if !path.is_dir() {
+                continue;
+            }
+            match read_name(&path) {
+                Ok(Some(topic)) => topics.push(topic),
+                Ok(None) => {}
+                Err(error) => warn!("a topic is not available: {error}"),
+            }
+        }
+        topics.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        Ok(topics)
+    }
+
+    /// Opens or makes the folder of a topic.
+    pub(crate) fn open(
+        &self,
+        topic: &TopicName,
+        options: &StoreOptions,
+    ) -> Result<(Store, Recovered), KeepError> {
+        if self.dir.as_os_str().is_empty() {
+            let reason = "broker.keep_dir is empty".to_owned();
+            return Err(KeepError::Foreign { path: self.dir.clone(), reason });
+        }
+        Store::open(&self.dir.join(folder(topic)), topic, options)
+    }
+
+    /// A topic has a buffer. `archived`: what the disk removes is kept in the archive.
+    pub(crate) fn opened(&mut self, topic: &TopicName, bid: Bid, reader: seglog::Reader, archived: bool) {
+        if archived {
+            self.archives.add(topic, bid, reader.clone());
+        }
+        self.names.insert(bid, topic.clone());
+        sync::lock(&self.logs.0).insert(bid, reader);
+        self.by_name.insert(topic.clone(), bid);
+    }
+
+    /// The buffer of a topic is removed.
+    pub(crate) fn closed(&mut self, bid: Bid) {
+        if let Some(topic) = self.names.remove(&bid) {
+            self.by_name.remove(&topic);
+            sync::lock(&self.logs.0).remove(&bid);
+            self.archives.remove(bid);
+        }
+    }
+
+    /// Whether a topic is open.
+    pub(crate) fn is_kept(&self, topic: &TopicName) -> bool {
+        self.by_name.contains_key(topic)
+    }
+
+    /// What is kept of a buffer.
+    pub(crate) fn reader(&self, bid: Bid) -> Option<seglog::Reader> {
+        self.logs.get(bid)
+    }
+
+    /// The archive of a buffer, and how long a subscriber waits for it. None if it has none.
+    pub(crate) fn archived(&self, bid: Bid) -> Option<(Arc<Archived>, Duration)> {
+        Some((self.archives.get(bid)?, self.archives.replay_wait()))
+    }
+
+    /// The logs, for other threads.
+    pub(crate) fn logs(&self) -> KeptLogs {
+        self.logs.clone()
+    }
+
+    pub(crate) fn scribe(&self) -> &Scribe {
+        &self.scribe
+    }
+}
+
+/// Makes the folder, and locks it until the file is closed.
+fn lock(dir: &Path) -> Result<File, KeepError> {
+    fs::create_dir_all(dir).map_err(KeepError::file(dir))?;
+    let path = dir.join("lock");
+    let file = File::options().create(true).append(true).open(&path).map_err(KeepError::file(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(KeepError::Locked(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(KeepError::file(&path)(error)),
+    }
+}

@@ -1,0 +1,43 @@
+//! Kept topics (`keep = true`): merged topics whose log is on the disk too.
+//!
+//! ```text
+//!   publishers ─▶ merger ─▶ log on disk ─▶ ring of the topic ──────────────▶ subscribers that are there
+//!                             │                     ▲ goes on where the replay ends
+//!                             │ └─▶ replay: a buffer for one subscriber ─────▶ subscribers that begin earlier, or were away
+//!                             ▼     ▲ what the disk has no more
+//!                          archive ─┘
+//! ```
+//!
+//! The log has the positions and the name (epoch) of the ring, also after a restart of the broker. A delivery is appended to it
+//! before a subscriber can see it.
+//!
+//! * `places`: how far the publishers were stored, without I/O;
+//! * `store`: the folder of a topic;
+//! * `scribe`: the thread that writes;
+//! * `keeper`: the folder of all topics;
+//! * `replay`: one subscriber that reads from the disk;
+//! * `replays`: all of them, and their threads;
+//! * `archive`: what lies behind the disk, as a contract; `archived`: a topic that has it; `archivist`: the thread that copies;
+//! * `older`: what a replay reads from the archive.
+
+mod archive;
+mod archived;
+mod archivist;
+mod keeper;
+mod older;
+mod places;
+mod replay;
+mod replays;
+mod scribe;
+mod store;
+
+pub use archive::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
+pub(crate) use archived::{ArchiveLoad, Archived};
+pub(crate) use archivist::{ArchiveOptions, ArchiveThread, Archives};
+pub(crate) use keeper::{Keeper, KeptLoad, KeptLogs};
+pub(crate) use places::Place;
+pub(crate) use replay::ReplayRequest;
+pub(crate) use replays::{ReplayThreads, Replays};
+pub(crate) use scribe::{Scribe, Written};
+pub use store::KeepError;
+pub(crate) use store::{Recovered, Store, StoreOptions};

@@ -1,0 +1,337 @@
+//! How far the publishers of a kept topic were stored: the state that a restarted broker continues from. It does no I/O.
+//!
+//! ```text
+//!   log of the topic    ──┤ 3: 40 bytes ├┤ 5: 8 bytes ├┤ 3: 95 bytes ├──▶      the runs say who wrote how much
+//!                         ▲                                            ▲
+//!   journal             snapshot: 3 is at 1000, 5 at 64              after a crash: 3 is at 1135, 5 at 72
+//! ```
+//!
+//! The bytes of a publisher in the log are contiguous in its own log, so the runs behind a snapshot say where it is. The journal
+//! has an entry only where that is not enough: a new publisher, and one that lost bytes before they came here.
+
+use std::collections::BTreeMap;
+
+use rbmq_wire::Runs;
+use rocketbufs::fields::{FieldError, Reader};
+use rocketbufs::{Bid, Epoch, Position};
+
+use super::super::session_key::SessionKey;
+
+/// A publisher's buffer, and how much of its log is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The number of the publisher in the runs.
+    pub(crate) number: u32,
+    /// The publisher.
+    pub(crate) key: SessionKey,
+    /// Its id of the buffer.
+    pub(crate) bid: Bid,
+    /// The name of its log.
+    pub(crate) epoch: Epoch,
+    /// What lies below is stored.
+    pub(crate) position: Position,
+}
+
+impl Place {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.number.to_le_bytes());
+        bytes.extend_from_slice(&self.key.instance.to_le_bytes());
+        bytes.extend_from_slice(&self.key.client.to_le_bytes());
+        bytes.extend_from_slice(&self.bid.to_le_bytes());
+        bytes.extend_from_slice(&self.epoch.0.to_le_bytes());
+        bytes.extend_from_slice(&self.position.to_le_bytes());
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, FieldError> {
+        let number = r.u32()?;
+        let key = SessionKey { instance: r.u128()?, client: r.u128()? };
+        Ok(Self { number, key, bid: r.u32()?, epoch: Epoch(r.u128()?), position: r.u64()? })
+    }
+}
+
+/// An entry of the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// All publishers at a position of the topic's log. It replaces everything before.
+    Snapshot {
+        /// The position of the topic's log.
+        at: Position,
+        /// The number of the next publisher.
+        next_number: u32,
+        /// The machine's boot, so that a crash of the machine is noticed.
+        boot: u128,
+        /// Nothing follows, and everything is on the disk.
+        clean: bool,
+        /// The publishers.
+        places: Vec<Place>,
+    },
+    /// The next run of a publisher begins at its place.
+    Begins {
+        /// The position of the topic's log.
+        at: Position,
+        /// The publisher.
+        place: Place,
+    },
+}
+
+const SNAPSHOT: u8 = 1;
+const BEGINS: u8 = 2;
+
+impl Entry {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(64);
+        match self {
+            Self::Snapshot { at, next_number, boot, clean, places } => {
+                bytes.push(SNAPSHOT);
+                bytes.extend_from_slice(&at.to_le_bytes());
+                bytes.extend_from_slice(&next_number.to_le_bytes());
+                bytes.extend_from_slice(&boot.to_le_bytes());
+                bytes.push(u8::from(*clean));
+                bytes.extend_from_slice(&u32::try_from(places.len()).unwrap_or(u32::MAX).to_le_bytes());
+                places.iter().for_each(|place| place.encode(&mut bytes));
+            }
+            Self::Begins { at, place } => {
+                bytes.push(BEGINS);
+                bytes.extend_from_slice(&at.to_le_bytes());
+                place.encode(&mut bytes);
+            }
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FieldError> {
+        let mut r = Reader::new(bytes);
+        let entry = match r.u8()? {
+            SNAPSHOT => {
+                let (at, next_number, boot) = (r.u64()?, r.u32()?, r.u128()?);
+                let clean = r.u8()? != 0;
+                let count = r.u32()?;
+                let places = (0..count).map(|_| Place::decode(&mut r));
+                Self::Snapshot { at, next_number, boot, clean, places: places.collect::<Result<_, _>>()? }
+            }
+            BEGINS => Self::Begins { at: r.u64()?, place: Place::decode(&mut r)? },
+            other => return Err(FieldError::value("type of entry", other)),
+        };
+        r.end()?;
+        Ok(entry)
+    }
+}
+
+/// The known publishers of a topic by number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    by_number: BTreeMap<u32, (Place, Position)>,
+    next_number: u32,
+}
+
+impl Places {
+    /// The next run of a publisher begins here. Returns the entry for the journal if the runs do not say so.
+    pub(crate) fn begins(&mut self, at: Position, place: Place) -> Option<Entry> {
+        if self.by_number.get(&place.number).is_some_and(|(known, _)| *known == place) {
+            return None;
+        }
+        self.apply(at, place);
+        Some(Entry::Begins { at, place })
+    }
+
+    /// An entry of the journal.
+    pub(crate) fn apply(&mut self, at: Position, place: Place) {
+        self.next_number = self.next_number.max(place.number.saturating_add(1));
+        self.by_number.insert(place.number, (place, at));
+    }
+
+    /// A run of so many bytes was stored, which ends at `at` in the topic's log.
+    pub(crate) fn stored(&mut self, number: u32, len: u64, at: Position) {
+        self.next_number = self.next_number.max(number.saturating_add(1));
+        if let Some((place, last)) = self.by_number.get_mut(&number) {
+            place.position += len;
+            *last = at;
+        }
+    }
+
+    /// The runs of stored bytes that begin at `at`.
+    pub(crate) fn stored_runs(&mut self, bytes: &[u8], at: Position) {
+        let mut runs = Runs::new(bytes);
+        while let Some(run) = runs.next() {
+            self.stored(run.publisher, run.bytes.len() as u64, at + runs.offset() as u64);
+        }
+    }
+
+    /// Forgets the publishers that stored nothing for the longest time, if there are more than `limit`.
+    pub(crate) fn shrink(&mut self, limit: usize) {
+        // A quarter more may wait, so that not each new publisher looks at all of them.
+        if self.by_number.len() <= limit + limit / 4 {
+            return;
+        }
+        let mut ages: Vec<(Position, u32)> =
+            self.by_number.values().map(|(place, last)| (*last, place.number)).collect();
+        ages.sort_unstable();
+        for (_, number) in &ages[..ages.len() - limit] {
+            self.by_number.remove(number);
+        }
+    }
+
+    /// The entry that replaces all earlier ones.
+    pub(crate) fn snapshot(&self, at: Position, boot: u128, clean: bool) -> Entry {
+        Entry::Snapshot { at, next_number: self.next_number, boot, clean, places: self.all() }
+    }
+
+    /// Continues from a snapshot.
+    pub(crate) fn restore(&mut self, at: Position, next_number: u32, places: Vec<Place>) {
+        *self = Self {
+            by_number: places.into_iter().map(|place| (place.number, (place, at))).collect(),
+            next_number,
+        };
+    }
+
+    /// The publishers, by number.
+    pub(crate) fn all(&self) -> Vec<Place> {
+        self.by_number.values().map(|(place, _)| *place).collect()
+    }
+
+    /// A number that no publisher has had.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.next_number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rbmq_wire::run_header;
+
+    use super::*;
+
+    fn place(number: u32, position: Position) -> Place {
+        let key = SessionKey { instance: 7, client: number.into() };
+        Place { number, key, bid: 1, epoch: Epoch(9), position }
+    }
+
+    fn run(number: u32, len: usize) -> Vec<u8> {
+        [&run_header(number, len).unwrap()[..], &vec![0; len]].concat()
+    }
+
+    #[test]
+    fn entries_come_back_and_others_are_refused() {
+        let places = vec![place(1, 5), place(4, 1 << 40)];
+        let snapshot = Entry::Snapshot { at: 9, next_number: 5, boot: 3, clean: true, places };
+        for entry in [snapshot, Entry::Begins { at: 8, place: place(2, 0) }] {
+            let bytes = entry.encode();
+            assert_eq!(Entry::decode(&bytes).unwrap(), entry);
+            for cut in 0..bytes.len() {
+                assert!(Entry::decode(&bytes[..cut]).is_err());
+            }
+            assert!(Entry::decode(&[&bytes[..], &[0]].concat()).is_err());
+        }
+        assert!(Entry::decode(&[9]).is_err());
+    }
+
+    #[test]
+    fn the_publishers_that_wrote_last_stay() {
+        let mut places = Places::default();
+        for number in 0..6 {
+            assert!(places.begins(number.into(), place(number, 0)).is_some());
+        }
+        places.stored(0, 10, 100);
+        places.shrink(5);
+        assert_eq!(places.all().len(), 6, "a quarter more may wait");
+        places.shrink(4);
+        assert_eq!(places.all().iter().map(|place| place.number).collect::<Vec<_>>(), [0, 3, 4, 5]);
+        assert_eq!(places.next_number(), 6);
+    }
+
+    proptest! {
+        /// A crash after any number of steps: the snapshot, the entries and the runs give the same places.
+        #[test]
+        fn the_places_survive(
+            steps in proptest::collection::vec((0u32..4, 1usize..30, 0u64..3, any::<bool>()), 1..40),
+        ) {
+            let (mut places, mut log, mut journal) = (Places::default(), Vec::new(), vec![]);
+            journal.push(places.snapshot(0, 1, false));
+            let mut ends = [0u64; 4];
+            for (number, len, lost, snapshot) in steps {
+                let at = log.len() as Position;
+                ends[number as usize] += lost;
+                journal.extend(places.begins(at, place(number, ends[number as usize])));
+                log.extend(run(number, len));
+                ends[number as usize] += len as u64;
+                places.stored(number, len as u64, log.len() as Position);
+                if snapshot {
+                    journal.push(places.snapshot(log.len() as Position, 1, false));
+                }
+                let (found, _) = recover(&journal, &log);
+                prop_assert_eq!(found.all(), places.all());
+                prop_assert_eq!(found.next_number(), places.next_number());
+            }
+        }
+    }
+
+    /// As the store does.
+    fn recover(journal: &[Entry], log: &[u8]) -> (Places, Position) {
+        let mut journaled = Journaled::default();
+        journal.iter().for_each(|entry| journaled.add(entry.clone()));
+        let at = journaled.at;
+        let mut next = at;
+        while (next as usize) < log.len() {
+            let bytes = &log[next as usize..];
+            let len = 8 + Runs::new(bytes).next().unwrap().bytes.len();
+            journaled.batch(next, &bytes[..len]);
+            next += len as u64;
+        }
+        (journaled.finish(false), at)
+    }
+}
+
+/// What a journal says, and the runs behind its last snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct Journaled {
+    places: Places,
+    /// The position of the last snapshot.
+    pub(crate) at: Position,
+    /// The boot of the machine that wrote it.
+    pub(crate) boot: u128,
+    /// The log was closed in order.
+    pub(crate) clean: bool,
+    begins: std::collections::VecDeque<(Position, Place)>,
+}
+
+impl Journaled {
+    /// The next entry of the journal.
+    pub(crate) fn add(&mut self, entry: Entry) {
+        match entry {
+            Entry::Snapshot { at, next_number, boot, clean, places } => {
+                self.places.restore(at, next_number, places);
+                (self.at, self.boot, self.clean) = (at, boot, clean);
+                self.begins.clear();
+            }
+            Entry::Begins { at, place } => {
+                self.clean = false;
+                self.begins.push_back((at, place));
+            }
+        }
+    }
+
+    /// Stored runs behind the last snapshot, in order.
+    pub(crate) fn batch(&mut self, at: Position, bytes: &[u8]) {
+        self.begin_up_to(at);
+        self.places.stored_runs(bytes, at);
+    }
+
+    /// The places at the end of the log. An entry whose run was not stored counts too: its publisher begins there. After a crash of
+    /// the machine, the log may also lack runs before that entry. A publisher that had others then begins behind those that are there.
+    pub(crate) fn finish(mut self, crashed: bool) -> Places {
+        if crashed {
+            let known = &self.places.by_number;
+            self.begins.retain(|(_, place)| !known.contains_key(&place.number));
+        }
+        self.begin_up_to(Position::MAX);
+        self.places
+    }
+
+    fn begin_up_to(&mut self, at: Position) {
+        while let Some((begins, place)) = self.begins.front().copied().filter(|(begins, _)| *begins <= at) {
+            self.places.apply(begins, place);
+            self.begins.pop_front();
+        }
+    }
+}

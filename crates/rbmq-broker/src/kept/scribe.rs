@@ -1,0 +1,107 @@
+//! The thread that writes kept topics to the disk. A disk that is slow or full makes the publishers of kept topics wait, and nobody
+//! else.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rbmq_wire::sync::lock;
+
+/// How often topics are looked at without being asked: a failed disk is tried again, and old data is removed.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A topic that the thread works for.
+pub(crate) trait Written: Send + Sync {
+    /// Writes what has arrived.
+    fn write(&self);
+    /// Called once for each tick.
+    fn tick(&self);
+}
+
+/// The queue of the thread. A topic is in it at most once, which the topic sees to.
+#[derive(Default)]
+struct Queue {
+    topics: VecDeque<Weak<dyn Written>>,
+    all: Vec<Weak<dyn Written>>,
+    stopped: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+/// The way to the thread. Clones lead to the same one.
+#[derive(Clone, Default)]
+pub(crate) struct Scribe(Arc<Shared>);
+
+/// The thread. It ends when this is dropped.
+pub(crate) struct ScribeThread {
+    scribe: Scribe,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scribe {
+    /// Has the topic written.
+    pub(crate) fn schedule(&self, topic: Weak<dyn Written>) {
+        lock(&self.0.queue).topics.push_back(topic);
+        self.0.changed.notify_one();
+    }
+
+    /// Has the topic ticked from now on.
+    pub(crate) fn add(&self, topic: Weak<dyn Written>) {
+        lock(&self.0.queue).all.push(topic);
+    }
+
+    fn run(&self) {
+        let mut tick = Instant::now() + TICK;
+        loop {
+            let wait = tick.saturating_duration_since(Instant::now());
+            let queue = lock(&self.0.queue);
+            let idle = |queue: &mut Queue| queue.topics.is_empty() && !queue.stopped;
+            let waited = self.0.changed.wait_timeout_while(queue, wait, idle);
+            let (mut queue, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            if queue.stopped {
+                return;
+            }
+            let next = queue.topics.pop_front();
+            let all = if Instant::now() >= tick {
+                tick = Instant::now() + TICK;
+                queue.all.retain(|topic| topic.strong_count() > 0);
+                queue.all.clone()
+            } else {
+                Vec::new()
+            };
+            drop(queue);
+            if let Some(topic) = next.and_then(|topic| topic.upgrade()) {
+                topic.write();
+            }
+            all.iter().filter_map(Weak::upgrade).for_each(|topic| topic.tick());
+        }
+    }
+}
+
+impl ScribeThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn start(scribe: &Scribe) -> std::io::Result<Self> {
+        let run = scribe.clone();
+        let thread = std::thread::Builder::new().name("rbmq-disk".into()).spawn(move || run.run())?;
+        Ok(Self { scribe: scribe.clone(), thread: Some(thread) })
+    }
+}
+
+impl Drop for ScribeThread {
+    fn drop(&mut self) {
+        lock(&self.scribe.0.queue).stopped = true;
+        self.scribe.0.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // The panic of a thread was printed already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The folder of a kept topic: its log, and the journal of its publishers.
+//!
+//! ```text
+//!   keep_dir/plant%2Fsensors/
+//!     topic          the topic's name
+//!     log/           a seglog: what the ring of the topic had, at the same positions
+//!     publishers/    a seglog: the journal
+//! ```
+//!
+//! A delivery is appended before any subscriber can see it. So a subscriber never has a position that the log does not have, unless
+//! the machine itself crashed; then the log continues behind everything that a subscriber may have seen.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rbmq_wire::TopicName;
+use rocketbufs::{Epoch, Position};
+use seglog::{AppendError, FileError, Log, OpenError, Options, Read, ReadError, Retention, SyncPolicy};
+use tracing::{info, warn};
+
+use super::places::{Entry, Journaled, Place, Places};
+
+/// Bytes of the topic's log between two snapshots of its publishers: a restarted broker reads at most so much. Fewer if fewer are kept.
+const SNAPSHOT_BYTES: u64 = 16 << 20;
+
+/// Bytes of the journal behind a snapshot, before the next one.
+const JOURNAL_BYTES: u64 = 1 << 20;
+
+/// The most bytes that are not on the disk. A machine that crashes loses at most so many, and one delivery.
+const UNSYNCED_BYTES: u64 = 8 << 20;
+
+/// The most bytes of a delivery that a restarted broker has in the ring from the beginning, for `--from last`.
+const LAST_BYTES: u64 = 64 << 10;
+
+/// The longest name of a folder, in bytes.
+const MAX_FOLDER_BYTES: usize = 200;
+
+/// Why the log of a topic cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeepError {
+    /// The log or the journal.
+    #[error(transparent)]
+    Log(#[from] OpenError),
+    /// The log or the journal cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// Another broker uses the folder.
+    #[error("another broker uses {}", .0.display())]
+    Locked(PathBuf),
+    /// The system refuses a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// A file of the folder.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The folder belongs to something else.
+    #[error("{} is not the folder of a topic: {reason}", path.display())]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl KeepError {
+    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::File { path: path.to_owned(), source }
+    }
+}
+
+/// What is kept of a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreOptions {
+    /// The most bytes on the disk.
+    pub(crate) max_bytes: Option<u64>,
+    /// The longest time.
+    pub(crate) max_age: Option<Duration>,
+    /// How long a delivery waits for the disk.
+    pub(crate) sync: Duration,
+    /// The most bytes of a delivery.
+    pub(crate) max_delivery: u64,
+    /// The most publishers that are remembered.
+    pub(crate) max_publishers: usize,
+}
+
+impl StoreOptions {
+    fn log(&self) -> Options {
+        // Retention works in segments, and keeps up to one more than its limits say.
+        let segment = self.max_bytes.map_or(64 << 20, |max| (max / 16).clamp(1 << 20, 64 << 20));
+        Options::default()
+            .segment_bytes(segment)
+            .segment_age(self.max_age.map(|age| (age / 16).max(Duration::from_secs(1))))
+            .max_batch(u32::try_from(self.max_delivery.clamp(16 << 20, 1 << 30)).unwrap_or(1 << 30))
+            .sync(SyncPolicy::BytesOrInterval(UNSYNCED_BYTES, self.sync))
+            .retention(Retention { max_bytes: self.max_bytes, max_age: self.max_age, max_segments: None })
+            .open_segments(16)
+    }
+
+    fn journal(&self) -> Options {
+        Options::default()
+            .segment_bytes(JOURNAL_BYTES)
+            .max_batch(1 << 30)
+            .sync(SyncPolicy::Interval(self.sync))
+            .open_segments(1)
+    }
+}
+
+/// What an opened store had.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// The name of the log.
+    pub(crate) epoch: Epoch,
+    /// The last delivery, if it is small, and where it begins; otherwise nothing, and the end of the log.
+    pub(crate) last: (Position, Bytes),
+    /// The publishers.
+    pub(crate) places: Vec<Place>,
+    /// A number that no publisher has had.
+    pub(crate) next_number: u32,
+}
+
+/// The log of a kept topic, with its one writer.
+#[derive(Debug)]
+pub(crate) struct Store {
+    dir: PathBuf,
+    log: Log,
+    journal: Log,
+    places: Places,
+    max_publishers: usize,
+    snapshot_bytes: u64,
+    boot: u128,
+    /// Where the last snapshot is: in the log, and in the journal.
+    snapshot: (Position, u64),
+}
+
+impl Store {
+    /// Opens the folder of a topic, or makes it.
+    pub(crate) fn open(
+        dir: &Path,
+        topic: &TopicName,
+        options: &StoreOptions,
+    ) -> Result<(Self, Recovered), KeepError> {
+        fs::create_dir_all(dir).map_err(KeepError::file(dir))?;
+        write_name(dir, topic)?;
+        let mut log = Log::open(dir.join("log"), options.log())?;
+        let journal = Log::open(dir.join("publishers"), options.journal())?;
+        let mut journaled = read_journal(&journal)?;
+        let (boot, clean) = (boot_id(), journaled.clean);
+        read_runs(&log, &mut journaled)?;
+        let crashed = journal.end() > 0 && !clean && journaled.boot != boot;
+        let places = journaled.finish(crashed);
+        if crashed {
+            let to = log.end() + UNSYNCED_BYTES + options.log().max_batch as u64;
+            warn!(
+                "topic '{topic}': the machine stopped without closing the log; it continues at position {to}, behind everything \
+                 that subscribers may have received"
+            );
+            log.append_hole(to)?;
+        }
+        let last = last_delivery(&log)?;
+        let epoch = Epoch(u128::from_le_bytes(log.id()));
+        info!("topic '{topic}': {} to {} are kept in {}", log.first(), log.end(), dir.display());
+        let recovered = Recovered { epoch, last, places: places.all(), next_number: places.next_number() };
+        let snapshot = (log.end(), 0);
+        let dir = dir.to_owned();
+        let max_publishers = options.max_publishers;
+        // Retention must not come to runs that are behind the last snapshot.
+        let snapshot_bytes = options.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES));
+        let mut store = Self { dir, log, journal, places, max_publishers, snapshot_bytes, boot, snapshot };
+        if let Err(error) = store.write_snapshot(false) {
+            // Subscribers can read what is there, and publishers wait for the disk.
+            warn!("topic '{topic}': {error}");
+        }
+        Ok((store, recovered))
+    }
+
+    /// A reader of the topic's log.
+    pub(crate) fn reader(&self) -> seglog::Reader {
+        self.log.reader()
+    }
+
+    /// Appends a delivery that is one run of a publisher, whose bytes begin at its place.
+    ///
+    /// # Errors
+    /// Nothing was appended. The next call tries again.
+    pub(crate) fn append(&mut self, place: Place, run: u64, bytes: &[u8]) -> Result<(), AppendError> {
+        let at = self.log.end();
+        if let Some(entry) = self.places.begins(at, place) {
+            in_log(self.journal.append(&entry.encode()).map(drop), &self.dir)?;
+            self.places.shrink(self.max_publishers);
+        }
+        in_log(self.log.append_at(at, bytes).map(drop), &self.dir)?;
+        let end = at + bytes.len() as u64;
+        self.places.stored(place.number, run, end);
+        let behind = (end - self.snapshot.0, self.journal.end() - self.snapshot.1);
+        if (behind.0 > self.snapshot_bytes || behind.1 > JOURNAL_BYTES)
+            && let Err(error) = self.write_snapshot(false)
+        {
+            warn!("{}: {error}", self.dir.display());
+            // The next attempt follows after as many bytes.
+            self.snapshot = (end, self.journal.end());
+        }
+        Ok(())
+    }
+
+    /// The topic's log.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The topic's log, for what concerns only the disk.
+    pub(crate) fn log_mut(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
+    /// Removes what is too old or too much.
+    pub(crate) fn apply_retention(&mut self) -> Result<(), FileError> {
+        self.log.apply_retention().map(drop)
+    }
+
+    fn write_snapshot(&mut self, clean: bool) -> Result<(), AppendError> {
+        let at = self.log.end();
+        let snapshot = self.places.snapshot(at, self.boot, clean).encode();
+        let begins = self.journal.append(&snapshot)?;
+        self.snapshot = (at, self.journal.end());
+        if let Err(error) = self.journal.release(begins) {
+            warn!("{error}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // The journal says that the log is complete, so the log must be on the disk first.
+        let synced = self.log.sync().map_err(|error| error.to_string()).and_then(|_| {
+            self.write_snapshot(true).map_err(|error| error.to_string())?;
+            self.journal.sync().map(drop).map_err(|error| error.to_string())
+        });
+        if let Err(error) = synced {
+            warn!("{}: the log is not closed in order: {error}", self.dir.display());
+        }
+    }
+}
+
+/// A batch that is in the log and not on the disk yet is appended: the log repairs itself with the next one.
+fn in_log(appended: Result<(), AppendError>, dir: &Path) -> Result<(), AppendError> {
+    match appended {
+        Err(error @ AppendError::NotDurable { .. }) => {
+            warn!("{}: {error}", dir.display());
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn read_journal(journal: &Log) -> Result<Journaled, KeepError> {
+    let (mut journaled, mut reader) = (Journaled::default(), journal.reader());
+    let mut position = journal.first();
+    loop {
+        position = match reader.read(position)? {
+            Read::Batch(batch) => {
+                match Entry::decode(&batch.bytes) {
+                    Ok(entry) => journaled.add(entry),
+                    Err(error) => warn!("an entry of the journal is skipped: {error}"),
+                }
+                batch.end()
+            }
+            Read::Hole(hole) => hole.range.end,
+            Read::Removed { first } => first,
+            _ => return Ok(journaled),
+        };
+    }
+}
+
+/// Reads the runs behind the last snapshot.
+fn read_runs(log: &Log, journaled: &mut Journaled) -> Result<(), KeepError> {
+    let mut reader = log.reader();
+    let mut position = journaled.at.max(log.first());
+    loop {
+        position = match reader.read(position)? {
+            Read::Batch(batch) => {
+                journaled.batch(batch.position, &batch.bytes);
+                batch.end()
+            }
+            Read::Hole(hole) => hole.range.end,
+            Read::Removed { first } => first,
+            _ => return Ok(()),
+        };
+    }
+}
+
+/// The last delivery, if it is small.
+fn last_delivery(log: &Log) -> Result<(Position, Bytes), KeepError> {
+    let (end, mut reader) = (log.end(), log.reader());
+    if end > log.first()
+        && let Read::Batch(last) = reader.read(end - 1)?
+        && end - last.batch <= LAST_BYTES
+        && let Read::Batch(whole) = reader.read(last.batch)?
+    {
+        return Ok((whole.position, whole.bytes));
+    }
+    Ok((end, Bytes::new()))
+}
+
+/// Writes the topic's name into a new folder, or compares it.
+fn write_name(dir: &Path, topic: &TopicName) -> Result<(), KeepError> {
+    match read_name(dir)? {
+        Some(name) if name == *topic => Ok(()),
+        Some(name) => {
+            Err(KeepError::Foreign { path: dir.to_owned(), reason: format!("it belongs to topic '{name}'") })
+        }
+        None => {
+            let (path, new) = (dir.join("topic"), dir.join("topic.new"));
+            fs::write(&new, topic.as_str()).map_err(KeepError::file(&new))?;
+            fs::File::open(&new).and_then(|file| file.sync_all()).map_err(KeepError::file(&new))?;
+            fs::rename(&new, &path).map_err(KeepError::file(&path))
+        }
+    }
+}
+
+/// The topic of a folder; none if it has no name yet.
+pub(crate) fn read_name(dir: &Path) -> Result<Option<TopicName>, KeepError> {
+    let path = dir.join("topic");
+    match fs::read_to_string(&path) {
+        Ok(name) => name.parse().map(Some).map_err(|error: rbmq_wire::TopicError| KeepError::Foreign {
+            path: dir.to_owned(),
+            reason: error.to_string(),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(KeepError::File { path, source }),
+    }
+}
+
+/// The name of a topic's folder. Two topics have two folders: a long name is cut and gets its checksum and length.
+pub(crate) fn folder(topic: &TopicName) -> String {
+    let mut name = String::new();
+    for byte in topic.as_str().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(byte.into()),
+            b'.' if !name.is_empty() => name.push('.'),
+            other => name.push_str(&format!("%{other:02X}")),
+        }
+    }
+    if name.len() > MAX_FOLDER_BYTES {
+        let bytes = topic.as_str().as_bytes();
+        // Two checksums of different bytes: one alone has too few bits.
+        let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
+        let sums = (checksum(bytes), checksum(&reversed));
+        name.truncate(MAX_FOLDER_BYTES - 24);
+        name.push_str(&format!("%{:08x}{:08x}", sums.0, sums.1));
+    }
+    name
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    // FNV-1a: names are not secret, and a collision is refused (`write_name`).
+    bytes.iter().fold(0x811c_9dc5, |sum: u32, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// A number that changes with each start of the machine; 0 if the system does not say.
+fn boot_id() -> u128 {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Kafka below the disk of kept topics, in a command that was built with it: MultiMQC's level of an Apache Kafka is the archive of the
+//! broker.
+
+use commands::Failure;
+use rbmq_broker::{Broker, BrokerConfig};
+
+/// Starts a broker, with the Kafka of its configuration if there is one.
+pub(super) fn start_broker(config: BrokerConfig) -> Result<Broker, Failure> {
+    if config.kafka.brokers.is_empty() {
+        return Broker::start(config).map_err(Failure::failed);
+    }
+    #[cfg(feature = "kafka")]
+    return level::start(config);
+    #[cfg(not(feature = "kafka"))]
+    {
+        let message = "kafka.brokers is set, and this rbmq was built without Kafka; build it with: cargo build -p rbmq-cli \
+                       --features kafka; or remove the section [kafka], and kafka = true from the rules";
+        Err(Failure::Failed(message.into()))
+    }
+}
+
+#[cfg(feature = "kafka")]
+mod level {
+    use std::collections::HashMap;
+    use std::ops::Range;
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use commands::Failure;
+    use multimqc::{Batch, Epoch, Level, LevelError, Stop, TopicId};
+    use multimqc_kafka::{KafkaConfig, KafkaLevel};
+    use rbmq_broker::{
+        Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, Broker, BrokerConfig, KafkaSettings,
+    };
+    use rocketbufs::Position;
+
+    /// The most letters of a topic in the name of Kafka's topic. Kafka allows 249 for all.
+    const MAX_TOPIC_LETTERS: usize = 120;
+
+    pub(super) fn start(config: BrokerConfig) -> Result<Broker, Failure> {
+        let archive = KafkaArchive::new(&config.kafka)
+            .map_err(|error| Failure::Failed(format!("the section [kafka] cannot be used: {error}")))?;
+        Broker::start_with_archive(config, Arc::new(archive)).map_err(Failure::failed)
+    }
+
+    /// The topics of a broker in a Kafka.
+    struct KafkaArchive {
+        level: Arc<KafkaLevel>,
+        prefix: String,
+        /// The numbers of the logs in the level. They mean nothing outside of this process.
+        numbers: Mutex<HashMap<u128, TopicId>>,
+    }
+
+    /// A log in a Kafka.
+    struct KafkaLog {
+        level: Arc<KafkaLevel>,
+        topic: TopicId,
+    }
+
+    impl KafkaArchive {
+        /// Kafka is not asked yet.
+        fn new(settings: &KafkaSettings) -> Result<Self, LevelError> {
+            let config = KafkaConfig {
+                prefix: settings.prefix.clone(),
+                replicas: settings.replicas.into(),
+                retention_bytes: Some(settings.retention_bytes).filter(|bytes| *bytes > 0),
+                segment_bytes: settings.segment_bytes,
+                timeout: settings.timeout(),
+                max_topics: settings.max_topics,
+                ..KafkaConfig::new(&settings.brokers)
+            };
+            let level = Arc::new(KafkaLevel::new(config)?);
+            Ok(Self { level, prefix: settings.prefix.clone(), numbers: Mutex::default() })
+        }
+
+        fn number(&self, epoch: u128) -> Result<TopicId, ArchiveError> {
+            let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = u16::try_from(numbers.len())
+                .map_err(|_| ArchiveError::Refused("there are too many logs".to_owned()))?;
+            Ok(*numbers.entry(epoch).or_insert(TopicId(next)))
+        }
+    }
+
+    /// The name of Kafka's topic. The epoch makes it unique, whatever becomes of the topic's own name.
+    fn name(prefix: &str, topic: &str, epoch: u128) -> String {
+        let letter = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+        let topic: String = topic.chars().take(MAX_TOPIC_LETTERS).map(letter).collect();
+        format!("{prefix}.{topic}.{epoch:032x}")
+    }
+
+    /// The error of an archive for one of the level.
+    fn failed(error: LevelError) -> ArchiveError {
+        if error.is_temporary() {
+            ArchiveError::Down(error.to_string())
+        } else {
+            ArchiveError::Refused(error.to_string())
+        }
+    }
+
+    impl Archive for KafkaArchive {
+        fn open(&self, log: &ArchivedLog) -> Result<Arc<dyn ArchiveLog>, ArchiveError> {
+            let topic = self.number(log.epoch.0)?;
+            let name = name(&self.prefix, log.topic.as_str(), log.epoch.0);
+            self.level.name_topic(topic, name.clone());
+            // 0 is no epoch.
+            let epoch = Epoch((log.epoch.0 as u32).max(1));
+            let window = self.level.open(topic, log.first, epoch).map_err(failed)?;
+            if window.epoch != epoch {
+                return Err(ArchiveError::Refused(format!("Kafka's topic {name} has another log")));
+            }
+            Ok(Arc::new(KafkaLog { level: self.level.clone(), topic }))
+        }
+    }
+
+    impl ArchiveLog for KafkaLog {
+        fn kept(&self) -> Range<Position> {
+            self.level.window(self.topic).map_or(0..0, |window| window.first..window.head)
+        }
+
+        fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
+            self.level.write(self.topic, Batch { offset: position, bytes }).map(drop).map_err(failed)
+        }
+
+        fn read(&self, position: Position, out: &mut [u8]) -> Result<ArchiveRead, ArchiveError> {
+            // A record that cannot be read stops one subscriber, and not the copying.
+            let down = |error: LevelError| ArchiveError::Down(error.to_string());
+            let found = self.level.read(self.topic, position, out).map_err(down)?;
+            Ok(match found.stop {
+                _ if found.bytes > 0 => ArchiveRead::Bytes(found.bytes),
+                Stop::Hole(hole) => ArchiveRead::Hole { to: hole.to },
+                Stop::Gone(first) => ArchiveRead::Removed { first },
+                Stop::Head | Stop::Filled => ArchiveRead::End,
+            })
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn names_are_those_that_kafka_allows() {
+            assert_eq!(name("rbmq", "plant/a-1", 0xab), format!("rbmq.plant_a-1.{:032x}", 0xab));
+            let long = name(&"p".repeat(60), &"ü/".repeat(500), u128::MAX);
+            assert!(long.len() <= 249 && long.is_ascii(), "{long}");
+        }
+
+        #[test]
+        fn the_defaults_of_the_configuration_are_taken() {
+            let settings = KafkaSettings { brokers: "127.0.0.1:1".into(), ..KafkaSettings::default() };
+            KafkaArchive::new(&settings).unwrap();
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! TLS from `rbmq keygen` to a message, as a user sets it up.
+#![cfg(feature = "tls")]
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use common::operator::Operated;
+use common::{Process, piped, rbmq};
+
+/// A folder with what `rbmq keygen all` makes, and a broker's configuration of it.
+struct Setup {
+    dir: tempfile::TempDir,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let setup = Self { dir };
+        let said = run(&["keygen", "all", &setup.text("tls"), "--name", "broker.example"], b"");
+        let said = said.expect("keygen works");
+        assert!(said.contains("[tls]\nmode = \"require\"") && said.contains("--ca"), "{said}");
+        setup
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.file(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// A broker's configuration.
+    fn config(&self, more: &str) -> PathBuf {
+        let path = self.file("rbmq.toml");
+        let tls = self.text("tls");
+        let text = format!(
+            "[tls]\nmode = 'require'\ncert = '{tls}/server.pem'\nkey = '{tls}/server-key.pem'\nca = '{tls}/ca.pem'\n{more}"
+        );
+        std::fs::write(&path, text).expect("a file");
+        path
+    }
+
+    /// The options of a client; with its own certificate.
+    fn options(&self, certificate: bool) -> Vec<String> {
+        let tls = self.text("tls");
+        let mut options = vec!["--ca".to_owned(), format!("{tls}/ca.pem")];
+        if certificate {
+            options.extend(["--cert".into(), format!("{tls}/client.pem")]);
+            options.extend(["--key".into(), format!("{tls}/client-key.pem")]);
+        }
+        options
+    }
+}
+
+/// Runs a command to its end. Returns its output, or its errors if it failed.
+fn run(args: &[&str], input: &[u8]) -> Result<String, String> {
+    let mut process = Process::start(piped(rbmq(args.iter().copied())));
+    process.feed(input);
+    let outcome = process.finish();
+    if outcome.status.success() { Ok(outcome.text()) } else { Err(outcome.stderr) }
+}
+
+fn publish(addr: &str, options: &[String]) -> Result<String, String> {
+    let args = ["pub", "news", "--broker", addr].into_iter().chain(options.iter().map(String::as_str));
+    run(&args.collect::<Vec<_>>(), b"hello\n")
+}
+
+/// A subscriber that ends after one message.
+fn subscriber(addr: &str, options: &[String]) -> Process {
+    let args = ["sub", "news", "--count", "1", "--broker", addr];
+    let args = args.into_iter().chain(options.iter().map(String::as_str));
+    Process::start(piped(rbmq(args)))
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().expect("a file").permissions().mode() & 0o777
+}
+
+#[test]
+fn keys_are_secret_and_nothing_is_overwritten() {
+    let setup = Setup::new();
+    for name in ["ca", "server", "client"] {
+        assert_eq!(mode(&setup.file(&format!("tls/{name}-key.pem"))), 0o600, "{name}");
+        assert_eq!(mode(&setup.file(&format!("tls/{name}.pem"))), 0o644, "{name}");
+    }
+    assert_eq!(mode(&setup.file("tls")), 0o700);
+    let tls = setup.text("tls");
+    for again in
+        [&["keygen", "ca", &tls][..], &["keygen", "server", &tls], &["keygen", "client", &tls, "client"]]
+    {
+        let error = run(again, b"").expect_err("the files exist");
+        assert!(error.contains("move it away"), "{error}");
+    }
+    let error = run(&["keygen", "client", &setup.text("empty"), "a"], b"").expect_err("no authority");
+    assert!(error.contains("rbmq keygen ca"), "{error}");
+    for wrong in ["ca", "../a", ".a", "a/b"] {
+        assert!(run(&["keygen", "client", &tls, wrong], b"").is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn messages_pass_with_tls_and_whoever_does_it_wrong_learns_what_to_do() {
+    let setup = Setup::new();
+    let broker = Operated::start(&setup.config("client_certificates = 'require'\n"), &[]);
+    let options = setup.options(true);
+    let mut waiting = subscriber(&broker.addr, &options);
+    broker.wait_log("subscriber ");
+    publish(&broker.addr, &options).expect("a publisher with a certificate");
+    waiting.stdin();
+    assert_eq!(waiting.finish().good().text(), "hello\n");
+
+    let plain = publish(&broker.addr, &[]).expect_err("TLS is required");
+    assert!(plain.contains("--tls"), "{plain}");
+    let nobody = publish(&broker.addr, &setup.options(false)).expect_err("a certificate is required");
+    assert!(nobody.contains("requires a certificate") && nobody.contains("--cert"), "{nobody}");
+    let other = Setup::new();
+    let stranger = publish(&broker.addr, &other.options(true)).expect_err("another authority");
+    assert!(stranger.contains("--ca"), "{stranger}");
+    let mut named = options.clone();
+    named.extend(["--server-name".into(), "other.example".into()]);
+    let wrong = publish(&broker.addr, &named).expect_err("another name");
+    assert!(wrong.contains("other.example") && wrong.contains("--server-name"), "{wrong}");
+    let log = broker.end();
+    assert!(log.contains("does not speak TLS"), "{log}");
+}
+
+#[test]
+fn a_reload_reads_the_certificates_again_and_no_connection_is_lost() {
+    let setup = Setup::new();
+    let broker = Operated::start(&setup.config(""), &[]);
+    let options = setup.options(false);
+    let mut waiting = subscriber(&broker.addr, &options);
+    broker.wait_log("subscriber ");
+    let tls = setup.text("tls");
+    for name in ["server.pem", "server-key.pem"] {
+        std::fs::rename(setup.file(&format!("tls/{name}")), setup.file(name)).expect("a file");
+    }
+    broker.signal("HUP");
+    broker.wait_log("certificates: not reloaded, the old ones stay");
+    publish(&broker.addr, &options).expect("the old certificate works");
+    run(&["keygen", "server", &tls], b"").expect("another certificate");
+    broker.signal("HUP");
+    broker.wait_log("certificates: read again");
+    publish(&broker.addr, &options).expect("the new certificate works");
+    waiting.stdin();
+    assert_eq!(waiting.finish().good().text(), "hello\n");
+    broker.end();
+}
+
+#[test]
+fn a_chain_of_brokers_is_encrypted_with_the_same_settings() {
+    let setup = Setup::new();
+    let first = Operated::start(&setup.config("client_certificates = 'require'\n"), &[]);
+    let upstream =
+        format!("client_certificates = 'require'\n[[broker.upstream]]\naddress = '{}'\n", first.addr);
+    let second = Operated::start(&setup.config(&upstream), &[]);
+    let options = setup.options(true);
+    let mut waiting = subscriber(&second.addr, &options);
+    second.wait_log("subscriber ");
+    publish(&first.addr, &options).expect("a publisher");
+    waiting.stdin();
+    assert_eq!(waiting.finish().good().text(), "hello\n");
+    second.end();
+    first.end();
+}
+
+#[test]
+fn the_check_names_what_is_wrong() {
+    let setup = Setup::new();
+    let config = setup.config("");
+    let check = || run(&["check", "tls", "--config", config.to_str().expect("UTF-8")], b"");
+    let said = check().expect("all is well");
+    for part in ["tls provider", "in the process", "broker.example", "fit together", "mode 0600"] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    let key = setup.file("tls/server-key.pem");
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).expect("a file");
+    assert!(check().expect("a warning").contains("chmod 600"));
+    std::fs::copy(setup.file("tls/client-key.pem"), &key).expect("a file");
+    check().expect_err("the key is another's");
+    let serve = Process::start(piped(rbmq(["serve", "--config", config.to_str().expect("UTF-8")]))).finish();
+    assert!(!serve.status.success() && serve.stderr.contains("does not belong"), "{}", serve.stderr);
+}

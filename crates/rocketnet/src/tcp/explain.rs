@@ -1,0 +1,81 @@
+//! The meaning of a failed handshake, and the remedy.
+
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+
+/// Names the fault of a handshake. `server`: this end is the server.
+pub(super) fn handshake(error: &Error, server: bool) -> String {
+    match error {
+        Error::AlertReceived(alert) => alert_received(u8::from(*alert)),
+        Error::InvalidCertificate(why) => format!("{}{}", certificate(why), remedy(why, server)),
+        Error::NoCertificatesPresented => "the client presented no certificate, and tls.client_certificates = \"require\" here: \
+             set tls.cert and tls.key there (rbmq keygen client)"
+            .into(),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion)
+            if server =>
+        {
+            "the client does not speak TLS, which this listener requires: set tls.mode = \"require\" there (rbmq: --tls)".into()
+        }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion) => {
+            "the peer does not speak TLS: set tls.mode = \"require\" there, or \"off\" here".into()
+        }
+        Error::NoApplicationProtocol => WRONG_PROTOCOL.into(),
+        Error::PeerIncompatible(why) => format!("the peer has no TLS 1.3 that fits ({why:?})"),
+        error => error.to_string(),
+    }
+}
+
+/// The peer speaks TLS for something else.
+pub(super) const WRONG_PROTOCOL: &str = "the peer speaks TLS, but not this protocol (its ALPN has no rocketbufs/1): is it another server or client?";
+
+/// The meaning of an alert of the peer: the other end knows why.
+pub(super) fn alert_received(alert: u8) -> String {
+    let what = match AlertDescription::from(alert) {
+        AlertDescription::ProtocolVersion => {
+            "it has no TLS 1.3. A listener without TLS answers this too: set tls.mode = \"require\" and tls.cert there, or \
+             tls.mode = \"off\" here"
+        }
+        AlertDescription::CertificateRequired => {
+            "it requires a certificate of this end: set tls.cert and tls.key (rbmq keygen client; rbmq: --cert, --key)"
+        }
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+            "it does not trust the authority of this end's certificate: tls.ca there must name the authority that signed tls.cert"
+        }
+        AlertDescription::CertificateExpired => {
+            "this end's certificate has expired: replace tls.cert and reload"
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnsupportedCertificate => {
+            "it refuses this end's certificate: its names, dates or uses do not fit (rbmq check tls)"
+        }
+        AlertDescription::NoApplicationProtocol => return WRONG_PROTOCOL.into(),
+        AlertDescription::HandshakeFailure => "it found no common way to encrypt",
+        other => return format!("the peer ended the TLS connection with the alert {other:?}"),
+    };
+    format!("the peer refused: {what}")
+}
+
+fn certificate(why: &CertificateError) -> String {
+    format!("the peer's certificate is not accepted: {why}")
+}
+
+fn remedy(why: &CertificateError, server: bool) -> &'static str {
+    match why {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature if server => {
+            ". Set tls.ca here to the authority that signed it, or give the client a certificate of this authority"
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            ". Set tls.ca (rbmq: --ca) to the certificate of the authority that signed it"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            ". Replace it there and reload, or set this machine's clock"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            ". Connect to a name that it is for, or name one in tls.server_name (rbmq: --server-name)"
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            ". It is made for another use: rbmq keygen makes those of servers and of clients"
+        }
+        _ => "",
+    }
+}

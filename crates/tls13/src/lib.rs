@@ -1,0 +1,25 @@
+//! TLS 1.3 without I/O, for connections whose bytes come out of rings.
+//!
+//! rustls makes the handshake and derives the keys. It copies what it encrypts, so that records are sealed and opened here: from
+//! where the bytes are, into the buffer of a socket, and in the buffer that a socket was read into.
+//!
+//! ```text
+//!   socket ──▶ Handshake ──▶ socket            until it is established, by rustls
+//!   bytes ──▶ Session::send ──▶ Out ──▶ socket    one encryption, no copy before it
+//!   socket ──▶ buffer ──▶ Session::open ──▶ bytes in the same buffer
+//! ```
+//!
+//! Renegotiation, early data and other versions of TLS are not supported.
+#![forbid(unsafe_code)]
+
+mod credentials;
+mod handshake;
+mod out;
+mod record;
+mod session;
+
+pub use credentials::{CertificateFacts, ClientCertificates, Credentials, LoadError, load_chain, load_key};
+pub use handshake::{Established, Handshake};
+pub use out::{Out, PIECE};
+pub use record::{Alert, Content, HEADER, Keys, MAX_PLAIN, MAX_SEALED, OVERHEAD};
+pub use session::{Failure, Secrets, Session};
