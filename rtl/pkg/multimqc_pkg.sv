@@ -1,0 +1,92 @@
+// Widths and numbers that all modules of the NIC level share.
+//
+// Kept to what Verilator 5.006 and Yosys 0.23 both read: constants and functions, named with `multimqc_pkg::`; ports are flat
+// vectors. Byte 0 of a stream is tdata[7:0], and is the first on the wire.
+package multimqc_pkg;
+
+    // --- Streams ---------------------------------------------------------------
+
+    // The core and the store: 64 bytes a clock.
+    localparam int DATA_W = 512;
+    localparam int KEEP_W = DATA_W / 8;
+
+    localparam int TOPIC_W  = 8;   // index of a topic on this NIC (not its id on the wire)
+    localparam int PORT_W   = 4;   // index of a network port
+    localparam int LENGTH_W = 16;  // bytes of a message, a reply or a batch
+    localparam int OFFSET_W = 64;  // offset in a log; below 2^63
+    localparam int TAG_W    = 8;
+
+    // Pushes, front end to store. tuser, the same on each beat: {topic, port, length}; length is at least 1.
+    localparam int PUSH_USER_W = TOPIC_W + PORT_W + LENGTH_W;
+    localparam int PUSH_LENGTH = 0;
+    localparam int PUSH_PORT   = LENGTH_W;
+    localparam int PUSH_TOPIC  = LENGTH_W + PORT_W;
+
+    // Read requests, front end to store: {tag, topic, offset, max_length}; max_length is at least 1.
+    localparam int READ_REQUEST_W = TAG_W + TOPIC_W + OFFSET_W + LENGTH_W;
+    localparam int READ_MAX       = 0;
+    localparam int READ_OFFSET    = LENGTH_W;
+    localparam int READ_TOPIC     = LENGTH_W + OFFSET_W;
+    localparam int READ_TAG       = LENGTH_W + OFFSET_W + TOPIC_W;
+
+    // Read responses, store to front end, in the order of the requests. tuser, the same on each beat:
+    // {tag, status, offset, length}.
+    localparam int STATUS_W        = 2;
+    localparam int READ_RESPONSE_W = TAG_W + STATUS_W + OFFSET_W + LENGTH_W;
+    localparam int RESPONSE_LENGTH = 0;
+    localparam int RESPONSE_OFFSET = LENGTH_W;
+    localparam int RESPONSE_STATUS = LENGTH_W + OFFSET_W;
+    localparam int RESPONSE_TAG    = LENGTH_W + OFFSET_W + STATUS_W;
+
+    // The bytes from the request's offset on: min(max_length, head - offset) of them, all from one level.
+    localparam logic [STATUS_W-1:0] STATUS_HIT = 2'd0;
+    // Not written yet: `offset` is the head of the log. No bytes.
+    localparam logic [STATUS_W-1:0] STATUS_END = 2'd1;
+    // Written, but no level of the store has all of them: for the host. No bytes; `offset` is the request's.
+    localparam logic [STATUS_W-1:0] STATUS_OVERWRITTEN = 2'd2;
+
+    // Batches, store to host: {topic, offset, length}. Without bytes (length 0): the log goes on at `offset`, after a hole.
+    localparam int BATCH_USER_W = TOPIC_W + OFFSET_W + LENGTH_W;
+    localparam int BATCH_LENGTH = 0;
+    localparam int BATCH_OFFSET = LENGTH_W;
+    localparam int BATCH_TOPIC  = LENGTH_W + OFFSET_W;
+    // The most bytes in a batch: an Ethernet frame of 1,514 bytes with IPv4 and the header form around it.
+    localparam int BATCH_MAX_BYTES = 1440;
+
+    // The overlap of two levels (equation 1 of the paper): no request for one frame spans two levels.
+    localparam int OVERLAP_BYTES = 1500;
+
+    // --- The wire (docs/MULTIMQC_PROTOCOL.md) ------------------------------------
+
+    localparam int HEADER_BYTES = 32;
+    localparam int PULL_BYTES   = 16;
+    // The longest message that is stored, and so the most bytes of a reply.
+    localparam int MAX_MESSAGE_BYTES = 2047;
+    localparam int MAX_REPLY_BYTES   = 1472;
+
+    localparam logic [7:0] KIND_PUSH  = 8'd1;
+    localparam logic [7:0] KIND_PULL  = 8'd2;
+    localparam logic [7:0] KIND_REPLY = 8'd3;
+    localparam logic [7:0] KIND_BATCH = 8'd4;
+
+    // --- What is counted, per topic and port --------------------------------------
+
+    localparam int COUNT_W = 4;
+    localparam logic [COUNT_W-1:0] COUNT_STORED      = 4'd0;
+    localparam logic [COUNT_W-1:0] COUNT_HITS        = 4'd1;
+    localparam logic [COUNT_W-1:0] COUNT_MISSES      = 4'd2;   // not written yet: answered with the end of the log
+    localparam logic [COUNT_W-1:0] COUNT_OVERWRITTEN = 4'd3;
+    localparam logic [COUNT_W-1:0] COUNT_DROPPED     = 4'd4;   // by the input function
+    localparam logic [COUNT_W-1:0] COUNT_OVERSIZE    = 4'd5;
+    localparam logic [COUNT_W-1:0] COUNT_CORRUPT     = 4'd6;
+    localparam logic [COUNT_W-1:0] COUNT_FRAGMENTS   = 4'd7;
+    localparam logic [COUNT_W-1:0] COUNT_MALFORMED   = 4'd8;
+    localparam logic [COUNT_W-1:0] COUNT_REFUSED     = 4'd9;
+    localparam logic [COUNT_W-1:0] COUNT_PASSED      = 4'd10;  // other frames, for the host (topic 0)
+
+    // tkeep of a last beat with `bytes` bytes, 0 to 64.
+    function automatic logic [KEEP_W-1:0] keep_of(input logic [6:0] bytes);
+        keep_of = ~({KEEP_W{1'b1}} << bytes);
+    endfunction
+
+endpackage
