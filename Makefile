@@ -1,7 +1,7 @@
 # The entry points of the project. `make help` lists the targets; the work is done by scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install deb wheel run run-multimqc run-live test bench bench-cmq fuzz deny coverage doc clean
+.PHONY: help setup build install deb wheel run run-multimqc run-live test nic bench bench-cmq fuzz deny coverage doc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -33,6 +33,9 @@ run-live: setup ## push a live picture through three nodes, to be watched in a b
 
 test: ## run every suite, as in continuous integration
 	@scripts/test
+
+nic: ## lint and simulate MultiMQC's NIC level (rtl/); installs Verilator, Yosys and cocotb
+	@scripts/nic
 
 bench: setup ## measure beside other systems and their libraries, half an hour, into bench/results (BENCH=full: hours)
 	@scripts/bench

@@ -84,6 +84,47 @@ package multimqc_pkg;
     localparam logic [COUNT_W-1:0] COUNT_REFUSED     = 4'd9;
     localparam logic [COUNT_W-1:0] COUNT_PASSED      = 4'd10;  // other frames, for the host (topic 0)
 
+    // --- Frames inside of the front end ---------------------------------------------
+
+    // The longest frame that is taken from a port or from the host, without its checksum; a longer one is dropped.
+    localparam int MAX_FRAME_BYTES = 2048;
+
+    localparam int CLASS_W = 2;
+    localparam logic [CLASS_W-1:0] CLASS_PASS = 2'd0;  // for the host, as it came
+    localparam logic [CLASS_W-1:0] CLASS_PUSH = 2'd1;
+    localparam logic [CLASS_W-1:0] CLASS_PULL = 2'd2;
+
+    // What the classifier says of a frame, and what travels beside it:
+    // {port, cookie and sequence, offset, n, length, headed, v6, topic, count, class}.
+    localparam int FRAME_LENGTH_W = 12;
+    localparam int FRAME_CLASS  = 0;
+    localparam int FRAME_COUNT  = FRAME_CLASS + CLASS_W;      // what a frame for the host counts as
+    localparam int FRAME_TOPIC  = FRAME_COUNT + COUNT_W;
+    localparam int FRAME_V6     = FRAME_TOPIC + TOPIC_W;      // IPv6, not IPv4
+    localparam int FRAME_HEADED = FRAME_V6 + 1;               // in the header form, not the plain one
+    localparam int FRAME_LENGTH = FRAME_HEADED + 1;           // bytes of the frame
+    localparam int FRAME_N      = FRAME_LENGTH + FRAME_LENGTH_W;  // of a push: its message's bytes; of a pull: the most of the reply
+    localparam int FRAME_OFFSET = FRAME_N + LENGTH_W;         // of a pull
+    localparam int FRAME_NAMES  = FRAME_OFFSET + OFFSET_W;    // of a pull in the header form: cookie and sequence
+    localparam int FRAME_PORT   = FRAME_NAMES + 64;
+    localparam int FRAME_USER_W = FRAME_PORT + PORT_W;
+
+    // What the framer makes headers of; fields as they are in a frame, byte 0 lowest.
+    localparam int HEADER_V6        = 0;
+    localparam int HEADER_HEADED    = 1;                       // in the header form
+    localparam int HEADER_DEST      = 2;                       // the port that the frame goes to
+    localparam int HEADER_N         = HEADER_DEST + PORT_W;    // bytes of the payload, without the header form
+    localparam int HEADER_MACS      = HEADER_N + 16;           // to, from
+    localparam int HEADER_ADDRESSES = HEADER_MACS + 96;        // from, to: 16 bytes each; IPv4 in the lowest 4 of each
+    localparam int HEADER_PORTS     = HEADER_ADDRESSES + 256;  // from, to
+    localparam int HEADER_KIND      = HEADER_PORTS + 32;       // of the header form, from here on
+    localparam int HEADER_TOPIC     = HEADER_KIND + 8;
+    localparam int HEADER_STATUS    = HEADER_TOPIC + 16;
+    localparam int HEADER_NAMES     = HEADER_STATUS + 16;      // cookie, sequence
+    localparam int HEADER_OFFSET    = HEADER_NAMES + 64;
+    localparam int HEADER_EPOCH     = HEADER_OFFSET + 64;
+    localparam int HEADER_W         = HEADER_EPOCH + 32;
+
     // tkeep of a last beat with `bytes` bytes, 0 to 64.
     function automatic logic [KEEP_W-1:0] keep_of(input logic [6:0] bytes);
         keep_of = ~({KEEP_W{1'b1}} << bytes);

@@ -1,0 +1,45 @@
+"""Runs the tests with cocotb in modules/, each in a simulation of its module. SEED=n gives other random numbers."""
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the runner calls itself experimental
+    from cocotb.runner import get_runner
+
+TB = Path(__file__).parent
+# The runner gives the simulation this path.
+sys.path[:0] = [str(TB), str(TB / "modules")]
+RTL = TB.parent
+BUILD = RTL.parent / "target/rtl/modules"
+
+CASES = [
+    ("check_framer", "multimqc_framer", {}),
+    ("check_push", "multimqc_push", {}),
+    ("check_rx", "multimqc_rx", {"TOPICS": 1}),
+    ("check_frame_fifo", "multimqc_frame_fifo", {"USER_W": 4, "BEATS": 64, "FRAMES": 8, "DROP": 0}),
+    ("check_frame_fifo", "multimqc_frame_fifo", {"USER_W": 4, "BEATS": 256, "FRAMES": 64, "DROP": 1}),
+    ("check_arbiter", "multimqc_arbiter", {"PORTS": 4, "WIDTH": 32}),
+]
+
+
+@pytest.mark.parametrize("check, module, parameters", CASES, ids=[f"{c[1]}-{'-'.join(map(str, c[2].values()))}" for c in CASES])
+def test_module(check, module, parameters):
+    sources = [RTL / "pkg/multimqc_pkg.sv"] + sorted(
+        path for folder in ("lib", "front", "core") for path in (RTL / folder).glob("*.sv"))
+    folder = BUILD / "-".join([module, *map(str, parameters.values())])
+    runner = get_runner("verilator")
+    runner.build(verilog_sources=sources, hdl_toplevel=module, parameters=parameters, build_dir=folder, always=False,
+                 build_args=["--timescale", "1ns/1ps", "-Wno-fatal", "-O3", "--x-initial", "unique", "-CFLAGS", "-O1"])
+    results = runner.test(hdl_toplevel=module, test_module=check, build_dir=folder, test_dir=folder,
+                          extra_env={"SEED": os.environ.get("SEED", "1"), "DROP": str(parameters.get("DROP", 0))})
+    failed = Path(results).read_text().count("<failure")
+    assert failed == 0, f"{failed} tests of {check} failed: see above"
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__, "-q", *sys.argv[1:]]))
