@@ -46,3 +46,30 @@ start() {
 
 # Ends every program that this script started and that still runs.
 stop_jobs() { { jobs -p | xargs -r kill; } 2>/dev/null || true; }
+
+# Finds the programs of each language in $languages, for `example`: $present are the languages that are there. The others are
+# skipped, which is said.
+find_languages() {
+    # The examples of Python import each other, and leave nothing beside them.
+    export LD_LIBRARY_PATH=$languages/usr/lib PYTHONDONTWRITEBYTECODE=1
+    declare -gA folders=([rust]=$target/debug/examples [c]=$languages/c/build [cpp]=$languages/cpp [python]=examples/python)
+    # A program of each language shows that the others of the language are there.
+    local -A shown_by=([rust]=$target/debug/rbmq [c]=$languages/c/build/broker [cpp]=$languages/cpp/broker
+        [python]=$languages/python/installed)
+    local language
+    present=()
+    for language in rust c cpp python; do
+        if [[ -e ${shown_by[$language]} ]]; then
+            present+=("$language")
+        else
+            say "SKIPPED: $language (${shown_by[$language]} is not there)"
+        fi
+    done
+}
+
+# Sets $command to the command of an example. $1: the language, $2: its name.
+example() {
+    command=("${folders[$1]}/$2")
+    [[ $1 == python ]] && command=("$languages/python/bin/python" "${folders[python]}/$2.py")
+    return 0
+}

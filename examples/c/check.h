@@ -13,4 +13,13 @@ static inline void check(int status, const char *what) {
     exit(1);
 }
 
+// What the environment says of a login: a token, or a user and a password, or nothing, for a broker that lets everybody in.
+static inline rbmq_login login_of_environment(void) {
+    rbmq_login login = {.size = sizeof login};
+    login.token = getenv("RBMQ_TOKEN");
+    login.user = getenv("RBMQ_USER");
+    login.password = getenv("RBMQ_PASSWORD");
+    return login;
+}
+
 #endif

@@ -1,6 +1,7 @@
 // Publishes the lines of standard input to a topic of an RBMQ broker, and waits until a subscriber has consumed them.
 //
-// seq 10 | ./rbmq_publish TOPIC [BROKER], with `rbmq serve` and `rbmq sub TOPIC` running.
+// seq 10 | ./rbmq_publish TOPIC [BROKER], with `rbmq serve` and `rbmq sub TOPIC` running. RBMQ_TOKEN, or RBMQ_USER and
+// RBMQ_PASSWORD, log in. ROCKETBUFS_TLS_MODE=require and ROCKETBUFS_TLS_CA=FILE encrypt.
 
 #include "check.h"
 #include <string.h>
@@ -12,7 +13,12 @@ int main(int argc, char **argv) {
     }
     rbmq_publisher *publisher;
     rbmq_topic *topic;
-    check(rbmq_publisher_connect(argc > 2 ? argv[2] : "127.0.0.1:7411", NULL, &publisher), "the publisher");
+    rb_config *config;
+    check(rb_config_load(NULL, &config), "the configuration of the environment");
+    rbmq_login login = login_of_environment();
+    rbmq_publisher_options options = {.size = sizeof options, .config = config, .login = &login};
+    check(rbmq_publisher_connect(argc > 2 ? argv[2] : "127.0.0.1:7411", &options, &publisher), "the publisher");
+    check(rb_config_free(config), "the configuration");
     check(rbmq_publisher_topic(publisher, argv[1], NULL, &topic), "the topic");
     check(rbmq_topic_wait_subscribers(topic, 1, 60 * RB_S), "a subscriber");
 

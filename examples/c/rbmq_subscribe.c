@@ -1,6 +1,7 @@
 // Prints the messages of topics of an RBMQ broker, until every publisher has closed its topic.
 //
-// ./rbmq_subscribe TOPICS [BROKER]; TOPICS is a name or a pattern, such as 'sensors/+/temperature' or '#'.
+// ./rbmq_subscribe TOPICS [BROKER]; TOPICS is a name or a pattern, such as 'sensors/+/temperature' or '#'. RBMQ_TOKEN, or
+// RBMQ_USER and RBMQ_PASSWORD, log in. ROCKETBUFS_TLS_MODE=require and ROCKETBUFS_TLS_CA=FILE encrypt.
 
 #include "check.h"
 
@@ -10,8 +11,12 @@ int main(int argc, char **argv) {
         return 2;
     }
     rbmq_subscriber *subscriber;
-    rbmq_subscriber_options options = {.size = sizeof options, .until_ended = true, .confirm_consumed = true};
+    rb_config *config;
+    check(rb_config_load(NULL, &config), "the configuration of the environment");
+    rbmq_login login = login_of_environment();
+    rbmq_subscriber_options options = {.size = sizeof options, .until_ended = true, .confirm_consumed = true, .config = config, .login = &login};
     check(rbmq_subscriber_connect(argc > 2 ? argv[2] : "127.0.0.1:7411", &options, &subscriber), "the subscriber");
+    check(rb_config_free(config), "the configuration");
     check(rbmq_subscriber_subscribe(subscriber, argv[1], NULL), "the topics");
     rbmq_batch batch;
     rb_status status;

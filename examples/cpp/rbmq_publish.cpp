@@ -1,15 +1,22 @@
 // Publishes the lines of standard input to a topic of an RBMQ broker, and waits until a subscriber has consumed them.
 //
-// seq 10 | ./rbmq_publish TOPIC [BROKER], with `rbmq serve` and `rbmq sub TOPIC` running.
+// seq 10 | ./rbmq_publish TOPIC [BROKER], with `rbmq serve` and `rbmq sub TOPIC` running. RBMQ_TOKEN, or RBMQ_USER and
+// RBMQ_PASSWORD, log in. ROCKETBUFS_TLS_MODE=require and ROCKETBUFS_TLS_CA=FILE encrypt.
 
-#include <rocketbufs.hpp>
+#include "login.hpp"
 
 #include <iostream>
 
 int main(int argc, char **argv) try {
     using namespace std::chrono_literals;
     if (argc < 2) throw std::runtime_error("usage: rbmq_publish TOPIC [BROKER]");
-    rbmq::Publisher publisher(argc > 2 ? argv[2] : "127.0.0.1:7411");
+    rocketbufs::Config config = rocketbufs::Config::load();
+    rbmq_login login = login_of_environment();
+    rbmq_publisher_options options{};
+    options.size = sizeof options;
+    options.config = config.get();
+    options.login = &login;
+    rbmq::Publisher publisher(argc > 2 ? argv[2] : "127.0.0.1:7411", &options);
     rbmq::Topic topic = publisher.topic(argv[1]);
     if (!topic.wait_subscribers(1, 60s)) throw std::runtime_error("nobody subscribes");
     rbmq::position_t end = 0;
