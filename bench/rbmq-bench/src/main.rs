@@ -25,6 +25,7 @@ mod direct_systems;
 mod error;
 mod flow;
 mod flow_peers;
+mod handshakes;
 mod kept;
 mod latency;
 mod libraries;
@@ -99,6 +100,8 @@ enum BenchCommand {
     Flow(flow::FlowArgs),
     /// Messages per second with TLS 1.3 on every connection, beside a relay with rustls and Redis with TLS
     Tls(tls::TlsArgs),
+    /// TLS handshakes per second and core, beside a bare loop with rustls
+    Handshakes(handshakes::HandshakesArgs),
     /// Messages between two processes over shared memory, without a broker
     Direct(direct::DirectArgs),
     /// RBMQ's client library beside those of Redis, NATS, RabbitMQ, MQTT and zenoh, with their servers
@@ -132,6 +135,7 @@ fn run(command: BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Recovery(args) => recovery::run(&args),
         BenchCommand::Flow(args) => flow::run(&args),
         BenchCommand::Tls(args) => tls::run(&args),
+        BenchCommand::Handshakes(args) => handshakes::run(&args),
         BenchCommand::Direct(args) => direct::run(&args),
         BenchCommand::Libraries(args) => libraries::run(&args),
         BenchCommand::Kept(args) => kept::run(&args),

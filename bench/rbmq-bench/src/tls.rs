@@ -140,7 +140,7 @@ impl Point {
 
     /// The arguments of the process in the middle.
     fn server(self, certificates: &Certificates, folder: &Path) -> Vec<String> {
-        let (own, folder) = (certificates.0.0.to_string_lossy(), folder.to_string_lossy());
+        let (own, folder) = (certificates.folder().to_string_lossy(), folder.to_string_lossy());
         match self.system {
             System::Relay => {
                 words(&["tls-relay", "--certificates", &own, "--subscribers", &self.subscribers.to_string()])
@@ -166,7 +166,7 @@ impl Point {
             (System::Rbmq, "publisher") => words(&["publisher", "--topic", "0"]),
             (System::Rbmq, _) => words(&["subscriber", "--topics", "1", "--number", &number]),
             _ => {
-                let own = certificates.0.0.to_string_lossy();
+                let own = certificates.folder().to_string_lossy();
                 words(&["tls-client", "--role", role, "--number", &number, "--certificates", &own])
             }
         };
@@ -198,10 +198,14 @@ impl Drop for Folder {
 }
 
 /// The certificates of all processes: `ca.pem`, `server.pem`, `server-key.pem`.
-struct Certificates(Folder);
+pub struct Certificates(Folder);
 
 impl Certificates {
-    fn new() -> Result<Self, BenchError> {
+    /// New ones.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn new() -> Result<Self, BenchError> {
         let folder = Folder::new()?;
         let mut ca = CertificateParams::new(Vec::new()).map_err(failed)?;
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -218,11 +222,19 @@ impl Certificates {
         Ok(Self(folder))
     }
 
+    /// The folder with the files.
+    pub fn folder(&self) -> &Path {
+        &self.0.0
+    }
+
     /// Starts a worker. Those of RBMQ get TLS by their configuration, as all programs do.
-    fn start(&self, role: &'static str, args: &[String]) -> Result<Process, BenchError> {
+    ///
+    /// # Errors
+    /// The process does not start.
+    pub fn start(&self, role: &'static str, args: &[String]) -> Result<Process, BenchError> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("worker").args(args);
-        let file = |name: &str| self.0.0.join(name);
+        let file = |name: &str| self.folder().join(name);
         command.env("ROCKETBUFS_TLS_MODE", "require").env("ROCKETBUFS_TLS_CA", file("ca.pem"));
         command
             .env("ROCKETBUFS_TLS_CERT", file("server.pem"))

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, BufRead, ErrorKind, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{Shutdown, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -19,6 +19,7 @@ use benchkit::{
 use clap::Args;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    client::Resumption,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
     version::TLS13,
@@ -37,6 +38,9 @@ use crate::{
 
 /// The time within which Redis starts.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// The name of RocketBufs' protocol in a handshake; a server without names ignores it.
+const ALPN: &[u8] = b"rocketbufs/1";
 
 /// A client of the relay or of Redis.
 #[derive(Debug, Args)]
@@ -92,7 +96,11 @@ pub struct Redis {
 type Client = StreamOwned<ClientConnection, TcpStream>;
 type Server = StreamOwned<ServerConnection, TcpStream>;
 
-fn server_config(certificates: &Path) -> Result<Arc<ServerConfig>, BenchError> {
+/// What all servers with rustls have.
+///
+/// # Errors
+/// A file is missing or wrong.
+pub fn server_config(certificates: &Path) -> Result<Arc<ServerConfig>, BenchError> {
     let chain = vec![CertificateDer::from_pem_file(certificates.join("server.pem")).map_err(failed)?];
     let key = PrivateKeyDer::from_pem_file(certificates.join("server-key.pem")).map_err(failed)?;
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
@@ -100,16 +108,53 @@ fn server_config(certificates: &Path) -> Result<Arc<ServerConfig>, BenchError> {
     Ok(Arc::new(config.with_single_cert(chain, key).map_err(failed)?))
 }
 
-fn connect(addr: &str, certificates: &Path) -> Result<Client, BenchError> {
-    let mut roots = RootCertStore::empty();
-    let ca = CertificateDer::from_pem_file(certificates.join("ca.pem")).map_err(failed)?;
-    roots.add(ca).map_err(failed)?;
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-    let config = config.with_protocol_versions(&[&TLS13]).map_err(failed)?;
-    let config = config.with_root_certificates(roots).with_no_client_auth();
-    let name = ServerName::try_from("127.0.0.1").map_err(failed)?;
-    let conn = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
-    Ok(StreamOwned::new(conn, clients::connect(addr, None)?))
+/// Connects with TLS.
+#[derive(Debug)]
+pub struct Dialler(Arc<ClientConfig>);
+
+impl Dialler {
+    /// For servers with these certificates.
+    ///
+    /// # Errors
+    /// The certificate of the authority is missing or wrong.
+    pub fn new(certificates: &Path) -> Result<Self, BenchError> {
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_file(certificates.join("ca.pem")).map_err(failed)?;
+        roots.add(ca).map_err(failed)?;
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let config = config.with_protocol_versions(&[&TLS13]).map_err(failed)?;
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.resumption = Resumption::disabled();
+        Ok(Self(Arc::new(config)))
+    }
+
+    fn connect(&self, addr: &str, protocols: &[&[u8]]) -> Result<Client, BenchError> {
+        let mut config = self.0.clone();
+        if !protocols.is_empty() {
+            Arc::make_mut(&mut config).alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        }
+        let name = ServerName::try_from("127.0.0.1").map_err(failed)?;
+        let conn = ClientConnection::new(config, name).map_err(failed)?;
+        Ok(StreamOwned::new(conn, clients::connect(addr, None)?))
+    }
+
+    /// Does one full handshake, and leaves.
+    ///
+    /// # Errors
+    /// The handshake failed.
+    pub fn shake_hands(&self, addr: &str) -> Result<(), BenchError> {
+        let mut stream = self.connect(addr, &[ALPN])?;
+        while stream.conn.is_handshaking() || stream.conn.wants_write() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        stream.conn.send_close_notify();
+        stream.flush()?;
+        // The server has read the end of the handshake once it answers with the end of the connection.
+        stream.sock.shutdown(Shutdown::Write)?;
+        let mut rest = [0; 4096];
+        while matches!(stream.sock.read(&mut rest), Ok(len) if len > 0) {}
+        Ok(())
+    }
 }
 
 /// Runs the relay: reads what the publisher sent, and writes it to each subscriber.
@@ -221,7 +266,7 @@ pub fn redis(args: &Redis) -> Result<(), BenchError> {
 /// The connection failed, or a byte was wrong.
 pub fn client(args: &End) -> Result<(), BenchError> {
     let control = Control::start();
-    let mut stream = connect(&args.addr, &args.certificates)?;
+    let mut stream = Dialler::new(&args.certificates)?.connect(&args.addr, &[])?;
     let peer = Peer::of(args.system);
     match args.role.as_str() {
         "publisher" => publish(&control, args, &mut stream, peer),

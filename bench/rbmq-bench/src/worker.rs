@@ -10,7 +10,7 @@ use crate::{
     clients::Whom,
     counting, direct_peers,
     error::BenchError,
-    flow_peers, library_end,
+    flow_peers, handshakes, library_end,
     load::Load,
     numbers::Numbers,
     peers::{self, Peer, Servers},
@@ -70,6 +70,8 @@ pub enum Worker {
     TlsRedis(tls_peers::Redis),
     /// A client of one of them
     TlsClient(tls_peers::End),
+    /// Accepts connections with TLS, and nothing else
+    TlsAccept(handshakes::Accept),
     /// Sends, and measures how long it takes to come back
     Ping(Ping),
     /// Sends back
@@ -128,6 +130,7 @@ pub fn run(worker: Worker) -> Result<(), BenchError> {
         Worker::TlsRelay(args) => tls_peers::relay(&args),
         Worker::TlsRedis(args) => tls_peers::redis(&args),
         Worker::TlsClient(args) => tls_peers::client(&args),
+        Worker::TlsAccept(args) => handshakes::accept(&args),
         Worker::Ping(args) => ping::ping(&args),
         Worker::Echo(whom) => ping::echo(&whom),
         Worker::PublishNumbers(args) => counting::publish_numbers(&args),
