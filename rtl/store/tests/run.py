@@ -1,0 +1,153 @@
+"""Builds the store with Verilator and runs its tests with cocotb.
+
+`run.py [--seeds N] [--config NAME] [--test NAME] [--jobs N]` runs tests; `run.py --planted` shows that each planted bug is caught.
+"""
+
+import argparse
+import ast
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import sys
+import warnings
+import xml.etree.ElementTree
+
+warnings.simplefilter("ignore")
+from cocotb.runner import get_runner  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+STORE = HERE.parent
+RTL = STORE.parent
+OUT = RTL.parent / "target" / "rtl" / "store"
+
+# Parameters of the builds.
+CONFIGS = {
+    "level2": {"TOPICS": 4, "LEVEL1_BYTES": 16384, "LEVEL2_BYTES": 32768, "STALL": 2},
+    "level1": {"TOPICS": 4, "LEVEL1_BYTES": 8192, "LEVEL2_BYTES": 0},
+    "one": {"TOPICS": 1, "LEVEL1_BYTES": 4096, "LEVEL2_BYTES": 0},
+}
+# A test, besides others, that catches the bug.
+PLANTED = {
+    "BUG_GUARD": "nothing_is_torn",
+    "BUG_LATER": "random_traffic",
+    "BUG_COMMIT": "random_traffic",
+    "BUG_STARVE": "a_pull_waits_for_a_while_only",
+    "BUG_SHIFT": "latency",
+    "BUG_AGE": "a_batch_ends_by_age",
+    "BUG_HOLE": "a_slow_host_gets_holes",
+    "BUG_STROBE": "level_2_has_what_level_1_has_lost",
+    "BUG_EARLY": "level_2_is_read_as_it_is_written",
+    "BUG_SPLIT": "level_2_has_what_level_1_has_lost",
+    "BUG_TORN": "level_2_is_overwritten_while_it_is_read",
+    "BUG_FILLING": "a_sequential_reader_is_foreseen",
+}
+
+
+def sources():
+    """All synthesizable files that the store needs, the package first."""
+    files = [RTL / "pkg" / "multimqc_pkg.sv", *sorted((RTL / "lib").glob("*.sv")), *sorted(STORE.glob("*.sv"))]
+    return [str(file) for file in files]
+
+
+def build(name, planted=False):
+    """Builds a configuration. The tests spend their time in Python, so a short build is worth more than a fast model, and a compiler
+    cache is used if there is one: the files of Verilator itself are always the same."""
+    os.environ["MAKEFLAGS"] = "-j4 OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O0"
+    if shutil.which("ccache"):
+        os.environ.update(OBJCACHE="ccache", CCACHE_NOHASHDIR="1")
+    folder = OUT / (name + ("-planted" if planted else ""))
+    arguments = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNUSED", "--timescale", "1ns/1ps"] + ["-DPLANTED"] * planted
+    get_runner("verilator").build(
+        verilog_sources=sources() + [str(STORE / "sim" / "ddr4_model.sv"), str(HERE / "store_tb.sv")], hdl_toplevel="store_tb",
+        parameters=CONFIGS[name], build_args=arguments, build_dir=str(folder), always=True)
+    return folder
+
+
+def tests_of(name):
+    """The modules of a configuration's tests, and the names of the tests."""
+    modules = ["test_store"] + ["test_level2"] * bool(CONFIGS[name]["LEVEL2_BYTES"])
+    found = []
+    for module in modules:
+        tree = ast.parse((HERE / f"{module}.py").read_text())
+        found += [(module, node.name) for node in tree.body if isinstance(node, ast.AsyncFunctionDef) and node.decorator_list]
+    return found
+
+
+def run(folder, module, test, seed, plusargs=()):
+    """Runs a test with a seed. Returns whether it passed, and its output."""
+    place = folder / "-".join([test, str(seed), *plusargs])
+    place.mkdir(exist_ok=True)
+    results, log = place / "results.xml", place / "log"
+    results.unlink(missing_ok=True)
+    try:
+        runner = get_runner("verilator")
+        runner.test(hdl_toplevel="store_tb", test_module=module, testcase=test, build_dir=str(folder), test_dir=str(place),
+                    extra_env={"SEED": str(seed), "PYTHONPATH": str(HERE)}, plusargs=[f"+{name}" for name in plusargs],
+                    results_xml=str(results), log_file=str(log))
+    except (SystemExit, RuntimeError):
+        pass
+    passed = False
+    if results.exists():
+        cases = list(xml.etree.ElementTree.parse(results).iter("testcase"))
+        ran = [case for case in cases if case.find("skipped") is None]
+        passed = bool(ran) and all(case.find("failure") is None and case.find("error") is None for case in ran)
+    return passed, log.read_text() if log.exists() else ""
+
+
+def run_tests(options):
+    """Runs all tests that are asked for. Returns the failures."""
+    failed = []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for name in options.config or CONFIGS:
+            folder = build(name)
+            todo = {}
+            for seed in range(options.seed, options.seed + options.seeds):
+                for module, test in tests_of(name):
+                    if not options.test or test in options.test:
+                        todo[pool.submit(run, folder, module, test, seed)] = f"{name}, seed {seed}: {test}"
+            for done in concurrent.futures.as_completed(todo):
+                passed, log = done.result()
+                print("passed" if passed else "FAILED", todo[done], flush=True)
+                if not passed:
+                    failed.append(todo[done])
+                    print("\n".join(log.splitlines()[-60:]), flush=True)
+                else:
+                    print("".join(f"    {line.split('store_tb', 1)[1].strip()}\n" for line in log.splitlines() if "store_tb  " in line),
+                          end="")
+    return failed
+
+
+def run_planted(options):
+    """Runs the tests against each planted bug. Returns the bugs that are not caught."""
+    folder = build("level2", planted=True)
+    module_of = {test: module for module, test in tests_of("level2")}
+    failed = []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        todo = {pool.submit(run, folder, module_of[test], test, options.seed, [bug]): (bug, test) for bug, test in PLANTED.items()}
+        for done in concurrent.futures.as_completed(todo):
+            passed, log = done.result()
+            bug, test = todo[done]
+            why = next((line.strip() for line in log.splitlines() if "AssertionError" in line or "%Error" in line or "fatal" in line), "")
+            print(f"{bug}: {'NOT caught' if passed or not log else 'caught'} by {test}: {why[:120]}", flush=True)
+            if passed or not log:
+                failed.append(f"{bug} is not caught")
+    return failed
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--config", choices=CONFIGS, action="append")
+    arguments.add_argument("--test", action="append")
+    arguments.add_argument("--jobs", type=int, default=os.cpu_count())
+    arguments.add_argument("--planted", action="store_true", help="show that each planted bug is caught")
+    options = arguments.parse_args()
+    failed = run_planted(options) if options.planted else run_tests(options)
+    print("\n".join(["FAILED:"] + failed) if failed else "all passed")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
