@@ -10,7 +10,7 @@
 module multimqc_store #(
     parameter int TOPICS         = 8,
     parameter int LEVEL1_BYTES   = 16384,   // of each topic, a power of two
-    parameter longint LEVEL2_BYTES = 0,     // of each topic, a power of two; 0: no level 2
+    parameter longint LEVEL2_BYTES = 1 << 29,  // of each topic, a power of two; 0: no level 2
     parameter int LEVEL2_BURST   = 512,     // bytes that are combined for one write
     parameter int LEVEL2_AGE     = 1024,    // clocks after which fewer are written
     parameter int LEVEL2_PREFETCH = 1,      // whether readers that go on where they ended are foreseen
@@ -82,8 +82,8 @@ module multimqc_store #(
 );
     localparam int ROWS = TOPICS * LEVEL1_BYTES / 64;
     localparam int ROW_W = $clog2(ROWS);
-    // A range of MAX_MESSAGE_BYTES is read in 33 clocks at most; the rest is for the way through the pipeline.
-    localparam int GUARD_BYTES = 64 * 40;
+    // Bytes that can be overwritten between the decision on a read and its first beat; see store_read.
+    localparam int GUARD_BYTES = 64 * 16;
     localparam int WINDOW = LEVEL1_BYTES - GUARD_BYTES;
     // After a hole, a reader goes on so far above the floor.
     localparam int SKIP_BYTES = LEVEL1_BYTES / 4;

@@ -6,12 +6,12 @@
 //             |<- RING_BYTES - GUARD_BYTES, at most ----------->|
 //
 // `reserved` moves by the whole message with its first beat; `committed` moves with the write of its last beat, so half a message is
-// never seen. A reader that was told that a range is above the floor has GUARD_BYTES / 64 clocks to read it: the ring overwrites at
-// most 64 bytes in a clock.
+// never seen. A reader that was told that a range is above the floor has GUARD_BYTES / 64 clocks to begin: the ring overwrites at most
+// 64 bytes in a clock, and a reader reads as many, so it stays ahead.
 module store_append #(
     parameter int TOPICS      = 8,
     parameter int RING_BYTES  = 16384,
-    parameter int GUARD_BYTES = 2560,
+    parameter int GUARD_BYTES = 1024,
     localparam int ROW_W      = $clog2(TOPICS * RING_BYTES / 64)
 ) (
     input  logic                                clk,
@@ -57,8 +57,8 @@ module store_append #(
     if (TOPICS < 1 || TOPICS > 256) begin : g_topics
         $error("store_append: TOPICS is not 1 to 256");
     end
-    if ((1 << $clog2(RING_BYTES)) != RING_BYTES || RING_BYTES < 4096) begin : g_ring
-        $error("store_append: RING_BYTES is not a power of two of at least 4,096");
+    if ((1 << $clog2(RING_BYTES)) != RING_BYTES || RING_BYTES < 2048) begin : g_ring
+        $error("store_append: RING_BYTES is not a power of two of at least 2,048");
     end
     if (RING_BYTES - GUARD_BYTES < multimqc_pkg::OVERLAP_BYTES) begin : g_guard
         $error("store_append: the ring has no room for the guard and a packet");

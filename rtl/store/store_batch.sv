@@ -43,6 +43,13 @@ module store_batch #(
     logic [15:0] event_length;
     logic enable;
 
+    // A size that cannot be read at once, or is less than a beat, is not taken as it is.
+    logic [15:0] size;
+    always_ff @(posedge clk) begin
+        size <= cfg_bytes < 16'd64 ? 16'd64
+            : cfg_bytes > 16'(multimqc_pkg::BATCH_MAX_BYTES) ? 16'(multimqc_pkg::BATCH_MAX_BYTES) : cfg_bytes;
+    end
+
     store_transfer #(
         .TOPICS    (TOPICS),
         .ALIGN     (0),
@@ -56,7 +63,7 @@ module store_batch #(
         .open_valid,
         .open_topic,
         .open_offset,
-        .size (cfg_bytes),
+        .size (size),
         .age  (cfg_age),
         .flush(cfg_flush),
         .enable,

@@ -64,8 +64,8 @@ module store_level2_write #(
     if ((64'd1 << RW) != RING_BYTES || RING_BYTES < 8192) begin : g_ring
         $error("store_level2_write: RING_BYTES is not a power of two of at least 8,192");
     end
-    if ((1 << $clog2(BURST)) != BURST || BURST < 64 || BURST > 2048) begin : g_burst
-        $error("store_level2_write: BURST is not a power of two from 64 to 2,048");
+    if ((1 << $clog2(BURST)) != BURST || BURST < 64 || BURST > 1024) begin : g_burst
+        $error("store_level2_write: BURST is not a power of two from 64 to 1,024");
     end
     if (RW + $clog2(TOPICS) > ADDR_W) begin : g_address
         $error("store_level2_write: the rings of all topics do not fit into ADDR_W");

@@ -3,13 +3,14 @@
 //   requests ─▶ arbiter ─▶ job ─▶ decision: is the range here? ─▶ burst ─▶ lanes ─▶ rotate ─▶ FIFO of the reader
 //                           └─ floor and committed of its topic, read again in each clock that it waits
 //
-// A burst is never interrupted, since its FIFO has room for all of it before it begins. From the decision to the last byte it takes
-// at most MAX_BEATS + 8 clocks, for which the guard of store_append is made. The bytes of reader 2 stay in their lanes (offset % 64);
+// A burst is never interrupted, since its FIFO has room for all of it before it begins: it reads 64 bytes in each clock, as fast as a ring
+// can be overwritten. What has been overwritten since the look at the floor, at most eight clocks before the first beat is read, is what
+// the guard of store_append is made for. The bytes of reader 2 stay in their lanes (offset % 64);
 // those of the others begin with lane 0.
 module store_read #(
     parameter int TOPICS      = 8,
     parameter int RING_BYTES  = 16384,
-    parameter int GUARD_BYTES = 2560,
+    parameter int GUARD_BYTES = 1024,
     parameter int FIFO_BEATS  = 64,
     localparam int ROW_W      = $clog2(TOPICS * RING_BYTES / 64)
 ) (
@@ -50,8 +51,8 @@ module store_read #(
     localparam int MAX_BEATS = (MAX_BYTES + 63 + 63) / 64;
     localparam int CREDIT_W = $clog2(FIFO_BEATS) + 1;
 
-    if (GUARD_BYTES < 64 * (MAX_BEATS + 7)) begin : g_guard
-        $error("store_read: GUARD_BYTES is too small for the longest burst");
+    if (GUARD_BYTES < 64 * 12) begin : g_guard
+        $error("store_read: GUARD_BYTES is too small for the way from the decision to the first beat");
     end
     if (FIFO_BEATS < MAX_BEATS) begin : g_fifo
         $error("store_read: the longest burst does not fit into FIFO_BEATS");

@@ -28,7 +28,7 @@ module input_drop_range #(
 
     logic first, dropping;
     wire [8*BYTES-1:0] number = s_tdata[8*AT+:8*BYTES];
-    // One bit more than 64: unsigned numbers of 8 bytes, too, are compared as they are.
+    // A bit more than 64: unsigned numbers of 8 bytes, too, are compared as they are.
     wire sign = IS_SIGNED != 0 && number[8*BYTES-1];
     wire signed [64:0] value = {{65 - 8 * BYTES{sign}}, number};
     wire signed [64:0] low = 65'(LOW);

@@ -108,7 +108,9 @@ module ddr4_model #(
         plan = bus_ps + CONTROLLER_PS;
     endfunction
 
-    assign rvalid = read_out != read_planned && read_ps[read_out % QUEUE] <= now;
+    // With STALL, reads are withheld for a while now and then, and writes overtake them.
+    int held;
+    assign rvalid = held == 0 && read_out != read_planned && read_ps[read_out % QUEUE] <= now;
     assign rdata  = memory[read_line[read_out % QUEUE] % LINES];
     assign rlast  = read_last[read_out % QUEUE];
     assign rresp  = fail_read ? 2'd2 : 2'd0;
@@ -118,6 +120,7 @@ module ddr4_model #(
     always @(posedge clk) begin
         bit waiting_read, waiting_write, pick_write;
         now = now + CLOCK_PS;
+        held = held != 0 ? held - 1 : STALL != 0 && lfsr[8:0] == 9'd1 ? 150 : 0;
         lfsr = {lfsr[14:0], lfsr[15] ^ lfsr[13] ^ lfsr[12] ^ lfsr[10]};
         if (arvalid && arready) begin
             for (int i = 0; i <= int'(arlen); i++) begin
@@ -184,6 +187,7 @@ module ddr4_model #(
         end
         if (rst) begin
             now = 0;
+            held = 0;
             bus_ps = 0;
             refresh_ps = INTERVAL_PS;
             was_write = 1'b0;

@@ -64,7 +64,7 @@ class Request:
 
 
 class Batches:
-    """What the host has of a log: a place for each batch, and holes."""
+    """The host's side of a log: a place for each batch, and holes."""
 
     def __init__(self, log):
         self.log, self.at = log, log.start
