@@ -43,7 +43,22 @@ const player = new Player(video, (state, words) => {
   if (state !== 'ended' || !player.begin) return;
   act.hidden = false;
   [act.textContent, act.onclick] = ['Play again', () => player.replay()];
-});
+}, showQualities);
+
+/** The choice of quality is there if there are at least two. */
+function showQualities() {
+  const choices = player.choices();
+  byId('quality-label').hidden = choices.length < 3;
+  const own = [...byId('quality').options];
+  const same = own.length === choices.length && choices.every(({ key }, index) => own[index].value === String(key));
+  if (!same) byId('quality').replaceChildren(...choices.map(({ key, name }) => new Option(name, key)));
+  choices.forEach(({ name, chosen }, index) => {
+    const option = byId('quality').options[index];
+    set(option, name);
+    option.selected = chosen;
+  });
+}
+byId('quality').addEventListener('change', (event) => player.choose(Number(event.target.value)));
 
 function watch({ name, begin }) {
   document.documentElement.classList.toggle('watching', Boolean(name));
@@ -125,7 +140,7 @@ const size = (stream) => {
   return tall ? { short: `${tall.height}p`, long: `${tall.width} × ${tall.height}` } : null;
 };
 const rate = (stream) => {
-  const bits = stream.renditions.reduce((sum, own) => sum + (own.bits_per_second ?? 0), 0);
+  const bits = Math.max(0, ...stream.renditions.map((own) => own.bits_per_second ?? 0));
   return bits ? `${(bits / 1e6).toFixed(1)} Mbit/s` : '';
 };
 const viewers = (stream) => `${stream.viewers} ${stream.viewers === 1 ? 'viewer' : 'viewers'}`;

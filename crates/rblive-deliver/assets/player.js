@@ -33,10 +33,11 @@ const KEPT = {
 const BUSY = new Set(['loading', 'waiting', 'full', 'offline', 'broken']);
 
 export class Player {
-  /** @param changed is called with the state and its words. */
-  constructor(video, changed) {
+  /** @param changed is called with the state and its words; `qualities` when others can be chosen, or another is played. */
+  constructor(video, changed, qualities = () => {}) {
     this.video = video;
     this.changed = changed;
+    this.qualities = qualities;
     this.hls = null;
     this.name = null;
     /** The beginning of a recording; null: the live stream. */
@@ -84,6 +85,7 @@ export class Player {
     clearTimeout(this.timer);
     if (this.hls) this.hls.destroy();
     this.hls = null;
+    this.qualities();
     this.video.removeAttribute('src');
     this.video.load();
   }
@@ -102,7 +104,9 @@ export class Player {
     });
     this.hls = hls;
     hls.on(Hls.Events.ERROR, (_, error) => { if (error.fatal && this.hls === hls) this.failed(error); });
-    hls.on(Hls.Events.MANIFEST_PARSED, () => this.start());
+    hls.on(Hls.Events.MANIFEST_PARSED, () => { this.qualities(); this.start(); });
+    hls.on(Hls.Events.LEVELS_UPDATED, () => this.qualities());
+    hls.on(Hls.Events.LEVEL_SWITCHED, () => this.qualities());
     hls.loadSource(this.address('index.m3u8'));
     hls.attachMedia(this.video);
   }
@@ -186,6 +190,24 @@ export class Player {
     const at = this.hls ? this.hls.liveSyncPosition : null;
     if (at) this.video.currentTime = at;
     this.start();
+  }
+
+  /** The qualities of the stream, the best one first: what plays, and what was chosen. The key -1 stands for a choice by speed. */
+  choices() {
+    if (!this.hls) return [];
+    const name = ({ height, bitrate }) => `${height ? `${height}p` : 'Sound'}, ${(bitrate / 1e6).toFixed(1)} Mbit/s`;
+    const { levels, currentLevel, manualLevel } = this.hls;
+    const own = levels.map((level, key) => ({ key, name: name(level), bitrate: level.bitrate, chosen: key === manualLevel }));
+    own.sort((a, b) => b.bitrate - a.bitrate);
+    const now = levels[currentLevel];
+    const auto = now && manualLevel < 0 && now.height ? `Automatic (${now.height}p)` : 'Automatic';
+    return [{ key: -1, name: auto, chosen: manualLevel < 0 }, ...own];
+  }
+
+  /** Plays a quality of {@link choices} from the next segment on. */
+  choose(key) {
+    if (this.hls) this.hls.nextLevel = key;
+    this.qualities();
   }
 
   frames() {

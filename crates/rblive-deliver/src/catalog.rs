@@ -87,6 +87,8 @@ pub(crate) struct State {
     json: Vec<u8>,
     pub description: Description,
     pub renditions: Vec<Live>,
+    /// Renditions that are not described any more. What they had can be fetched for as long as it is there, and they may return.
+    absent: Vec<Live>,
     pub last_chunk: Instant,
     pub began: Instant,
     /// Whether the log says that the buffer is too small.
@@ -275,6 +277,7 @@ impl Stream {
                 json,
                 description,
                 renditions,
+                absent: Vec::new(),
                 last_chunk: now,
                 began: now,
                 is_said_cramped: false,
@@ -312,19 +315,29 @@ impl State {
             }
             replaced = self.lost_at.map(|_| self.id);
             (self.id, self.position) = (id, None);
-            self.renditions.iter_mut().for_each(|live| live.track.start_over());
+            self.renditions.iter_mut().chain(&mut self.absent).for_each(|live| live.track.start_over());
         }
         (self.ended_at, self.lost_at) = (None, None);
-        self.renditions.retain(|live| description.rendition(live.about.id).is_some());
-        for own in &description.renditions {
-            match self.live_mut(own.id) {
-                Some(live) => live.about = rendition(own),
-                None => self.renditions.push(Live::new(rendition(own), &description)),
-            }
-        }
+        self.list(&description);
         (self.json, self.description) = (json, description);
         self.touch();
         replaced
+    }
+
+    /// Lists the renditions that are described, in their order.
+    fn list(&mut self, description: &Description) {
+        let mut known: Vec<Live> = self.renditions.drain(..).chain(self.absent.drain(..)).collect();
+        for own in &description.renditions {
+            let place = known.iter().position(|live| live.about.id == own.id);
+            let mut live = match place {
+                Some(place) => known.swap_remove(place),
+                None => Live::new(rendition(own), description),
+            };
+            live.about = rendition(own);
+            self.renditions.push(live);
+        }
+        self.absent = known;
+        self.share();
     }
 
     /// Takes note that a source is gone. Returns whether it may return: the stream is its own, and it has not ended it.
@@ -353,7 +366,7 @@ impl State {
             Kind::Init => self.init(header, &payload)?,
             Kind::Media => self.media(header, payload)?,
             _ => {
-                self.renditions.iter_mut().for_each(|live| live.track.end());
+                self.renditions.iter_mut().chain(&mut self.absent).for_each(|live| live.track.end());
                 self.touch();
             }
         }
@@ -364,11 +377,12 @@ impl State {
     /// Removes what was overwritten, and what will be soon, from the playlists.
     pub fn release(&mut self) {
         let mut released = false;
-        for live in &mut self.renditions {
+        for live in self.renditions.iter_mut().chain(&mut self.absent) {
             let before = live.track.segments().len();
             live.track.release(|chunk| chunk.check().is_ok().then(|| chunk.age() / WHOLE));
             released |= live.track.segments().len() != before;
         }
+        self.absent.retain(|live| live.track.segments().len() > 0);
         if released {
             self.touch();
         }
@@ -404,9 +418,11 @@ impl State {
     fn media(&mut self, header: &Header, payload: ChunkRef) -> Option<()> {
         let is_cmaf = self.description.container == content::Container::Cmaf;
         let live = self.live_mut(header.rendition)?;
+        let wall = live.track.wall();
         let init = live.inits.last().map(|(number, _)| *number);
         // Without its initialisation segment nobody can play the part.
         let init = if is_cmaf { init? } else { 0 };
+        let target_us = live.track.target_us();
         live.track.push(NewPart {
             sequence: header.sequence,
             index: header.part,
@@ -421,12 +437,34 @@ impl State {
             init,
             data: payload,
         });
+        let now = live.track.wall();
+        if now != wall || live.track.target_us() > target_us {
+            self.share();
+        }
         self.touch();
         Some(())
     }
 
+    /// Gives all renditions what they have in common.
+    fn share(&mut self) {
+        if self.renditions.len() < 2 {
+            return;
+        }
+        let tracks = || self.renditions.iter().map(|live| &live.track);
+        let target_us = tracks().map(Track::target_us).max().unwrap_or(0);
+        let wall = tracks().filter_map(Track::wall).max_by_key(|(timeline, _)| *timeline);
+        for live in &mut self.renditions {
+            live.track.share(wall, target_us);
+        }
+    }
+
     pub fn live(&self, id: u16) -> Option<&Live> {
         self.renditions.iter().find(|live| live.about.id == id)
+    }
+
+    /// A rendition, also if it is not listed any more.
+    pub fn held(&self, id: u16) -> Option<&Live> {
+        self.live(id).or_else(|| self.absent.iter().find(|live| live.about.id == id))
     }
 
     fn live_mut(&mut self, id: u16) -> Option<&mut Live> {
@@ -435,6 +473,16 @@ impl State {
 
     pub fn is_ended(&self) -> bool {
         !self.renditions.is_empty() && self.renditions.iter().all(|live| live.track.is_ended())
+    }
+
+    /// The renditions that have a segment.
+    pub fn listed(&self) -> impl Iterator<Item = &Live> {
+        self.renditions.iter().filter(|live| self.has_segment(Some(live.about.id)))
+    }
+
+    /// Whether all renditions that are described have a segment.
+    pub fn is_whole(&self) -> bool {
+        self.listed().count() == self.renditions.len()
     }
 
     /// Whether a rendition (`id`, or any) has a segment that playlists list.

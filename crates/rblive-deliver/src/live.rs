@@ -111,14 +111,14 @@ pub(crate) async fn answer(
 ) -> Answer {
     match target {
         Target::Multivariant => {
-            if let Err(answer) = first_segment(stream, None).await {
+            if let Err(answer) = all_renditions(stream).await {
                 return answer;
             }
             let state = stream.state.lock();
-            let renditions: Vec<_> = state.renditions.iter().map(Live::measured).collect();
+            let renditions: Vec<_> = state.listed().map(Live::measured).collect();
             playlist(multivariant_playlist(&renditions, query), hls::MEDIA_TYPE)
         }
-        Target::Manifest => match first_segment(stream, None).await {
+        Target::Manifest => match all_renditions(stream).await {
             Ok(()) => manifest(&mut stream.state.lock(), query),
             Err(answer) => answer,
         },
@@ -126,7 +126,7 @@ pub(crate) async fn answer(
         Target::Playlist(id) => media_playlist(stream, id, request, query, ahead).await,
         Target::Init(id, number) => {
             let state = stream.state.lock();
-            match state.live(id).and_then(|live| live.init(number)) {
+            match state.held(id).and_then(|live| live.init(number)) {
                 Some(bytes) => Answer::of(200, "video/mp4", Cache::Forever, bytes.clone()),
                 None => Answer::text(404, "there is no such initialisation segment"),
             }
@@ -247,6 +247,32 @@ async fn first_segment(stream: &Arc<Stream>, id: Option<u16>) -> Result<(), Answ
     if listed == Ok(true) { Ok(()) } else { Err(no_segment()) }
 }
 
+/// Waits until a stream that has just begun has a segment of each rendition that is described: players read the list of renditions
+/// once. Fails without any segment.
+async fn all_renditions(stream: &Arc<Stream>) -> Result<(), Answer> {
+    first_segment(stream, None).await?;
+    let mut changes = stream.changed.subscribe();
+    let (patience, is_whole) = {
+        let state = stream.state.lock();
+        let patience = patience(state.description.target_duration_us);
+        (patience.saturating_sub(state.began.elapsed()), state.is_whole())
+    };
+    if is_whole || patience.is_zero() {
+        return Ok(());
+    }
+    let until_whole = async {
+        while changes.changed().await.is_ok() {
+            let state = stream.state.lock();
+            if state.is_whole() || state.is_ended() {
+                return;
+            }
+        }
+    };
+    // What there is by then is listed.
+    let _ = tokio::time::timeout(patience, until_whole).await;
+    Ok(())
+}
+
 /// How long a request may wait: three target durations.
 fn patience(target_us: u64) -> Duration {
     Duration::from_micros(target_us.saturating_mul(3).min(60_000_000))
@@ -283,8 +309,13 @@ async fn wait(
 
 fn reached(stream: &Stream, id: u16, number: u64, part: Option<u32>) -> Result<(Reached, u64), Answer> {
     let state = stream.state.lock();
-    let live = state.live(id).ok_or_else(|| Answer::text(404, "the stream has no such rendition"))?;
-    Ok((live.track.reached(number, part), live.track.target_us()))
+    let missing = || Answer::text(404, "the stream has no such rendition");
+    let live = state.held(id).ok_or_else(missing)?;
+    match live.track.reached(number, part) {
+        // Nothing more comes of a rendition that has left the stream.
+        Reached::NotYet if state.live(id).is_none() => Err(missing()),
+        reached => Ok((reached, live.track.target_us())),
+    }
 }
 
 fn gone(track: &Track<ChunkRef>, number: u64) -> Answer {
@@ -296,7 +327,7 @@ fn gone(track: &Track<ChunkRef>, number: u64) -> Answer {
 }
 
 fn segment(state: &State, id: u16, number: u64) -> Answer {
-    let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
+    let Some(live) = state.held(id) else { return Answer::text(404, "the stream has no such rendition") };
     match live.track.segment(number) {
         Some(segment) if segment.state == SegmentState::Complete => {
             media(state, segment.parts.iter().map(|part| part.data.clone()).collect())
@@ -309,7 +340,7 @@ fn segment(state: &State, id: u16, number: u64) -> Answer {
 }
 
 fn part_of(state: &State, id: u16, number: u64, part: u32) -> Answer {
-    let Some(live) = state.live(id) else { return Answer::text(404, "the stream has no such rendition") };
+    let Some(live) = state.held(id) else { return Answer::text(404, "the stream has no such rendition") };
     match live.track.segment(number).and_then(|segment| segment.parts.get(part as usize)) {
         Some(part) => media(state, vec![part.data.clone()]),
         None => gone(&live.track, number),

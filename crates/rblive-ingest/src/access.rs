@@ -21,6 +21,10 @@ pub(crate) enum Refusal {
     Name,
     #[error("the stream has a publisher already")]
     Busy,
+    #[error(
+        "'{0}' has renditions that are published under names of their own, and is not published by itself"
+    )]
+    Ladder(String),
     #[error("{0}")]
     Hook(String),
     #[error("it cannot be found out who may publish; the log of the server says why")]

@@ -19,6 +19,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::access::{Claim, Refusal};
 use crate::counters::IngestCounters;
+use crate::master::{self, MasterError};
+use crate::output::OutputError;
 use crate::rate::Rate;
 use crate::registry::{Publisher, Registry};
 use crate::stream::StreamFailure;
@@ -59,6 +61,8 @@ enum RequestFailure {
     Refused(#[from] Refusal),
     #[error(transparent)]
     Upload(#[from] UploadFailure),
+    #[error(transparent)]
+    Master(#[from] MasterError),
     #[error("the body has more than {0} bytes, the most of a playlist or of limits.body_bytes")]
     TooLarge(usize),
     #[error("the encoder sends more than limits.bytes_per_second = {0}")]
@@ -76,16 +80,20 @@ impl RequestFailure {
             Self::Refused(Refusal::Hook(_)) => StatusCode::FORBIDDEN,
             Self::Refused(Refusal::Attempts) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(Refusal::Name) => StatusCode::NOT_FOUND,
-            Self::Refused(Refusal::Busy) | Self::Upload(UploadFailure::Replaced) => StatusCode::CONFLICT,
+            Self::Refused(Refusal::Busy | Refusal::Ladder(_)) | Self::Upload(UploadFailure::Replaced) => {
+                StatusCode::CONFLICT
+            }
             Self::Refused(Refusal::Stream(_) | Refusal::NoHook)
-            | Self::Upload(UploadFailure::Stream(StreamFailure::Chunk(_))) => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::Upload(UploadFailure::Stream(StreamFailure::Output(OutputError::Chunk(_)))) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::TooLarge(_)
             | Self::Upload(UploadFailure::Playlist | UploadFailure::Stream(StreamFailure::TooLarge { .. })) => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
             Self::Rate(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
-            Self::Upload(_) | Self::Broken => StatusCode::BAD_REQUEST,
+            Self::Upload(_) | Self::Master(_) | Self::Broken => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -237,12 +245,10 @@ impl HttpStreams {
             return Ok(access.check(stream, claim)?);
         }
         let playlist = file.ends_with(".m3u8");
-        let mut body = self.body(request, playlist)?;
+        let body = self.body(request, playlist)?;
         if playlist {
-            // Its segments say everything that a playlist does.
             access.check(stream, claim)?;
-            while body.next().await?.is_some() {}
-            return Ok(());
+            return self.playlist(stream, body).await;
         }
         let mut held = self.files(stream, claim).await?;
         let Some(files) = held.as_mut() else { return Err(RequestFailure::Broken) };
@@ -254,6 +260,19 @@ impl HttpStreams {
         let taken = self.upload(files, file, body).await;
         files.touched = Instant::now();
         taken
+    }
+
+    /// Takes a playlist. Segments say everything that a media playlist does; a multivariant one names renditions.
+    async fn playlist(&self, stream: &str, mut body: Body<'_>) -> Result<(), RequestFailure> {
+        let mut text = Vec::new();
+        while let Some(bytes) = body.next().await? {
+            text.extend_from_slice(&bytes);
+        }
+        let renditions = master::renditions(stream, &String::from_utf8_lossy(&text))?;
+        if !renditions.is_empty() {
+            self.registry.declare(stream, &renditions)?;
+        }
+        Ok(())
     }
 
     /// The publisher of a stream. The first request begins to publish; others wait for it.

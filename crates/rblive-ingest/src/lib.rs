@@ -17,6 +17,9 @@ mod certificates;
 mod counters;
 mod hook;
 mod http_server;
+mod ladder;
+mod master;
+mod output;
 mod query;
 mod rate;
 mod registry;
@@ -30,6 +33,7 @@ mod users;
 
 pub use counters::IngestCounters;
 pub use hook::HookSettings;
+pub use ladder::LadderRule;
 pub use server::{Ingest, IngestAddresses, IngestError};
 pub use settings::{IngestLimits, IngestSettings};
 pub use users::{User, hash_password};

@@ -1,19 +1,26 @@
 //! Which streams there are, and who publishes them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rblive::RsManager;
 use rblive::content::check_name;
+use rblive_media::segmenter::Ladder;
 
 use crate::access::{Access, Claim, Refusal};
 use crate::counters::IngestCounters;
+use crate::ladder::Step;
+use crate::output::Output;
 use crate::settings::IngestSettings;
-use crate::stream::{Stream, StreamFailure};
+use crate::stream::{RENDITION, Stream, StreamFailure, first_sequence, first_timeline};
 
+/// A name under which somebody publishes, or did so until shortly.
 struct Entry {
     stream: Stream,
+    /// The stream of whose renditions this is one.
+    group: Option<String>,
     /// The publisher that may write, and the last one's number.
     publisher: Option<u64>,
     last: u64,
@@ -24,7 +31,25 @@ pub(crate) struct Registry {
     pub(crate) settings: IngestSettings,
     pub(crate) counters: Arc<IngestCounters>,
     pub(crate) access: Access,
-    entries: Mutex<HashMap<String, Arc<Mutex<Entry>>>>,
+    tables: Mutex<Tables>,
+}
+
+/// The names that are published. An entry is locked before an output.
+#[derive(Default)]
+struct Tables {
+    entries: HashMap<String, Arc<Mutex<Entry>>>,
+    /// The streams with several renditions, by their names for viewers.
+    groups: HashMap<String, Group>,
+    /// The renditions that multivariant playlists of encoders have named, of streams in `groups`.
+    declared: HashMap<String, Step>,
+}
+
+/// A stream with several renditions.
+struct Group {
+    output: Arc<Mutex<Output>>,
+    ladder: Ladder,
+    /// How many entries belong to it.
+    members: usize,
 }
 
 /// Somebody who publishes a stream.
@@ -43,7 +68,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Registry {
     pub(crate) fn new(manager: RsManager, settings: IngestSettings, access: Access) -> Arc<Self> {
-        Arc::new(Self { manager, settings, counters: Arc::default(), access, entries: Mutex::default() })
+        Arc::new(Self { manager, settings, counters: Arc::default(), access, tables: Mutex::default() })
     }
 
     /// Lets somebody publish, or says why not.
@@ -73,16 +98,10 @@ impl Registry {
     }
 
     fn begin(self: &Arc<Self>, name: &str, claim: &Claim, takeover: bool) -> Result<Publisher, Refusal> {
-        let mut entries = lock(&self.entries);
-        let entry = match entries.get(name) {
+        let mut tables = lock(&self.tables);
+        let entry = match tables.entries.get(name) {
             Some(entry) => entry.clone(),
-            None => {
-                let id = self.manager.create_stream(name)?;
-                let stream = Stream::new(self.manager.clone(), id, name, (&self.settings, &self.counters));
-                let entry = Arc::new(Mutex::new(Entry { stream, publisher: None, last: 0 }));
-                entries.insert(name.to_owned(), entry.clone());
-                entry
-            }
+            None => self.add(&mut tables, name)?,
         };
         let mut held = lock(&entry);
         if held.publisher.is_some() {
@@ -99,16 +118,108 @@ impl Registry {
         Ok(Publisher { registry: self.clone(), entry, name: name.to_owned(), number, claim: claim.clone() })
     }
 
+    /// Adds a stream, or a rendition of one.
+    fn add(&self, tables: &mut Tables, name: &str) -> Result<Arc<Mutex<Entry>>, Refusal> {
+        let is_taken = self.settings.ladders.iter().any(|rule| rule.names(name));
+        if is_taken || tables.groups.contains_key(name) {
+            return Err(Refusal::Ladder(name.to_owned()));
+        }
+        let by_rule = || self.settings.ladders.iter().find_map(|rule| rule.step(name));
+        let step = tables.declared.get(name).cloned().or_else(by_rule);
+        let own = (&self.settings, &self.counters);
+        let (stream, group) = match step {
+            None => {
+                let output = self.output(name, 1)?;
+                (Stream::new(name, output, (RENDITION, None), own), None)
+            }
+            Some(step) => {
+                let group = self.group(tables, &step)?;
+                group.members += 1;
+                let place = (step.rendition, Some(group.ladder.clone()));
+                (Stream::new(name, group.output.clone(), place, own), Some(step.name))
+            }
+        };
+        let entry = Arc::new(Mutex::new(Entry { stream, group, publisher: None, last: 0 }));
+        tables.entries.insert(name.to_owned(), entry.clone());
+        Ok(entry)
+    }
+
+    fn output(&self, name: &str, renditions: usize) -> Result<Arc<Mutex<Output>>, Refusal> {
+        let id = self.manager.create_stream_of(name, renditions)?;
+        Ok(Arc::new(Mutex::new(Output::new(self.manager.clone(), id, name))))
+    }
+
+    /// The stream to which a rendition belongs.
+    fn group<'a>(&self, tables: &'a mut Tables, step: &Step) -> Result<&'a mut Group, Refusal> {
+        if tables.entries.contains_key(&step.name) {
+            return Err(Refusal::Ladder(step.name.clone()));
+        }
+        match tables.groups.entry(step.name.clone()) {
+            MapEntry::Occupied(group) => Ok(group.into_mut()),
+            MapEntry::Vacant(place) => {
+                let ladder = Ladder::new(first_sequence(self.settings.segment_ms.max(1)), first_timeline());
+                Ok(place.insert(Group { output: self.output(&step.name, step.of)?, ladder, members: 0 }))
+            }
+        }
+    }
+
+    /// Takes the renditions that an encoder's multivariant playlist names. Those that are published as streams of their own become
+    /// renditions of stream `name`.
+    pub(crate) fn declare(&self, name: &str, renditions: &[String]) -> Result<(), Refusal> {
+        let mut tables = lock(&self.tables);
+        let by_rule = |own: &String| self.settings.ladders.iter().any(|rule| rule.step(own).is_some());
+        let is_known = |own: &String| tables.declared.contains_key(own) || by_rule(own);
+        if !check_name(name) || renditions.iter().all(is_known) {
+            return Ok(());
+        }
+        let alone = |own: &String| tables.entries.get(own).is_some_and(|entry| lock(entry).group.is_none());
+        if !renditions.iter().any(alone) {
+            // Only what is published takes memory here.
+            return Ok(());
+        }
+        for (index, own) in renditions.iter().enumerate().filter(|(_, own)| !by_rule(own)) {
+            let step = Step { name: name.to_owned(), rendition: index as u16 + 1, of: renditions.len() };
+            let entry = tables.entries.get(own).cloned();
+            let group = self.group(&mut tables, &step)?;
+            if let Some(entry) = entry {
+                let mut held = lock(&entry);
+                if held.group.is_some() {
+                    continue;
+                }
+                tracing::info!(stream = name, rendition = own, "a published stream becomes a rendition");
+                held.stream.move_to(group.output.clone(), step.rendition, &group.ladder);
+                held.group = Some(name.to_owned());
+                group.members += 1;
+            }
+            tables.declared.insert(own.clone(), step);
+        }
+        Ok(())
+    }
+
     /// Ends the stream if nobody publishes it and nobody did since.
     fn end(&self, name: &str, number: u64) {
-        let mut entries = lock(&self.entries);
-        let Some(entry) = entries.get(name).cloned() else { return };
-        let mut held = lock(&entry);
-        if held.publisher.is_none() && held.last == number {
-            tracing::info!(stream = name, id = %held.stream.id(), "the stream has ended");
-            held.stream.end();
-            entries.remove(name);
+        let mut tables = lock(&self.tables);
+        let Some(entry) = tables.entries.get(name).cloned() else { return };
+        let held = lock(&entry);
+        if held.publisher.is_some() || held.last != number {
+            return;
         }
+        tables.entries.remove(name);
+        if let Some(group) = &held.group
+            && let Some(own) = tables.groups.get_mut(group)
+        {
+            own.members -= 1;
+            if own.members > 0 {
+                tracing::info!(stream = group, rendition = name, "a rendition has ended");
+                return;
+            }
+            tables.groups.remove(group);
+            tables.declared.retain(|_, step| step.name != *group);
+        }
+        let output = held.stream.output();
+        let mut output = lock(&output);
+        tracing::info!(stream = output.name, id = %output.id, "the stream has ended");
+        output.end();
     }
 }
 

@@ -14,6 +14,7 @@ use crate::access::Access;
 use crate::certificates::Certificates;
 use crate::counters::IngestCounters;
 use crate::http_server::{self, HttpStreams};
+use crate::ladder::LadderRule;
 use crate::registry::Registry;
 use crate::rtmp_server;
 use crate::settings::IngestSettings;
@@ -36,7 +37,7 @@ pub enum IngestError {
     /// The certificate or the key cannot be used.
     #[error("certificate and private_key cannot be used: {0}")]
     Certificate(String),
-    /// A setting of users or of the web-hook is wrong.
+    /// A setting of users, of the web-hook or of ladders is wrong.
     #[error("{0}")]
     Access(String),
 }
@@ -98,6 +99,7 @@ impl Ingest {
         let load = || Certificates::load(settings.certificate.clone(), settings.private_key.clone());
         let tls = needs_tls.then(load).transpose().map_err(IngestError::Certificate)?.map(Arc::new);
         let access = Access::new(&settings).map_err(IngestError::Access)?;
+        settings.ladders.iter().try_for_each(LadderRule::check).map_err(IngestError::Access)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("rblive-ingest")

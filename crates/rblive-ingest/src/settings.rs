@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::hook::HookSettings;
+use crate::ladder::LadderRule;
 use crate::users::{User, same};
 
 /// Settings of the ingest servers: addresses, publishers' keys, limits.
@@ -38,6 +39,8 @@ pub struct IngestSettings {
     pub part_ms: u32,
     /// How long a stream waits for the return of its publisher, in milliseconds, before it ends. Default: 10,000.
     pub linger_ms: u64,
+    /// Streams that are renditions of one stream for viewers.
+    pub ladders: Vec<LadderRule>,
     /// Limits.
     pub limits: IngestLimits,
 }
@@ -76,6 +79,7 @@ impl Default for IngestSettings {
             segment_ms: 2000,
             part_ms: 300,
             linger_ms: 10_000,
+            ladders: Vec::new(),
             limits: IngestLimits::default(),
         }
     }

@@ -1,24 +1,25 @@
 //! A stream: what a publisher sends becomes chunks.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use rblive::content::{
-    Audio, Container, Description, DescriptionError, Flags, HEADER_BYTES, Header, Kind, MAX_TARGET_US,
-    Rendition, Video,
-};
-use rblive::{ChunkError, RsChunk, RsId, RsManager};
+use rblive::ChunkError;
+use rblive::content::{Audio, Flags, Header, Kind, MAX_TARGET_US, Rendition, Video};
 use rblive_media::fmp4::{Fmp4Error, InitSegment};
-use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SegmenterError};
+use rblive_media::segmenter::{Ladder, Part, Segmenter, SegmenterConfig, SegmenterError};
 use rblive_media::ts::{self, TsError};
-use rblive_media::unit::{Input, TrackConfig};
+use rblive_media::unit::{Input, TICKS_PER_SECOND, TrackConfig};
 
 use crate::counters::IngestCounters;
+use crate::output::{Described, Output, OutputError};
 use crate::settings::IngestSettings;
 
-/// The id of the only rendition of a stream.
-const RENDITION: u16 = 1;
+/// The id of a rendition that is the only one of its stream.
+pub(crate) const RENDITION: u16 = 1;
+
+/// The most by which a segment of fragmented MP4 begins before or after the end of the one before, in microseconds, unless there is a hole.
+const MAX_DRIFT_US: u64 = 200_000;
 
 /// Why a stream takes no more of its publisher.
 #[derive(Debug, thiserror::Error)]
@@ -40,19 +41,19 @@ pub(crate) enum StreamFailure {
          streams.chunk_bytes, or let the encoder make shorter segments"
     )]
     TooLarge { bytes: usize, most: usize },
-    #[error("a chunk could not be disseminated: {0}")]
-    Chunk(#[from] ChunkError),
-    #[error("the description of the stream is not valid: {0}")]
-    Description(#[from] DescriptionError),
+    #[error(transparent)]
+    Output(#[from] OutputError),
 }
 
-/// The state of a stream. It outlives its publishers, so that numbers and times go on when an encoder returns.
+/// The state of what publishers of one name send: a stream, or one of its renditions. It outlives them, so that numbers and times go on
+/// when an encoder returns.
 pub(crate) struct Stream {
-    manager: RsManager,
-    id: RsId,
+    output: Arc<Mutex<Output>>,
+    /// The name under which it is published.
     name: String,
-    /// Filled chunks that leave together with the next one, the oldest first.
-    held: Vec<RsChunk>,
+    rendition: u16,
+    /// The timeline of the stream's renditions, if it has several.
+    ladder: Option<Ladder>,
     config: SegmenterConfig,
     segmenter: Segmenter,
     ts: ts::Demuxer,
@@ -62,14 +63,17 @@ pub(crate) struct Stream {
     ts_damaged: u64,
     max_unit: usize,
     passed: Option<(Bytes, InitSegment)>,
+    /// The initialisation segment of the newest segment.
+    newest_init: Bytes,
     first_sequence: u64,
     /// The number after that of the newest segment.
     next_sequence: u64,
     /// The number of the newest segment's timeline.
     timeline: u64,
     discontinuity: bool,
-    /// Where the newest file of fragmented MP4 began.
+    /// Where the newest file of fragmented MP4 began, and where it ended.
     passed_us: u64,
+    passed_end_us: u64,
     longest_us: u64,
     segment_us: u64,
     segment_bytes: u64,
@@ -82,7 +86,7 @@ pub(crate) struct Stream {
 /// The number of a stream's first segment: the time since 1970 in segments, and in seconds where segments are longer. The numbers that a
 /// restarted node gives are above those that it gave before, so a delivery node that starts later never lists a lower number than
 /// viewers have seen. Encoders that upload shorter segments than configured are an exception.
-fn first_sequence(segment_ms: u32) -> u64 {
+pub(crate) fn first_sequence(segment_ms: u32) -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64 / u64::from(segment_ms.min(1000))
 }
@@ -90,44 +94,49 @@ fn first_sequence(segment_ms: u32) -> u64 {
 /// The number of a stream's first timeline: the minutes since November 2026. So the numbers that a restarted node gives are above those
 /// that it gave before, unless a stream had more timelines than minutes. Finer steps would be larger numbers, and some players take a
 /// time for each playlist that grows with the number: hls.js 1.7 looks at all numbers below.
-fn first_timeline() -> u64 {
+pub(crate) fn first_timeline() -> u64 {
     const NOVEMBER_2026: u64 = 1_793_491_200;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     (since.saturating_sub(NOVEMBER_2026) / 60).max(1)
 }
 
 impl Stream {
+    /// A stream with one rendition, or rendition `rendition` of a stream that has several.
     pub(crate) fn new(
-        manager: RsManager,
-        id: RsId,
         name: &str,
+        output: Arc<Mutex<Output>>,
+        (rendition, ladder): (u16, Option<Ladder>),
         (settings, counters): (&IngestSettings, &Arc<IngestCounters>),
     ) -> Self {
         let config = SegmenterConfig {
             target_ms: settings.segment_ms.max(1),
             part_ms: settings.part_ms.clamp(1, settings.segment_ms.max(1)),
-            max_part_bytes: largest(&manager),
+            max_part_bytes: lock(&output).largest(),
             ..SegmenterConfig::default()
         };
         let max_unit = settings.limits.message_bytes;
         let first = first_sequence(config.target_ms);
+        // A rendition takes the numbers of the others.
+        let first = if ladder.is_some() { 0 } else { first };
         Self {
-            manager,
-            id,
+            output,
             name: name.to_owned(),
-            held: Vec::new(),
-            segmenter: Segmenter::new(config.clone(), first),
+            rendition,
+            segmenter: segmenter(&config, first, &ladder),
             config,
             ts: ts::Demuxer::new(max_unit),
             ts_frames: 0,
             ts_damaged: 0,
             max_unit,
             passed: None,
+            newest_init: Bytes::new(),
             first_sequence: first,
             next_sequence: first,
-            timeline: first_timeline(),
+            timeline: if ladder.is_some() { 0 } else { first_timeline() },
+            ladder,
             discontinuity: false,
             passed_us: 0,
+            passed_end_us: 0,
             longest_us: 0,
             segment_us: 0,
             segment_bytes: 0,
@@ -137,8 +146,24 @@ impl Stream {
         }
     }
 
-    pub(crate) fn id(&self) -> RsId {
-        self.id
+    /// Becomes a rendition of another stream, and ends the one that it was.
+    pub(crate) fn move_to(&mut self, output: Arc<Mutex<Output>>, rendition: u16, ladder: &Ladder) {
+        self.segmenter.end_timeline();
+        if let Err(failure) = self.disseminate() {
+            tracing::warn!(stream = self.name, "the end of the stream is lost: {failure}");
+        }
+        let before = std::mem::replace(&mut self.output, output);
+        lock(&before).end();
+        self.segmenter.join_ladder(0, ladder.clone());
+        (self.rendition, self.ladder) = (rendition, Some(ladder.clone()));
+        (self.first_sequence, self.next_sequence, self.timeline) = (0, 0, 0);
+        (self.passed_us, self.passed_end_us, self.discontinuity) = (0, 0, false);
+        (self.segment_us, self.segment_bytes) = (0, 0);
+    }
+
+    /// The stream to which it belongs.
+    pub(crate) fn output(&self) -> Arc<Mutex<Output>> {
+        self.output.clone()
     }
 
     /// Takes a frame or a configuration. After a failure the stream takes a new timeline, as after [`interrupt`](Self::interrupt).
@@ -202,62 +227,110 @@ impl Stream {
     }
 
     fn take_mp4(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
-        let boxed = |kind: &[u8; 4]| file.windows(4).take(4096).any(|window| window == kind);
-        if boxed(b"moov") {
-            match &self.passed {
-                None => self.leave_segmenter()?,
-                Some((before, _)) => self.discontinuity |= before != file,
-            }
-            // If it is damaged, no segment that follows can be played either.
-            self.passed = None;
-            self.passed = Some((file.clone(), InitSegment::parse(file)?));
-            if !boxed(b"moof") {
-                return Ok(());
-            }
+        if self.take_init(file)? {
+            return Ok(());
         }
         let (init, parsed) = self.passed.clone().ok_or(StreamFailure::NoInit)?;
         let times = parsed.times(file)?;
         if times.duration_us > MAX_TARGET_US {
             return Err(StreamFailure::TooLong(times.duration_us / 1_000_000));
         }
-        self.fits(file.len())?;
+        let output = self.output.clone();
+        let mut output = lock(&output);
+        self.fits(&output, file.len())?;
         self.longest_us = self.longest_us.max(times.duration_us);
         self.rate(file.len() as u64, times.duration_us);
+        // Times that go back begin a timeline, also if the encoder says nothing of it.
+        let before_us = std::mem::replace(&mut self.passed_us, times.start_us);
+        self.discontinuity |= times.start_us < before_us;
+        let sequence = self.place(times.start_us);
+        self.passed_end_us = times.start_us.saturating_add(times.duration_us);
+        let breaks = std::mem::take(&mut self.discontinuity);
+        let discontinuity = self.begins_timeline(sequence, breaks, &init);
+        self.cut(sequence, times.start_us);
         let tracks: Vec<&TrackConfig> = parsed.tracks.iter().map(|track| &track.config).collect();
-        self.describe(self.next_sequence, &tracks, None)?;
-        self.hold(
-            Header { sequence: self.next_sequence, rendition: RENDITION, ..Header::new(Kind::Init) },
+        output.describe(sequence, self.described(&tracks, None, times.start_us))?;
+        output.hold(
+            Header { sequence, rendition: self.rendition, ..Header::new(Kind::Init) },
             |to| to.copy_from_slice(&init),
             init.len(),
         )?;
-        let mut flags = Flags::FIRST_PART;
-        if times.key {
-            flags = flags | Flags::INDEPENDENT;
-        }
-        // Times that go back begin a timeline, also if the encoder says nothing of it.
-        self.discontinuity |= times.start_us < std::mem::replace(&mut self.passed_us, times.start_us);
-        if std::mem::take(&mut self.discontinuity) {
-            flags = flags | Flags::DISCONTINUITY;
-            self.timeline += 1;
-        }
+        let flag = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
+        let flags = Flags::FIRST_PART
+            | flag(times.key, Flags::INDEPENDENT)
+            | flag(discontinuity, Flags::DISCONTINUITY);
         let header = Header {
             flags,
             discontinuities: self.timeline,
-            rendition: RENDITION,
-            sequence: self.next_sequence,
+            rendition: self.rendition,
+            sequence,
             duration_us: times.duration_us.try_into().unwrap_or(u32::MAX),
             start_us: times.start_us,
             ..Header::new(Kind::Media)
         };
-        self.write_file(header, file)?;
-        self.next_sequence += 1;
+        write_file(&mut output, header, file)?;
+        self.next_sequence = sequence + 1;
         Ok(())
     }
 
+    /// Takes the initialisation segment of a file. Returns whether the file has nothing else.
+    fn take_init(&mut self, file: &Bytes) -> Result<bool, StreamFailure> {
+        let boxed = |kind: &[u8; 4]| file.windows(4).take(4096).any(|window| window == kind);
+        if !boxed(b"moov") {
+            return Ok(false);
+        }
+        match &self.passed {
+            None => self.leave_segmenter()?,
+            Some((before, _)) => self.discontinuity |= before != file,
+        }
+        // If it is damaged, no segment that follows can be played either.
+        self.passed = None;
+        self.passed = Some((file.clone(), InitSegment::parse(file)?));
+        Ok(!boxed(b"moof"))
+    }
+
+    /// The number of a segment of fragmented MP4. After a hole, a rendition takes that of the others.
+    fn place(&self, start_us: u64) -> u64 {
+        let goes_on = self.discontinuity || start_us.abs_diff(self.passed_end_us) <= MAX_DRIFT_US;
+        let Some(ladder) = &self.ladder else { return self.next_sequence };
+        if goes_on && self.next_sequence > 0 {
+            return self.next_sequence;
+        }
+        let target = i64::from(self.config.target_ms) * TICKS_PER_SECOND / 1000;
+        ladder.place(ticks(start_us), (self.next_sequence, target), true).unwrap_or(self.next_sequence)
+    }
+
+    /// Tells the other renditions where a segment begins.
+    fn cut(&self, sequence: u64, start_us: u64) {
+        let Some(ladder) = &self.ladder else { return };
+        ladder.cut(sequence, ticks(start_us));
+    }
+
+    /// Takes note of the timeline of a segment. Returns whether the segment begins it. The segment's rendition breaks off by itself if it
+    /// `breaks`; so it does with another initialisation segment. The other renditions follow with the same segment.
+    fn begins_timeline(&mut self, sequence: u64, breaks: bool, init: &Bytes) -> bool {
+        let Some(ladder) = &self.ladder else {
+            self.timeline += u64::from(breaks);
+            return breaks;
+        };
+        let before = std::mem::replace(&mut self.newest_init, init.clone());
+        let (own, common) = (self.timeline, ladder.timeline(sequence));
+        let breaks = breaks || before != *init;
+        self.timeline =
+            if own > 0 && breaks && common <= own { ladder.begin_timeline(sequence) } else { common };
+        if ladder.is_uneven() {
+            tracing::warn!(
+                stream = self.name,
+                "the key frames of the stream's renditions are not at the same times, so viewers who change between them see a jump: \
+                 give all of them the same distance of key frames, and let one encoder make them"
+            );
+        }
+        own > 0 && self.timeline > own
+    }
+
     /// Whether the stream's buffer can hold a segment of this size while viewers fetch it.
-    fn fits(&self, bytes: usize) -> Result<(), StreamFailure> {
-        let streams = &self.manager.config().streams;
-        let most = usize::try_from(streams.chunk_bytes * streams.chunks / 2).unwrap_or(usize::MAX);
+    fn fits(&self, output: &Output, bytes: usize) -> Result<(), StreamFailure> {
+        let most = output.largest_segment();
         if bytes <= most {
             return Ok(());
         }
@@ -265,26 +338,10 @@ impl Stream {
         Err(StreamFailure::TooLarge { bytes, most })
     }
 
-    /// Writes a segment: as one chunk, or as several that are parts of it. The first one has the duration.
-    fn write_file(&mut self, whole: Header, file: &Bytes) -> Result<(), StreamFailure> {
-        let pieces: Vec<_> = file.chunks(largest(&self.manager)).collect();
-        for (index, piece) in pieces.iter().enumerate() {
-            let (first, last) = (index == 0, index + 1 == pieces.len());
-            let mut flags = if first { whole.flags } else { Flags::NONE };
-            if last {
-                flags = flags | Flags::LAST_PART;
-            }
-            let duration_us = if first { whole.duration_us } else { 0 };
-            let header = Header { flags, part: index as u32, duration_us, ..whole };
-            self.write(header, |to| to.copy_from_slice(piece), piece.len())?;
-        }
-        Ok(())
-    }
-
     /// Frames were cut into segments before; now segments are passed on.
     fn leave_segmenter(&mut self) -> Result<(), StreamFailure> {
         self.interrupt()?;
-        self.segmenter = Segmenter::new(self.config.clone(), self.next_sequence);
+        self.segmenter = segmenter(&self.config, self.next_sequence, &self.ladder);
         self.discontinuity |= self.next_sequence > self.first_sequence;
         Ok(())
     }
@@ -298,21 +355,10 @@ impl Stream {
         // The numbers of segments go on, also if the next publisher sends another format.
         if self.passed.take().is_some() || disseminated.is_err() {
             (self.discontinuity, self.passed_us) = (true, 0);
-            self.segmenter = Segmenter::new(self.config.clone(), self.next_sequence);
+            self.segmenter = segmenter(&self.config, self.next_sequence, &self.ladder);
             (self.segment_us, self.segment_bytes) = (0, 0);
         }
         disseminated
-    }
-
-    /// Nobody publishes any more.
-    pub(crate) fn end(&mut self) {
-        let ended = self.write(Header { sequence: self.next_sequence, ..Header::new(Kind::End) }, |_| {}, 0);
-        if let Err(failure) = ended
-            .map_err(|e| e.to_string())
-            .and_then(|()| self.manager.destroy_stream(self.id).map(|_| ()).map_err(|e| e.to_string()))
-        {
-            tracing::warn!(stream = self.name, "the stream did not end in order: {failure}");
-        }
     }
 
     fn disseminate(&mut self) -> Result<(), StreamFailure> {
@@ -323,31 +369,31 @@ impl Stream {
     }
 
     fn part(&mut self, part: &Part) -> Result<(), StreamFailure> {
+        let output = self.output.clone();
+        let mut output = lock(&output);
         let rate = part.size() as u64 * 8_000_000 / u64::from(part.duration_us.max(1));
         self.segment_us += u64::from(part.duration_us);
         self.segment_bytes += part.size() as u64;
+        let discontinuity = self.begins(part);
         if part.index == 0 {
             let tracks: Vec<TrackConfig> = self.segmenter.tracks().cloned().collect();
             self.bandwidth = if self.is_guessed { rate } else { self.bandwidth };
             if !tracks.is_empty() {
-                self.describe(
-                    part.sequence,
-                    &tracks.iter().collect::<Vec<_>>(),
-                    Some(u64::from(self.config.part_ms) * 1000),
-                )?;
+                let part_us = Some(u64::from(self.config.part_ms) * 1000);
+                let described = self.described(&tracks.iter().collect::<Vec<_>>(), part_us, part.start_us);
+                output.describe(part.sequence, described)?;
             }
-            let header = Header { sequence: part.sequence, rendition: RENDITION, ..Header::new(Kind::Init) };
-            self.hold(header, |to| to.copy_from_slice(&part.init), part.init.len())?;
+            let rendition = self.rendition;
+            let header = Header { sequence: part.sequence, rendition, ..Header::new(Kind::Init) };
+            output.hold(header, |to| to.copy_from_slice(&part.init), part.init.len())?;
         }
         let flag = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
-        let discontinuity = std::mem::take(&mut self.discontinuity) || part.discontinuity;
-        self.timeline += u64::from(discontinuity);
         let header = Header {
             flags: flag(part.independent, Flags::INDEPENDENT)
                 | flag(discontinuity, Flags::DISCONTINUITY)
                 | flag(part.index == 0, Flags::FIRST_PART)
                 | flag(part.last, Flags::LAST_PART),
-            rendition: RENDITION,
+            rendition: self.rendition,
             sequence: part.sequence,
             part: part.index,
             duration_us: part.duration_us,
@@ -355,8 +401,8 @@ impl Stream {
             discontinuities: self.timeline,
             ..Header::new(Kind::Media)
         };
-        match self.write(header, |to| part.copy_to(to), part.size()) {
-            Err(StreamFailure::Chunk(error @ ChunkError::TooLarge { .. })) => {
+        match output.write(header, |to| part.copy_to(to), part.size()) {
+            Err(OutputError::Chunk(error @ ChunkError::TooLarge { .. })) => {
                 // The segment is a gap for viewers; the next one is whole again.
                 IngestCounters::count(&self.counters.oversized, 1);
                 tracing::warn!(stream = self.name, "a frame is left out, raise streams.chunk_bytes: {error}");
@@ -372,20 +418,29 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether a timeline begins with this part. Those of several renditions begin with a segment.
+    fn begins(&mut self, part: &Part) -> bool {
+        if self.ladder.is_none() {
+            let breaks = std::mem::take(&mut self.discontinuity) || part.discontinuity;
+            return self.begins_timeline(part.sequence, breaks, &part.init);
+        }
+        let begins = part.index == 0;
+        begins && {
+            let breaks = std::mem::take(&mut self.discontinuity);
+            self.begins_timeline(part.sequence, breaks, &part.init)
+        }
+    }
+
     /// Takes the rate of a whole segment into account.
     fn rate(&mut self, bytes: u64, duration_us: u64) {
         let rate = bytes * 8_000_000 / duration_us.max(1);
         self.bandwidth = if std::mem::take(&mut self.is_guessed) { rate } else { self.bandwidth.max(rate) };
     }
 
-    fn describe(
-        &mut self,
-        sequence: u64,
-        tracks: &[&TrackConfig],
-        part_us: Option<u64>,
-    ) -> Result<(), StreamFailure> {
+    /// What the description of the stream says of this rendition, whose newest segment begins at `begins_us`.
+    fn described(&self, tracks: &[&TrackConfig], part_us: Option<u64>, begins_us: u64) -> Described {
         let mut rendition = Rendition {
-            id: RENDITION,
+            id: self.rendition,
             codecs: String::new(),
             bandwidth: self.bandwidth,
             video: None,
@@ -408,66 +463,38 @@ impl Stream {
             let comma = if rendition.codecs.is_empty() { "" } else { "," };
             rendition.codecs += &format!("{comma}{name}");
         }
-        let description = Description {
-            name: self.name.clone(),
-            container: Container::Cmaf,
-            target_duration_us: self.longest_us.max(u64::from(self.config.target_ms) * 1000),
-            part_target_us: part_us,
-            renditions: vec![rendition],
-        };
-        let json = description.to_json()?;
-        self.hold(
-            Header { sequence, ..Header::new(Kind::Description) },
-            |to| to.copy_from_slice(&json),
-            json.len(),
-        )
-    }
-
-    /// Writes a chunk, and with it those that are held.
-    fn write(
-        &mut self,
-        header: Header,
-        fill: impl FnOnce(&mut [u8]),
-        bytes: usize,
-    ) -> Result<(), StreamFailure> {
-        self.hold(header, fill, bytes)?;
-        self.release()
-    }
-
-    /// Fills a chunk that leaves with the next one: the payload goes straight into the stream's buffer.
-    fn hold(
-        &mut self,
-        header: Header,
-        fill: impl FnOnce(&mut [u8]),
-        bytes: usize,
-    ) -> Result<(), StreamFailure> {
-        let allocated = self.manager.allocate_chunk(self.id, HEADER_BYTES + bytes);
-        let Ok(mut chunk) = allocated else {
-            // What is held is whole, and must not wait.
-            self.release()?;
-            return allocated.map(drop).map_err(StreamFailure::from);
-        };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        // The chunk's size was checked against the largest allowed one, which has 32 bits.
-        let header = Header { produced_ns: now, payload_bytes: bytes as u32, ..header };
-        let (head, payload) = chunk.bytes_mut().split_at_mut(HEADER_BYTES);
-        head.copy_from_slice(&header.encode());
-        fill(payload);
-        self.held.push(chunk);
-        Ok(())
-    }
-
-    /// Disseminates what is held, the newest chunk first: all of it leaves with the oldest one, and wakes each node once.
-    fn release(&mut self) -> Result<(), StreamFailure> {
-        for chunk in std::mem::take(&mut self.held).into_iter().rev() {
-            let size = chunk.size();
-            self.manager.disseminate_chunk(chunk, size, None)?;
-        }
-        Ok(())
+        let target_us = self.longest_us.max(u64::from(self.config.target_ms) * 1000);
+        Described { rendition, target_us, part_us, begins_us, timeline: self.timeline }
     }
 }
 
-/// The most bytes of a chunk's payload.
-fn largest(manager: &RsManager) -> usize {
-    usize::try_from(manager.config().streams.chunk_bytes).unwrap_or(usize::MAX) - HEADER_BYTES
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn segmenter(config: &SegmenterConfig, first: u64, ladder: &Option<Ladder>) -> Segmenter {
+    match ladder {
+        None => Segmenter::new(config.clone(), first),
+        Some(ladder) => Segmenter::of_ladder(config.clone(), first, ladder.clone()),
+    }
+}
+
+fn ticks(us: u64) -> i64 {
+    i64::try_from(u128::from(us) * TICKS_PER_SECOND as u128 / 1_000_000).unwrap_or(i64::MAX)
+}
+
+/// Writes a segment: as one chunk, or as several that are parts of it. The first one has the duration.
+fn write_file(output: &mut Output, whole: Header, file: &Bytes) -> Result<(), OutputError> {
+    let pieces: Vec<_> = file.chunks(output.largest()).collect();
+    for (index, piece) in pieces.iter().enumerate() {
+        let (first, last) = (index == 0, index + 1 == pieces.len());
+        let mut flags = if first { whole.flags } else { Flags::NONE };
+        if last {
+            flags = flags | Flags::LAST_PART;
+        }
+        let duration_us = if first { whole.duration_us } else { 0 };
+        let header = Header { flags, part: index as u32, duration_us, ..whole };
+        output.write(header, |to| to.copy_from_slice(piece), piece.len())?;
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! DASH: the manifest of a live stream over the same segments as its HLS playlists (ISO/IEC 23009-1, profile "live").
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::civil::rfc3339;
@@ -70,27 +71,19 @@ impl<T> Run<'_, T> {
     }
 }
 
-/// Splits the renditions at their discontinuities; the last runs of all renditions are the last period, and so on.
+/// Splits the renditions at their discontinuities. What has one number of the timeline in several renditions is one period.
 fn periods<'a, T>(renditions: &'a [(Rendition, &Track<T>)]) -> Vec<Vec<Run<'a, T>>> {
-    let mut periods: Vec<Vec<Run<'a, T>>> = Vec::new();
+    let mut periods: BTreeMap<u64, Vec<Run<'a, T>>> = BTreeMap::new();
     for (rendition, track) in renditions {
-        let mut runs: Vec<Vec<&Segment<T>>> = vec![Vec::new()];
         for segment in track.segments().filter(|segment| segment.state == SegmentState::Complete) {
-            if segment.discontinuity && runs.last().is_some_and(|run| !run.is_empty()) {
-                runs.push(Vec::new());
+            let runs = periods.entry(segment.timeline).or_default();
+            match runs.last_mut().filter(|run| run.rendition.id == rendition.id) {
+                Some(run) => run.segments.push(segment),
+                None => runs.push(Run { rendition, segments: vec![segment] }),
             }
-            runs.last_mut().into_iter().for_each(|run| run.push(segment));
-        }
-        for (index, segments) in runs.into_iter().rev().enumerate().filter(|(_, run)| !run.is_empty()) {
-            while periods.len() <= index {
-                periods.push(Vec::new());
-            }
-            periods[index].push(Run { rendition, segments });
         }
     }
-    periods.retain(|period| !period.is_empty());
-    periods.reverse();
-    periods
+    periods.into_values().collect()
 }
 
 fn held_us<T>(track: &Track<T>) -> u64 {

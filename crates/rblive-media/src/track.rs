@@ -163,6 +163,8 @@ pub struct Track<T> {
     part_target_us: u64,
     /// Wall clock minus presentation time, in nanoseconds, since the last discontinuity.
     wall_offset_ns: i128,
+    /// The same of another rendition, and the timeline for which it holds, by the source's count.
+    common_wall: Option<(u64, i128)>,
     ended: bool,
     /// The next part comes from another source.
     anew: bool,
@@ -187,6 +189,7 @@ impl<T> Track<T> {
             target_us,
             part_target_us,
             wall_offset_ns: 0,
+            common_wall: None,
             ended: false,
             anew: false,
             retired: Vec::new(),
@@ -199,6 +202,19 @@ impl<T> Track<T> {
     /// number, whatever they had before.
     pub fn start_over(&mut self) {
         self.anew = self.begun;
+    }
+
+    /// The timeline of the newest segment by the source's count, and the wall clock at its beginning, for
+    /// [`share`](Self::share) with the other renditions. `None`: the source does not count, or nothing has come yet.
+    pub fn wall(&self) -> Option<(u64, i128)> {
+        self.source_timeline.filter(|_| self.begun).map(|timeline| (timeline, self.wall_offset_ns))
+    }
+
+    /// Takes over what all renditions of a stream have in common: on one timeline one wall clock, although their parts arrive one after
+    /// the other, and the longest duration of a segment (RFC 8216bis, 6.2.4).
+    pub fn share(&mut self, wall: Option<(u64, i128)>, target_us: u64) {
+        self.common_wall = wall;
+        self.target_us = self.target_us.max(target_us);
     }
 
     /// Takes the next part of the source. Parts come in the order in which they were written, and each of them once; a number that
@@ -260,7 +276,9 @@ impl<T> Track<T> {
         }
         if !self.begun || discontinuity {
             let first = i128::from(part.produced_ns) - i128::from(part.duration_us) * 1000;
-            self.wall_offset_ns = first - i128::from(part.start_us) * 1000;
+            let own = first - i128::from(part.start_us) * 1000;
+            let common = self.common_wall.filter(|(timeline, _)| Some(*timeline) == counted(part));
+            self.wall_offset_ns = common.map_or(own, |(_, offset)| offset);
         }
         self.count_timeline(part, discontinuity);
         self.segments.push_back(Segment {

@@ -329,6 +329,14 @@ impl Config {
         self.streams.chunks * (self.streams.chunk_bytes + MARKER_BYTES)
     }
 
+    /// The capacity of the buffer that so many renditions share. Other nodes have mostly the same limit as this one.
+    pub(crate) fn buffer_bytes_of(&self, renditions: usize) -> u64 {
+        let one = self.buffer_bytes().next_power_of_two();
+        let all = self.buffer_bytes().saturating_mul(renditions.clamp(1, 64) as u64).next_power_of_two();
+        let most = 1 << self.streams.max_buffer_bytes.max(1).ilog2();
+        all.min(most).max(one)
+    }
+
     /// The largest delivery in bytes.
     pub(crate) fn delivery_bytes(&self) -> u64 {
         self.streams.chunk_bytes + MARKER_BYTES

@@ -2,9 +2,9 @@
 
 The parser is the package m3u8 of PyPI, and the requests are Python's, so that nothing here is of the project under test.
 
-    apple.py [--picture 320x180@25] [--removals N] URL SECONDS
+    apple.py [--picture 320x180@25] [--removals N] [--variants N] URL SECONDS
 
-Follows the stream for SECONDS seconds of media, and until N segments were removed and kept for as long as they must be.
+Follows the first variant of the stream for SECONDS seconds of media, and until N segments were removed and kept for as long as they must be.
 Exits with 1 and a list of what is wrong.
 """
 
@@ -55,21 +55,40 @@ def us(seconds):
     return round(seconds * 1_000_000)
 
 
-def multivariant(url, picture):
-    """Checks the multivariant playlist, and returns the address of its only variant and the variant's attributes."""
+def multivariant(url, picture, variants):
+    """Checks the multivariant playlist, and returns the addresses of its variants and the attributes of the first one."""
     main = playlist(url)
     need(main.is_variant and main.is_independent_segments, "Apple: independent segments are announced", url)
-    need(len(main.playlists) == 1, "one variant", len(main.playlists))
+    need(len(main.playlists) == variants, "the variants", len(main.playlists))
+    for own in main.playlists:
+        about = own.stream_info
+        for name in ("bandwidth", "average_bandwidth", "codecs", "resolution", "frame_rate"):
+            need(getattr(about, name), f"Apple: a variant with pictures has {name.upper()}", vars(about))
+        need(about.average_bandwidth <= about.bandwidth, "4.4.6.2: the average is not above the peak", vars(about))
+        need("avc1." in about.codecs, "4.4.6.2: all codecs are named", about.codecs)
     about = main.playlists[0].stream_info
-    for name in ("bandwidth", "average_bandwidth", "codecs", "resolution", "frame_rate"):
-        need(getattr(about, name), f"Apple: a variant with pictures has {name.upper()}", vars(about))
-    need(about.average_bandwidth <= about.bandwidth, "4.4.6.2: the average is not above the peak", vars(about))
-    need("avc1." in about.codecs and "mp4a.40.2" in about.codecs, "4.4.6.2: all codecs are named", about.codecs)
+    need("mp4a.40.2" in about.codecs, "4.4.6.2: all codecs are named", about.codecs)
     if picture:
         size, rate = picture.split("@")
         need("x".join(map(str, about.resolution)) == size, "4.4.6.2: RESOLUTION is that of the picture", about.resolution)
         need(about.frame_rate == float(rate), "4.4.6.2: FRAME-RATE is that of the picture", about.frame_rate)
-    return main.playlists[0].absolute_uri, about
+    return [own.absolute_uri for own in main.playlists], about
+
+
+def aligned(urls):
+    """6.2.4: the variants have the same content at the same time. Returns how many segments were compared."""
+    first, *others = [Media(url) for url in urls]
+    compared = 0
+    for other in others:
+        need(other.target == first.target, "6.2.4: one target duration", first.target, other.target)
+        for number in first.whole.keys() & other.whole.keys():
+            (_, own, breaks, _, date, _), (_, their, their_breaks, _, their_date, _) = first.whole[number], other.whole[number]
+            need(breaks == their_breaks, "6.2.4: one discontinuity sequence", number, breaks, their_breaks)
+            apart = abs((date - their_date).total_seconds())
+            need(apart < 0.06 and abs(own - their) < 60_000, "6.2.4: segments of one time", number, apart, own, their)
+            compared += 1
+        need(abs(first.edge() - other.edge()) <= 1, "6.2.4: the edges are together", first.edge(), other.edge())
+    return compared
 
 
 class Media:
@@ -233,17 +252,20 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--picture")
     arguments.add_argument("--removals", type=int, default=0)
+    arguments.add_argument("--variants", type=int, default=1)
     arguments.add_argument("url")
     arguments.add_argument("seconds", type=int)
     given = arguments.parse_args()
-    variant, _ = multivariant(given.url, given.picture)
-    follower, until = Follower(variant, given.removals), time.monotonic() + PATIENCE
-    skipped = 0
+    variants, _ = multivariant(given.url, given.picture, given.variants)
+    follower, until = Follower(variants[0], given.removals), time.monotonic() + PATIENCE
+    skipped = compared = 0
     while follower.seen_us < us(given.seconds) or follower.kept < given.removals:
         need(time.monotonic() < until, "the stream goes on", follower.seen_us, follower.kept, len(follower.removed))
         follower.follow()
         skipped = max(skipped, follower.skip())
-    _, about = multivariant(given.url, given.picture)
+        compared += aligned(variants)
+    need(compared or given.variants == 1, "variants have segments in common")
+    _, about = multivariant(given.url, given.picture, given.variants)
     peak, average = follower.rates()
     need(peak <= about.bandwidth, "4.4.6.2: no segment has a higher rate than BANDWIDTH", peak, about.bandwidth)
     need(about.bandwidth <= 2 * peak, "4.4.6.2: BANDWIDTH is that of segments", peak, about.bandwidth)

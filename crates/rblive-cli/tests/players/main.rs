@@ -11,6 +11,7 @@
 
 mod apple;
 mod encoders;
+mod ladder;
 mod nodes;
 mod taking;
 

@@ -46,6 +46,7 @@ impl Nodes {
             "[control]\nlisten = ''\n[deliver]\nlisten = '127.0.0.1:0'\n\
              [ingest]\nrtmp = '127.0.0.1:0'\nhttps = '127.0.0.1:0'\nsegment_ms = 1000\n\
              certificate = '{at}/chain.pem'\nprivate_key = '{at}/key.pem'\n\
+             [[ingest.ladders]]\nname = 'ladder'\nstreams = ['hi', 'lo']\n\
              [streams]\nchunk_bytes = {chunk_bytes}\nchunks = {chunks}\n\
              [[nodes]]\nname = 'ingest'\nid = 1\nrole = 'dissemination'\n\
              [[nodes]]\nname = 'delivery'\nid = 2\nrole = 'delivery'\naddress = '{port}'\n\
@@ -62,7 +63,12 @@ impl Nodes {
 
     /// The playlist of the stream's renditions.
     pub fn playlist(&self) -> String {
-        format!("https://{}/live/camera/index.m3u8", self.viewers)
+        self.file("camera/index.m3u8")
+    }
+
+    /// The address of a file of a stream.
+    pub fn file(&self, path: &str) -> String {
+        format!("https://{}/live/{path}", self.viewers)
     }
 }
 

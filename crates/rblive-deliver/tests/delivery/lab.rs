@@ -149,32 +149,49 @@ impl Lab {
 
     /// Writes the description and the initialisation segment.
     pub fn describe(&self) {
-        let video = Some(Video { width: 640, height: 360, frames_per_1000_s: 25_000 });
-        let rendition =
-            Rendition { id: 1, codecs: "avc1.64001f".into(), bandwidth: 1_000_000, video, audio: None };
+        self.describe_renditions(&[1]);
+    }
+
+    /// Describes these renditions, and writes their initialisation segments.
+    pub fn describe_renditions(&self, ids: &[u16]) {
+        let rendition = |id: &u16| {
+            let (width, height) = (640 / u32::from(*id), 360 / u32::from(*id));
+            let video = Some(Video { width, height, frames_per_1000_s: 25_000 });
+            Rendition { id: *id, codecs: "avc1.64001f".into(), bandwidth: 1_000_000, video, audio: None }
+        };
         let description = Description {
             name: NAME.into(),
             container: Container::Cmaf,
             target_duration_us: 1_000_000,
             part_target_us: Some(500_000),
-            renditions: vec![rendition],
+            renditions: ids.iter().map(rendition).collect(),
         };
         self.write(Header::new(Kind::Description), &description.to_json().unwrap());
-        self.write(Header { rendition: 1, ..Header::new(Kind::Init) }, &self.init);
+        for id in ids {
+            self.write(Header { rendition: *id, ..Header::new(Kind::Init) }, &self.init);
+        }
     }
 
     /// Writes a part; each segment has two.
     pub fn part(&self, sequence: u64, part: u32, bytes: usize) {
+        self.part_of((1, 0), sequence, part, bytes);
+    }
+
+    /// Writes a part of a rendition and a timeline.
+    pub fn part_of(&self, (rendition, timeline): (u16, u64), sequence: u64, part: u32, bytes: usize) {
         let place = if part == 0 { Flags::FIRST_PART | Flags::INDEPENDENT } else { Flags::LAST_PART };
         let start_us = sequence * 1_000_000 + u64::from(part) * 500_000;
+        // Renditions arrive one after the other.
+        let produced_us = start_us + u64::from(rendition) * 70_000;
         let header = Header {
             flags: place,
-            rendition: 1,
+            rendition,
             sequence,
             part,
             duration_us: 500_000,
             start_us,
-            produced_ns: 1_760_000_000_000_000_000 + start_us * 1000,
+            discontinuities: timeline,
+            produced_ns: 1_760_000_000_000_000_000 + produced_us * 1000,
             ..Header::new(Kind::Media)
         };
         self.write(header, &media(sequence, part, bytes));

@@ -5,6 +5,7 @@ mod bad_requests;
 mod frames;
 mod kept;
 mod lab;
+mod ladders;
 mod lives;
 mod overtaken;
 mod players;

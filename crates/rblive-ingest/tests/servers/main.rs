@@ -5,6 +5,7 @@ mod encoders;
 mod floods;
 mod hostile;
 mod http;
+mod ladders;
 mod material;
 mod node;
 mod oversized;

@@ -10,6 +10,7 @@
 //! The timeline begins at 0 with the first key frame and goes on over restarts, jumps and changes of the codec, which are marked
 //! as discontinuities.
 
+mod ladder;
 mod part;
 mod pending;
 
@@ -19,6 +20,7 @@ use bytes::Bytes;
 
 use crate::cmaf;
 use crate::unit::{AccessUnit, Input, Media, TICKS_PER_SECOND, TrackConfig};
+pub use ladder::Ladder;
 pub use part::Part;
 use part::Parts;
 
@@ -34,6 +36,8 @@ const MAX_EARLY: usize = 4096;
 const MAX_LEAD: i64 = 2 * TICKS_PER_SECOND;
 /// The bytes of a part that are no media: a box, besides some for each frame, for which a sixteenth of a part is left.
 const HEAD_BYTES: usize = 1024;
+/// How many segments a rendition waits at its beginning for a key frame where other renditions have one.
+const MAX_JOIN: i64 = 3;
 const TICKS_PER_MS: i64 = TICKS_PER_SECOND / 1000;
 
 /// Settings of a [`Segmenter`].
@@ -85,6 +89,10 @@ pub struct Segmenter {
     /// Frames from before both tracks were known.
     early: VecDeque<AccessUnit>,
     begun: bool,
+    /// The timeline of the other renditions, if there are some.
+    ladder: Option<Ladder>,
+    /// Since when the rendition waits for a key frame where the others have one.
+    joining: Option<i64>,
     /// The difference of the timeline's timestamps and the input's.
     shift: Option<i64>,
     last: [Option<i64>; 2],
@@ -105,6 +113,8 @@ impl Segmenter {
             expected: None,
             early: VecDeque::new(),
             begun: false,
+            ladder: None,
+            joining: None,
             shift: None,
             last: [None; 2],
             pending: pending::Pending::default(),
@@ -112,6 +122,21 @@ impl Segmenter {
             parts: Parts::new(first_sequence),
             ready: VecDeque::new(),
             dropped: 0,
+        }
+    }
+
+    /// A segmenter of one of several renditions, whose segments have numbers and times in common. `first_sequence` is the lowest number
+    /// that it may give. Discontinuities are not marked in its parts: [`Ladder::timeline`] has them.
+    pub fn of_ladder(config: SegmenterConfig, first_sequence: u64, ladder: Ladder) -> Self {
+        Self { ladder: Some(ladder), ..Self::new(config, first_sequence) }
+    }
+
+    /// Goes on as one of several renditions, after [`end_timeline`](Self::end_timeline); see [`of_ladder`](Self::of_ladder).
+    pub fn join_ladder(&mut self, first_sequence: u64, ladder: Ladder) {
+        self.ladder = Some(ladder);
+        self.parts = Parts::new(first_sequence);
+        if self.begun {
+            self.make_init();
         }
     }
 
@@ -228,14 +253,17 @@ impl Segmenter {
         let own = self.last[track];
         let jumps =
             own.or(self.last[1 - track]).is_some_and(|last| unit.dts.abs_diff(last) > MAX_JUMP as u64);
-        if jumps || own.is_some_and(|last| unit.dts < last.saturating_sub(MAX_STEP_BACK)) {
+        let is_back = own.is_some_and(|last| unit.dts < last.saturating_sub(MAX_STEP_BACK));
+        // Other renditions have segments where this one has a hole.
+        let target = i64::from(self.config.target_ms) * TICKS_PER_MS;
+        let skips = self.ladder.is_some() && own.is_some_and(|last| unit.dts.saturating_sub(last) > target);
+        if jumps || is_back || skips {
             self.end_timeline();
         }
         let leads = unit.media == Media::Video || self.video.is_none();
-        let Some(shift) = self.shift.or_else(|| (leads && unit.key).then(|| self.begin_timeline(unit.dts)))
-        else {
-            return self.drop_unit(&unit);
-        };
+        let begins = self.shift.is_none() && leads && unit.key;
+        let shift = if begins { self.begin_timeline(unit.dts) } else { self.shift };
+        let Some(shift) = shift else { return self.drop_unit(&unit) };
         let offset = unit.pts.saturating_sub(unit.dts).clamp(-MAX_JUMP, MAX_JUMP);
         // Times within a track always grow: players stop at a frame that does not come after the one before.
         unit.dts = self.last[track].map_or(unit.dts, |last| unit.dts.max(last + 1));
@@ -251,7 +279,7 @@ impl Segmenter {
     fn leading(&mut self, unit: AccessUnit) {
         let (now, frame) = (unit.dts, self.pending.frame(unit.media));
         if self.pending.has(unit.media) || self.parts.is_open() {
-            let length = now - self.parts.segment_start();
+            let length = now - self.segment_start();
             let part = now + frame - self.parts.part_start();
             // Encoders place key frames by counting frames, with timestamps rounded to milliseconds.
             let target = i64::from(self.config.target_ms) * TICKS_PER_MS - frame / 2;
@@ -266,6 +294,12 @@ impl Segmenter {
         }
         self.parts.open_at(now);
         self.pending.push(unit);
+    }
+
+    /// Where the segment begins. Sound alone has frames anywhere, and follows the pictures of other renditions.
+    fn segment_start(&self) -> i64 {
+        let common = self.ladder.as_ref().filter(|_| self.video.is_none());
+        common.and_then(|ladder| ladder.start_of(self.parts.sequence())).unwrap_or(self.parts.segment_start())
     }
 
     /// Whether the part would be too large with this frame.
@@ -288,6 +322,9 @@ impl Segmenter {
 
     fn close_segment(&mut self, end: i64) {
         self.close_part(end, true);
+        if let Some(ladder) = self.ladder.as_ref().filter(|_| self.shift.is_some()) {
+            ladder.cut(self.parts.sequence(), end);
+        }
     }
 
     fn close_part(&mut self, end: i64, last: bool) {
@@ -295,15 +332,35 @@ impl Segmenter {
         let taken = self.pending.take_before(end, lead);
         self.ready.extend(self.parts.close(taken, end, last));
         self.pending_bytes = self.pending.bytes();
+        if let Some(ladder) = &self.ladder {
+            ladder.reach(end);
+        }
     }
 
-    fn begin_timeline(&mut self, dts: i64) -> i64 {
-        let shift = self.parts.timeline_start().saturating_sub(dts);
-        self.shift = Some(shift);
-        shift
+    /// Begins a timeline with a key frame. `None`: the other renditions have no segment that begins there.
+    fn begin_timeline(&mut self, dts: i64) -> Option<i64> {
+        self.shift = match self.ladder.clone() {
+            None => Some(self.parts.timeline_start().saturating_sub(dts)),
+            Some(ladder) => self.join(&ladder, dts),
+        };
+        self.shift
     }
 
-    fn end_timeline(&mut self) {
+    fn join(&mut self, ladder: &Ladder, dts: i64) -> Option<i64> {
+        let shift = ladder.shift(dts, self.parts.timeline_start());
+        let (time, target) = (dts.saturating_add(shift), i64::from(self.config.target_ms) * TICKS_PER_MS);
+        let since = *self.joining.get_or_insert(time);
+        let must = (time - since).abs() >= MAX_JOIN * target;
+        let number = ladder.place(time, (self.parts.sequence(), target), must)?;
+        self.joining = None;
+        self.parts.begin_timeline_at(time);
+        self.parts.begin_segment(number);
+        Some(shift)
+    }
+
+    /// Ends the segment and the timeline. What follows begins another one, with the same tracks.
+    pub fn end_timeline(&mut self) {
+        self.joining = None;
         if self.shift.take().is_some() {
             let end = self.pending.end().max(self.parts.part_start() + 1);
             self.close_segment(end);

@@ -107,6 +107,16 @@ impl Parts {
         }
     }
 
+    /// The number of the open segment, or of the next one.
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The next segment has this number, unless numbers would go back.
+    pub(super) fn begin_segment(&mut self, sequence: u64) {
+        self.sequence = self.sequence.max(sequence);
+    }
+
     pub(super) fn timeline_start(&self) -> i64 {
         self.timeline_start
     }

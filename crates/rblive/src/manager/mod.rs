@@ -175,7 +175,16 @@ impl RsManager {
     /// # Errors
     /// The name is not allowed, this is a delivery node, or a limit is reached.
     pub fn create_stream(&self, name: &str) -> Result<RsId, StreamError> {
-        self.inner.create(name)
+        self.inner.create(name, 1)
+    }
+
+    /// As [`create_stream`](Self::create_stream), for a stream of several renditions, which share its buffer: the buffer is that many times
+    /// as large, as far as `streams.max_buffer_bytes` allows.
+    ///
+    /// # Errors
+    /// As [`create_stream`](Self::create_stream).
+    pub fn create_stream_of(&self, name: &str, renditions: usize) -> Result<RsId, StreamError> {
+        self.inner.create(name, renditions)
     }
 
     /// Ends a stream that was created here. Its receivers get everything that was disseminated, and then the end.

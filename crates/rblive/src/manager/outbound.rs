@@ -22,7 +22,7 @@ impl Inner {
     }
 
     /// Creates a stream, and lets the nodes of the rules have it.
-    pub(super) fn create(&self, name: &str) -> Result<RsId, StreamError> {
+    pub(super) fn create(&self, name: &str, renditions: usize) -> Result<RsId, StreamError> {
         if !self.node.role.disseminates() {
             return Err(StreamError::NotDisseminating);
         }
@@ -33,7 +33,7 @@ impl Inner {
         if read(&self.outgoing).len() >= max {
             return Err(StreamError::TooMany(max));
         }
-        let capacity = self.config.buffer_bytes().next_power_of_two();
+        let capacity = self.config.buffer_bytes_of(renditions);
         let options = BufferOptions::new()
             .size_bytes(capacity)
             .max_delivery_bytes(Some(self.config.delivery_bytes()))

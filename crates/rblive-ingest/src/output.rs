@@ -1,0 +1,143 @@
+//! Where the chunks of one stream go: those of its publisher, or of the publishers of all its renditions.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rblive::content::{Container, Description, DescriptionError, HEADER_BYTES, Header, Kind, Rendition};
+use rblive::{ChunkError, RsChunk, RsId, RsManager};
+
+/// A rendition that is behind the newest one by more target durations than this is not described any more: its publisher is silent or
+/// gone, and viewers change to another.
+const MAX_BEHIND: u64 = 2;
+
+/// Why a chunk does not leave.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    #[error("a chunk could not be disseminated: {0}")]
+    Chunk(#[from] ChunkError),
+    #[error("the description of the stream is not valid: {0}")]
+    Description(#[from] DescriptionError),
+}
+
+/// A rendition, as the description of the stream has it.
+#[derive(Debug)]
+pub(crate) struct Described {
+    pub(crate) rendition: Rendition,
+    /// The longest segment, in microseconds.
+    pub(crate) target_us: u64,
+    /// The longest part, if segments have parts.
+    pub(crate) part_us: Option<u64>,
+    /// Where its newest segment begins, in microseconds.
+    pub(crate) begins_us: u64,
+    /// The number of its timeline. Times of different timelines are not compared.
+    pub(crate) timeline: u64,
+}
+
+/// The chunks of a stream.
+pub(crate) struct Output {
+    manager: RsManager,
+    pub(crate) id: RsId,
+    pub(crate) name: String,
+    /// Filled chunks that leave together with the next one, the oldest first.
+    held: Vec<RsChunk>,
+    renditions: BTreeMap<u16, Described>,
+    /// The number after that of the newest segment.
+    next_sequence: u64,
+}
+
+impl Output {
+    pub(crate) fn new(manager: RsManager, id: RsId, name: &str) -> Self {
+        let renditions = BTreeMap::new();
+        Self { manager, id, name: name.to_owned(), held: Vec::new(), renditions, next_sequence: 0 }
+    }
+
+    /// The most bytes of a chunk's payload.
+    pub(crate) fn largest(&self) -> usize {
+        usize::try_from(self.manager.config().streams.chunk_bytes).unwrap_or(usize::MAX) - HEADER_BYTES
+    }
+
+    /// The most bytes of a segment that the stream's buffer holds while viewers fetch it.
+    pub(crate) fn largest_segment(&self) -> usize {
+        let streams = &self.manager.config().streams;
+        usize::try_from(streams.chunk_bytes * streams.chunks / 2).unwrap_or(usize::MAX)
+    }
+
+    /// Describes the stream before segment `sequence` of a rendition.
+    pub(crate) fn describe(&mut self, sequence: u64, own: Described) -> Result<(), OutputError> {
+        let (begins_us, timeline) = (own.begins_us, own.timeline);
+        self.renditions.insert(own.rendition.id, own);
+        self.next_sequence = self.next_sequence.max(sequence + 1);
+        let target_us = self.renditions.values().map(|one| one.target_us).max().unwrap_or(1);
+        self.renditions.retain(|_, one| {
+            one.timeline != timeline || begins_us.saturating_sub(one.begins_us) <= MAX_BEHIND * target_us
+        });
+        // After a new timeline the others have as much time to follow.
+        for one in self.renditions.values_mut().filter(|one| one.timeline < timeline) {
+            (one.timeline, one.begins_us) = (timeline, begins_us);
+        }
+        let parts = self.renditions.values().map(|one| one.part_us);
+        let description = Description {
+            name: self.name.clone(),
+            container: Container::Cmaf,
+            target_duration_us: target_us,
+            part_target_us: parts.reduce(|most, one| Some(most?.max(one?))).flatten(),
+            renditions: self.renditions.values().map(|one| one.rendition.clone()).collect(),
+        };
+        let json = description.to_json()?;
+        let header = Header { sequence, ..Header::new(Kind::Description) };
+        self.hold(header, |to| to.copy_from_slice(&json), json.len())
+    }
+
+    /// Writes a chunk, and with it those that are held.
+    pub(crate) fn write(
+        &mut self,
+        header: Header,
+        fill: impl FnOnce(&mut [u8]),
+        bytes: usize,
+    ) -> Result<(), OutputError> {
+        self.hold(header, fill, bytes)?;
+        self.release()
+    }
+
+    /// Fills a chunk that leaves with the next one: the payload goes straight into the stream's buffer.
+    pub(crate) fn hold(
+        &mut self,
+        header: Header,
+        fill: impl FnOnce(&mut [u8]),
+        bytes: usize,
+    ) -> Result<(), OutputError> {
+        let allocated = self.manager.allocate_chunk(self.id, HEADER_BYTES + bytes);
+        let Ok(mut chunk) = allocated else {
+            // What is held is whole, and must not wait.
+            self.release()?;
+            return allocated.map(drop).map_err(OutputError::from);
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        // The chunk's size was checked against the largest allowed one, which has 32 bits.
+        let header = Header { produced_ns: now, payload_bytes: bytes as u32, ..header };
+        let (head, payload) = chunk.bytes_mut().split_at_mut(HEADER_BYTES);
+        head.copy_from_slice(&header.encode());
+        fill(payload);
+        self.held.push(chunk);
+        Ok(())
+    }
+
+    /// Disseminates what is held, the newest chunk first: all of it leaves with the oldest one, and wakes each node once.
+    fn release(&mut self) -> Result<(), OutputError> {
+        for chunk in std::mem::take(&mut self.held).into_iter().rev() {
+            let size = chunk.size();
+            self.manager.disseminate_chunk(chunk, size, None)?;
+        }
+        Ok(())
+    }
+
+    /// Nobody publishes the stream any more.
+    pub(crate) fn end(&mut self) {
+        let header = Header { sequence: self.next_sequence, ..Header::new(Kind::End) };
+        let ended = self.write(header, |_| {}, 0).map_err(|failure| failure.to_string());
+        let destroyed = self.manager.destroy_stream(self.id).map_err(|failure| failure.to_string());
+        if let Err(failure) = ended.and(destroyed) {
+            tracing::warn!(stream = self.name, "the stream did not end in order: {failure}");
+        }
+    }
+}

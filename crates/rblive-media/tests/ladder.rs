@@ -1,0 +1,189 @@
+//! Several renditions of one stream: their segments have numbers and times in common, whenever which of them begins or returns.
+
+use bytes::Bytes;
+use rblive_media::segmenter::{Ladder, Part, Segmenter, SegmenterConfig};
+use rblive_media::unit::{
+    AccessUnit, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig,
+};
+
+const FRAME: i64 = TICKS_PER_SECOND / 25;
+const FIRST: u64 = 500;
+
+/// A rendition with a key frame in each second.
+struct Rendition {
+    segmenter: Segmenter,
+    parts: Vec<Part>,
+    media: Media,
+}
+
+impl Rendition {
+    fn new(ladder: &Ladder, media: Media) -> Self {
+        let config = SegmenterConfig { part_ms: 500, ..SegmenterConfig::default() };
+        let segmenter = Segmenter::of_ladder(config, 0, ladder.clone());
+        let mut new = Self { segmenter, parts: Vec::new(), media };
+        new.configure();
+        new
+    }
+
+    fn configure(&mut self) {
+        let video = TrackConfig::Video(VideoConfig {
+            codec: VideoCodec::H264,
+            record: Bytes::from_static(b"record"),
+            name: "avc1.64001f".to_owned(),
+            width: 160,
+            height: 90,
+            frames_per_1000_s: 25_000,
+        });
+        let audio = TrackConfig::Audio(AudioConfig {
+            record: Bytes::from_static(&[0x11, 0x90]),
+            name: "mp4a.40.2".to_owned(),
+            sample_rate: 48_000,
+            channels: 2,
+            frame_samples: 1024,
+        });
+        let is_video = self.media == Media::Video;
+        self.push(Input::Tracks { video: is_video, audio: !is_video });
+        self.push(Input::Config(if is_video { video } else { audio }));
+    }
+
+    fn push(&mut self, input: Input) {
+        self.segmenter.push(input).unwrap();
+        while let Some(part) = self.segmenter.next_part() {
+            self.parts.push(part);
+        }
+    }
+
+    /// Pushes the frames of these seconds of the encoder's clock, which is ahead by `ahead` ticks.
+    fn seconds(&mut self, seconds: std::ops::Range<i64>, ahead: i64) {
+        let step = if self.media == Media::Video { FRAME } else { 1920 };
+        let mut time = (seconds.start * TICKS_PER_SECOND + step - 1) / step * step;
+        while time < seconds.end * TICKS_PER_SECOND {
+            let key = self.media == Media::Audio || time % TICKS_PER_SECOND == 0;
+            let data = Bytes::from_static(b"frame");
+            self.push(Input::Unit(AccessUnit {
+                media: self.media,
+                dts: time + ahead,
+                pts: time + ahead,
+                key,
+                data,
+            }));
+            time += step;
+        }
+    }
+
+    fn finish(&mut self) {
+        self.segmenter.finish();
+        while let Some(part) = self.segmenter.next_part() {
+            self.parts.push(part);
+        }
+    }
+
+    /// The numbers of segments, and where they begin, in milliseconds.
+    fn segments(&self) -> Vec<(u64, u64)> {
+        let first = self.parts.iter().filter(|part| part.index == 0);
+        first.map(|part| (part.sequence - FIRST, part.start_us / 1000)).collect()
+    }
+}
+
+#[test]
+fn a_rendition_that_comes_later_joins_a_segment_of_the_others() {
+    let ladder = Ladder::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    high.seconds(100..103, 0);
+    // Its first key frame is in the middle of a segment of the other.
+    low.seconds(103..107, 0);
+    high.seconds(103..109, 0);
+    low.seconds(107..109, 0);
+    high.finish();
+    low.finish();
+    assert_eq!(high.segments(), [(0, 0), (1, 2000), (2, 4000), (3, 6000), (4, 8000)]);
+    assert_eq!(low.segments(), [(2, 4000), (3, 6000), (4, 8000)]);
+    assert_eq!((ladder.timeline(FIRST), ladder.timeline(FIRST + 100), ladder.is_uneven()), (1, 1, false));
+}
+
+#[test]
+fn a_rendition_that_was_away_leaves_a_hole_and_begins_no_timeline() {
+    let ladder = Ladder::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    for from in [0, 2] {
+        high.seconds(from..from + 2, 7);
+        low.seconds(from..from + 2, 7);
+    }
+    low.finish();
+    high.seconds(4..10, 7);
+    low.configure();
+    low.seconds(9..12, 7);
+    high.seconds(10..12, 7);
+    high.finish();
+    low.finish();
+    assert_eq!(low.segments(), [(0, 0), (1, 2000), (5, 10_000)]);
+    assert_eq!(high.segments().last(), Some(&(5, 10_000)));
+    assert_eq!(ladder.timeline(FIRST + 5), 1);
+}
+
+#[test]
+fn a_rendition_that_pauses_leaves_a_hole() {
+    let ladder = Ladder::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    high.seconds(0..10, 0);
+    low.seconds(0..3, 0);
+    low.seconds(7..10, 0);
+    low.finish();
+    assert_eq!(low.segments(), [(0, 0), (1, 2000), (4, 8000)]);
+    assert!(low.parts.iter().all(|part| part.duration_us < 600_000), "no frame lasts for the hole");
+}
+
+#[test]
+fn an_encoder_that_starts_over_begins_a_timeline_in_all_renditions_at_once() {
+    let ladder = Ladder::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    high.seconds(0..5, 0);
+    low.seconds(0..5, 0);
+    for rendition in [&mut high, &mut low] {
+        rendition.finish();
+        rendition.configure();
+    }
+    high.seconds(0..4, 0);
+    low.seconds(0..4, 0);
+    high.finish();
+    low.finish();
+    assert_eq!(high.segments(), [(0, 0), (1, 2000), (2, 4000), (3, 5000), (4, 7000)]);
+    assert_eq!(low.segments(), high.segments());
+    assert_eq!([1, 2, 3, 4].map(|number| ladder.timeline(FIRST + number)), [1, 1, 2, 2]);
+}
+
+#[test]
+fn sound_alone_follows_the_pictures() {
+    let ladder = Ladder::new(FIRST, 1);
+    let (mut video, mut audio) =
+        (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Audio));
+    for second in 0..200 {
+        // Either may be ahead.
+        let (first, then) = if second % 3 == 0 { (&mut audio, &mut video) } else { (&mut video, &mut audio) };
+        first.seconds(second..second + 1, 0);
+        then.seconds(second..second + 1, 0);
+    }
+    video.finish();
+    audio.finish();
+    let (video, audio) = (video.segments(), audio.segments());
+    assert_eq!((video.len(), audio.len()), (100, 100));
+    for (own, other) in video.iter().zip(&audio) {
+        assert!(own.0 == other.0 && own.1.abs_diff(other.1) < 100, "{own:?} and {other:?}");
+    }
+    assert!(!ladder.is_uneven());
+}
+
+#[test]
+fn renditions_with_other_key_frames_are_taken_and_noticed() {
+    let ladder = Ladder::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    for second in 0..20 {
+        high.seconds(second..second + 1, 0);
+        // Half a second later.
+        low.seconds(second..second + 1, TICKS_PER_SECOND / 2);
+    }
+    high.finish();
+    low.finish();
+    assert!(low.segments().len() >= 6, "{:?}", low.segments());
+    assert!(ladder.is_uneven());
+}
