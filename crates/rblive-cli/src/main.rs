@@ -6,6 +6,7 @@ mod config;
 mod control;
 mod deliver;
 mod demo;
+mod exposure;
 mod kept;
 mod man;
 mod push;

@@ -12,6 +12,7 @@ use rblive_record::{RecordRule, Recorder};
 use super::config::{Config, Deliver};
 use super::control::Endpoint;
 use super::deliver::{Viewers, receive};
+use super::exposure;
 
 /// The parts of the node that take streams.
 type Receivers = (Option<Arc<Recorder>>, Option<Viewers>);
@@ -44,11 +45,22 @@ pub struct Args {
     /// Address of the control page, metrics included
     #[arg(long, value_name = "ADDRESS")]
     control: Option<String>,
+    /// Accept addresses for nodes and for the control page that other machines reach, also if nobody must prove who it is there
+    #[arg(long)]
+    insecure: bool,
 }
 
 /// Runs the node until a signal ends it.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut config = configured(args)?;
+    if let Err(why) = exposure::check(&config) {
+        if !args.insecure {
+            return Err(Failure::Failed(format!(
+                "{why}; or start with --insecure, in a network that you trust"
+            )));
+        }
+        tracing::warn!("insecure: {why}");
+    }
     let stop = Stop::install()?.with_reload()?;
     config.deliver.kept.extend(config.record.iter().map(|rule| rule.folder.clone()));
     let (deliver, rules) = (config.deliver, config.record);

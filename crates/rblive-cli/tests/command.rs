@@ -112,3 +112,34 @@ fn errors_name_the_cause() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("apt-get install ffmpeg"));
 }
+
+#[test]
+fn a_node_that_other_machines_reach_asks_who_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    let serve = |more: &str, options: &[&str]| {
+        let node = "[[nodes]]\nname = 'open'\nid = 1\nrole = 'both'\naddress = '0.0.0.0:0'\n[deliver]\nlisten = ''\n";
+        std::fs::write(&file, format!("{node}{more}")).unwrap();
+        let mut command = rblive();
+        command.args(["serve", "--config"]).arg(&file).args(["--control", "127.0.0.1:0"]).args(options);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (mut line, mut said) = (String::new(), String::new());
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let _ = child.kill();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        child.wait().unwrap();
+        (line, said)
+    };
+    let (line, said) = serve("", &[]);
+    assert!(
+        line.is_empty() && said.contains("dissemination.token_file") && said.contains("--insecure"),
+        "{said}"
+    );
+    let (line, said) = serve("", &["--insecure"]);
+    assert!(line.contains("takes streams of other nodes at 0.0.0.0:"), "{line} {said}");
+    assert!(said.contains("insecure: other machines reach"), "{said}");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "0123456789abcdef\n").unwrap();
+    let (line, said) = serve(&format!("[dissemination]\ntoken_file = '{}'\n", token.display()), &[]);
+    assert!(line.contains("takes streams of other nodes"), "{line} {said}");
+}

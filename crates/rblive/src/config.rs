@@ -24,9 +24,11 @@
 //! # Ok::<(), rblive::ConfigError>(())
 //! ```
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use access::CertificateName;
 use rocketbufs::config::{Origin, TransportKind, parse_bytes, parse_time, read_file};
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::{Table, Value};
@@ -124,11 +126,23 @@ pub struct DisseminationSettings {
     /// streams. Large: viewers wait, and buffers take memory, for this time.
     #[serde(deserialize_with = "millis")]
     pub linger_ms: u64,
+    /// The file whose first line is a token that all nodes share, of at least 16 characters. Each end of a connection proves to the
+    /// other that it knows the token, which is never sent. Their clocks may be 5 minutes apart. Empty: no token.
+    pub token_file: PathBuf,
+    /// The names, by node, of which a node's certificate must have one: `CN=…`, `DNS=…`, `URI=…` or `EMAIL=…`. A node that is not named
+    /// may have any certificate of the authority. Needs `tls.mode` and, at receivers, `tls.client_certificates = "require"`.
+    pub certificates: BTreeMap<String, Vec<String>>,
 }
 
 impl Default for DisseminationSettings {
     fn default() -> Self {
-        Self { reconnect_min_ms: 100, reconnect_max_ms: 5000, linger_ms: 30_000 }
+        Self {
+            reconnect_min_ms: 100,
+            reconnect_max_ms: 5000,
+            linger_ms: 30_000,
+            token_file: PathBuf::new(),
+            certificates: BTreeMap::new(),
+        }
     }
 }
 
@@ -275,7 +289,34 @@ impl Config {
             self.node_named(name)?;
         }
         self.this_node()?;
+        self.check_certificates()?;
         self.check_ranges()
+    }
+
+    fn check_certificates(&self) -> Result<(), ConfigError> {
+        let certificates = &self.dissemination.certificates;
+        for (node, names) in certificates {
+            self.node_named(node)?;
+            if names.is_empty() {
+                return Err(wrong(format!("dissemination.certificates: '{node}' has no names")));
+            }
+            for name in names {
+                let fault = |error| wrong(format!("dissemination.certificates: {node}: {error}"));
+                name.parse::<CertificateName>().map(drop).map_err(fault)?;
+            }
+        }
+        if !certificates.is_empty() && self.framework.tls.mode != "require" {
+            return Err(wrong("dissemination.certificates: certificates need tls.mode = \"require\""));
+        }
+        Ok(())
+    }
+
+    /// Whether this node takes streams only from nodes that prove who they are: by a certificate of the authority in `tls.ca`, or by
+    /// the token of `dissemination.token_file`.
+    pub fn requires_proof(&self) -> bool {
+        let tls = &self.framework.tls;
+        let by_certificate = tls.mode == "require" && tls.client_certificates == "require";
+        by_certificate || !self.dissemination.token_file.as_os_str().is_empty()
     }
 
     fn check_ranges(&self) -> Result<(), ConfigError> {

@@ -22,6 +22,9 @@ pub enum StartError {
     /// The system gave no thread.
     #[error("the system gives no thread: {0}")]
     Thread(#[from] std::io::Error),
+    /// The token of the nodes cannot be used.
+    #[error("{0}")]
+    Token(String),
 }
 
 /// Why a call on a stream failed.

@@ -25,6 +25,7 @@ pub mod content;
 mod error;
 mod ids;
 mod manager;
+mod trust;
 #[doc(hidden)]
 pub mod wire;
 

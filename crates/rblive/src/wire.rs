@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   sender                                   receiver
-//!     │── hello: node ─────────────────────────▶│
+//!     │── hello: node, proof ──────────────────▶│ (the proof where nodes have a token)
+//!     │◀───────────────────────────────── PROOF │ (the answer to it)
 //!     │── ANNOUNCE stream, buffer, capacity ───▶│ subscribes to the buffer
 //!     │── ANNOUNCE … ──────────────────────────▶│
 //!     │── COMPLETE ────────────────────────────▶│ ends the streams that were not announced again
@@ -22,6 +23,11 @@ const VERSION: u8 = 1;
 const ANNOUNCE: u8 = 1;
 const WITHDRAW: u8 = 2;
 const COMPLETE: u8 = 3;
+const PROOF: u8 = 4;
+/// The hello has a proof.
+const PROVEN: u8 = 1;
+/// The bytes of a nonce and of a proof.
+pub const PROOF_BYTES: usize = 32;
 
 /// Why the bytes of a peer are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +39,9 @@ pub enum WireError {
     /// The peer is of another version.
     #[error("the peer speaks version {0}, this node speaks 1: use the same version on all nodes")]
     Version(u8),
+    /// The hello has flags that are unknown.
+    #[error("the hello has the flags {0}, and this node knows 1: use the same version on all nodes")]
+    Flags(u8),
     /// A message is unknown.
     #[error("{0} is no message of RBLive")]
     Message(u8),
@@ -44,29 +53,85 @@ pub enum WireError {
     Field(#[from] FieldError),
 }
 
-/// The hello of a node that connects: `"RBLV"`, version, zero, the node.
-pub fn encode_hello(node: NodeId) -> Vec<u8> {
-    let [low, high] = node.to_le_bytes();
-    [MAGIC.as_slice(), &[VERSION, 0, low, high]].concat()
+/// The hello of a node that connects: `"RBLV"`, version, flags, the node; with flag 1 the proof.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// The node that connects.
+    pub node: NodeId,
+    /// What proves that it knows the token of the nodes.
+    pub proof: Option<HelloProof>,
 }
 
-/// The node that a hello names.
-///
-/// # Errors
-/// The peer is no node, or is of another version.
-pub fn decode_hello(bytes: &[u8]) -> Result<NodeId, WireError> {
-    let mut reader = Reader::new(bytes);
-    if reader.take(MAGIC.len()).ok() != Some(MAGIC) {
-        return Err(WireError::NotRbLive);
+/// The proof of a hello.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelloProof {
+    /// When it was made: seconds since 1970.
+    pub time_s: u64,
+    /// Random bytes.
+    pub nonce: [u8; PROOF_BYTES],
+    /// The message authentication code.
+    pub mac: [u8; PROOF_BYTES],
+}
+
+impl Hello {
+    /// The bytes of the hello.
+    pub fn encode(&self) -> Vec<u8> {
+        let [low, high] = self.node.to_le_bytes();
+        let flags = if self.proof.is_some() { PROVEN } else { 0 };
+        let mut bytes = [MAGIC.as_slice(), &[VERSION, flags, low, high]].concat();
+        if let Some(HelloProof { time_s, nonce, mac }) = &self.proof {
+            bytes.extend_from_slice(&time_s.to_le_bytes());
+            bytes.extend_from_slice(nonce);
+            bytes.extend_from_slice(mac);
+        }
+        bytes
     }
-    let version = reader.u8()?;
-    if version != VERSION {
-        return Err(WireError::Version(version));
+
+    /// Decodes the bytes of a peer.
+    ///
+    /// # Errors
+    /// The peer is no node, or is of another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        if reader.take(MAGIC.len()).ok() != Some(MAGIC) {
+            return Err(WireError::NotRbLive);
+        }
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(WireError::Version(version));
+        }
+        let flags = reader.u8()?;
+        if flags & !PROVEN != 0 {
+            return Err(WireError::Flags(flags));
+        }
+        let node = reader.u16()?;
+        let proof = match flags {
+            0 => None,
+            _ => Some(HelloProof {
+                time_s: reader.u64()?,
+                nonce: proof_bytes(&mut reader)?,
+                mac: proof_bytes(&mut reader)?,
+            }),
+        };
+        reader.end()?;
+        Ok(Self { node, proof })
     }
-    reader.u8()?;
-    let node = reader.u16()?;
-    reader.end()?;
-    Ok(node)
+}
+
+fn proof_bytes(reader: &mut Reader<'_>) -> Result<[u8; PROOF_BYTES], FieldError> {
+    let mut bytes = [0; PROOF_BYTES];
+    bytes.copy_from_slice(reader.take(PROOF_BYTES)?);
+    Ok(bytes)
+}
+
+/// The receiver's answer to the proof of a hello.
+pub fn encode_answer(answer: &[u8; PROOF_BYTES]) -> Vec<u8> {
+    [&[PROOF][..], answer].concat()
+}
+
+/// The answer in a message of a receiver; none if it is another message.
+pub fn decode_answer(bytes: &[u8]) -> Option<[u8; PROOF_BYTES]> {
+    bytes.strip_prefix(&[PROOF])?.try_into().ok()
 }
 
 /// A message of the sending node.
@@ -161,16 +226,28 @@ mod tests {
             if let Ok(message) = Message::decode(&bytes) {
                 prop_assert_eq!(message.encode(), bytes.clone());
             }
-            if let Ok(node) = decode_hello(&bytes) {
-                prop_assert_eq!(decode_hello(&encode_hello(node)), Ok(node));
+        }
+
+        #[test]
+        fn a_hello_is_what_was_encoded(node: u16, proof: Option<(u64, [u8; 32], [u8; 32])>, cut in 0..80_usize) {
+            let proof = proof.map(|(time_s, nonce, mac)| HelloProof { time_s, nonce, mac });
+            let hello = Hello { node, proof };
+            let bytes = hello.encode();
+            prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
+            if cut < bytes.len() {
+                prop_assert!(Hello::decode(&bytes[..cut]).is_err());
             }
         }
     }
 
     #[test]
     fn a_hello_names_the_node() {
-        assert_eq!(decode_hello(&encode_hello(700)), Ok(700));
-        assert_eq!(decode_hello(b"GET / HTTP/1.1"), Err(WireError::NotRbLive));
-        assert_eq!(decode_hello(b"RBLV\x02\x00\x00\x00"), Err(WireError::Version(2)));
+        let plain = Hello { node: 700, proof: None };
+        assert_eq!(Hello::decode(b"RBLV\x01\x00\xbc\x02"), Ok(plain));
+        assert_eq!(Hello::decode(b"GET / HTTP/1.1"), Err(WireError::NotRbLive));
+        assert_eq!(Hello::decode(b"RBLV\x02\x00\x00\x00"), Err(WireError::Version(2)));
+        assert_eq!(Hello::decode(b"RBLV\x01\x02\x00\x00"), Err(WireError::Flags(2)));
+        assert_eq!(decode_answer(&encode_answer(&[7; PROOF_BYTES])), Some([7; PROOF_BYTES]));
+        assert_eq!(decode_answer(&encode_answer(&[7; PROOF_BYTES])[..32]), None);
     }
 }

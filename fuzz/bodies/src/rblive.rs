@@ -1,7 +1,7 @@
 //! RBLive: the headers of chunks, the descriptions of streams, the protocol of nodes, and the requests of viewers.
 
 use rblive::content::{Description, HEADER_BYTES, Header, check_name};
-use rblive::wire::{Message, decode_hello, encode_hello};
+use rblive::wire::{Hello, Message};
 use rblive_deliver::probe;
 use rblive_record::Place;
 
@@ -25,10 +25,10 @@ pub fn rblive_description(data: &[u8]) {
     }
 }
 
-/// An accepted message of a node is encoded to the same bytes, and names its stream safely. An accepted hello names the same node again.
+/// An accepted message of a node is encoded to the same bytes, and names its stream safely. So is an accepted hello.
 pub fn rblive_wire(data: &[u8]) {
-    if let Ok(node) = decode_hello(data) {
-        assert_eq!(decode_hello(&encode_hello(node)), Ok(node));
+    if let Ok(hello) = Hello::decode(data) {
+        assert_eq!(hello.encode(), data, "a hello has one encoding");
     }
     if let Ok(message) = Message::decode(data) {
         assert_eq!(message.encode(), data, "a message has one encoding");

@@ -13,20 +13,40 @@ use super::stream_event::StreamEvent;
 use crate::chunk::ChunkRef;
 use crate::content::MAX_NAME_BYTES;
 use crate::ids::NodeId;
-use crate::wire::{Announce, Message, decode_hello};
+use crate::trust;
+use crate::wire::{Announce, Hello, Message, PROOF_BYTES, encode_answer};
 
 const _: () = assert!(MAX_NAME_BYTES <= u8::MAX as usize, "the length of a name is one byte of ANNOUNCE");
 
 impl Inner {
     /// Takes or refuses the connection of a node.
     pub(super) fn accept(self: &Arc<Self>, conn: &Conn) {
-        let node = match decode_hello(&conn.peer_hello()) {
-            Ok(node) => node,
-            Err(error) => return conn.reject(&error.to_string()),
+        let (node, answer) = match self.admit(conn) {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                tracing::warn!(peer = conn.peer_addr(), "a node is refused: {why}");
+                return conn.reject(&why);
+            }
         };
-        if !self.config.nodes.iter().any(|known| known.id == node) {
-            return conn.reject(&format!("node {node} is not in this node's configuration"));
+        self.take_or_resume(node, conn);
+        if let Some(answer) = answer {
+            // If the connection is lost meanwhile, the sender connects again.
+            let _ = conn.send_control(&encode_answer(&answer));
         }
+    }
+
+    /// Checks who connects. Returns the node, and what proves to it that this node knows the token.
+    fn admit(&self, conn: &Conn) -> Result<(NodeId, Option<[u8; PROOF_BYTES]>), String> {
+        let hello = Hello::decode(&conn.take_peer_hello()).map_err(|error| error.to_string())?;
+        let node = hello.node;
+        let known = self.config.nodes.iter().find(|known| known.id == node);
+        let known = known.ok_or_else(|| format!("node {node} is not in this node's configuration"))?;
+        let names = self.config.dissemination.certificates.get(&known.name);
+        trust::check_certificate(&known.name, names, &conn.peer_identity())?;
+        Ok((node, trust::check(self.token.as_deref(), &hello, self.node.id)?))
+    }
+
+    fn take_or_resume(self: &Arc<Self>, node: NodeId, conn: &Conn) {
         let known = read(&self.sources).get(&node).cloned();
         match known {
             Some(source) if source.instance == conn.peer_instance() => {

@@ -11,9 +11,11 @@ use super::keeper::Keeper;
 use super::locks::lock;
 use super::out_stream::OutStream;
 use super::peer::Peer;
+use super::proofs::Proofs;
 use super::source::Source;
 use crate::config::{Config, Node};
 use crate::ids::{IdMaker, NodeId, RsId};
+use crate::trust::Token;
 
 /// A node.
 pub struct Inner {
@@ -30,6 +32,10 @@ pub struct Inner {
     pub sources: RwLock<HashMap<NodeId, Arc<Source>>>,
     pub callbacks: Callbacks,
     pub keeper: Arc<Keeper>,
+    /// The token of all nodes, if they have one.
+    pub token: Option<Arc<Token>>,
+    /// What receivers have proved.
+    pub proofs: Arc<Proofs>,
 }
 
 impl Inner {

@@ -10,6 +10,7 @@ mod locks;
 mod out_stream;
 mod outbound;
 mod peer;
+mod proofs;
 mod source;
 mod stream_event;
 
@@ -32,6 +33,7 @@ use crate::chunk::{ChunkRef, RsChunk};
 use crate::config::{Config, Node};
 use crate::error::{ChunkError, StartError, StreamError};
 use crate::ids::{IdMaker, NodeId, RsId};
+use crate::trust::Token;
 
 /// The streams of a node. A clone is another handle; when the last handle is dropped, the node's threads and connections end.
 ///
@@ -82,6 +84,8 @@ impl RsManager {
     pub fn prepared(config: Config, prepare: impl FnOnce(&Self)) -> Result<Self, StartError> {
         config.validate()?;
         let node = config.this_node()?.clone();
+        let token_file = Some(&config.dissemination.token_file).filter(|file| !file.as_os_str().is_empty());
+        let token = token_file.map(|file| Token::load(file)).transpose().map_err(StartError::Token)?;
         let context = Context::new(config.framework.clone())?;
         let inner = Arc::new(Inner {
             out: ROut::new(&context),
@@ -94,12 +98,17 @@ impl RsManager {
             sources: RwLock::default(),
             callbacks: Callbacks::default(),
             keeper: Arc::default(),
+            token: token.map(Arc::new),
+            proofs: Arc::default(),
             config,
             node,
             context,
         });
         let weak = Arc::downgrade(&inner);
         inner.keeper.start(move || weak.upgrade().map(|inner| inner.end_lingering()))?;
+        if inner.token.is_some() {
+            inner.proofs.guard(&inner.out);
+        }
         let weak = Arc::downgrade(&inner);
         inner.out.set_data_out_cb(move |bid, context| {
             if let Some(inner) = weak.upgrade() {

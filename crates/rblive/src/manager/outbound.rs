@@ -98,7 +98,14 @@ impl Inner {
         let peer = match peers.get(&node) {
             Some(peer) => peer.clone(),
             None => {
-                let link = Link::new(&self.context, &self.out, self.node.id, &self.config.dissemination);
+                let link = Link {
+                    context: self.context.clone(),
+                    out: self.out.clone(),
+                    node: self.node.id,
+                    settings: self.config.dissemination.clone(),
+                    token: self.token.clone(),
+                    proofs: self.proofs.clone(),
+                };
                 let peer = Peer::start(found, link)?;
                 peers.insert(node, peer.clone());
                 peer

@@ -8,9 +8,11 @@ use std::time::Duration;
 use rocketbufs::{Conn, Context, ROut};
 
 use super::locks::lock;
+use super::proofs::Proofs;
 use crate::config::{DisseminationSettings, Node};
-use crate::ids::RsId;
-use crate::wire::{Announce, Message, encode_hello};
+use crate::ids::{NodeId, RsId};
+use crate::trust::{self, Token};
+use crate::wire::{Announce, Message};
 
 /// The connection to a node.
 pub struct Peer {
@@ -28,18 +30,15 @@ struct State {
     stopped: bool,
 }
 
-/// State of the thread of a peer.
+/// What the thread of a peer needs.
 pub struct Link {
     pub context: Context,
     pub out: ROut,
-    pub hello: Vec<u8>,
-    pub times: DisseminationSettings,
-}
-
-impl Link {
-    pub fn new(context: &Context, out: &ROut, node: u16, times: &DisseminationSettings) -> Self {
-        Self { context: context.clone(), out: out.clone(), hello: encode_hello(node), times: times.clone() }
-    }
+    /// The own node.
+    pub node: NodeId,
+    pub settings: DisseminationSettings,
+    pub token: Option<Arc<Token>>,
+    pub proofs: Arc<Proofs>,
 }
 
 impl Peer {
@@ -113,8 +112,8 @@ impl Peer {
                 }
                 None => failures = failures.saturating_add(1),
             }
-            let wait = link.times.reconnect_min_ms.saturating_mul(1 << failures.min(20));
-            self.pause(Duration::from_millis(wait.min(link.times.reconnect_max_ms)));
+            let wait = link.settings.reconnect_min_ms.saturating_mul(1 << failures.min(20));
+            self.pause(Duration::from_millis(wait.min(link.settings.reconnect_max_ms)));
         }
     }
 
@@ -128,17 +127,17 @@ impl Peer {
 
     /// Connects and waits until the connection is down. Returns why it was; none if it never was up.
     fn connect(&self, link: &Link) -> Option<String> {
-        let conn = match Conn::connect(&link.context, &self.node.address, &link.hello) {
+        let conn = match self.open(link) {
             Ok(conn) => conn,
-            Err(error) => {
-                tracing::warn!(node = self.node.name, address = self.node.address, "cannot connect: {error}");
+            Err(why) => {
+                tracing::warn!(node = self.node.name, address = self.node.address, "cannot connect: {why}");
                 return None;
             }
         };
-        link.out.add_conn(&conn);
         let mut state = lock(&self.state);
         for announce in state.streams.values() {
             if conn.send_control(&Message::Announce(announce.clone()).encode()).is_err() {
+                link.proofs.forget(conn.id());
                 conn.close("too many streams to announce at once");
                 return None;
             }
@@ -151,7 +150,31 @@ impl Peer {
         drop(state);
         let why = conn.wait_down(None).ok().flatten();
         lock(&self.state).conn = None;
+        link.proofs.forget(conn.id());
         Some(why.map_or_else(String::new, |why| why.to_string()))
+    }
+
+    /// Connects, and finds out who answers.
+    fn open(&self, link: &Link) -> Result<Conn, String> {
+        let claim = trust::claim(link.token.as_deref(), link.node, self.node.id)?;
+        let conn = Conn::connect(&link.context, &self.node.address, &claim.hello);
+        let conn = conn.map_err(|error| error.to_string())?;
+        let names = link.settings.certificates.get(&self.node.name);
+        let is_known = trust::check_certificate(&self.node.name, names, &conn.peer_identity());
+        let is_proven = is_known.and_then(|()| match claim.answer {
+            None => {
+                link.out.add_conn(&conn);
+                Ok(())
+            }
+            Some(answer) => link.proofs.wait(&conn, &link.out, answer),
+        });
+        match is_proven {
+            Ok(()) => Ok(conn),
+            Err(why) => {
+                conn.close(&why);
+                Err(why)
+            }
+        }
     }
 
     /// Waits for the next attempt.

@@ -1,4 +1,5 @@
-//! Nodes on free ports, and what they see.
+//! Nodes on free ports, and what they see. Each test uses a part of this.
+#![allow(dead_code)]
 
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -37,6 +38,12 @@ impl Cluster {
         Self { config }
     }
 
+    /// The nodes with settings that a test changes.
+    pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
     pub fn start(&self, node: NodeId) -> RsManager {
         self.ruled(node, &[])
     }
@@ -46,7 +53,7 @@ impl Cluster {
         RsManager::new(self.config_of(node, to)).unwrap()
     }
 
-    fn config_of(&self, node: NodeId, to: &[NodeId]) -> Config {
+    pub fn config_of(&self, node: NodeId, to: &[NodeId]) -> Config {
         let mut config = self.config.clone();
         config.node = format!("n{node}");
         let nodes = to.iter().map(|node| format!("n{node}")).collect();

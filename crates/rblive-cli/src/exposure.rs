@@ -1,0 +1,80 @@
+//! Addresses that other machines reach, and that ask nobody who it is.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use super::config::Config;
+
+/// Whether nobody can give the node streams, or control it, who does not prove to be allowed to.
+///
+/// # Errors
+/// What is open, and what closes it.
+pub fn check(config: &Config) -> Result<(), String> {
+    let node = config.node.this_node().map_err(|error| error.to_string())?;
+    if is_reachable(&node.address) && !config.node.requires_proof() {
+        return Err(format!(
+            "other machines reach the address {} for nodes, and whoever does can give viewers streams: set dissemination.token_file, or \
+             [tls] with mode and client_certificates = \"require\" (docs/security/RBLIVE.md)",
+            node.address
+        ));
+    }
+    if is_reachable(&config.control.listen) && config.control.token.is_empty() {
+        return Err(format!(
+            "other machines reach the control page at {}, and whoever does decides which node gets which stream: set control.token",
+            config.control.listen
+        ));
+    }
+    Ok(())
+}
+
+/// Whether other machines can reach an address. One without a meaning is reached by nobody: the node cannot listen there.
+fn is_reachable(address: &str) -> bool {
+    let is_remote = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
+    match address.parse::<SocketAddr>() {
+        Ok(address) => is_remote(address),
+        Err(_) => address.to_socket_addrs().is_ok_and(|mut all| all.any(is_remote)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_machines_reach_asks_who_it_is() {
+        let config = |change: fn(&mut Config)| {
+            let mut config = Config::load(None).unwrap();
+            change(&mut config);
+            check(&config)
+        };
+        assert_eq!(config(|_| ()), Ok(()));
+        let open = |config: &mut Config| config.node.nodes[0].address = "0.0.0.0:7501".into();
+        assert!(config(open).unwrap_err().contains("token_file"));
+        assert_eq!(
+            config(|config| {
+                config.node.nodes[0].address = "192.0.2.1:7501".into();
+                config.node.dissemination.token_file = "/etc/rblive/token".into();
+            }),
+            Ok(())
+        );
+        let tls = |config: &mut Config| {
+            config.node.nodes[0].address = "[::]:7501".into();
+            config.node.framework.tls.mode = "require".into();
+        };
+        assert!(config(tls).is_err(), "whoever has no certificate comes in");
+        assert!(
+            config(|config| config.control.listen = "0.0.0.0:7480".into())
+                .unwrap_err()
+                .contains("control.token")
+        );
+        assert_eq!(
+            config(|config| {
+                config.control.listen = "0.0.0.0:7480".into();
+                config.control.token = "secret".into();
+            }),
+            Ok(())
+        );
+        for own in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "localhost:1", ""] {
+            assert!(!is_reachable(own), "{own}");
+        }
+    }
+}

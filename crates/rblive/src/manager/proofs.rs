@@ -1,0 +1,86 @@
+//! What receivers prove before they learn of streams, where nodes have a token.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rocketbufs::{Conn, PolicySet, ROut};
+
+use super::locks::lock;
+use crate::trust::is_same;
+use crate::wire::{PROOF_BYTES, decode_answer};
+
+/// How long a receiver may take for its proof.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The time between two looks at whether the connection is still there.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Connections to receivers, by their ids.
+#[derive(Default)]
+pub struct Proofs {
+    states: Mutex<HashMap<u64, State>>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// The receiver has to answer this.
+    Waiting([u8; PROOF_BYTES]),
+    Proven,
+    Wrong,
+}
+
+impl Proofs {
+    /// Lets only receivers that have proved that they know the token subscribe to buffers of `out`.
+    pub fn guard(self: &Arc<Self>, out: &ROut) {
+        let proofs = self.clone();
+        out.set_admission(move |asking| {
+            let is_proven = matches!(lock(&proofs.states).get(&asking.conn), Some(State::Proven));
+            is_proven.then_some(PolicySet::ALL)
+        });
+        let proofs = self.clone();
+        out.set_control_msg_cb(move |conn, message| proofs.take(conn.id(), message));
+    }
+
+    /// Takes a message of a receiver: its answer, or anything from a peer that is none.
+    fn take(&self, conn: u64, message: &[u8]) {
+        let mut states = lock(&self.states);
+        if let Some(state) = states.get_mut(&conn)
+            && let State::Waiting(expected) = *state
+        {
+            let is_right = decode_answer(message).is_some_and(|answer| is_same(&expected, &answer));
+            *state = if is_right { State::Proven } else { State::Wrong };
+            self.changed.notify_all();
+        }
+    }
+
+    /// Gives a connection to `out`, and waits until the receiver has answered.
+    pub fn wait(&self, conn: &Conn, out: &ROut, expected: [u8; PROOF_BYTES]) -> Result<(), String> {
+        lock(&self.states).insert(conn.id(), State::Waiting(expected));
+        out.add_conn(conn);
+        let until = Instant::now() + PATIENCE;
+        let mut states = lock(&self.states);
+        let why = loop {
+            match states.get(&conn.id()) {
+                Some(State::Proven) => return Ok(()),
+                Some(State::Waiting(_)) if conn.is_up() && Instant::now() < until => {}
+                Some(State::Waiting(_)) if conn.is_up() => {
+                    break "it does not prove in time that it knows the token".to_owned();
+                }
+                Some(State::Waiting(_)) => {
+                    break conn.down_reason().map_or_else(String::new, |why| why.to_string());
+                }
+                _ => break "its token is not that of this node (dissemination.token_file)".to_owned(),
+            }
+            let waited = self.changed.wait_timeout(states, LOOK);
+            states = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        };
+        states.remove(&conn.id());
+        Err(why)
+    }
+
+    /// The connection is down.
+    pub fn forget(&self, conn: u64) {
+        lock(&self.states).remove(&conn);
+    }
+}
