@@ -10,6 +10,7 @@ mod access;
 mod broker;
 mod error;
 mod exposure;
+mod http;
 mod ingest;
 mod kafka;
 mod listing;
@@ -34,12 +35,13 @@ pub use broker::BrokerSettings;
 use broker::{are_the_same, is_address};
 pub use error::BrokerConfigError;
 pub use exposure::Exposed;
+pub use http::{HttpClients, HttpSettings, HttpTls};
 pub use ingest::{IngestLevel, IngestSettings, IngestSource};
 pub use kafka::KafkaSettings;
 pub use listing::Setting;
 pub use quotas::QuotaSettings;
 pub use reload::{Change, Reload};
-pub use sections::{AuditSettings, HttpSettings, LogFormat, LogSettings};
+pub use sections::{AuditSettings, LogFormat, LogSettings};
 use sources::Sources;
 pub use sources::file_parts;
 pub use upstream::UpstreamSettings;
@@ -139,7 +141,9 @@ impl BrokerConfig {
         let checked = self.broker.validate().and_then(|()| self.kafka.validate(&self.broker.topics));
         let checked = checked.and_then(|()| self.users.validate()).and_then(|()| self.access.validate());
         let checked = checked.and_then(|()| self.log.validate());
-        let checked = checked.and_then(|()| self.http.validate()).and_then(|()| self.check_addresses());
+        let checked = checked
+            .and_then(|()| self.http.validate(&self.framework.tls.mode))
+            .and_then(|()| self.check_addresses());
         checked.map_err(|error| self.with_origin(error))
     }
 

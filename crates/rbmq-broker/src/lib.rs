@@ -61,8 +61,8 @@ use rocketbufs::{Context, Listener, OutBuffer, ROut};
 
 pub use config::{
     AccessSettings, AuditSettings, BrokerConfig, BrokerConfigError, BrokerSettings, Change, Exposed,
-    HttpSettings, IngestLevel, IngestSettings, IngestSource, KafkaSettings, LogFormat, LogSettings,
-    QuotaSettings, Reload, Setting, UpstreamSettings, UsersSettings, file_parts,
+    HttpClients, HttpSettings, HttpTls, IngestLevel, IngestSettings, IngestSource, KafkaSettings, LogFormat,
+    LogSettings, QuotaSettings, Reload, Setting, UpstreamSettings, UsersSettings, file_parts,
 };
 pub use descriptors::raise_descriptor_limit;
 pub use error::BrokerError;

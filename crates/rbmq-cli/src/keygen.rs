@@ -4,6 +4,7 @@
 //!   DIR/ca.pem  DIR/ca-key.pem          the authority: every process trusts ca.pem, and only keygen reads the key
 //!   DIR/server.pem  DIR/server-key.pem  a broker, for the names by which clients connect to it
 //!   DIR/NAME.pem  DIR/NAME-key.pem      a client, whose name the broker reads in the certificate
+//!   DIR/crl.pem                         the revoked certificates of the authority
 //! ```
 
 use std::fs::{DirBuilder, OpenOptions};
@@ -14,9 +15,10 @@ use std::time::{Duration, SystemTime};
 
 use commands::Failure;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
+use tls13::{CertificateFacts, RevocationFacts};
 
 const CA: &str = "ca";
 const SERVER: &str = "server";
@@ -33,6 +35,7 @@ const MAX_NAMES: usize = 100;
   rbmq keygen all /etc/rbmq/tls --name broker.example --name 192.0.2.7
   rbmq keygen client /etc/rbmq/tls alice
   rbmq keygen server /etc/rbmq/tls --name broker2.example --file broker2
+  rbmq keygen revoke /etc/rbmq/tls alice
 
 A key can be read by its owner alone (mode 0600). Files that exist are never overwritten.")]
 pub(super) struct Args {
@@ -83,6 +86,20 @@ enum What {
         #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36500))]
         days: u32,
     },
+    /// Revoke certificates of the authority in the folder, or make the list of revoked ones (crl.pem) anew
+    #[command(after_help = "Examples:
+  rbmq keygen revoke /etc/rbmq/tls alice device-7     # tls.crl of the brokers; then SIGHUP
+  rbmq keygen revoke /etc/rbmq/tls                    # nobody else: the list is in force for --days more")]
+    Revoke {
+        /// The folder with the authority
+        dir: PathBuf,
+        /// Names of the certificates' files, without .pem
+        #[arg(value_name = "NAME", value_parser = file_name)]
+        names: Vec<String>,
+        /// Days for which the list is in force: after them, brokers accept no certificate without another list
+        #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36500))]
+        days: u32,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -124,6 +141,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         What::Client { dir, name, days } => {
             client(dir, name, *days)?;
             settings_of_client(dir, name, "BROKER")
+        }
+        What::Revoke { dir, names, days } => {
+            let count = revoke(dir, names, *days)?;
+            format!(
+                "{0}/crl.pem has {count} revoked certificates. In the brokers' configuration, and then SIGHUP:\n\n[tls]\ncrl = \
+                 \"{0}/crl.pem\"\n",
+                absolute(dir)
+            )
         }
         What::All { server } => {
             if server.name.is_empty() {
@@ -213,8 +238,8 @@ fn client(dir: &Path, name: &str, days: u32) -> Result<(), Failure> {
     sign(dir, name, params)
 }
 
-/// Signs with the authority of the folder.
-fn sign(dir: &Path, file: &str, mut params: CertificateParams) -> Result<(), Failure> {
+/// The authority of the folder.
+fn authority(dir: &Path) -> Result<Issuer<'static, KeyPair>, Failure> {
     let read = |name: &str| {
         let path = dir.join(name);
         std::fs::read_to_string(&path).map_err(|error| {
@@ -227,12 +252,77 @@ fn sign(dir: &Path, file: &str, mut params: CertificateParams) -> Result<(), Fai
     };
     let (cert, key) = (read("ca.pem")?, read("ca-key.pem")?);
     let wrong = |error: rcgen::Error| Failure::Failed(format!("the authority in {}: {error}", dir.display()));
-    let issuer = Issuer::from_ca_cert_pem(&cert, KeyPair::from_pem(&key).map_err(wrong)?).map_err(wrong)?;
+    Issuer::from_ca_cert_pem(&cert, KeyPair::from_pem(&key).map_err(wrong)?).map_err(wrong)
+}
+
+/// Signs with the authority of the folder.
+fn sign(dir: &Path, file: &str, mut params: CertificateParams) -> Result<(), Failure> {
+    let issuer = authority(dir)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate().map_err(Failure::failed)?;
-    let cert = params.signed_by(&key, &issuer).map_err(wrong)?;
+    let cert = params.signed_by(&key, &issuer).map_err(Failure::failed)?;
     write(dir, file, &cert.pem(), &key)
+}
+
+/// Adds certificates to the list of the folder's authority. Returns the number of those on it.
+fn revoke(dir: &Path, names: &[String], days: u32) -> Result<usize, Failure> {
+    let issuer = authority(dir)?;
+    let path = dir.join("crl.pem");
+    let now = SystemTime::now();
+    let (mut revoked, number) = if path.exists() { known(&path)? } else { (Vec::new(), 0) };
+    for name in names {
+        let serial = serial(&dir.join(format!("{name}.pem")))?;
+        if revoked.iter().all(|known: &RevokedCertParams| known.serial_number.as_ref() != serial) {
+            revoked.push(entry(serial, now));
+        }
+    }
+    let count = revoked.len();
+    let list = CertificateRevocationListParams {
+        this_update: (now - EARLIER).into(),
+        next_update: (now + DAY * days).into(),
+        crl_number: SerialNumber::from(number + 1),
+        issuing_distribution_point: None,
+        revoked_certs: revoked,
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let pem = list.signed_by(&issuer).and_then(|list| list.pem()).map_err(Failure::failed)?;
+    // A broker that reads the file meanwhile finds the old list or the new one.
+    let new = dir.join("crl.pem.new");
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&new);
+    let written = file.and_then(|mut file| file.write_all(pem.as_bytes()).and_then(|()| file.sync_all()));
+    written.and_then(|()| std::fs::rename(&new, &path)).map_err(|error| failed(&path, &error))?;
+    Ok(count)
+}
+
+fn entry(serial: Vec<u8>, since: SystemTime) -> RevokedCertParams {
+    RevokedCertParams {
+        serial_number: SerialNumber::from_slice(&serial),
+        revocation_time: since.into(),
+        reason_code: None,
+        invalidity_date: None,
+    }
+}
+
+/// What a list has already, and its number.
+fn known(path: &Path) -> Result<(Vec<RevokedCertParams>, u64), Failure> {
+    let lists = tls13::load_revoked("crl.pem", path).map_err(Failure::failed)?;
+    let (mut revoked, mut number) = (Vec::new(), 0);
+    for list in &lists {
+        let facts = RevocationFacts::of(list).map_err(Failure::failed)?;
+        let since =
+            |seconds: i64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.max(0).unsigned_abs());
+        revoked.extend(facts.serials.into_iter().map(|(serial, seconds)| entry(serial, since(seconds))));
+        let last = facts.number.iter().rev().take(8).rev();
+        number = number.max(last.fold(0, |number, byte| number << 8 | u64::from(*byte)));
+    }
+    Ok((revoked, number))
+}
+
+/// The number of the certificate in a file.
+fn serial(path: &Path) -> Result<Vec<u8>, Failure> {
+    let chain = tls13::load_chain("NAME", path).map_err(Failure::failed)?;
+    CertificateFacts::of(&chain[0]).map(|facts| facts.serial).map_err(Failure::failed)
 }
 
 /// Writes both files, of which neither may exist.

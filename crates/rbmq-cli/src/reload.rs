@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::FileTypeExt;
 
-use rbmq_broker::Broker;
+use rbmq_broker::http::Endpoint;
+use rbmq_broker::{Broker, Reload};
 use tracing::{Level, error, info, warn};
 
 use super::log::BrokerLog;
@@ -10,13 +11,13 @@ use super::source::{self, Source};
 use super::supervisor;
 
 /// Reloads the configuration, and informs the supervisor. An invalid configuration changes nothing.
-pub(super) fn reload(source: &Source, broker: &mut Broker, log: &BrokerLog) {
+pub(super) fn reload(source: &Source, (broker, http): (&mut Broker, Option<&Endpoint>), log: &BrokerLog) {
     supervisor::reloading();
-    take_over(source, broker, log);
+    take_over(source, (broker, http), log);
     supervisor::ready();
 }
 
-fn take_over(source: &Source, broker: &mut Broker, log: &BrokerLog) {
+fn take_over(source: &Source, (broker, http): (&mut Broker, Option<&Endpoint>), log: &BrokerLog) {
     if source.config.is_none() && source.users.is_none() {
         return warn!("nothing to reload: the broker was started without a configuration file (--config)");
     }
@@ -52,16 +53,26 @@ fn take_over(source: &Source, broker: &mut Broker, log: &BrokerLog) {
     for change in &reload.needs_restart {
         warn!("needs a restart: {change}");
     }
-    match &reload.certificates {
-        None => {}
-        Some(Ok(())) => info!("certificates: read again, for new connections; established ones go on"),
-        Some(Err(why)) => error!("certificates: not reloaded, the old ones stay: {why}"),
-    }
+    log_files(&reload, http);
     source::warn_of_missing_rules(broker.config());
     let later = reload.needs_restart.len();
     let of = source.config.as_ref().map_or_else(|| "the users".to_owned(), |path| path.display().to_string());
     info!("reloaded {of}: {applied} changes in force, {later} need a restart");
     if shows {
         log.apply(&broker.config().log);
+    }
+}
+
+/// Says which files were read again, and reads those of the HTTP endpoint.
+fn log_files(reload: &Reload, http: Option<&Endpoint>) {
+    match &reload.certificates {
+        None => {}
+        Some(Ok(())) => info!("certificates: read again, for new connections; established ones go on"),
+        Some(Err(why)) => error!("certificates: not reloaded, the old ones stay: {why}"),
+    }
+    match http.map(Endpoint::reload) {
+        None => {}
+        Some(Ok(())) => info!("HTTP endpoint: token and certificates read again"),
+        Some(Err(why)) => error!("HTTP endpoint: not reloaded, the old token and certificates stay: {why}"),
     }
 }

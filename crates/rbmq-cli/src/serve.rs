@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     loop {
         match stop.wait_asked(stats.as_ref().map(Stats::due)) {
             Some(Asked::End) => break,
-            Some(Asked::Reload) => reload::reload(&args.source, &mut broker, &log),
+            Some(Asked::Reload) => reload::reload(&args.source, (&mut broker, http.as_ref()), &log),
             None => {}
         }
         if stats.as_mut().is_some_and(|stats| !stats.show(&broker, &printer)) {
@@ -107,7 +107,8 @@ fn start_http(broker: &Broker, log: &BrokerLog) -> Result<Option<Endpoint>, Fail
 
 fn print_http(endpoint: &Endpoint, printer: &Printer) {
     let addr = endpoint.addr();
-    printer.print(&format!("rbmq: metrics on http://{addr}/metrics"));
+    let scheme = if endpoint.is_encrypted() { "https" } else { "http" };
+    printer.print(&format!("rbmq: metrics on {scheme}://{addr}/metrics"));
 }
 
 /// Says what --insecure accepts.

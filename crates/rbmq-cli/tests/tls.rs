@@ -4,64 +4,11 @@
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use common::operator::Operated;
+use common::setup::{Setup, run};
 use common::{Process, piped, rbmq};
-
-/// A folder with what `rbmq keygen all` makes, and a broker's configuration of it.
-struct Setup {
-    dir: tempfile::TempDir,
-}
-
-impl Setup {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().expect("a folder");
-        let setup = Self { dir };
-        let said = run(&["keygen", "all", &setup.text("tls"), "--name", "broker.example"], b"");
-        let said = said.expect("keygen works");
-        assert!(said.contains("[tls]\nmode = \"require\"") && said.contains("--ca"), "{said}");
-        setup
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.file(name).to_str().expect("UTF-8").to_owned()
-    }
-
-    /// A broker's configuration.
-    fn config(&self, more: &str) -> PathBuf {
-        let path = self.file("rbmq.toml");
-        let tls = self.text("tls");
-        let text = format!(
-            "[tls]\nmode = 'require'\ncert = '{tls}/server.pem'\nkey = '{tls}/server-key.pem'\nca = '{tls}/ca.pem'\n{more}"
-        );
-        std::fs::write(&path, text).expect("a file");
-        path
-    }
-
-    /// The options of a client; with its own certificate.
-    fn options(&self, certificate: bool) -> Vec<String> {
-        let tls = self.text("tls");
-        let mut options = vec!["--ca".to_owned(), format!("{tls}/ca.pem")];
-        if certificate {
-            options.extend(["--cert".into(), format!("{tls}/client.pem")]);
-            options.extend(["--key".into(), format!("{tls}/client-key.pem")]);
-        }
-        options
-    }
-}
-
-/// Runs a command to its end. Returns its output, or its errors if it failed.
-fn run(args: &[&str], input: &[u8]) -> Result<String, String> {
-    let mut process = Process::start(piped(rbmq(args.iter().copied())));
-    process.feed(input);
-    let outcome = process.finish();
-    if outcome.status.success() { Ok(outcome.text()) } else { Err(outcome.stderr) }
-}
 
 fn publish(addr: &str, options: &[String]) -> Result<String, String> {
     let args = ["pub", "news", "--broker", addr].into_iter().chain(options.iter().map(String::as_str));
@@ -148,6 +95,38 @@ fn a_reload_reads_the_certificates_again_and_no_connection_is_lost() {
     waiting.stdin();
     assert_eq!(waiting.finish().good().text(), "hello\n");
     broker.end();
+}
+
+#[test]
+fn who_is_revoked_does_not_get_in_after_a_reload() {
+    let setup = Setup::new();
+    let tls = setup.text("tls");
+    run(&["keygen", "client", &tls, "mallory"], b"").expect("a certificate");
+    let said = run(&["keygen", "revoke", &tls], b"").expect("an empty list");
+    assert!(said.contains("0 revoked") && said.contains("crl = \""), "{said}");
+    let config = setup.config(&format!("client_certificates = 'require'\ncrl = '{tls}/crl.pem'\n"));
+    let broker = Operated::start(&config, &[]);
+    let mallory: Vec<String> =
+        setup.options(true).iter().map(|option| option.replace("/client", "/mallory")).collect();
+    publish(&broker.addr, &mallory).expect("not revoked yet");
+    for _ in 0..2 {
+        let said = run(&["keygen", "revoke", &tls, "mallory"], b"").expect("a list");
+        assert!(said.contains("has 1 revoked"), "{said}");
+    }
+    assert_eq!(mode(&setup.file("tls/crl.pem")), 0o644);
+    run(&["keygen", "revoke", &tls, "nobody"], b"").expect_err("there is no such certificate");
+    broker.signal("HUP");
+    broker.wait_log("certificates: read again");
+    let refused = publish(&broker.addr, &mallory).expect_err("it is revoked");
+    assert!(refused.contains("was revoked"), "{refused}");
+    publish(&broker.addr, &setup.options(true)).expect("another certificate");
+    let check =
+        run(&["check", "tls", "--config", config.to_str().expect("UTF-8")], b"").expect("all is well");
+    assert!(check.contains("tls revoked") && check.contains("crl.pem: 1 of"), "{check}");
+    let log = broker.end();
+    assert!(log.contains("A list in tls.crl names it"), "{log}");
+    std::fs::write(setup.file("tls/crl.pem"), "no list").expect("a file");
+    run(&["check", "tls", "--config", config.to_str().expect("UTF-8")], b"").expect_err("it is no list");
 }
 
 #[test]

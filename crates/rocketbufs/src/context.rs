@@ -203,12 +203,14 @@ fn tls(config: &Config) -> Result<Option<Tls>, TlsError> {
         cert: path(&settings.cert),
         key: path(&settings.key),
         ca: path(&settings.ca),
+        crl: path(&settings.crl),
         client_certificates: match settings.client_certificates.as_str() {
             "require" => ClientCertificates::Require,
             "optional" => ClientCertificates::Optional,
             _ => ClientCertificates::None,
         },
         server_name: settings.server_name.clone(),
+        resumption: Duration::from_secs(u64::from(settings.resumption_s)),
         max_handshakes: settings.max_handshakes,
     })
     .map(Some)

@@ -237,7 +237,7 @@ fn rustls_server(
     (addr, thread)
 }
 
-/// A client of rustls.
+/// A client of rustls; an empty protocol is not named.
 fn rustls_client(
     authority: &Authority,
     addr: &str,
@@ -248,7 +248,7 @@ fn rustls_client(
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
     let config = config.with_protocol_versions(&[&rustls::version::TLS13]).expect("a version");
     let mut config = config.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![protocol.to_vec()];
+    config.alpn_protocols.extend((!protocol.is_empty()).then(|| protocol.to_vec()));
     let socket = TcpStream::connect(addr).expect("a listener");
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("an option");
     let name = ServerName::try_from("127.0.0.1").expect("a name");
@@ -311,6 +311,71 @@ fn a_peer_of_another_protocol_is_told_apart() {
     server.until("a failure", |server| server.down().is_some());
     assert_names(&server.down().expect("seen").to_string(), &["not this protocol", "ALPN"]);
     assert_names(&thread.join().expect("no panic"), &["NoApplicationProtocol"]);
+}
+
+#[test]
+fn a_peer_that_names_no_protocol_is_told_so() {
+    let authority = Authority::new();
+    let (mut server, addr) = End::listening(authority.server());
+    let thread = std::thread::spawn({
+        let mut client = rustls_client(&authority, &addr, b"");
+        move || client.read(&mut [0]).expect_err("it is refused").to_string()
+    });
+    server.until("a failure", |server| server.down().is_some());
+    assert_names(&server.down().expect("seen").to_string(), &["not this protocol", "ALPN"]);
+    assert_names(&thread.join().expect("no panic"), &["NoApplicationProtocol"]);
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_by_either_end() {
+    let authority = Authority::new();
+    let number =
+        |number: u64| move |params: &mut rcgen::CertificateParams| params.serial_number = Some(number.into());
+    let with_list = |settings| TlsSettings { crl: Some(authority.file("crl.pem")), ..settings };
+    let ask = |settings| TlsSettings { client_certificates: ClientCertificates::Require, ..settings };
+    authority.revoke(&[7, 300], 3000);
+    let server = || End::with(ask(with_list(authority.sign("server", "127.0.0.1", number(1)))));
+    let [at_server, at_client] = failure(server(), End::with(authority.sign("alice", "alice", number(300))));
+    assert_names(&at_server, &["Revoked", "tls.crl"]);
+    assert_names(&at_client, &["was revoked"]);
+    let [at_server, at_client] = failure(
+        End::with(authority.sign("server", "127.0.0.1", number(7))),
+        End::with(with_list(authority.client())),
+    );
+    assert_names(&at_client, &["Revoked", "tls.crl"]);
+    assert_names(&at_server, &["was revoked"]);
+
+    let (mut server, mut client) =
+        (server(), End::with(with_list(authority.sign("bob", "bob", number(301)))));
+    let addr = server.tcp.listen("127.0.0.1:0").expect("a port");
+    client.dial(&addr);
+    both(&mut server, &mut client, "a connection", |server, client| {
+        client.is_up() && !server.conns.is_empty()
+    });
+}
+
+#[test]
+fn lists_of_revoked_certificates_are_refused_where_they_say_nothing() {
+    let authority = Authority::new();
+    let with = |crl| TlsSettings { crl, ..authority.client() };
+    let said = |settings: TlsSettings| Tls::new(settings).expect_err("it is no list").to_string();
+    assert_names(
+        &said(with(Some("/nowhere/crl.pem".into()))),
+        &["tls.crl", "cannot read", "/nowhere/crl.pem"],
+    );
+    assert_names(&said(with(Some(authority.ca()))), &["tls.crl", "no list of revoked certificates"]);
+    assert_names(
+        &said(with(Some(authority.revoke(&[1], 2026)))),
+        &["tls.crl", "has expired", "keygen revoke"],
+    );
+    let alone = TlsSettings { ca: None, ..with(Some(authority.revoke(&[1], 3000))) };
+    assert_names(&said(alone), &["tls.crl is set and tls.ca is not"]);
+
+    // The list of another authority with the same name.
+    let other = Authority::new();
+    let other_list = TlsSettings { crl: Some(other.revoke(&[1], 3000)), ..authority.client() };
+    let [_, at_client] = failure(End::with(authority.server()), End::with(other_list));
+    assert_names(&at_client, &["revocation list", "BadSignature"]);
 }
 
 #[test]

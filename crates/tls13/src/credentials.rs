@@ -4,16 +4,24 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use rustls::client::WebPkiServerVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use super::facts::{CertificateFacts, RevocationFacts};
+use super::tickets;
+
+/// The servers whose sessions a client keeps.
+const MAX_SERVERS: usize = 256;
+
+/// The tickets that a server sends with each handshake. A client uses each once, and gets others with the connection that it resumes.
+const TICKETS: usize = 2;
 
 /// The largest file, in bytes.
 const MAX_FILE: u64 = 4 << 20;
@@ -30,6 +38,38 @@ pub enum ClientCertificates {
     Require,
 }
 
+/// The settings that an end's files come from, as errors name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SettingNames {
+    /// Of the own certificate.
+    pub cert: &'static str,
+    /// Of its key.
+    pub key: &'static str,
+    /// Of the trusted authorities.
+    pub ca: &'static str,
+    /// Of the lists of revoked certificates.
+    pub crl: &'static str,
+    /// Of the demand for certificates of clients.
+    pub client_certificates: &'static str,
+}
+
+impl SettingNames {
+    /// The settings of the section `[tls]`.
+    pub const TLS: Self = Self {
+        cert: "tls.cert",
+        key: "tls.key",
+        ca: "tls.ca",
+        crl: "tls.crl",
+        client_certificates: "tls.client_certificates",
+    };
+}
+
+impl Default for SettingNames {
+    fn default() -> Self {
+        Self::TLS
+    }
+}
+
 /// The files of one end, and what it requires of the other end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Credentials {
@@ -39,10 +79,17 @@ pub struct Credentials {
     pub key: Option<PathBuf>,
     /// The certificates of the authorities that are trusted (PEM). None: those of the system, for servers alone.
     pub ca: Option<PathBuf>,
+    /// The lists of revoked certificates of these authorities (PEM). With them, every authority whose certificates are verified needs
+    /// one that is in force.
+    pub crl: Option<PathBuf>,
     /// Whether a listener asks its clients for certificates.
     pub client_certificates: ClientCertificates,
-    /// The protocol that both ends must name (ALPN).
+    /// How long after a handshake a client may resume it, without certificates. Zero: never.
+    pub resumption: Duration,
+    /// The protocol that both ends name (ALPN). A peer that names others alone is refused.
     pub protocol: Vec<u8>,
+    /// The settings that the files come from.
+    pub names: SettingNames,
 }
 
 /// Why certificates or keys cannot be used: the fault of whoever wrote the files or the configuration.
@@ -50,7 +97,7 @@ pub struct Credentials {
 #[non_exhaustive]
 pub enum LoadError {
     /// A file cannot be read.
-    #[error("tls.{setting}: cannot read {path}: {source}")]
+    #[error("{setting}: cannot read {path}: {source}")]
     Read {
         /// The setting that names it.
         setting: &'static str,
@@ -60,7 +107,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// A file does not hold what it should.
-    #[error("tls.{setting}: {path} holds no {wanted} in PEM{reason}")]
+    #[error("{setting}: {path} holds no {wanted} in PEM{reason}")]
     Content {
         /// The setting that names it.
         setting: &'static str,
@@ -72,7 +119,7 @@ pub enum LoadError {
         reason: String,
     },
     /// A certificate or a key cannot be used.
-    #[error("tls.{setting}: {path}: {reason}")]
+    #[error("{setting}: {path}: {reason}")]
     Unusable {
         /// The setting that names it.
         setting: &'static str,
@@ -83,10 +130,12 @@ pub enum LoadError {
     },
     /// The key is another certificate's.
     #[error(
-        "tls.key: the key in {key} does not belong to the certificate in {cert}: name the key that was made with it, or make \
+        "{setting}: the key in {key} does not belong to the certificate in {cert}: name the key that was made with it, or make \
          both anew (rbmq keygen)"
     )]
     Mismatch {
+        /// The setting that names the key.
+        setting: &'static str,
         /// The file of the certificate.
         cert: String,
         /// The file of the key.
@@ -94,10 +143,12 @@ pub enum LoadError {
     },
     /// A certificate is not valid now.
     #[error(
-        "tls.cert: the certificate of {subject} in {path} {fault}: replace it (rbmq keygen, or its authority) and reload, or set \
+        "{setting}: the certificate of {subject} in {path} {fault}: replace it (rbmq keygen, or its authority) and reload, or set \
          this machine's clock"
     )]
     Dates {
+        /// The setting that names it.
+        setting: &'static str,
         /// The file.
         path: String,
         /// The subject of the certificate.
@@ -106,7 +157,7 @@ pub enum LoadError {
         fault: String,
     },
     /// One of two settings is unset that need each other.
-    #[error("tls.{set} is set and tls.{unset} is not: {reason}")]
+    #[error("{set} is set and {unset} is not: {reason}")]
     Incomplete {
         /// The setting that is set.
         set: &'static str,
@@ -123,66 +174,6 @@ pub enum LoadError {
     /// The library refused the whole configuration.
     #[error("TLS cannot be configured: {0}")]
     Library(rustls::Error),
-}
-
-/// The content of a certificate, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CertificateFacts {
-    /// The subject.
-    pub subject: String,
-    /// The authority that signed it.
-    pub issuer: String,
-    /// The names and addresses that it is for.
-    pub names: Vec<String>,
-    /// The last second of its validity, in seconds since 1970.
-    pub valid_until: i64,
-    /// The first second of its validity, in seconds since 1970.
-    pub valid_from: i64,
-    /// The same as text.
-    pub valid_until_text: String,
-    /// Whether it may sign other certificates.
-    pub is_authority: bool,
-}
-
-impl CertificateFacts {
-    /// The facts of a certificate in DER; the error says what is wrong with it.
-    ///
-    /// # Errors
-    /// The content is no certificate.
-    pub fn of(der: &[u8]) -> Result<Self, String> {
-        let (_, parsed) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
-        let names = parsed.subject_alternative_name().ok().flatten();
-        let names = names.map_or(Vec::new(), |names| names.value.general_names.iter().map(name).collect());
-        Ok(Self {
-            subject: parsed.subject().to_string(),
-            issuer: parsed.issuer().to_string(),
-            names,
-            valid_until: parsed.validity().not_after.timestamp(),
-            valid_from: parsed.validity().not_before.timestamp(),
-            valid_until_text: parsed.validity().not_after.to_string(),
-            is_authority: parsed.is_ca(),
-        })
-    }
-
-    /// Why it is not valid at a time; none if it is.
-    pub fn fault_at(&self, seconds: i64) -> Option<String> {
-        if seconds > self.valid_until {
-            return Some(format!("has expired ({})", self.valid_until_text));
-        }
-        (seconds < self.valid_from).then(|| "is not valid yet".to_owned())
-    }
-}
-
-fn name(name: &GeneralName<'_>) -> String {
-    match name {
-        GeneralName::DNSName(name) => (*name).to_owned(),
-        GeneralName::IPAddress(bytes) => match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {
-            (Ok(v4), _) => std::net::Ipv4Addr::from(v4).to_string(),
-            (_, Ok(v6)) => std::net::Ipv6Addr::from(v6).to_string(),
-            _ => name.to_string(),
-        },
-        other => other.to_string(),
-    }
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -215,6 +206,22 @@ pub fn load_chain(setting: &'static str, path: &Path) -> Result<Vec<CertificateD
     if all.is_empty() { Err(content(String::new())) } else { Ok(all) }
 }
 
+/// The lists of revoked certificates of a PEM file, at least one.
+///
+/// # Errors
+/// [`LoadError::Read`], [`LoadError::Content`].
+pub fn load_revoked(
+    setting: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, LoadError> {
+    let bytes = read(setting, path)?;
+    let wanted = "list of revoked certificates";
+    let content = |reason| LoadError::Content { setting, path: path.display().to_string(), wanted, reason };
+    let all: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    let all = all.map_err(|error| content(format!(" ({error})")))?;
+    if all.is_empty() { Err(content(String::new())) } else { Ok(all) }
+}
+
 /// The key of a PEM file.
 ///
 /// # Errors
@@ -237,7 +244,8 @@ impl Credentials {
     pub fn server(&self) -> Result<Option<Arc<ServerConfig>>, LoadError> {
         if self.client_certificates != ClientCertificates::None && self.ca.is_none() {
             let reason = "the authority whose clients are accepted must be named";
-            return Err(LoadError::Incomplete { set: "client_certificates", unset: "ca", reason });
+            let SettingNames { client_certificates: set, ca: unset, .. } = self.names;
+            return Err(LoadError::Incomplete { set, unset, reason });
         }
         let Some((cert, key, chain, private)) = self.own()? else { return Ok(None) };
         let builder = ServerConfig::builder_with_provider(provider())
@@ -248,12 +256,15 @@ impl Credentials {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
         };
         let config = builder.with_single_cert(chain, private);
-        let mut config = config.map_err(|error| unusable(error, cert, key))?;
+        let mut config = config.map_err(|error| self.unusable(error, cert, key))?;
         config.alpn_protocols = vec![self.protocol.clone()];
         // Records are sealed by this crate, from the memory of rings.
         config.enable_secret_extraction = true;
-        // Every connection shows its certificate again, so that a reload holds for all new ones.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
+        if let Some(ticketer) = tickets::ticketer(self.resumption).map_err(LoadError::Library)? {
+            (config.ticketer, config.send_tls13_tickets) = (ticketer, TICKETS);
+        }
         Ok(Some(Arc::new(config)))
     }
 
@@ -266,19 +277,26 @@ impl Credentials {
         let unusable_roots =
             |error: rustls::client::VerifierBuilderError| self.unusable_ca(error.to_string());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+        let verifier = match self.revoked()? {
+            None => verifier,
+            Some(lists) => verifier.with_crls(lists).enforce_revocation_expiration(),
+        };
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(LoadError::Library)?
             .with_webpki_verifier(verifier.build().map_err(unusable_roots)?);
         let mut config = match self.own()? {
             None => builder.with_no_client_auth(),
-            Some((cert, key, chain, private)) => {
-                builder.with_client_auth_cert(chain, private).map_err(|error| unusable(error, cert, key))?
-            }
+            Some((cert, key, chain, private)) => builder
+                .with_client_auth_cert(chain, private)
+                .map_err(|error| self.unusable(error, cert, key))?,
         };
         config.alpn_protocols = vec![self.protocol.clone()];
         config.enable_secret_extraction = true;
-        config.resumption = rustls::client::Resumption::disabled();
+        config.resumption = match self.resumption.is_zero() {
+            true => Resumption::disabled(),
+            false => Resumption::in_memory_sessions(MAX_SERVERS),
+        };
         Ok(Arc::new(config))
     }
 
@@ -287,6 +305,10 @@ impl Credentials {
             return Ok(None);
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()?), provider());
+        let verifier = match self.revoked()? {
+            None => verifier,
+            Some(lists) => verifier.with_crls(lists).enforce_revocation_expiration(),
+        };
         let verifier = match self.client_certificates {
             ClientCertificates::Require => verifier,
             _ => verifier.allow_unauthenticated(),
@@ -296,7 +318,33 @@ impl Credentials {
 
     fn unusable_ca(&self, reason: String) -> LoadError {
         let path = self.ca.as_ref().map_or("the system's".to_owned(), |path| path.display().to_string());
-        LoadError::Unusable { setting: "ca", path, reason }
+        LoadError::Unusable { setting: self.names.ca, path, reason }
+    }
+
+    /// The lists of revoked certificates, each in force.
+    fn revoked(&self) -> Result<Option<Vec<CertificateRevocationListDer<'static>>>, LoadError> {
+        let Some(path) = &self.crl else { return Ok(None) };
+        if self.ca.is_none() {
+            let reason = "the authority that signed the list must be named";
+            let SettingNames { crl: set, ca: unset, .. } = self.names;
+            return Err(LoadError::Incomplete { set, unset, reason });
+        }
+        let lists = load_revoked(self.names.crl, path)?;
+        for list in &lists {
+            let unusable = |reason| LoadError::Unusable {
+                setting: self.names.crl,
+                path: path.display().to_string(),
+                reason,
+            };
+            let facts = RevocationFacts::of(list).map_err(unusable)?;
+            if let Some(fault) = facts.fault_at(now()) {
+                return Err(unusable(format!(
+                    "the list of {} {fault}: make it anew (rbmq keygen revoke, or its authority) and reload",
+                    facts.issuer
+                )));
+            }
+        }
+        Ok(Some(lists))
     }
 
     /// The trusted authorities.
@@ -308,7 +356,7 @@ impl Credentials {
             let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
             return if added > 0 { Ok(roots) } else { Err(LoadError::NoRoots(why)) };
         };
-        for cert in load_chain("ca", path)? {
+        for cert in load_chain(self.names.ca, path)? {
             roots.add(cert).map_err(|error| self.unusable_ca(error.to_string()))?;
         }
         Ok(roots)
@@ -326,28 +374,41 @@ impl Credentials {
         };
         let (cert, key) = match (&self.cert, &self.key) {
             (None, None) => return Ok(None),
-            (Some(_), None) => return Err(incomplete("cert", "key")),
-            (None, Some(_)) => return Err(incomplete("key", "cert")),
+            (Some(_), None) => return Err(incomplete(self.names.cert, self.names.key)),
+            (None, Some(_)) => return Err(incomplete(self.names.key, self.names.cert)),
             (Some(cert), Some(key)) => (cert, key),
         };
-        let chain = load_chain("cert", cert)?;
+        let chain = load_chain(self.names.cert, cert)?;
         for der in &chain {
-            check_dates(cert, der)?;
+            check_dates(self.names.cert, cert, der)?;
         }
-        Ok(Some((cert, key, chain, load_key("key", key)?)))
+        Ok(Some((cert, key, chain, load_key(self.names.key, key)?)))
+    }
+
+    fn unusable(&self, error: rustls::Error, cert: &Path, key: &Path) -> LoadError {
+        let (cert, key) = (cert.display().to_string(), key.display().to_string());
+        match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                LoadError::Mismatch { setting: self.names.key, cert, key }
+            }
+            rustls::Error::InvalidCertificate(_) => {
+                LoadError::Unusable { setting: self.names.cert, path: cert, reason: error.to_string() }
+            }
+            error => LoadError::Unusable { setting: self.names.key, path: key, reason: error.to_string() },
+        }
     }
 }
 
 /// Checks that a certificate is valid now.
-fn check_dates(path: &Path, der: &CertificateDer<'_>) -> Result<(), LoadError> {
+fn check_dates(setting: &'static str, path: &Path, der: &CertificateDer<'_>) -> Result<(), LoadError> {
     let path = path.display().to_string();
     let facts = CertificateFacts::of(der).map_err(|reason| LoadError::Unusable {
-        setting: "cert",
+        setting,
         path: path.clone(),
         reason,
     })?;
     match facts.fault_at(now()) {
-        Some(fault) => Err(LoadError::Dates { path, subject: facts.subject, fault }),
+        Some(fault) => Err(LoadError::Dates { setting, path, subject: facts.subject, fault }),
         None => Ok(()),
     }
 }
@@ -356,15 +417,4 @@ fn check_dates(path: &Path, der: &CertificateDer<'_>) -> Result<(), LoadError> {
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs().try_into().unwrap_or(i64::MAX))
-}
-
-fn unusable(error: rustls::Error, cert: &Path, key: &Path) -> LoadError {
-    let (cert, key) = (cert.display().to_string(), key.display().to_string());
-    match error {
-        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => LoadError::Mismatch { cert, key },
-        rustls::Error::InvalidCertificate(_) => {
-            LoadError::Unusable { setting: "cert", path: cert, reason: error.to_string() }
-        }
-        error => LoadError::Unusable { setting: "key", path: key, reason: error.to_string() },
-    }
 }

@@ -13,12 +13,17 @@
 #![forbid(unsafe_code)]
 
 mod credentials;
+mod facts;
 mod handshake;
 mod out;
 mod record;
 mod session;
+mod tickets;
 
-pub use credentials::{CertificateFacts, ClientCertificates, Credentials, LoadError, load_chain, load_key};
+pub use credentials::{
+    ClientCertificates, Credentials, LoadError, SettingNames, load_chain, load_key, load_revoked,
+};
+pub use facts::{CertificateFacts, RevocationFacts};
 pub use handshake::{Established, Handshake};
 pub use out::{Out, PIECE};
 pub use record::{Alert, Content, HEADER, Keys, MAX_PLAIN, MAX_SEALED, OVERHEAD};

@@ -53,6 +53,8 @@ pub enum Alert {
     DecodeError = 50,
     /// No fault of the peer.
     InternalError = 80,
+    /// A peer that named no protocol, where it must (RFC 7301).
+    NoApplicationProtocol = 120,
 }
 
 /// The keys of one direction, and the number of the next record.

@@ -4,7 +4,9 @@
 //! into the buffer of a socket.
 
 use aws_lc_rs::error::Unspecified;
+use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
+use rustls::server::ServerConnectionData;
 
 use super::out::Out;
 use super::record::{Alert, Content, HEADER, Keys, MAX_PLAIN, MAX_SEALED};
@@ -52,15 +54,36 @@ pub trait Secrets: Send {
     /// # Errors
     /// They cannot be derived.
     fn next_receiving(&mut self) -> Result<Keys, rustls::Error>;
+    /// Keeps a ticket of the server, the body of its message, for a later connection. Without a use for tickets: nothing.
+    ///
+    /// # Errors
+    /// It is no ticket.
+    fn keep_ticket(&mut self, _: &[u8]) -> Result<(), rustls::Error> {
+        Ok(())
+    }
 }
 
-impl<Data: Send> Secrets for KernelConnection<Data> {
+impl Secrets for KernelConnection<ServerConnectionData> {
     fn next_sending(&mut self) -> Result<Keys, rustls::Error> {
         Keys::new(self.update_tx_secret()?)
     }
 
     fn next_receiving(&mut self) -> Result<Keys, rustls::Error> {
         Keys::new(self.update_rx_secret()?)
+    }
+}
+
+impl Secrets for KernelConnection<ClientConnectionData> {
+    fn next_sending(&mut self) -> Result<Keys, rustls::Error> {
+        Keys::new(self.update_tx_secret()?)
+    }
+
+    fn next_receiving(&mut self) -> Result<Keys, rustls::Error> {
+        Keys::new(self.update_rx_secret()?)
+    }
+
+    fn keep_ticket(&mut self, body: &[u8]) -> Result<(), rustls::Error> {
+        self.handle_new_session_ticket(body)
     }
 }
 
@@ -252,8 +275,9 @@ impl Session {
             match (kind, body) {
                 // Nothing follows under the old keys.
                 (KEY_UPDATE, [asks]) if end == message.len() => self.peer_updates(*asks)?,
-                // Connections are not resumed, so that the ticket is of no use.
-                (NEW_SESSION_TICKET, _) if self.takes_tickets => {}
+                (NEW_SESSION_TICKET, _) if self.takes_tickets => {
+                    self.secrets.keep_ticket(body).map_err(|_| Alert::DecodeError)?;
+                }
                 _ => return Err(Alert::UnexpectedMessage.into()),
             }
             at = end;

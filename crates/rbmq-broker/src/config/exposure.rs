@@ -20,12 +20,19 @@ pub enum Exposed {
         /// Whether clients have to log in.
         users: bool,
     },
-    /// The address of the HTTP endpoint, which asks for no token.
+    /// The address of the HTTP endpoint.
     Http {
         /// The configured address.
         addr: String,
+        /// Whether connections are encrypted.
+        tls: bool,
+        /// Whether clients need a token, or a certificate.
+        token: bool,
     },
 }
+
+/// What a client of an open endpoint learns.
+const READS: &str = "who reaches it sees the names and rates of all topics";
 
 impl fmt::Display for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,12 +59,27 @@ impl fmt::Display for Exposed {
                     )?;
                 }
             }
-            Self::Http { addr } => {
-                write!(
-                    f,
-                    "other machines can reach http://{addr}, and it asks for no token: who reaches it sees the names and rates of all \
-                     topics\n  token: head -c 24 /dev/urandom | base64 > FILE && chmod 600 FILE; then set http.token_file"
-                )?;
+            Self::Http { addr, tls, token } => {
+                let (missing, danger) = match (tls, token) {
+                    (false, false) => ("it has neither TLS nor a token", READS),
+                    (false, true) => ("it has no TLS", "who is on the way reads the token, and all pages"),
+                    (true, _) => ("it asks for no token", READS),
+                };
+                write!(f, "other machines can reach the HTTP endpoint at {addr}, and {missing}: {danger}")?;
+                if !tls {
+                    write!(
+                        f,
+                        "\n  TLS: rbmq keygen makes certificates; then set http.tls = \"require\", and tls.cert and tls.key (or http.cert \
+                         and http.key)"
+                    )?;
+                }
+                if !token {
+                    write!(
+                        f,
+                        "\n  token: head -c 24 /dev/urandom | base64 > FILE && chmod 600 FILE; then set http.token_file (or \
+                         http.client_certificates = \"require\")"
+                    )?;
+                }
             }
         }
         write!(
@@ -90,8 +112,11 @@ impl BrokerConfig {
                 exposed.push(Exposed::Broker { addr: self.broker.listen.clone(), tls, users });
             }
         }
-        if reachable(&self.http.listen) && self.http.token_file.is_empty() {
-            exposed.push(Exposed::Http { addr: self.http.listen.clone() });
+        if reachable(&self.http.listen) {
+            let (tls, token) = (self.http.is_encrypted(&self.framework.tls.mode), self.http.knows_clients());
+            if !(tls && token) {
+                exposed.push(Exposed::Http { addr: self.http.listen.clone(), tls, token });
+            }
         }
         exposed
     }
@@ -149,12 +174,17 @@ mod tests {
             texts[0]
         );
         assert!(texts[0].contains("rbmq passwd") && texts[0].contains("--insecure"), "{}", texts[0]);
-        assert!(
-            texts[1].contains("http://10.0.0.1:7412") && texts[1].contains("http.token_file"),
-            "{}",
-            texts[1]
-        );
+        for part in ["10.0.0.1:7412", "neither TLS nor a token", "http.token_file", "http.tls"] {
+            assert!(texts[1].contains(part), "{part}: {}", texts[1]);
+        }
         config.http.token_file = "/etc/rbmq/token".into();
+        let text = config.exposed()[1].to_string();
+        assert!(text.contains("has no TLS") && !text.contains("http.token_file"), "{text}");
+        config.http.tls = crate::HttpTls::Require;
+        assert_eq!(config.exposed().len(), 1);
+        config.http.token_file.clear();
+        assert!(config.exposed()[1].to_string().contains("asks for no token"));
+        config.http.client_certificates = crate::HttpClients::Require;
         assert_eq!(config.exposed().len(), 1);
         let only_users = Exposed::Broker { addr: "a:1".into(), tls: false, users: true }.to_string();
         assert!(only_users.contains("has no TLS") && !only_users.contains("rbmq passwd"), "{only_users}");

@@ -7,9 +7,10 @@ use toml::{Table, Value};
 use super::BrokerConfig;
 use super::access::AccessSettings;
 use super::broker::BrokerSettings;
+use super::http::HttpSettings;
 use super::kafka::KafkaSettings;
 use super::quotas::QuotaSettings;
-use super::sections::{AuditSettings, HttpSettings, LogSettings};
+use super::sections::{AuditSettings, LogSettings};
 use super::sources::file_parts;
 use super::users::UsersSettings;
 

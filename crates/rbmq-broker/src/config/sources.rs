@@ -8,9 +8,10 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 use super::access::AccessSettings;
 use super::broker::BrokerSettings;
+use super::http::HttpSettings;
 use super::kafka::KafkaSettings;
 use super::quotas::QuotaSettings;
-use super::sections::{AuditSettings, HttpSettings, LogSettings};
+use super::sections::{AuditSettings, LogSettings};
 use super::users::UsersSettings;
 
 /// The broker's own sections and their fields.

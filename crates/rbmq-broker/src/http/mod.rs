@@ -1,37 +1,45 @@
-//! The HTTP endpoint of a broker: metrics, health, topics.
+//! The HTTP endpoint of a broker: metrics, health, topics, over HTTP or HTTPS.
 //!
 //! ```text
-//!   scraper ──▶ the endpoint's thread: hyper on a runtime of one thread
+//!   scraper ──▶ the endpoint's thread: TLS, then hyper, on a runtime of one thread
 //!                 ├─ /metrics ─▶ a request to the broker's thread for its tables; positions are read directly
 //!                 ├─ /health, /ready
 //!                 └─ /topics
 //! ```
 //!
 //! The metrics cost nothing per message. A scrape visits the existing topics, buffers and subscriptions, and asks the subscribers
-//! that have not confirmed everything for their positions. A client must send its request within a time-out, and a connection
-//! lives at most [`MAX_CONNECTION_TIME`]. There are at most `http.max_connections` connections.
+//! that have not confirmed everything for their positions. A client must make its handshake and send its request within time-outs, and
+//! a connection lives at most [`MAX_CONNECTION_TIME`]. There are at most `http.max_connections` connections.
 
 mod metrics;
 mod pages;
 mod process;
+#[cfg(not(feature = "https"))]
+#[path = "no_tls.rs"]
+mod tls;
+#[cfg(feature = "https")]
+mod tls;
 mod token;
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rbmq_wire::sync::lock;
 use rocketnet::LogLimiter;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::{HttpSettings, Watch};
+use crate::{BrokerConfig, HttpSettings, Watch};
 use pages::{Counters, Pages};
+use tls::Tls;
 use token::Token;
 
 /// The longest life of a connection. A client that reads an answer more slowly is disconnected.
@@ -42,6 +50,9 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// The largest number of fields in the head of a request.
 const MAX_HEADERS: usize = 64;
+
+/// The first byte of a client that speaks TLS: the type of a record of the handshake.
+const HANDSHAKE: u8 = 22;
 
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
@@ -66,6 +77,9 @@ pub enum EndpointError {
         /// The problem.
         source: std::io::Error,
     },
+    /// TLS cannot be set up.
+    #[error("cannot encrypt the HTTP endpoint: {0}")]
+    Tls(String),
     /// The system refused a thread or descriptors.
     #[error("cannot start the HTTP endpoint: {0}")]
     Start(std::io::Error),
@@ -84,9 +98,9 @@ pub enum EndpointError {
 /// println!("metrics on http://{}/metrics", endpoint.addr());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Endpoint {
     addr: SocketAddr,
+    door: Arc<Door>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -110,9 +124,7 @@ impl Endpoint {
         settings: &HttpSettings,
         dropped: Arc<AtomicU64>,
     ) -> Result<Self, EndpointError> {
-        let path = &settings.token_file;
-        let token =
-            Token::read(path).map_err(|source| EndpointError::Token { path: path.clone(), source })?;
+        let door = Arc::new(Door::open(&watch, settings)?);
         let refused = |source| EndpointError::Listen { addr: settings.listen.clone(), source };
         let listener = TcpListener::bind(&settings.listen).map_err(refused)?;
         listener.set_nonblocking(true).map_err(EndpointError::Start)?;
@@ -123,23 +135,83 @@ impl Endpoint {
             .build()
             .map_err(EndpointError::Start)?;
         let (stop, stopped) = oneshot::channel();
+        let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
+        let pages = Arc::new(Pages::new(watch, counters.clone()));
+        let shared = Arc::new(Shared { door: door.clone(), pages, counters, failures: Mutex::default() });
         let settings = settings.clone();
         let serve = move || {
             runtime.block_on(async move {
-                tokio::spawn(accept(listener, (watch, token), settings, dropped));
+                tokio::spawn(accept(listener, shared, settings));
                 // A dropped sender stops the endpoint too.
                 let _ = stopped.await;
             });
         };
         let thread = std::thread::Builder::new().name("rbmq-http".into()).spawn(serve);
         let thread = thread.map_err(EndpointError::Start)?;
-        Ok(Self { addr, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { addr, door, stop: Some(stop), thread: Some(thread) })
     }
 
     /// The address in use.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
+
+    /// Whether the endpoint speaks HTTPS.
+    pub fn is_encrypted(&self) -> bool {
+        self.door.tls.is_some()
+    }
+
+    /// Reads the token and the certificates again, for new requests and new connections.
+    ///
+    /// # Errors
+    /// A file cannot be used. Nothing changes then.
+    pub fn reload(&self) -> Result<(), EndpointError> {
+        self.door.reload()
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("addr", &self.addr).finish_non_exhaustive()
+    }
+}
+
+/// Whether the endpoint of a configuration is encrypted, after a look at its certificates.
+///
+/// # Errors
+/// [`EndpointError::Tls`]: the files cannot be used, and the endpoint would not start.
+pub fn check_certificates(config: &BrokerConfig) -> Result<bool, EndpointError> {
+    let tls = Tls::open(&config.http, &config.framework.tls).map_err(EndpointError::Tls)?;
+    Ok(tls.is_some())
+}
+
+/// What lets clients in.
+struct Door {
+    token_file: String,
+    token: Mutex<Token>,
+    tls: Option<Tls>,
+}
+
+impl Door {
+    fn open(watch: &Watch, settings: &HttpSettings) -> Result<Self, EndpointError> {
+        let token_file = settings.token_file.clone();
+        let token = Mutex::new(read_token(&token_file)?);
+        let tls = Tls::open(settings, &watch.ctx.config().tls).map_err(EndpointError::Tls)?;
+        Ok(Self { token_file, token, tls })
+    }
+
+    fn reload(&self) -> Result<(), EndpointError> {
+        let token = read_token(&self.token_file)?;
+        if let Some(tls) = &self.tls {
+            tls.replace(tls.load().map_err(EndpointError::Tls)?);
+        }
+        *lock(&self.token) = token;
+        Ok(())
+    }
+}
+
+fn read_token(path: &str) -> Result<Token, EndpointError> {
+    Token::read(path).map_err(|source| EndpointError::Token { path: path.to_owned(), source })
 }
 
 impl Drop for Endpoint {
@@ -152,23 +224,25 @@ impl Drop for Endpoint {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    (watch, token): (Watch, Token),
-    settings: HttpSettings,
-    dropped: Arc<AtomicU64>,
-) {
+/// What the connections of an endpoint share.
+struct Shared {
+    door: Arc<Door>,
+    pages: Arc<Pages>,
+    counters: Arc<Counters>,
+    /// Limits the lines about failed handshakes.
+    failures: Mutex<LogLimiter>,
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, settings: HttpSettings) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!("the HTTP endpoint cannot start: {error}"),
     };
     let slots = Arc::new(Semaphore::new(settings.max_connections));
-    let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
-    let pages = Arc::new(Pages::new((watch, token), counters.clone()));
     let mut refusals = LogLimiter::default();
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 if let Some(more) = refusals.allow(Instant::now()) {
                     tracing::warn!(more, "cannot accept an HTTP connection: {error}; trying again soon");
@@ -178,21 +252,61 @@ async fn accept(
             }
         };
         let Ok(slot) = slots.clone().try_acquire_owned() else {
-            counters.refused_connections.fetch_add(1, Ordering::Relaxed);
+            shared.counters.refused_connections.fetch_add(1, Ordering::Relaxed);
             continue;
         };
-        let (pages, timeout) = (pages.clone(), settings.header_timeout());
+        let (shared, timeout) = (shared.clone(), settings.header_timeout());
         tokio::spawn(async move {
             // After an error or a time-out the connection is closed, and nothing else is to do.
-            let _ = tokio::time::timeout(MAX_CONNECTION_TIME, serve(stream, pages, timeout)).await;
+            let _ = tokio::time::timeout(MAX_CONNECTION_TIME, shared.serve((stream, peer), timeout)).await;
             drop(slot);
         });
     }
 }
 
-async fn serve(stream: TcpStream, pages: Arc<Pages>, header_timeout: Duration) {
-    let service = service_fn(move |request| {
-        let answer = pages.answer(&request);
+impl Shared {
+    async fn serve(self: Arc<Self>, (stream, peer): (TcpStream, SocketAddr), header_timeout: Duration) {
+        let Some(tls) = &self.door.tls else {
+            return answer(stream, move |request| self.answer(request), header_timeout).await;
+        };
+        let handshake = async {
+            let mut first = [0];
+            match stream.peek(&mut first).await {
+                Ok(1) if first != [HANDSHAKE] => Ok(Err(stream)),
+                _ => tls.accept(stream).await.map(Ok),
+            }
+        };
+        match tokio::time::timeout(header_timeout, handshake).await {
+            Ok(Ok(Ok(stream))) => {
+                let own = self.clone();
+                answer(stream, move |request| own.answer(request), header_timeout).await;
+            }
+            // A client without TLS is told so, in what it speaks.
+            Ok(Ok(Err(stream))) => answer(stream, |_| pages::only_https(), header_timeout).await,
+            Ok(Err(error)) => self.log_failure(peer, &error.to_string()),
+            Err(_) => self.log_failure(peer, "the client did not complete it in time"),
+        }
+    }
+
+    fn answer<B>(&self, request: &hyper::Request<B>) -> pages::Answer {
+        self.pages.answer(request, lock(&self.door.token).admits(request))
+    }
+
+    fn log_failure(&self, peer: SocketAddr, why: &str) {
+        if let Some(more) = lock(&self.failures).allow(Instant::now()) {
+            tracing::warn!(more, %peer, "a TLS handshake at the HTTP endpoint failed: {why}");
+        }
+    }
+}
+
+/// Answers the requests of a connection.
+async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    page: impl Fn(&hyper::Request<hyper::body::Incoming>) -> pages::Answer,
+    header_timeout: Duration,
+) {
+    let service = service_fn(|request| {
+        let answer = page(&request);
         async move { Ok::<_, Infallible>(answer) }
     });
     let served = http1::Builder::new()

@@ -8,13 +8,13 @@ use std::time::Duration;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use rbmq_wire::sync::lock;
 
 use super::metrics::{LastScrape, Scrape};
-use super::token::Token;
 use crate::Watch;
 
 /// A broker whose thread doesn't answer within this time is unhealthy.
@@ -45,22 +45,23 @@ pub(super) struct Counters {
 /// Answers requests about one broker.
 pub(super) struct Pages {
     watch: Watch,
-    token: Token,
     counters: Arc<Counters>,
     /// The sums of the last scrape, so that no sum decreases.
     last: Mutex<LastScrape>,
 }
 
-type Answer = Response<Full<Bytes>>;
+/// An answer with its whole body.
+pub(super) type Answer = Response<Full<Bytes>>;
 
 impl Pages {
-    pub(super) fn new((watch, token): (Watch, Token), counters: Arc<Counters>) -> Self {
-        Self { watch, token, counters, last: Mutex::default() }
+    pub(super) fn new(watch: Watch, counters: Arc<Counters>) -> Self {
+        Self { watch, counters, last: Mutex::default() }
     }
 
-    pub(super) fn answer<B>(&self, request: &Request<B>) -> Answer {
+    /// The answer to a request; `admitted`: it has the token, or none is needed.
+    pub(super) fn answer<B>(&self, request: &Request<B>, admitted: bool) -> Answer {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
-        if !self.token.admits(request) {
+        if !admitted {
             let mut answer = refuse(
                 StatusCode::UNAUTHORIZED,
                 "this endpoint asks for its token: Authorization: Bearer TOKEN",
@@ -118,6 +119,13 @@ impl Pages {
         let (memory, _) = self.watch.ring_bytes();
         json(StatusCode::OK, &serde_json::json!({ "ring_memory_bytes": memory, "topics": topics }))
     }
+}
+
+/// The answer to a client without TLS. Its connection ends, so that it asks again as it should.
+pub(super) fn only_https() -> Answer {
+    let mut answer = refuse(StatusCode::BAD_REQUEST, "this endpoint is encrypted: use https:// (http.tls)");
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
 }
 
 /// Whether the client accepts OpenMetrics, as Prometheus does.

@@ -84,8 +84,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// What is wrong with them.
 #[cfg(feature = "tls")]
 pub(super) fn certificates(config: &BrokerConfig) -> Result<(), Failure> {
-    let finding = tls::whole(&config.framework.tls);
-    if finding.level == Level::Bad { Err(Failure::Failed(finding.found)) } else { Ok(()) }
+    let findings = [Some(tls::whole(&config.framework.tls)), tls::endpoint(config)];
+    match findings.into_iter().flatten().find(|finding| finding.level == Level::Bad) {
+        Some(bad) => Err(Failure::Failed(bad.found)),
+        None => Ok(()),
+    }
 }
 
 fn lines(finding: &Finding, color: bool) -> String {

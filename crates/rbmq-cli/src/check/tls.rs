@@ -6,12 +6,14 @@ use std::time::SystemTime;
 
 use rbmq_broker::BrokerConfig;
 use rocketbufs::config::TlsSettings;
-use tls13::{CertificateFacts, ClientCertificates, Credentials};
+use tls13::{CertificateFacts, ClientCertificates, Credentials, RevocationFacts};
 
 use super::finding::{Finding, Level};
 
 /// Seconds before the end of a certificate at which it should be replaced.
 const SOON: i64 = 30 * DAY;
+/// The same for a list of revoked certificates.
+const SOON_LIST: i64 = 7 * DAY;
 const DAY: i64 = 24 * 3600;
 
 /// The facts about this machine.
@@ -42,15 +44,50 @@ impl Machine {
 pub(super) fn findings(machine: &Machine, config: &BrokerConfig) -> Vec<Finding> {
     let tls = &config.framework.tls;
     let mut findings = vec![mode(tls), provider(machine), kernel(machine)];
-    let files = [("tls certificate", "cert", &tls.cert), ("tls authority", "ca", &tls.ca)];
+    let files = [("tls certificate", "tls.cert", &tls.cert), ("tls authority", "tls.ca", &tls.ca)];
     for (check, setting, path) in files {
         if let Some(path) = path {
             findings.extend(certificates(check, setting, Path::new(path), machine.now));
         }
     }
+    if let Some(path) = &tls.crl {
+        findings.extend(revoked(Path::new(path), machine.now));
+    }
     findings.extend(tls.key.as_ref().map(|key| permissions(Path::new(key))));
     findings.push(whole(tls));
+    findings.extend(endpoint(config));
     findings
+}
+
+/// The HTTP endpoint, if there is one.
+pub(super) fn endpoint(config: &BrokerConfig) -> Option<Finding> {
+    let (listen, check) = (&config.http.listen, "tls of http");
+    if listen.is_empty() {
+        return None;
+    }
+    let warn = |found: &str, why, fix: &str| {
+        Finding::new(check, Level::Warn, format!("{listen}: {found}"), why, fix.into())
+    };
+    Some(match rbmq_broker::http::check_certificates(config) {
+        Ok(true) => {
+            Finding::ok(check, format!("{listen}: HTTPS, and the certificate and its key fit together"))
+        }
+        Ok(false) if config.http.token_file.is_empty() => {
+            Finding::ok(check, format!("{listen}: off (http.tls)"))
+        }
+        Ok(false) => warn(
+            "off (http.tls)",
+            "Who is on the way to the endpoint reads its token.",
+            "http.tls = \"require\"; keep it off for a proxy on this machine alone",
+        ),
+        Err(error) => Finding::new(
+            check,
+            Level::Bad,
+            error.to_string(),
+            "The broker does not start.",
+            "correct the setting that is named".into(),
+        ),
+    })
 }
 
 fn mode(tls: &TlsSettings) -> Finding {
@@ -113,6 +150,43 @@ fn certificates(check: &'static str, setting: &'static str, path: &Path, now: i6
     facts.map(one).collect()
 }
 
+/// The lists of revoked certificates.
+fn revoked(path: &Path, now: i64) -> Vec<Finding> {
+    let (check, setting) = ("tls revoked", "tls.crl");
+    let bad = |found: String| {
+        let fix = "rbmq keygen revoke, and SIGHUP";
+        Finding::new(check, Level::Bad, found, "The broker does not start, or refuses its peers.", fix.into())
+    };
+    let lists = match tls13::load_revoked(setting, path) {
+        Ok(lists) => lists,
+        Err(error) => return vec![bad(error.to_string())],
+    };
+    let one = |facts: Result<RevocationFacts, String>| {
+        let facts = match facts {
+            Ok(facts) => facts,
+            Err(error) => return bad(format!("{}: {error}", path.display())),
+        };
+        let RevocationFacts { issuer, serials, valid_until_text: until, .. } = &facts;
+        let found = format!("{}: {} of {issuer}, until {until}", path.display(), serials.len());
+        match (facts.fault_at(now), facts.valid_until.unwrap_or(now) - now) {
+            (Some(fault), _) => bad(format!("{found}: it {fault}")),
+            (None, left) if left < SOON_LIST => {
+                let why = "After that day no certificate is accepted.";
+                let fix = "rbmq keygen revoke makes the list anew; then SIGHUP";
+                Finding::new(
+                    check,
+                    Level::Warn,
+                    format!("{found}: {} days are left", left / DAY),
+                    why,
+                    fix.into(),
+                )
+            }
+            _ => Finding::ok(check, found),
+        }
+    };
+    lists.iter().map(|der| one(RevocationFacts::of(der))).collect()
+}
+
 fn dates(check: &'static str, path: &str, facts: &CertificateFacts, now: i64) -> Finding {
     let names =
         if facts.names.is_empty() { String::new() } else { format!(" for {}", facts.names.join(", ")) };
@@ -160,12 +234,13 @@ pub(super) fn whole(tls: &TlsSettings) -> Finding {
         cert: path(&tls.cert),
         key: path(&tls.key),
         ca: path(&tls.ca),
+        crl: path(&tls.crl),
         client_certificates: match tls.client_certificates.as_str() {
             "require" => ClientCertificates::Require,
             "optional" => ClientCertificates::Optional,
             _ => ClientCertificates::None,
         },
-        protocol: Vec::new(),
+        ..Credentials::default()
     };
     let check = "tls configuration";
     match credentials.server() {
@@ -197,6 +272,7 @@ mod tests {
     fn facts(valid_until: i64) -> CertificateFacts {
         CertificateFacts {
             subject: "CN=a".into(),
+            serial: vec![1],
             issuer: "CN=b".into(),
             names: vec!["a.example".into()],
             valid_until,

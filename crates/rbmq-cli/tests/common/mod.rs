@@ -7,6 +7,9 @@ mod port;
 mod process;
 pub mod proxy;
 pub mod raw;
+#[cfg(feature = "tls")]
+pub mod secure;
+pub mod setup;
 
 use std::fmt::Write as _;
 use std::io::BufRead;

@@ -11,7 +11,7 @@ use super::LONG;
 const CONTROL: u32 = 0x7fff_ffff;
 
 /// A connection of which nothing but control messages is looked at.
-pub struct Raw(TcpStream);
+pub struct Raw<S = TcpStream>(S);
 
 impl Raw {
     pub fn of(stream: TcpStream) -> Self {
@@ -21,10 +21,21 @@ impl Raw {
 
     /// Connects as the process `instance`, and is welcome.
     pub fn connect(addr: &str, instance: u128, hello: Vec<u8>) -> Self {
-        let mut raw = Self::of(TcpStream::connect(addr).expect("a broker listens"));
-        raw.say(&Message::Hello(introduction(instance, 65_536, hello)));
-        assert!(matches!(raw.hear(), Some(Message::Welcome(_))));
-        raw
+        Self::of(TcpStream::connect(addr).expect("a broker listens")).welcome(instance, hello)
+    }
+}
+
+impl<S: Read + Write> Raw<S> {
+    /// Over a connection of any kind.
+    pub fn over(stream: S) -> Self {
+        Self(stream)
+    }
+
+    /// Introduces itself as the process `instance`, and is welcome.
+    pub fn welcome(mut self, instance: u128, hello: Vec<u8>) -> Self {
+        self.say(&Message::Hello(introduction(instance, 65_536, hello)));
+        assert!(matches!(self.hear(), Some(Message::Welcome(_))));
+        self
     }
 
     pub fn say(&mut self, message: &Message) {

@@ -165,12 +165,21 @@ section! {
         /// File with the certificates of the trusted authorities in PEM: those that sign the certificates of servers, and,
         /// where clients have certificates, theirs. Unset: the authorities of the system, for servers alone.
         ca: Option<String> = None, "", range [a text of at most 4096 bytes], cost "none";
+        /// File with the lists of revoked certificates of the authorities in `ca` in PEM (CRL). With it, a certificate is accepted
+        /// only if a list of its authority is in force and does not name it. `rbmq keygen revoke` makes lists. Read when the
+        /// other files are. Unset: no certificate is revoked.
+        crl: Option<String> = None, "", range [a text of at most 4096 bytes], cost "none";
         /// Whether a listener asks its clients for certificates that an authority in `ca` has signed. "none": clients are
         /// not asked. "optional": a client may have one. "require": a client without one is refused.
         client_certificates: String = "none".into(), "", range [one of "none" | "optional" | "require"], cost "none";
         /// The name or address that the certificate of a server must be for, at every connection of this process. Unset: the
         /// host of the address that is connected to.
         server_name: Option<String> = None, "", range [a text of at most 253 bytes], cost "none";
+        /// Time for which a client that reconnects may resume its handshake with a ticket of the listener, without certificates. Both
+        /// ends must allow it. A reload ends all tickets of a listener. 0: every connection shows its certificate. Large: a client
+        /// whose certificate expires can connect for this time more. There is no early data.
+        resumption_s: u32 = 3600, "s", range [0 or 60 to 86400],
+            cost "about 500 bytes for each connection, and 2 KiB in the client for each server";
         /// Handshakes of incoming connections that may be unfinished at once, for each worker. A connection beyond this
         /// number is closed. Small: when many clients connect at once, some of them have to try again. Large: peers that
         /// connect and send nothing can hold this many connections until `session.connect_timeout_ms` has passed.

@@ -111,13 +111,23 @@ impl PartialEq for Tls {
 impl Eq for Tls {}
 
 fn load(settings: &TlsSettings) -> Result<Current, TlsError> {
-    let TlsSettings { cert, key, ca, client_certificates, .. } = settings.clone();
+    let TlsSettings { cert, key, ca, crl, client_certificates, resumption, .. } = settings.clone();
     let client_certificates = match client_certificates {
         ClientCertificates::None => tls13::ClientCertificates::None,
         ClientCertificates::Optional => tls13::ClientCertificates::Optional,
         ClientCertificates::Require => tls13::ClientCertificates::Require,
     };
-    let credentials = Credentials { cert, key, ca, client_certificates, protocol: PROTOCOL.to_vec() };
+    let protocol = PROTOCOL.to_vec();
+    let credentials = Credentials {
+        cert,
+        key,
+        ca,
+        crl,
+        client_certificates,
+        resumption,
+        protocol,
+        ..Credentials::default()
+    };
     let client = match credentials.client() {
         Err(why @ LoadError::NoRoots(_)) => Err(why.to_string()),
         client => Ok(client?),

@@ -43,6 +43,9 @@ pub(super) fn alert_received(alert: u8) -> String {
         AlertDescription::CertificateExpired => {
             "this end's certificate has expired: replace tls.cert and reload"
         }
+        AlertDescription::CertificateRevoked => {
+            "this end's certificate was revoked: its authority has to sign another one"
+        }
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown
         | AlertDescription::UnsupportedCertificate => {
@@ -72,6 +75,13 @@ fn remedy(why: &CertificateError, server: bool) -> &'static str {
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             ". Connect to a name that it is for, or name one in tls.server_name (rbmq: --server-name)"
+        }
+        CertificateError::Revoked => ". A list in tls.crl names it: its holder needs another one",
+        CertificateError::UnknownRevocationStatus => {
+            ". tls.crl has no list of its authority: add one (rbmq keygen revoke), or remove tls.crl"
+        }
+        CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. } => {
+            ". The list in tls.crl is not in force any more: make it anew (rbmq keygen revoke) and reload"
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             ". It is made for another use: rbmq keygen makes those of servers and of clients"

@@ -89,7 +89,7 @@ impl Secure {
             let advanced = own.advance();
             let written = write_handshake(own, fd);
             if advanced.map_err(|error| explain::handshake(&error, self.server))? {
-                return if written? { self.establish().map(|()| true) } else { Ok(false) };
+                return if written? { self.establish(fd).map(|()| true) } else { Ok(false) };
             }
             if !written? {
                 return Ok(false);
@@ -106,10 +106,17 @@ impl Secure {
         Ok(false)
     }
 
-    fn establish(&mut self) -> Result<(), String> {
+    fn establish(&mut self, fd: BorrowedFd<'_>) -> Result<(), String> {
         let State::Handshake(own) = std::mem::replace(&mut self.state, State::Failed) else { return Ok(()) };
-        let established = own.finish().map_err(|error| error.to_string())?;
+        let mut established = own.finish().map_err(|error| error.to_string())?;
+        // rustls refuses a peer that names other protocols, and takes none at all for any.
         if established.protocol.as_deref() != Some(PROTOCOL) {
+            let mut out = Out::take();
+            // The peer may be gone; the connection ends in any case.
+            let _ = established
+                .session
+                .end(Alert::NoApplicationProtocol, &mut out)
+                .map(|()| write(fd, out.waiting()));
             return Err(explain::WRONG_PROTOCOL.into());
         }
         self.partial = established.rest;

@@ -1,6 +1,7 @@
 //! The settings of TLS, and the errors of its files. They exist in builds without TLS too.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Whether a listener asks its clients for certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,10 +31,14 @@ pub struct TlsSettings {
     pub key: Option<PathBuf>,
     /// The certificates of the trusted authorities (PEM). Default none: those of the system, which are only for connecting.
     pub ca: Option<PathBuf>,
+    /// The lists of revoked certificates of the authorities in `ca` (PEM). Default none: no certificate is revoked.
+    pub crl: Option<PathBuf>,
     /// Whether a listener asks its clients for certificates of `ca`. Default [`ClientCertificates::None`].
     pub client_certificates: ClientCertificates,
     /// The name or address that a server's certificate must be for. Default none: the host of the address that is connected to.
     pub server_name: Option<String>,
+    /// How long after a handshake it may be resumed, with neither certificates nor signatures. Default an hour. Zero: never.
+    pub resumption: Duration,
     /// The most handshakes of incoming connections that may be unfinished at once, in one worker. Default 1,000, from 1 to
     /// 1,048,576. A connection beyond is closed. Each costs up to 100 KiB while its peer sends a message in parts.
     pub max_handshakes: usize,
@@ -45,8 +50,10 @@ impl Default for TlsSettings {
             cert: None,
             key: None,
             ca: None,
+            crl: None,
             client_certificates: ClientCertificates::None,
             server_name: None,
+            resumption: Duration::from_secs(3600),
             max_handshakes: 1_000,
         }
     }

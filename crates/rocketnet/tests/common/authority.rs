@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use rocketnet::tcp::{Tls, TlsSettings};
 
@@ -20,6 +20,7 @@ impl Authority {
         let folder = tempfile::tempdir().expect("a folder");
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::CommonName, "test authority");
         let key = KeyPair::generate().expect("a key");
         let cert = params.self_signed(&key).expect("a certificate");
@@ -56,6 +57,29 @@ impl Authority {
             ca: Some(self.ca()),
             ..TlsSettings::default()
         }
+    }
+
+    /// Writes the list of the certificates with these numbers, in force until a year, and returns its file.
+    #[allow(dead_code, reason = "one of the tests uses it")]
+    pub fn revoke(&self, numbers: &[u64], until_year: i32) -> PathBuf {
+        let revoked = |number: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*number),
+            revocation_time: date_time_ymd(2025, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2025, 1, 1),
+            next_update: date_time_ymd(until_year, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: numbers.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).expect("a list");
+        let file = self.file("crl.pem");
+        std::fs::write(&file, list.pem().expect("PEM")).expect("a file");
+        file
     }
 
     /// A server's settings, for 127.0.0.1.

@@ -1,0 +1,166 @@
+//! The section `[http]`: the endpoint with metrics and health.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::BrokerConfigError;
+
+/// Whether the HTTP endpoint is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum HttpTls {
+    /// As the broker's own connections: `tls.mode` decides.
+    #[default]
+    Auto,
+    /// Requests and answers are not encrypted.
+    Off,
+    /// Every connection is encrypted.
+    Require,
+}
+
+/// Whether the HTTP endpoint asks its clients for certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum HttpClients {
+    /// Clients are not asked.
+    #[default]
+    None,
+    /// A client may present one, which must then be valid.
+    Optional,
+    /// A client without a valid one is refused.
+    Require,
+}
+
+described! {
+/// The `[http]` section: metrics and health of the broker over HTTP, or HTTPS. Off unless `listen` is set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpSettings {
+    /// Address of the endpoint, as in "127.0.0.1:7412"; port 0 takes a free port. Default "": no endpoint. Without `token_file`,
+    /// every client that reaches the address can read the names and rates of all topics.
+    pub listen: String,
+    /// File with the token that clients of the endpoint must present (`Authorization: Bearer TOKEN`), of at least 16 characters. Others
+    /// than its owner and group must not be able to read it. Default "": no token. `rbmq serve` refuses an address that other machines
+    /// can reach if the endpoint has neither a token nor `client_certificates = "require"`. Read again on SIGHUP.
+    pub token_file: String,
+    /// Whether the endpoint speaks HTTPS (TLS 1.3) alone: "auto", as `tls.mode` says; "off"; or "require". Default "auto". `rbmq serve`
+    /// refuses an address that other machines can reach without it.
+    pub tls: HttpTls,
+    /// File with the certificate of the endpoint in PEM, and behind it those that lead to its authority. Default "": `tls.cert`,
+    /// `tls.key` and `tls.ca` are those of the endpoint too. Read again on SIGHUP.
+    pub cert: String,
+    /// File with the key of `cert` in PEM.
+    pub key: String,
+    /// File with the certificates of the authorities that sign the clients' certificates, in PEM. Default "": `tls.ca`.
+    pub ca: String,
+    /// Whether the endpoint asks its clients for certificates: "none", "optional" or "require". Default "none". A token is asked for
+    /// besides, if there is one.
+    pub client_certificates: HttpClients,
+    /// Largest number of topics with time series of their own in /metrics. The other topics have one sum with the label
+    /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring
+    /// system, and a few microseconds of each scrape.
+    pub max_topic_series: usize,
+    /// Largest number of open connections; further connections are closed. Default 64, at least 1. A connection costs a file
+    /// descriptor and at most 64 KiB; with TLS, at most 256 KiB.
+    pub max_connections: usize,
+    /// Time within which a client must send its request, in milliseconds; with TLS, also the time for the handshake before it. Default
+    /// 5,000, 10 to 600,000. Too large: silent clients occupy connections for this time.
+    #[serde(deserialize_with = "super::sizes::millis")]
+    pub header_timeout_ms: u64,
+}
+}
+
+impl Default for HttpSettings {
+    fn default() -> Self {
+        Self {
+            listen: String::new(),
+            token_file: String::new(),
+            tls: HttpTls::Auto,
+            cert: String::new(),
+            key: String::new(),
+            ca: String::new(),
+            client_certificates: HttpClients::None,
+            max_topic_series: 1_000,
+            max_connections: 64,
+            header_timeout_ms: 5_000,
+        }
+    }
+}
+
+impl HttpSettings {
+    /// `header_timeout_ms` as a duration.
+    pub fn header_timeout(&self) -> Duration {
+        Duration::from_millis(self.header_timeout_ms)
+    }
+
+    /// Whether the endpoint is encrypted, beside connections whose setting `tls.mode` is `mode`.
+    ///
+    /// ```
+    /// # use rbmq_broker::{HttpSettings, HttpTls};
+    /// let mut http = HttpSettings::default();
+    /// assert!(http.is_encrypted("require") && !http.is_encrypted("off"));
+    /// http.tls = HttpTls::Require;
+    /// assert!(http.is_encrypted("off"));
+    /// ```
+    pub fn is_encrypted(&self, mode: &str) -> bool {
+        match self.tls {
+            HttpTls::Auto => mode == "require",
+            HttpTls::Off => false,
+            HttpTls::Require => true,
+        }
+    }
+
+    /// Whether every client must show who it is.
+    pub(super) fn knows_clients(&self) -> bool {
+        !self.token_file.is_empty() || self.client_certificates == HttpClients::Require
+    }
+
+    pub(super) fn validate(&self, mode: &str) -> Result<(), BrokerConfigError> {
+        if !self.listen.is_empty() && self.listen.parse::<SocketAddr>().is_err() {
+            return Err(BrokerConfigError::Word {
+                name: "http.listen",
+                value: self.listen.clone(),
+                expects: "an IP address and a port, as 127.0.0.1:7412 or [::1]:7412, or empty for no endpoint",
+            });
+        }
+        if self.max_connections == 0 {
+            return Err(BrokerConfigError::Value {
+                name: "http.max_connections",
+                value: 0,
+                expects: "at least 1",
+            });
+        }
+        if !(10..=600_000).contains(&self.header_timeout_ms) {
+            let (name, value) = ("http.header_timeout_ms", self.header_timeout_ms);
+            return Err(BrokerConfigError::Value { name, value, expects: "10 to 600000 ms" });
+        }
+        // Who asks for certificates believes that nobody gets in without one.
+        if self.client_certificates != HttpClients::None && !self.is_encrypted(mode) {
+            let (name, value) = ("http.client_certificates", format!("{:?}", self.client_certificates));
+            let expects = "\"none\" without TLS: set http.tls = \"require\" too";
+            return Err(BrokerConfigError::Word { name, value: value.to_lowercase(), expects });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_of_clients_need_tls() {
+        let mut http = HttpSettings { client_certificates: HttpClients::Require, ..HttpSettings::default() };
+        assert!(http.validate("off").unwrap_err().to_string().contains("http.tls"));
+        http.validate("require").unwrap();
+        http.tls = HttpTls::Off;
+        assert!(http.validate("require").is_err());
+        http.tls = HttpTls::Require;
+        http.validate("off").unwrap();
+        assert!(http.knows_clients());
+    }
+}

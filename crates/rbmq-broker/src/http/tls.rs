@@ -1,0 +1,132 @@
+//! TLS of the endpoint, with certificates that can change while it runs.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rocketbufs::config::TlsSettings;
+use tls13::{ClientCertificates, Credentials, SettingNames};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
+
+use crate::{HttpClients, HttpSettings};
+
+/// The protocol of the endpoint (ALPN). A client may also name none.
+const PROTOCOL: &[u8] = b"http/1.1";
+
+/// The settings of an endpoint with certificates of its own.
+const OWN: SettingNames = SettingNames {
+    cert: "http.cert",
+    key: "http.key",
+    ca: "http.ca",
+    crl: "tls.crl",
+    client_certificates: "http.client_certificates",
+};
+
+/// The certificates of an endpoint.
+pub(super) struct Tls {
+    credentials: Credentials,
+    current: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads the files. None: the endpoint is not encrypted.
+    ///
+    /// # Errors
+    /// The setting and the file that cannot be used.
+    pub(super) fn open(http: &HttpSettings, transport: &TlsSettings) -> Result<Option<Self>, String> {
+        if !http.is_encrypted(&transport.mode) {
+            return Ok(None);
+        }
+        let credentials = credentials(http, transport);
+        let current = RwLock::new(load(&credentials)?);
+        Ok(Some(Self { credentials, current }))
+    }
+
+    /// Reads the files again, for [`Tls::replace`].
+    ///
+    /// # Errors
+    /// As for [`Tls::open`].
+    pub(super) fn load(&self) -> Result<Arc<ServerConfig>, String> {
+        load(&self.credentials)
+    }
+
+    /// Uses other certificates for new connections.
+    pub(super) fn replace(&self, new: Arc<ServerConfig>) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+
+    /// Makes the handshake with a client.
+    ///
+    /// # Errors
+    /// The client speaks something else, left, or was refused.
+    pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        TlsAcceptor::from(current).accept(stream).await
+    }
+}
+
+fn load(credentials: &Credentials) -> Result<Arc<ServerConfig>, String> {
+    let config = credentials.server().map_err(|error| error.to_string())?;
+    config.ok_or_else(|| {
+        "the endpoint is encrypted and has no certificate: set http.cert and http.key, or tls.cert and tls.key (rbmq keygen makes \
+         both), or http.tls = \"off\""
+            .into()
+    })
+}
+
+/// The files of the endpoint: its own, or those of the broker's connections.
+pub(super) fn credentials(http: &HttpSettings, transport: &TlsSettings) -> Credentials {
+    let own = |path: &String| (!path.is_empty()).then(|| PathBuf::from(path));
+    let shared = |path: &Option<String>| path.as_ref().map(PathBuf::from);
+    let (cert, key, ca, mut names) = match (own(&http.cert), own(&http.key)) {
+        (None, None) => (shared(&transport.cert), shared(&transport.key), own(&http.ca), SettingNames::TLS),
+        (cert, key) => (cert, key, own(&http.ca), OWN),
+    };
+    names.ca = if ca.is_some() { OWN.ca } else { SettingNames::TLS.ca };
+    // The lists are those of the authorities in tls.ca.
+    let crl = if ca.is_none() { shared(&transport.crl) } else { None };
+    names.client_certificates = OWN.client_certificates;
+    Credentials {
+        cert,
+        key,
+        ca: ca.or_else(|| shared(&transport.ca)),
+        crl,
+        resumption: Duration::from_secs(u64::from(transport.resumption_s)),
+        client_certificates: match http.client_certificates {
+            HttpClients::None => ClientCertificates::None,
+            HttpClients::Optional => ClientCertificates::Optional,
+            HttpClients::Require => ClientCertificates::Require,
+        },
+        protocol: PROTOCOL.to_vec(),
+        names,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_are_those_of_the_connections_unless_the_endpoint_has_its_own() {
+        let text = |text: &str| Some(text.to_owned());
+        let transport =
+            TlsSettings { cert: text("c"), key: text("k"), ca: text("a"), ..TlsSettings::default() };
+        let mut http = HttpSettings::default();
+        let shared = credentials(&http, &transport);
+        assert_eq!(shared.cert.as_deref(), Some("c".as_ref()));
+        assert_eq!((shared.names.cert, shared.names.ca), ("tls.cert", "tls.ca"));
+        (http.cert, http.key) = ("own".into(), "own-key".into());
+        let own = credentials(&http, &transport);
+        assert_eq!((own.cert.as_deref(), own.ca.as_deref()), (Some("own".as_ref()), Some("a".as_ref())));
+        assert_eq!((own.names.key, own.names.ca), ("http.key", "tls.ca"));
+        http.ca = "others".into();
+        let own = credentials(&http, &transport);
+        assert_eq!((own.ca.as_deref(), own.names.ca), (Some("others".as_ref()), "http.ca"));
+        http.key.clear();
+        let error = credentials(&http, &transport).server().unwrap_err().to_string();
+        assert!(error.contains("http.cert is set and http.key is not"), "{error}");
+    }
+}
