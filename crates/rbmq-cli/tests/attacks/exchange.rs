@@ -29,6 +29,8 @@ pub enum Outcome {
     Rejected,
     /// Nothing happens, and the connection goes on.
     Harmless,
+    /// TLS ends with this alert, and the connection is closed.
+    Alert(u8),
 }
 
 /// The code of a BYE.
@@ -65,7 +67,33 @@ impl fmt::Display for Outcome {
             Self::Refused(code) => write!(f, "REFUSED({code}), and the connection goes on"),
             Self::Rejected => write!(f, "refused with a reason, and the connection goes on"),
             Self::Harmless => write!(f, "nothing, and the connection goes on"),
+            Self::Alert(number) => write!(f, "alert {}, and closed", alert_name(*number)),
         }
+    }
+}
+
+/// The name of an alert of TLS (RFC 8446, 6).
+fn alert_name(number: u8) -> &'static str {
+    match number {
+        10 => "unexpected_message",
+        20 => "bad_record_mac",
+        22 => "record_overflow",
+        40 => "handshake_failure",
+        42 => "bad_certificate",
+        43 => "unsupported_certificate",
+        44 => "certificate_revoked",
+        45 => "certificate_expired",
+        46 => "certificate_unknown",
+        47 => "illegal_parameter",
+        48 => "unknown_ca",
+        50 => "decode_error",
+        51 => "decrypt_error",
+        70 => "protocol_version",
+        80 => "internal_error",
+        109 => "missing_extension",
+        116 => "certificate_required",
+        120 => "no_application_protocol",
+        _ => "of another kind",
     }
 }
 
@@ -123,9 +151,15 @@ pub fn hello_with(hello: Vec<u8>) -> Hello {
 impl Exchange {
     /// Runs the exchange. Returns its outcome, and the reason that the broker gave.
     pub fn run(&self, addr: &str) -> (Outcome, String) {
-        let mut peer = Peer(TcpStream::connect(addr).expect("a broker listens"));
-        peer.0.set_read_timeout(Some(LONG)).expect("a time");
-        peer.0.set_write_timeout(Some(LONG)).expect("a time");
+        let stream = TcpStream::connect(addr).expect("a broker listens");
+        stream.set_read_timeout(Some(LONG)).expect("a time");
+        stream.set_write_timeout(Some(LONG)).expect("a time");
+        self.run_over(stream)
+    }
+
+    /// The same over a connection that is there already.
+    pub fn run_over(&self, stream: impl Read + Write) -> (Outcome, String) {
+        let mut peer = Peer(stream);
         if let Some(role) = self.role {
             peer.send(&said(&Message::Hello(hello(role))));
             assert!(matches!(peer.hear(), Heard::Said(Message::Welcome(_))), "{}: not welcome", self.name);
@@ -182,12 +216,12 @@ enum Heard {
     End,
 }
 
-struct Peer(TcpStream);
+struct Peer<S>(S);
 
-impl Peer {
+impl<S: Read + Write> Peer<S> {
     /// Sends bytes. The broker may close the connection in the middle.
     fn send(&mut self, bytes: &[u8]) {
-        let _ = self.0.write_all(bytes);
+        let _ = self.0.write_all(bytes).and_then(|()| self.0.flush());
     }
 
     fn hear(&mut self) -> Heard {

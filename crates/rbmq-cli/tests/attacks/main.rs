@@ -12,6 +12,17 @@ mod framework;
 mod hellos;
 mod strangers;
 mod table;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(feature = "tls")]
+mod tls_certificates;
+#[cfg(feature = "tls")]
+mod tls_hello;
+#[cfg(feature = "tls")]
+mod tls_records;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use common::raw::Raw;
 use common::{BrokerProcess, LONG};
@@ -61,9 +72,9 @@ impl Bystanders {
 }
 
 /// The broker's number of the topic's buffer, which any client can ask for.
-fn bid_of(addr: &str, topic: &str) -> u32 {
+fn bid_of(stream: impl Read + Write, topic: &str) -> u32 {
     let hello = Hello { role: Role::Subscriber, client: 1, name: "curious".into() };
-    let mut peer = Raw::connect(addr, 1, hello.encode());
+    let mut peer = Raw::over(stream).welcome(1, hello.encode());
     let ask = Control::Topics { filters: vec![topic.parse().expect("a filter")] };
     peer.say(&Message::App(ask.encode()));
     peer.until("TOPIC", |message| match message {
@@ -107,7 +118,7 @@ fn is_readable(reason: &str) -> bool {
 fn every_exchange_ends_as_required_and_others_lose_nothing() {
     let mut broker = BrokerProcess::start();
     let mut bystanders = Bystanders::new(&broker.addr);
-    let corpus = corpus(bid_of(&broker.addr, TOPIC));
+    let corpus = corpus(bid_of(TcpStream::connect(&broker.addr).expect("a broker listens"), TOPIC));
     bystanders.go_on("the start");
     let before = resident_kib(broker.process.id());
     let mut wrong = Vec::new();
