@@ -300,6 +300,8 @@ enum rb_status
     RB_ERR_PROTOCOL = -42,
     // Any other reason; the text says it.
     RB_ERR_OTHER = -43,
+    // Messages of CMQ's reliable mode were given up. They may have arrived all the same.
+    RB_ERR_UNDELIVERED = -44,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -337,12 +339,94 @@ enum cmq_event_kind
     CMQ_EVENT_SEND_FAILED = 10,
     // An event that this version of the library cannot describe.
     CMQ_EVENT_OTHER = 11,
+    // A handshake with the queue at `peer` succeeded, whose public key is `key`: what it sends is encrypted and authentic from here
+    // on. `renewed` if a session with it gets new keys.
+    CMQ_EVENT_SECURED = 12,
+    // A handshake with the queue at `peer` failed (`why`), and the `count` messages that waited for it are lost.
+    CMQ_EVENT_HANDSHAKE_FAILED = 13,
+    // A queue with a key refused a datagram (`why`). `peer` is the source address, which may be forged; `key` is that of a stranger.
+    CMQ_EVENT_REFUSED = 14,
+    // `count` messages of the reliable mode to `peer`, from number `first` of that key on, were given up (`why`). They may have
+    // arrived all the same.
+    CMQ_EVENT_UNDELIVERED = 15,
+    // The receiving queue at `peer` was restarted, or has forgotten this one. Later messages of the reliable mode go to the new queue.
+    CMQ_EVENT_PEER_RESTARTED = 16,
+    // The queue at `peer` has a key and refuses what this queue sends, since this queue has none. The report may be forged.
+    CMQ_EVENT_ENCRYPTION_REQUIRED = 17,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
 typedef enum cmq_event_kind cmq_event_kind;
 #else
 typedef int32_t cmq_event_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Why messages were given up (`CMQ_EVENT_UNDELIVERED`, `cmq_fate`), a handshake failed (`CMQ_EVENT_HANDSHAKE_FAILED`), or a datagram was
+// refused (`CMQ_EVENT_REFUSED`). More reasons may be added.
+enum cmq_reason
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // There is none.
+    CMQ_REASON_NONE = 0,
+    // The other queue did not answer in time: it is down or cannot be reached; or it has the reliable mode off; or it has another key,
+    // another shared secret or none, or does not allow this queue.
+    CMQ_REASON_NO_ANSWER = 1,
+    // Given up: the receiver answers, and has had no room for the messages for too long.
+    CMQ_REASON_FULL = 2,
+    // Given up: the receiver was restarted, or has forgotten the sender.
+    CMQ_REASON_RESTARTED = 3,
+    // No handshake: the public key of the queue at the address is not known. Set `peers` or `default_peer`.
+    CMQ_REASON_NO_KEY = 4,
+    // No handshake: the public key of the queue at the address is no key.
+    CMQ_REASON_BAD_KEY = 5,
+    // No handshake: too many run at a time. Push the messages again later.
+    CMQ_REASON_BUSY = 6,
+    // Refused: the sender does not encrypt.
+    CMQ_REASON_PLAIN = 7,
+    // Refused: the datagram is forged or damaged, or meant for another key.
+    CMQ_REASON_FORGED = 8,
+    // Refused: the datagram has arrived before, or is too old to tell.
+    CMQ_REASON_REPLAYED = 9,
+    // Refused: the session is not known. The sender begins another one.
+    CMQ_REASON_UNKNOWN_SESSION = 10,
+    // Refused: the key of the sender is not allowed.
+    CMQ_REASON_STRANGER = 11,
+    // Refused: too many handshakes of the sender's host are incomplete.
+    CMQ_REASON_CROWDED = 12,
+    // A reason that this version of the library cannot describe.
+    CMQ_REASON_OTHER = 13,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum cmq_reason cmq_reason;
+#else
+typedef int32_t cmq_reason;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What became of a message of the reliable mode.
+enum cmq_message_fate
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The key has no message with this number, or is forgotten.
+    CMQ_FATE_UNKNOWN = 0,
+    // The message is on its way.
+    CMQ_FATE_PENDING = 1,
+    // The receiving queue has the message, and all earlier ones of its key.
+    CMQ_FATE_CONFIRMED = 2,
+    // The message was given up. It may have arrived all the same.
+    CMQ_FATE_FAILED = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum cmq_message_fate cmq_message_fate;
+#else
+typedef int32_t cmq_message_fate;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -776,6 +860,12 @@ typedef struct cmq_key {
     uint32_t id;
 } cmq_key;
 
+// The public key of a queue, which its senders know.
+typedef struct cmq_public_key {
+    // The key.
+    uint8_t bytes[32];
+} cmq_public_key;
+
 // An event of a queue.
 typedef struct cmq_event {
     // What happened.
@@ -784,12 +874,18 @@ typedef struct cmq_event {
     struct cmq_key peer;
     // A number of messages.
     uint64_t count;
-    // The number of the first lost message.
+    // The number of the first lost message, or of the first one that was given up.
     uint64_t first;
     // Whether another run of the sender was known.
     bool restarted;
     // The system's error number.
     int32_t errno_value;
+    // The reason.
+    cmq_reason why;
+    // The public key of the peer.
+    struct cmq_public_key key;
+    // Whether the session of the peer existed, and got new keys.
+    bool renewed;
 } cmq_event;
 
 // Messages that were received.
@@ -809,6 +905,70 @@ typedef struct cmq_counts {
     // Messages that a full mailbox dropped.
     uint64_t overflowed;
 } cmq_counts;
+
+// The counters of a queue with a key.
+typedef struct cmq_security_counts {
+    // Handshakes that succeeded.
+    uint64_t handshakes;
+    // Handshakes that gave a session new keys.
+    uint64_t renewals;
+    // Handshakes that this queue began and that got no answer.
+    uint64_t failed;
+    // Sessions that exist now.
+    uint64_t sessions;
+    // Sessions that made room for others.
+    uint64_t evicted;
+    // Plain datagrams, which were refused.
+    uint64_t plain;
+    // Datagrams that are not authentic.
+    uint64_t forged;
+    // Datagrams that arrived a second time, or too late to tell.
+    uint64_t replayed;
+    // Datagrams for sessions that are not known.
+    uint64_t unknown_sessions;
+    // Handshakes of queues that are not allowed.
+    uint64_t strangers;
+    // Handshakes that were refused because too many of the same host are incomplete.
+    uint64_t crowded;
+    // Handshakes that were answered with the demand for a cookie.
+    uint64_t cookies;
+    // Reports of peers that do not know a session.
+    uint64_t resets;
+    // Encrypted datagrams that do not follow the format.
+    uint64_t malformed;
+} cmq_security_counts;
+
+// The counters of a queue with the reliable mode.
+typedef struct cmq_reliable_counts {
+    // Messages pushed.
+    uint64_t pushed;
+    // Messages that their receivers confirmed.
+    uint64_t confirmed;
+    // Messages that were given up.
+    uint64_t failed;
+    // Segments sent, those that were sent again included.
+    uint64_t segments;
+    // Segments that were sent again.
+    uint64_t repeated;
+    // Time-outs: nothing was acknowledged for too long. The oldest segments were sent again.
+    uint64_t timeouts;
+    // Bytes of messages that are not confirmed now.
+    uint64_t unconfirmed_bytes;
+    // Messages received.
+    uint64_t received;
+    // Segments that arrived a second time.
+    uint64_t duplicated;
+    // Segments that were refused for want of memory or credit. They come again.
+    uint64_t refused;
+    // Acknowledgements sent.
+    uint64_t acks;
+    // Datagrams for links that are not known, and acknowledgements that are not true.
+    uint64_t strange;
+    // Bytes that wait for missing ones, or for room in a mailbox, now.
+    uint64_t waiting_bytes;
+    // Senders that are remembered now.
+    uint64_t links;
+} cmq_reliable_counts;
 
 // The counters of a queue since it was opened.
 typedef struct cmq_stats {
@@ -832,6 +992,10 @@ typedef struct cmq_stats {
     uint64_t pending_bytes;
     // Streams that are remembered now.
     uint64_t senders;
+    // Encryption. All zero without a key.
+    struct cmq_security_counts security;
+    // The reliable mode. All zero without it.
+    struct cmq_reliable_counts reliable;
 } cmq_stats;
 
 // A stream that the queue receives: the messages of one sender to one address.
@@ -864,6 +1028,81 @@ typedef struct cmq_message {
 
 // A callback that says whether a message is wanted. `message` is valid until the callback returns, and is not to be freed.
 typedef bool (*cmq_wanted_fn)(void *ctx, const struct cmq_message *message);
+
+// The secret key of a queue. Erase it with `cmq_secret_key_erase` when no call needs it any more.
+typedef struct cmq_secret_key {
+    // The key.
+    uint8_t bytes[32];
+} cmq_secret_key;
+
+// The public key of the queue at an address.
+typedef struct cmq_peer {
+    // The address of the queue. The mailbox counts for nothing.
+    struct cmq_key at;
+    // Its public key.
+    struct cmq_public_key key;
+} cmq_peer;
+
+// The settings of a queue that encrypts, which docs/CMQ.md explains: its own key (`key_file` or `secret`), the keys of others, and
+// limits. Zeros are defaults. Everything is copied by the call that opens the queue. `cmq_security security = {.size = sizeof
+// security, .key_file = "server.key"};`
+typedef struct cmq_security {
+    // `sizeof(cmq_security)`.
+    size_t size;
+    // The file with the secret key of this queue, as `cmq keygen` writes it. Only its owner may have a right to it. NULL: `secret`.
+    const char *key_file;
+    // The secret key of this queue; NULL: `key_file`.
+    const struct cmq_secret_key *secret;
+    // The file with a secret that both ends know beside their keys; NULL: `shared_secret`.
+    const char *shared_secret_file;
+    // A secret that both ends know beside their keys, against an attacker who will break X25519; NULL: none, or the file's.
+    const struct cmq_secret_key *shared_secret;
+    // The public key of the queues at all addresses that `peers` does not have; NULL: messages to them fail.
+    const struct cmq_public_key *default_peer;
+    // The public keys of the queues at some addresses; NULL if there are none.
+    const struct cmq_peer *peers;
+    // The number of `peers`.
+    size_t peer_count;
+    // The public keys of the queues that may begin a session with this one, beside those of `peers` and `default_peer`; NULL if
+    // there are none.
+    const struct cmq_public_key *allowed;
+    // The number of `allowed`. 0: every queue that knows the public key of this one may, unless `only_known` is set.
+    size_t allowed_count;
+    // Lets only the queues of `peers`, `default_peer` and `allowed` begin a session.
+    bool only_known;
+    // A session gets new keys after this time in nanoseconds; 0: 120 s. 1 s to 1 h.
+    int64_t rekey_after_ns;
+    // A session gets new keys after this many bytes; 0: 4 GiB. At least 64 KiB.
+    uint64_t rekey_bytes;
+    // How long a handshake is tried before the messages that wait for it fail, in nanoseconds; 0: 5 s. 100 ms to 60 s.
+    int64_t handshake_timeout_ns;
+    // Sessions that are remembered, about 2.5 KiB each; 0: 16,384.
+    size_t max_sessions;
+    // Handshakes that were answered and not yet completed; 0: 1,024. At least 16.
+    size_t max_half_open;
+} cmq_security;
+
+// The settings of the reliable mode, which docs/CMQ.md explains. Zeros are defaults: `cmq_reliable reliable = {.size = sizeof
+// reliable};`
+typedef struct cmq_reliable {
+    // `sizeof(cmq_reliable)`.
+    size_t size;
+    // Bytes that may be sent for a key before the receiver's mailbox has taken them; 0: 1 MiB. 64 KiB to 1 GiB.
+    size_t window;
+    // Bytes that wait for a confirmation, over all keys; 0: 64 MiB.
+    size_t send_bytes;
+    // Bytes that a receiver keeps because earlier ones are missing, or a mailbox is full; 0: 64 MiB. At least `window`.
+    size_t receive_bytes;
+    // A key whose messages were not confirmed for this long gives them up, in nanoseconds; 0: 30 s. 100 ms to 1 h.
+    int64_t give_up_ns;
+    // A receiver forgets a sender that is silent for this long, in nanoseconds; 0: 10 min. 3 s to 1 day, and at least three times
+    // `give_up_ns`.
+    int64_t idle_ns;
+    // Keys that are sent to, and keys of senders that are received for, about 300 bytes each; 0: 65,536.
+    size_t max_keys;
+    // Senders that are remembered, about 1 KiB each; 0: 16,384.
+    size_t max_links;
+} cmq_reliable;
 
 // The settings of a queue, which docs/CMQ.md explains. Zeros are those of the preset: `cmq_options options = {.size = sizeof
 // options};`
@@ -926,6 +1165,10 @@ typedef struct cmq_options {
     size_t send_buffer;
     // Lets several sockets share the address, as receivers of one multicast group on one machine do.
     bool reuse_address;
+    // Encrypts and authenticates every datagram; NULL: the queue sends and takes plain datagrams only.
+    const struct cmq_security *security;
+    // Turns the reliable mode on (`cmq_push_reliable`); NULL: it is off.
+    const struct cmq_reliable *reliable;
 } cmq_options;
 
 // The settings of a queue that recovers lost messages. Zeros are defaults: `cmq_repair_options options = {.size = sizeof options};`
@@ -1828,8 +2071,8 @@ rb_status cmq_set_multicast(const struct cmq_queue *queue,
 
 // Opens a queue at a local address such as "0.0.0.0:4711" (paper, `newRq`). Port 0 takes a free port. `options` may be NULL.
 //
-// `*out` is the caller's, until `cmq_free`. Any thread. Fails with `RB_ERR_ADDRESS_IN_USE`, `RB_ERR_ADDRESS`, `RB_ERR_CONFIG` or
-// `RB_ERR_SYSTEM`.
+// `*out` is the caller's, until `cmq_free`. Any thread. Fails with `RB_ERR_ADDRESS_IN_USE`, `RB_ERR_ADDRESS`, `RB_ERR_CONFIG` (also if
+// a file with a key cannot be used), `RB_ERR_ARGUMENT` or `RB_ERR_SYSTEM`.
 rb_status cmq_new_rq(const char *address,
                      const struct cmq_options *given,
                      struct cmq_queue **out);
@@ -1904,6 +2147,42 @@ rb_status cmq_local_addr(const struct cmq_queue *queue, struct cmq_key *key);
 
 // The random name of the queue, which each of its datagrams carries. Any thread.
 rb_status cmq_epoch(const struct cmq_queue *queue, uint64_t *epoch);
+
+// Queues a message of the reliable mode for a key. It is sent until the receiving queue confirms it, and popped there in the order of
+// its key. Both queues have `cmq_options.reliable`. Never waits. The message is copied.
+//
+// `*number` gets the number of the message among the reliable ones of its key, for `cmq_fate` and `cmq_wait_confirmed`; `number` may be
+// NULL. Any thread. `RB_FULL` if too many bytes wait to be confirmed. Fails with `RB_ERR_TOO_LARGE`, `RB_ERR_ADDRESS`, or
+// `RB_ERR_CONFIG` if the mode is off; nothing is sent then.
+rb_status cmq_push_reliable(const struct cmq_queue *queue,
+                            const struct cmq_key *key,
+                            const void *message,
+                            size_t len,
+                            uint64_t *number);
+
+// What became of a message of the reliable mode: its key, and the number that `cmq_push_reliable` gave. Never waits.
+//
+// `*fate` gets it, and `*why` the reason if the message was given up; `why` may be NULL. Any thread.
+rb_status cmq_fate(const struct cmq_queue *queue,
+                   const struct cmq_key *key,
+                   uint64_t number,
+                   cmq_message_fate *fate,
+                   cmq_reason *why);
+
+// Waits until a message of the reliable mode is confirmed, at most `timeout_ns`, and sends all pending messages before. `RB_OK`: the
+// receiving queue has the message. `RB_TIMED_OUT`: it is still on its way.
+//
+// Any thread. Fails with `RB_ERR_UNDELIVERED` if the message was given up: the text and `cmq_fate` say why. `RB_ERR_ARGUMENT` if the key
+// has no message with this number, or is forgotten.
+rb_status cmq_wait_confirmed(const struct cmq_queue *queue,
+                             const struct cmq_key *key,
+                             uint64_t number,
+                             int64_t timeout_ns);
+
+// Waits until each message of the reliable mode is confirmed or given up, at most `timeout_ns`, and sends all pending messages before.
+// `RB_TIMED_OUT` if some are neither. The counters (`cmq_get_stats`) and events say which were given up. Any thread.
+rb_status cmq_wait_all_confirmed(const struct cmq_queue *queue,
+                                 int64_t timeout_ns);
 
 // Opens a queue at a local address that recovers lost messages; both ends must be such queues. `options` and `repairs` may be NULL.
 //
@@ -2003,6 +2282,39 @@ rb_status cmq_responder_local_addr(const struct cmq_responder *responder, struct
 
 // Frees a responder's handle. NULL does nothing. Any thread.
 rb_status cmq_responder_free(struct cmq_responder *responder);
+
+// Makes a random secret key. Any thread. Fails with `RB_ERR_SYSTEM` if the system has no random bytes.
+rb_status cmq_secret_key_generate(struct cmq_secret_key *key);
+
+// Reads a secret key from a file that only its owner has a right to. Any thread. Fails with `RB_ERR_CONFIG`: the text names the file.
+rb_status cmq_secret_key_read(const char *path,
+                              struct cmq_secret_key *key);
+
+// Writes a secret key into a new file that only its owner may read. Any thread. Fails with `RB_ERR_CONFIG`, also if the file exists.
+rb_status cmq_secret_key_write_new(const struct cmq_secret_key *key,
+                                   const char *path);
+
+// The public key that belongs to a secret key. Any thread.
+rb_status cmq_secret_key_public(const struct cmq_secret_key *key, struct cmq_public_key *public_key);
+
+// Overwrites a secret key with zeros. Any thread.
+rb_status cmq_secret_key_erase(struct cmq_secret_key *key);
+
+// Reads a public key from a file, as `cmq keygen` writes it. Any thread. Fails with `RB_ERR_CONFIG`: the text names the file.
+rb_status cmq_public_key_read(const char *path,
+                              struct cmq_public_key *key);
+
+// The public key of a text of 64 hexadecimal digits. Any thread. Fails with `RB_ERR_ARGUMENT`.
+rb_status cmq_public_key_parse(const char *digits, struct cmq_public_key *key);
+
+// A public key as 64 hexadecimal digits, as `snprintf` would write them. Any thread.
+rb_status cmq_public_key_format(const struct cmq_public_key *key, char *to, size_t capacity, size_t *len);
+
+// The public key of the queue at an address (the mailbox of `at` counts for nothing), while there is a session with it: what came
+// from there is its. `RB_TIMED_OUT` if there is no session, also if this queue does not encrypt. Any thread.
+rb_status cmq_peer_key(const struct cmq_queue *queue,
+                       const struct cmq_key *at,
+                       struct cmq_public_key *key);
 
 // Connects, and waits until the other end has accepted, at most `session.connect_timeout_ms`. `hello` are up to 4,096 bytes
 // of the application's, which the other end reads before it accepts.

@@ -13,7 +13,7 @@
 //
 // Order of this file. Namespace rocketbufs: errors, time-outs and bytes; Config, Context, Budget; Conn and Listener; View, InEvent,
 // OutEvent; Writer and Buffer; Subscription, rIn, Reader; rOut; EventLoop, and Task with C++20. Namespace rbmq: Topic, Publisher;
-// Message, Subscriber; Observer. Namespace cmq: Key, Message; Mailbox, Queue; Caller, Responder; Repair.
+// Message, Subscriber; Observer. Namespace cmq: Key, Message; PublicKey, SecretKey; Mailbox, Queue; Caller, Responder; Repair.
 
 #ifndef ROCKETBUFS_HPP
 #define ROCKETBUFS_HPP
@@ -1530,6 +1530,63 @@ private:
     cmq_message message_;
 };
 
+// The public key of a queue, which its senders know.
+struct PublicKey : cmq_public_key {
+    PublicKey() : cmq_public_key{} {}
+    PublicKey(const cmq_public_key &key) : cmq_public_key(key) {}
+    // The key of a text of 64 hexadecimal digits.
+    explicit PublicKey(const std::string &digits) : cmq_public_key{} { detail::check(cmq_public_key_parse(digits.c_str(), this)); }
+    // The key of a file, as `cmq keygen` writes it.
+    static PublicKey read(const std::string &path) {
+        PublicKey key;
+        detail::check(cmq_public_key_read(path.c_str(), &key));
+        return key;
+    }
+    std::string text() const {
+        return detail::text([&](char *to, std::size_t size, std::size_t *len) { return cmq_public_key_format(this, to, size, len); });
+    }
+    bool operator==(const PublicKey &other) const noexcept { return !std::memcmp(bytes, other.bytes, sizeof bytes); }
+    bool operator!=(const PublicKey &other) const noexcept { return !(*this == other); }
+};
+
+// The secret key of a queue. The destructor erases it.
+class SecretKey {
+public:
+    explicit SecretKey(const cmq_secret_key &key) noexcept : key_(key) {}
+    SecretKey(SecretKey &&other) noexcept : key_(other.key_) { cmq_secret_key_erase(&other.key_); }
+    SecretKey &operator=(SecretKey &&other) noexcept {
+        std::swap(key_, other.key_);
+        return *this;
+    }
+    ~SecretKey() { cmq_secret_key_erase(&key_); }
+
+    // A new random key.
+    static SecretKey generate() {
+        SecretKey key;
+        detail::check(cmq_secret_key_generate(&key.key_));
+        return key;
+    }
+    // The key of a file that only its owner has a right to.
+    static SecretKey read(const std::string &path) {
+        SecretKey key;
+        detail::check(cmq_secret_key_read(path.c_str(), &key.key_));
+        return key;
+    }
+    // Writes the key into a new file that only its owner may read.
+    status write_new(const std::string &path) const { return detail::check(cmq_secret_key_write_new(&key_, path.c_str())); }
+    PublicKey public_key() const {
+        PublicKey key;
+        detail::check(cmq_secret_key_public(&key_, &key));
+        return key;
+    }
+    // The key of the C API, which stays the object's: for cmq_security.
+    const cmq_secret_key *get() const noexcept { return &key_; }
+
+private:
+    SecretKey() noexcept : key_{} {}
+    cmq_secret_key key_;
+};
+
 namespace popping {
 
 // A choice of messages: `wanted(std::string_view bytes, const Key &from)`. It must not throw, and must not use the queue.
@@ -1610,6 +1667,30 @@ public:
         std::size_t pushed = 0;
         detail::check(cmq_cw_push_many(handle_, &key, messages.data(), messages.size(), &pushed));
         return pushed;
+    }
+    // Queues a message of the reliable mode; its number among those of its key. Empty if too many bytes wait to be confirmed.
+    std::optional<std::uint64_t> push_reliable(const cmq_key &key, Bytes message) const {
+        std::uint64_t number = 0;
+        if (!detail::check(cmq_push_reliable(handle_, &key, message.data, message.size, &number))) return std::nullopt;
+        return number;
+    }
+    // What became of a message of the reliable mode, and why it was given up.
+    std::pair<cmq_message_fate, cmq_reason> fate(const cmq_key &key, std::uint64_t number) const {
+        std::pair<cmq_message_fate, cmq_reason> found{CMQ_FATE_UNKNOWN, CMQ_REASON_NONE};
+        detail::check(cmq_fate(handle_, &key, number, &found.first, &found.second));
+        return found;
+    }
+    // True if the receiving queue has the message, false if it is still on its way. An error if the message was given up.
+    status wait_confirmed(const cmq_key &key, std::uint64_t number, Timeout timeout) const {
+        return detail::check(cmq_wait_confirmed(handle_, &key, number, timeout.nanos()));
+    }
+    // True once each message of the reliable mode is confirmed or given up.
+    status wait_all_confirmed(Timeout timeout) const { return detail::check(cmq_wait_all_confirmed(handle_, timeout.nanos())); }
+    // The public key of the queue at an address, while there is a session with it.
+    std::optional<PublicKey> peer_key(const cmq_key &at) const {
+        PublicKey key;
+        if (!detail::check(cmq_peer_key(handle_, &at, &key))) return std::nullopt;
+        return key;
     }
     // The next message, if there is one.
     std::optional<Message> cw_pop() const {

@@ -136,6 +136,14 @@ class PushError(Error):
     """A message was not pushed."""
 
 
+class CmqKeyError(Error, ValueError):
+    """A text or a file is no key of a message queue, or a file with a secret key can be read by others."""
+
+
+class UndeliveredError(Error):
+    """A message of the reliable mode was given up. It may have arrived all the same."""
+
+
 # What several operations share.
 _SHARED = {"TimedOut": TimedOut, "Full": Full, "Closed": Closed, "CalledFromWorker": CalledFromWorker}
 _classes: dict = {}

@@ -77,6 +77,18 @@ async def _in_executor(call, *arguments, **keywords):
     return await loop.run_in_executor(None, functools.partial(call, *arguments, **keywords))
 
 
+async def _in_steps(wait, timeout):
+    """A wait that says whether it is over, in steps of the executor: a cancelled one frees its thread soon."""
+    loop = asyncio.get_running_loop()
+    until = None if timeout is None else loop.time() + timeout
+    while True:
+        left = _LOOK if until is None else max(0.0, min(_LOOK, until - loop.time()))
+        if await _in_executor(wait, left):
+            return True
+        if until is not None and loop.time() >= until:
+            return False
+
+
 class _Source:
     """An object whose items are awaited."""
 
@@ -350,7 +362,7 @@ class TopicWriter:
 
 
 class Queue:
-    """A queue or a mailbox of CMQ, for one loop. Pushing never waits: `queue.sync.cw_push`."""
+    """A queue or a mailbox of CMQ, for one loop. Pushing never waits: `queue.sync.cw_push`, `queue.sync.push_reliable`."""
 
     def __init__(self, queue):
         self.sync = queue
@@ -359,6 +371,14 @@ class Queue:
     async def pop(self):
         """The next message with the key of its sender."""
         return await self._source.next()
+
+    async def wait_confirmed(self, key, number, timeout=None):
+        """As `cmq.Cmq.wait_confirmed`."""
+        return await _in_steps(functools.partial(self.sync.wait_confirmed, key, number), timeout)
+
+    async def wait_all_confirmed(self, timeout=None):
+        """As `cmq.Cmq.wait_all_confirmed`."""
+        return await _in_steps(self.sync.wait_all_confirmed, timeout)
 
     def __aiter__(self):
         return self

@@ -7,9 +7,9 @@
     message = queue.cw_pop()                          # (bytes, Key) or None; never waits
 """
 
-from ._rocketbufs import Cmq, Key, Mailbox
+from ._rocketbufs import Cmq, Key, Mailbox, PublicKey, Reliable, SecretKey, Security
 
 # The name of the paper.
 new_rq = Cmq
 
-__all__ = ["Cmq", "Key", "Mailbox", "new_rq"]
+__all__ = ["Cmq", "Key", "Mailbox", "PublicKey", "Reliable", "SecretKey", "Security", "new_rq"]

@@ -34,6 +34,8 @@ TYPES = {
     "Observer": ("rbmq", "rbmq_observer_", "Observer"),
     "Cmq": ("cmq", "cmq_", "Cmq"),
     "Mailbox": ("cmq", "cmq_mailbox_", "Mailbox"),
+    "PublicKey": ("cmq", "cmq_public_key_", "PublicKey"),
+    "SecretKey": ("cmq", "cmq_secret_key_", "SecretKey"),
 }
 # What is called otherwise: in all classes, and in one.
 PYTHON = {
@@ -55,9 +57,9 @@ PYTHON = {
     "Observer.connect": "__new__", "Observer.builder": "__new__",
     "Cmq.pop_timeout": "pop", "Cmq.pop_where_timeout": "pop_where", "Mailbox.pop_where_timeout": "pop_where",
     "Cmq.try_iter": "cw_pop", "Cmq.multicast": "join",
-    "Cmq.push_bytes": "cw_push", "Mailbox.pop_timeout": "pop",
+    "Cmq.push_bytes": "cw_push", "Cmq.push_reliable_bytes": "push_reliable", "Mailbox.pop_timeout": "pop",
+    "SecretKey.from_bytes": "__new__", "SecretKey.as_bytes": "__bytes__",
 }
-RELIABLE = "the reliable mode is for programs in Rust so far"
 # What is in no class, and why.
 LEFT_OUT = {
     "Config.from_toml_shared": "settings of the framework in a file of another program: for programs in Rust",
@@ -85,12 +87,6 @@ LEFT_OUT = {
     "Subscriber.into_stream": "aio.Subscriber.__aiter__",
     "Cmq.arrivals": "pop_where waits itself",
     "Cmq.wait_arrival": "pop_where waits itself",
-    "Cmq.fate": RELIABLE,
-    "Cmq.peer_key": "encryption is for programs in Rust so far",
-    "Cmq.push_reliable": RELIABLE,
-    "Cmq.push_reliable_bytes": RELIABLE,
-    "Cmq.wait_all_confirmed": RELIABLE,
-    "Cmq.wait_confirmed": RELIABLE,
     "Mailbox.arrivals": "pop_where waits itself",
     "Mailbox.wait_arrival": "pop_where waits itself",
     "Cmq.stream": "aio.Queue",

@@ -1,5 +1,6 @@
 """The datagrams of docs/cmq-vectors.json, sent to a queue of the package and by one."""
 
+import hmac
 import itertools
 import json
 import pathlib
@@ -151,3 +152,138 @@ def test_a_close_is_sent(target):
         while (sent := target.recv(65536))[1] & 15 != 2:
             pass
     assert masked(sent) == masked(bytes.fromhex(vector["hex"]))
+
+
+SECURED, RELIABLE = VECTORS["secured"], VECTORS["reliable"]
+INITIATOR, RESPONDER, SHARED = (cmq.SecretKey(bytes([n]) * 32) for n in (1, 2, 5))
+# What begins every datagram of a kind.
+KIND = slice(0, 4)
+
+
+def answer(queue, datagram):
+    """What a queue answers to a datagram."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
+        plain.settimeout(WAIT)
+        plain.connect(queue.local_addr)
+        plain.send(datagram)
+        return plain.recv(65536)
+
+
+@pytest.fixture
+def responder():
+    with cmq.new_rq("127.0.0.1:0", security=cmq.Security(RESPONDER, shared_secret=SHARED), reliable=True) as queue:
+        yield queue
+
+
+def counted(queue, name):
+    """Waits for a count of the encryption, and returns all of them."""
+    deadline = time.monotonic() + WAIT
+    while time.monotonic() < deadline:
+        queue.pop(0.01)
+        if getattr(queue.stats().security, name):
+            return queue.stats()
+    raise AssertionError(f"no {name}")
+
+
+def test_the_public_keys():
+    assert str(INITIATOR.public) == SECURED["initiator_public"]
+    assert str(RESPONDER.public) == SECURED["responder_public"]
+
+
+def test_a_hello_is_answered(responder):
+    hello, expected = (bytes.fromhex(SECURED[name]) for name in ("hello", "welcome"))
+    welcome = answer(responder, hello)
+    # The rest of the welcome depends on a random key.
+    assert len(welcome) == len(expected) and welcome[:16] == expected[:16]
+    damaged = bytearray(hello)
+    damaged[40] ^= 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
+        plain.connect(responder.local_addr)
+        plain.send(damaged)
+        assert counted(responder, "forged").security.sessions == 0
+
+
+def test_a_hello_is_sent(target):
+    expected = bytes.fromhex(SECURED["hello"])
+    security = cmq.Security(INITIATOR, default_peer=RESPONDER.public, shared_secret=SHARED)
+    with cmq.new_rq("127.0.0.1:0", preset="immediate", security=security) as sender:
+        sender.cw_push(target.getsockname(), b"ping")
+        hello = target.recv(65536)
+    assert len(hello) == len(expected) and hello[KIND] == expected[KIND] and hello[8:16] == bytes(8)
+    # The check sum is known without a secret: HMAC of everything before it, with a key from the public key of the responder.
+    key = hmac.digest(b"CMQ 2 hello", bytes(RESPONDER.public), "sha256")
+    for datagram in (hello, expected):
+        assert datagram[112:128] == hmac.digest(key, datagram[:112], "sha256")[:16] and not any(datagram[128:])
+
+
+def test_plain_datagrams_are_refused_by_a_queue_with_a_key(responder):
+    required = answer(responder, bytes.fromhex(DATAGRAMS["one message of four bytes"]["hex"]))
+    assert required == bytes.fromhex("c525") + bytes(14)
+    assert counted(responder, "plain").received == 0
+
+
+@pytest.mark.parametrize("vector", SECURED["refused"], ids=lambda v: v["name"])
+def test_a_refused_datagram_of_a_session(responder, vector):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
+        plain.connect(responder.local_addr)
+        plain.send(bytes.fromhex(vector["hex"]))
+        assert counted(responder, "malformed").security.sessions == 0
+
+
+@pytest.fixture
+def reliable():
+    with cmq.new_rq("127.0.0.1:0", preset="immediate", reliable=True) as queue:
+        yield queue
+
+
+def segment(vector, *, receiver=0, run=1, offset=0, number=0):
+    """The vector's segment with other numbers."""
+    numbers = receiver.to_bytes(8, "little") + run.to_bytes(4, "little") + offset.to_bytes(8, "little")
+    header = bytes.fromhex(vector["hex"])[:16] + number.to_bytes(8, "little") + vector["mailbox"].to_bytes(4, "little")
+    return (header + numbers + bytes.fromhex(vector["bytes"])).ljust(60, b"\0")
+
+
+def test_a_segment_of_an_earlier_run_is_answered_with_a_reset(reliable):
+    vector = RELIABLE["segment"]
+    reset = answer(reliable, bytes.fromhex(vector["hex"]))
+    header = bytes.fromhex(vector["hex"])[4:16]
+    assert reset[:4] == bytes.fromhex("c5140100") and reset[4:16] == header and reset[24:28] == b"\1\0\0\0"
+    assert int.from_bytes(reset[16:24], "little") == vector["number"]
+    assert int.from_bytes(reset[28:36], "little") == reliable.epoch and reset[36:] == bytes([0, 0, 0, 0, 1, 0, 0, 0])
+    assert reliable.cw_pop() is None and reliable.stats().reliable.strange == 1
+
+
+def test_a_segment_is_popped_and_acknowledged(reliable):
+    vector = RELIABLE["segment"]
+    ack = answer(reliable, segment(vector))
+    message, key = reliable.pop(WAIT)
+    assert (message, key.id) == (b"ping", vector["mailbox"])
+    assert ack[:4] == bytes.fromhex("c5140100") and ack[4:16] == bytes.fromhex(vector["hex"])[4:16]
+    assert int.from_bytes(ack[28:36], "little") == reliable.epoch and ack[24:28] == bytes(4)
+    mailbox, run, limit = (int.from_bytes(ack[a:b], "little") for a, b in ((44, 48), (48, 52), (52, 60)))
+    assert (mailbox, run, limit) == (vector["mailbox"], 1, 6 + (1 << 20)) and len(ack) == 60
+
+
+def test_a_segment_is_sent(reliable, target):
+    vector = RELIABLE["segment"]
+    number = reliable.push_reliable((*target.getsockname(), vector["mailbox"]), b"ping")
+    sent, sender = target.recvfrom(65536)
+    expected = bytearray(segment(vector))
+    expected[4:16] = sent[4:16]
+    assert sent == bytes(expected) and int.from_bytes(sent[EPOCH], "little") == reliable.epoch
+    # An acknowledgement as the vector's, of the one segment that was sent.
+    ack = bytearray.fromhex(RELIABLE["ack"]["hex"])
+    ack[2:4], ack[4:16], ack[16:24] = b"\1\0", sent[4:16], bytes(8)
+    ack[36:52] = bytes([0, 0, 0, 0, 1, 0, 0, 0])
+    key = (*target.getsockname(), vector["mailbox"])
+    assert reliable.fate(key, number).kind == "Pending"
+    target.sendto(ack, sender)
+    assert reliable.wait_confirmed(key, number, WAIT)
+
+
+@pytest.mark.parametrize("vector", RELIABLE["refused"], ids=lambda v: v["name"])
+def test_a_refused_datagram_of_the_reliable_mode(reliable, wire, vector):
+    wire.connect(reliable.local_addr)
+    wire.send(bytes.fromhex(vector["hex"]))
+    assert event_of(reliable, "Malformed").reason == "Broken"
+    assert (reliable.stats().malformed, reliable.stats().reliable.links) == (1, 0)

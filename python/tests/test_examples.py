@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rocketbufs import rbmq
+from rocketbufs import cmq, rbmq
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "python"
 LIMIT = 60
@@ -91,6 +91,16 @@ def test_cmq():
     out, _ = receiver.communicate(timeout=LIMIT)
     counts = re.fullmatch(r"127\.0\.0\.1:\d+ sent 10000: (\d+) received, (\d+) lost\n", out.decode())
     assert counts and int(counts[1]) + int(counts[2]) == 10_000
+
+
+def test_cmq_reliable(tmp_path):
+    secret = cmq.SecretKey.generate()
+    (tmp_path / "server.key.pub").write_text(str(secret.public))
+    with cmq.new_rq("127.0.0.1:0", security=cmq.Security(secret), reliable=True) as receiver:
+        given = b"".join(b"%d\n" % n for n in range(1000))
+        printed, _ = run("cmq_send_reliable", str(tmp_path / "server.key.pub"), "%s:%d" % receiver.local_addr, given=given)
+        assert printed == b"1000 confirmed, 0 given up\n"
+        assert b"".join(receiver.cw_pop()[0] + b"\n" for _ in range(1000)) == given
 
 
 def test_usage():

@@ -47,6 +47,6 @@ pub enum PushError {
     #[error("encrypted and reliable messages cannot be sent to a group")]
     Multicast,
     /// The caller's: [`Config::reliable`](field@crate::Config::reliable) is `None`.
-    #[error("the reliable mode is off: set Config::reliable")]
+    #[error("the reliable mode of this queue is off: turn it on (`reliable`) when the queue is opened")]
     ReliableOff,
 }

@@ -27,9 +27,11 @@ const TYPES: &[(&str, &str, &str)] = &[
     ("OutSegment", "rocketbufs", "rb_segment_"),
     ("OutWriter", "rocketbufs", "rb_writer_"),
     ("Batch", "rbmq", "rbmq_subscriber_batch_"),
+    ("PublicKey", "cmq", "cmq_public_key_"),
     ("Publisher", "rbmq", "rbmq_publisher_"),
     ("RIn", "rocketbufs", "rb_rin_"),
     ("ROut", "rocketbufs", "rb_rout_"),
+    ("SecretKey", "cmq", "cmq_secret_key_"),
     ("Subscriber", "rbmq", "rbmq_subscriber_"),
     ("Subscription", "rocketbufs", "rb_subscription_"),
     ("TopicWriter", "rbmq", "rbmq_topic_"),
@@ -62,6 +64,7 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("Cmq.pop_timeout", "cmq_pop"),
     ("Cmq.pop_where_timeout", "cmq_pop_where"),
     ("Cmq.push_bytes", "cmq_cw_push"),
+    ("Cmq.push_reliable_bytes", "cmq_push_reliable"),
     ("Cmq.stats", "cmq_get_stats"),
     ("Cmq.try_iter", "cmq_cw_pop"),
     ("Confirmation.try_get", "rbmq_confirmation_wait"),
@@ -115,7 +118,6 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("TopicWriter.subscribers", "rbmq_topic_get_info"),
 ];
 
-const RELIABLE: &str = "the reliable mode is for programs in Rust so far";
 const ADMISSION: &str = "rights of single peers are for programs in Rust so far";
 
 /// Methods that C does not have, and why.
@@ -125,14 +127,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("BufSeg.range_ref", "as InView.range_ref"),
     ("BufSeg.trusting", "a view has it, with rb_buf_seg_to_view"),
     ("Cmq.arrivals", "cmq_pop_where waits itself"),
-    ("Cmq.fate", RELIABLE),
-    ("Cmq.peer_key", "encryption is for programs in Rust so far"),
-    ("Cmq.push_reliable", RELIABLE),
-    ("Cmq.push_reliable_bytes", RELIABLE),
     ("Cmq.stream", "cmq_fd"),
-    ("Cmq.wait_all_confirmed", RELIABLE),
     ("Cmq.wait_arrival", "cmq_pop_where waits itself"),
-    ("Cmq.wait_confirmed", RELIABLE),
     ("Config.apply_env", "rb_config_load does it"),
     ("Config.from_table", "as from_toml_shared"),
     (
@@ -157,6 +153,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("ROut.context", "the program has it"),
     ("ROut.review_admissions", ADMISSION),
     ("ROut.set_admission", ADMISSION),
+    ("SecretKey.as_bytes", "the structure has them"),
+    ("SecretKey.from_bytes", "the structure has them"),
     ("Subscriber.context", "a context is shared by making it first, in the options"),
     ("Subscriber.into_stream", "rbmq_subscriber_fd"),
     ("TopicWriter.free_bytes", "a call with RB_NO_WAIT"),

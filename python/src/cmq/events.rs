@@ -1,9 +1,11 @@
 //! CMQ's events and counters as Python objects.
 
-use cmq::{ReceiveCounts, SenderInfo, Stats};
+use cmq::{ReceiveCounts, ReliableCounts, SecurityCounts, SenderInfo, Stats};
 use pyo3::prelude::*;
 
-use super::key::address;
+use super::key::{Key, address};
+use super::keys::PublicKey;
+use crate::errors::variant;
 use crate::event::Event;
 
 /// An event of a queue.
@@ -33,6 +35,31 @@ pub fn of(py: Python<'_>, event: cmq::Event) -> PyResult<Event> {
             .with(py, "to", address(to))?
             .with(py, "messages", messages)?
             .with(py, "errno", errno),
+        cmq::Event::Undelivered { to, first, count, why } => Event::new(py, "Undelivered")
+            .with(py, "to", Key(to))?
+            .with(py, "first", first)?
+            .with(py, "count", count)?
+            .with(py, "reason", variant(&why)),
+        cmq::Event::PeerRestarted { to } => Event::new(py, "PeerRestarted").with(py, "to", address(to)),
+        cmq::Event::Secured { peer, key, renewed } => Event::new(py, "Secured")
+            .with(py, "peer", address(peer))?
+            .with(py, "key", PublicKey(key))?
+            .with(py, "renewed", renewed),
+        cmq::Event::HandshakeFailed { to, messages, why } => Event::new(py, "HandshakeFailed")
+            .with(py, "to", address(to))?
+            .with(py, "messages", messages)?
+            .with(py, "reason", variant(&why)),
+        cmq::Event::Refused { from, why } => {
+            let event = Event::new(py, "Refused").with(py, "sender", address(from))?;
+            let event = event.with(py, "reason", variant(&why))?;
+            match why {
+                cmq::Refusal::Stranger(key) => event.with(py, "key", PublicKey(key)),
+                _ => Ok(event),
+            }
+        }
+        cmq::Event::EncryptionRequired { by } => {
+            Event::new(py, "EncryptionRequired").with(py, "peer", address(by))
+        }
         other => Event::new(py, "Other").with(py, "text", format!("{other:?}")),
     }
 }
@@ -49,7 +76,43 @@ fn with_counts(py: Python<'_>, event: Event, counts: &ReceiveCounts) -> PyResult
         .with(py, "undecodable", counts.undecodable)
 }
 
-/// The counters of a queue.
+fn security(py: Python<'_>, counts: &SecurityCounts) -> PyResult<Event> {
+    Event::new(py, "SecurityCounts")
+        .with(py, "handshakes", counts.handshakes)?
+        .with(py, "renewals", counts.renewals)?
+        .with(py, "failed", counts.failed)?
+        .with(py, "sessions", counts.sessions)?
+        .with(py, "evicted", counts.evicted)?
+        .with(py, "plain", counts.plain)?
+        .with(py, "forged", counts.forged)?
+        .with(py, "replayed", counts.replayed)?
+        .with(py, "unknown_sessions", counts.unknown_sessions)?
+        .with(py, "strangers", counts.strangers)?
+        .with(py, "crowded", counts.crowded)?
+        .with(py, "cookies", counts.cookies)?
+        .with(py, "resets", counts.resets)?
+        .with(py, "malformed", counts.malformed)
+}
+
+fn reliable(py: Python<'_>, counts: &ReliableCounts) -> PyResult<Event> {
+    Event::new(py, "ReliableCounts")
+        .with(py, "pushed", counts.pushed)?
+        .with(py, "confirmed", counts.confirmed)?
+        .with(py, "failed", counts.failed)?
+        .with(py, "segments", counts.segments)?
+        .with(py, "repeated", counts.repeated)?
+        .with(py, "timeouts", counts.timeouts)?
+        .with(py, "unconfirmed_bytes", counts.unconfirmed_bytes)?
+        .with(py, "received", counts.received)?
+        .with(py, "duplicated", counts.duplicated)?
+        .with(py, "refused", counts.refused)?
+        .with(py, "acks", counts.acks)?
+        .with(py, "strange", counts.strange)?
+        .with(py, "waiting_bytes", counts.waiting_bytes)?
+        .with(py, "links", counts.links)
+}
+
+/// The counters of a queue, with those of encryption (`security`) and of the reliable mode (`reliable`).
 pub fn stats(py: Python<'_>, stats: &Stats) -> PyResult<Event> {
     let event = Event::new(py, "Stats")
         .with(py, "sent", stats.sent)?
@@ -60,7 +123,9 @@ pub fn stats(py: Python<'_>, stats: &Stats) -> PyResult<Event> {
         .with(py, "incomplete", stats.incomplete)?
         .with(py, "events_dropped", stats.events_dropped)?
         .with(py, "pending_bytes", stats.pending_bytes)?
-        .with(py, "senders", stats.senders)?;
+        .with(py, "senders", stats.senders)?
+        .with(py, "security", security(py, &stats.security)?)?
+        .with(py, "reliable", reliable(py, &stats.reliable)?)?;
     with_counts(py, event, &stats.counts)
 }
 

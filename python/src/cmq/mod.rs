@@ -2,8 +2,11 @@
 
 mod events;
 mod key;
+mod keys;
 mod mailbox;
 mod queue;
+mod reliable;
+mod security;
 mod settings;
 mod waiting;
 
@@ -12,6 +15,10 @@ use pyo3::prelude::*;
 /// Adds the classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<key::Key>()?;
+    module.add_class::<keys::PublicKey>()?;
+    module.add_class::<keys::SecretKey>()?;
+    module.add_class::<security::Security>()?;
+    module.add_class::<security::Reliable>()?;
     module.add_class::<mailbox::Mailbox>()?;
     module.add_class::<queue::Cmq>()
 }

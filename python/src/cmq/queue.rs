@@ -22,6 +22,13 @@ use crate::times;
 #[pyclass(frozen, module = "rocketbufs.cmq")]
 pub struct Cmq(Popping<cmq::Cmq<Bytes>>);
 
+impl Cmq {
+    /// The queue, for the methods of other modules.
+    pub fn popping(&self) -> &Popping<cmq::Cmq<Bytes>> {
+        &self.0
+    }
+}
+
 fn interface(name: Option<&str>) -> Interface {
     // A name or an address: parsing cannot fail.
     name.map_or(Interface::Any, |name| name.parse().unwrap_or(Interface::Any))
@@ -112,7 +119,8 @@ impl Cmq {
     }
 
     /// The next event (`Joined`, `Lost`, `Late`, `Duplicated`, `Reordered`, `Closed`, `Evicted`, `Overflowed`, `Undecodable`,
-    /// `Malformed`, `SendFailed`), or None.
+    /// `Malformed`, `SendFailed`; of the reliable mode `Undelivered`, `PeerRestarted`; of encryption `Secured`, `HandshakeFailed`,
+    /// `Refused`, `EncryptionRequired`), or None.
     fn next_event(&self, py: Python<'_>) -> PyResult<Option<Event>> {
         self.0.with(py, |queue| queue.next_event())?.map(|event| events::of(py, event)).transpose()
     }

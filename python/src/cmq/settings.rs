@@ -7,9 +7,14 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::security;
 use crate::times;
 
-fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+/// A time in seconds.
+///
+/// # Errors
+/// No number, or none for no limit.
+pub fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     times::timeout(Some(value.extract()?))?
         .ok_or_else(|| PyValueError::new_err(format!("{name} has a limit: a number of seconds")))
 }
@@ -124,6 +129,8 @@ fn set_other(config: &mut Config, name: &str, value: &Bound<'_, PyAny>) -> PyRes
         "segmentation_offload" => config.segmentation_offload = value.extract()?,
         "reuse_address" => config.reuse_address = value.extract()?,
         "overflow" => config.overflow = overflow(&value.extract::<String>()?)?,
+        "security" => config.security = security::security_of(value)?,
+        "reliable" => config.reliable = security::reliable_of(value)?,
         "oversize" => config.oversize = oversize(&value.extract::<String>()?)?,
         other => return Err(PyTypeError::new_err(format!("a queue has no setting '{other}'"))),
     }

@@ -1,9 +1,11 @@
 //! Events and counters of a queue.
 
-use cmq::{Event, ReceiveCounts, SenderInfo};
+use cmq::{Event, ReceiveCounts, Refusal, ReliableCounts, SecurityCounts, SenderInfo};
 
 use crate::cmq_api::message::cmq_key;
 use crate::cmq_api::queue::{Queue, cmq_queue};
+use crate::cmq_api::reason::cmq_reason;
+use crate::cmq_api::security::cmq_public_key;
 use crate::raw::{array_mut, get, place, put};
 use crate::status::rb_status::RB_TIMED_OUT;
 use crate::status::{Failure, Outcome, call, rb_status};
@@ -35,6 +37,20 @@ pub enum cmq_event_kind {
     CMQ_EVENT_SEND_FAILED = 10,
     /// An event that this version of the library cannot describe.
     CMQ_EVENT_OTHER = 11,
+    /// A handshake with the queue at `peer` succeeded, whose public key is `key`: what it sends is encrypted and authentic from here
+    /// on. `renewed` if a session with it gets new keys.
+    CMQ_EVENT_SECURED = 12,
+    /// A handshake with the queue at `peer` failed (`why`), and the `count` messages that waited for it are lost.
+    CMQ_EVENT_HANDSHAKE_FAILED = 13,
+    /// A queue with a key refused a datagram (`why`). `peer` is the source address, which may be forged; `key` is that of a stranger.
+    CMQ_EVENT_REFUSED = 14,
+    /// `count` messages of the reliable mode to `peer`, from number `first` of that key on, were given up (`why`). They may have
+    /// arrived all the same.
+    CMQ_EVENT_UNDELIVERED = 15,
+    /// The receiving queue at `peer` was restarted, or has forgotten this one. Later messages of the reliable mode go to the new queue.
+    CMQ_EVENT_PEER_RESTARTED = 16,
+    /// The queue at `peer` has a key and refuses what this queue sends, since this queue has none. The report may be forged.
+    CMQ_EVENT_ENCRYPTION_REQUIRED = 17,
 }
 
 /// An event of a queue.
@@ -47,12 +63,18 @@ pub struct cmq_event {
     pub peer: cmq_key,
     /// A number of messages.
     pub count: u64,
-    /// The number of the first lost message.
+    /// The number of the first lost message, or of the first one that was given up.
     pub first: u64,
     /// Whether another run of the sender was known.
     pub restarted: bool,
     /// The system's error number.
     pub errno_value: i32,
+    /// The reason.
+    pub why: cmq_reason,
+    /// The public key of the peer.
+    pub key: cmq_public_key,
+    /// Whether the session of the peer existed, and got new keys.
+    pub renewed: bool,
 }
 
 fn event_of(event: &Event) -> cmq_event {
@@ -64,6 +86,9 @@ fn event_of(event: &Event) -> cmq_event {
         first: 0,
         restarted: false,
         errno_value: 0,
+        why: cmq_reason::CMQ_REASON_NONE,
+        key: cmq_public_key::NONE,
+        renewed: false,
     };
     match *event {
         Event::Joined { from, missed, restarted } => {
@@ -82,6 +107,22 @@ fn event_of(event: &Event) -> cmq_event {
         Event::SendFailed { to, messages, errno } => {
             cmq_event { errno_value: errno, ..of(CMQ_EVENT_SEND_FAILED, to, messages) }
         }
+        Event::Undelivered { to, first, count, why } => {
+            let peer = cmq_key::of(to.addr, to.id);
+            cmq_event { peer, first, why: why.into(), ..of(CMQ_EVENT_UNDELIVERED, to.addr, count) }
+        }
+        Event::PeerRestarted { to } => of(CMQ_EVENT_PEER_RESTARTED, to, 0),
+        Event::Secured { peer, key, renewed } => {
+            cmq_event { key: key.into(), renewed, ..of(CMQ_EVENT_SECURED, peer, 0) }
+        }
+        Event::HandshakeFailed { to, messages, why } => {
+            cmq_event { why: why.into(), ..of(CMQ_EVENT_HANDSHAKE_FAILED, to, messages) }
+        }
+        Event::Refused { from, why } => {
+            let key = if let Refusal::Stranger(key) = why { key.into() } else { cmq_public_key::NONE };
+            cmq_event { why: why.into(), key, ..of(CMQ_EVENT_REFUSED, from, 1) }
+        }
+        Event::EncryptionRequired { by } => of(CMQ_EVENT_ENCRYPTION_REQUIRED, by, 0),
         _ => of(CMQ_EVENT_OTHER, std::net::SocketAddr::from(([0, 0, 0, 0], 0)), 0),
     }
 }
@@ -124,6 +165,122 @@ impl From<ReceiveCounts> for cmq_counts {
     }
 }
 
+/// The counters of a queue with a key.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct cmq_security_counts {
+    /// Handshakes that succeeded.
+    pub handshakes: u64,
+    /// Handshakes that gave a session new keys.
+    pub renewals: u64,
+    /// Handshakes that this queue began and that got no answer.
+    pub failed: u64,
+    /// Sessions that exist now.
+    pub sessions: u64,
+    /// Sessions that made room for others.
+    pub evicted: u64,
+    /// Plain datagrams, which were refused.
+    pub plain: u64,
+    /// Datagrams that are not authentic.
+    pub forged: u64,
+    /// Datagrams that arrived a second time, or too late to tell.
+    pub replayed: u64,
+    /// Datagrams for sessions that are not known.
+    pub unknown_sessions: u64,
+    /// Handshakes of queues that are not allowed.
+    pub strangers: u64,
+    /// Handshakes that were refused because too many of the same host are incomplete.
+    pub crowded: u64,
+    /// Handshakes that were answered with the demand for a cookie.
+    pub cookies: u64,
+    /// Reports of peers that do not know a session.
+    pub resets: u64,
+    /// Encrypted datagrams that do not follow the format.
+    pub malformed: u64,
+}
+
+impl From<SecurityCounts> for cmq_security_counts {
+    fn from(counts: SecurityCounts) -> Self {
+        let SecurityCounts { handshakes, renewals, failed, sessions, evicted, plain, .. } = counts;
+        let SecurityCounts { forged, replayed, unknown_sessions, strangers, crowded, .. } = counts;
+        let SecurityCounts { cookies, resets, malformed, .. } = counts;
+        Self {
+            handshakes,
+            renewals,
+            failed,
+            sessions,
+            evicted,
+            plain,
+            forged,
+            replayed,
+            unknown_sessions,
+            strangers,
+            crowded,
+            cookies,
+            resets,
+            malformed,
+        }
+    }
+}
+
+/// The counters of a queue with the reliable mode.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct cmq_reliable_counts {
+    /// Messages pushed.
+    pub pushed: u64,
+    /// Messages that their receivers confirmed.
+    pub confirmed: u64,
+    /// Messages that were given up.
+    pub failed: u64,
+    /// Segments sent, those that were sent again included.
+    pub segments: u64,
+    /// Segments that were sent again.
+    pub repeated: u64,
+    /// Time-outs: nothing was acknowledged for too long. The oldest segments were sent again.
+    pub timeouts: u64,
+    /// Bytes of messages that are not confirmed now.
+    pub unconfirmed_bytes: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Segments that arrived a second time.
+    pub duplicated: u64,
+    /// Segments that were refused for want of memory or credit. They come again.
+    pub refused: u64,
+    /// Acknowledgements sent.
+    pub acks: u64,
+    /// Datagrams for links that are not known, and acknowledgements that are not true.
+    pub strange: u64,
+    /// Bytes that wait for missing ones, or for room in a mailbox, now.
+    pub waiting_bytes: u64,
+    /// Senders that are remembered now.
+    pub links: u64,
+}
+
+impl From<ReliableCounts> for cmq_reliable_counts {
+    fn from(counts: ReliableCounts) -> Self {
+        let ReliableCounts { pushed, confirmed, failed, segments, repeated, timeouts, .. } = counts;
+        let ReliableCounts { unconfirmed_bytes, received, duplicated, refused, acks, .. } = counts;
+        let ReliableCounts { strange, waiting_bytes, links, .. } = counts;
+        Self {
+            pushed,
+            confirmed,
+            failed,
+            segments,
+            repeated,
+            timeouts,
+            unconfirmed_bytes,
+            received,
+            duplicated,
+            refused,
+            acks,
+            strange,
+            waiting_bytes,
+            links,
+        }
+    }
+}
+
 /// The counters of a queue since it was opened.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -148,6 +305,10 @@ pub struct cmq_stats {
     pub pending_bytes: u64,
     /// Streams that are remembered now.
     pub senders: u64,
+    /// Encryption. All zero without a key.
+    pub security: cmq_security_counts,
+    /// The reliable mode. All zero without it.
+    pub reliable: cmq_reliable_counts,
 }
 
 /// The counters of the queue. Any thread.
@@ -167,6 +328,8 @@ pub extern "C" fn cmq_get_stats(queue: *const cmq_queue, stats: *mut cmq_stats) 
             events_dropped: now.events_dropped,
             pending_bytes: now.pending_bytes,
             senders: now.senders,
+            security: now.security.into(),
+            reliable: now.reliable.into(),
         };
         put(stats, filled);
         Ok(())

@@ -7,5 +7,8 @@ pub mod multicast;
 pub mod options;
 pub mod queue;
 mod readiness;
+pub mod reason;
+pub mod reliable;
 pub mod repair;
 pub mod request;
+pub mod security;

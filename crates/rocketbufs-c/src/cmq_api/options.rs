@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use cmq::{Config, Delivery, OverflowPolicy, Oversize};
 
+use crate::cmq_api::reliable::{cmq_reliable, reliable};
+use crate::cmq_api::security::{cmq_security, security};
 use crate::raw::{Versioned, duration, options, rb_bool};
 use crate::status::Failure;
 use crate::status::rb_status::RB_ERR_ARGUMENT;
@@ -78,19 +80,23 @@ pub struct cmq_options {
     pub send_buffer: usize,
     /// Lets several sockets share the address, as receivers of one multicast group on one machine do.
     pub reuse_address: rb_bool,
+    /// Encrypts and authenticates every datagram; NULL: the queue sends and takes plain datagrams only.
+    pub security: *const cmq_security,
+    /// Turns the reliable mode on (`cmq_push_reliable`); NULL: it is off.
+    pub reliable: *const cmq_reliable,
 }
 
-// SAFETY: integers and `rb_bool`s, and the first field is the size.
+// SAFETY: integers, pointers and `rb_bool`s, and the first field is the size.
 unsafe impl Versioned for cmq_options {}
 
 /// Sets a number that is not zero.
-fn set(field: &mut usize, given: usize) {
+pub(crate) fn set(field: &mut usize, given: usize) {
     if given != 0 {
         *field = given;
     }
 }
 
-fn set_time(field: &mut Duration, nanos: i64, what: &str) -> Result<(), Failure> {
+pub(crate) fn set_time(field: &mut Duration, nanos: i64, what: &str) -> Result<(), Failure> {
     if nanos != 0 {
         *field = duration(nanos, what)?;
     }
@@ -146,6 +152,8 @@ pub(crate) fn config(given: *const cmq_options) -> Result<Config, Failure> {
             *field = Some(given);
         }
     }
+    config.security = security(given.security)?;
+    config.reliable = reliable(given.reliable)?;
     Ok(config)
 }
 

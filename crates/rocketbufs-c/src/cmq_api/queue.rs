@@ -51,15 +51,16 @@ failures! {
     PushError: |e| match &e {
         PushError::Full => RB_FULL,
         PushError::TooLarge { .. } => RB_ERR_TOO_LARGE,
-        PushError::Address => RB_ERR_ADDRESS,
+        PushError::Address | PushError::Multicast => RB_ERR_ADDRESS,
+        PushError::ReliableOff => RB_ERR_CONFIG,
         _ => RB_ERR_OTHER,
     };
 }
 
 /// Opens a queue at a local address such as "0.0.0.0:4711" (paper, `newRq`). Port 0 takes a free port. `options` may be NULL.
 ///
-/// `*out` is the caller's, until `cmq_free`. Any thread. Fails with `RB_ERR_ADDRESS_IN_USE`, `RB_ERR_ADDRESS`, `RB_ERR_CONFIG` or
-/// `RB_ERR_SYSTEM`.
+/// `*out` is the caller's, until `cmq_free`. Any thread. Fails with `RB_ERR_ADDRESS_IN_USE`, `RB_ERR_ADDRESS`, `RB_ERR_CONFIG` (also if
+/// a file with a key cannot be used), `RB_ERR_ARGUMENT` or `RB_ERR_SYSTEM`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_new_rq(
     address: *const c_char,

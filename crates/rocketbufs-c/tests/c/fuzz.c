@@ -149,6 +149,8 @@ static void make_clients(fuzzer *f) {
     char topic[16];
     snprintf(topic, sizeof topic, "fuzz/%u", below(f, 4));
     rbmq_topic_options options = {.size = sizeof options, .ring_bytes = 1 << 16};
+    cmq_reliable soon = {.size = sizeof soon, .give_up_ns = 100 * RB_MS, .idle_ns = 3 * RB_S};
+    cmq_options deliver = {.size = sizeof deliver, .reliable = &soon};
     switch (below(f, 8)) {
     case 0: if (below(f, 8) == 0 && CALL(f, rbmq_publisher_connect(broker, NULL, (rbmq_publisher **)&made))) keep(f, PUBLISHER, made); break;
     case 1: if (below(f, 8) == 0 && CALL(f, rbmq_subscriber_connect(broker, NULL, (rbmq_subscriber **)&made))) keep(f, SUBSCRIBER, made); break;
@@ -157,7 +159,7 @@ static void make_clients(fuzzer *f) {
     case 4: CALL(f, rbmq_subscriber_subscribe(H(f, SUBSCRIBER), topic, NULL)); break;
     case 5: if (CALL(f, rbmq_topic_confirmation(H(f, TOPIC), below(f, 100), below(f, 5), (rbmq_confirmation **)&made))) keep(f, CONFIRMATION, made); break;
     case 6: if (CALL(f, rbmq_subscriber_batch_defer(H(f, SUBSCRIBER), (rbmq_deferred **)&made))) keep(f, DEFERRED, made); break;
-    default: if (CALL(f, cmq_new_rq("127.0.0.1:0", NULL, (cmq_queue **)&made))) keep(f, QUEUE, made); break;
+    default: if (CALL(f, cmq_new_rq("127.0.0.1:0", below(f, 2) ? &deliver : NULL, (cmq_queue **)&made))) keep(f, QUEUE, made); break;
     }
 }
 
@@ -309,7 +311,9 @@ static void queues(fuzzer *f) {
     if (below(f, 8)) CALL(f, cmq_local_addr(H(f, QUEUE), &key));
     key.id = below(f, 4);
     CALL(f, cmq_message_free(message));
-    switch (below(f, 10)) {
+    cmq_message_fate fate;
+    cmq_public_key peer;
+    switch (below(f, 15)) {
     case 0: case 1: CALL(f, cmq_cw_push(H(f, QUEUE), &key, bytes, below(f, sizeof bytes))); break;
     case 2: CALL(f, cmq_cw_pop(H(f, QUEUE), message)); break;
     case 3: CALL(f, cmq_pop(H(f, QUEUE), message, TIMEOUT(f))); break;
@@ -318,6 +322,10 @@ static void queues(fuzzer *f) {
     case 6: CALL(f, cmq_mailbox_pop_where(H(f, MAILBOX), is_odd, NULL, message, TIMEOUT(f))); break;
     case 7: CALL(f, cmq_senders_at(H(f, QUEUE), &key, senders, below(f, 3), &count)); break;
     case 8: COUNT(f, cmq_fd(H(f, QUEUE))); break;
+    case 9: case 10: CALL(f, cmq_push_reliable(H(f, QUEUE), &key, bytes, below(f, sizeof bytes), NULL)); break;
+    case 11: CALL(f, cmq_fate(H(f, QUEUE), &key, below(f, 9), &fate, NULL)); break;
+    case 12: CALL(f, cmq_wait_confirmed(H(f, QUEUE), &key, below(f, 9), TIMEOUT(f))); break;
+    case 13: CALL(f, cmq_peer_key(H(f, QUEUE), &key, &peer)); break;
     default: CALL(f, cmq_flush(H(f, QUEUE))); break;
     }
 }

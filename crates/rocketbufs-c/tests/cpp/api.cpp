@@ -43,7 +43,7 @@ template <class T> constexpr bool moves_only = std::is_nothrow_move_constructibl
 static_assert(moves_only<Context> && moves_only<Conn> && moves_only<Listener> && moves_only<rOut> && moves_only<rIn>);
 static_assert(moves_only<Buffer> && moves_only<Writer> && moves_only<Subscription> && moves_only<View> && moves_only<Reader>);
 static_assert(moves_only<rbmq::Publisher> && moves_only<rbmq::Topic> && moves_only<rbmq::Subscriber>);
-static_assert(moves_only<cmq::Queue> && moves_only<cmq::Message>);
+static_assert(moves_only<cmq::Queue> && moves_only<cmq::Message> && moves_only<cmq::SecretKey>);
 static_assert(std::is_trivially_copyable_v<buf_seg> && sizeof(buf_seg) == sizeof(rb_buf_seg));
 
 // Listings 1 and 2: a producer, a consumer by callback, and the completion of a delivery.
@@ -240,6 +240,44 @@ static void queues() {
     CHECK(receiver.senders()[0].epoch == sender.epoch() && sender.senders_at(to).size() <= 1);
 }
 
+// Encryption and the reliable mode.
+static void secure_queues() {
+    cmq::SecretKey one = cmq::SecretKey::generate(), other = cmq::SecretKey::generate();
+    cmq::PublicKey to = other.public_key(), copy(to.text());
+    CHECK(copy == to && copy != one.public_key() && to.text().size() == 64);
+    std::string file = "/tmp/cmq_key." + std::to_string(getpid());
+    CHECK(one.write_new(file));
+    FAILS(one.write_new(file), RB_ERR_CONFIG);
+    cmq::SecretKey moved = cmq::SecretKey::read(file), kept = std::move(moved);
+    CHECK(kept.public_key() == one.public_key() && !unlink(file.c_str()));
+    FAILS(cmq::PublicKey("no key") != cmq::PublicKey(), RB_ERR_ARGUMENT);
+    FAILS(cmq::PublicKey::read(file) != cmq::PublicKey(), RB_ERR_CONFIG);
+
+    cmq_reliable reliable{};
+    reliable.size = sizeof reliable;
+    cmq_security sending{}, receiving{};
+    sending.size = receiving.size = sizeof sending;
+    sending.secret = one.get();
+    sending.default_peer = &to;
+    receiving.secret = other.get();
+    cmq_options send{}, receive{};
+    send.size = receive.size = sizeof send;
+    send.reliable = receive.reliable = &reliable;
+    send.security = &sending;
+    receive.security = &receiving;
+    cmq::Queue receiver("127.0.0.1:0", &receive), sender("127.0.0.1:0", &send), plain("127.0.0.1:0");
+    cmq::Key key(receiver.local_addr().address(), 7);
+    CHECK(!receiver.peer_key(sender.local_addr()));
+    auto number = sender.push_reliable(key, "hello");
+    CHECK(number == 0 && sender.wait_confirmed(key, *number, wait) && sender.wait_all_confirmed(wait));
+    CHECK(receiver.cw_pop()->text() == "hello");
+    CHECK(sender.fate(key, *number).first == CMQ_FATE_CONFIRMED && sender.fate(key, 9).first == CMQ_FATE_UNKNOWN);
+    CHECK(receiver.peer_key(sender.local_addr()) == one.public_key());
+    CHECK(sender.stats().reliable.confirmed == 1 && receiver.stats().security.sessions == 1);
+    FAILS(plain.push_reliable(key, "x"), RB_ERR_CONFIG);
+    FAILS(sender.wait_confirmed(key, 9, no_wait), RB_ERR_ARGUMENT);
+}
+
 #if defined(ROCKETBUFS_COROUTINES)
 static Task receive(EventLoop &loop, const rIn &in, std::string &got) {
     for (;;) {
@@ -330,6 +368,7 @@ int main(int argc, char **argv) {
     coroutines(context, address, out);
     topics(argv[1]);
     queues();
+    secure_queues();
     strategies();
     listener.unset_conn_cb();
     std::printf("C++ %ld%s: ok\n", __cplusplus / 100 % 100,

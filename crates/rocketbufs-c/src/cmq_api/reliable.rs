@@ -1,0 +1,179 @@
+//! The reliable mode: messages that are sent until the receiving queue confirms them.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use cmq::{Fate, Key, Reliable, Undelivered};
+
+use crate::cmq_api::message::cmq_key;
+use crate::cmq_api::options::{set, set_time};
+use crate::cmq_api::queue::{Queue, cmq_queue};
+use crate::cmq_api::reason::cmq_reason;
+use crate::raw::{Versioned, bytes, get, options, place, put, timeout};
+use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_UNDELIVERED, RB_TIMED_OUT};
+use crate::status::{Failure, Outcome, call, rb_status};
+use crate::table::shared;
+
+/// The settings of the reliable mode, which docs/CMQ.md explains. Zeros are defaults: `cmq_reliable reliable = {.size = sizeof
+/// reliable};`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct cmq_reliable {
+    /// `sizeof(cmq_reliable)`.
+    pub size: usize,
+    /// Bytes that may be sent for a key before the receiver's mailbox has taken them; 0: 1 MiB. 64 KiB to 1 GiB.
+    pub window: usize,
+    /// Bytes that wait for a confirmation, over all keys; 0: 64 MiB.
+    pub send_bytes: usize,
+    /// Bytes that a receiver keeps because earlier ones are missing, or a mailbox is full; 0: 64 MiB. At least `window`.
+    pub receive_bytes: usize,
+    /// A key whose messages were not confirmed for this long gives them up, in nanoseconds; 0: 30 s. 100 ms to 1 h.
+    pub give_up_ns: i64,
+    /// A receiver forgets a sender that is silent for this long, in nanoseconds; 0: 10 min. 3 s to 1 day, and at least three times
+    /// `give_up_ns`.
+    pub idle_ns: i64,
+    /// Keys that are sent to, and keys of senders that are received for, about 300 bytes each; 0: 65,536.
+    pub max_keys: usize,
+    /// Senders that are remembered, about 1 KiB each; 0: 16,384.
+    pub max_links: usize,
+}
+
+// SAFETY: integers, and the first field is the size.
+unsafe impl Versioned for cmq_reliable {}
+
+/// The settings of the caller; NULL turns the mode off.
+pub(crate) fn reliable(given: *const cmq_reliable) -> Result<Option<Reliable>, Failure> {
+    if given.is_null() {
+        return Ok(None);
+    }
+    let given = options(given, "the reliable mode")?;
+    let mut made = Reliable::default();
+    for (field, given) in [
+        (&mut made.window, given.window),
+        (&mut made.send_bytes, given.send_bytes),
+        (&mut made.receive_bytes, given.receive_bytes),
+        (&mut made.max_keys, given.max_keys),
+        (&mut made.max_links, given.max_links),
+    ] {
+        set(field, given);
+    }
+    set_time(&mut made.give_up, given.give_up_ns, "give_up_ns")?;
+    set_time(&mut made.idle, given.idle_ns, "idle_ns")?;
+    Ok(Some(made))
+}
+
+/// What became of a message of the reliable mode.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum cmq_message_fate {
+    /// The key has no message with this number, or is forgotten.
+    CMQ_FATE_UNKNOWN = 0,
+    /// The message is on its way.
+    CMQ_FATE_PENDING = 1,
+    /// The receiving queue has the message, and all earlier ones of its key.
+    CMQ_FATE_CONFIRMED = 2,
+    /// The message was given up. It may have arrived all the same.
+    CMQ_FATE_FAILED = 3,
+}
+
+/// A fate as C has it, with the reason of a failure.
+fn in_c(fate: Option<Fate>) -> (cmq_message_fate, cmq_reason) {
+    use cmq_message_fate::*;
+    match fate {
+        Some(Fate::Pending) => (CMQ_FATE_PENDING, cmq_reason::CMQ_REASON_NONE),
+        Some(Fate::Confirmed) => (CMQ_FATE_CONFIRMED, cmq_reason::CMQ_REASON_NONE),
+        Some(Fate::Failed(why)) => (CMQ_FATE_FAILED, why.into()),
+        _ => (CMQ_FATE_UNKNOWN, cmq_reason::CMQ_REASON_NONE),
+    }
+}
+
+impl From<Undelivered> for Failure {
+    fn from(why: Undelivered) -> Self {
+        Failure::of(RB_ERR_UNDELIVERED, why)
+    }
+}
+
+fn key_of(key: *const cmq_key) -> Result<Key, Failure> {
+    let key = get(key, "the key")?;
+    Ok((key.addr()?, key.id).into())
+}
+
+/// Queues a message of the reliable mode for a key. It is sent until the receiving queue confirms it, and popped there in the order of
+/// its key. Both queues have `cmq_options.reliable`. Never waits. The message is copied.
+///
+/// `*number` gets the number of the message among the reliable ones of its key, for `cmq_fate` and `cmq_wait_confirmed`; `number` may be
+/// NULL. Any thread. `RB_FULL` if too many bytes wait to be confirmed. Fails with `RB_ERR_TOO_LARGE`, `RB_ERR_ADDRESS`, or
+/// `RB_ERR_CONFIG` if the mode is off; nothing is sent then.
+#[unsafe(no_mangle)]
+pub extern "C" fn cmq_push_reliable(
+    queue: *const cmq_queue,
+    key: *const cmq_key,
+    message: *const c_void,
+    len: usize,
+    number: *mut u64,
+) -> rb_status {
+    call(|| {
+        let key = key_of(key)?;
+        let message = bytes(message, len, "the message")?;
+        put(number, shared::<Queue>(queue)?.from.push_reliable_bytes(key, message)?);
+        Ok(())
+    })
+}
+
+/// What became of a message of the reliable mode: its key, and the number that `cmq_push_reliable` gave. Never waits.
+///
+/// `*fate` gets it, and `*why` the reason if the message was given up; `why` may be NULL. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn cmq_fate(
+    queue: *const cmq_queue,
+    key: *const cmq_key,
+    number: u64,
+    fate: *mut cmq_message_fate,
+    why: *mut cmq_reason,
+) -> rb_status {
+    call(|| {
+        place(fate, "the place for the fate")?;
+        let found = in_c(shared::<Queue>(queue)?.from.fate(key_of(key)?, number));
+        put(fate, found.0);
+        put(why, found.1);
+        Ok(())
+    })
+}
+
+/// Waits until a message of the reliable mode is confirmed, at most `timeout_ns`, and sends all pending messages before. `RB_OK`: the
+/// receiving queue has the message. `RB_TIMED_OUT`: it is still on its way.
+///
+/// Any thread. Fails with `RB_ERR_UNDELIVERED` if the message was given up: the text and `cmq_fate` say why. `RB_ERR_ARGUMENT` if the key
+/// has no message with this number, or is forgotten.
+#[unsafe(no_mangle)]
+pub extern "C" fn cmq_wait_confirmed(
+    queue: *const cmq_queue,
+    key: *const cmq_key,
+    number: u64,
+    timeout_ns: i64,
+) -> rb_status {
+    call(|| decided(shared::<Queue>(queue)?.from.wait_confirmed(key_of(key)?, number, timeout(timeout_ns))))
+}
+
+/// The result of waiting for the confirmation of one message.
+fn decided(fate: Option<Fate>) -> Outcome {
+    match fate {
+        Some(Fate::Confirmed) => Ok(()),
+        Some(Fate::Failed(why)) => Err(why.into()),
+        Some(_) => Err(Failure::outcome(RB_TIMED_OUT)),
+        None => {
+            Err(Failure::new(RB_ERR_ARGUMENT, "the key has no message with this number, or is forgotten"))
+        }
+    }
+}
+
+/// Waits until each message of the reliable mode is confirmed or given up, at most `timeout_ns`, and sends all pending messages before.
+/// `RB_TIMED_OUT` if some are neither. The counters (`cmq_get_stats`) and events say which were given up. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn cmq_wait_all_confirmed(queue: *const cmq_queue, timeout_ns: i64) -> rb_status {
+    call(|| {
+        let limit: Option<Duration> = timeout(timeout_ns);
+        let all = shared::<Queue>(queue)?.from.wait_all_confirmed(limit);
+        all.then_some(()).ok_or(Failure::outcome(RB_TIMED_OUT))
+    })
+}
