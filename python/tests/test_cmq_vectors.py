@@ -227,7 +227,9 @@ def test_a_refused_datagram_of_a_session(responder, vector):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
         plain.connect(responder.local_addr)
         plain.send(bytes.fromhex(vector["hex"]))
-        assert counted(responder, "malformed").security.sessions == 0
+        # A version that is not known is none that encrypts.
+        name = "plain" if vector["hex"].startswith("c530") else "malformed"
+        assert counted(responder, name).security.sessions == 0
 
 
 @pytest.fixture
