@@ -2148,6 +2148,12 @@ rb_status cmq_local_addr(const struct cmq_queue *queue, struct cmq_key *key);
 // The random name of the queue, which each of its datagrams carries. Any thread.
 rb_status cmq_epoch(const struct cmq_queue *queue, uint64_t *epoch);
 
+// The public key of the queue at an address (the mailbox of `at` counts for nothing), while there is a session with it: what came
+// from there is its. `RB_TIMED_OUT` if there is no session, also if this queue does not encrypt. Any thread.
+rb_status cmq_peer_key(const struct cmq_queue *queue,
+                       const struct cmq_key *at,
+                       struct cmq_public_key *key);
+
 // Queues a message of the reliable mode for a key. It is sent until the receiving queue confirms it, and popped there in the order of
 // its key. Both queues have `cmq_options.reliable`. Never waits. The message is copied.
 //
@@ -2309,12 +2315,6 @@ rb_status cmq_public_key_parse(const char *digits, struct cmq_public_key *key);
 
 // A public key as 64 hexadecimal digits, as `snprintf` would write them. Any thread.
 rb_status cmq_public_key_format(const struct cmq_public_key *key, char *to, size_t capacity, size_t *len);
-
-// The public key of the queue at an address (the mailbox of `at` counts for nothing), while there is a session with it: what came
-// from there is its. `RB_TIMED_OUT` if there is no session, also if this queue does not encrypt. Any thread.
-rb_status cmq_peer_key(const struct cmq_queue *queue,
-                       const struct cmq_key *at,
-                       struct cmq_public_key *key);
 
 // Connects, and waits until the other end has accepted, at most `session.connect_timeout_ms`. `hello` are up to 4,096 bytes
 // of the application's, which the other end reads before it accepts.

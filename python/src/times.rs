@@ -25,6 +25,15 @@ pub fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     }
 }
 
+/// A time in seconds.
+///
+/// # Errors
+/// No number, or none for no limit.
+pub fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    timeout(Some(value.extract()?))?
+        .ok_or_else(|| PyValueError::new_err(format!("{name} has a limit: a number of seconds")))
+}
+
 /// When a call has waited long enough.
 pub struct Deadline(Option<Instant>);
 

@@ -27,6 +27,21 @@ pub(crate) fn duration(nanos: i64, what: &str) -> Result<Duration, Failure> {
     timeout(nanos).ok_or_else(|| Failure::of(RB_ERR_ARGUMENT, format!("{what} is negative")))
 }
 
+/// Sets a number that is not zero.
+pub(crate) fn set(field: &mut usize, given: usize) {
+    if given != 0 {
+        *field = given;
+    }
+}
+
+/// Sets a time that is not zero.
+pub(crate) fn set_time(field: &mut Duration, nanos: i64, what: &str) -> Result<(), Failure> {
+    if nanos != 0 {
+        *field = duration(nanos, what)?;
+    }
+    Ok(())
+}
+
 /// A duration as nanoseconds.
 pub(crate) fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)

@@ -41,6 +41,13 @@ pub fn of(py: Python<'_>, event: cmq::Event) -> PyResult<Event> {
             .with(py, "count", count)?
             .with(py, "reason", variant(&why)),
         cmq::Event::PeerRestarted { to } => Event::new(py, "PeerRestarted").with(py, "to", address(to)),
+        secure => of_security(py, secure),
+    }
+}
+
+/// An event of encryption.
+fn of_security(py: Python<'_>, event: cmq::Event) -> PyResult<Event> {
+    match event {
         cmq::Event::Secured { peer, key, renewed } => Event::new(py, "Secured")
             .with(py, "peer", address(peer))?
             .with(py, "key", PublicKey(key))?

@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 
 use super::key;
 use super::keys::{PublicKey, SecretKey, of_file};
-use super::settings::seconds;
+use crate::times::seconds;
 
 /// The settings of a queue that encrypts (docs/CMQ.md): its secret key, which is a `SecretKey` or the path of a file, and as keywords
 /// `shared_secret` (the same), `peers` ({(host, port): PublicKey}), `default_peer`, `allowed` (public keys, or None for every queue),

@@ -8,16 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::security;
-use crate::times;
-
-/// A time in seconds.
-///
-/// # Errors
-/// No number, or none for no limit.
-pub fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    times::timeout(Some(value.extract()?))?
-        .ok_or_else(|| PyValueError::new_err(format!("{name} has a limit: a number of seconds")))
-}
+use crate::times::seconds;
 
 fn overflow(name: &str) -> PyResult<OverflowPolicy> {
     match name {

@@ -9,6 +9,7 @@ pub mod queue;
 mod readiness;
 pub mod reason;
 pub mod reliable;
+pub mod reliable_options;
 pub mod repair;
 pub mod request;
 pub mod security;

@@ -1,12 +1,10 @@
 //! The settings of a queue.
 
-use std::time::Duration;
-
 use cmq::{Config, Delivery, OverflowPolicy, Oversize};
 
-use crate::cmq_api::reliable::{cmq_reliable, reliable};
+use crate::cmq_api::reliable_options::{cmq_reliable, reliable};
 use crate::cmq_api::security::{cmq_security, security};
-use crate::raw::{Versioned, duration, options, rb_bool};
+use crate::raw::{Versioned, duration, options, rb_bool, set, set_time};
 use crate::status::Failure;
 use crate::status::rb_status::RB_ERR_ARGUMENT;
 
@@ -89,20 +87,6 @@ pub struct cmq_options {
 // SAFETY: integers, pointers and `rb_bool`s, and the first field is the size.
 unsafe impl Versioned for cmq_options {}
 
-/// Sets a number that is not zero.
-pub(crate) fn set(field: &mut usize, given: usize) {
-    if given != 0 {
-        *field = given;
-    }
-}
-
-pub(crate) fn set_time(field: &mut Duration, nanos: i64, what: &str) -> Result<(), Failure> {
-    if nanos != 0 {
-        *field = duration(nanos, what)?;
-    }
-    Ok(())
-}
-
 /// The settings of the caller; NULL is the defaults.
 pub(crate) fn config(given: *const cmq_options) -> Result<Config, Failure> {
     let given = options(given, "the queue's options")?;
@@ -152,9 +136,7 @@ pub(crate) fn config(given: *const cmq_options) -> Result<Config, Failure> {
             *field = Some(given);
         }
     }
-    config.security = security(given.security)?;
-    config.reliable = reliable(given.reliable)?;
-    Ok(config)
+    Ok(config.security(security(given.security)?).reliable(reliable(given.reliable)?))
 }
 
 fn delivery(preset: Delivery, given: &cmq_options) -> Result<Delivery, Failure> {

@@ -11,6 +11,7 @@ use libc::iovec;
 use crate::cmq_api::message::{cmq_key, cmq_message, give};
 use crate::cmq_api::options::{cmq_options, config};
 use crate::cmq_api::readiness::Readiness;
+use crate::cmq_api::security::cmq_public_key;
 use crate::conn::function;
 use crate::failures::failures;
 use crate::raw::{array, array_mut, bytes, get, iovec_bytes, place, put, text, timeout};
@@ -322,6 +323,23 @@ pub extern "C" fn cmq_epoch(queue: *const cmq_queue, epoch: *mut u64) -> rb_stat
     call(|| {
         place(epoch, "the place for the name")?;
         put(epoch, shared::<Queue>(queue)?.from.epoch());
+        Ok(())
+    })
+}
+
+/// The public key of the queue at an address (the mailbox of `at` counts for nothing), while there is a session with it: what came
+/// from there is its. `RB_TIMED_OUT` if there is no session, also if this queue does not encrypt. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn cmq_peer_key(
+    queue: *const cmq_queue,
+    at: *const cmq_key,
+    key: *mut cmq_public_key,
+) -> rb_status {
+    call(|| {
+        place(key, "the place for the key")?;
+        let at = get(at, "the address")?.addr()?;
+        let found = shared::<Queue>(queue)?.from.peer_key(at);
+        put(key, found.ok_or(Failure::outcome(RB_TIMED_OUT))?.into());
         Ok(())
     })
 }

@@ -3,64 +3,15 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use cmq::{Fate, Key, Reliable, Undelivered};
+use cmq::{Fate, Key, Undelivered};
 
 use crate::cmq_api::message::cmq_key;
-use crate::cmq_api::options::{set, set_time};
 use crate::cmq_api::queue::{Queue, cmq_queue};
 use crate::cmq_api::reason::cmq_reason;
-use crate::raw::{Versioned, bytes, get, options, place, put, timeout};
+use crate::raw::{bytes, get, place, put, timeout};
 use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_UNDELIVERED, RB_TIMED_OUT};
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::shared;
-
-/// The settings of the reliable mode, which docs/CMQ.md explains. Zeros are defaults: `cmq_reliable reliable = {.size = sizeof
-/// reliable};`
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct cmq_reliable {
-    /// `sizeof(cmq_reliable)`.
-    pub size: usize,
-    /// Bytes that may be sent for a key before the receiver's mailbox has taken them; 0: 1 MiB. 64 KiB to 1 GiB.
-    pub window: usize,
-    /// Bytes that wait for a confirmation, over all keys; 0: 64 MiB.
-    pub send_bytes: usize,
-    /// Bytes that a receiver keeps because earlier ones are missing, or a mailbox is full; 0: 64 MiB. At least `window`.
-    pub receive_bytes: usize,
-    /// A key whose messages were not confirmed for this long gives them up, in nanoseconds; 0: 30 s. 100 ms to 1 h.
-    pub give_up_ns: i64,
-    /// A receiver forgets a sender that is silent for this long, in nanoseconds; 0: 10 min. 3 s to 1 day, and at least three times
-    /// `give_up_ns`.
-    pub idle_ns: i64,
-    /// Keys that are sent to, and keys of senders that are received for, about 300 bytes each; 0: 65,536.
-    pub max_keys: usize,
-    /// Senders that are remembered, about 1 KiB each; 0: 16,384.
-    pub max_links: usize,
-}
-
-// SAFETY: integers, and the first field is the size.
-unsafe impl Versioned for cmq_reliable {}
-
-/// The settings of the caller; NULL turns the mode off.
-pub(crate) fn reliable(given: *const cmq_reliable) -> Result<Option<Reliable>, Failure> {
-    if given.is_null() {
-        return Ok(None);
-    }
-    let given = options(given, "the reliable mode")?;
-    let mut made = Reliable::default();
-    for (field, given) in [
-        (&mut made.window, given.window),
-        (&mut made.send_bytes, given.send_bytes),
-        (&mut made.receive_bytes, given.receive_bytes),
-        (&mut made.max_keys, given.max_keys),
-        (&mut made.max_links, given.max_links),
-    ] {
-        set(field, given);
-    }
-    set_time(&mut made.give_up, given.give_up_ns, "give_up_ns")?;
-    set_time(&mut made.idle, given.idle_ns, "idle_ns")?;
-    Ok(Some(made))
-}
 
 /// What became of a message of the reliable mode.
 #[repr(i32)]

@@ -7,14 +7,10 @@ use cmq::{PublicKey, SecretKey, Security};
 use zeroize::Zeroize;
 
 use crate::cmq_api::message::cmq_key;
-use crate::cmq_api::options::{set, set_time};
-use crate::cmq_api::queue::{Queue, cmq_queue};
-use crate::raw::{
-    Versioned, array, copy_out, get, get_mut, optional_text, options, place, put, rb_bool, text,
-};
-use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_CONFIG, RB_ERR_SYSTEM, RB_TIMED_OUT};
+use crate::raw::{Versioned, array, copy_out, get, get_mut, optional_text, options, place, put};
+use crate::raw::{rb_bool, set, set_time, text};
+use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_CONFIG, RB_ERR_SYSTEM};
 use crate::status::{Failure, call, rb_status};
-use crate::table::shared;
 
 /// The public key of a queue, which its senders know.
 #[repr(C)]
@@ -239,21 +235,4 @@ pub extern "C" fn cmq_public_key_format(
     len: *mut usize,
 ) -> rb_status {
     call(|| copy_out(PublicKey(get(key, "the key")?.bytes).to_string().as_bytes(), to, capacity, len))
-}
-
-/// The public key of the queue at an address (the mailbox of `at` counts for nothing), while there is a session with it: what came
-/// from there is its. `RB_TIMED_OUT` if there is no session, also if this queue does not encrypt. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn cmq_peer_key(
-    queue: *const cmq_queue,
-    at: *const cmq_key,
-    key: *mut cmq_public_key,
-) -> rb_status {
-    call(|| {
-        place(key, "the place for the key")?;
-        let at = get(at, "the address")?.addr()?;
-        let found = shared::<Queue>(queue)?.from.peer_key(at);
-        put(key, found.ok_or(Failure::outcome(RB_TIMED_OUT))?.into());
-        Ok(())
-    })
 }
