@@ -82,4 +82,16 @@ impl Node {
         command.args(input.split(' ')).args(coding.split(' ')).arg(self.encoders(name));
         Running(command.spawn().unwrap())
     }
+    /// An encoder that publishes a picture of 320x180 and the same one of 160x90.
+    pub fn publish_two(&self, [high, low]: [&str; 2]) -> Running {
+        let input =
+            "-nostdin -v error -re -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440";
+        let coding = "-map 0:v -map 1:a -c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -sc_threshold 0 \
+                      -c:a aac -f flv";
+        let coding = || coding.split_whitespace();
+        let mut command = Command::new("ffmpeg");
+        command.args(input.split(' ')).args(coding()).arg(self.encoders(high));
+        command.args(["-s", "160x90"]).args(coding()).arg(self.encoders(low));
+        Running(command.spawn().unwrap())
+    }
 }

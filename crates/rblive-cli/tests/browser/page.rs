@@ -98,6 +98,31 @@ fn a_stream_that_stops_is_told_and_plays_again_when_it_returns() {
 }
 
 #[test]
+fn a_stream_with_renditions_has_a_choice_of_quality() {
+    let Some(browser) = browser(1200, 800) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let node = serve(folder.path(), "[[ingest.ladders]]\nname = 'show'\nstreams = ['hi', 'lo']");
+    let _encoder = node.publish_two(["hi", "lo"]);
+    browser.go(&format!("{}#/show", node.page));
+    play(&browser, 1.0);
+    browser.wait("document.getElementById('quality').options.length === 3");
+    check(&browser, "the choice of quality");
+    for (index, height) in [(2, 90), (1, 180)] {
+        browser.run(&format!(
+            "const own = document.getElementById('quality'); own.selectedIndex = {index}; own.dispatchEvent(new Event('change'))"
+        ));
+        browser.wait(&format!("video.videoHeight === {height}"));
+        play(&browser, 1.0);
+    }
+    browser.run("document.getElementById('quality').focus()");
+    browser.resize(390, 844);
+    fits(&browser, "the choice of quality on a phone");
+    // The server says 503 until the stream begins.
+    let other = |message: &String| !message.contains("Failed to load resource");
+    assert_eq!(browser.errors().into_iter().filter(other).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
 fn what_cannot_be_watched_says_why() {
     let Some(browser) = browser(1200, 800) else { return };
     let folder = tempfile::tempdir().unwrap();
