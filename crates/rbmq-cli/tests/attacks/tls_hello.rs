@@ -179,7 +179,7 @@ pub fn offers() -> Vec<Attack> {
         of("the extension of heartbeats", good().with(15, vec![1]), ok),
         of("renegotiation", good().with(0xff01, short(&[1; 24])), ok),
         of("300 unknown extensions", unknown_extensions(300), ok),
-        of("10,000 bytes of padding", good().with(21, vec![0; 10_000]), ok),
+        of("15,000 bytes of padding", good().with(21, vec![0; 15_000]), ok),
     ];
     all.extend(groups());
     all.extend(names());
@@ -253,7 +253,7 @@ fn named(name: &str, names: &'static [&'static [u8]]) -> Attack {
 fn names() -> Vec<Attack> {
     let good = Hello::good;
     let of = |name: &str, hello: Hello, outcome| says("names", name, hello.record(), outcome);
-    let many: Vec<Vec<u8>> = (0..500).map(|n| format!("protocol/{n}").into_bytes()).collect();
+    let many: Vec<Vec<u8>> = (0..1000).map(|n| format!("protocol/{n}").into_bytes()).collect();
     let mut many: Vec<&[u8]> = many.iter().map(Vec::as_slice).collect();
     many.push(b"rocketbufs/1");
     vec![
@@ -262,7 +262,7 @@ fn names() -> Vec<Attack> {
         named("a later version of the protocol", &[b"rocketbufs/2"]),
         named("the protocol in capitals", &[b"ROCKETBUFS/1"]),
         of(
-            "500 other protocols before the right one",
+            "1,000 other protocols before the right one",
             good().with(PROTOCOLS, protocols(&many)),
             Outcome::Harmless,
         ),

@@ -84,14 +84,15 @@ impl Secure {
 
     /// Goes on with the handshake. True once it is complete. The error names the fault, and the peer was told its part of it.
     pub fn shake(&mut self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<bool, String> {
-        for _ in 0..SHAKE_READS {
+        for reads in 0.. {
             let State::Handshake(own) = &mut self.state else { return Ok(true) };
             let advanced = own.advance();
             let written = write_handshake(own, fd);
             if advanced.map_err(|error| explain::handshake(&error, self.server))? {
                 return if written? { self.establish(fd).map(|()| true) } else { Ok(false) };
             }
-            if !written? {
+            // What was read is handled before another poll, which comes only with more bytes.
+            if !written? || reads == SHAKE_READS {
                 return Ok(false);
             }
             let size = SHAKE_BYTES.min(buffer.len());
