@@ -24,6 +24,7 @@ module multimqc_pull #(
     input  logic [multimqc_pkg::FRAME_USER_W-1:0]    s_tuser,
     input  logic                                     s_tvalid,
     output logic                                     s_tready,
+    output logic                                     has_room,  // for a pull, if none is coming in
 
     output logic [multimqc_pkg::READ_REQUEST_W-1:0]  m_read_data,
     output logic                                     m_read_valid,
@@ -63,11 +64,12 @@ module multimqc_pull #(
     // --- Pulls come --------------------------------------------------------------------------
     logic first;   // the next beat is the first of its frame
     logic [multimqc_pkg::TAG_W-1:0] tag;
-    logic request_ready, note_ready, frame_ready;
+    logic request_ready, note_ready, frame_ready, frame_has_room;
     wire  ready_at_first = request_ready && note_ready;
     wire  start = s_tvalid && first && frame_ready && ready_at_first;
 
     assign s_tready = frame_ready && (!first || ready_at_first);
+    assign has_room = frame_has_room && ready_at_first;
 
     always_ff @(posedge clk) begin
         if (s_tvalid && s_tready) first <= s_tlast;
@@ -153,7 +155,7 @@ module multimqc_pull #(
         .clk, .rst, .s_tdata, .s_tkeep, .s_tlast, .s_tuser(s_tuser[multimqc_pkg::FRAME_PORT +: PORT_W]),
         .s_tvalid(s_tvalid && (!first || ready_at_first)), .s_tready(frame_ready),
         .m_tdata(m_miss_tdata), .m_tkeep(m_miss_tkeep), .m_tlast(m_miss_tlast), .m_tuser(m_miss_tuser),
-        .m_tvalid(frame_valid), .m_tready(frame_take), .event_dropped
+        .m_tvalid(frame_valid), .m_tready(frame_take), .has_room(frame_has_room), .event_dropped
     );
 
     assign m_miss_tvalid = frame_valid && v_valid && v_for_host;

@@ -1,4 +1,6 @@
 // Sends each frame where it belongs: a push to be stored, a pull to be answered, any other to the host. Says what is to be counted.
+//
+// Pulls never hold up pushes: one that comes while as many as can wait are waiting goes to the host.
 module multimqc_split (
     input  logic                                  clk,
     input  logic                                  rst,
@@ -19,6 +21,7 @@ module multimqc_split (
     input  logic                                  m_push_tready,
     output logic                                  m_pull_tvalid,
     input  logic                                  m_pull_tready,
+    input  logic                                  pull_has_room,
     output logic                                  m_pass_tvalid,
     input  logic                                  m_pass_tready,
 
@@ -34,7 +37,7 @@ module multimqc_split (
     logic first;     // the next beat is the first of its frame
     logic serve_push, serve_pull;  // of the frame that has begun: the setting may change inside of it
     wire  to_push = first ? is_push : serve_push;
-    wire  to_pull = first ? is_pull : serve_pull;
+    wire  to_pull = first ? is_pull && pull_has_room : serve_pull;
     wire  go = s_tvalid && counters_ready;
 
     assign m_tdata = s_tdata;
@@ -49,6 +52,7 @@ module multimqc_split (
     always_ff @(posedge clk) begin
         event_valid <= s_tvalid && s_tready && first && !to_pull;
         event_data  <= {to_push ? multimqc_pkg::COUNT_STORED :
+                        is_pull ? multimqc_pkg::COUNT_BUSY :
                         frame_class != multimqc_pkg::CLASS_PASS ? multimqc_pkg::COUNT_PASSED :
                         s_tuser[multimqc_pkg::FRAME_COUNT +: multimqc_pkg::COUNT_W],
                         s_tuser[multimqc_pkg::FRAME_TOPIC +: multimqc_pkg::TOPIC_W],

@@ -23,6 +23,7 @@ module multimqc_frame_fifo #(
     output logic [USER_W-1:0] m_tuser,
     output logic              m_tvalid,
     input  logic              m_tready,
+    output logic              has_room,      // for a frame of MAX_BEATS, if none is coming in
     output logic              event_dropped
 );
     localparam int A = $clog2(BEATS);
@@ -44,6 +45,7 @@ module multimqc_frame_fifo #(
     wire lost     = dropping || too_long || (DROP && no_place);
 
     assign s_tready = lost || !no_place;
+    assign has_room = frame_ready && written - taken <= (A + 1)'(BEATS - MAX_BEATS);
 
     wire take  = s_tvalid && s_tready;
     wire store = take && !lost;

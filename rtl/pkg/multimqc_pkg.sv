@@ -83,6 +83,7 @@ package multimqc_pkg;
     localparam logic [COUNT_W-1:0] COUNT_MALFORMED   = 4'd8;
     localparam logic [COUNT_W-1:0] COUNT_REFUSED     = 4'd9;
     localparam logic [COUNT_W-1:0] COUNT_PASSED      = 4'd10;  // other frames, for the host (topic 0)
+    localparam logic [COUNT_W-1:0] COUNT_BUSY        = 4'd11;  // pulls for the host, since as many as can wait were waiting
 
     // --- Frames inside of the front end ---------------------------------------------
 

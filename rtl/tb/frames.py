@@ -99,7 +99,7 @@ class Model:
     """What the NIC does with frames, in order: ("host", frame), ("reply", frame) or ("stored", topic, message)."""
 
     def __init__(self, topics, header_port=HEADER_PORT, max_message=MAX_MESSAGE, max_reply=MAX_REPLY, trusted=None,
-                 window=30208):
+                 window=31744):
         self.topics, self.header_port = topics, header_port
         self.max_message, self.max_reply, self.trusted = max_message, max_reply, trusted
         self.window = window  # bytes below the head that level 1 answers for

@@ -1,0 +1,81 @@
+"""Makes rtl/results/resources.md of what Yosys counts: `resources.py STAT.json` (of `stat -json -tech xilinx`)."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "../results/resources.md"
+# XC7VX690T, the device of the paper.
+DEVICE = {"LUT": 433_200, "FF": 866_400, "RAMB36": 1_470}
+# LUTs of a cell, as a SLICEM has them.
+LUT_RAM = {"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4, "RAM256X1S": 4, "SRL16E": 1, "SRLC32E": 1}
+
+
+def name_of(module):
+    """A module's name without what Yosys adds for its parameters."""
+    return module.split("\\")[2] if module.startswith("$paramod\\") else module.lstrip("\\").split("\\")[-1]
+
+
+class Design:
+    def __init__(self, modules):
+        self.modules = {name.lstrip("\\"): module["num_cells_by_type"] for name, module in modules.items()}
+
+    def resources(self, module):
+        """[LUTs of logic, LUTs of memory, flip-flops, RAMB36, RAMB18] of a module and all in it."""
+        total = [0, 0, 0, 0, 0]
+        for cell, count in self.modules[module].items():
+            if cell in self.modules:
+                total = [a + count * b for a, b in zip(total, self.resources(cell))]
+            elif re.fullmatch("LUT[1-6]", cell):
+                total[0] += count
+            elif cell in LUT_RAM:
+                total[1] += count * LUT_RAM[cell]
+            elif cell in ("FDRE", "FDSE", "FDCE", "FDPE"):
+                total[2] += count
+            elif cell.startswith("RAMB36"):
+                total[3] += count
+            elif cell.startswith("RAMB18"):
+                total[4] += count
+        return total
+
+
+def main():
+    design = Design(json.loads(Path(sys.argv[1]).read_text())["modules"])
+    top = "multimqc_nic"
+    rows = [("**`multimqc_nic`**, all of it", 1, design.resources(top))]
+    for cell, count in sorted(design.modules[top].items(), key=lambda item: name_of(item[0])):
+        if cell in design.modules:
+            rows.append((f"`{name_of(cell)}`", count, design.resources(cell)))
+    lines = [f"| {name} | {count} | {' | '.join(f'{value:,}' for value in values)} |" for name, count, values in rows]
+    logic, memory, flops, ram36, ram18 = rows[0][2]
+    ram = ram36 + ram18 / 2
+    text = f"""# Resources of the NIC level
+
+Written by `scripts/nic synth`: Yosys, `synth_xilinx -family xc7`, with the parameters that `multimqc_nic` has by itself: four ports,
+four topics of 32 KiB (131 KB in all, the paper's smallest) in level 1, and of 2 GiB in level 2. Yosys does not place and says no
+frequency; the design has to reach 156.25 MHz, and was not tried on a device.
+
+| Module | Count | LUT, logic | LUT, memory | Flip-flops | RAMB36 | RAMB18 |
+|---|---:|---:|---:|---:|---:|---:|
+{chr(10).join(lines)}
+
+Numbers are of one instance.
+
+## Beside the paper's table III
+
+Virtex-7 XC7VX690T. The paper's figures are those of Vivado for the whole of its NetFPGA-SUME design: with the MACs, the DMA engine and
+the DRAM controller, which are not in `multimqc_nic`.
+
+| | Capacity of level 1 | LUT | Block RAM |
+|---|---:|---:|---:|
+| paper | 131 KB | 65,760 (15.18 %) | 346 (23.54 %) |
+| `multimqc_nic` | 131 KB | {logic + memory:,} ({(logic + memory) / DEVICE["LUT"]:.2%}) | {ram:g} ({ram / DEVICE["RAMB36"]:.2%}) |
+"""
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(text.replace("%)", " %)"))
+    print(RESULTS.read_text())
+
+
+if __name__ == "__main__":
+    main()
