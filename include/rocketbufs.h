@@ -327,7 +327,7 @@ enum cmq_event_kind
     CMQ_EVENT_DUPLICATED = 4,
     // `count` messages arrived after messages that were sent later.
     CMQ_EVENT_REORDERED = 5,
-    // The sender closed its stream of `count` messages, and each was received or reported.
+    // The sender closed its stream of `count` messages, and each was received or reported; or its link of the reliable mode.
     CMQ_EVENT_CLOSED = 6,
     // The stream was evicted because there are too many.
     CMQ_EVENT_EVICTED = 7,
@@ -952,6 +952,8 @@ typedef struct cmq_reliable_counts {
     uint64_t repeated;
     // Time-outs: nothing was acknowledged for too long. The oldest segments were sent again.
     uint64_t timeouts;
+    // Segments that receivers had no room for. They leave again when there is room.
+    uint64_t postponed;
     // Bytes of messages that are not confirmed now.
     uint64_t unconfirmed_bytes;
     // Messages received.
@@ -1008,6 +1010,8 @@ typedef struct cmq_sender {
     uint32_t stream;
     // Whether the sender closed the stream, and each of its messages was received or reported.
     bool closed;
+    // Whether the stream is a link of the reliable mode.
+    bool reliable;
     // Bytes of its datagrams.
     uint64_t bytes;
     // The messages of the stream.
@@ -2138,8 +2142,8 @@ rb_status cmq_waiting(const struct cmq_queue *queue, size_t *count);
 // Sends all pending messages now. Any thread.
 rb_status cmq_flush(const struct cmq_queue *queue);
 
-// Sends all pending messages now and closes all streams: each receiver learns the number of messages. Later messages begin new
-// streams. Any thread.
+// Sends all pending messages now and closes all streams: each receiver learns the number of messages, those of the reliable mode once
+// everything is confirmed or given up. Later messages begin new streams. Any thread.
 rb_status cmq_finish(const struct cmq_queue *queue);
 
 // The address of this queue, with the mailbox 0. Any thread.

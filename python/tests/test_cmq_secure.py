@@ -57,6 +57,10 @@ def deliver(sender, receiver):
     assert (counts.pushed, counts.confirmed, counts.failed, counts.unconfirmed_bytes) == (300, 300, 0, 0)
     counts = receiver.stats().reliable
     assert (counts.received, counts.links) == (300, 1) and counts.acks > 0
+    (link,) = receiver.senders()
+    assert (link.reliable, link.closed, link.received) == (True, False, 300)
+    sender.finish()
+    assert event_of(receiver, "Closed").sent == 300 and receiver.senders()[0].closed
 
 
 def test_messages_are_confirmed(queues):
@@ -68,8 +72,8 @@ def test_encrypted_messages_are_confirmed(secure):
     assert receiver.peer_key(sender.local_addr) is None
     deliver(sender, receiver)
     assert (receiver.peer_key(sender.local_addr), sender.peer_key(receiver.local_addr)) == (of_sender, of_receiver)
-    secured = event_of(receiver, "Secured")
-    assert (secured.key, secured.peer, secured.renewed) == (of_sender, sender.local_addr, False)
+    secured = event_of(sender, "Secured")
+    assert (secured.key, secured.peer, secured.renewed) == (of_receiver, receiver.local_addr, False)
     assert receiver.stats().security.handshakes == sender.stats().security.sessions == 1
     # Plain messages are encrypted too.
     sender.cw_push(receiver.local_addr, b"plain")

@@ -23,6 +23,7 @@ const REPORT_EVERY: u64 = 1024;
   cmq receive 127.0.0.1:4711
   cmq receive 127.0.0.1:4711 --closed --quiet --json      # until the sender closes; prints the counters
   cmq receive 0.0.0.0:4711 --key server.key --allow client.key.pub
+  cmq receive 0.0.0.0:4711 --reliable --closed
   cmq receive 0.0.0.0:4711 --join 239.1.2.3 --interface eth0
 
 SIGINT and SIGTERM end the command in order: what was received is written, and the counters too.")]
@@ -32,7 +33,7 @@ pub struct Args {
     /// End after this many messages
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End when every sender has closed; --idle ends also if one vanishes, and with --reliable
+    /// End when every sender has closed; --idle ends also if one vanishes
     #[arg(long)]
     closed: bool,
     /// End when no message arrived for this long

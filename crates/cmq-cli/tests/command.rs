@@ -154,3 +154,28 @@ fn reliable_messages_are_confirmed_or_reported() {
     let counted: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((code, counted["reliable"].as_u64()), (Some(0), Some(20_000)), "{out}");
 }
+
+/// A receiver ends when the last of its senders has: those of the reliable mode, and those that are not.
+#[test]
+fn reliable_senders_close_too() {
+    let (receiver, addr) = receive(&["--reliable", "--closed"]);
+    let mut first =
+        cmq(&["send", &addr, "--reliable"]).stdin(Stdio::piped()).spawn().expect("the command starts");
+    let mut input = first.stdin.take().expect("piped");
+    input.write_all(b"one\n").expect("the sender reads its input");
+    let later = |more: &[&str], line: &[u8]| {
+        let mut sender = cmq(&[&["send", &addr], more].concat());
+        let mut sender = sender.stdin(Stdio::piped()).spawn().expect("the command starts");
+        sender.stdin.take().expect("piped").write_all(line).expect("the sender reads its input");
+        assert!(sender.wait_with_output().expect("the process ends").status.success());
+    };
+    later(&["--reliable", "--id", "3"], b"two");
+    later(&[], b"three");
+    input.write_all(b"four").expect("the sender reads its input");
+    drop(input);
+    assert!(first.wait_with_output().expect("the process ends").status.success());
+    let (code, out, _) = done(&receiver.wait_with_output().expect("the process ends"));
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((code, lines), (Some(0), vec!["four", "one", "three", "two"]));
+}

@@ -85,11 +85,11 @@ pub struct Reliable {
     /// Bytes that wait for a confirmation, over all keys. A push beyond it fails with [`PushError::Full`](crate::PushError::Full).
     /// Default 64 MiB.
     pub send_bytes: usize,
-    /// Bytes that a receiver keeps because earlier ones are missing, or a mailbox is full. Beyond it segments are not acknowledged, and come
-    /// again; one key at a time may exceed it, to complete a message. Default 64 MiB; at least `window`.
+    /// Bytes that a receiver keeps because earlier ones are missing, or a mailbox is full. Beyond it segments are refused, and come again
+    /// when there is room; one key at a time may exceed it, to complete a message. Default 64 MiB; at least `window`.
     ///
-    /// At the limit keys go on slowly, by a segment or two in each time-out of their sender, and may be given up on long paths. So choose
-    /// at least `window` for each key that receives large messages, or loses segments, at the same time.
+    /// At the limit the keys of a receiver go on one after the other. So choose at least `window` for each key that receives large
+    /// messages, or loses segments, at the same time.
     pub receive_bytes: usize,
     /// A key whose messages were not confirmed for this long gives them up. Default 30 s; 100 ms to 1 h.
     pub give_up: Duration,

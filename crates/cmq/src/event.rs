@@ -49,7 +49,8 @@ pub enum Event {
         /// The number of reordered messages.
         count: u64,
     },
-    /// The sender closed its stream, and each of its messages was received or reported.
+    /// The sender closed its stream, and each of its messages was received or reported. Or it ended a link of the reliable mode, whose
+    /// messages are in their mailboxes.
     Closed {
         /// The sender.
         from: SocketAddr,
@@ -152,8 +153,8 @@ pub enum Undelivered {
         "no confirmation came in time: the receiver is down, cannot be reached, or has the reliable mode off"
     )]
     NoAnswer,
-    /// The receiver answers, and its mailbox has had no room for this long.
-    #[error("the mailbox of the receiver had no room for too long")]
+    /// The receiver answers, and its mailbox or its memory has had no room for this long.
+    #[error("the receiver had no room for too long")]
     Full,
     /// The receiver was restarted, or has forgotten the sender.
     #[error("the receiver was restarted")]
@@ -176,6 +177,8 @@ pub struct ReliableCounts {
     pub repeated: u64,
     /// Time-outs: nothing was acknowledged for too long. The oldest segments were sent again.
     pub timeouts: u64,
+    /// Segments that receivers had no room for. They leave again when there is room, and the window stays as it is.
+    pub postponed: u64,
     /// Bytes of messages that are not confirmed now.
     pub unconfirmed_bytes: u64,
     /// Messages received.
@@ -324,6 +327,9 @@ pub struct SenderInfo {
     pub stream: u32,
     /// True once the sender closed the stream, and each of its messages was received or reported.
     pub closed: bool,
+    /// True for a link of the reliable mode: its sender closes it when everything is confirmed or given up. Of its counts only
+    /// `received` is not 0.
+    pub reliable: bool,
     /// Bytes of its datagrams, without the headers of IP and UDP.
     pub bytes: u64,
     /// The messages of the stream.

@@ -323,7 +323,8 @@ impl<T: Send + 'static> Cmq<T> {
 
     /// Sends all pending messages now and closes all streams.
     ///
-    /// Each receiver learns the number of messages, so that it notices the loss of the last ones.
+    /// Each receiver learns the number of messages, so that it notices the loss of the last ones. A receiver of the reliable mode learns
+    /// that nothing more follows, once everything is confirmed or given up, unless another message is pushed before.
     /// Later messages begin new streams. Dropping the queue does the same.
     pub fn finish(&self) {
         self.engine().send_half.close();

@@ -12,7 +12,7 @@
 //!             fragment, and the bytes of the fragment; zeros may follow. The last fragment may be followed by
 //!             `parity_count` parity fragments: index `fragments + n` is the exclusive or of the fragments n,
 //!             n + parity_count, n + 2 * parity_count, …, with the last fragment padded with zeros
-//!   segment, ack: the reliable mode, see [`reliable`]
+//!   segment, ack, end: the reliable mode, see [`reliable`]
 //!   close:    nothing; `first` is the number of messages of the stream
 //! ```
 //!
@@ -69,6 +69,8 @@ pub enum Body<'a> {
     Segment(reliable::Segment<'a>),
     /// An acknowledgement of the reliable mode.
     Ack(reliable::Ack<'a>),
+    /// The end of a link of the reliable mode.
+    End(reliable::End),
 }
 
 /// A fragment of a message.
@@ -120,6 +122,7 @@ impl<'a> Datagram<'a> {
                 Kind::Ack,
                 Body::Ack(reliable::Ack::parse((count, u32_at(header, 24), u64_at(header, 16)), body)?),
             ),
+            5 => (Kind::End, Body::End(reliable::End::parse(count, body)?)),
             _ => return Err(Malformed::Broken),
         };
         Ok(Datagram { header: Header { kind, count, stream, epoch, first, mailbox }, body })

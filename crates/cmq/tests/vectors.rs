@@ -51,6 +51,7 @@ fn good_datagrams_are_parsed_and_encoded() {
             }
             Body::Segment(_) => "segment",
             Body::Ack(_) => "ack",
+            Body::End(_) => "end",
             Body::Close => {
                 assert_eq!(header.kind, Kind::Close);
                 "close"
@@ -75,8 +76,7 @@ fn bad_datagrams_are_refused() {
 }
 
 #[test]
-fn datagrams_of_the_reliable_mode_are_parsed_and_encoded() {
-    use cmq::wire::reliable::{Ack, Credit};
+fn segments_are_parsed_and_encoded() {
     let vectors = &vectors()["reliable"];
     let vector = &vectors["segment"];
     let data = bytes(&vector["hex"]);
@@ -93,19 +93,44 @@ fn datagrams_of_the_reliable_mode_are_parsed_and_encoded() {
     let mut again = Vec::new();
     segment.write((header.stream, header.epoch), header.first, header.mailbox, &mut again);
     assert_eq!(again, data);
+}
 
-    let vector = &vectors["ack"];
+#[test]
+fn acknowledgements_and_ends_are_parsed_and_encoded() {
+    use cmq::wire::reliable::{Ack, Arrived, Credit, End};
+    let vectors = &vectors()["reliable"];
+    for vector in [&vectors["ack"], &vectors["refusal"]] {
+        let data = bytes(&vector["hex"]);
+        let Datagram { header, body: Body::Ack(ack) } = Datagram::parse(&data).expect("an acknowledgement")
+        else {
+            panic!("it is an acknowledgement")
+        };
+        let (taken, refused): (Vec<_>, Vec<_>) = (ack.ranges().collect(), ack.refused().collect());
+        let credits: Vec<Credit> = ack.credits().collect();
+        assert_eq!((serde_json::json!(taken), ack.reset), (vector["ranges"].clone(), false));
+        assert_eq!(serde_json::json!(refused), vector["refused"]);
+        let listed: Vec<_> =
+            credits.iter().map(|credit| (credit.mailbox, credit.run, credit.limit)).collect();
+        assert_eq!(serde_json::json!(listed), vector["credits"]);
+        let arrived = Arrived { taken: &taken, refused: &refused };
+        let link = (header.stream, header.epoch);
+        assert_eq!(Ack::encode(link, ack.receiver, false, arrived, &credits), data);
+    }
+
+    let vector = &vectors["end"];
     let data = bytes(&vector["hex"]);
-    let Datagram { header, body: Body::Ack(ack) } = Datagram::parse(&data).expect("an acknowledgement")
-    else {
-        panic!("it is an acknowledgement")
+    let Datagram { header, body: Body::End(end) } = Datagram::parse(&data).expect("an end") else {
+        panic!("it is an end")
     };
-    let ranges: Vec<(u64, u64)> = ack.ranges().collect();
-    let credits: Vec<Credit> = ack.credits().collect();
-    assert_eq!((serde_json::json!(ranges), ack.reset), (vector["ranges"].clone(), false));
-    let listed: Vec<_> = credits.iter().map(|credit| (credit.mailbox, credit.run, credit.limit)).collect();
-    assert_eq!(serde_json::json!(listed), vector["credits"]);
-    assert_eq!(Ack::encode((header.stream, header.epoch), ack.receiver, false, &ranges, &credits), data);
+    let texts = [header.epoch, end.receiver].map(|epoch| Value::from(epoch.to_string()));
+    assert_eq!(texts, [vector["epoch"].clone(), vector["receiver"].clone()]);
+    assert_eq!(
+        [u64::from(header.stream), header.first].map(Value::from),
+        [vector["stream"].clone(), vector["segments"].clone()]
+    );
+    let mut again = Vec::new();
+    End { receiver: end.receiver }.write((header.stream, header.epoch), header.first, &mut again);
+    assert_eq!(again, data);
     for refused in vectors["refused"].as_array().expect("a list") {
         let name = refused["name"].as_str().expect("a name");
         assert_eq!(Datagram::parse(&bytes(&refused["hex"])).expect_err(name), Malformed::Broken, "{name}");

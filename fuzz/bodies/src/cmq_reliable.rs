@@ -74,6 +74,7 @@ pub fn cmq_reliable(data: &[u8]) {
             Ok((header, Body::Ack(ack))) => {
                 outbound.acknowledge(now, from, (header.stream, header.epoch), &ack);
             }
+            Ok((header, Body::End(end))) => inbound.end(from, header, end, &mut sink),
             _ => {}
         }
         now += Duration::from_millis(u64::from(low & 3) * 200);

@@ -109,6 +109,7 @@ fn reliable(py: Python<'_>, counts: &ReliableCounts) -> PyResult<Event> {
         .with(py, "segments", counts.segments)?
         .with(py, "repeated", counts.repeated)?
         .with(py, "timeouts", counts.timeouts)?
+        .with(py, "postponed", counts.postponed)?
         .with(py, "unconfirmed_bytes", counts.unconfirmed_bytes)?
         .with(py, "received", counts.received)?
         .with(py, "duplicated", counts.duplicated)?
@@ -143,6 +144,7 @@ pub fn sender(py: Python<'_>, info: &SenderInfo) -> PyResult<Event> {
         .with(py, "epoch", info.epoch)?
         .with(py, "stream", info.stream)?
         .with(py, "closed", info.closed)?
+        .with(py, "reliable", info.reliable)?
         .with(py, "bytes", info.bytes)?;
     with_counts(py, event, &info.counts)
 }

@@ -401,6 +401,7 @@ impl<T> ReceiveHalf<T> {
                     self.send_half.acknowledge(now, from, &header, &ack);
                     acknowledged = true;
                 }
+                Some((header, Body::End(end))) => inbound.end(from, header, end, &mut sink),
                 _ => receiver.datagram_in_buffer(now, from, bytes, buffer, &mut sink),
             }
         }
@@ -487,11 +488,17 @@ impl<T> ReceiveHalf<T> {
     }
 
     pub fn senders(&self) -> Vec<SenderInfo> {
-        lock(&self.state).receiver.senders()
+        let state = lock(&self.state);
+        let mut senders = state.receiver.senders();
+        senders.extend(state.inbound.iter().flat_map(Inbound::senders));
+        senders
     }
 
     pub fn sender(&self, from: SocketAddr) -> Vec<SenderInfo> {
-        lock(&self.state).receiver.sender(from)
+        let mut state = lock(&self.state);
+        let mut senders = state.receiver.sender(from);
+        senders.extend(state.inbound.iter().flat_map(Inbound::senders).filter(|info| info.from == from));
+        senders
     }
 
     /// Calls `with` for the anti-amplification limit of an address, if the address is known.

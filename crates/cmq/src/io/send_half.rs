@@ -291,7 +291,10 @@ impl SendHalf {
     pub fn close(&self) {
         let (mut state, now) = (lock(&self.state), Instant::now());
         state.batcher.close_all(now);
-        state.flush_reliable(now, &self.events);
+        if let Some(outbound) = &mut state.outbound {
+            outbound.finish();
+        }
+        state.transmit(now, &self.events);
         self.send_and_wake(state);
     }
 
@@ -458,10 +461,11 @@ impl SendHalf {
         (deadline, state.blocked == Some(Blocked::Socket))
     }
 
-    /// Bytes that wait to be sent, or to be confirmed.
+    /// Bytes that wait to be sent, or to be confirmed, and links whose end is to be told.
     pub fn pending(&self) -> usize {
         let state = lock(&self.state);
-        state.batcher.pending() + state.outbound.as_ref().map_or(0, Outbound::buffered)
+        let unconfirmed = |outbound: &Outbound| outbound.buffered() + outbound.ending();
+        state.batcher.pending() + state.outbound.as_ref().map_or(0, unconfirmed)
     }
 
     pub fn count(&self, stats: &mut Stats) {

@@ -40,7 +40,7 @@ impl Entry {
     fn sender(&self) -> SenderInfo {
         let (from, epoch, stream) = self.key;
         let Stream { closed, bytes, counts, .. } = self.stream;
-        SenderInfo { from, epoch, stream, closed, bytes, counts }
+        SenderInfo { from, epoch, stream, closed, reliable: false, bytes, counts }
     }
 }
 
@@ -138,7 +138,7 @@ impl Receiver {
     ) {
         self.datagrams += 1;
         match Datagram::parse(bytes) {
-            Ok(Datagram { body: Body::Segment(_) | Body::Ack(_), .. }) => {
+            Ok(Datagram { body: Body::Segment(_) | Body::Ack(_) | Body::End(_), .. }) => {
                 self.reject(from, Malformed::Reliable, sink);
             }
             Ok(datagram) => {
@@ -177,7 +177,7 @@ impl Receiver {
             Body::Batch(messages) => self.on_messages(now, slot, header, (messages, buffer), sink),
             Body::Fragment(fragment) => self.on_fragment(now, slot, header, fragment, sink),
             // Handled before, or refused.
-            Body::Segment(_) | Body::Ack(_) => {}
+            Body::Segment(_) | Body::Ack(_) | Body::End(_) => {}
             Body::Close => {
                 let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
                 if entry.stream.close(header.first) {

@@ -257,7 +257,7 @@ impl Network {
                     self.lost[sender].push(datagram.header.first);
                 }
             }
-            Body::Close | Body::Segment(_) | Body::Ack(_) => {}
+            Body::Close | Body::Segment(_) | Body::Ack(_) | Body::End(_) => {}
         }
     }
 }

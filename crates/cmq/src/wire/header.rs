@@ -20,6 +20,8 @@ pub enum Kind {
     Segment,
     /// An acknowledgement of the reliable mode.
     Ack,
+    /// The end of a link of the reliable mode.
+    End,
 }
 
 /// The header of a datagram.
@@ -48,6 +50,7 @@ impl Header {
             Kind::Close => 2,
             Kind::Segment => 3,
             Kind::Ack => 4,
+            Kind::End => 5,
         };
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = MAGIC;

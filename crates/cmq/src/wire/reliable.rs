@@ -1,14 +1,19 @@
-//! The bodies of the reliable mode: segments of the byte streams of keys, and acknowledgements.
+//! The bodies of the reliable mode: segments of the byte streams of keys, acknowledgements, and ends of links.
 //!
 //! ```text
 //!   segment: header.count is the number of bytes; header.first numbers the segment among all of its link, sent again or not;
 //!            header.stream is the link; header.mailbox is the key's integer
 //!            u64 receiver's epoch, or 0  │ u32 run of the stream │ u64 offset in the stream │ bytes │ zeros may follow
-//!   ack:     header.epoch, header.stream: those of the segments; header.first: the greatest received number
-//!            header.count: ranges; header.mailbox: 0, or 1 for a reset
-//!            u64 receiver's epoch │ ranges, each u32 missing numbers, u32 received ones, downwards from header.first
+//!   ack:     header.epoch, header.stream: those of the segments; header.first: the greatest number that arrived
+//!            header.count: ranges that were taken, and 256 times the ranges that were refused; header.mailbox: 0, or 1 for a reset
+//!            u64 receiver's epoch │ taken ranges, each u32 other numbers, u32 numbers of the range, downwards from header.first
+//!            │ refused ranges, the same way
 //!            │ credits, each u32 integer of the key, u32 run, u64 offset up to which the receiver takes bytes
+//!   end:     header.stream is the link, header.first the number of its segments
+//!            u64 receiver's epoch
 //! ```
+//!
+//! A refused segment has arrived, and the receiver has no room for it: it comes again, and says nothing of the network.
 //!
 //! A stream holds messages, each with its length: two bytes, or `FFFF` and four bytes. A run is a stream that begins at offset 0.
 
@@ -22,7 +27,7 @@ pub const ACK_BYTES: usize = 8;
 pub const RANGE_BYTES: usize = 8;
 /// Bytes of a credit.
 pub const CREDIT_BYTES: usize = 16;
-/// The most ranges of an acknowledgement.
+/// The most ranges of an acknowledgement that were taken, and the most that were refused.
 pub const MAX_RANGES: usize = 32;
 /// The most credits of an acknowledgement.
 pub const MAX_CREDITS: usize = 16;
@@ -81,6 +86,23 @@ pub struct Credit {
     pub limit: u64,
 }
 
+/// What an acknowledgement says of segments: first and last numbers of ranges, downwards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Arrived<'a> {
+    /// Segments that the receiver took.
+    pub taken: &'a [(u64, u64)],
+    /// Segments that arrived, and that the receiver has no room for.
+    pub refused: &'a [(u64, u64)],
+}
+
+impl Arrived<'_> {
+    /// The greatest number.
+    fn greatest(&self) -> u64 {
+        let last = |ranges: &[(u64, u64)]| ranges.first().map_or(0, |range| range.1);
+        last(self.taken).max(last(self.refused))
+    }
+}
+
 /// An acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack<'a> {
@@ -88,8 +110,10 @@ pub struct Ack<'a> {
     pub receiver: u64,
     /// True if the receiver does not know the link: it was restarted, or has forgotten the link.
     pub reset: bool,
-    greatest: u64,
+    /// The greatest number that arrived.
+    pub greatest: u64,
     ranges: &'a [u8],
+    refused: &'a [u8],
     credits: &'a [u8],
 }
 
@@ -98,27 +122,39 @@ impl<'a> Ack<'a> {
         (count, flags, greatest): (u16, u32, u64),
         body: &'a [u8],
     ) -> Result<Ack<'a>, Malformed> {
-        let count = usize::from(count);
+        let [taken, refused] = count.to_le_bytes().map(usize::from);
         let (receiver, rest) = body.split_at_checked(ACK_BYTES).ok_or(Malformed::Broken)?;
-        let (ranges, credits) = rest.split_at_checked(count * RANGE_BYTES).ok_or(Malformed::Broken)?;
-        let ack = Ack { receiver: u64_at(receiver, 0), reset: flags == 1, greatest, ranges, credits };
-        let covered: u64 = ranges.chunks(4).map(|number| u64::from(u32_at(number, 0))).sum();
-        let good = count <= MAX_RANGES
+        let (ranges, rest) = rest.split_at_checked(taken * RANGE_BYTES).ok_or(Malformed::Broken)?;
+        let (refusals, credits) = rest.split_at_checked(refused * RANGE_BYTES).ok_or(Malformed::Broken)?;
+        let receiver = u64_at(receiver, 0);
+        let ack = Ack { receiver, reset: flags == 1, greatest, ranges, refused: refusals, credits };
+        let covered =
+            |ranges: &[u8]| ranges.chunks(4).map(|number| u64::from(u32_at(number, 0))).sum::<u64>();
+        let good = taken.max(refused) <= MAX_RANGES
             && flags <= 1
             && credits.len().is_multiple_of(CREDIT_BYTES)
             && credits.len() <= MAX_CREDITS * CREDIT_BYTES
-            && covered <= greatest + 1;
+            && covered(ranges).max(covered(refusals)) <= greatest + 1;
         good.then_some(ack).ok_or(Malformed::Broken)
     }
 
-    /// The received numbers as ranges, first and last, downwards.
-    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + use<'a> {
+    /// The numbers that were taken as ranges, first and last, downwards.
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + Clone + use<'a> {
+        self.list(self.ranges)
+    }
+
+    /// The numbers that were refused, the same way.
+    pub fn refused(&self) -> impl Iterator<Item = (u64, u64)> + Clone + use<'a> {
+        self.list(self.refused)
+    }
+
+    fn list(&self, ranges: &'a [u8]) -> impl Iterator<Item = (u64, u64)> + Clone + use<'a> {
         let mut end = self.greatest + 1;
-        self.ranges.chunks(RANGE_BYTES).filter_map(move |range| {
-            let (missing, received) = (u64::from(u32_at(range, 0)), u64::from(u32_at(range, 4)));
-            let last = end - missing;
-            end = last - received;
-            (received > 0).then(|| (end, last - 1))
+        ranges.chunks(RANGE_BYTES).filter_map(move |range| {
+            let (others, numbers) = (u64::from(u32_at(range, 0)), u64::from(u32_at(range, 4)));
+            let last = end - others;
+            end = last - numbers;
+            (numbers > 0).then(|| (end, last - 1))
         })
     }
 
@@ -129,18 +165,18 @@ impl<'a> Ack<'a> {
         self.credits.chunks(CREDIT_BYTES).map(credit)
     }
 
-    /// An acknowledgement as a datagram. `ranges` are first and last numbers, downwards from the greatest one.
+    /// An acknowledgement as a datagram.
     pub fn encode(
         (link, epoch): (u32, u64),
         receiver: u64,
         reset: bool,
-        ranges: &[(u64, u64)],
+        arrived: Arrived<'_>,
         credits: &[Credit],
     ) -> Vec<u8> {
-        let greatest = ranges.first().map_or(0, |range| range.1);
+        let greatest = arrived.greatest();
         let header = Header {
             kind: Kind::Ack,
-            count: ranges.len() as u16,
+            count: u16::from_le_bytes([arrived.taken.len() as u8, arrived.refused.len() as u8]),
             stream: link,
             epoch,
             first: greatest,
@@ -148,12 +184,14 @@ impl<'a> Ack<'a> {
         };
         let mut bytes = header.encode().to_vec();
         bytes.extend_from_slice(&receiver.to_le_bytes());
-        let mut end = greatest + 1;
-        for &(first, last) in ranges {
-            let saturated = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-            bytes.extend_from_slice(&saturated(end - last - 1).to_le_bytes());
-            bytes.extend_from_slice(&saturated(last - first + 1).to_le_bytes());
-            end = first;
+        for ranges in [arrived.taken, arrived.refused] {
+            let mut end = greatest + 1;
+            for &(first, last) in ranges {
+                let saturated = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+                bytes.extend_from_slice(&saturated(end - last - 1).to_le_bytes());
+                bytes.extend_from_slice(&saturated(last - first + 1).to_le_bytes());
+                end = first;
+            }
         }
         for credit in credits {
             bytes.extend_from_slice(&credit.mailbox.to_le_bytes());
@@ -164,7 +202,29 @@ impl<'a> Ack<'a> {
     }
 }
 
+/// The end of a link: a sender sends nothing more for it, and everything was confirmed or given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// The epoch of the receiver.
+    pub receiver: u64,
+}
+
+impl End {
+    pub(super) fn parse(count: u16, body: &[u8]) -> Result<End, Malformed> {
+        let receiver: &[u8; 8] = body.try_into().map_err(|_| Malformed::Broken)?;
+        let end = End { receiver: u64::from_le_bytes(*receiver) };
+        (count == 0).then_some(end).ok_or(Malformed::Broken)
+    }
+
+    /// Appends a datagram with the end of a link that had this many segments.
+    pub fn write(&self, (stream, epoch): (u32, u64), segments: u64, out: &mut Vec<u8>) {
+        let header = Header { kind: Kind::End, count: 0, stream, epoch, first: segments, mailbox: 0 };
+        out.extend_from_slice(&header.encode());
+        out.extend_from_slice(&self.receiver.to_le_bytes());
+    }
+}
+
 /// True for a datagram of the reliable mode.
 pub(crate) fn is_reliable(datagram: &[u8]) -> bool {
-    datagram.len() > 1 && datagram[0] == MAGIC && matches!(datagram[1], 0x13 | 0x14)
+    datagram.len() > 1 && datagram[0] == MAGIC && matches!(datagram[1], 0x13..=0x15)
 }

@@ -133,6 +133,6 @@ pub fn messages(bytes: &[u8]) -> u64 {
     match Datagram::parse(bytes).expect("a queue sent it").body {
         Body::Batch(messages) => messages.len() as u64,
         Body::Fragment(_) => 1,
-        Body::Close | Body::Segment(_) | Body::Ack(_) => 0,
+        Body::Close | Body::Segment(_) | Body::Ack(_) | Body::End(_) => 0,
     }
 }

@@ -25,7 +25,7 @@ pub enum cmq_event_kind {
     CMQ_EVENT_DUPLICATED = 4,
     /// `count` messages arrived after messages that were sent later.
     CMQ_EVENT_REORDERED = 5,
-    /// The sender closed its stream of `count` messages, and each was received or reported.
+    /// The sender closed its stream of `count` messages, and each was received or reported; or its link of the reliable mode.
     CMQ_EVENT_CLOSED = 6,
     /// The stream was evicted because there are too many.
     CMQ_EVENT_EVICTED = 7,
@@ -239,6 +239,8 @@ pub struct cmq_reliable_counts {
     pub repeated: u64,
     /// Time-outs: nothing was acknowledged for too long. The oldest segments were sent again.
     pub timeouts: u64,
+    /// Segments that receivers had no room for. They leave again when there is room.
+    pub postponed: u64,
     /// Bytes of messages that are not confirmed now.
     pub unconfirmed_bytes: u64,
     /// Messages received.
@@ -260,7 +262,7 @@ pub struct cmq_reliable_counts {
 impl From<ReliableCounts> for cmq_reliable_counts {
     fn from(counts: ReliableCounts) -> Self {
         let ReliableCounts { pushed, confirmed, failed, segments, repeated, timeouts, .. } = counts;
-        let ReliableCounts { unconfirmed_bytes, received, duplicated, refused, acks, .. } = counts;
+        let ReliableCounts { postponed, unconfirmed_bytes, received, duplicated, refused, acks, .. } = counts;
         let ReliableCounts { strange, waiting_bytes, links, .. } = counts;
         Self {
             pushed,
@@ -269,6 +271,7 @@ impl From<ReliableCounts> for cmq_reliable_counts {
             segments,
             repeated,
             timeouts,
+            postponed,
             unconfirmed_bytes,
             received,
             duplicated,
@@ -348,6 +351,8 @@ pub struct cmq_sender {
     pub stream: u32,
     /// Whether the sender closed the stream, and each of its messages was received or reported.
     pub closed: bool,
+    /// Whether the stream is a link of the reliable mode.
+    pub reliable: bool,
     /// Bytes of its datagrams.
     pub bytes: u64,
     /// The messages of the stream.
@@ -360,6 +365,7 @@ fn sender(info: &SenderInfo) -> cmq_sender {
         epoch: info.epoch,
         stream: info.stream,
         closed: info.closed,
+        reliable: info.reliable,
         bytes: info.bytes,
         counts: info.counts.into(),
     }

@@ -297,8 +297,8 @@ pub extern "C" fn cmq_flush(queue: *const cmq_queue) -> rb_status {
     })
 }
 
-/// Sends all pending messages now and closes all streams: each receiver learns the number of messages. Later messages begin new
-/// streams. Any thread.
+/// Sends all pending messages now and closes all streams: each receiver learns the number of messages, those of the reliable mode once
+/// everything is confirmed or given up. Later messages begin new streams. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_finish(queue: *const cmq_queue) -> rb_status {
     call(|| {

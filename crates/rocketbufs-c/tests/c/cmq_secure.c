@@ -152,6 +152,14 @@ static void delivered(const cmq_security *from, const cmq_security *to) {
         cmq_event event = event_of(receiver, CMQ_EVENT_SECURED);
         CHECK(same(&event.key, &expected) && event.peer.port == back.port && !event.renewed);
     }
+    cmq_sender senders[2];
+    size_t count;
+    OK(cmq_senders(receiver, senders, 2, &count));
+    CHECK(count == 1 && senders[0].reliable && !senders[0].closed && senders[0].counts.received == COUNT + 1);
+    OK(cmq_finish(sender));
+    CHECK(event_of(receiver, CMQ_EVENT_CLOSED).count == COUNT + 1);
+    OK(cmq_senders(receiver, senders, 2, &count));
+    CHECK(count == 1 && senders[0].closed);
     back.port ^= 1;
     CHECK(cmq_peer_key(receiver, &back, &known) == RB_TIMED_OUT);
     OK(cmq_free(sender));

@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::postponed::{Postponed, Stream};
 use super::ranges::Ranges;
 use super::records::{Feed, Records};
 use crate::config::{Config, Reliable};
-use crate::event::ReliableCounts;
+use crate::event::{Event, ReceiveCounts, ReliableCounts, SenderInfo};
 use crate::key::Key;
 use crate::proto::after;
 use crate::proto::sink::Sink;
@@ -21,12 +22,16 @@ use crate::proto::timeline::Timeline;
 use crate::proto::{SlotTable, fair_share::FairShare};
 use crate::wire::Header;
 use crate::wire::reliable::{
-    ACK_BYTES, Ack, CREDIT_BYTES, Credit, MAX_CREDITS, MAX_RANGES, RANGE_BYTES, Segment,
+    ACK_BYTES, Ack, Arrived, CREDIT_BYTES, Credit, End, MAX_CREDITS, MAX_RANGES, RANGE_BYTES, Segment,
 };
 
 /// The bytes that a held segment costs beside its own.
 const HELD_BYTES: usize = 64;
 
+/// In how many acknowledgements a refusal and a credit are told, since each of them may be lost.
+const TOLD_TIMES: u8 = 3;
+/// The most streams that are looked at for one that may go on.
+const MAX_LOOKS: usize = 16;
 /// How long the key that may exceed the memory limit keeps that right without a byte.
 const EXCESS_PAUSE: Duration = Duration::from_secs(1);
 
@@ -43,17 +48,34 @@ struct InLane {
     told: u64,
 }
 
+/// A stream that the next acknowledgements mention.
+struct Mention {
+    mailbox: u32,
+    run: u32,
+    /// The stream was refused, and is to wait for room.
+    waits: bool,
+    times: u8,
+}
+
 struct InLink {
     key: LinkKey,
     at_host: usize,
     /// True once the sender has shown that it receives what is sent to its address.
     proven: bool,
     ranges: Ranges,
+    /// Segments that were refused lately, and how often that was told.
+    refused: Ranges,
+    refused_told: u8,
     lanes: HashMap<u32, InLane>,
-    /// The bytes that an acknowledgement may have, and the lanes that it mentions.
+    /// The bytes that an acknowledgement may have, and the streams that it mentions.
     budget: usize,
-    mentioned: Vec<u32>,
+    mentioned: Vec<Mention>,
     due: bool,
+    /// The sender has said that nothing more follows, and that was reported.
+    ended: bool,
+    reported: bool,
+    bytes: u64,
+    received: u64,
 }
 
 /// The machine.
@@ -72,6 +94,8 @@ pub struct Inbound {
     due: Vec<u32>,
     /// Lanes whose mailbox is full: link and integer.
     stalled: Vec<(u32, u32)>,
+    /// Streams that wait for memory, or for the place of a key.
+    postponed: Postponed,
     resets: Vec<(SocketAddr, Vec<u8>)>,
     /// The key that may exceed the memory limit to complete a message, and when it last did: begins of messages that fill the memory
     /// would otherwise wait for each other.
@@ -83,7 +107,6 @@ impl Inbound {
     /// A machine that has received nothing, of a queue with this random name.
     pub fn new(config: &Config, settings: Reliable, epoch: u64) -> Inbound {
         Inbound {
-            settings,
             max_message: config.max_message,
             epoch,
             links: SlotTable::new(),
@@ -94,9 +117,11 @@ impl Inbound {
             waiting: 0,
             due: Vec::new(),
             stalled: Vec::new(),
+            postponed: Postponed::new(settings.max_keys),
             resets: Vec::new(),
             excess: None,
             counts: ReliableCounts::default(),
+            settings,
         }
     }
 
@@ -114,18 +139,128 @@ impl Inbound {
         let link = self.links.get_mut(slot).expect("the link was just found");
         link.proven |= segment.receiver == self.epoch;
         link.budget += bytes;
-        let accepted = self.accept(now, slot, (header, segment), sink);
+        link.bytes += bytes as u64;
+        let (before, stream) = (self.counts.received, (slot, header.mailbox));
+        let verdict = self.accept(now, slot, (header, segment), sink);
         let link = self.links.get_mut(slot).expect("the link was just found");
-        if accepted {
+        link.received += self.counts.received - before;
+        if verdict == Verdict::Taken {
             link.ranges.insert(header.first);
+        } else {
+            // The sender learns that the network is not at fault.
+            link.refused.insert(header.first);
+            link.refused_told = 0;
         }
-        // A refused segment is answered too: the sender learns that the receiver lives, and tries again soon.
-        if !link.mentioned.contains(&header.mailbox) && link.mentioned.len() < MAX_CREDITS {
-            link.mentioned.push(header.mailbox);
+        let newer = |lane: &&InLane| lane.run.wrapping_sub(segment.run) as i32 > 0;
+        let run = link.lanes.get(&header.mailbox).filter(newer).map_or(segment.run, |lane| lane.run);
+        let (waits, times) = match verdict {
+            Verdict::Taken => (false, 1),
+            Verdict::BeyondCredit => (false, TOLD_TIMES),
+            Verdict::NoRoom => (true, TOLD_TIMES),
+        };
+        self.mention(stream, Mention { mailbox: header.mailbox, run, waits, times });
+        if !self.postponed.is_empty() {
+            // A question of a sender for its credit is answered with one, whoever else waits.
+            let asks = segment.bytes.is_empty() && self.free() >= self.settings.window;
+            if asks && self.may_open(stream, run) {
+                self.postponed.remove(stream);
+            }
+            self.grant(Some(now));
+        }
+    }
+
+    /// Tells a stream's credit in the next acknowledgements, of which the first one is due.
+    fn mention(&mut self, (slot, mailbox): Stream, new: Mention) {
+        let Some(link) = self.links.get_mut(slot) else { return };
+        let mentioned = &mut link.mentioned;
+        if let Some(mention) = mentioned.iter_mut().find(|mention| mention.mailbox == mailbox) {
+            *mention = Mention { times: new.times.max(mention.times), ..new };
+        } else if mentioned.len() < MAX_CREDITS {
+            mentioned.push(new);
+        } else if let Some(mention) = mentioned.iter_mut().find(|mention| mention.times < new.times) {
+            *mention = new;
         }
         if !std::mem::replace(&mut link.due, true) {
             self.due.push(slot);
         }
+    }
+
+    /// Memory that is free.
+    fn free(&self) -> usize {
+        self.settings.receive_bytes.saturating_sub(self.waiting)
+    }
+
+    /// Tells a stream that there is room for it.
+    fn tell_room(&mut self, stream: Stream, run: u32) {
+        self.mention(stream, Mention { mailbox: stream.1, run, waits: false, times: TOLD_TIMES });
+    }
+
+    /// Lets a stream go on that was refused, if a window fits into the memory. Otherwise one goes on that completes a message beyond the
+    /// limit, if none does now.
+    fn grant(&mut self, now: Option<Instant>) {
+        let free = self.free();
+        let may_exceed = match (self.excess, now) {
+            (None, _) => true,
+            (Some((_, last)), Some(now)) => now.saturating_duration_since(last) >= EXCESS_PAUSE,
+            (Some(_), None) => false,
+        };
+        if free < self.settings.window && !may_exceed {
+            return;
+        }
+        for _ in 0..self.postponed.len().min(MAX_LOOKS) {
+            let Some((stream, run)) = self.postponed.pop() else { return };
+            if self.may_open(stream, run) {
+                if let Some(now) = now.filter(|_| free < self.settings.window) {
+                    self.excess = Some((stream, now));
+                }
+                return self.tell_room(stream, run);
+            }
+            if self.links.get_mut(stream.0).is_some() {
+                self.postponed.insert(stream, run);
+            }
+        }
+    }
+
+    /// True if a segment of this run would find its lane open.
+    fn may_open(&mut self, (slot, mailbox): Stream, run: u32) -> bool {
+        let Some(link) = self.links.get_mut(slot) else { return false };
+        let sender = link.key.0;
+        let lane = link.lanes.get(&mailbox).map(|lane| lane.run == run || !lane.records.is_stalled());
+        let has_place = lane.unwrap_or(self.lanes < self.settings.max_keys);
+        has_place && !self.waits_elsewhere((slot, mailbox), sender)
+    }
+
+    /// True if messages of another link of the same sender wait for this mailbox.
+    fn waits_elsewhere(&mut self, (slot, mailbox): Stream, sender: SocketAddr) -> bool {
+        let Inbound { stalled, links, .. } = self;
+        stalled.iter().any(|&(other, of)| {
+            let same = of == mailbox && other != slot;
+            same && links.get_mut(other).is_some_and(|link| link.key.0 == sender)
+        })
+    }
+
+    /// Handles the end of a link.
+    pub fn end(&mut self, from: SocketAddr, header: Header, end: End, sink: &mut impl Sink) {
+        let slot = self.by_key.get(&(from, header.epoch, header.stream)).copied();
+        let Some(slot) = slot.filter(|_| end.receiver == self.epoch) else {
+            self.counts.strange += 1;
+            return;
+        };
+        self.links.get_mut(slot).expect("a known link has a slot").ended = true;
+        self.report_end(slot, sink);
+    }
+
+    /// Reports the end of a link, once all of its messages are in their mailboxes.
+    fn report_end(&mut self, slot: u32, sink: &mut impl Sink) {
+        let Some(link) = self.links.get_mut(slot) else { return };
+        if link.is_closed() && !std::mem::replace(&mut link.reported, true) {
+            sink.event(Event::Closed { from: link.key.0, sent: link.received });
+        }
+    }
+
+    /// The links that are remembered.
+    pub fn senders(&self) -> Vec<SenderInfo> {
+        self.links.iter().map(InLink::info).collect()
     }
 
     /// The link of this name. A segment for a link that another run of this queue knew is answered with a reset.
@@ -135,7 +270,13 @@ impl Inbound {
         }
         if receiver != 0 {
             self.counts.strange += 1;
-            let reset = Ack::encode((key.2, key.1), self.epoch, true, &[(number, number)], &[]);
+            let reset = Ack::encode(
+                (key.2, key.1),
+                self.epoch,
+                true,
+                Arrived { taken: &[(number, number)], refused: &[] },
+                &[],
+            );
             if self.resets.len() < MAX_RANGES {
                 self.resets.push((key.0, reset));
             }
@@ -153,9 +294,7 @@ impl Inbound {
                 self.remove(victim);
             }
         }
-        let (ranges, lanes, mentioned) = (Ranges::default(), HashMap::new(), Vec::new());
-        let link = InLink { key, at_host: 0, proven: false, ranges, lanes, budget: 0, mentioned, due: false };
-        let slot = self.links.insert(link);
+        let slot = self.links.insert(InLink::new(key));
         let at_host = self.hosts.add(crate::key::host(key.0), slot);
         self.links.get_mut(slot).expect("the link was just inserted").at_host = at_host;
         self.by_key.insert(key, slot);
@@ -174,6 +313,9 @@ impl Inbound {
         self.lanes -= link.lanes.len();
         self.waiting -= link.lanes.values().map(InLane::bytes).sum::<usize>();
         self.due.retain(|&due| due != slot);
+        if !self.postponed.is_empty() {
+            self.postponed.forget(slot);
+        }
         self.stalled.retain(|&(link, _)| link != slot);
     }
 
@@ -184,25 +326,34 @@ impl Inbound {
         slot: u32,
         (header, segment): (Header, Segment<'_>),
         sink: &mut impl Sink,
-    ) -> bool {
-        let run = self.open_lane(slot, header.mailbox, segment.run);
-        if run != Run::Current {
-            self.counts.refused += u64::from(run == Run::Refused);
-            return run == Run::Over;
+    ) -> Verdict {
+        let key = (slot, header.mailbox);
+        match self.open_lane(key, segment.run) {
+            Run::Current => {}
+            Run::Over => return Verdict::Taken,
+            Run::Refused => {
+                self.counts.refused += 1;
+                self.postponed.insert(key, segment.run);
+                return Verdict::NoRoom;
+            }
         }
-        let Inbound { links, settings, waiting, counts, max_message, stalled, excess, .. } = self;
-        let link = links.get_mut(slot).expect("the caller has found the link");
-        let from = Key { addr: link.key.0, id: header.mailbox };
-        let lane = link.lanes.get_mut(&header.mailbox).expect("the lane was just opened");
+        self.take(now, key, segment, sink)
+    }
+
+    /// Takes a segment of an open lane, or refuses it.
+    fn take(&mut self, now: Instant, key: Stream, segment: Segment<'_>, sink: &mut impl Sink) -> Verdict {
+        let Inbound { links, settings, waiting, counts, max_message, stalled, excess, postponed, .. } = self;
+        let link = links.get_mut(key.0).expect("the caller has found the link");
+        let from = Key { addr: link.key.0, id: key.1 };
+        let lane = link.lanes.get_mut(&key.1).expect("the lane was just opened");
         let end = segment.offset + segment.bytes.len() as u64;
         if end <= lane.next {
             counts.duplicated += u64::from(!segment.bytes.is_empty());
-            return true;
+            return Verdict::Taken;
         }
         let (before, limit) = (lane.bytes(), lane.limit(settings.window));
         let in_order = segment.offset <= lane.next;
         let needed = *waiting + segment.bytes.len() + HELD_BYTES;
-        let key = (slot, header.mailbox);
         let fits = needed <= settings.receive_bytes
             || needed <= settings.receive_bytes + *max_message
                 && in_order
@@ -210,8 +361,13 @@ impl Inbound {
                 && may_exceed(excess, key, now);
         if end > limit || !fits {
             counts.refused += 1;
-            return false;
+            if fits {
+                return Verdict::BeyondCredit;
+            }
+            postponed.insert(key, segment.run);
+            return Verdict::NoRoom;
         }
+        postponed.remove(key);
         if in_order {
             let bytes = &segment.bytes[(lane.next - segment.offset) as usize..];
             lane.take(bytes, from, *max_message, counts, sink);
@@ -225,18 +381,15 @@ impl Inbound {
         if lane.records.is_stalled() && !stalled.contains(&key) {
             stalled.push(key);
         }
-        true
+        Verdict::Taken
     }
 
     /// Opens the lane of a mailbox, or its next run. What waits for a mailbox is confirmed: a later run, or a later link of the same
     /// sender, waits behind it.
-    fn open_lane(&mut self, slot: u32, mailbox: u32, run: u32) -> Run {
-        let Inbound { links, settings, lanes, waiting, stalled, .. } = self;
-        let sender = links.get_mut(slot).expect("the caller has found the link").key.0;
-        let waits_elsewhere = stalled.iter().any(|&(other, of)| {
-            let same = of == mailbox && other != slot;
-            same && links.get_mut(other).is_some_and(|link| link.key.0 == sender)
-        });
+    fn open_lane(&mut self, (slot, mailbox): Stream, run: u32) -> Run {
+        let sender = self.links.get_mut(slot).expect("the caller has found the link").key.0;
+        let waits_elsewhere = self.waits_elsewhere((slot, mailbox), sender);
+        let Inbound { links, settings, lanes, waiting, .. } = self;
         let link = links.get_mut(slot).expect("the caller has found the link");
         let Some(lane) = link.lanes.get_mut(&mailbox) else {
             if *lanes >= settings.max_keys || waits_elsewhere {
@@ -271,20 +424,24 @@ impl Inbound {
             let Some(link) = links.get_mut(slot) else { continue };
             let from = Key { addr: link.key.0, id: mailbox };
             let Some(lane) = link.lanes.get_mut(&mailbox) else { continue };
-            let before = lane.bytes();
+            let (before, received) = (lane.bytes(), counts.received);
             lane.take(&[], from, *max_message, counts, sink);
             *waiting = *waiting + lane.bytes() - before;
-            let (stalled, limit) = (lane.records.is_stalled(), lane.limit(self.settings.window));
+            link.received += counts.received - received;
+            let (stalled, limit, run) =
+                (lane.records.is_stalled(), lane.limit(self.settings.window), lane.run);
             // The sender may wait for this credit.
-            if limit > lane.told && link.mentioned.len() < MAX_CREDITS {
-                link.mentioned.push(mailbox);
-                if !std::mem::replace(&mut link.due, true) {
-                    self.due.push(slot);
-                }
+            if limit > lane.told {
+                self.tell_room((slot, mailbox), run);
             }
             if stalled {
                 self.stalled.push((slot, mailbox));
+            } else {
+                self.report_end(slot, sink);
             }
+        }
+        if !self.postponed.is_empty() {
+            self.grant(None);
         }
     }
 
@@ -298,17 +455,34 @@ impl Inbound {
             let room = if link.proven { usize::MAX } else { link.budget };
             link.budget = 0;
             let room = room.saturating_sub(crate::wire::HEADER_BYTES + ACK_BYTES);
-            let ranges = link.ranges.as_slice();
-            let ranges = &ranges[..ranges.len().min((room / RANGE_BYTES).max(1))];
-            let most = room.saturating_sub(ranges.len() * RANGE_BYTES) / CREDIT_BYTES;
+            if link.refused_told >= TOLD_TIMES {
+                link.refused.clear();
+            }
+            link.refused_told = link.refused_told.saturating_add(1);
+            let (taken, most) = fitting(link.ranges.as_slice(), room);
+            let (refused, most) = fitting(link.refused.as_slice(), most);
+            let most = most / CREDIT_BYTES;
             let mut credits = Vec::new();
-            for mailbox in link.mentioned.drain(..).take(most) {
-                let Some(lane) = link.lanes.get_mut(&mailbox) else { continue };
-                lane.told = lane.limit(self.settings.window);
-                credits.push(Credit { mailbox, run: lane.run, limit: lane.told });
+            for mention in link.mentioned.iter_mut().take(most) {
+                let (mailbox, run) = (mention.mailbox, mention.run);
+                let waits = mention.waits || self.postponed.run((slot, mailbox)) == Some(run);
+                let limit = match link.lanes.get_mut(&mailbox).filter(|lane| lane.run == run) {
+                    // Nothing more for now.
+                    Some(lane) if waits => lane.next,
+                    Some(lane) => lane.limit(self.settings.window),
+                    None if waits => 0,
+                    None => self.settings.window as u64,
+                };
+                if let Some(lane) = link.lanes.get_mut(&mailbox) {
+                    lane.told = limit;
+                }
+                credits.push(Credit { mailbox, run, limit });
+                mention.times -= 1;
             }
             let (from, epoch, id) = link.key;
-            acks.push((from, Ack::encode((id, epoch), self.epoch, false, ranges, &credits)));
+            let arrived = Arrived { taken, refused };
+            acks.push((from, Ack::encode((id, epoch), self.epoch, false, arrived, &credits)));
+            link.mentioned.retain(|mention| mention.times > 0);
         }
         self.counts.acks += acks.len() as u64;
         acks
@@ -350,8 +524,57 @@ impl Inbound {
     }
 }
 
-/// What a segment's run of a stream is.
+/// The first ranges that fit into so many bytes, and the bytes that are left.
+fn fitting(ranges: &[(u64, u64)], room: usize) -> (&[(u64, u64)], usize) {
+    let ranges = &ranges[..ranges.len().min(room / RANGE_BYTES)];
+    (ranges, room - ranges.len() * RANGE_BYTES)
+}
+
+impl InLink {
+    fn new(key: LinkKey) -> InLink {
+        InLink {
+            key,
+            at_host: 0,
+            proven: false,
+            ranges: Ranges::default(),
+            refused: Ranges::default(),
+            refused_told: 0,
+            lanes: HashMap::new(),
+            budget: 0,
+            mentioned: Vec::new(),
+            due: false,
+            ended: false,
+            reported: false,
+            bytes: 0,
+            received: 0,
+        }
+    }
+
+    /// True if nothing more follows, and all messages are in their mailboxes.
+    fn is_closed(&self) -> bool {
+        self.ended && !self.lanes.values().any(|lane| lane.records.is_stalled())
+    }
+
+    fn info(&self) -> SenderInfo {
+        let (from, epoch, stream) = self.key;
+        let counts = ReceiveCounts { received: self.received, ..ReceiveCounts::default() };
+        let (closed, bytes) = (self.is_closed(), self.bytes);
+        SenderInfo { from, epoch, stream, closed, reliable: true, bytes, counts }
+    }
+}
+
+/// What becomes of a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Taken,
+    /// Refused: the sender does not know the credit yet.
+    BeyondCredit,
+    /// Refused: the stream waits for memory, or for the place of a key.
+    NoRoom,
+}
+
+/// What a segment's run of a stream is.
+#[derive(Clone, Copy)]
 enum Run {
     Current,
     /// A later run has begun.

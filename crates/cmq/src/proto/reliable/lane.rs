@@ -52,7 +52,7 @@ pub(crate) struct Lane {
     /// Chunks before this offset may be sent: a batch leaves as a whole, with few calls of the system.
     flushed: u64,
     lost: BTreeSet<u64>,
-    /// The receiver takes bytes up to here.
+    /// The receiver takes bytes up to here. Less than before if it refused bytes for want of memory: they wait for a later credit.
     pub credit: u64,
     /// Where each message that is not confirmed ends, and the number of the first of them.
     messages: VecDeque<u64>,
@@ -151,12 +151,13 @@ impl Lane {
 
     /// True if a chunk could leave but for the receiver's credit.
     pub fn is_blocked(&self) -> bool {
-        self.lost.is_empty() && self.sendable().is_some_and(|chunk| !self.is_allowed(chunk))
+        self.sendable().is_some_and(|chunk| !self.is_allowed(chunk))
     }
 
-    /// The next chunk that was not sent, if it was flushed.
+    /// The next chunk to send: a lost one, or one that was not sent, if it was flushed.
     fn sendable(&self) -> Option<&Chunk> {
-        self.chunks.get(self.unsent).filter(|chunk| chunk.offset < self.flushed)
+        let lost = self.lost.first().and_then(|&offset| self.find(offset)).map(|at| &self.chunks[at]);
+        lost.or_else(|| self.chunks.get(self.unsent).filter(|chunk| chunk.offset < self.flushed))
     }
 
     fn is_allowed(&self, chunk: &Chunk) -> bool {
@@ -165,7 +166,7 @@ impl Lane {
 
     /// True if [`Lane::next`] has a chunk.
     pub fn is_ready(&self) -> bool {
-        !self.lost.is_empty() || self.sendable().is_some_and(|chunk| self.is_allowed(chunk))
+        self.sendable().is_some_and(|chunk| self.is_allowed(chunk))
     }
 
     /// The next chunk to send, with `number`: a lost one first. A chunk larger than `size`, since the path has become smaller, is

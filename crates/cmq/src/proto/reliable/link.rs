@@ -13,7 +13,7 @@ use crate::config::MIN_DATAGRAM;
 use crate::event::Undelivered;
 use crate::proto::open_batch::{Frame, segments_per_call};
 use crate::wire::HEADER_BYTES;
-use crate::wire::reliable::{Ack, MIN_FIRST_SEGMENT, SEGMENT_BYTES, Segment};
+use crate::wire::reliable::{Ack, End, MIN_FIRST_SEGMENT, SEGMENT_BYTES, Segment};
 
 /// Segments that are sent again when nothing is acknowledged.
 const PROBES: usize = 2;
@@ -25,6 +25,9 @@ const COLLAPSE_AFTER: u32 = 3;
 const COLLAPSE_TIME: Duration = Duration::from_millis(100);
 /// The waits in vain, at most, that make the next one longer.
 const MAX_IN_VAIN: u32 = 10;
+
+/// How often the end of a link is sent.
+const END_COPIES: usize = 3;
 
 /// Datagrams of equal length that leave together.
 #[derive(Debug)]
@@ -79,6 +82,12 @@ pub(crate) struct Link {
     pub segments: u64,
     pub repeated: u64,
     pub timeouts: u64,
+    /// Segments that the receiver refused for want of room.
+    pub postponed: u64,
+    /// The greatest number of the acknowledgements.
+    newest_ack: u64,
+    /// The sender has finished: the receiver is told once everything is confirmed or given up.
+    pub ending: bool,
 }
 
 impl Link {
@@ -109,6 +118,9 @@ impl Link {
             segments: 0,
             repeated: 0,
             timeouts: 0,
+            postponed: 0,
+            newest_ack: 0,
+            ending: false,
         }
     }
 
@@ -123,7 +135,7 @@ impl Link {
 
     /// A message follows. Returns true if none was unconfirmed.
     pub fn begin_push(&mut self, now: Instant) -> bool {
-        self.used = now;
+        (self.used, self.ending) = (now, false);
         if self.is_idle() {
             self.oldest_progress = Some(now);
         }
@@ -140,6 +152,7 @@ impl Link {
         (self.id, self.receiver, self.used) = (id, 0, now);
         (self.sent, self.rtt, self.paced) = (Sent::new(), Rtt::new(), None);
         (self.in_vain, self.silent_since, self.stuck, self.answered) = (0, None, 0, false);
+        (self.newest_ack, self.ending) = (0, false);
         self.cubic = Cubic::new(self.size + self.frame.bytes() + HEADER_BYTES + SEGMENT_BYTES);
         for lane in self.lanes.values_mut() {
             self.next_run += 1;
@@ -234,8 +247,9 @@ impl Link {
             return false;
         }
         let before = self.sent.flying;
-        let Some(result) = self.sent.acknowledge(ack.ranges()) else { return false };
+        let Some(result) = self.sent.acknowledge(ack.ranges(), ack.refused()) else { return false };
         self.receiver = ack.receiver;
+        self.take_credits(ack);
         if let Some(sent) = result.newest {
             self.rtt.sample(now.saturating_duration_since(sent));
         }
@@ -248,15 +262,43 @@ impl Link {
         if !result.parts.is_empty() {
             (self.stuck, self.used) = (0, now);
         }
+        for (number, part) in &result.refused {
+            self.postponed += 1;
+            if let Some(lane) = self.lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run) {
+                lane.lost(*number, part.offset, part.length);
+                self.enqueue(part.mailbox);
+            }
+        }
         self.detect_losses(now);
+        true
+    }
+
+    /// Takes the credits of an acknowledgement. The newest one counts, and may be less than before: the receiver refuses what is beyond
+    /// it for now.
+    fn take_credits(&mut self, ack: &Ack<'_>) {
+        let newest = ack.greatest >= self.newest_ack;
+        self.newest_ack = self.newest_ack.max(ack.greatest);
         for credit in ack.credits() {
             let lane = self.lanes.get_mut(&credit.mailbox).filter(|lane| lane.run == credit.run);
             if let Some(lane) = lane {
-                lane.credit = lane.credit.max(credit.limit);
+                lane.credit = if newest { credit.limit } else { lane.credit.max(credit.limit) };
                 self.enqueue(credit.mailbox);
             }
         }
-        true
+    }
+
+    /// True if the end of the link can be told: it had segments, and nothing is unconfirmed.
+    pub fn has_ended(&self) -> bool {
+        self.ending && self.is_idle() && self.sent.next() > 0
+    }
+
+    /// The end of the link, as datagrams of equal length. Nobody confirms it, so it is sent several times.
+    pub fn end(&self) -> Flight {
+        let once = self.frame.wrap(|out| {
+            let end = End { receiver: self.receiver };
+            end.write((self.id, self.epoch), self.sent.next(), out);
+        });
+        Flight { to: self.to, segment: once.len(), bytes: once.repeat(END_COPIES) }
     }
 
     fn arrived(&mut self, now: Instant, part: &Part, reports: &mut Vec<Report>) {
@@ -344,7 +386,9 @@ impl Link {
     fn probe(&mut self, now: Instant, out: &mut Vec<Flight>) {
         let Link { sent, lanes, queue, .. } = self;
         let again = sent.on_their_way().filter_map(|(number, part)| {
-            let lane = lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run)?;
+            // What the receiver refuses for now would not leave.
+            let lane =
+                lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run && !lane.is_blocked())?;
             // An earlier probe has the part otherwise.
             let lost = lane.lost(number, part.offset, part.length);
             // A lane that is in the queue already has more to send.

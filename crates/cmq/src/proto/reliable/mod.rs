@@ -21,18 +21,22 @@
 //! | [`inbound`] | all links of a receiver |
 //! | `ranges` | numbers that have arrived |
 //! | `records` | messages in a stream |
+//! | `postponed` | streams that wait for room at the receiver |
 
 mod cubic;
 pub mod inbound;
 mod lane;
 mod link;
 pub mod outbound;
+mod postponed;
 mod ranges;
 mod records;
 mod rtt;
 mod sent;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_room;
 #[cfg(test)]
 mod tests_share;
 #[cfg(test)]

@@ -153,6 +153,7 @@ impl Outbound {
         self.counts.segments += link.segments;
         self.counts.repeated += link.repeated;
         self.counts.timeouts += link.timeouts;
+        self.counts.postponed += link.postponed;
         self.unschedule(addr);
         true
     }
@@ -185,9 +186,31 @@ impl Outbound {
         while let Some(addr) = self.sendable.pop() {
             if let Some(link) = self.links.get_mut(&addr) {
                 link.transmit(now, out);
+                if link.has_ended() {
+                    out.push(link.end());
+                    self.next_link = self.next_link.wrapping_add(1);
+                    link.renew(now, self.next_link, self.settings.window as u64);
+                }
                 self.schedule(addr);
             }
         }
+    }
+
+    /// Lets all messages leave, and tells each receiver that nothing more follows, once everything is confirmed or given up. A message
+    /// that is pushed before that goes on as if nothing had been said; a later one begins another link.
+    pub fn finish(&mut self) {
+        self.flush();
+        for (&addr, link) in &mut self.links {
+            link.ending = true;
+            if link.has_ended() {
+                self.sendable.push(addr);
+            }
+        }
+    }
+
+    /// The number of links whose end was not told yet.
+    pub fn ending(&self) -> usize {
+        self.links.values().filter(|link| link.has_ended()).count()
     }
 
     /// Handles an acknowledgement. `link` and `epoch` are those of its header. Returns false if it is not true.
@@ -213,7 +236,7 @@ impl Outbound {
             self.events.push(Event::PeerRestarted { to: from });
         }
         self.buffered -= before - link.buffered;
-        if link.is_sendable() {
+        if link.is_sendable() || link.has_ended() {
             self.sendable.push(from);
         }
         self.counts.strange += u64::from(!good);
@@ -284,6 +307,9 @@ impl Outbound {
         self.buffered -= before - link.buffered;
         link.expire(now, out);
         link.transmit(now, out);
+        if link.has_ended() {
+            self.sendable.push(addr);
+        }
         self.report(addr, reports);
         self.schedule(addr);
     }
@@ -322,6 +348,7 @@ impl Outbound {
             counts.segments += link.segments;
             counts.repeated += link.repeated;
             counts.timeouts += link.timeouts;
+            counts.postponed += link.postponed;
         }
         counts.unconfirmed_bytes = self.buffered as u64;
         counts

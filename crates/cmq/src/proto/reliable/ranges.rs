@@ -32,6 +32,11 @@ impl Ranges {
         joins_lower && at == 0
     }
 
+    /// Forgets all numbers.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// The ranges, downwards.
     pub fn as_slice(&self) -> &[(u64, u64)] {
         &self.0

@@ -35,7 +35,7 @@ pub(crate) struct Part {
 enum State {
     Flying,
     Lost,
-    /// Sent again since nothing was acknowledged, which says nothing of the order on the path.
+    /// Sent again since nothing was acknowledged, or the receiver refused it, which says nothing of the order on the path.
     Abandoned,
     Done,
 }
@@ -51,8 +51,10 @@ struct Packet {
 /// The result of an acknowledgement.
 #[derive(Default)]
 pub(crate) struct Acknowledged {
-    /// The parts that have arrived, with the bytes of their datagrams and the time when each was sent.
+    /// The parts that were taken, with the bytes of their datagrams and the time when each was sent.
     pub parts: Vec<(Part, usize, Instant)>,
+    /// The parts that arrived and were refused, with their numbers: they are to be sent again, and were not lost.
+    pub refused: Vec<(u64, Part)>,
     /// When the greatest number was sent, if it is new.
     pub newest: Option<Instant>,
 }
@@ -100,21 +102,31 @@ impl Sent {
         self.last_sent = Some(now);
     }
 
-    /// Handles ranges of received numbers, first and last, downwards. `None` if they were never sent.
-    pub fn acknowledge(&mut self, ranges: impl Iterator<Item = (u64, u64)>) -> Option<Acknowledged> {
+    /// Handles ranges of numbers that were taken and that were refused, first and last, downwards. `None` if they were never sent.
+    pub fn acknowledge(
+        &mut self,
+        taken: impl Iterator<Item = (u64, u64)> + Clone,
+        refused: impl Iterator<Item = (u64, u64)> + Clone,
+    ) -> Option<Acknowledged> {
         let mut result = Acknowledged::default();
-        for (first, last) in ranges {
-            if last >= self.next() {
-                return None;
-            }
-            if self.greatest.is_none_or(|greatest| last > greatest) {
-                self.greatest = Some(last);
-                let newest = last.checked_sub(self.base).map(|at| &self.packets[at as usize]);
-                result.newest =
-                    newest.filter(|packet| packet.state == State::Flying).map(|packet| packet.sent);
-            }
+        let ends = taken.clone().chain(refused.clone()).map(|(_, last)| last);
+        let newest = ends.max();
+        if newest.is_some_and(|last| last >= self.next()) {
+            return None;
+        }
+        if let Some(last) = newest.filter(|&last| self.greatest.is_none_or(|greatest| last > greatest)) {
+            self.greatest = Some(last);
+            let packet = last.checked_sub(self.base).map(|at| &self.packets[at as usize]);
+            result.newest = packet.filter(|packet| packet.state == State::Flying).map(|packet| packet.sent);
+        }
+        for (first, last) in taken {
             for number in first.max(self.base)..last.saturating_add(1) {
                 self.arrived(number, &mut result);
+            }
+        }
+        for (first, last) in refused {
+            for number in first.max(self.base)..last.saturating_add(1) {
+                self.refuse(number, &mut result);
             }
         }
         while self.packets.front().is_some_and(|packet| packet.state == State::Done) {
@@ -139,6 +151,15 @@ impl Sent {
         }
         packet.state = State::Done;
         result.parts.push((packet.part, packet.bytes, packet.sent));
+    }
+
+    fn refuse(&mut self, number: u64, result: &mut Acknowledged) {
+        let packet = &mut self.packets[(number - self.base) as usize];
+        if packet.state == State::Flying {
+            packet.state = State::Abandoned;
+            self.flying -= packet.bytes;
+            result.refused.push((number, packet.part));
+        }
     }
 
     /// Declares segments lost. Calls `lost` with the number, the part and the time of each.

@@ -27,7 +27,8 @@ pub(super) struct Mailboxes {
     pub got: BTreeMap<u32, Vec<Vec<u8>>>,
     /// Messages that were not popped yet.
     full: BTreeMap<u32, usize>,
-    limit: usize,
+    pub limit: usize,
+    pub events: Vec<Event>,
 }
 
 impl Sink for Mailboxes {
@@ -39,7 +40,9 @@ impl Sink for Mailboxes {
         Dropped::default()
     }
 
-    fn event(&mut self, _: Event) {}
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
 
     fn room(&mut self, id: u32) -> Room {
         let messages = self.limit - self.full.get(&id).copied().unwrap_or(0);
@@ -57,7 +60,7 @@ pub(super) struct Net {
     config: Config,
     settings: Reliable,
     pub sender: Outbound,
-    receiver: Inbound,
+    pub receiver: Inbound,
     pub mailboxes: Mailboxes,
     epoch: u64,
     flying: BinaryHeap<Flying>,
@@ -173,6 +176,10 @@ impl Net {
                 let link = (header.stream, header.epoch);
                 self.sender.acknowledge(self.now, addr(RECEIVER), link, &ack);
                 self.transmit();
+            }
+            Body::End(end) => {
+                assert!(to_receiver);
+                self.receiver.end(addr(SENDER), header, end, &mut self.mailboxes);
             }
             _ => panic!("not a datagram of the reliable mode"),
         }
@@ -326,7 +333,7 @@ fn confirmed_or_reported(seed: u64) {
 }
 
 /// Makes room in all mailboxes.
-fn pop(net: &mut Net, ever: &mut BTreeMap<u32, Vec<Vec<u8>>>) {
+pub(super) fn pop(net: &mut Net, ever: &mut BTreeMap<u32, Vec<Vec<u8>>>) {
     net.mailboxes.full.clear();
     for (mailbox, got) in std::mem::take(&mut net.mailboxes.got) {
         ever.entry(mailbox).or_default().extend(got);
@@ -497,7 +504,7 @@ fn an_idle_sender_begins_anew() {
 /// Forged acknowledgements and segments change nothing.
 #[test]
 fn forged_datagrams_change_nothing() {
-    use crate::wire::reliable::{Ack, Credit};
+    use crate::wire::reliable::{Ack, Arrived, Credit};
     let mut net = Net::new(1, settings(), Config::default().timeout(Duration::ZERO));
     net.loss = 100;
     net.push(1, b"one");
@@ -506,7 +513,8 @@ fn forged_datagrams_change_nothing() {
     for (link, reset, ranges) in
         [((78, 1), false, &[(0, 0)][..]), ((78, 77), false, &[(0, 5)]), ((78, 77), true, &[(0, 0)])]
     {
-        let ack = Ack::encode(link, 1000, reset, ranges, &credits);
+        let arrived = Arrived { taken: ranges, refused: &[] };
+        let ack = Ack::encode(link, 1000, reset, arrived, &credits);
         let Datagram { header, body: Body::Ack(ack) } = Datagram::parse(&ack).expect("good") else {
             panic!()
         };
