@@ -60,7 +60,7 @@ fn a_smaller_window_is_no_congestion() {
     net.mailboxes.limit = 10;
     let (mut ever, mut window) = (BTreeMap::new(), 0);
     for number in 0..300_u32 {
-        net.push(1, &vec![number as u8; 2000]);
+        net.push(1, &[number as u8; 2000]);
     }
     while net.sender.buffered() > 0 {
         net.run_for(Duration::from_millis(5));
