@@ -12,7 +12,7 @@ use crate::error::{ConnError, ControlError, DownReason, RecvError};
 use crate::events::ConnEvent;
 use crate::lock::lock;
 use crate::proto::{CloseCode, MAX_HELLO_BYTES};
-use crate::state::{Command, ConnShared, ConnState, Phase, Role, is_worker, may_wait};
+use crate::state::{Command, ConnShared, ConnState, Phase, RateLimits, Request, Role, is_worker, may_wait};
 use crate::types::NO_LIMIT;
 
 /// A connection to a peer. Cloning gives another handle of the same one.
@@ -210,6 +210,20 @@ impl Conn {
     /// Refuses a connection that was offered; the peer's attempt to connect fails with the reason.
     pub fn reject(&self, why: &str) {
         self.shared.close(CloseCode::NotAccepted, why);
+    }
+
+    /// Limits the bytes per second of this connection's payload in place of earlier limits; connections that are given the same
+    /// [`RateLimit`](crate::RateLimit) share it. Everything is delayed and nothing dropped: a peer that writes more waits for
+    /// credit, and what is sent to a peer's subscriptions waits here, where their policies apply to the lag. Control messages
+    /// are not delayed.
+    ///
+    /// Rings of a connection with limits are not shared with its peer ([`SubscribeOptions::own_memory`](crate::SubscribeOptions)
+    /// in both directions), because bytes that the peer reads or writes in place pass no worker. Limits that come later do not
+    /// reach rings that the peer maps already.
+    ///
+    /// Without limits a connection costs nothing more. With them, each transfer costs some tens of nanoseconds, and no message does.
+    pub fn set_rate_limits(&self, limits: RateLimits) {
+        self.shared.request(Request::SetRateLimits { conn: self.shared.id, limits });
     }
 
     pub(crate) fn attach(&self, role: Role) {

@@ -12,7 +12,7 @@ use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
 use crate::error::ContextError;
 use crate::lock::lock;
-use crate::state::{ContextInner, ContextShared, Entropy, Worker};
+use crate::state::{ContextInner, ContextShared, Entropy, RateLimit, Worker};
 use crate::worker::{Reactor, thread, transport_connections};
 
 /// The memory pool, configuration and worker threads; one for each process is enough. A clone is another
@@ -148,6 +148,11 @@ impl Context {
     pub fn reload_tls(&self) -> Result<bool, TlsError> {
         let Some(tls) = &self.handle.tls else { return Ok(false) };
         tls.reload().map(|()| true)
+    }
+
+    /// Returns whether the bucket of a limit of this context's connections is full: a new limit would delay no less.
+    pub fn is_rate_limit_full(&self, limit: &RateLimit) -> bool {
+        limit.is_full(self.inner().now())
     }
 
     /// Sends BYE to every peer, gives queued data at most `grace` to leave, and stops the threads.

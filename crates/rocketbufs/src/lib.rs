@@ -86,6 +86,9 @@ pub use rin::{InRead, InReader, RIn, Subscription};
 pub use rocketnet::{Carrier, PeerIdentity, UnixPeer};
 pub use rocketring::Lapped;
 pub use rout::ROut;
-pub use state::{Budget, ConfirmedPositions, ForeignConnection, ForeignReason, Progress, SubscriberProgress};
+pub use state::{
+    Budget, ConfirmedPositions, ForeignConnection, ForeignReason, Progress, RateLimit, RateLimits, RateUsage,
+    SubscriberProgress,
+};
 pub use types::{Bid, Epoch, Nanos, Policy, Position, ProgressLevel};
 pub use view::{BufSeg, InView, RangeRef};

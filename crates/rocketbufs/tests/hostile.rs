@@ -362,3 +362,23 @@ fn a_peer_with_very_many_subscriptions_leaves_quickly() {
         victim.goes_on();
     }
 }
+
+#[test]
+fn who_never_finishes_a_handshake_makes_room() {
+    let victim = Victim::new(|config| {
+        config.limits.max_connections = 4;
+        config.tcp.tcp_num_threads = 1;
+        config.session.handshake_timeout_ms = 60_000;
+    });
+    // The honest subscriber has one place. These take the others from each other.
+    let mut idle: Vec<Raw> = (0..10).map(|_| victim.silent()).collect();
+    let mut good: Vec<Raw> = (0..3).map(|_| victim.up()).collect();
+    for raw in &mut idle {
+        assert_eq!(raw.bye(), None);
+    }
+    // Who is inside stays.
+    let (code, text) = victim.silent().bye().unwrap();
+    assert!(code == CloseCode::Limit && text.contains("limits.max_connections"), "{text}");
+    good.iter_mut().for_each(|raw| raw.ping(1));
+    victim.goes_on();
+}

@@ -21,8 +21,8 @@ pub use message::{
 };
 pub use receive_subscription::{
     AllocationStep, Answer, Attachment, BudgetNote, CreditAllocation, CreditReport, Downstream, Drained,
-    Ending, Item, LogEnd, Need, ReceiveConfig, ReceiveCursor, ReceiveError, ReceiveLog, ReceiveSubscription,
-    RingPositions, Share, Suspension, TooMuch,
+    Ending, GrantLimit, Item, LogEnd, Need, ReceiveConfig, ReceiveCursor, ReceiveError, ReceiveLog,
+    ReceiveSubscription, RingPositions, Share, Suspension, TooMuch,
 };
 pub use refused::RefusedError;
 pub use send_subscription::{

@@ -54,6 +54,18 @@ pub enum RefusedError {
     },
 }
 
+impl RefusedError {
+    /// Returns the policies that the sender allows, if it refused the policy of the subscription because others are allowed.
+    pub fn allowed_policies(&self) -> Option<PolicySet> {
+        match self {
+            Self::Peer { code: RefuseCode::PolicyNotAllowed, a, .. } if *a != 0 => {
+                Some(PolicySet::from_bits(*a))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl From<rocketring::PoolError> for RefusedError {
     fn from(error: rocketring::PoolError) -> Self {
         match error {

@@ -192,6 +192,11 @@ impl Pauses {
         self.written += bytes;
     }
 
+    /// Returns the bytes that were given to the transport since the last send ended.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Ends a send by a delivering thread.
     pub fn end(&mut self, (began, ended): (Nanos, Nanos), idle: Nanos) {
         self.left = self.until(began, idle).saturating_sub(self.price(idle));

@@ -37,7 +37,9 @@ pub(crate) use logs::{
     SubscriptionNews, SubscriptionOwner, SubscriptionShared, SubscriptionState, SubscriptionStatus, Upstream,
     downstream_of, held_at,
 };
-pub use records::{Budget, ConfirmedPositions, Progress, SubscriberProgress};
+pub use records::{
+    Budget, ConfirmedPositions, Progress, RateLimit, RateLimits, RateUsage, SubscriberProgress,
+};
 pub(crate) use records::{
     BusyPollBudget, Calls, Contexts, DurableSlots, IdleState, Log, MOVING, Member, Membership, MinReceivers,
     NOWHERE, PLACES_APART, POLLS_PER_DELIVERY, ProgressWatch, Waits, Watchers, page_bytes,

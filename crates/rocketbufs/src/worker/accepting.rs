@@ -3,14 +3,19 @@
 //! A refused connection gets BYE before it is closed, like every refused peer. Meanwhile it takes one of a
 //! few slots beyond the limit, until it has gone or `session.close_linger_ms` have passed. When those slots
 //! are taken too, further connections are closed without BYE, which bounds the cost of a flood.
+//!
+//! Before anybody is refused, the oldest connection that never finished its handshake makes room, at the limit
+//! of connections and at that of TLS handshakes: peers that connect and say nothing do not lock the door.
 
 use std::sync::{Arc, Weak};
 
 use rocketnet::slots::MAX_SLOTS;
 use rocketnet::{Accepted, Transport};
 
+use super::connection::Link;
 use super::io::LinkPhase;
 use super::reactor::Reactor;
+use super::upcall::Upcall;
 use crate::config::Config;
 use crate::error::DownReason;
 use crate::proto::CloseCode;
@@ -45,10 +50,11 @@ impl<T: Transport> Reactor<T> {
         accepted: Accepted,
         listener: Weak<ListenerShared>,
     ) {
-        let over = self.one_too_many();
+        let over = self.make_room();
         match self.io.transport.adopt(accepted) {
             Ok(conn) => {
                 self.add_link(conn, shared, Vec::new(), Some(listener), LinkPhase::Fresh);
+                self.unfinished.push_back(conn);
                 if let Some(why) = over {
                     self.close(conn, CloseCode::Limit, &why);
                 }
@@ -61,6 +67,42 @@ impl<T: Transport> Reactor<T> {
                 shared.set_phase(Phase::Down(DownReason::NotStarted(error.to_string())));
             }
         }
+    }
+
+    /// Makes room for a new connection. Returns why there is none, if there is none.
+    fn make_room(&mut self) -> Option<String> {
+        let over = self.one_too_many();
+        if over.is_none() && !self.are_handshakes_full() {
+            return None;
+        }
+        let is_fresh = |link: &Link| link.line.phase == LinkPhase::Fresh;
+        while let Some(oldest) = self.unfinished.pop_front() {
+            if self.links.get(&oldest).is_some_and(is_fresh) {
+                let text = "it has not finished its handshake, and others wait to connect".to_owned();
+                if let Some(mut connection) = self.connection(oldest) {
+                    connection.report_foreign(Some(ForeignReason::Limit), &text);
+                }
+                // A peer that says nothing does not wait for BYE.
+                self.execute(oldest, Upcall::Down(DownReason::Local { code: CloseCode::Limit, text }));
+                return None;
+            }
+        }
+        over
+    }
+
+    /// Returns whether the transport would refuse another TLS handshake, soon or now.
+    fn are_handshakes_full(&mut self) -> bool {
+        let tls = &self.io.inner.config.tls;
+        let spare = PLACES_TO_REFUSE.min(tls.max_handshakes / 2);
+        let most = if tls.mode == "require" { tls.max_handshakes - spare } else { usize::MAX };
+        // The queue also has connections that have finished. Every so often it is looked through.
+        if self.unfinished.len() < most.max(PLACES_TO_REFUSE).min(2 * self.links.len() + PLACES_TO_REFUSE) {
+            return false;
+        }
+        let links = &self.links;
+        self.unfinished
+            .retain(|conn| links.get(conn).is_some_and(|link| link.line.phase == LinkPhase::Fresh));
+        self.unfinished.len() >= most
     }
 
     /// Returns why there is no slot for a new connection, if there is none. Closing connections, which

@@ -149,9 +149,11 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Returns whether a peer may map the ring. The peer may hold half of it for any time, and the writer
-    /// continues in the other half.
+    /// continues in the other half. Bytes that a limit delays must pass this worker.
     fn may_map(&self, ring: &Ring) -> bool {
-        2 * ring.max_delivery() <= ring.capacity() && self.io.transport.carrier(self.id()).name == "shm"
+        let limited = self.link.line.limiting.as_ref().is_some_and(|limiting| limiting.limits_sending());
+        let fits = 2 * ring.max_delivery() <= ring.capacity();
+        fits && !limited && self.io.transport.carrier(self.id()).name == "shm"
     }
 
     /// Creates the state machine of a subscription. Offers the ring ahead of SUBSCRIBED, so that the receiver

@@ -47,7 +47,7 @@ impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
                 self.suppress_notify(slot);
                 let asleep_until = self.io.shared.asleep_until.load(Ordering::Relaxed);
                 // The worker is woken if it sleeps past the report's deadline.
-                if self.io.reports.due < asleep_until { Sent::Not } else { Sent::All }
+                if self.io.deferred.due < asleep_until { Sent::Not } else { Sent::All }
             }
             Err(upcall) => {
                 self.execute(conn, upcall);

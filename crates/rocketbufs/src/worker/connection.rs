@@ -274,7 +274,8 @@ impl<T: Transport> Connection<'_, T> {
             }
         }
         let line = &mut self.link.line;
-        if !(line.ready.is_empty() && line.app.is_empty()) && self.io.transport.room(conn) > 0 {
+        let waits = line.app.is_empty() && (line.ready.is_empty() || line.delays_sending(self.io.now));
+        if !waits && self.io.transport.room(conn) > 0 {
             self.io.mark_dirty(line);
         }
         Ok(())
@@ -283,16 +284,31 @@ impl<T: Transport> Connection<'_, T> {
     /// Sends one transfer of each subscription in turn, until the queue is full. Returns whether anything was
     /// written.
     pub(super) fn write_some(&mut self) -> Result<bool, Upcall> {
+        if self.link.line.limiting.is_some() {
+            return self.write_within_limits();
+        }
+        self.write_turns::<false>(u64::MAX)
+    }
+
+    /// Sends one transfer of each subscription in turn, until the queue is full. `LIMITED`: until `most` bytes were sent.
+    pub(super) fn write_turns<const LIMITED: bool>(&mut self, most: u64) -> Result<bool, Upcall> {
         let Link { line, outs, .. } = &mut *self.link;
         let ordered = self.io.transport.promises_to(line.id).ordered;
+        let before = line.pauses.written();
         let mut wrote = false;
         for _ in 0..WRITES_PER_FLUSH {
-            let room = self.io.transport.room(line.id);
+            let mut room = self.io.transport.room(line.id);
+            if LIMITED {
+                room = room.min(most.saturating_sub(line.pauses.written() - before));
+            }
             if room == 0 {
                 break;
             }
             let Some(wire) = line.ready.pop_front() else { break };
             let Some(out) = outs.get_mut(&wire) else { continue };
+            if LIMITED {
+                out.machine.delayed(self.io.now);
+            }
             wrote |= Turn { io: self.io, line, wire, out }.take(room, ordered)?;
         }
         Ok(wrote)

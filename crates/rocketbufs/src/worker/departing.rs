@@ -87,8 +87,12 @@ impl<T: Transport> Connection<'_, T> {
     pub(super) fn tick_outs(&mut self, slowest: &mut HashMap<u32, Option<Position>>) -> (bool, Handled) {
         let (mut stalled, mut holds) = (Ok(()), false);
         let rule = "no progress within block_timeout while others waited";
+        let delays = self.link.line.delays_sending(self.io.now);
         for (&wire, out) in &mut self.link.outs {
             let Some(log) = out.buffer.log() else { continue };
+            if delays && out.machine.is_queued() {
+                out.machine.delayed(self.io.now);
+            }
             let waits = holds_others(&log.ring, out, slowest);
             holds |= waits;
             if let Some(lag) = out.machine.tick(waits, &log.ring, self.io.now) {

@@ -199,7 +199,9 @@ impl<T: Transport> Connection<'_, T> {
             let why = "nobody took the connection: its application let go of it";
             return Err(Upcall::Close(CloseCode::NotAccepted, why.to_owned()));
         }
-        let paused = phase == LinkPhase::Offered || self.link.role.is_none() && phase == LinkPhase::Up;
+        let limited = self.link.line.limiting.as_ref().is_some_and(|limiting| limiting.paused);
+        let unheard = phase == LinkPhase::Offered || self.link.role.is_none() && phase == LinkPhase::Up;
+        let paused = unheard || limited;
         match self.link.line.session.tick(self.io.now, paused) {
             Tick::Quiet => {}
             // The first message of this end must be WELCOME.

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use rocketnet::{Offered, Transport};
-use rocketring::Trimmed;
+use rocketring::{Ring, Trimmed};
 
 use super::io::{Io, Line};
+use super::limiting::Metered;
 use super::lingering::end_subscription;
 use crate::lock::lock;
 use crate::planted;
@@ -24,6 +25,13 @@ pub(super) struct InSub {
     pub(super) machine: Attachment,
     /// The sender's ring to be mapped, if it arrived before SUBSCRIBED.
     pub(super) offered: Option<Offered>,
+    pub(super) metered: Metered,
+}
+
+impl InSub {
+    pub(super) fn new(shared: Arc<SubscriptionShared>, machine: Attachment) -> Self {
+        Self { shared, machine, offered: None, metered: Metered::default() }
+    }
 }
 
 /// A subscription with everything that executing its effects needs, see [the module](self).
@@ -96,13 +104,17 @@ impl<T: Transport> Incoming<'_, T> {
         if !self.sub.machine.is_answered() {
             return;
         }
+        let Some(limit) = self.grant_limit() else { return };
+        if self.owes_credit(limit) {
+            return self.send_credit();
+        }
         let downstream = spliced.map(|buffer| downstream_of(&buffer));
         let subscription = &self.sub.shared;
         let mut state = lock(&subscription.state);
         if state.sub.wire_on(self.line.shared.id) != Some(self.wire) {
             return;
         }
-        let Some((due, finished)) = state.next_credit(downstream.as_ref()) else { return };
+        let Some((due, finished)) = state.next_credit(downstream.as_ref(), limit) else { return };
         drop(state);
         if let Some(credit) = due {
             self.io.send(self.line, &Message::Credit { wire: self.wire, credit });
@@ -119,8 +131,10 @@ impl<T: Transport> Incoming<'_, T> {
 
     /// Sends CREDIT, whether it is due or not.
     pub(super) fn send_credit(&mut self) {
+        let Some(limit) = self.grant_limit() else { return };
         let downstream = self.sub.shared.downstream();
-        let Some(credit) = lock(&self.sub.shared.state).tell(downstream.as_ref()) else { return };
+        let Some(credit) = lock(&self.sub.shared.state).tell(downstream.as_ref(), limit) else { return };
+        self.sub.metered.credited();
         self.io.send(self.line, &Message::Credit { wire: self.wire, credit });
     }
 
@@ -187,7 +201,10 @@ impl<T: Transport> Incoming<'_, T> {
         if from > to {
             return Err(ReceiveError::LostEndsEarly);
         }
+        let head = |sub: &InSub| lock(&sub.shared.state).ring().map_or(0, Ring::head);
+        let before = head(self.sub);
         let skipped = self.io.transport.skip(self.line.id, self.wire, to);
+        self.sub.metered.skipped(before, head(self.sub));
         let mut state = lock(&self.sub.shared.state);
         let known = state.parts().is_some_and(|(log, memory)| log.on_lost(to, skipped, memory.ring()));
         drop(state);

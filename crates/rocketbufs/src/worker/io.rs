@@ -1,7 +1,7 @@
 //! What executing an effect needs besides the connection: the transport, the time, and the schedule of a
 //! worker.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use rocketnet::{ConnId, Transport};
 use rustc_hash::FxHashMap;
 
 use super::idle::Idle;
+use super::limiting::Limiting;
 use super::lingering::Lingering;
 use crate::proto::{Message, Pauses, Session};
 use crate::state::{ConnShared, ContextInner, ContextShared, Request, SubscriptionShared, Worker};
@@ -31,8 +32,8 @@ pub(super) struct Io<T: Transport> {
     pub(super) busy_at: Nanos,
     /// Connections that have something to send this turn, in order of arrival.
     pub(super) dirty: VecDeque<ConnId>,
-    /// Reports to peers that follow.
-    pub(super) reports: DeferredReports,
+    /// Reports to peers that follow, and connections that a rate limit delays.
+    pub(super) deferred: Deferred,
     pub(super) next_tick: Nanos,
     /// A subscription had news since the last tick, or holds others up.
     pub(super) stirring: bool,
@@ -60,6 +61,8 @@ pub(super) struct Line {
     pub(super) app: VecDeque<(Vec<u8>, usize)>,
     /// Bytes of control messages that were queued since the last flush.
     pub(super) app_unflushed: usize,
+    /// The rate limits, if there are any.
+    pub(super) limiting: Option<Box<Limiting>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +94,7 @@ impl<T: Transport> Io<T> {
             now: 0,
             busy_at: 0,
             dirty: VecDeque::new(),
-            reports: DeferredReports::default(),
+            deferred: Deferred::default(),
             next_tick: 0,
             stirring: false,
         }
@@ -226,28 +229,70 @@ impl Slots {
     }
 }
 
-/// Reports of new data to peers that follow, which see the data by themselves.
-pub(super) struct DeferredReports {
-    /// When the reports are due; the last time there is without any.
+/// What a worker does later: reports of new data to peers that follow, which see the data by themselves, and the transfers and
+/// credit of connections that a rate limit delays.
+pub(super) struct Deferred {
+    /// When there is something to do; the last time there is without anything.
     pub(super) due: Nanos,
-    subs: Vec<At>,
+    reports_due: Nanos,
+    reports: Vec<At>,
+    delayed: BTreeSet<(Nanos, ConnId)>,
 }
 
-impl Default for DeferredReports {
+impl Default for Deferred {
     fn default() -> Self {
-        Self { due: Nanos::MAX, subs: Vec::new() }
+        Self { due: Nanos::MAX, reports_due: Nanos::MAX, reports: Vec::new(), delayed: BTreeSet::new() }
     }
 }
 
-impl DeferredReports {
+impl Deferred {
     /// Defers the report of a subscription's news.
-    pub(super) fn defer(&mut self, at: At, now: Nanos) {
-        self.subs.push(at);
-        self.due = self.due.min(now.saturating_add(UNREPORTED));
+    pub(super) fn report(&mut self, at: At, now: Nanos) {
+        self.reports.push(at);
+        self.reports_due = self.reports_due.min(now.saturating_add(UNREPORTED));
+        self.due = self.due.min(self.reports_due);
     }
 
-    /// Takes the subscriptions whose reports are deferred.
-    pub(super) fn take(&mut self) -> Vec<At> {
-        std::mem::take(self).subs
+    /// Takes the subscriptions whose reports are due.
+    pub(super) fn take_reports(&mut self, now: Nanos) -> Vec<At> {
+        if now < self.reports_due {
+            return Vec::new();
+        }
+        self.reports_due = Nanos::MAX;
+        let reports = std::mem::take(&mut self.reports);
+        self.look_again();
+        reports
+    }
+
+    /// Delays a connection until then.
+    pub(super) fn delay(&mut self, conn: ConnId, until: Nanos) {
+        self.delayed.insert((until, conn));
+        self.due = self.due.min(until);
+    }
+
+    /// Takes a connection whose delay is over.
+    pub(super) fn take_delayed(&mut self, now: Nanos) -> Option<ConnId> {
+        let &(until, _) = self.delayed.first()?;
+        let (_, conn) = if until <= now { self.delayed.pop_first()? } else { return None };
+        self.look_again();
+        Some(conn)
+    }
+
+    /// Forgets the delays of a connection until these times.
+    pub(super) fn forget(&mut self, conn: ConnId, times: impl Iterator<Item = Nanos>) {
+        for until in times {
+            self.delayed.remove(&(until, conn));
+        }
+        self.look_again();
+    }
+
+    /// Returns when the next delay ends.
+    pub(super) fn next_delay_end(&self) -> Option<Nanos> {
+        self.delayed.first().map(|(until, _)| *until)
+    }
+
+    fn look_again(&mut self) {
+        let delayed = self.delayed.first().map_or(Nanos::MAX, |(until, _)| *until);
+        self.due = self.reports_due.min(delayed);
     }
 }

@@ -78,6 +78,7 @@ impl<T: Transport> Reactor<T> {
             pauses: Default::default(),
             app: VecDeque::new(),
             app_unflushed: 0,
+            limiting: None,
         };
         let link = Link {
             line,
@@ -188,6 +189,9 @@ impl<T: Transport> Reactor<T> {
         }
         if let Some(link) = self.links.remove(&conn) {
             self.by_number.remove(&link.line.shared.id);
+            if let Some(limiting) = &link.line.limiting {
+                self.io.deferred.forget(conn, limiting.times());
+            }
         }
         self.io.transport.forget(conn);
         if self.stop_at.is_some() && self.links.is_empty() {

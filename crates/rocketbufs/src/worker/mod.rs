@@ -17,6 +17,7 @@
 //!   * `receiving`: how subscriptions of this end come and go;
 //! * `upcall`: what a connection leaves to the reactor;
 //! * `lingering`: how subscriptions of this end learn that their logs have ended;
+//! * `limiting`: rate limits, which delay what is sent and the credit for what arrives;
 //! * `ticks`: what happens because time passed.
 //!
 //! Optimisations, each with its own state:
@@ -38,6 +39,7 @@ mod handshake;
 mod idle;
 mod incoming;
 mod io;
+mod limiting;
 mod lingering;
 mod links;
 mod on_demand;

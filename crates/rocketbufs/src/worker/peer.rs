@@ -93,7 +93,7 @@ impl<T: Transport> Turn<'_, T> {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         let Some(log) = buffer.log() else { return };
         match machine.enqueue(&log.ring, buffer.ended() || buffer.is_waited_for()) {
-            Enqueue::Later => self.io.reports.defer((self.line.id, self.wire), self.io.now),
+            Enqueue::Later => self.io.deferred.report((self.line.id, self.wire), self.io.now),
             Enqueue::Unreported => {}
             Enqueue::Queue => self.queue(),
             Enqueue::Queued => self.io.mark_dirty(self.line),
@@ -110,7 +110,7 @@ impl<T: Transport> Turn<'_, T> {
     /// Defers the report to a receiver that sees the data by itself.
     pub(super) fn report_later(&mut self) {
         if self.out.machine.defer_report() {
-            self.io.reports.defer((self.line.id, self.wire), self.io.now);
+            self.io.deferred.report((self.line.id, self.wire), self.io.now);
         }
     }
 

@@ -5,6 +5,7 @@
 //! send its turns; then flush. The reactor never waits for a lock that is held across I/O, and reads no
 //! clock.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub struct Reactor<T: Transport> {
     pub(super) io: Io<T>,
     pub(super) links: FxHashMap<ConnId, Link>,
     pub(super) by_number: FxHashMap<u64, ConnId>,
+    /// Accepted connections, the oldest first, whose handshakes may not have ended.
+    pub(super) unfinished: VecDeque<ConnId>,
     pub(super) listeners: Vec<(u64, String, Weak<ListenerShared>)>,
     pub(super) events: Vec<Event>,
     pub(super) stop_at: Option<Nanos>,
@@ -39,6 +42,7 @@ impl<T: Transport> Reactor<T> {
             io: Io::new(context, shared, transport),
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
+            unfinished: VecDeque::new(),
             listeners: Vec::new(),
             events: Vec::new(),
             stop_at: None,
@@ -85,7 +89,12 @@ impl<T: Transport> Reactor<T> {
 
     /// Returns when time alone next causes work.
     pub fn next_tick(&self) -> Nanos {
-        self.io.next_tick.min(self.io.idle.due()).min(self.io.reports.due)
+        self.io.next_tick.min(self.io.idle.due()).min(self.io.deferred.due)
+    }
+
+    /// Returns when the next delay by a rate limit ends, for the simulator, which has runs without other timers.
+    pub fn next_delay_end(&self) -> Option<Nanos> {
+        self.io.deferred.next_delay_end()
     }
 
     fn take_turn(&mut self, now: Nanos, events: &mut Vec<Event>) {
@@ -96,10 +105,8 @@ impl<T: Transport> Reactor<T> {
         for command in self.io.shared.take_mail() {
             self.on_command(command);
         }
-        if now >= self.io.reports.due {
-            for (conn, wire) in self.io.reports.take() {
-                self.at(conn, |connection| connection.report(wire));
-            }
+        if now >= self.io.deferred.due {
+            self.take_deferred();
         }
         self.take_news();
         self.pump_all();
@@ -108,6 +115,19 @@ impl<T: Transport> Reactor<T> {
         }
         if now >= self.io.idle.due() {
             self.sweep();
+        }
+    }
+
+    /// Does what was deferred until now.
+    fn take_deferred(&mut self) {
+        for (conn, wire) in self.io.deferred.take_reports(self.io.now) {
+            self.at(conn, |connection| connection.report(wire));
+        }
+        while let Some(conn) = self.io.deferred.take_delayed(self.io.now) {
+            self.at(conn, |connection| {
+                connection.on_delay_over();
+                Ok(())
+            });
         }
     }
 
@@ -160,6 +180,10 @@ impl<T: Transport> Reactor<T> {
             Request::Close { conn, code, why } => self.at_number(conn, |_| Err(Upcall::Close(code, why))),
             Request::Control { conn, message, cost } => self.at_number(conn, |connection| {
                 connection.send_app(message, cost);
+                Ok(())
+            }),
+            Request::SetRateLimits { conn, limits } => self.at_number(conn, |connection| {
+                connection.set_rate_limits(limits);
                 Ok(())
             }),
             Request::Leave { conn, wire } => self.leave(conn, wire),

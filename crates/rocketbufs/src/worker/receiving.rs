@@ -55,6 +55,7 @@ impl<T: Transport> Connection<'_, T> {
         let wire = link.next_wire;
         let SubscriptionState { sub, memory } = &mut *state;
         let ring = memory.as_ref().map(ReceiveMemory::ring);
+        let is_mapped = ring.is_some_and(Ring::is_peer_written);
         let Some(machine) = sub.subscribe((number, wire), ring, (moves, is_current)) else { return };
         link.next_wire += 1;
         let start = match sub.log().zip(machine.resumed_at()) {
@@ -65,9 +66,13 @@ impl<T: Transport> Connection<'_, T> {
             None => subscription.options.start,
         };
         drop(state);
-        // The ring of a closed log is here already.
-        let own_memory = on_this_machine && (subscription.options.own_memory || machine.is_closed());
-        link.ins.insert(wire, InSub { shared: subscription.clone(), machine, offered: None });
+        // The ring of a closed log is here already. Bytes that a limit delays must not be read in the sender's memory, where the
+        // worker has no part in it; a log that is there already stays.
+        let limited =
+            link.line.limiting.as_ref().is_some_and(|limiting| limiting.limits_arrivals()) && !is_mapped;
+        let own_memory =
+            on_this_machine && (subscription.options.own_memory || machine.is_closed() || limited);
+        link.ins.insert(wire, InSub::new(subscription.clone(), machine));
         self.io.lingering.forget(&subscription);
         self.io.slots.set_in(subscription.slot, (conn, wire));
         let subscribe =
@@ -137,7 +142,8 @@ impl<T: Transport> Incoming<'_, T> {
         let Some((ring, share)) = self.ring_for(subscribed, offered) else { return };
         let Some(receiver) = ring.receiver() else { return };
         let (allocation, member) = share.unzip();
-        let window = window(&ring, allocation.as_ref(), subscribed);
+        let window = window(&ring, allocation.as_ref(), subscribed).min(self.most_in_flight());
+        self.sub.metered.begin(start);
         let log = Log { ring, epoch };
         let memory = ReceiveMemory::new(log.clone(), start, subscription.min_receivers.is_any(), member);
         let config = receive_config((&subscription, subscribed), memory.receivers_hold.is_some());
@@ -165,6 +171,11 @@ impl<T: Transport> Incoming<'_, T> {
             buffer.unpark();
         }
         self.send_credit();
+    }
+
+    /// Returns how many bytes may be in flight at most, by the connection's limits.
+    fn most_in_flight(&self) -> u64 {
+        self.line.limiting.as_ref().map_or(u64::MAX, |limiting| limiting.window())
     }
 
     /// Creates the ring of a log, or its share of a budget, which has no ring until there is data. Refuses
@@ -229,6 +240,7 @@ impl<T: Transport> Incoming<'_, T> {
             return self.leave();
         };
         self.io.transport.bind(self.line.id, self.wire, receiver);
+        self.sub.metered.begin(subscribed.start);
         self.follow();
         self.let_look();
         self.send_credit();
@@ -242,6 +254,7 @@ impl<T: Transport> Incoming<'_, T> {
         if let Some(receiver) = Ring::unbacked(end).receiver() {
             self.io.transport.bind(self.line.id, self.wire, receiver);
         }
+        self.sub.metered.begin(end);
         self.send_credit();
         self.give_credit();
     }
@@ -251,7 +264,8 @@ impl<T: Transport> Incoming<'_, T> {
         let Some((ring, share)) = self.ring_for(subscribed, offered) else { return };
         let Some(receiver) = ring.receiver() else { return };
         let (allocation, member) = share.unzip();
-        let window = window(&ring, allocation.as_ref(), subscribed);
+        let window = window(&ring, allocation.as_ref(), subscribed).min(self.most_in_flight());
+        self.sub.metered.begin(subscribed.start);
         let mut state = lock(&self.sub.shared.state);
         let left = state.parts().and_then(|(log, memory)| {
             log.move_to(subscribed.start, window, allocation);

@@ -38,6 +38,17 @@ pub struct Downstream {
     pub coverage: Coverage,
 }
 
+/// How much a CREDIT may grant, by the limits of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrantLimit {
+    /// Everything for which the ring has room.
+    Unlimited,
+    /// At most one window beyond what landed.
+    Window,
+    /// Nothing more than before.
+    Nothing,
+}
+
 /// Up to where forwarded data is confirmed.
 #[derive(Debug, Clone, Copy)]
 struct Relayed {
@@ -212,11 +223,29 @@ impl ReceiveLog {
         self.is_allocation_due(ring, short) || self.credit.is_due(&self.credit_now(ring, None))
     }
 
+    /// Returns the present positions with a limited grant. A grant on demand is of what exists already, and only stopped.
+    pub fn limited(&self, now: Credit, limit: GrantLimit) -> Credit {
+        let told = self.granted();
+        let grant = match limit {
+            GrantLimit::Unlimited => now.grant,
+            GrantLimit::Window if self.allocation.is_some() => now.grant,
+            GrantLimit::Window => {
+                now.grant.min(now.landed.saturating_add(4 * self.credit.quarter()).max(told))
+            }
+            GrantLimit::Nothing => told,
+        };
+        Credit { grant, ..now }
+    }
+
     /// Returns the CREDIT to send, if one is due, for the present positions.
     pub fn next_credit(&mut self, now: Credit) -> Option<Credit> {
         let granted = self.granted();
         let offers = self.allocation.as_ref().is_some_and(|allocation| allocation.has_offer(granted));
-        if offers { self.tell(now) } else { self.credit.credit(now).map(|credit| self.as_told(credit)) }
+        if offers && now.grant > granted {
+            self.tell(now)
+        } else {
+            self.credit.credit(now).map(|credit| self.as_told(credit))
+        }
     }
 
     /// Returns the CREDIT to send for the present positions, due or not.

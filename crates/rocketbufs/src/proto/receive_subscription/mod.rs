@@ -40,7 +40,7 @@ pub use attachment::{Answer, Attachment, LogEnd, ReceiveError};
 pub use credit_report::CreditReport;
 pub use cursor::{ReceiveCursor, TooMuch};
 pub use item::{Ending, Item};
-pub use log::{Downstream, ReceiveConfig, ReceiveLog};
+pub use log::{Downstream, GrantLimit, ReceiveConfig, ReceiveLog};
 
 /// One subscription of this end, see the module.
 #[derive(Debug)]

@@ -512,7 +512,7 @@ impl SendCursor {
         (ask != [0; 3]).then_some(ask)
     }
 
-    /// Starts to count time without progress, when others begin to wait for this subscription.
+    /// Starts to count time without progress, when others begin to wait for this subscription or this end stops to delay it.
     pub fn begin_waiting(&mut self, now: Nanos) {
         self.last_progress = now;
     }

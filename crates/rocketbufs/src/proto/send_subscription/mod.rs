@@ -276,6 +276,11 @@ impl PeerSubscription {
         (holds_others && self.cursor.stalled(now)).then(|| self.cursor.behind(log))
     }
 
+    /// Records that this end delays the subscription, which is no stall of its receiver.
+    pub fn delayed(&mut self, now: Nanos) {
+        self.cursor.begin_waiting(now);
+    }
+
     /// Returns whether readers' doorbells may ring: the peer maps the ring, and published data is never taken
     /// back.
     pub fn may_be_watched(&self) -> bool {

@@ -7,6 +7,7 @@ mod durable_slots;
 mod idle_state;
 mod log;
 mod min_receivers;
+mod rate_limit;
 mod watchers;
 
 pub use budget::Budget;
@@ -18,4 +19,5 @@ pub(crate) use durable_slots::DurableSlots;
 pub(crate) use idle_state::{IdleState, MOVING, NOWHERE, PLACES_APART};
 pub(crate) use log::Log;
 pub(crate) use min_receivers::MinReceivers;
+pub use rate_limit::{RateLimit, RateLimits, RateUsage};
 pub(crate) use watchers::Watchers;

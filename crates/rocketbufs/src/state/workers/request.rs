@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::proto::{CloseCode, Subscribe};
+use crate::state::RateLimits;
 use crate::types::{Bid, Nanos, WireId};
 
 /// A request to a worker, see [the module](self).
@@ -19,6 +20,11 @@ pub(crate) enum Request {
         conn: u64,
         message: Vec<u8>,
         cost: usize,
+    },
+    /// Limit the bytes per second of a connection.
+    SetRateLimits {
+        conn: u64,
+        limits: RateLimits,
     },
     /// Leave a subscription of this end.
     Leave {

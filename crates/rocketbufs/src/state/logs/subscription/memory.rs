@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rocketring::{Hold, LazyCursor, Ring, RingReceiver};
 
 use crate::proto::{
-    AllocationStep, BudgetNote, Credit, CreditAllocation, Downstream, Drained, Need, ReceiveLog,
+    AllocationStep, BudgetNote, Credit, CreditAllocation, Downstream, Drained, GrantLimit, Need, ReceiveLog,
     ReceiveSubscription, Share,
 };
 use crate::state::{Calls, Log, Membership};
@@ -212,15 +212,25 @@ impl SubscriptionState {
     }
 
     /// Returns the CREDIT to send, due or not.
-    pub(crate) fn tell(&mut self, downstream: Option<&Downstream>) -> Option<Credit> {
+    pub(crate) fn tell(&mut self, downstream: Option<&Downstream>, limit: GrantLimit) -> Option<Credit> {
         self.catch_up();
         let (log, memory) = self.parts()?;
-        log.tell(log.credit_now(memory.ring(), downstream))
+        log.tell(log.limited(log.credit_now(memory.ring(), downstream), limit))
+    }
+
+    /// Returns whether the sender may still write.
+    pub(crate) fn is_granted_beyond_head(&self) -> bool {
+        let head = self.ring().map_or(0, Ring::head);
+        self.sub.log().is_some_and(|log| log.credit().told().grant > head)
     }
 
     /// Returns the CREDIT to send, if one is due, and whether the log has ended and every receiver has
     /// released all of it.
-    pub(crate) fn next_credit(&mut self, downstream: Option<&Downstream>) -> Option<(Option<Credit>, bool)> {
+    pub(crate) fn next_credit(
+        &mut self,
+        downstream: Option<&Downstream>,
+        limit: GrantLimit,
+    ) -> Option<(Option<Credit>, bool)> {
         if self.sub.log()?.credit().is_asked() {
             self.ask_reader();
         } else {
@@ -232,7 +242,8 @@ impl SubscriptionState {
         }
         let now = self.credit_now(downstream)?;
         let finished = self.sub.is_released(&now);
-        Some((self.sub.log_mut()?.next_credit(now), finished))
+        let log = self.sub.log_mut()?;
+        Some((log.next_credit(log.limited(now, limit)), finished))
     }
 
     /// Handles a lost connection, which has returned the ring receiver.

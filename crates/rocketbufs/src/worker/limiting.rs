@@ -1,0 +1,263 @@
+//! The rate limits of a connection: what waits because of them.
+//!
+//! ```text
+//!   data arrives ──▶ charged ── in debt? ──▶ the grant of CREDIT stays where it is until the debt is paid
+//!   data to send ──▶ reserved ── too early? ──▶ no transfers until then; control messages go
+//! ```
+//!
+//! Limits act where a worker handles a batch: at the CREDIT for what arrived, and at a connection's turn to send. Bytes that had
+//! been granted still arrive and are a debt. A subscription of a limited connection is granted at most a window of the limit's
+//! burst, so the debt stays small. A delay is no fault of the peer: time-outs do not count it.
+
+use rocketnet::Transport;
+use rocketring::Ring;
+
+use super::connection::Connection;
+use super::incoming::Incoming;
+use super::io::{Io, Line};
+use super::upcall::Upcall;
+use crate::lock::lock;
+use crate::proto::GrantLimit;
+use crate::state::RateLimits;
+use crate::types::{Nanos, Position, WireId};
+
+/// The limits of a connection, and what waits because of them.
+pub(super) struct Limiting {
+    limits: RateLimits,
+    /// Bytes that are reserved for sending, and when they may go.
+    reserved: u64,
+    send_at: Nanos,
+    /// Subscriptions of this end whose credit waits, and when to look at them.
+    waiting: Vec<WireId>,
+    look_at: Option<Nanos>,
+    /// Nothing is read, because a sender without flow control needs no credit.
+    pub(super) paused: bool,
+}
+
+/// The part of a subscription of this end that limits need.
+#[derive(Default)]
+pub(super) struct Metered {
+    /// Everything below was charged.
+    charged: Position,
+    /// Its credit waits.
+    waits: bool,
+    /// No CREDIT was sent over this connection yet.
+    owes_credit: bool,
+}
+
+impl Metered {
+    /// The subscription receives from this position on.
+    pub(super) fn begin(&mut self, at: Position) {
+        *self = Self { charged: at, waits: self.waits, owes_credit: true };
+    }
+
+    /// The ring's head went from one position to another without bytes.
+    pub(super) fn skipped(&mut self, from: Position, to: Position) {
+        self.charged += to.saturating_sub(from);
+    }
+
+    /// Records the first CREDIT.
+    pub(super) fn credited(&mut self) {
+        self.owes_credit = false;
+    }
+}
+
+impl Limiting {
+    /// Returns whether reserved bytes have to wait.
+    pub(super) fn delays_sending(&self, now: Nanos) -> bool {
+        self.reserved > 0 && self.send_at > now
+    }
+
+    /// Returns whether arriving bytes are limited.
+    pub(super) fn limits_arrivals(&self) -> bool {
+        !self.limits.received.is_empty()
+    }
+
+    /// Returns whether sent bytes are limited.
+    pub(super) fn limits_sending(&self) -> bool {
+        !self.limits.sent.is_empty()
+    }
+
+    /// Returns when the connection is to be looked at.
+    pub(super) fn times(&self) -> impl Iterator<Item = Nanos> + use<> {
+        let sends = (self.reserved > 0).then_some(self.send_at);
+        sends.into_iter().chain(self.look_at)
+    }
+
+    /// Returns the most bytes in flight to a subscription of this end.
+    pub(super) fn window(&self) -> u64 {
+        let bursts = self.limits.received.iter().filter(|limit| limit.bytes_per_second() > 0);
+        bursts.map(|limit| limit.burst_bytes()).min().unwrap_or(u64::MAX)
+    }
+}
+
+impl Drop for Limiting {
+    fn drop(&mut self) {
+        self.limits.settle(self.reserved, 0, 0);
+    }
+}
+
+impl Line {
+    /// Returns whether a limit delays what this connection sends.
+    pub(super) fn delays_sending(&self, now: Nanos) -> bool {
+        self.limiting.as_ref().is_some_and(|limiting| limiting.delays_sending(now))
+    }
+}
+
+impl<T: Transport> Connection<'_, T> {
+    /// Sets other limits. What waits because of the earlier ones is looked at again.
+    pub(super) fn set_rate_limits(&mut self, limits: RateLimits) {
+        let before = self.link.line.limiting.take();
+        if !before.as_ref().is_some_and(|before| before.limits_arrivals()) {
+            for sub in self.link.ins.values_mut() {
+                // What came before the first limit is free.
+                sub.metered.charged = lock(&sub.shared.state).ring().map_or(0, Ring::head);
+                sub.metered.owes_credit = false;
+            }
+        }
+        if !limits.is_empty() {
+            let limiting = Limiting {
+                limits,
+                reserved: 0,
+                send_at: 0,
+                waiting: Vec::new(),
+                look_at: None,
+                paused: false,
+            };
+            self.link.line.limiting = Some(Box::new(limiting));
+        }
+        let Some(mut before) = before else { return };
+        self.io.deferred.forget(self.id(), before.times());
+        if before.paused {
+            self.io.transport.pause(self.id(), false);
+        }
+        self.give_waiting_credit(std::mem::take(&mut before.waiting));
+        self.io.mark_dirty(&mut self.link.line);
+    }
+
+    /// Handles the end of a delay.
+    pub(super) fn on_delay_over(&mut self) {
+        let (now, conn) = (self.io.now, self.id());
+        let Some(limiting) = &mut self.link.line.limiting else { return };
+        let sends = limiting.reserved > 0 && limiting.send_at <= now;
+        let credits = limiting.look_at.take_if(|at| *at <= now).is_some();
+        let waiting = if credits { std::mem::take(&mut limiting.waiting) } else { Vec::new() };
+        if credits && std::mem::take(&mut limiting.paused) {
+            self.io.transport.pause(conn, false);
+            self.link.line.session.heard(now);
+        }
+        if sends {
+            self.io.mark_dirty(&mut self.link.line);
+        }
+        self.give_waiting_credit(waiting);
+    }
+
+    fn give_waiting_credit(&mut self, waiting: Vec<WireId>) {
+        for wire in waiting {
+            if let Some(mut turn) = self.incoming(wire) {
+                turn.sub.metered.waits = false;
+                turn.give_credit();
+            }
+        }
+    }
+
+    /// Sends what the limits allow now, one transfer of each subscription in turn. Returns whether anything was written.
+    #[cold]
+    pub(super) fn write_within_limits(&mut self) -> Result<bool, Upcall> {
+        let now = self.io.now;
+        let limits = |limiting: &mut Box<Limiting>| limiting.limits_sending();
+        let Some(mut limiting) = self.link.line.limiting.take_if(limits) else {
+            return self.write_turns::<false>(u64::MAX);
+        };
+        if limiting.reserved == 0 {
+            let wanted = self.pending_bytes(limiting.limits.reservation());
+            limiting.reserved = wanted;
+            limiting.send_at = if wanted == 0 { now } else { limiting.limits.reserve(wanted, now) };
+            if limiting.send_at > now {
+                self.io.deferred.delay(self.id(), limiting.send_at);
+            }
+        }
+        let mut wrote = Ok(false);
+        if limiting.send_at <= now {
+            let before = self.link.line.pauses.written();
+            // Without data there may be something else to tell, for which a turn needs room.
+            wrote = self.write_turns::<true>(limiting.reserved.max(1));
+            let sent = self.link.line.pauses.written() - before;
+            limiting.limits.settle(std::mem::take(&mut limiting.reserved), sent, now);
+        }
+        self.link.line.limiting = Some(limiting);
+        wrote
+    }
+
+    /// Returns how many bytes wait for their turn, at most `most`.
+    fn pending_bytes(&self, most: u64) -> u64 {
+        let mut pending = 0_u64;
+        for out in self.link.line.ready.iter().filter_map(|wire| self.link.outs.get(wire)) {
+            let Some(log) = out.buffer.log() else { continue };
+            let bytes = out.machine.cursor().pending_in_order(&log.ring).map_or(0, |(bytes, _)| bytes);
+            pending = pending.saturating_add(bytes);
+            if pending >= most {
+                return most;
+            }
+        }
+        pending
+    }
+}
+
+impl<T: Transport> Incoming<'_, T> {
+    /// Charges what has arrived, and returns what a CREDIT may grant now. `None`: no CREDIT may be sent yet.
+    #[inline]
+    pub(super) fn grant_limit(&mut self) -> Option<GrantLimit> {
+        if self.line.limiting.is_none() { Some(GrantLimit::Unlimited) } else { self.charge_arrived() }
+    }
+
+    #[cold]
+    fn charge_arrived(&mut self) -> Option<GrantLimit> {
+        let state = lock(&self.sub.shared.state);
+        let ring = state.ring().map(|ring| (ring.head(), ring.flow_control()));
+        let grants = state.is_granted_beyond_head();
+        drop(state);
+        let Some(ring) = ring else { return Some(GrantLimit::Window) };
+        let limit = charge((self.io, self.line, self.wire), &mut self.sub.metered, ring);
+        // A first CREDIT that grants nothing would speak of credit on demand.
+        let must_wait = limit == GrantLimit::Nothing && self.sub.metered.owes_credit && !grants;
+        (!must_wait).then_some(limit)
+    }
+
+    /// Returns whether the first CREDIT has waited, and is to be sent.
+    pub(super) fn owes_credit(&self, limit: GrantLimit) -> bool {
+        limit != GrantLimit::Unlimited && self.sub.metered.owes_credit
+    }
+}
+
+/// Charges what has arrived in a ring with this head. Returns what may be granted now.
+fn charge<T: Transport>(
+    (io, line, wire): (&mut Io<T>, &mut Line, WireId),
+    metered: &mut Metered,
+    (head, flow_control): (Position, bool),
+) -> GrantLimit {
+    let (now, conn) = (io.now, line.id);
+    let Some(limiting) = &mut line.limiting else { return GrantLimit::Unlimited };
+    if !limiting.limits_arrivals() {
+        return GrantLimit::Unlimited;
+    }
+    let bytes = head.saturating_sub(std::mem::replace(&mut metered.charged, head));
+    if bytes > 0 {
+        limiting.limits.arrived(bytes, now);
+    }
+    let at = limiting.limits.credit_at(now);
+    if at <= now {
+        return GrantLimit::Window;
+    }
+    if !std::mem::replace(&mut metered.waits, true) {
+        limiting.waiting.push(wire);
+    }
+    if limiting.look_at.is_none() {
+        limiting.look_at = Some(at);
+        io.deferred.delay(conn, at);
+    }
+    if !flow_control && !std::mem::replace(&mut limiting.paused, true) {
+        io.transport.pause(conn, true);
+    }
+    GrantLimit::Nothing
+}
