@@ -51,10 +51,10 @@ pub use jwt::{JwtKeyError, JwtOptions};
 pub use login::{CutOff, Login, NOT_AUTHENTICATED, Refused};
 pub use names::{MAX_NAME_BYTES, NameError, check_name};
 pub use password::{MAX_MEMORY_KIB, PasswordError, PasswordHash};
-pub use quotas::{AtLimit, Charge, Exceeded, Limits, Principal, QuotaLimits, Quotas, Resource};
+pub use quotas::{Charge, Exceeded, Limits, NearLimit, Principal, QuotaLimits, Quotas, Resource};
 pub use rights::{
-    AccessRule, Decision, Grants, MAX_NAMES, MAX_PATTERNS, MAX_RULES, Operation, Pattern, PatternError,
-    Reason, Rights, RuleError,
+    AccessRule, BrokerRight, Decision, Grants, MAX_NAMES, MAX_PATTERNS, MAX_RULES, Operation, Pattern,
+    PatternError, Reason, Rights, RuleError,
 };
 pub use token::{NoRandomNumbers, TOKEN_PREFIX, TokenHash, TokenHashError, new_token};
 pub use users::{MAX_FILE_BYTES, MAX_TOKENS, MAX_USERS, Token, User, Users, UsersError};

@@ -147,10 +147,10 @@ fn more(asked: u64) -> String {
     if asked == 1 { String::new() } else { format!(", and asks for {asked} more") }
 }
 
-/// A principal that has used up a quota.
+/// A principal that has used up a quota, or nearly so: at least four fifths of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub struct AtLimit {
+pub struct NearLimit {
     /// Whose quota.
     pub who: Principal,
     /// The resource.
@@ -159,6 +159,13 @@ pub struct AtLimit {
     pub in_use: u64,
     /// The limit.
     pub limit: u64,
+}
+
+impl NearLimit {
+    /// Whether the quota is used up.
+    pub fn is_full(&self) -> bool {
+        self.in_use >= self.limit
+    }
 }
 
 type Amounts = [u64; Resource::ALL.len()];
@@ -254,21 +261,22 @@ impl Quotas {
         self.lock().in_use.get(who).map_or(0, |amounts| amounts[resource as usize])
     }
 
-    /// Who has used up a quota, in order, at most `most` of them. The call visits everybody.
-    pub fn at_limit(&self, most: usize) -> Vec<AtLimit> {
+    /// Who has used up a quota, and then who has nearly done so, in order, at most `most` of them. The call visits everybody.
+    pub fn near_limit(&self, most: usize) -> Vec<NearLimit> {
         let state = self.lock();
-        let mut full = Vec::new();
+        let mut near = Vec::new();
         for (who, in_use) in &state.in_use {
             let limits = state.limits.of(who);
-            full.extend(Resource::ALL.into_iter().filter_map(|resource| {
+            near.extend(Resource::ALL.into_iter().filter_map(|resource| {
                 let (limit, in_use) = (limits.of(resource)?, in_use[resource as usize]);
-                (in_use >= limit).then(|| AtLimit { who: who.clone(), resource, in_use, limit })
+                let is_near = in_use.saturating_mul(5) >= limit.saturating_mul(4);
+                is_near.then(|| NearLimit { who: who.clone(), resource, in_use, limit })
             }));
         }
         drop(state);
-        full.sort();
-        full.truncate(most);
-        full
+        near.sort_by(|a, b| b.is_full().cmp(&a.is_full()).then(a.cmp(b)));
+        near.truncate(most);
+        near
     }
 }
 
@@ -314,10 +322,13 @@ mod tests {
             "address 10.0.0.1 has 80 bytes of rings, and asks for 80 more; the limit (quotas.address_ring_bytes) is 100"
         );
         assert_eq!(quotas.in_use(&whom[0], Resource::Topics), 1);
+        let [near] = &quotas.near_limit(9)[..] else { panic!("one is near its limit") };
+        assert_eq!((near.resource, near.in_use, near.is_full()), (Resource::RingBytes, 80, false));
         // Lower limits take nothing away, and show who is beyond them.
         let address = Limits::none().with(Resource::Topics, Some(0));
         quotas.set_limits(QuotaLimits { user: Limits::none(), address });
-        let [full] = &quotas.at_limit(9)[..] else { panic!("one is at its limit") };
+        let [full] = &quotas.near_limit(9)[..] else { panic!("one is at its limit") };
+        assert!(full.is_full());
         assert_eq!(
             (full.who.clone(), full.resource, full.in_use, full.limit),
             (whom[1].clone(), Resource::Topics, 1, 0)
@@ -325,7 +336,7 @@ mod tests {
         // Nothing more is nothing more.
         assert!(quotas.charge(&whom, &[(Resource::Topics, 0)]).is_ok());
         drop(charge);
-        assert!(quotas.lock().in_use.is_empty() && quotas.at_limit(9).is_empty());
+        assert!(quotas.lock().in_use.is_empty() && quotas.near_limit(9).is_empty());
     }
 
     type Charged = (Charge, [Principal; 2], [(Resource, u64); 2]);

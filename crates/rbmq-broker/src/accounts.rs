@@ -10,12 +10,13 @@
 
 use std::collections::HashMap;
 
-use access::AtLimit;
+use access::NearLimit;
 use rbmq_wire::{RefuseCode, TopicName};
 use rocketbufs::inspect::Traffic;
 use rocketbufs::{Bid, Policy};
 use rocketnet::LogLimiter;
 
+use super::rates::RateUse;
 use super::topics::Topics;
 
 /// Why a client or a request was refused, or a client disconnected.
@@ -109,8 +110,10 @@ pub(crate) struct Census {
     pub(crate) publishers_offline: usize,
     pub(crate) subscribers: usize,
     pub(crate) limits: [(&'static str, u64); 2],
-    /// Who has used up a quota, the first of them.
-    pub(crate) at_limit: Vec<AtLimit>,
+    /// Who has used up a quota or nearly so, the first of them.
+    pub(crate) near_limit: Vec<NearLimit>,
+    /// The use of the limits on bytes per second, the first of them.
+    pub(crate) rates: Vec<RateUse>,
     /// Events that the audit log could not take.
     pub(crate) audit_dropped: u64,
 }

@@ -11,13 +11,20 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
-use access::{AtLimit, Charge, Exceeded, Grants, Identity, Principal, QuotaLimits, Quotas, Resource, Rights};
+use access::{
+    Charge, Exceeded, Grants, Identity, NearLimit, Principal, QuotaLimits, Quotas, Resource, Rights,
+};
 use rbmq_wire::sync::lock;
 use rbmq_wire::{TopicFilter, TopicName};
-use rocketbufs::{Admitted, Asking, Bid, PolicySet};
+use rocketbufs::{Admitted, Asking, Bid, Context, PolicySet, RateLimits};
 
+use super::rates::{RateSettings, RateUse, Rates};
 use super::session_key::SessionKey;
+
+/// Users and addresses at or near a limit that are named.
+pub(super) const MAX_NEAR_LIMIT: usize = 100;
 
 /// A connected client.
 struct Client {
@@ -48,6 +55,7 @@ struct State {
     /// The buffers of publishers of merged topics, by their ids at the publishers.
     members: HashMap<(SessionKey, Bid), Charge>,
     quotas: Quotas,
+    rates: Rates,
     /// The connection and the announced buffer of each replay.
     replays: HashMap<Bid, (u64, Bid)>,
     /// The newest replay of a connection and a buffer; a newer one ends it.
@@ -72,13 +80,16 @@ impl State {
         if self.rights.is_none() {
             return Some(PolicySet::ALL);
         }
-        let bid = match self.replays.get(&bid) {
+        let replay = self.replays.get(&bid);
+        let bid = match replay {
             // A replay is for one connection.
             Some((of, _)) if *of != conn => return None,
             Some((_, live)) => *live,
             None => bid,
         };
         let policies = self.clients.get(&conn)?.policies(&self.topics.get(&bid)?.name);
+        // Only its own reader waits for a replay, which holds no publisher back.
+        let policies = if replay.is_some() && !policies.is_empty() { PolicySet::ALL } else { policies };
         (!policies.is_empty()).then_some(policies)
     }
 }
@@ -136,8 +147,9 @@ impl Changed {
 pub(super) struct Admission(Arc<Mutex<State>>);
 
 impl Admission {
-    pub(super) fn new(rights: Option<Arc<Rights>>, limits: QuotaLimits) -> Self {
-        Self(Arc::new(Mutex::new(State { rights, quotas: Quotas::new(limits), ..State::default() })))
+    pub(super) fn new(rights: Option<Arc<Rights>>, (limits, rates): (QuotaLimits, RateSettings)) -> Self {
+        let (quotas, rates) = (Quotas::new(limits), Rates::new(rates));
+        Self(Arc::new(Mutex::new(State { rights, quotas, rates, ..State::default() })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -199,15 +211,38 @@ impl Admission {
         drop(charge);
     }
 
-    /// Who has used up a quota, at most `most`.
-    pub(super) fn at_limit(&self, most: usize) -> Vec<AtLimit> {
+    /// Who has used up a quota or nearly so, at most `most`.
+    pub(super) fn near_limit(&self, most: usize) -> Vec<NearLimit> {
         let quotas = self.lock().quotas.clone();
-        quotas.at_limit(most)
+        quotas.near_limit(most)
     }
 
     /// Other limits are in force for what comes.
     pub(super) fn set_limits(&self, limits: QuotaLimits) {
         self.lock().quotas.set_limits(limits);
+    }
+
+    /// The limits on a connection's bytes per second.
+    pub(super) fn rate_limits(&self, conn: u64, ctx: &Context) -> RateLimits {
+        let mut state = self.lock();
+        let whom = state.clients.get(&conn).map(|client| client.whom.clone());
+        state.rates.forget_unused(ctx);
+        state.rates.limits(whom.as_deref().unwrap_or_default())
+    }
+
+    /// Other limits on bytes per second are in force. Returns the connections that need others than they have.
+    pub(super) fn set_rates(&self, settings: RateSettings) -> Vec<(u64, RateLimits)> {
+        let mut state = self.lock();
+        if !state.rates.set(settings) {
+            return Vec::new();
+        }
+        let State { clients, rates, .. } = &mut *state;
+        clients.iter().map(|(conn, client)| (*conn, rates.limits(&client.whom))).collect()
+    }
+
+    /// The use of the limits on bytes per second, at most `most` of them, those that delay first.
+    pub(super) fn rate_uses(&self, most: usize) -> Vec<RateUse> {
+        self.lock().rates.uses(most, Instant::now())
     }
 
     /// A connection is down.
@@ -421,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_subscription_needs_a_client_a_topic_and_a_right() {
-        let admission = Admission::new(rights("anna", &["a/#"]), QuotaLimits::default());
+        let admission = Admission::new(rights("anna", &["a/#"]), Default::default());
         admission.added(7, &name("a/x"));
         admission.added(8, &name("b"));
         assert!(!admits(&admission, 1, 7), "the connection is not known");
@@ -439,12 +474,14 @@ mod tests {
 
     #[test]
     fn a_replay_is_for_the_connection_that_asked_and_follows_its_topic() {
-        let admission = Admission::new(rights("anna", &["a"]), QuotaLimits::default());
+        let admission = Admission::new(rights("anna", &["a"]), Default::default());
         admission.added(7, &name("a"));
         for conn in [1, 2] {
             admission.connected(conn, &anna(), "shm").unwrap();
         }
         admission.replays(1, 7, 20);
+        // Nobody but its reader waits for a replay.
+        assert_eq!(admission.lock().admit(1, 20), Some(PolicySet::ALL));
         assert!(admits(&admission, 1, 20) && !admits(&admission, 2, 20));
         admission.replays(1, 7, 21);
         assert!(!admits(&admission, 1, 20) && admits(&admission, 1, 21));
@@ -457,7 +494,7 @@ mod tests {
 
     #[test]
     fn a_reload_tells_which_rights_have_changed() {
-        let admission = Admission::new(rights("anna", &["a", "b"]), QuotaLimits::default());
+        let admission = Admission::new(rights("anna", &["a", "b"]), Default::default());
         admission.connected(1, &anna(), "shm").unwrap();
         admission.connected(2, &Arc::new(Identity::anonymous()), "shm").unwrap();
         assert!(admission.reload(rights("anna", &["a", "b"])).is_empty(), "nothing has changed");
@@ -475,7 +512,7 @@ mod tests {
 
     #[test]
     fn names_that_may_not_be_read_are_refused_and_patterns_are_not() {
-        let admission = Admission::new(rights("anna", &["a/#"]), QuotaLimits::default());
+        let admission = Admission::new(rights("anna", &["a/#"]), Default::default());
         admission.connected(1, &anna(), "shm").unwrap();
         let filters: Vec<TopicFilter> = ["a/x", "b", "#", "c/+"].map(|text| text.parse().unwrap()).into();
         let (kept, refused) = admission.split(1, filters.clone());
@@ -488,7 +525,7 @@ mod tests {
     fn everything_of_a_connection_is_given_back_when_it_is_down() {
         let limit = |resource| Limits::none().with(resource, Some(1));
         let limits = QuotaLimits { user: limit(Resource::Connections), address: limit(Resource::Topics) };
-        let admission = Admission::new(None, limits);
+        let admission = Admission::new(None, (limits, RateSettings::default()));
         admission.connected(1, &anna(), "[2001:db8::1]:9").unwrap();
         let error = admission.connected(2, &anna(), "10.0.0.1:9").unwrap_err().to_string();
         assert_eq!(error, "user 'anna' has 1 connections; the limit (quotas.user_connections) is 1");
@@ -498,7 +535,7 @@ mod tests {
         admission.keep_buffer(7, admission.charge_buffer(1, 1000).unwrap());
         let error = admission.charge_buffer(3, 1).unwrap_err().to_string();
         assert!(error.starts_with("address 2001:db8:: has 1 topics;"), "{error}");
-        assert_eq!(admission.at_limit(9).len(), 2);
+        assert_eq!(admission.near_limit(9).len(), 2);
         admission.removed(7);
         let key = SessionKey { instance: 1, client: 1 };
         admission.keep_member(key, 7, admission.charge_buffer(3, 1).unwrap());
@@ -506,7 +543,7 @@ mod tests {
         admission.keep_filters(3, admission.charge_filters(3, 5, 2).unwrap());
         admission.disconnected(1);
         admission.disconnected(3);
-        assert!(admission.at_limit(9).is_empty());
+        assert!(admission.near_limit(9).is_empty());
         admission.connected(2, &anna(), "10.0.0.1:9").unwrap();
     }
 }

@@ -33,6 +33,10 @@ impl Engine {
             tables.audit_refusal((&address, identity), ("connect", None), &why);
             return Err(why);
         }
+        let limits = tables.admission.rate_limits(conn.id(), tables.out.context());
+        if !limits.is_empty() {
+            conn.set_rate_limits(limits);
+        }
         tables.audit.record(&AuditEvent {
             user: Some(&identity.user),
             method: Some(identity.method.as_str()),
@@ -45,10 +49,13 @@ impl Engine {
     }
 
     /// Applies other settings, rights and limits. Who lost a right is told and cut off.
-    pub(super) fn reload(&mut self, Reloaded { settings, rights, limits }: Reloaded) {
+    pub(super) fn reload(&mut self, Reloaded { settings, rights, limits, rates }: Reloaded) {
         let tables = &mut self.tables;
         tables.settings = settings;
         tables.admission.set_limits(limits);
+        for (conn, limits) in tables.admission.set_rates(rates) {
+            self.door.set_rate_limits(conn, limits);
+        }
         let changed = tables.admission.reload(rights);
         let count = Some(changed.len() as u64);
         tables.audit.record(&AuditEvent { count, ..AuditEvent::new("reload") });

@@ -17,7 +17,7 @@ use rocketbufs::{Bid, Conn, InEvent, OutEvent, Position};
 use tracing::{debug, info, warn};
 
 use super::accounts::{Census, Refusal};
-use super::admission::not_allowed;
+use super::admission::{MAX_NEAR_LIMIT, not_allowed};
 use super::config::UsersSettings;
 use super::door::{Arrival, Door};
 use super::effects::{Effect, Effects};
@@ -40,9 +40,6 @@ use super::topics::Stage;
 
 /// The reason for connections that are closed or refused because the broker stops.
 const STOPPING: &str = "the broker is shutting down";
-
-/// Users and addresses at a limit that the metrics name.
-const MAX_AT_LIMIT: usize = 100;
 
 /// All parts of a broker.
 pub(super) struct Engine {
@@ -504,7 +501,8 @@ impl Engine {
                 ("broker.max_topics", tables.settings.max_topics as u64),
                 ("broker.max_publishers", tables.settings.max_publishers as u64),
             ],
-            at_limit: tables.admission.at_limit(MAX_AT_LIMIT),
+            near_limit: tables.admission.near_limit(MAX_NEAR_LIMIT),
+            rates: tables.admission.rate_uses(MAX_NEAR_LIMIT),
             audit_dropped: tables.audit.dropped(),
         }
     }

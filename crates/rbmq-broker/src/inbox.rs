@@ -19,6 +19,7 @@ use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 use super::accounts::Census;
 use super::config::{BrokerSettings, UsersSettings};
 use super::feed::{Feed, FeedError, FeedOptions};
+use super::rates::RateSettings;
 use super::session_key::SessionKey;
 
 /// Most bytes of one peer's waiting messages: about 20,000 CREATEs.
@@ -80,6 +81,7 @@ pub(super) struct Reloaded {
     /// None: every client may do everything.
     pub(super) rights: Option<Arc<Rights>>,
     pub(super) limits: QuotaLimits,
+    pub(super) rates: RateSettings,
 }
 
 /// An event of an observer's connection.

@@ -40,6 +40,7 @@ mod offline;
 mod outgoing;
 mod path_migration;
 mod publishers;
+mod rates;
 mod report;
 mod routes;
 mod rules;
@@ -127,7 +128,7 @@ impl Broker {
     fn start_with(config: BrokerConfig, archive: Option<Arc<dyn Archive>>) -> Result<Self, BrokerError> {
         check_archive(&config, archive.is_some())?;
         let rights = config.rights()?;
-        let limits = config.quotas.limits(config.is_reachable());
+        let limits = (config.quotas.limits(config.is_reachable()), config.quotas.rates());
         let admission = admission::Admission::new(rights.clone(), limits);
         let audit = access::Audit::open(&config.audit.file).map_err(BrokerError::Audit)?;
         let authenticator = Authenticator::open(&config.users.options())?;
@@ -263,9 +264,9 @@ impl Broker {
         self.authenticator = authenticator.clone();
         self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
         self.audit.reopen();
-        let (settings, limits) =
-            (self.config.broker.clone(), self.config.quotas.limits(self.config.is_reachable()));
-        self.watch.events.event(Event::Reload(Box::new(inbox::Reloaded { settings, rights, limits })));
+        let (settings, quotas) = (self.config.broker.clone(), &self.config.quotas);
+        let (limits, rates) = (quotas.limits(self.config.is_reachable()), quotas.rates());
+        self.watch.events.event(Event::Reload(Box::new(inbox::Reloaded { settings, rights, limits, rates })));
         self.watch.events.event(Event::Users(Box::new((authenticator, self.config.users.clone()))));
         Ok(reload)
     }

@@ -3,16 +3,18 @@
 use std::time::{Duration, Instant};
 
 use rbmq_wire::{
-    BlockReason, BrokerSummary, BufferStage, BufferStats, Observe, Page, SlowestSubscriber,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, LimitStats, Observe, Page, SlowestSubscriber,
     SubscriptionSortKey, SubscriptionStats, TopicFilter, TopicName, TopicStats,
 };
 use rocketbufs::inspect::{BufferInfo, DurableCursorInfo, SubscriberInfo};
 use rocketbufs::{Bid, Conn, OutBuffer, Policy};
 
+use super::admission::MAX_NEAR_LIMIT;
 use super::federation::Federation;
 use super::merge::MergedTopics;
 use super::observers::Observers;
 use super::outgoing::send_bytes;
+use super::rates::RateUse;
 use super::subscribers::Subscribers;
 use super::tables::Tables;
 use super::topics::{Buffer, Stage};
@@ -161,10 +163,40 @@ impl Report<'_> {
                 let (rows, next) = self.subscriptions_page(max, bid, after.as_ref());
                 Observe::SubscriptionsPage { request, rows, next }
             }
+            Ok(Observe::GetLimits { request }) => Observe::Limits { request, rows: self.limits(max) },
             Ok(_) => return conn.close("an observer sent a message that only brokers send"),
             Err(error) => return conn.close(&error.to_string()),
         };
         send_bytes(conn, &answer.encode());
+    }
+
+    /// Who is at or near a limit, those at a limit first, as many as a message has room for.
+    fn limits(&self, max_bytes: usize) -> Vec<LimitStats> {
+        let admission = &self.tables.admission;
+        let quotas = admission.near_limit(MAX_NEAR_LIMIT).into_iter().map(|of| LimitStats {
+            who: of.who.to_string(),
+            resource: of.resource.as_str().to_owned(),
+            used: of.in_use,
+            limit: of.limit,
+            at_limit: of.is_full(),
+            delayed_ms: 0,
+        });
+        let near = admission.rate_uses(MAX_NEAR_LIMIT).into_iter().filter(RateUse::is_near);
+        let rates = near.map(|of| LimitStats {
+            who: of.who.to_string(),
+            resource: format!("{}_bytes_per_s", of.direction.as_str()),
+            used: of.rate,
+            limit: of.limit,
+            at_limit: of.is_delayed,
+            delayed_ms: millis(of.delayed),
+        });
+        let mut all: Vec<_> = quotas.chain(rates).collect();
+        // Stable: the rest of the order is that of the lists.
+        all.sort_by_key(|of| !of.at_limit);
+        all.truncate(MAX_NEAR_LIMIT);
+        let mut page = Page::new(max_bytes);
+        let _ = all.into_iter().all(|row| page.add(row));
+        page.rows
     }
 
     /// The sums of the broker. The call visits every buffer.

@@ -163,3 +163,21 @@ fn the_check_names_what_is_wrong() {
     let serve = Process::start(piped(rbmq(["serve", "--config", config.to_str().expect("UTF-8")]))).finish();
     assert!(!serve.status.success() && serve.stderr.contains("does not belong"), "{}", serve.stderr);
 }
+
+#[test]
+fn a_limit_on_bytes_per_second_holds_with_tls() {
+    let setup = Setup::new();
+    let limits =
+        "[quotas]\naddress_in_bytes_per_s = 200000\naddress_out_bytes_per_s = 200000\nrate_burst_ms = 100\n";
+    let broker = Operated::start(&setup.config(limits), &[]);
+    let options = setup.options(false);
+    let text = common::lines("a line of some length, so that there are not too many of them", 4_000);
+    let begin = std::time::Instant::now();
+    let args = ["pub", "news", "--ring-bytes", "64K", "--broker", &broker.addr];
+    let args = args.into_iter().chain(options.iter().map(String::as_str));
+    run(&args.collect::<Vec<_>>(), text.as_bytes()).expect("it is only delayed");
+    // All but the burst, and as much that had been granted before.
+    let least = (text.len() - 40_000) as f64 / 200_000.0;
+    assert!(begin.elapsed().as_secs_f64() >= least, "{:?} instead of {least} s", begin.elapsed());
+    broker.end();
+}

@@ -40,7 +40,7 @@ pub use framing::Framing;
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
 pub use levels::{Levels, OWN_LEVEL};
 pub use observe::{
-    BlockReason, BrokerSummary, BufferStage, BufferStats, Observe, Page, SlowestSubscriber,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, LimitStats, Observe, Page, SlowestSubscriber,
     SubscriptionSortKey, SubscriptionStats, TopicStats,
 };
 pub use records::{RECORD_HEADER_BYTES, RecordError, Records, push_record, record_header};

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rbmq_wire::{
-    BlockReason, BrokerSummary, BufferStage, BufferStats, Framing, SlowestSubscriber, SubscriptionStats,
-    TopicName, TopicStats,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, Framing, LimitStats, SlowestSubscriber,
+    SubscriptionStats, TopicName, TopicStats,
 };
 use rbmq_wire::{Observe, SubscriptionSortKey};
 use rocketbufs::Policy;
@@ -136,6 +136,12 @@ fn summary() -> impl Strategy<Value = BrokerSummary> {
     })
 }
 
+fn limit_row() -> impl Strategy<Value = LimitStats> {
+    (".{0,40}", "[a-z_]{0,20}", any::<[u64; 3]>(), any::<bool>()).prop_map(|(who, resource, n, at_limit)| {
+        LimitStats { who, resource, used: n[0], limit: n[1], at_limit, delayed_ms: n[2] }
+    })
+}
+
 fn sort_key() -> impl Strategy<Value = SubscriptionSortKey> {
     (any::<[u64; 2]>(), any::<u32>(), ".{0,40}").prop_map(|(n, wire, name)| SubscriptionSortKey {
         landed: n[0],
@@ -181,6 +187,8 @@ fn message() -> impl Strategy<Value = Observe> {
             .prop_map(|(request, rows, next)| Observe::BuffersPage { request, rows, next }),
         (request, rows(subscription_row()), of(sort_key()))
             .prop_map(|(request, rows, next)| Observe::SubscriptionsPage { request, rows, next }),
+        request.prop_map(|request| Observe::GetLimits { request }),
+        (request, rows(limit_row())).prop_map(|(request, rows)| Observe::Limits { request, rows }),
     ]
 }
 

@@ -114,11 +114,11 @@ mod writer_tasks;
 pub mod wire {
     pub use rbmq_wire::{
         BlockReason, BrokerSummary, BufferStage, BufferStats, Control, Credentials, CredentialsError,
-        DecodeError, FilterError, Framing, Hello, MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES, MAX_TOPIC_BYTES,
-        Observe, Piece, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, RecordError, Records, RefuseCode, ReplayFrom,
-        Role, Run, RunError, Runs, Secret, SlowestSubscriber, SubscribeLimits, SubscriptionSortKey,
-        SubscriptionStats, Topic, TopicError, TopicFilter, TopicName, TopicStats, Unpack, UnpackError,
-        push_record, record_header, run_header,
+        DecodeError, FilterError, Framing, Hello, LimitStats, MAX_CLIENT_NAME_BYTES, MAX_PASSWORD_BYTES,
+        MAX_TOPIC_BYTES, Observe, Piece, RECORD_HEADER_BYTES, RUN_HEADER_BYTES, RecordError, Records,
+        RefuseCode, ReplayFrom, Role, Run, RunError, Runs, Secret, SlowestSubscriber, SubscribeLimits,
+        SubscriptionSortKey, SubscriptionStats, Topic, TopicError, TopicFilter, TopicName, TopicStats,
+        Unpack, UnpackError, push_record, record_header, run_header,
     };
 }
 
@@ -140,7 +140,7 @@ pub use subscriber::{Messages, Subscriber};
 #[cfg(feature = "tokio")]
 pub use subscriber_tasks::MessageStream;
 pub use wire::{
-    BlockReason, BrokerSummary, BufferStage, BufferStats, FilterError, Framing, RefuseCode,
+    BlockReason, BrokerSummary, BufferStage, BufferStats, FilterError, Framing, LimitStats, RefuseCode,
     SlowestSubscriber, SubscriptionStats, TopicError, TopicFilter, TopicName, TopicStats,
 };
 pub use writer::{TopicWriter, WriteBatch};

@@ -10,8 +10,8 @@ use super::deadline::Deadline;
 use super::error::{ConnectError, ObserveError};
 use super::login::{Login, login_setters};
 use crate::wire::{
-    BrokerSummary, BufferStats, Hello, Observe, Role, SubscriptionSortKey, SubscriptionStats, TopicFilter,
-    TopicName, TopicStats,
+    BrokerSummary, BufferStats, Hello, LimitStats, Observe, Role, SubscriptionSortKey, SubscriptionStats,
+    TopicFilter, TopicName, TopicStats,
 };
 
 /// How long a call waits for an answer by default.
@@ -159,6 +159,19 @@ impl Observer {
         self.begin();
         match self.ask(|request| Observe::GetSummary { request })? {
             Observe::Summary { summary, .. } => Ok(summary),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The users and addresses that are at or near a limit of the broker (`[quotas]`), those at a limit first: the first 100, or
+    /// fewer if a message has no room for them.
+    ///
+    /// # Errors
+    /// As [`Observer::summary`]. A broker that does not know the request closes the connection.
+    pub fn limits(&mut self) -> Result<Vec<LimitStats>, ObserveError> {
+        self.begin();
+        match self.ask(|request| Observe::GetLimits { request })? {
+            Observe::Limits { rows, .. } => Ok(rows),
             other => Err(unexpected(&other)),
         }
     }

@@ -68,6 +68,25 @@ impl fmt::Display for Operation {
     }
 }
 
+/// Something that a rule gives without a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BrokerRight {
+    /// To observe the broker.
+    Observe,
+    /// To connect as a broker.
+    Chain,
+}
+
+impl fmt::Display for BrokerRight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Observe => "observe",
+            Self::Chain => "chain",
+        })
+    }
+}
+
 /// The rule that decided, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -218,6 +237,20 @@ impl Rights {
         }
         let level = is_level(&identity.user).then(|| identity.user.as_str().into());
         Grants { rights: self.clone(), rules: bits.into(), level }
+    }
+
+    /// Returns the number, from 0, of the first rule that gives a user this right. None denies it.
+    ///
+    /// # Errors
+    /// No rule gives it. The error is the number of rules that are for the user.
+    pub fn explain_right(self: &Arc<Self>, identity: &Identity, right: BrokerRight) -> Result<usize, usize> {
+        let grants = self.of(identity);
+        let gives = |rule: &AccessRule| match right {
+            BrokerRight::Observe => rule.observe,
+            BrokerRight::Chain => rule.chain,
+        };
+        let mut own = (0_u16..).zip(&self.rules).filter(|(number, _)| grants.has(*number));
+        own.find(|(_, rule)| gives(rule)).map(|(number, _)| number.into()).ok_or_else(|| grants.rules())
     }
 
     /// Decides, and names the rule that decided.

@@ -3,6 +3,8 @@
 use access::{Limits, QuotaLimits, Resource};
 use serde::{Deserialize, Serialize};
 
+use crate::rates::RateSettings;
+
 described! {
 /// The `[quotas]` section: how much of the broker each user and each address may have at once. An unset quota has a default if other
 /// machines can reach `broker.listen`, and no limit otherwise; 0 is no limit. A client without a user counts for its address
@@ -40,10 +42,37 @@ pub struct QuotaSettings {
     /// Rings at the broker for the publishers at an address, in bytes. Default 4 GiB beyond this machine.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
     pub address_ring_bytes: Option<u64>,
+    /// Bytes per second that all publishers of a user publish. More is delayed: their credit waits. Default no limit.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
+    pub user_in_bytes_per_s: Option<u64>,
+    /// Bytes per second that the broker sends to all subscriptions of a user. More is delayed, and lag until then. Default no
+    /// limit.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
+    pub user_out_bytes_per_s: Option<u64>,
+    /// As `user_in_bytes_per_s`, of all publishers at an address.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
+    pub address_in_bytes_per_s: Option<u64>,
+    /// As `user_out_bytes_per_s`, of all subscriptions at an address.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
+    pub address_out_bytes_per_s: Option<u64>,
+    /// The bytes of so many milliseconds may come or go at once after a pause, at least 4 KiB. Default 1,000. Too small: what comes
+    /// in bursts is delayed without need. Too large: a burst takes from the others for longer.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_millis")]
+    pub rate_burst_ms: Option<u32>,
 }
 }
 
 impl QuotaSettings {
+    /// The limits on bytes per second.
+    pub(crate) fn rates(&self) -> RateSettings {
+        let set = |limit: Option<u64>| limit.filter(|limit| *limit > 0);
+        RateSettings {
+            user: [set(self.user_in_bytes_per_s), set(self.user_out_bytes_per_s)],
+            address: [set(self.address_in_bytes_per_s), set(self.address_out_bytes_per_s)],
+            burst_ms: self.rate_burst_ms.unwrap_or(1_000).into(),
+        }
+    }
+
     /// The limits. `reachable`: other machines can reach the broker.
     pub fn limits(&self, reachable: bool) -> QuotaLimits {
         let limits = |of: [(Resource, Option<u64>, u64); 5]| {

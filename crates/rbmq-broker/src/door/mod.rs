@@ -18,7 +18,7 @@ use std::time::{Instant, SystemTime};
 
 use access::{Audit, AuditEvent, Authenticator, Identity, Login, Peer, Refused, Source, Step};
 use rbmq_wire::{Credentials, Hello};
-use rocketbufs::Conn;
+use rocketbufs::{Conn, RateLimits};
 use rocketnet::{LogLimiter, PeerIdentity};
 use tracing::{info, warn};
 
@@ -94,6 +94,13 @@ impl Door {
         };
         door.start_checks()?;
         Ok(door)
+    }
+
+    /// Gives a client other limits on its bytes per second.
+    pub(super) fn set_rate_limits(&self, conn: u64, limits: RateLimits) {
+        if let Some(client) = self.inside.get(&conn) {
+            client.conn.set_rate_limits(limits);
+        }
     }
 
     fn start_checks(&mut self) -> std::io::Result<()> {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use access::AtLimit;
+use access::NearLimit;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -21,6 +21,7 @@ use crate::Watch;
 use crate::accounts::{Census, POLICIES, Refusal, TopicAccount, add};
 use crate::feed::FeedValues;
 use crate::kept::{ArchiveLoad, KeptLoad};
+use crate::rates::RateUse;
 
 /// The label for the sum of the topics without a label of their own. No topic can have this name.
 const OTHERS: &str = "#others";
@@ -251,6 +252,7 @@ impl Collector for Scrape {
         let mut to = Writer(encoder);
         self.broker(&mut to)?;
         self.clients(&mut to)?;
+        self.shares(&mut to)?;
         self.losses(&mut to)?;
         self.by_topic(&mut to)?;
         self.by_merged_topic(&mut to)?;
@@ -311,12 +313,46 @@ impl Scrape {
         to.family(about, "reason", self.foreign.iter().copied())?;
         to.family(("rbmq_refusals", "Refused requests and clients", COUNTER), "reason", reasons)?;
         let help = "Events that the audit log could not take";
-        to.counter("rbmq_audit_dropped", help, self.census.audit_dropped)?;
-        let help = "What is in use by users and addresses that have used up a quota, at most 100 of them";
-        to.metric(("rbmq_at_quota", help, GAUGE), |mut to| {
-            for AtLimit { who, resource, in_use, .. } in &self.census.at_limit {
-                let labels = [("who", who.to_string()), ("resource", resource.as_str().to_owned())];
-                gauge(to.encode_family(&labels)?, *in_use)?;
+        to.counter("rbmq_audit_dropped", help, self.census.audit_dropped)
+    }
+
+    /// Who has used up a share of the broker, or nearly so.
+    fn shares(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let at = "What is in use by users and addresses that have used up a quota, at most 100 of them";
+        let near = "What is in use by those that have used four fifths of a quota and not all of it, of the same 100";
+        for (name, help, full) in [("rbmq_at_quota", at, true), ("rbmq_near_quota", near, false)] {
+            to.metric((name, help, GAUGE), |mut to| {
+                for of @ NearLimit { who, resource, in_use, .. } in &self.census.near_limit {
+                    if of.is_full() == full {
+                        let labels = [("who", who.to_string()), ("resource", resource.as_str().to_owned())];
+                        gauge(to.encode_family(&labels)?, *in_use)?;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        let help = "The limit on bytes per second of users and addresses, in or out: the 100 that use most of theirs";
+        self.by_rate(to, ("rbmq_rate_limit_bytes_per_second", help, GAUGE), |to, of| gauge(to, of.limit))?;
+        let help = "Bytes that counted for the limit";
+        self.by_rate(to, ("rbmq_rate_bytes", help, COUNTER), |to, of| {
+            ConstCounter::new(of.bytes).encode(to)
+        })?;
+        let help = "How long anything was delayed by the limit";
+        self.by_rate(to, ("rbmq_rate_delayed_seconds", help, COUNTER), |to, of| {
+            ConstCounter::new(of.delayed.as_secs_f64()).encode(to)
+        })
+    }
+
+    fn by_rate(
+        &self,
+        to: &mut Writer<'_>,
+        about: (&str, &str, MetricType),
+        write: impl Fn(MetricEncoder<'_>, &RateUse) -> fmt::Result,
+    ) -> fmt::Result {
+        to.metric(about, |mut to| {
+            for of in &self.census.rates {
+                let labels = [("who", of.who.to_string()), ("direction", of.direction.as_str().to_owned())];
+                write(to.encode_family(&labels)?, of)?;
             }
             Ok(())
         })

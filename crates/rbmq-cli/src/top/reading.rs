@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use commands::terminal;
 use rbmq::{
-    BrokerSummary, BufferDetail, ObserveError, Observer, TopicDetail, TopicFilter, TopicName, TopicStats,
+    BrokerSummary, BufferDetail, LimitStats, ObserveError, Observer, TopicDetail, TopicFilter, TopicName,
+    TopicStats,
 };
 use serde_json::{Value, json};
 
@@ -31,6 +32,8 @@ pub(super) enum Subject {
 pub(super) struct Reading {
     at: Instant,
     summary: BrokerSummary,
+    /// Who is at or near a limit.
+    limits: Vec<LimitStats>,
     what: What,
 }
 
@@ -51,7 +54,8 @@ impl Subject {
         } else {
             first
         };
-        Ok(Reading { at: Instant::now(), summary: observer.summary()?, what })
+        let (summary, limits) = (observer.summary()?, observer.limits()?);
+        Ok(Reading { at: Instant::now(), summary, limits, what })
     }
 
     fn what(&self, observer: &mut Observer) -> Result<What, ObserveError> {
@@ -106,6 +110,7 @@ impl Reading {
         width: usize,
     ) -> Vec<String> {
         let mut out = self.heading(old, broker, width);
+        out.extend(limits(&self.limits, width, usize::MAX));
         out.push(String::new());
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
@@ -130,6 +135,7 @@ impl Reading {
         scroll: &mut Scroll,
     ) -> Vec<String> {
         let mut out = self.heading(old, broker, width);
+        out.extend(limits(&self.limits, width, SHOWN_LIMITS));
         out.push(text::cut("?: keys and columns", width));
         let room = height.saturating_sub(out.len());
         match (&self.what, subject) {
@@ -203,6 +209,7 @@ impl Reading {
             "broker": broker,
             "seconds": self.since(old).as_secs_f64(),
             "summary": self.summary,
+            "limits": self.limits,
         });
         match (&self.what, subject) {
             (What::Topics(topics), Subject::Topics(_, sort)) => {
@@ -222,6 +229,39 @@ impl Reading {
     }
 }
 
+/// A line for each user or address at or near a limit, at most `most` of them and the number of the others.
+fn limits(limits: &[LimitStats], width: usize, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> =
+        limits.iter().take(most).map(|of| text::cut(&format!("! {}", limit(of)), width)).collect();
+    if let Some(more) = limits.len().checked_sub(most).filter(|more| *more > 0) {
+        lines.push(text::cut(&format!("! and {more} more at or near their limits"), width));
+    }
+    lines
+}
+
+/// `user 'anna' publishes 1.0 MB/s of 1.0 MB/s, delayed for 12 s so far`.
+fn limit(of: &LimitStats) -> String {
+    let who = text::name(&of.who, 60);
+    let does = match of.resource.as_str() {
+        "in_bytes_per_s" => "publishes",
+        "out_bytes_per_s" => "receives",
+        resource => {
+            let resource = text::name(resource, 20);
+            let number =
+                |n: u64| if resource == "ring_bytes" { bytes::show(n as f64) } else { text::position(n) };
+            return format!("{who} has {} of {} {resource}", number(of.used), number(of.limit));
+        }
+    };
+    let rate = |n: u64| format!("{}/s", bytes::show(n as f64));
+    let delayed = match of.delayed_ms {
+        0 => String::new(),
+        ms => format!(", delayed for {} so far", text::time(ms)),
+    };
+    format!("{who} {does} {} of {}{delayed}", rate(of.used), rate(of.limit))
+}
+
+/// The most limits that a window names.
+const SHOWN_LIMITS: usize = 3;
 /// The most subscriptions of a buffer that are drawn.
 const SHOWN: usize = 20;
 /// The most ended buffers that have a line each in a window.
@@ -357,7 +397,7 @@ mod tests {
         };
         let buffers = stages.iter().enumerate().map(buffer).collect();
         let what = What::Topic(TopicDetail { topic: "t".parse().unwrap(), buffers });
-        Reading { at: Instant::now(), summary: BrokerSummary::default(), what }
+        Reading { at: Instant::now(), summary: BrokerSummary::default(), limits: Vec::new(), what }
     }
 
     fn shown(stages: &[BufferStage], (width, height): (usize, Option<usize>)) -> Vec<String> {
@@ -366,6 +406,40 @@ mod tests {
             Some(height) => reading.window(&subject, None, "here", (width, height), &mut Scroll::default()),
             None => reading.text(&subject, None, "here", width),
         }
+    }
+
+    #[test]
+    fn who_is_near_a_limit_has_a_line() {
+        let of = |who: &str, resource: &str, (used, limit), at_limit, delayed_ms| LimitStats {
+            who: who.into(),
+            resource: resource.into(),
+            used,
+            limit,
+            at_limit,
+            delayed_ms,
+        };
+        let mut all = vec![
+            of("user 'anna'", "in_bytes_per_s", (1_000_000, 1_000_000), true, 12_300),
+            of("address 10.0.0.7", "out_bytes_per_s", (900, 1_000), false, 0),
+            of("user 'bert'", "topics", (2_000, 2_000), true, 0),
+            of("user 'carl'", "ring_bytes", (900_000, 1_000_000), false, 0),
+        ];
+        assert_eq!(
+            limits(&all, 80, usize::MAX),
+            [
+                "! user 'anna' publishes 1.00 MB/s of 1.00 MB/s, delayed for 12 s so far",
+                "! address 10.0.0.7 receives 900 B/s of 1.00 kB/s",
+                "! user 'bert' has 2,000 of 2,000 topics",
+                "! user 'carl' has 900 kB of 1.00 MB ring_bytes",
+            ]
+        );
+        let short = limits(&all, 20, 3);
+        assert_eq!(
+            (short.len(), &*short[0], &*short[3]),
+            (4, "! user 'anna' publi…", "! and 1 more at or …")
+        );
+        all.truncate(3);
+        assert_eq!(limits(&all, 80, 3).len(), 3);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //!                              ◀─ SUMMARY{request, …} ──
 //!     ── GET_TOPICS{request, filter, after} ─▶
 //!                              ◀─ TOPICS_PAGE{request, rows, next} ──      again with after = next, until there is none
+//!     ── GET_LIMITS{request} ─▶
+//!                              ◀─ LIMITS{request, rows} ──                  who is at or near a limit, the first of them
 //! ```
 //!
 //! Lists come in pages of one message each, and a page has the position of the next one. Therefore the broker keeps no state of
@@ -19,7 +21,9 @@ use rocketbufs::fields::{FieldError, Reader};
 
 pub use buffers::{BlockReason, BufferStage, BufferStats};
 use fields::{Row, get_name, put_name};
-pub use rows::{BrokerSummary, SlowestSubscriber, SubscriptionSortKey, SubscriptionStats, TopicStats};
+pub use rows::{
+    BrokerSummary, LimitStats, SlowestSubscriber, SubscriptionSortKey, SubscriptionStats, TopicStats,
+};
 
 use super::{Control, DecodeError, TopicFilter, TopicName};
 
@@ -59,6 +63,11 @@ pub enum Observe {
         /// Only subscriptions behind this key.
         after: Option<SubscriptionSortKey>,
     },
+    /// Observer → broker: requests who is at or near a limit.
+    GetLimits {
+        /// The number of the request, which the answer repeats.
+        request: u32,
+    },
     /// Broker → observer.
     Summary {
         /// The number of the request.
@@ -93,6 +102,13 @@ pub enum Observe {
         /// The position of the next page; none: this is the last page.
         next: Option<SubscriptionSortKey>,
     },
+    /// Broker → observer.
+    Limits {
+        /// The number of the request.
+        request: u32,
+        /// Those at their limits first, as many as a message has room for.
+        rows: Vec<LimitStats>,
+    },
 }
 
 const GET_SUMMARY: u8 = 0x30;
@@ -103,6 +119,8 @@ const SUMMARY: u8 = 0x34;
 const TOPICS_PAGE: u8 = 0x35;
 const BUFFERS_PAGE: u8 = 0x36;
 const SUBSCRIPTIONS_PAGE: u8 = 0x37;
+const GET_LIMITS: u8 = 0x38;
+const LIMITS: u8 = 0x39;
 
 /// The most bytes of a page without its rows: type, request, number of rows, and the position of the next page.
 const PAGE_HEADER_BYTES: usize = 1 + 4 + 2 + 1 + 20 + 256;
@@ -128,6 +146,11 @@ impl Observe {
                 put_head(&mut b, GET_SUBSCRIPTIONS, *request);
                 bid.put(&mut b);
                 put_next(&mut b, after);
+            }
+            Self::GetLimits { request } => put_head(&mut b, GET_LIMITS, *request),
+            Self::Limits { request, rows } => {
+                put_head(&mut b, LIMITS, *request);
+                put_rows(&mut b, rows);
             }
             Self::Summary { request, summary } => {
                 put_head(&mut b, SUMMARY, *request);
@@ -165,6 +188,8 @@ impl Observe {
                 Self::GetBuffers { request, topic, after: get_next(&mut r)? }
             }
             GET_SUBSCRIPTIONS => Self::GetSubscriptions { request, bid: r.u32()?, after: get_next(&mut r)? },
+            GET_LIMITS => Self::GetLimits { request },
+            LIMITS => Self::Limits { request, rows: get_rows(&mut r)? },
             SUMMARY => Self::Summary { request, summary: BrokerSummary::get(&mut r)? },
             TOPICS_PAGE => {
                 let (rows, next) = get_page(&mut r)?;
@@ -194,7 +219,9 @@ impl Observe {
             | Self::Summary { request, .. }
             | Self::TopicsPage { request, .. }
             | Self::BuffersPage { request, .. }
-            | Self::SubscriptionsPage { request, .. } => *request,
+            | Self::SubscriptionsPage { request, .. }
+            | Self::GetLimits { request }
+            | Self::Limits { request, .. } => *request,
         }
     }
 }
@@ -235,16 +262,23 @@ fn put_head(b: &mut Vec<u8>, kind: u8, request: u32) {
 fn put_page<T: Row, N: Row>(b: &mut Vec<u8>, kind: u8, request: u32, rows: &[T], next: &Option<N>) {
     put_head(b, kind, request);
     put_next(b, next);
+    put_rows(b, rows);
+}
+
+fn put_rows<T: Row>(b: &mut Vec<u8>, rows: &[T]) {
     b.extend_from_slice(&u16::try_from(rows.len()).unwrap_or(u16::MAX).to_le_bytes());
     rows.iter().take(usize::from(u16::MAX)).for_each(|row| row.put(b));
 }
 
 fn get_page<T: Row, N: Row>(r: &mut Reader<'_>) -> Result<(Vec<T>, Option<N>), DecodeError> {
     let next = get_next(r)?;
+    Ok((get_rows(r)?, next))
+}
+
+fn get_rows<T: Row>(r: &mut Reader<'_>) -> Result<Vec<T>, DecodeError> {
     // The vector grows with the rows that exist. A false count allocates nothing.
     let count = r.u16()?;
-    let rows = (0..count).map(|_| T::get(r)).collect::<Result<_, _>>()?;
-    Ok((rows, next))
+    (0..count).map(|_| T::get(r)).collect()
 }
 
 fn put_next<N: Row>(b: &mut Vec<u8>, next: &Option<N>) {

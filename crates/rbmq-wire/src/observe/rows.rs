@@ -178,6 +178,40 @@ pub struct SubscriptionSortKey {
     pub name: String,
 }
 
+/// A limit of a user or an address of which at least four fifths are in use.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct LimitStats {
+    /// `user 'anna'` or `address 10.0.0.7`.
+    pub who: String,
+    /// What is limited, as in the settings of `[quotas]`: `connections`, `topics`, `subscriptions`, `patterns`, `ring_bytes`,
+    /// `in_bytes_per_s`, `out_bytes_per_s`.
+    pub resource: String,
+    /// How much of it is in use; of bytes per second, over the last second or more.
+    pub used: u64,
+    /// The limit.
+    pub limit: u64,
+    /// All of it is in use: more is refused, or delayed.
+    pub at_limit: bool,
+    /// Bytes per second: how long anything was delayed since the broker knows this user or address.
+    pub delayed_ms: u64,
+}
+
+impl Row for LimitStats {
+    fn put(&self, b: &mut Vec<u8>) {
+        put_name(b, &self.who);
+        put_name(b, &self.resource);
+        put_u64s(b, [self.used, self.limit, self.delayed_ms]);
+        put_bits(b, [self.at_limit]);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (who, resource) = (get_name(r)?, get_name(r)?);
+        let (used, limit, delayed_ms) = (r.u64()?, r.u64()?, r.u64()?);
+        let [at_limit] = get_bits(r)?;
+        Ok(Self { who, resource, used, limit, at_limit, delayed_ms })
+    }
+}
+
 impl Row for BrokerSummary {
     fn put(&self, b: &mut Vec<u8>) {
         put_u64s(b, [self.uptime_ms]);
