@@ -61,9 +61,10 @@ pub(super) struct Args {
     /// With --name: how long the broker keeps the place of this subscriber while it is offline
     #[arg(long, value_name = "TIME", requires = "name", default_value = "0", value_parser = times::parse)]
     hold: Duration,
-    /// The policy when this subscriber is slow
-    #[arg(long, value_name = "POLICY", value_enum, default_value_t = WhenSlow::Block)]
-    policy: WhenSlow,
+    /// The policy when this subscriber is slow [default: block where the broker's rules allow it; otherwise drop, or disconnect,
+    /// with a report]
+    #[arg(long, value_name = "POLICY", value_enum)]
+    policy: Option<WhenSlow>,
     /// With --policy drop or disconnect: the lag at which the policy acts; 0: the broker's default
     #[arg(long, value_name = "BYTES", requires = "policy", value_parser = bytes::parse)]
     max_lag: Option<u64>,
@@ -118,9 +119,10 @@ impl Args {
         // Zero is the broker's default.
         let max_lag_bytes = self.max_lag.filter(|lag| *lag > 0);
         match self.policy {
-            WhenSlow::Block => SlowPolicy::Block,
-            WhenSlow::Drop => SlowPolicy::Drop { max_lag_bytes },
-            WhenSlow::Disconnect => SlowPolicy::Disconnect { max_lag_bytes },
+            None => SlowPolicy::BlockIfAllowed,
+            Some(WhenSlow::Block) => SlowPolicy::Block,
+            Some(WhenSlow::Drop) => SlowPolicy::Drop { max_lag_bytes },
+            Some(WhenSlow::Disconnect) => SlowPolicy::Disconnect { max_lag_bytes },
         }
     }
 }
@@ -199,7 +201,7 @@ fn connect(args: &Args) -> Result<Subscriber, Failure> {
 }
 
 pub(super) fn run(args: &Args, quiet: bool) -> Result<(), Failure> {
-    if args.max_lag.is_some() && args.policy == WhenSlow::Block {
+    if args.max_lag.is_some() && args.policy == Some(WhenSlow::Block) {
         let text = "--max-lag needs --policy drop or --policy disconnect: the policy block has no lag";
         return Err(Failure::Usage("sub", text.into()));
     }

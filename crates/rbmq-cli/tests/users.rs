@@ -502,3 +502,69 @@ fn a_file_that_everybody_can_read_is_refused() {
         outcome.stderr
     );
 }
+
+/// The soft limit on the size of a process's core files.
+fn core_limit(pid: u32) -> String {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).expect("a limit");
+    line.split_whitespace().next().expect("a soft limit").to_owned()
+}
+
+#[test]
+fn who_has_secrets_leaves_no_core_file() {
+    let users = Users::new();
+    // The shell gives the processes the largest limit that it may.
+    let start = |command: Command| {
+        let mut shell = Command::new("sh");
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+        shell.args(["-c", &format!("ulimit -S -c $(ulimit -H -c); exec {}", words.join(" "))]);
+        shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        for (name, _) in command.get_envs().filter(|(_, value)| value.is_none()) {
+            shell.env_remove(name);
+        }
+        shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+        shell.stderr(std::process::Stdio::piped());
+        shell
+    };
+    let serve = |args: &[&str], variable: Option<&str>| {
+        let mut command = start(rbmq(["serve", "--listen", "127.0.0.1:0"].iter().chain(args).copied()));
+        variable.map(|value| command.env("RBMQ_CORE_DUMPS", value));
+        let mut process = Process::start(command);
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut process.stdout(), &mut line).unwrap();
+        let limit = core_limit(process.id());
+        drop(process);
+        limit
+    };
+    let most = serve(&[], None);
+    let file = users.text();
+    assert_eq!(serve(&["--users", &file], None), "0");
+    assert_eq!(serve(&["--users", &file], Some("1")), most);
+}
+
+#[test]
+fn a_subscriber_reads_with_the_policy_that_the_rules_allow() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rbmq.toml");
+    let rules = "[[access.rules]]\nusers = ['*']\npublish = ['#']\nsubscribe = ['#']\npolicies = ['drop']\n\
+                 [[access.rules]]\nusers = ['*']\nsubscribe = ['own/#']\npolicies = ['block']\n";
+    std::fs::write(&path, rules).unwrap();
+    let broker = Operated::start(&path, &[]);
+    for (topic, reported) in [("news", true), ("own/news", false)] {
+        let subscriber = Process::start(client("sub", &broker.addr, &format!("{topic} --count 1")));
+        let publisher = client("pub", &broker.addr, &format!("{topic} --wait-subscribers 1"));
+        run(publisher, "hello\n").good();
+        let outcome = subscriber.finish().good();
+        assert_eq!(outcome.text(), "hello\n");
+        let said =
+            outcome.stderr.contains("reads with the policy 'drop': while it is slow, it skips messages");
+        assert_eq!(said, reported, "{}", outcome.stderr);
+    }
+    // Nobody is at risk of a loss who asked for none.
+    let mut publisher = Process::start(common::piped(client("pub", &broker.addr, "news")));
+    let refused = run(client("sub", &broker.addr, "news --policy block --count 1"), "");
+    assert!(!refused.status.success() && refused.stderr.contains("allowed: drop"), "{}", refused.stderr);
+    publisher.feed(b"");
+    publisher.finish().good();
+}

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rbmq_wire::Levels;
-use rocketbufs::{Bid, Epoch};
+use rocketbufs::{Bid, Epoch, Policy};
 
 use crate::wire::{Framing, TopicFilter, TopicName};
 
@@ -25,6 +25,8 @@ pub(super) struct Buffer {
     pub(super) max_delivery_bytes: u64,
     pub(super) stage: Stage,
     pub(super) kept: Kept,
+    /// The policy that was asked for.
+    pub(super) policy: Policy,
 }
 
 /// Whether the broker keeps the log of a buffer on disk.
@@ -165,6 +167,7 @@ mod tests {
             max_delivery_bytes: 0,
             stage: Stage::Open,
             kept: Kept::No,
+            policy: Policy::Block,
         }
     }
 

@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use rocketbufs::Policy;
+
 use super::options::{SlowPolicy, SubscriberOptions};
 use crate::wire::{SubscribeLimits, TopicName};
 
@@ -21,6 +23,7 @@ enum ClampedOption {
     MaxLag,
     BlockTimeout,
     DurablePlace,
+    Block,
 }
 
 /// The most limits that are remembered. Reports of a broker that invents further limits are ignored.
@@ -75,6 +78,19 @@ impl ClampedOptions {
                        no more places (limits.max_held_subscriptions). Messages that are published meanwhile may be lost";
             self.report(ClampedOption::DurablePlace, 0, topic, why);
         }
+    }
+
+    /// The broker does not let this subscriber hold back the publishers of this topic.
+    pub(super) fn on_no_block(&mut self, policy: Policy, topic: &TopicName) {
+        let so = match policy {
+            Policy::Drop => "while it is slow, it skips messages and reports how many bytes it lost",
+            _ => "when it is too slow, the broker ends the subscription",
+        };
+        let why = format!(
+            "this subscriber may not hold publishers back (policy 'block'), here and perhaps in other topics, and reads with the \
+             policy '{policy}': {so}"
+        );
+        self.report(ClampedOption::Block, policy as u64, topic, &why);
     }
 
     fn report(&mut self, option: ClampedOption, limit: u64, topic: &TopicName, why: &str) {

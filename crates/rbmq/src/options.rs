@@ -53,13 +53,17 @@ pub enum SlowPolicy {
         /// The lag in bytes at which the subscription ends; none: the broker's default.
         max_lag_bytes: Option<u64>,
     },
+    /// As [`SlowPolicy::Block`] for the topics whose publishers this subscriber may hold back, by the rules of the broker. For others
+    /// as [`SlowPolicy::Drop`], or as [`SlowPolicy::Disconnect`] if that is all that is allowed; the first of them is reported
+    /// ([`Notice::OptionClamped`](crate::Notice::OptionClamped)).
+    BlockIfAllowed,
 }
 
 impl SlowPolicy {
     /// The framework's policy.
     pub(super) fn framework(self) -> Policy {
         match self {
-            Self::Block | Self::BlockFor { .. } => Policy::Block,
+            Self::Block | Self::BlockFor { .. } | Self::BlockIfAllowed => Policy::Block,
             Self::Drop { .. } => Policy::Drop,
             Self::Disconnect { .. } => Policy::Disconnect,
         }
@@ -69,7 +73,7 @@ impl SlowPolicy {
     pub(super) fn max_lag_bytes(self) -> Option<u64> {
         match self {
             Self::Drop { max_lag_bytes } | Self::Disconnect { max_lag_bytes } => max_lag_bytes,
-            Self::Block | Self::BlockFor { .. } => None,
+            Self::Block | Self::BlockFor { .. } | Self::BlockIfAllowed => None,
         }
     }
 }

@@ -27,7 +27,7 @@ use rocketbufs::error::{ControlError, SubscribeError};
 use rocketbufs::event_queue::Readable;
 use rocketbufs::fields::printable;
 use rocketbufs::{
-    Bid, BlockTimeout, ConfirmMode, Conn, Epoch, Policy, Position, RIn, Start, SubscribeOptions,
+    Bid, BlockTimeout, ConfirmMode, Conn, Epoch, Policy, PolicySet, Position, RIn, Start, SubscribeOptions,
 };
 use tracing::{debug, warn};
 
@@ -81,6 +81,8 @@ pub(super) struct State {
     awaited: HashMap<Epoch, AwaitedLog>,
     /// Kept buffers for which the broker was asked where to begin.
     replaying: HashMap<Bid, Topic>,
+    /// The policies for topics whose publishers this subscriber may not hold back.
+    policies: HashMap<TopicName, Policy>,
     /// Whether the present broker is another process than the first one. Its part of a log may begin anywhere.
     pub(super) other_broker: bool,
     /// How many connections replaced a lost one.
@@ -417,6 +419,11 @@ impl SubscriptionSet {
     ) {
         let epoch = Epoch(topic.epoch);
         let covered_from = state.positions.get(epoch).map(|position| position.covered_from);
+        let policy = match kept {
+            // No publisher waits for it, so it may take any time.
+            Kept::Replay => Policy::Block,
+            _ => state.policies.get(&topic.topic).copied().unwrap_or(self.options.slow.framework()),
+        };
         let buffer = Buffer {
             topic: topic.topic.clone(),
             epoch,
@@ -424,6 +431,7 @@ impl SubscriptionSet {
             max_delivery_bytes: topic.max_delivery_bytes,
             stage: Stage::Open,
             kept,
+            policy,
         };
         state.buffers.insert(bid, buffer);
         let named = state.filters.has_name(&topic.topic);
@@ -433,10 +441,10 @@ impl SubscriptionSet {
         drop(state);
         debug!("topic '{}': buffer {bid} of {epoch}, beginning at {start:?}", topic.topic);
         let budget = self.options.budget.clone().filter(|_| !named);
-        let mut options = self.options.subscribe(start, topic.max_delivery_bytes);
+        let mut options = self.options.subscribe(start, topic.max_delivery_bytes).policy(policy);
         if kept == Kept::Replay {
-            // No publisher waits for it, so it may take any time. Its place is the position that this subscriber knows.
-            options = options.policy(Policy::Block).block_timeout(BlockTimeout::Never).max_lag_bytes(None);
+            // Its place is the position that this subscriber knows.
+            options = options.block_timeout(BlockTimeout::Never).max_lag_bytes(None);
             options = options.durable("", Duration::ZERO);
         }
         let options = options.covered_from(covered_from).budget(budget);
@@ -447,6 +455,25 @@ impl SubscriptionSet {
                 self.refused(Some(topic.topic.clone()), format!("cannot subscribe: {error}"));
             }
         }
+    }
+
+    /// The broker does not allow `block` for a buffer. Subscribes with the best policy that it allows, if the options say so.
+    /// Returns whether they do.
+    pub(super) fn subscribe_as_allowed(&self, rin: &RIn, bid: Bid, allowed: PolicySet) -> bool {
+        let mut state = lock(&self.state);
+        let Some(buffer) = state.buffers.get(bid).cloned() else { return false };
+        let best = [Policy::Drop, Policy::Disconnect].into_iter().find(|policy| allowed.contains(*policy));
+        let asks = self.options.slow == SlowPolicy::BlockIfAllowed && buffer.policy == Policy::Block;
+        let (Some(best), true, false) = (best, asks, buffer.kept == Kept::Replay) else { return false };
+        if state.policies.len() >= MAX_UNWANTED {
+            return false;
+        }
+        state.policies.insert(buffer.topic.clone(), best);
+        state.clamped.on_no_block(best, &buffer.topic);
+        state.buffers.remove(bid);
+        drop(state);
+        self.on_topic(rin, &buffer.announced(bid));
+        true
     }
 
     /// A buffer has ended here. Its log may continue in another buffer.

@@ -1,14 +1,13 @@
 //! The framework's events about received logs, and the notices that the application gets of them.
 
 use rocketbufs::error::RefusedError;
-use rocketbufs::{Bid, Epoch, InEvent, Position};
+use rocketbufs::{Bid, Epoch, InEvent, Policy, Position};
 use tracing::debug;
 
 use super::Subscriber;
 use crate::buffers::{Buffer, Kept};
 use crate::connection::lock;
 use crate::event::Notice;
-use crate::options::SlowPolicy;
 use crate::resume_positions::ResumePosition;
 use crate::subscription_set::State;
 
@@ -59,7 +58,7 @@ impl Subscriber {
     fn on_lost(&mut self, bid: Bid, from: Position, to: Position) -> Option<Notice> {
         let mut state = lock(&self.set.state);
         let buffer = state.buffers.get(bid)?.clone();
-        if buffer.kept == Kept::Yes && self.replays(buffer.epoch, from) {
+        if buffer.kept == Kept::Yes && self.replays(buffer.policy, (buffer.epoch, from)) {
             let left = ResumePosition::left_at(&mut self.covered_from, buffer.epoch, from);
             state.positions.leave(buffer.epoch, left);
             drop(state);
@@ -91,9 +90,8 @@ impl Subscriber {
 
     /// Whether a loss of a kept log is none for this subscriber, which reads the disk instead: a blocking subscriber never lags
     /// behind a ring that it reads, and no subscriber does before its first message.
-    fn replays(&self, epoch: Epoch, from: Position) -> bool {
-        let blocks = matches!(self.set.options.slow, SlowPolicy::Block | SlowPolicy::BlockFor { .. });
-        blocks || self.joined.get(&epoch) == Some(&from)
+    fn replays(&self, policy: Policy, (epoch, from): (Epoch, Position)) -> bool {
+        policy == Policy::Block || self.joined.get(&epoch) == Some(&from)
     }
 
     fn on_restarted(&mut self, bid: Bid) -> Option<Notice> {
@@ -107,6 +105,11 @@ impl Subscriber {
 
     /// A subscription was refused, or ended by the broker. If the log is announced again, it resumes.
     fn on_refused(&mut self, bid: Bid, error: &RefusedError) -> Option<Notice> {
+        if let Some(allowed) = error.allowed_policies()
+            && self.set.subscribe_as_allowed(&self.rin, bid, allowed)
+        {
+            return lock(&self.set.state).clamped.reports.pop_front().map(Notice::OptionClamped);
+        }
         let mut state = lock(&self.set.state);
         let epoch = state.buffers.get(bid).map(|buffer| buffer.epoch)?;
         let notice = refused(&mut state, bid, error);
