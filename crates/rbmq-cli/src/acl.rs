@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use access::{Decision, Identity, Operation, Reason, Rights};
+use access::{BrokerRight, Decision, Identity, Operation, Reason, Rights};
 use commands::Failure;
 use rbmq::TopicName;
 use rbmq_broker::BrokerConfig;
@@ -24,6 +24,7 @@ enum Command {
     #[command(after_help = "Examples:
   rbmq acl check anna publish home/anna/door --config /etc/rbmq/rbmq.toml
   rbmq acl check anna subscribe home/bert/door --role family --config /etc/rbmq/rbmq.toml
+  rbmq acl check anna observe --config /etc/rbmq/rbmq.toml
 
 Exit status: 0 if the user may, 1 if not.")]
     Check(Check),
@@ -36,8 +37,9 @@ struct Check {
     /// What the user wants to do
     #[arg(value_enum)]
     operation: Wanted,
-    /// The name of the topic
-    topic: TopicName,
+    /// The name of the topic, for publish and subscribe
+    #[arg(required_if_eq_any([("operation", "publish"), ("operation", "subscribe")]))]
+    topic: Option<TopicName>,
     /// A role of the user, besides those in the file of users; may be repeated
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
@@ -51,19 +53,41 @@ enum Wanted {
     Publish,
     /// To read a topic, by its name or by a pattern that matches it
     Subscribe,
+    /// To use rbmq top and rbmq topics
+    Observe,
+    /// To connect as a broker, which reads the topics that the user may subscribe to
+    Chain,
 }
 
-impl From<Wanted> for Operation {
-    fn from(wanted: Wanted) -> Self {
-        match wanted {
-            Wanted::Publish => Self::Publish,
-            Wanted::Subscribe => Self::Subscribe,
+/// The question to the rules.
+enum Question<'a> {
+    Topic(Operation, &'a TopicName),
+    Right(BrokerRight),
+}
+
+impl Check {
+    fn question(&self) -> Result<Question<'_>, Failure> {
+        let usage = |text: &str| Failure::Usage("acl", text.to_owned());
+        let topic = |operation| match &self.topic {
+            Some(topic) => Ok(Question::Topic(operation, topic)),
+            None => Err(usage("publish and subscribe need the name of a topic")),
+        };
+        let right = |right| match &self.topic {
+            None => Ok(Question::Right(right)),
+            Some(_) => Err(usage("observe and chain are for the whole broker, and take no topic")),
+        };
+        match self.operation {
+            Wanted::Publish => topic(Operation::Publish),
+            Wanted::Subscribe => topic(Operation::Subscribe),
+            Wanted::Observe => right(BrokerRight::Observe),
+            Wanted::Chain => right(BrokerRight::Chain),
         }
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let Command::Check(check) = &args.command;
+    let question = check.question()?;
     let config = BrokerConfig::load(check.file.config.as_deref()).map_err(Failure::failed)?;
     let Some(rights) = config.rights().map_err(Failure::failed)? else {
         return commands::print(
@@ -71,7 +95,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         );
     };
     let roles = roles(check, &config)?;
-    let (allowed, text) = explain(&rights, (check, roles), &config);
+    let mut identity = Identity::anonymous();
+    identity.user.clone_from(&check.user);
+    identity.roles = roles;
+    let (allowed, text) = match question {
+        Question::Topic(operation, topic) => explain(&rights, &identity, (operation, topic), &config),
+        Question::Right(right) => explain_right(&rights, &identity, right, &config),
+    };
     if allowed {
         commands::print(format!("yes: {text}\n"))
     } else {
@@ -95,18 +125,14 @@ fn roles(check: &Check, config: &BrokerConfig) -> Result<Vec<String>, Failure> {
 
 fn explain(
     rights: &Arc<Rights>,
-    (check, roles): (&Check, Vec<String>),
+    identity: &Identity,
+    (operation, topic): (Operation, &TopicName),
     config: &BrokerConfig,
 ) -> (bool, String) {
-    let Check { user, operation, topic, .. } = check;
-    let operation = Operation::from(*operation);
-    let mut identity = Identity::anonymous();
-    identity.user.clone_from(user);
-    identity.roles = roles;
-    let Decision { allowed, reason, policies, .. } = rights.explain(&identity, operation, topic);
+    let Decision { allowed, reason, policies, .. } = rights.explain(identity, operation, topic);
     let may = if allowed { "may" } else { "may not" };
-    let what = format!("user '{user}' {may} {operation} topic '{topic}'");
-    let rule_of = |rule: usize| format!("rule {} ({})", rule + 1, config.origin_of_access_rule(rule));
+    let what = format!("user '{}' {may} {operation} topic '{topic}'", identity.user);
+    let rule_of = |rule: usize| rule_of(rule, config);
     let why = match reason {
         Reason::Given { rule, pattern } => {
             let policies: Vec<&str> = policies.iter().map(|policy| policy.as_str()).collect();
@@ -117,9 +143,7 @@ fn explain(
         Reason::Denied { rule, pattern } => {
             format!("{} denies it: deny_{operation} = \"{pattern}\"", rule_of(rule))
         }
-        Reason::NoRule { rules_of_user: 0 } => {
-            "no rule is for this user; add one with [[access.rules]], or name its roles with --role".into()
-        }
+        Reason::NoRule { rules_of_user: 0 } => NO_RULE.into(),
         Reason::NoRule { rules_of_user: 1 } => "no pattern of the only rule for this user matches".into(),
         Reason::NoRule { rules_of_user } => {
             format!("no pattern of the {rules_of_user} rules for this user matches")
@@ -129,13 +153,79 @@ fn explain(
     (allowed, format!("{what}\n  {why}"))
 }
 
+/// The reason if no rule is for a user.
+const NO_RULE: &str =
+    "no rule is for this user; add one with [[access.rules]], or name its roles with --role";
+
+fn rule_of(rule: usize, config: &BrokerConfig) -> String {
+    format!("rule {} ({})", rule + 1, config.origin_of_access_rule(rule))
+}
+
+fn explain_right(
+    rights: &Arc<Rights>,
+    identity: &Identity,
+    right: BrokerRight,
+    config: &BrokerConfig,
+) -> (bool, String) {
+    let what = match right {
+        BrokerRight::Observe => "observe the broker",
+        _ => "connect as a broker",
+    };
+    let user = &identity.user;
+    match rights.explain_right(identity, right) {
+        Ok(rule) => {
+            (true, format!("user '{user}' may {what}\n  {} gives it: {right} = true", rule_of(rule, config)))
+        }
+        Err(0) => (false, format!("user '{user}' may not {what}\n  {NO_RULE}")),
+        Err(rules) => {
+            let of = if rules == 1 { "the only rule".into() } else { format!("none of the {rules} rules") };
+            let has = if rules == 1 { "has no" } else { "has" };
+            (false, format!("user '{user}' may not {what}\n  {of} for this user {has} {right} = true"))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(operation: Wanted, topic: &str) -> Check {
-        let file = ConfigFile { config: None };
-        Check { user: "anna".into(), operation, topic: topic.parse().unwrap(), roles: Vec::new(), file }
+    fn check(operation: Wanted, topic: Option<&str>) -> Check {
+        let (file, topic) = (ConfigFile { config: None }, topic.map(|topic| topic.parse().unwrap()));
+        Check { user: "anna".into(), operation, topic, roles: Vec::new(), file }
+    }
+
+    #[test]
+    fn topics_are_for_publish_and_subscribe_alone() {
+        use Wanted::{Chain, Observe, Publish, Subscribe};
+        for (operation, takes) in [(Publish, true), (Subscribe, true), (Observe, false), (Chain, false)] {
+            assert_eq!(check(operation, Some("a")).question().is_ok(), takes);
+            assert_eq!(check(operation, None).question().is_ok(), !takes);
+        }
+    }
+
+    #[test]
+    fn a_right_is_named_with_its_rule() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rbmq.toml");
+        let rules = "[[access.rules]]\nusers = ['anna']\nsubscribe = ['#']\n\n\
+                     [[access.rules]]\nroles = ['operator']\nobserve = true\n";
+        std::fs::write(&path, rules).unwrap();
+        let config = BrokerConfig::load(Some(&path)).unwrap();
+        let rights = config.rights().unwrap().unwrap();
+        let of = |user: &str, roles: &[&str], right| {
+            let roles = roles.iter().map(|role| (*role).to_owned()).collect();
+            let identity = Identity { user: user.into(), roles, ..Identity::anonymous() };
+            explain_right(&rights, &identity, right, &config)
+        };
+        let (yes, text) = of("anna", &["operator"], BrokerRight::Observe);
+        assert!(yes && text.starts_with("user 'anna' may observe the broker\n  rule 2 ("), "{text}");
+        assert!(text.ends_with("line 6) gives it: observe = true"), "{text}");
+        let (yes, text) = of("anna", &["operator"], BrokerRight::Chain);
+        assert!(!yes && text.ends_with("none of the 2 rules for this user has chain = true"), "{text}");
+        let (yes, text) = of("anna", &[], BrokerRight::Chain);
+        assert!(!yes && text.ends_with("the only rule for this user has no chain = true"), "{text}");
+        let (yes, text) = of("bert", &[], BrokerRight::Observe);
+        assert!(!yes && text.contains("no rule is for this user"), "{text}");
     }
 
     #[test]
@@ -147,18 +237,21 @@ mod tests {
         std::fs::write(&path, rules).unwrap();
         let config = BrokerConfig::load(Some(&path)).unwrap();
         let rights = config.rights().unwrap().unwrap();
-        let of =
-            |operation, topic| explain(&rights, (&check(operation, topic), vec!["family".into()]), &config);
-        let (yes, text) = of(Wanted::Publish, "home/anna/door");
+        let roles = vec!["family".into()];
+        let identity = Identity { user: "anna".into(), roles, ..Identity::anonymous() };
+        let of = |operation, topic: &str| {
+            explain(&rights, &identity, (operation, &topic.parse().unwrap()), &config)
+        };
+        let (yes, text) = of(Operation::Publish, "home/anna/door");
         assert!(
             yes && text.contains("rule 2 (") && text.ends_with("line 7) gives it: publish = \"home/%u/#\""),
             "{text}"
         );
-        let (yes, text) = of(Wanted::Subscribe, "home/bert/door");
+        let (yes, text) = of(Operation::Subscribe, "home/bert/door");
         assert!(yes && text.ends_with("line 2) gives it: subscribe = \"home/#\", with drop"), "{text}");
-        let (yes, text) = of(Wanted::Subscribe, "home/safe");
+        let (yes, text) = of(Operation::Subscribe, "home/safe");
         assert!(!yes && text.ends_with("denies it: deny_subscribe = \"home/safe\""), "{text}");
-        let (yes, text) = of(Wanted::Publish, "x");
+        let (yes, text) = of(Operation::Publish, "x");
         assert!(!yes && text.contains("user 'anna' may not publish topic 'x'"), "{text}");
         assert!(text.ends_with("no pattern of the 2 rules for this user matches"), "{text}");
     }

@@ -13,6 +13,7 @@ use rocketbufs::config::ConfigError;
 use rocketbufs::error::{ConnError, DownReason};
 
 use super::login::LoginArgs;
+use super::secrets;
 
 /// How long a server may take to answer a request in HTTP.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -75,6 +76,9 @@ impl ClientArgs {
     pub(super) fn config(&self) -> Result<Config, Failure> {
         let mut config = BrokerConfig::load(self.config.as_deref()).map_err(Failure::failed)?.framework;
         self.tls.apply(&mut config).map_err(Failure::failed)?;
+        if config.tls.key.is_some() {
+            secrets::protect();
+        }
         Ok(config)
     }
 

@@ -31,8 +31,8 @@ pub(super) struct Args {
     /// Print one JSON object per setting: name, value, origin
     #[arg(long)]
     json: bool,
-    /// Only check this file (with the environment over it), and the users and certificates that it names: exit status 0 if they
-    /// are good, 1 if not
+    /// Only check this file (with the environment over it), and the users and certificates that it names: exit status 0 if
+    /// `rbmq serve` would start with them, 1 if not
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "changed", "config", "listen", "http"])]
     check: Option<PathBuf>,
     /// Print a file with every setting at its default, commented out and explained
@@ -45,8 +45,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let text = if args.default {
         BrokerConfig::example()
     } else if let Some(path) = &args.check {
-        let config = BrokerConfig::load(Some(path)).map_err(Failure::failed)?;
+        let mut config = BrokerConfig::load(Some(path)).map_err(Failure::failed)?;
+        config.access.insecure |= args.source.insecure;
         check_files(&config)?;
+        if let Some(exposed) = config.exposed().first() {
+            return Err(Failure::failed(exposed));
+        }
         format!("rbmq: {} is good\n", path.display())
     } else {
         let mut settings = args.source.load().map_err(Failure::failed)?.settings();

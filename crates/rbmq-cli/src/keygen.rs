@@ -20,6 +20,8 @@ use rcgen::{
 };
 use tls13::{CertificateFacts, RevocationFacts};
 
+use super::secrets;
+
 const CA: &str = "ca";
 const SERVER: &str = "server";
 
@@ -126,6 +128,7 @@ fn file_name(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    secrets::protect();
     let text = match &args.what {
         What::Ca { dir, days } => {
             ca(dir, *days)?;

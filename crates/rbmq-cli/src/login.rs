@@ -7,7 +7,7 @@ use commands::Failure;
 use rbmq::Login;
 use rbmq::wire::Secret;
 
-use super::prompt;
+use super::{prompt, secrets};
 
 /// The variable with the name of the user.
 const USER: &str = "RBMQ_USER";
@@ -38,7 +38,12 @@ pub(super) struct LoginArgs {
 fn variable(name: &str) -> Result<Option<String>, Failure> {
     match std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.into_string()) {
         None => Ok(None),
-        Some(Ok(text)) => Ok(Some(text)),
+        Some(Ok(text)) => {
+            if name != USER {
+                secrets::protect();
+            }
+            Ok(Some(text))
+        }
         // The value may be a secret, and is not repeated.
         Some(Err(_)) => Err(Failure::Failed(format!("the variable {name} must be UTF-8"))),
     }

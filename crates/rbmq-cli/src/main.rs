@@ -23,6 +23,7 @@ mod printer;
 mod prompt;
 mod publish;
 mod reload;
+mod secrets;
 mod serve;
 mod sink;
 mod source;

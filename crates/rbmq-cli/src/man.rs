@@ -60,6 +60,12 @@ fn variables(command: &Command) -> Vec<Entry> {
             "A setting of RocketBufs, with precedence over the file, as in ROCKETBUFS_TCP_NODELAY=false.",
         ));
     }
+    if has(|arg| matches!(arg.get_id().as_str(), "users" | "token_file")) {
+        variables.push((
+            "RBMQ_CORE_DUMPS",
+            "1: core dumps and debuggers are allowed although the process has passwords, tokens or keys.",
+        ));
+    }
     variables.push(("NO_COLOR", "If it is set and not empty, output has no colours."));
     variables
 }

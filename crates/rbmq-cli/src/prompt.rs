@@ -10,6 +10,8 @@ use rbmq::wire::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tracing::warn;
 
+use super::secrets;
+
 /// More than any password or token has.
 const MAX_BYTES: usize = 4096;
 
@@ -32,6 +34,7 @@ impl Drop for Restore {
 /// There is no terminal, or the person gives up (Ctrl-C, Ctrl-D).
 pub(super) fn ask(question: &str, without_terminal: &str) -> Result<Secret, Failure> {
     let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty");
+    secrets::protect();
     let mut terminal = terminal
         .map_err(|_| Failure::Failed(format!("there is no terminal to ask on; {without_terminal}")))?;
     let modes = tcgetattr(&terminal).map_err(io::Error::from)?;
@@ -82,6 +85,7 @@ fn secret(bytes: Vec<u8>) -> Result<Secret, Failure> {
 
 /// The first line of an input.
 pub(super) fn first_line(input: impl Read) -> Result<Secret, Failure> {
+    secrets::protect();
     let mut bytes = Vec::with_capacity(MAX_BYTES + 2);
     BufReader::new(input).take(MAX_BYTES as u64 + 2).read_until(b'\n', &mut bytes)?;
     while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {

@@ -7,6 +7,7 @@ use rbmq_broker::{Broker, Reload};
 use tracing::{Level, error, info, warn};
 
 use super::log::BrokerLog;
+use super::secrets;
 use super::source::{self, Source};
 use super::supervisor;
 
@@ -54,6 +55,9 @@ fn take_over(source: &Source, (broker, http): (&mut Broker, Option<&Endpoint>), 
         warn!("needs a restart: {change}");
     }
     log_files(&reload, http);
+    if secrets::are_in(broker.config()) {
+        secrets::protect();
+    }
     source::warn_of_missing_rules(broker.config());
     let later = reload.needs_restart.len();
     let of = source.config.as_ref().map_or_else(|| "the users".to_owned(), |path| path.display().to_string());

@@ -13,6 +13,7 @@ use super::kafka;
 use super::log::{BrokerLog, LogOptions};
 use super::printer::Printer;
 use super::reload;
+use super::secrets;
 use super::source::{self, Source};
 use super::supervisor;
 use super::times;
@@ -50,6 +51,9 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
         return Err(Failure::failed(exposed));
     }
     let log = log_options.start_broker(&config.log)?;
+    if secrets::are_in(&config) {
+        secrets::protect();
+    }
     source::warn_of_unknown_variables();
     let stop = Stop::install()?.with_reload()?;
     let mut broker = kafka::start_broker(config)?;

@@ -10,7 +10,7 @@ use access::{PasswordHash, Token, TokenHash, UsersFile, check_name, new_token, r
 use commands::Failure;
 use rbmq::wire::{MAX_PASSWORD_BYTES, Secret};
 
-use super::prompt;
+use super::{prompt, secrets};
 
 /// The shortest password in characters.
 const MIN_CHARACTERS: usize = 8;
@@ -187,6 +187,7 @@ fn make(
     output: Option<&Path>,
     file: &FileArgs,
 ) -> Result<(), Failure> {
+    secrets::protect();
     let token = new_token()?;
     let hash = TokenHash::of(&token);
     let name = name.map_or_else(|| format!("{user}-{}", &hash.to_string()[..8]), str::to_owned);
