@@ -261,7 +261,7 @@ impl Quotas {
         self.lock().in_use.get(who).map_or(0, |amounts| amounts[resource as usize])
     }
 
-    /// Who has used up a quota, and then who has nearly done so, in order, at most `most` of them. The call visits everybody.
+    /// The principals that have used up a quota, and then those that have nearly done so, in order, at most `most` of them. The call visits everybody.
     pub fn near_limit(&self, most: usize) -> Vec<NearLimit> {
         let state = self.lock();
         let mut near = Vec::new();

@@ -110,7 +110,7 @@ pub(crate) struct Census {
     pub(crate) publishers_offline: usize,
     pub(crate) subscribers: usize,
     pub(crate) limits: [(&'static str, u64); 2],
-    /// Who has used up a quota or nearly so, the first of them.
+    /// The users and addresses that have used up a quota or nearly so, the first of them.
     pub(crate) near_limit: Vec<NearLimit>,
     /// The use of the limits on bytes per second, the first of them.
     pub(crate) rates: Vec<RateUse>,

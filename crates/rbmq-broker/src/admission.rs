@@ -211,7 +211,7 @@ impl Admission {
         drop(charge);
     }
 
-    /// Who has used up a quota or nearly so, at most `most`.
+    /// The users and addresses that have used up a quota or nearly so, at most `most`.
     pub(super) fn near_limit(&self, most: usize) -> Vec<NearLimit> {
         let quotas = self.lock().quotas.clone();
         quotas.near_limit(most)

@@ -170,7 +170,7 @@ impl Report<'_> {
         send_bytes(conn, &answer.encode());
     }
 
-    /// Who is at or near a limit, those at a limit first, as many as a message has room for.
+    /// The users and addresses at or near a limit, those at a limit first, as many as a message has room for.
     fn limits(&self, max_bytes: usize) -> Vec<LimitStats> {
         let admission = &self.tables.admission;
         let quotas = admission.near_limit(MAX_NEAR_LIMIT).into_iter().map(|of| LimitStats {

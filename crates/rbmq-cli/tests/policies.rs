@@ -219,7 +219,7 @@ fn sub_reports_refused_and_lowered_options() {
         process("[[broker.topics]]\npattern = 'fast'\npolicies = ['drop']\nmax_hold_ms = 2000\n");
     broker.publish_all("fast", b"1\n");
     broker.publish_all("slow", b"2\n");
-    let refused = broker.sub("fast --from oldest --until-closed").finish();
+    let refused = broker.sub("fast --policy block --from oldest --until-closed").finish();
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("allowed: drop"), "{}", refused.stderr);
     for (args, told) in [

@@ -65,9 +65,13 @@ impl Setup {
         let begin = Instant::now();
         let args = "t --wait-subscribers 1 --ring-bytes 64K";
         let mut publisher = Process::start(piped(self.command("pub", &broker.addr, args)));
-        publisher.feed(text.as_bytes());
-        publisher.finish().good();
-        let received = subscriber.finish().good().text();
+        // The subscriber's output is read meanwhile. Otherwise it would be too slow.
+        let received = std::thread::scope(|scope| {
+            let received = scope.spawn(|| subscriber.finish().good().text());
+            publisher.feed(text.as_bytes());
+            publisher.finish().good();
+            received.join().unwrap()
+        });
         assert!(received == text, "{} bytes instead of {}", received.len(), text.len());
         begin.elapsed()
     }

@@ -376,7 +376,7 @@ fn who_never_finishes_a_handshake_makes_room() {
     for raw in &mut idle {
         assert_eq!(raw.bye(), None);
     }
-    // Who is inside stays.
+    // Established connections stay.
     let (code, text) = victim.silent().bye().unwrap();
     assert!(code == CloseCode::Limit && text.contains("limits.max_connections"), "{text}");
     good.iter_mut().for_each(|raw| raw.ping(1));

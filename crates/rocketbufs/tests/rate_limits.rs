@@ -16,7 +16,7 @@ const RATE: u64 = 100_000;
 const BURST: u64 = 10_000;
 const RING: u64 = 1 << 20;
 
-/// What a subscriber has received.
+/// The bytes that a subscriber has received.
 fn received(input: &RIn) -> u64 {
     let mut bytes = 0;
     while let Some(event) = input.recv(Some(Duration::ZERO)).unwrap() {

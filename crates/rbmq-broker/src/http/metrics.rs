@@ -316,7 +316,7 @@ impl Scrape {
         to.counter("rbmq_audit_dropped", help, self.census.audit_dropped)
     }
 
-    /// Who has used up a share of the broker, or nearly so.
+    /// The users and addresses that have used up a share of the broker, or nearly so.
     fn shares(&self, to: &mut Writer<'_>) -> fmt::Result {
         let at = "What is in use by users and addresses that have used up a quota, at most 100 of them";
         let near = "What is in use by those that have used four fifths of a quota and not all of it, of the same 100";

@@ -32,7 +32,7 @@ pub(super) enum Subject {
 pub(super) struct Reading {
     at: Instant,
     summary: BrokerSummary,
-    /// Who is at or near a limit.
+    /// The users and addresses at or near a limit.
     limits: Vec<LimitStats>,
     what: What,
 }
@@ -241,7 +241,8 @@ fn limits(limits: &[LimitStats], width: usize, most: usize) -> Vec<String> {
 
 /// `user 'anna' publishes 1.0 MB/s of 1.0 MB/s, delayed for 12 s so far`.
 fn limit(of: &LimitStats) -> String {
-    let who = text::name(&of.who, 60);
+    // The quotes around a user's name need no escape here.
+    let who = text::name(&of.who, 60).replace("\\'", "'");
     let does = match of.resource.as_str() {
         "in_bytes_per_s" => "publishes",
         "out_bytes_per_s" => "receives",

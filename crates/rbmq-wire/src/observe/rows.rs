@@ -183,7 +183,7 @@ pub struct SubscriptionSortKey {
 pub struct LimitStats {
     /// `user 'anna'` or `address 10.0.0.7`.
     pub who: String,
-    /// What is limited, as in the settings of `[quotas]`: `connections`, `topics`, `subscriptions`, `patterns`, `ring_bytes`,
+    /// The limited resource, as in the settings of `[quotas]`: `connections`, `topics`, `subscriptions`, `patterns`, `ring_bytes`,
     /// `in_bytes_per_s`, `out_bytes_per_s`.
     pub resource: String,
     /// How much of it is in use; of bytes per second, over the last second or more.

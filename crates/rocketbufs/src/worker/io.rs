@@ -229,7 +229,7 @@ impl Slots {
     }
 }
 
-/// What a worker does later: reports of new data to peers that follow, which see the data by themselves, and the transfers and
+/// The deferred work of a worker: reports of new data to peers that follow, which see the data by themselves, and the transfers and
 /// credit of connections that a rate limit delays.
 pub(super) struct Deferred {
     /// When there is something to do; the last time there is without anything.

@@ -105,12 +105,12 @@ impl Line {
 }
 
 impl<T: Transport> Connection<'_, T> {
-    /// Sets other limits. What waits because of the earlier ones is looked at again.
+    /// Sets other limits, and looks again at everything that waits because of the earlier ones.
     pub(super) fn set_rate_limits(&mut self, limits: RateLimits) {
         let before = self.link.line.limiting.take();
         if !before.as_ref().is_some_and(|before| before.limits_arrivals()) {
             for sub in self.link.ins.values_mut() {
-                // What came before the first limit is free.
+                // Bytes from before the first limit are free.
                 sub.metered.charged = lock(&sub.shared.state).ring().map_or(0, Ring::head);
                 sub.metered.owes_credit = false;
             }

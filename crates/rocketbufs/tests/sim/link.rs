@@ -66,7 +66,7 @@ pub struct Acceptor {
     bound: Option<Receiver<Result<String, rocketbufs::error::ListenError>>>,
     /// The connections that are up, each with its edge.
     pub conns: Vec<(Conn, usize)>,
-    /// What the edges with a rate limit share with their later connections.
+    /// The limits of edges that have some, shared by their later connections.
     limits: BTreeMap<usize, RateLimits>,
 }
 
@@ -89,11 +89,16 @@ impl Acceptor {
             }
             None => true,
         });
+        if env.closing && !self.limits.is_empty() {
+            // No time passes any more.
+            self.limits.clear();
+            self.conns.iter().for_each(|(conn, _)| conn.set_rate_limits(RateLimits::new()));
+        }
         let mut fresh = VecDeque::new();
         while let Some(conn) = self.listener.accept(Some(Duration::ZERO)).unwrap() {
             let edge = usize::from(conn.peer_hello()[0]);
             env.event("connections accepted");
-            if let Some(rate) = env.rates[edge] {
+            if let Some(rate) = env.rates[edge].filter(|_| !env.closing) {
                 let limits = self.limits.entry(edge).or_insert_with(|| {
                     let limit = || RateLimit::new(rate, rate / 100);
                     RateLimits::new().received(limit()).sent(limit())

@@ -250,6 +250,7 @@ impl<'p> World<'p> {
         for core in &mut process.cores {
             // A worker beside others skips some turns.
             if plan.workers == 1 || self.env.calm || self.env.rng.percent(70) {
+                did |= core.next_delay_end().is_some_and(|end| end <= now);
                 did |= core.turn(now);
             }
         }

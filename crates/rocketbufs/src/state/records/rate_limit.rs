@@ -60,7 +60,7 @@ struct Bucket {
     waited: AtomicU64,
 }
 
-/// What a [`RateLimit`] has counted since it was made.
+/// The counts of a [`RateLimit`] since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RateUsage {
@@ -355,7 +355,7 @@ mod tests {
             prop_assert_eq!(limit.usage().bytes, bytes);
         }
 
-        /// Whoever sends each reservation when it may go never exceeds the burst and the rate.
+        /// A sender that sends each reservation when it may go never exceeds the burst and the rate.
         #[test]
         fn reservations_stay_below_the_rate(
             rate in 1_000..10_000_000_u64,
