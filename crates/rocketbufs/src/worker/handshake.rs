@@ -172,6 +172,10 @@ impl<T: Transport> Connection<'_, T> {
             return;
         }
         self.link.line.phase = LinkPhase::Closing;
+        // The end of the peer is read, whatever a limit allows.
+        if self.link.line.limiting.as_mut().is_some_and(|limiting| std::mem::take(&mut limiting.paused)) {
+            self.io.transport.pause(self.link.line.id, false);
+        }
         let shared = self.link.line.shared.clone();
         let role = self.link.role.take();
         let early = std::mem::take(&mut self.link.early);

@@ -11,8 +11,8 @@ use rocketnet::{Offered, Transport};
 use rocketring::{Ring, Trimmed};
 
 use super::io::{Io, Line};
-use super::limiting::Metered;
 use super::lingering::end_subscription;
+use super::metering::Metered;
 use crate::lock::lock;
 use crate::planted;
 use crate::proto::{Attachment, End, Ending, LogEnd, Message, ReceiveError};

@@ -9,8 +9,8 @@ use rocketnet::{ConnId, Transport};
 use rustc_hash::FxHashMap;
 
 use super::idle::Idle;
-use super::limiting::Limiting;
 use super::lingering::Lingering;
+use super::metering::Limiting;
 use crate::proto::{Message, Pauses, Session};
 use crate::state::{ConnShared, ContextInner, ContextShared, Request, SubscriptionShared, Worker};
 use crate::types::{Nanos, WireId};

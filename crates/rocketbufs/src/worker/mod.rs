@@ -17,7 +17,7 @@
 //!   * `receiving`: how subscriptions of this end come and go;
 //! * `upcall`: what a connection leaves to the reactor;
 //! * `lingering`: how subscriptions of this end learn that their logs have ended;
-//! * `limiting`: rate limits, which delay what is sent and the credit for what arrives;
+//! * `limiting`, `metering`: rate limits, which delay what is sent and the credit for what arrives;
 //! * `ticks`: what happens because time passed.
 //!
 //! Optimisations, each with its own state:
@@ -42,6 +42,7 @@ mod io;
 mod limiting;
 mod lingering;
 mod links;
+mod metering;
 mod on_demand;
 mod peer;
 mod reactor;

@@ -147,6 +147,16 @@ pub struct Plan {
     pub steps: u64,
 }
 
+/// Gives some edges of some seeds a rate limit, from a generator of its own.
+fn limit(seed: u64, nodes: &mut [NodePlan]) {
+    let mut limiting = Rng::new(seed ^ 0x7A7E_11A1);
+    if limiting.percent(30) {
+        for node in nodes {
+            node.rate = limiting.one_of(&[None, None, Some(50_000), Some(1_000_000), Some(20_000_000)]);
+        }
+    }
+}
+
 impl Plan {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x51B1_A70A);
@@ -197,13 +207,7 @@ impl Plan {
         for node in &mut nodes {
             node.workers = sharing.one_of(&[1, 1, 1, 2, 3]);
         }
-        // As above.
-        let mut limiting = Rng::new(seed ^ 0x7A7E_11A1);
-        if limiting.percent(30) {
-            for node in &mut nodes {
-                node.rate = limiting.one_of(&[None, None, Some(50_000), Some(1_000_000), Some(20_000_000)]);
-            }
-        }
+        limit(seed, &mut nodes);
         let steps = rng.one_of(&[1_500, 3_000, 6_000]);
         Self { seed, flavour, net, config, buffers, nodes, faults, steps }
     }
