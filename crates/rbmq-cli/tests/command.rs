@@ -196,7 +196,7 @@ fn a_listener_that_others_reach_needs_protection_or_a_word() {
         assert!(why.contains(part), "{part:?} is not in: {why}");
     }
     let why = refused(&["--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"]);
-    assert!(why.contains("asks for no token") && why.contains("http.token_file"), "{why}");
+    assert!(why.contains("neither TLS nor a token") && why.contains("http.token_file"), "{why}");
     let broker = BrokerProcess::start_with(&["--http", "0.0.0.0:0", "--insecure"]);
     drop(broker);
 }

@@ -114,7 +114,7 @@ fn a_delay_is_not_the_receivers_fault() {
     let input = subscribed(&mut driven, &conn, Policy::Block);
     // The writer waits for this subscription for much longer than `session.block_timeout_ms`.
     let mut written = 0;
-    while let Some(segment) = out.buffer(BID).unwrap().segment(60_000, Some(Duration::ZERO)).ok() {
+    while let Ok(segment) = out.buffer(BID).unwrap().segment(60_000, Some(Duration::ZERO)) {
         out.deliver(segment, 60_000, None).unwrap();
         written += 60_000;
     }

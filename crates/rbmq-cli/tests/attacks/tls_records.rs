@@ -25,6 +25,9 @@ const OVERFLOW: Outcome = Outcome::Alert(22);
 const ILLEGAL: Outcome = Outcome::Alert(47);
 const DECODE: Outcome = Outcome::Alert(50);
 
+/// How an attacker leaves.
+type End = fn(&mut Peer);
+
 /// The keys of a direction, in the hands of an attacker: records with any content.
 struct Keys {
     key: LessSafeKey,
@@ -284,7 +287,7 @@ pub fn ends() -> Vec<Attack> {
         of("an alert of a byte", DECODE, |peer| peer.send(ALERT, &[2])),
         of("an alert of three bytes", DECODE, |peer| peer.send(ALERT, &[2, 40, 0])),
     ];
-    let cut: [(&str, fn(&mut Peer)); 3] = [
+    let cut: [(&str, End); 3] = [
         ("an end without close_notify", |_| {}),
         ("an end within a record", |peer| {
             let record = peer.sending.seal(b"data\x17");
