@@ -96,7 +96,7 @@ pub struct Redis {
 type Client = StreamOwned<ClientConnection, TcpStream>;
 type Server = StreamOwned<ServerConnection, TcpStream>;
 
-/// What all servers with rustls have.
+/// The configuration of all servers with rustls.
 ///
 /// # Errors
 /// A file is missing or wrong.

@@ -290,7 +290,7 @@ impl<T> MailboxQueue<T> {
         self.bytes.fetch_sub(std::mem::take(&mut ready.popped_bytes), Ordering::Relaxed);
     }
 
-    /// What there is room for, beside the staged messages.
+    /// The room that is left, beside the staged messages.
     pub fn room(&self, staged: Option<&Staged<T>>) -> Room {
         let (messages, bytes) = staged.map_or((0, 0), |staged| (staged.items.len(), staged.bytes));
         let had = self.messages.load(Ordering::Relaxed) + messages;

@@ -388,7 +388,7 @@ impl<T> ReceiveHalf<T> {
             }
             return;
         };
-        // What waits for a mailbox comes before what arrives now.
+        // Messages that wait for a mailbox come before those that arrive now.
         inbound.resume(&mut sink);
         let mut acknowledged = false;
         for (from, bytes, buffer) in datagrams {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const BETA: f64 = 0.7;
 /// The growth of the window, in segments for each cubic second.
 const C: f64 = 0.4;
-/// What leaves at once, whatever the rate: segments, and a time at the rate.
+/// A burst that leaves at once, whatever the rate: segments, and a time at the rate.
 const BURST_SEGMENTS: usize = 10;
 const BURST_TIME: Duration = Duration::from_millis(2);
 /// The shortest pause: what leaves after it leaves in one call of the system. A path with a round trip below 2.5 ms has no pauses, since

@@ -563,7 +563,7 @@ impl InLink {
     }
 }
 
-/// What becomes of a segment.
+/// The fate of a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Taken,
@@ -573,7 +573,7 @@ enum Verdict {
     NoRoom,
 }
 
-/// What a segment's run of a stream is.
+/// How a segment belongs to the runs of a stream.
 #[derive(Clone, Copy)]
 enum Run {
     Current,

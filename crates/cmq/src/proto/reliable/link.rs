@@ -1,4 +1,4 @@
-//! What one queue sends to one address in the reliable mode: the streams of its keys, and what they share, which is the round trip
+//! The link from a queue to an address in the reliable mode: the streams of its keys, and the state that they share: the round trip
 //! time, the congestion window, and the numbers of segments.
 
 use std::collections::{HashMap, VecDeque};
@@ -386,7 +386,7 @@ impl Link {
     fn probe(&mut self, now: Instant, out: &mut Vec<Flight>) {
         let Link { sent, lanes, queue, .. } = self;
         let again = sent.on_their_way().filter_map(|(number, part)| {
-            // What the receiver refuses for now would not leave.
+            // Segments that the receiver refuses for now would not leave.
             let lane =
                 lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run && !lane.is_blocked())?;
             // An earlier probe has the part otherwise.

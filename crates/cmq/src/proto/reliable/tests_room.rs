@@ -38,7 +38,7 @@ fn a_full_memory_is_no_congestion() {
     assert!(counts.postponed > 0 && net.mailboxes.got.values().all(|got| got.len() == 6), "{counts:?}");
 }
 
-/// What the receiver refuses is sent again when it has room, and not over and over.
+/// Refused segments are sent again when the receiver has room, and not over and over.
 #[test]
 fn refused_segments_wait() {
     let mut net = crowd(5);
