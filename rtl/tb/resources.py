@@ -14,7 +14,7 @@ LUT_RAM = {"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 
 
 def name_of(module):
     """A module's name without what Yosys adds for its parameters."""
-    return module.split("\\")[2] if module.startswith("$paramod\\") else module.lstrip("\\").split("\\")[-1]
+    return module.split("\\")[1] if module.startswith("$paramod\\") else module.lstrip("\\").split("\\")[-1]
 
 
 class Design:
@@ -40,8 +40,14 @@ class Design:
         return total
 
 
+def modules_of(path):
+    """The modules of a file of `stat -json`. Yosys 0.23 prints the hierarchy as plain text behind them, which is no JSON."""
+    modules, end, _ = path.read_text().partition("\n   },\n")
+    return json.loads(modules + "\n   }\n}" if end else modules)["modules"]
+
+
 def main():
-    design = Design(json.loads(Path(sys.argv[1]).read_text())["modules"])
+    design = Design(modules_of(Path(sys.argv[1])))
     top = "multimqc_nic"
     rows = [("**`multimqc_nic`**, all of it", 1, design.resources(top))]
     for cell, count in sorted(design.modules[top].items(), key=lambda item: name_of(item[0])):
@@ -73,7 +79,7 @@ the DRAM controller, which are not in `multimqc_nic`.
 | `multimqc_nic` | 131 KB | {logic + memory:,} ({(logic + memory) / DEVICE["LUT"]:.2%}) | {ram:g} ({ram / DEVICE["RAMB36"]:.2%}) |
 """
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(text.replace("%)", " %)"))
+    RESULTS.write_text(re.sub(r"(\d)%\)", r"\1 %)", text))
     print(RESULTS.read_text())
 
 
