@@ -2,12 +2,12 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use cmq::wire::Malformed;
 use cmq::{Cmq, Config, Event, Fate, Key, PushError, Reliable, SecretKey, Security, Undelivered, new_raw_rq};
-use common::{Fate as Network, Proxy};
+use common::{Fate as Network, Proxy, event};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -17,21 +17,6 @@ fn reliable() -> Config {
 
 fn open(config: Config) -> Cmq<Bytes> {
     new_raw_rq("127.0.0.1:0", config).expect("a queue on loopback")
-}
-
-/// Waits for an event that `wanted` accepts.
-fn event(of: &Cmq<Bytes>, wanted: impl Fn(&Event) -> bool) -> Event {
-    let until = Instant::now() + LONG;
-    loop {
-        match of.next_event() {
-            Some(event) if wanted(&event) => return event,
-            Some(_) => {}
-            None => {
-                assert!(Instant::now() < until, "the event does not come");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
 }
 
 /// A network that loses, repeats and reorders: every message arrives once and in the order of its key, and is confirmed. Plain

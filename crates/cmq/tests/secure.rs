@@ -10,7 +10,7 @@ use cmq::{
     Cmq, Config, Event, HandshakeError, KeyError, PublicKey, PushError, Refusal, SecretKey, Security,
     new_raw_rq,
 };
-use common::{Fate, Proxy};
+use common::{Fate, Proxy, event};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -24,21 +24,6 @@ fn pair(config: &Config) -> (Cmq<Bytes>, Cmq<Bytes>, PublicKey) {
     let key = other.public();
     let sender = open(Some(Security::new(other).default_peer(one.public())), config.clone());
     (open(Some(Security::new(one).allow(key)), config.clone()), sender, key)
-}
-
-/// Waits for an event that `wanted` accepts.
-fn event(of: &Cmq<Bytes>, wanted: impl Fn(&Event) -> bool) -> Event {
-    let until = Instant::now() + LONG;
-    loop {
-        match of.next_event() {
-            Some(event) if wanted(&event) => return event,
-            Some(_) => {}
-            None => {
-                assert!(Instant::now() < until, "the event does not come");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
 }
 
 /// Messages of every size arrive in order, in batches and fragments, and are answered by a queue that knows no key.

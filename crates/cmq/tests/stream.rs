@@ -74,7 +74,7 @@ fn tasks_are_woken() {
     assert_eq!(next(receiver.stream()), 2);
 }
 
-/// What waits for room in a mailbox is there when a task finds the mailbox empty, without a timer.
+/// Messages that wait for room in a mailbox are there when a task finds the mailbox empty, without a timer.
 #[test]
 fn an_empty_mailbox_is_refilled_at_once() {
     let reliable = Config::default().reliable(Some(Reliable::default()));

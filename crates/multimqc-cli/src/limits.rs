@@ -1,4 +1,4 @@
-//! What many topics need of the system, compared with its limits before anything is opened.
+//! The needs of many topics, compared with the limits of the system before anything is opened.
 
 use commands::Failure;
 use multimqc::LevelKind;

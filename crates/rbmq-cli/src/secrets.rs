@@ -32,7 +32,8 @@ pub(super) fn are_in(config: &BrokerConfig) -> bool {
         let found = config.settings().into_iter().find(|setting| setting.name == name);
         found.and_then(|setting| setting.value).is_some_and(|value| value.as_str() != Some(""))
     };
-    config.users.is_required() || !config.http.token_file.is_empty() || set("tls.key")
+    let http = !(config.http.token_file.is_empty() && config.http.key.is_empty());
+    config.users.is_required() || http || set("tls.key")
 }
 
 #[cfg(test)]
@@ -44,6 +45,9 @@ mod tests {
         let mut config = BrokerConfig::default();
         assert!(!are_in(&config));
         config.http.token_file = "/etc/rbmq/http-token".into();
+        assert!(are_in(&config));
+        let mut config = BrokerConfig::default();
+        config.http.key = "/etc/rbmq/tls/http-key.pem".into();
         assert!(are_in(&config));
         let mut config = BrokerConfig::default();
         config.users.file = "/etc/rbmq/users.toml".into();

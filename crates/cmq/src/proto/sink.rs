@@ -14,7 +14,7 @@ pub struct Dropped {
     pub undecodable: u64,
 }
 
-/// What a mailbox has room for.
+/// The room that a mailbox has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// Messages.
@@ -40,7 +40,7 @@ pub trait Sink {
     fn deliver(&mut self, from: Key, messages: Messages<'_>, buffer: Option<&SharedBuffer>) -> Dropped;
     /// Takes an event.
     fn event(&mut self, event: Event);
-    /// What the mailbox has room for. A message of the reliable mode waits until it has room.
+    /// The room that the mailbox has. A message of the reliable mode waits until there is enough.
     fn room(&mut self, id: u32) -> Room {
         let _ = id;
         Room::ALL

@@ -86,7 +86,7 @@ pub struct Credit {
     pub limit: u64,
 }
 
-/// What an acknowledgement says of segments: first and last numbers of ranges, downwards.
+/// The segments that an acknowledgement names: first and last numbers of ranges, downwards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arrived<'a> {
     /// Segments that the receiver took.

@@ -1,4 +1,4 @@
-//! A bad network in user space: a proxy that decides the fate of each datagram.
+//! A bad network in user space: a proxy that decides the fate of each datagram. And a wait for events.
 
 // Each test file uses a part of this module.
 #![allow(dead_code, reason = "every test file compiles this module for itself")]
@@ -7,9 +7,14 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use cmq::wire::{Body, Datagram};
+use cmq::{Cmq, Event};
+
+/// The time within which an event must come.
+const EVENT_WITHIN: Duration = Duration::from_secs(30);
 
 /// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,5 +139,20 @@ pub fn messages(bytes: &[u8]) -> u64 {
         Body::Batch(messages) => messages.len() as u64,
         Body::Fragment(_) => 1,
         Body::Close | Body::Segment(_) | Body::Ack(_) | Body::End(_) => 0,
+    }
+}
+
+/// Waits for an event that `wanted` accepts.
+pub fn event(of: &Cmq<Bytes>, wanted: impl Fn(&Event) -> bool) -> Event {
+    let until = Instant::now() + EVENT_WITHIN;
+    loop {
+        match of.next_event() {
+            Some(event) if wanted(&event) => return event,
+            Some(_) => {}
+            None => {
+                assert!(Instant::now() < until, "the event does not come");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 }

@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             kernel.wait_batch(WAIT).map_err(Failure::failed)?;
         }
     }
-    // What is there when no more is sent.
+    // The rest, once no more is sent.
     while reader.look(&topic, &mut buffer) {}
     let counters = topic.counters();
     let seen = Seen {

@@ -29,7 +29,7 @@ const IP_HEADERS: f64 = 28.0;
 /// A range has room for the bytes that the generator writes each time.
 const LEAST: u16 = 22;
 
-/// What is measured.
+/// A measured point: a system, where its processes run, and a load.
 #[derive(Clone, Copy)]
 struct Case<'a> {
     system: System<'a>,

@@ -459,7 +459,7 @@ fn a_full_mailbox_holds_up_its_key_only() {
     let fates = [0, 199].map(|number| net.sender.fate(Net::key(1), number));
     assert_eq!(fates, [Some(Fate::Confirmed), Some(Fate::Failed(Undelivered::Full))]);
     assert_eq!(net.sender.fate(Net::key(2), 0), Some(Fate::Confirmed));
-    // What was confirmed arrives when there is room, before later messages.
+    // Confirmed messages arrive when there is room, before later ones.
     let confirmed = (0..200).filter(|&n| net.sender.fate(Net::key(1), n) == Some(Fate::Confirmed)).count();
     assert!(confirmed > 5);
     net.push(1, b"later");
