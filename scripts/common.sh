@@ -7,6 +7,11 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck disable=SC2034
 target=${CARGO_TARGET_DIR:-$root/target}
 
+# What the tests build: with the same packages, dependencies have the same features in each part, and are compiled once. Kafka's client would
+# bring features along, and has a part of its own.
+# shellcheck disable=SC2034
+whole=(--locked --workspace --exclude multimqc-kafka)
+
 # What the parts c and python of scripts/test leave for the part languages: the installed C library, the C and C++ examples,
 # and a virtual environment with the wheel.
 # shellcheck disable=SC2034

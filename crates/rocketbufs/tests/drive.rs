@@ -295,24 +295,25 @@ fn a_writer_that_waits_for_room_does_the_work() {
         input.subscribe(BUFFER, RING as u64).unwrap();
         assert!(matches!(input.recv(Some(WAIT)).unwrap(), Some(InEvent::Subscribed { .. })));
         let reader = thread::spawn(move || {
-            let mut left = 16 * RING;
-            while left > 0 {
-                let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() else {
-                    panic!("no data came")
-                };
-                left -= view.len();
+            while let Some(InEvent::Data(view)) = input.recv(Some(WAIT)).unwrap() {
                 view.consume();
                 // Slower than the writer, which therefore waits.
                 thread::sleep(Duration::from_micros(100));
             }
         });
-        for n in 0..16 * RING / size {
+        let (mut here, begun) = (0, Instant::now());
+        for n in 0.. {
+            here += heard_on.try_iter().filter(|id| *id == thread::current().id()).count();
+            // On a busy machine the worker's own thread may be first for a long time.
+            if n >= 16 * RING / size && (!does || here > 0 || begun.elapsed() > WAIT) {
+                break;
+            }
             let segment = out.buffer(BUFFER).unwrap().segment(size as u64, Some(WAIT)).unwrap();
             out.deliver(segment, size as u64, Some(n as u64)).unwrap();
         }
         out.buffer(BUFFER).map_or(Ok(()), |buffer| buffer.drain(Some(WAIT))).unwrap();
+        out_ctx.shutdown(WAIT);
         reader.join().unwrap();
-        let here = heard_on.try_iter().filter(|id| *id == thread::current().id()).count();
         assert_eq!(here > 0, does, "{here} heard by the thread that waits for {size} bytes");
     }
 }

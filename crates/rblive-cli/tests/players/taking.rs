@@ -112,11 +112,12 @@ fn is_piece(all: &[String], piece: &[String], what: &str) {
     );
 }
 
-/// The check sum of each frame.
+/// The check sum of each frame, which a line has as its sixth field. What lies beside a frame follows it: the first frame of sound says how
+/// much of it is to be skipped, in some containers only.
 fn sums(file: &Path, options: &[&str]) -> Vec<String> {
     let mut command = Command::new("ffmpeg");
     let command = command.args(["-nostdin", "-v", "error", "-i"]).arg(file).args(options);
     let text = quietly(command.args(["-f", "framemd5", "-"]));
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| line.rsplit(',').next().unwrap().trim().to_owned()).collect()
+    lines.map(|line| line.split(',').nth(5).expect("a check sum").trim().to_owned()).collect()
 }
