@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use driven::{Driven, MILLISECOND, SECOND};
 use rocketbufs::{
-    BufferOptions, Config, Conn, Context, InEvent, Policy, RIn, ROut, RateLimit, RateLimits, Start,
+    Budget, BufferOptions, Config, Conn, Context, InEvent, Policy, RIn, ROut, RateLimit, RateLimits, Start,
     SubscribeOptions,
 };
 
@@ -86,6 +86,36 @@ fn what_is_sent_takes_its_time() {
     write(&out, BID, 100, 2_000);
     driven.settle();
     assert_eq!(received(&input), 200_000);
+}
+
+/// Data beyond the credit of a receiver with a budget must not hide the data that its credit allows.
+#[test]
+fn what_is_sent_for_credit_on_demand_takes_its_time() {
+    let mut driven = Driven::new(7);
+    let limit = RateLimit::new(RATE, BURST);
+    let (out, _listener, ctx) = limited_sender(&mut driven, &limit);
+    let options = BufferOptions::new().size_bytes(64 << 10).max_delivery_bytes(Some(2_000));
+    out.create_buffer_with(BID + 1, options).unwrap();
+    let conn = driven.connect(&ctx, "sender:1");
+    let input = RIn::new(&conn);
+    let options = SubscribeOptions::new().size_bytes(16 << 10).start(Start::Oldest);
+    let options = options.budget(Some(Budget::new(16 << 10)));
+    input.subscribe_with(BID + 1, options).unwrap();
+    driven.settle();
+    let (begin, mut got, mut written) = (driven.net.now(), 0, 0);
+    for _ in 0..250 {
+        while written < 200_000
+            && let Ok(segment) = out.buffer(BID + 1).unwrap().segment(2_000, Some(Duration::ZERO))
+        {
+            out.deliver(segment, 2_000, None).unwrap();
+            written += 2_000;
+        }
+        driven.pass(10 * MILLISECOND);
+        got += received(&input);
+        let passed = driven.net.now() - begin;
+        assert!(got <= BURST + RATE * passed / SECOND, "{got} bytes after {passed} ns");
+    }
+    assert_eq!((got, limit.usage().bytes), (200_000, 200_000));
 }
 
 #[test]

@@ -286,6 +286,11 @@ impl Deferred {
         self.look_again();
     }
 
+    /// Returns when the next delay ends.
+    pub(super) fn next_delay_end(&self) -> Option<Nanos> {
+        self.delayed.first().map(|(until, _)| *until)
+    }
+
     fn look_again(&mut self) {
         let delayed = self.delayed.first().map_or(Nanos::MAX, |(until, _)| *until);
         self.due = self.reports_due.min(delayed);

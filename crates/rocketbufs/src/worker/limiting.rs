@@ -119,8 +119,7 @@ impl<T: Transport> Connection<'_, T> {
         let mut pending = 0_u64;
         for out in self.link.line.ready.iter().filter_map(|wire| self.link.outs.get(wire)) {
             let Some(log) = out.buffer.log() else { continue };
-            let bytes = out.machine.cursor().pending_in_order(&log.ring).map_or(0, |(bytes, _)| bytes);
-            pending = pending.saturating_add(bytes);
+            pending = pending.saturating_add(out.machine.cursor().pending_bytes(&log.ring));
             if pending >= most {
                 return most;
             }

@@ -92,6 +92,11 @@ impl<T: Transport> Reactor<T> {
         self.io.next_tick.min(self.io.idle.due()).min(self.io.deferred.due)
     }
 
+    /// Returns when the next delay by a rate limit ends, for the simulator, which has runs without other timers.
+    pub fn next_delay_end(&self) -> Option<Nanos> {
+        self.io.deferred.next_delay_end()
+    }
+
     fn take_turn(&mut self, now: Nanos, events: &mut Vec<Event>) {
         self.io.now = now;
         for event in events.drain(..) {

@@ -1,10 +1,10 @@
 //! Connections as an application keeps them: it connects, notices a lost connection, and connects again later.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use rocketbufs::{Conn, Context, Listener};
+use rocketbufs::{Conn, Context, Listener, RateLimit, RateLimits};
 
 use super::oracle::Env;
 
@@ -66,12 +66,14 @@ pub struct Acceptor {
     bound: Option<Receiver<Result<String, rocketbufs::error::ListenError>>>,
     /// The connections that are up, each with its edge.
     pub conns: Vec<(Conn, usize)>,
+    /// The limits of edges that have some, shared by their later connections.
+    limits: BTreeMap<usize, RateLimits>,
 }
 
 impl Acceptor {
     pub fn new(ctx: &Context, addr: &str) -> Self {
         let (listener, bound) = Listener::bind_start(ctx, addr);
-        Self { listener, bound: Some(bound), conns: Vec::new() }
+        Self { listener, bound: Some(bound), conns: Vec::new(), limits: BTreeMap::new() }
     }
 
     /// New connections, with the edge that their hello names.
@@ -87,10 +89,23 @@ impl Acceptor {
             }
             None => true,
         });
+        if env.closing && !self.limits.is_empty() {
+            // No time passes any more.
+            self.limits.clear();
+            self.conns.iter().for_each(|(conn, _)| conn.set_rate_limits(RateLimits::new()));
+        }
         let mut fresh = VecDeque::new();
         while let Some(conn) = self.listener.accept(Some(Duration::ZERO)).unwrap() {
             let edge = usize::from(conn.peer_hello()[0]);
             env.event("connections accepted");
+            if let Some(rate) = env.rates[edge].filter(|_| !env.closing) {
+                let limits = self.limits.entry(edge).or_insert_with(|| {
+                    let limit = || RateLimit::new(rate, rate / 100);
+                    RateLimits::new().received(limit()).sent(limit())
+                });
+                conn.set_rate_limits(limits.clone());
+                env.event("connections limited");
+            }
             self.conns.push((conn.clone(), edge));
             fresh.push_back((conn, edge));
         }

@@ -112,6 +112,8 @@ pub struct Env {
     pub ended_early: Vec<bool>,
     /// Edges, named by the child, that a fault has touched.
     pub disturbed: Vec<bool>,
+    /// The bytes per second of edges, named by the child.
+    pub rates: Vec<Option<u64>>,
     /// Connections that were begun: an upper bound for the network's numbers.
     pub dials: u64,
     /// Faults have stopped: applications do all they can.
@@ -134,6 +136,7 @@ impl Env {
             excuses: vec![vec![Excuse::default(); buffers]; nodes],
             ended_early: vec![false; buffers],
             disturbed: vec![false; nodes],
+            rates: vec![None; nodes],
             dials: 0,
             calm: false,
             closing: false,

@@ -110,6 +110,8 @@ pub struct NodePlan {
     pub workers: usize,
     /// The bytes that a subscriber's rings share.
     pub budget: Option<u64>,
+    /// The bytes per second, in each direction, of the connection over which this node and its parent reach each other.
+    pub rate: Option<u64>,
 }
 
 impl NodePlan {
@@ -143,6 +145,16 @@ pub struct Plan {
     pub nodes: Vec<NodePlan>,
     pub faults: Faults,
     pub steps: u64,
+}
+
+/// Gives some edges of some seeds a rate limit, from a generator of its own.
+fn limit(seed: u64, nodes: &mut [NodePlan]) {
+    let mut limiting = Rng::new(seed ^ 0x7A7E_11A1);
+    if limiting.percent(30) {
+        for node in nodes {
+            node.rate = limiting.one_of(&[None, None, Some(50_000), Some(1_000_000), Some(20_000_000)]);
+        }
+    }
 }
 
 impl Plan {
@@ -195,6 +207,7 @@ impl Plan {
         for node in &mut nodes {
             node.workers = sharing.one_of(&[1, 1, 1, 2, 3]);
         }
+        limit(seed, &mut nodes);
         let steps = rng.one_of(&[1_500, 3_000, 6_000]);
         Self { seed, flavour, net, config, buffers, nodes, faults, steps }
     }
@@ -401,6 +414,7 @@ fn node(rng: &mut Rng, kind: Kind, parent: usize, depth: usize, name: String) ->
             holds: false,
         },
         budget: None,
+        rate: None,
         workers: 1,
     }
 }

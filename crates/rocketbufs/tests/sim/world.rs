@@ -81,7 +81,8 @@ fn up_door_of(name: &str) -> String {
 impl<'p> World<'p> {
     pub fn new(plan: &'p Plan) -> Self {
         let net = SimNet::new(plan.seed, plan.net.clone());
-        let env = Env::new(plan.seed, net, plan.nodes.len(), plan.buffers.len(), plan.timeless());
+        let mut env = Env::new(plan.seed, net, plan.nodes.len(), plan.buffers.len(), plan.timeless());
+        env.rates = plan.nodes.iter().map(|node| node.rate).collect();
         let node =
             || Node { process: None, lives: 0, restart_at: Some(0), stalled_until: 0, places: Vec::new() };
         let nodes = plan.nodes.iter().map(|_| node()).collect();
@@ -249,6 +250,7 @@ impl<'p> World<'p> {
         for core in &mut process.cores {
             // A worker beside others skips some turns.
             if plan.workers == 1 || self.env.calm || self.env.rng.percent(70) {
+                did |= core.next_delay_end().is_some_and(|end| end <= now);
                 did |= core.turn(now);
             }
         }
@@ -428,6 +430,7 @@ impl<'p> World<'p> {
             at(node.restart_at);
             at(Some(node.stalled_until));
             let Some(process) = &node.process else { continue };
+            process.cores.iter().for_each(|core| at(core.next_delay_end()));
             at(process.up.as_ref().and_then(Dialer::timer));
             process.down.iter().for_each(|dialer| at(dialer.timer()));
             if let App::Subscriber(subscriber) = &process.app {

@@ -341,6 +341,20 @@ impl SendCursor {
         (plain && !(rest && self.on_demand.is_active())).then(|| (limit.saturating_sub(self.sent), rest))
     }
 
+    /// Returns how many bytes the next writes may have. Missing data is no part of them.
+    pub fn pending_bytes(&self, log: &Ring) -> u64 {
+        if self.ended {
+            return 0;
+        }
+        let (mut from, mut limit) = (self.sent.max(log.tail()), log.head().min(self.grant));
+        match log.gap_after(from) {
+            Some(gap) if gap.from <= from => from = gap.to,
+            Some(gap) => limit = limit.min(gap.from),
+            None => {}
+        }
+        limit.saturating_sub(from)
+    }
+
     /// Returns the next step, with at most `room` bytes if it is a write. The state changes as if the step
     /// was done; the caller must do it.
     pub fn next(&mut self, log: &Ring, end: Option<End>, room: u64) -> Step {
