@@ -5,11 +5,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rbmq::Observer;
+use rocketbufs::Epoch;
 
 use crate::common::{BrokerProcess, LONG, Outcome, Process, client, until};
 use crate::output::{Confirmed, Lines, confirmations, lost, missing, numbers};
 use crate::publisher::Publisher;
 use crate::shape::{Rng, Shape};
+
+/// The topic of the round's publishers.
+const TOPIC: &str = "t/x";
 
 /// How fast the writer's file may grow.
 const RATE: &str = "12MB";
@@ -265,7 +269,7 @@ impl Round {
     /// Waits until the writer is back, because a merged topic ends soon after its publishers.
     fn wait_for_writer(&mut self) {
         let mut observer = Observer::connect(self.last_addr()).expect("the broker runs");
-        let topic = "t/x".parse().expect("a topic");
+        let topic = TOPIC.parse().expect("a topic");
         until("the writer is back", || {
             if !self.writer.as_mut().is_some_and(Process::is_running) {
                 self.start_writer_again();
@@ -355,20 +359,32 @@ fn kill(process: Option<Process>) -> Option<Outcome> {
     Some(process.finish())
 }
 
-/// Waits until a subscriber ends. A subscriber that waits for a topic that no broker has is ended, because the publishers have
-/// ended and the topic will not appear again.
+/// Waits until a subscriber has received everything and ends by itself.
 fn settle(mut process: Process, addrs: &[String]) -> Outcome {
     let connect = |addr: &String| Observer::connect(addr).expect("the broker runs");
     let mut observers: Vec<_> = addrs.iter().map(connect).collect();
-    let started = Instant::now();
+    let (started, mut extra) = (Instant::now(), Vec::new());
     while process.is_running() && started.elapsed() < LONG {
         // The first broker is asked last: a topic that it no longer has does not appear at the second broker later.
         let mut knows = |n: usize| !observers[n].topics(None).expect("the broker answers").is_empty();
         if !(0..addrs.len()).any(&mut knows) && !(0..addrs.len()).any(&mut knows) {
-            process.signal("TERM");
-            break;
+            extra.extend(publish_empty_log(&addrs[0], &mut observers[0]));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    process.finish()
+    let mut outcome = process.finish();
+    let of_extra = |line: &&str| extra.iter().any(|epoch| line.contains(epoch));
+    outcome.stderr =
+        outcome.stderr.lines().filter(|line| !of_extra(line)).map(|line| line.to_owned() + "\n").collect();
+    outcome
+}
+
+/// Publishes a log without messages. A subscriber that waits for a log, where all publishers have ended, ends with this one. A
+/// signal would also end a slow subscriber that has not received everything yet. Returns the names of the logs.
+fn publish_empty_log(addr: &str, observer: &mut Observer) -> Vec<String> {
+    let publisher = rbmq::Publisher::connect(addr).expect("the broker runs");
+    let topic = publisher.topic(TOPIC).expect("the broker accepts the topic");
+    let detail = observer.topic(&TOPIC.parse().expect("a topic")).expect("the broker answers");
+    topic.close().expect("the broker has the end of the log");
+    detail.buffers.iter().map(|buffer| Epoch(buffer.buffer.epoch).to_string()).collect()
 }
