@@ -7,7 +7,8 @@ use common::proxy::Proxy;
 use common::raw::Raw;
 use common::{BrokerProcess, LONG, until};
 use rbmq::wire::{Control, Hello, Role};
-use rbmq::{Event, Notice, Observer, Publisher, StartFrom, Subscriber, TopicWriter};
+use rbmq::{Event, Notice, Observer, Publisher, ReceiveError, StartFrom, Subscriber, TopicWriter};
+use rbmq_broker::Ingest;
 use rocketbufs::proto::Message;
 
 /// A topic that the broker has, with a message in it.
@@ -134,6 +135,31 @@ fn a_subscription_after_a_reconnect_begins_at_the_requested_position() {
     other.wait_subscribers(1, Some(LONG)).unwrap();
     other.publish(b"new").unwrap();
     assert_eq!(next(&mut subscriber), "other new");
+}
+
+#[test]
+fn logs_that_ended_and_were_removed_in_between_are_reported_as_incomplete() {
+    let broker = broker_with(|config| {
+        config.broker.closed_linger_ms = 1;
+        config.broker.topics = vec![rule("merged", |rule| rule.ingest = Ingest::Merge)].into();
+        config.framework.session.linger_ms = 10;
+    });
+    for topic in ["plain", "merged"] {
+        let publisher = Publisher::connect(&broker.addr()).unwrap();
+        let mut writer = published(&publisher, topic, "1");
+        let proxy = Proxy::to(&broker.addr());
+        let mut subscriber = Subscriber::builder().until_ended(true).connect(&proxy.addr).unwrap();
+        subscriber.subscribe_from(topic, StartFrom::Oldest).unwrap();
+        assert_eq!(next(&mut subscriber), format!("{topic} 1"));
+        proxy.cut();
+        writer.publish(b"2").unwrap();
+        writer.close().unwrap();
+        until("the topic is removed", || broker.topics().is_empty());
+        proxy.restore();
+        let end = subscriber.recv(Some(LONG));
+        assert!(matches!(end, Err(ReceiveError::Gone { .. })), "{topic}: {end:?}");
+        assert_eq!(subscriber.recv(Some(LONG)).unwrap(), None);
+    }
 }
 
 #[test]

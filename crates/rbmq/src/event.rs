@@ -55,13 +55,14 @@ pub enum Notice {
         /// The end of the log.
         end: Position,
     },
-    /// The publisher died, or was offline for too long. Messages that it had not sent are missing.
+    /// The publisher died, or was offline for too long: messages that it had not sent are missing. Or this subscriber was offline for
+    /// too long: the log ended in the meantime, and the broker does not have it any more. Messages after `end` may be missing.
     Gone {
         /// The topic.
         topic: TopicName,
         /// The publisher's log.
         epoch: Epoch,
-        /// The end of the last complete delivery.
+        /// The end of the last complete delivery, or of what this subscriber has received.
         end: Position,
     },
     /// The broker that merges the topic was restarted, and the topic has another log. It contains everything that publishers kept.

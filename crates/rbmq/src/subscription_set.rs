@@ -148,6 +148,12 @@ impl State {
         continues
     }
 
+    /// The broker has no buffer of this id any more. Returns whether its log continues in another buffer.
+    pub(super) fn on_removed(&mut self, bid: Bid, epoch: Epoch) -> bool {
+        self.continued.remove(&bid);
+        self.successors.contains_key(&epoch)
+    }
+
     /// Reports a merged log that replaces one of another broker process.
     fn on_replaced(&mut self, Topic { topic, epoch, .. }: &Topic) {
         let epoch = Epoch(*epoch);

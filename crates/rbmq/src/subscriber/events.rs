@@ -1,15 +1,14 @@
 //! The framework's events about received logs, and the notices that the application gets of them.
 
-use rocketbufs::error::RefusedError;
+use rocketbufs::error::{RefuseCode, RefusedError};
 use rocketbufs::{Bid, Epoch, InEvent, Policy, Position};
 use tracing::debug;
 
 use super::Subscriber;
-use crate::buffers::{Buffer, Kept};
+use crate::buffers::{Buffer, Kept, Stage};
 use crate::connection::lock;
 use crate::event::Notice;
 use crate::resume_positions::ResumePosition;
-use crate::subscription_set::State;
 
 impl Subscriber {
     /// Takes an event of the framework. Returns the notice of it for the application, where there is one.
@@ -111,15 +110,25 @@ impl Subscriber {
             return lock(&self.set.state).clamped.reports.pop_front().map(Notice::OptionClamped);
         }
         let mut state = lock(&self.set.state);
-        let epoch = state.buffers.get(bid).map(|buffer| buffer.epoch)?;
-        let notice = refused(&mut state, bid, error);
-        if let Some(position) = self.handed_out.remove(&epoch) {
+        let Buffer { topic, epoch, stage, .. } = state.buffers.remove(bid)?;
+        let removed = matches!(error, RefusedError::Peer { code: RefuseCode::NoSuchBuffer, .. });
+        let continues = removed && state.on_removed(bid, epoch);
+        let joined_at = self.covered_from.get(&epoch).copied();
+        let handed_out = self.handed_out.remove(&epoch);
+        if let Some(position) = handed_out {
             let left = ResumePosition::left_at(&mut self.covered_from, epoch, position);
             state.positions.leave(epoch, left);
         }
+        let known = handed_out.or(joined_at).or_else(|| state.positions.get(epoch).map(|left| left.position));
         drop(state);
         self.set.on_ended(&self.rin, epoch);
-        notice
+        match known {
+            _ if !removed => Some(Notice::Refused { topic: Some(topic), reason: error.to_string() }),
+            // The log ended while this subscriber was offline, and nobody knows how much of it is missing here.
+            Some(end) if stage == Stage::Open && !continues => Some(Notice::Gone { topic, epoch, end }),
+            // Nothing of the log was received or asked for by position, or nothing is missing.
+            _ => None,
+        }
     }
 
     /// The publisher of a buffer is gone. It may return with the same log under another id, or the log may already be announced
@@ -135,14 +144,4 @@ impl Subscriber {
         self.set.on_ended(&self.rin, epoch);
         (!continues).then_some(Notice::Gone { topic, epoch, end })
     }
-}
-
-fn refused(state: &mut State, bid: Bid, error: &RefusedError) -> Option<Notice> {
-    use rocketbufs::error::RefuseCode::NoSuchBuffer;
-    let buffer = state.buffers.remove(bid)?;
-    if matches!(error, RefusedError::Peer { code: NoSuchBuffer, .. }) {
-        // The broker removed the buffer while the request was on its way. There is nothing to receive.
-        return None;
-    }
-    Some(Notice::Refused { topic: Some(buffer.topic), reason: error.to_string() })
 }
