@@ -7,6 +7,7 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use common::{BrokerProcess, LONG, Process, lines, random, rbmq, reserved_addr, until};
@@ -244,9 +245,16 @@ fn a_command_without_kafka_names_the_feature() {
 
 /// Publishes numbered messages until the broker is gone, and asks now and then for a level of the disk. Returns the number of messages
 /// of each level that were confirmed. Everything else dies with the publisher.
-fn publish_until_killed(addr: &str, publisher: usize, killed: &AtomicBool) -> [usize; 2] {
+fn publish_until_killed(
+    addr: &str,
+    publisher: usize,
+    opened: SyncSender<()>,
+    killed: &AtomicBool,
+) -> [usize; 2] {
     const RECORD: u64 = 204;
     let mut writer = topic(addr, "k/a");
+    opened.send(()).unwrap();
+    drop(opened);
     let mut waiting = VecDeque::new();
     for number in 0.. {
         let text = format!("{publisher} {number} ");
@@ -280,13 +288,17 @@ fn what_was_confirmed_as_stored_is_there_after_a_kill() {
     let mut confirmed = Vec::new();
     for (round, moment) in random(31, 8).into_iter().enumerate() {
         let killed = AtomicBool::new(false);
+        let (opened, all_opened) = sync_channel(2);
         std::thread::scope(|scope| {
             let publishers: Vec<_> = (0..2)
                 .map(|n| {
-                    let (addr, killed) = (&addr, &killed);
-                    scope.spawn(move || publish_until_killed(addr, 2 * round + n, killed))
+                    let (addr, opened, killed) = (&addr, opened.clone(), &killed);
+                    scope.spawn(move || publish_until_killed(addr, 2 * round + n, opened, killed))
                 })
                 .collect();
+            drop(opened);
+            // A publisher that fails is reported where it is joined.
+            let _ = (0..2).all(|_| all_opened.recv().is_ok());
             std::thread::sleep(Duration::from_millis(u64::from(moment) / 2 + 50));
             broker.process.signal("KILL");
             killed.store(true, Ordering::SeqCst);
