@@ -73,10 +73,17 @@ impl Row {
         }
     }
 
-    /// Whether another row's packets came in the same way.
+    /// Whether another row's packets came in the same way, with the same size.
     fn is_sent_as(&self, other: &Row) -> bool {
-        (self.payload_bytes, &self.generator, &self.placement)
-            == (other.payload_bytes, &other.generator, &other.placement)
+        self.payload_bytes == other.payload_bytes && self.is_sent_like(other)
+    }
+
+    fn is_sent_like(&self, other: &Row) -> bool {
+        (&self.generator, &self.placement) == (&other.generator, &other.placement)
+    }
+
+    fn has_usual_batch(&self) -> bool {
+        self.batch_bytes.is_none_or(|batch| batch == USUAL_BATCH)
     }
 }
 
@@ -102,6 +109,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let (write, read): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| row.part == "write");
     let (frames, sockets): (Vec<Row>, Vec<Row>) = read.into_iter().partition(|row| row.generator.is_some());
     text.push_str(&write_table(&write));
+    text.push_str(&windows_table(&write));
     text.push_str(&read_table(&sockets));
     text.push_str(&read_frames_table(&frames));
     let plots = [write_plots(&write), read_plots(&sockets), read_frames_plots(&frames)].concat();
@@ -148,9 +156,10 @@ fn write_table(rows: &[Row]) -> String {
     let groups = groups(rows);
     let mut text = "\n## Write\n\nMessages that reach the last level. `receiver` is the processor time of everything but the generator \
          (the total less that of the row `drop`), and `a core` the messages of one second of it. `server` is the server's process \
-         alone. The last two columns divide by the standalone middleware of the same size, where it is fastest.\n\n\
-         | bytes | generator | system | messages/s | lost | server ns | receiver ns | a core | rate x | a core x |\n\
-         |---:|---|---|---:|---:|---:|---:|---:|---:|---:|\n"
+         alone. The columns with x divide by the standalone middleware of the same size: under the same load, and `best x` where it \
+         is fastest.\n\n\
+         | bytes | generator | system | messages/s | lost | server ns | receiver ns | a core | rate x | a core x | best x |\n\
+         |---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
         .to_owned();
     for group in &groups {
         let row = group[0];
@@ -160,10 +169,12 @@ fn write_table(rows: &[Row]) -> String {
             other.system == "standalone"
                 && (other.payload_bytes, &other.generator) == (row.payload_bytes, &row.generator)
         };
-        let base = groups.iter().filter(is_base).max_by(|one, other| rate(one).total_cmp(&rate(other)));
+        let bases = || groups.iter().filter(is_base);
+        let same = bases().find(|other| other[0].is_sent_as(row));
+        let best = bases().max_by(|one, other| rate(one).total_cmp(&rate(other)));
         let of_core = |group: &[&Row]| 1e9 / receiver_ns(rows, group);
         let is_generator = row.system == "drop";
-        let times = |of: &dyn Fn(&[&Row]) -> f64| match base {
+        let times = |base: Option<&Vec<&Row>>, of: &dyn Fn(&[&Row]) -> f64| match base {
             Some(base) if !is_generator => format!("{:.1}", of(group) / of(base)),
             _ => "-".to_owned(),
         };
@@ -171,17 +182,54 @@ fn write_table(rows: &[Row]) -> String {
         let server = median(group.iter().copied(), |row| row.cpu_ns_per_message);
         let _ = writeln!(
             text,
-            "| {} | {}{} | {} | {} | {lost:.1} % | {server:.0} | {:.0} | {} | {} | {} |",
+            "| {} | {}{} | {} | {} | {lost:.1} % | {server:.0} | {:.0} | {} | {} | {} | {} |",
             row.payload_bytes,
             row.generator.as_deref().unwrap_or_default(),
             row.placement.as_ref().map(|placement| format!(", {placement}")).unwrap_or_default(),
             row.series(),
             human(rate(group)),
             receiver_ns(rows, group),
-            if is_generator { "-".to_owned() } else { human(of_core(group)) },
-            times(&rate),
-            times(&of_core),
+            if of_core(group).is_finite() && !is_generator { human(of_core(group)) } else { "-".to_owned() },
+            times(same, &rate),
+            times(same, &of_core),
+            times(best, &rate),
         );
+    }
+    text
+}
+
+/// The windows of the bench's levels: what of the log is in each of them (table II of the paper).
+const WINDOWS: [(&str, f64); 3] = [("kernel", 64.0), ("user", 56.0), ("disk", 256.0)];
+
+/// How long a byte stays in each level, at the paper's rates and at those that were measured.
+fn windows_table(rows: &[Row]) -> String {
+    let is_whole = |row: &&Row| {
+        (row.level.as_str(), row.mode.as_str()) == ("kernel,user,disk", "xdp-native")
+            && row.batch_bytes == Some(USUAL_BATCH)
+    };
+    let mut sizes: Vec<u16> = rows.iter().filter(is_whole).map(|row| row.payload_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    if sizes.is_empty() {
+        return String::new();
+    }
+    let mut rates: Vec<(String, f64)> =
+        [1.0, 100.0, 300.0].map(|rate: f64| (format!("{rate} MB/s"), rate * 1e6)).to_vec();
+    rates.extend(sizes.iter().map(|size| {
+        let of_size = rows.iter().filter(is_whole).filter(|row| row.payload_bytes == *size);
+        let rate = median(of_size, |row| row.messages_per_s) * f64::from(*size);
+        (format!("as measured at {size} B, {:.0} MB/s", rate / 1e6), rate)
+    }));
+    let cells = |of: &dyn Fn(&(String, f64)) -> String| rates.iter().map(of).collect::<Vec<_>>().join(" | ");
+    let mut text = format!(
+        "\n## How long a byte stays in a level\n\nThe window divided by the rate (table II of the paper). `multimqc stat` shows it \
+         for a running server.\n\n| level | window | {} |\n|---|---:|{}\n",
+        cells(&|(name, _)| name.clone()),
+        "---:|".repeat(rates.len())
+    );
+    for (level, mebibytes) in WINDOWS {
+        let stays = cells(&|(_, rate)| format!("{:.2} s", mebibytes * f64::from(1 << 20) / rate));
+        let _ = writeln!(text, "| {level} | {mebibytes} MiB | {stays} |");
     }
     text
 }
@@ -279,8 +327,23 @@ fn read_frames_plots(rows: &[Row]) -> Vec<(String, String)> {
     vec![("read-frames-rate".into(), svg)]
 }
 
+/// Bytes that reach the last level, by the bytes of a batch (figure 13 of the paper).
+fn batches_plot(rows: &[Row]) -> Option<(String, String)> {
+    let other = rows.iter().find(|row| !row.has_usual_batch())?;
+    let is_one =
+        |row: &&Row| (&row.level, &row.mode) == (&other.level, &other.mode) && row.is_sent_like(other);
+    let rows: Vec<Row> = rows.iter().filter(is_one).cloned().collect();
+    let chart =
+        Chart::new("Write throughput by batch", "bytes of a batch", "bytes per second").sizes().log_y();
+    let batch = |row: &Row| row.batch_bytes.unwrap_or(USUAL_BATCH) as f64;
+    let rate = |row: &Row| row.messages_per_s * f64::from(row.payload_bytes);
+    let svg = chart.points(&rows, |row| format!("messages of {} B", row.payload_bytes), batch, rate).svg();
+    Some(("write-batches".into(), svg))
+}
+
 fn write_plots(rows: &[Row]) -> Vec<(String, String)> {
-    let mut plots = Vec::new();
+    let mut plots: Vec<(String, String)> = batches_plot(rows).into_iter().collect();
+    let rows: Vec<Row> = rows.iter().filter(|row| row.has_usual_batch()).cloned().collect();
     let mut generators: Vec<&str> = rows.iter().filter_map(|row| row.generator.as_deref()).collect();
     generators.dedup();
     for generator in generators {

@@ -8,10 +8,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use commands::Failure;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// How long a process may take to start or to end.
+/// How long a process may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a process may be silent before it serves: a Java program on a busy machine needs most of it.
+const START: Duration = Duration::from_secs(120);
 
 /// A child that ends with its handle.
 pub struct Process {
@@ -64,7 +67,7 @@ impl Process {
     /// Waits for the line that says that the process serves, and returns it.
     pub fn wait_for_line(&mut self, what: &str) -> Result<String, Failure> {
         loop {
-            let line = self.line()?;
+            let line = if self.speaks(START)? { self.line()? } else { String::new() };
             if line.contains(what) {
                 return Ok(line);
             }
@@ -75,6 +78,16 @@ impl Process {
                 return Err(Failure::Failed(format!("a process of the bench did not say {what:?}: {why}")));
             }
         }
+    }
+
+    /// Whether there is a line to read, or the end, before this time is over.
+    fn speaks(&self, time: Duration) -> Result<bool, Failure> {
+        if !self.output.buffer().is_empty() {
+            return Ok(true);
+        }
+        let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 };
+        let mut output = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+        Ok(poll(&mut output, Some(&timeout)).map_err(Failure::failed)? > 0)
     }
 
     /// Processor time so far of all threads of the process and of those that it has started, in nanoseconds.

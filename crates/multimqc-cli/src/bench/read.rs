@@ -7,7 +7,7 @@ use commands::{Failure, Stop};
 
 use super::options::{Generator, Options};
 use super::process::{Process, SoftIrqs};
-use super::row::{self, Row};
+use super::row::{self, Row, Rows};
 use super::system::{Kind, PULL_PORT, PUSH_PORT, Running, Setup, System, USER_BYTES};
 use super::world::{CLIENT_DEVICE, World};
 
@@ -31,26 +31,39 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     if let Some(command) = &options.broker {
         world.start_broker(command)?;
     }
-    let mut rows = Vec::new();
+    let mut rows = Rows::new(options.json.as_deref());
     let mut run = 0;
     for rep in 0..options.reps {
         for system in System::all(&world, options).into_iter().filter(answers) {
+            if stop.asked() {
+                return rows.end();
+            }
             run += 1;
-            let running = Running::start(system, &world, setup(&system, options, run))?;
-            let _peer = peer(system, &world)?;
-            fill(&running, &world)?;
+            let (running, _peer) = match start(system, &world, setup(&system, options, run)) {
+                Ok(started) => started,
+                Err(why) => {
+                    rows.add(&system.describe(), Err(why))?;
+                    continue;
+                }
+            };
             for range in options.payloads_or(&RANGES) {
-                let row = measure(&running, &world, system, range, rep, options.window())?;
-                row.print()?;
-                rows.push(row);
-                row::save(&rows, options.json.as_deref())?;
+                let row = measure(&running, &world, system, range, rep, options.window());
+                rows.add(&system.describe(), row)?;
                 if stop.asked() {
-                    return Ok(());
+                    return rows.end();
                 }
             }
         }
     }
-    Ok(())
+    rows.end()
+}
+
+/// Starts a system whose log is full, and what it needs at the other end.
+fn start(system: System<'_>, world: &World, setup: Setup) -> Result<(Running, Option<Process>), Failure> {
+    let running = Running::start(system, world, setup)?;
+    let peer = peer(system, world)?;
+    fill(&running, world)?;
+    Ok((running, peer))
 }
 
 /// Netfilter cannot reply: its pulls are those of the next level. Two systems that only differ in how they write are one. A peer

@@ -17,8 +17,8 @@ use super::options::{Generator, Options};
 use super::placement::{Placement, Processors, on};
 use super::process::{Process, SoftIrqs, sent_by};
 use super::read::{self, START};
-use super::row::{self, Row};
-use super::system::{Kind, PULL_PORT, Running, System, received_by_device};
+use super::row::{self, Row, Rows};
+use super::system::{Kind, PULL_PORT, Running, Setup, System, received_by_device};
 use super::world::{CLIENT_DEVICE, SERVER_DEVICE, World};
 
 /// The time before each measurement.
@@ -49,18 +49,24 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let mut world = World::new(processors.count())?;
     world.require_frames()?;
     let placements = if options.placements.is_empty() { &Placement::ALL } else { &options.placements[..] };
-    let mut rows = Vec::new();
+    let mut rows = Rows::new(options.json.as_deref());
     let mut run = 0;
     for rep in 0..options.reps {
         for placement in placements {
             world.place_server(processors.of_server(*placement));
             let clients = processors.of_clients(*placement);
             for system in System::all(&world, options).into_iter().filter(answers) {
-                run += 1;
-                let running = Running::start(system, &world, read::setup(&system, options, run))?;
-                if !is_sink(system) {
-                    read::fill(&running, &world)?;
+                if stop.asked() {
+                    return rows.end();
                 }
+                run += 1;
+                let running = match start(system, &world, read::setup(&system, options, run)) {
+                    Ok(running) => running,
+                    Err(why) => {
+                        rows.add(&system.describe(), Err(why))?;
+                        continue;
+                    }
+                };
                 for range in &ranges {
                     let case = Case {
                         system,
@@ -69,18 +75,25 @@ pub fn run(options: &Options) -> Result<(), Failure> {
                         range: *range,
                         window: options.window(),
                     };
-                    let row = Row { rep, ..measure(&running, &world, case)? };
-                    row.print()?;
-                    rows.push(row);
-                    row::save(&rows, options.json.as_deref())?;
+                    let row = measure(&running, &world, case).map(|row| Row { rep, ..row });
+                    rows.add(&system.describe(), row)?;
                     if stop.asked() {
-                        return Ok(());
+                        return rows.end();
                     }
                 }
             }
         }
     }
-    Ok(())
+    rows.end()
+}
+
+/// Starts a system whose log is full, if it has one.
+fn start(system: System<'_>, world: &World, setup: Setup) -> Result<Running, Failure> {
+    let running = Running::start(system, world, setup)?;
+    if !is_sink(system) {
+        read::fill(&running, world)?;
+    }
+    Ok(running)
 }
 
 /// Frames need a program in the driver where they arrive, beside which no generic one can be. A broker is not asked for its rate: it

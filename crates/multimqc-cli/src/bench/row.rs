@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use commands::Failure;
+use commands::{Failure, print_error};
 use serde::Serialize;
 
 /// The result of a measurement. Fields without a value do not apply.
@@ -73,6 +73,49 @@ impl Row {
             self.sent,
         );
         commands::print(line)
+    }
+}
+
+/// The rows of a bench, which a file has as soon as they are measured. A system that fails does not end the bench.
+pub struct Rows<'a> {
+    rows: Vec<Row>,
+    file: Option<&'a Path>,
+    failed: Vec<String>,
+}
+
+impl<'a> Rows<'a> {
+    pub fn new(file: Option<&'a Path>) -> Rows<'a> {
+        Rows { rows: Vec::new(), file, failed: Vec::new() }
+    }
+
+    /// Prints and keeps a row, or says why this system has none.
+    ///
+    /// # Errors
+    /// The row cannot be printed or kept.
+    pub fn add(&mut self, system: &str, row: Result<Row, Failure>) -> Result<(), Failure> {
+        match row {
+            Ok(row) => {
+                row.print()?;
+                self.rows.push(row);
+                save(&self.rows, self.file)
+            }
+            Err(Failure::Failed(why)) => {
+                print_error("multimqc", format_args!("{system}: {why}"));
+                self.failed.push(system.to_owned());
+                Ok(())
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// # Errors
+    /// A row is missing.
+    pub fn end(self) -> Result<(), Failure> {
+        if self.failed.is_empty() {
+            return Ok(());
+        }
+        let [failed, rows] = [self.failed.len(), self.rows.len()];
+        Err(Failure::Failed(format!("{failed} rows are missing beside {rows}: {}", self.failed.join("; "))))
     }
 }
 

@@ -71,6 +71,11 @@ const IN_KERNEL: [System<'_>; 5] = [
 ];
 
 impl<'a> System<'a> {
+    /// Its description for messages and for `--only`.
+    pub fn describe(&self) -> String {
+        format!("{} {} {}", self.name, self.levels, self.mode)
+    }
+
     /// Whether the system gets messages one by one if the sender leaves it to the kernel to cut them.
     pub fn sees_cut_messages(&self) -> bool {
         matches!(self.mode, "socket" | "xdp-native")
@@ -102,8 +107,7 @@ impl<'a> System<'a> {
         // A program in the driver needs a device of the bench's own.
         let runs = |peer: &&Peer| world.has_kernel || peer.mode == "socket";
         systems.extend(options.peers.iter().filter(runs).map(of_peer));
-        systems
-            .retain(|system| options.selects(&format!("{} {} {}", system.name, system.levels, system.mode)));
+        systems.retain(|system| options.selects(&system.describe()));
         systems
     }
 }

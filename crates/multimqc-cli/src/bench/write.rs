@@ -8,7 +8,7 @@ use commands::{Failure, Stop};
 use super::options::{Generator, Options};
 use super::placement::{Placement, Processors, on};
 use super::process::{Process, SoftIrqs, sent_by};
-use super::row::{self, Row};
+use super::row::{self, Row, Rows};
 use super::system::{Kind, PUSH_PORT, Running, Setup, System, USER_BYTES};
 use super::world::{SERVER_DEVICE, World};
 
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         [] => vec![None],
         placements => placements.iter().copied().map(Some).collect(),
     };
-    let mut rows = Vec::new();
+    let mut rows = Rows::new(options.json.as_deref());
     let mut run = 0;
     for payload in options.payloads_or(&PAYLOADS) {
         for (rep, placement) in (0..options.reps).flat_map(|rep| placements.iter().map(move |at| (rep, *at)))
@@ -52,19 +52,17 @@ pub fn run(options: &Options) -> Result<(), Failure> {
                 for batch in batches {
                     run += 1;
                     let setup = Setup { batch_bytes: *batch, user_bytes: USER_BYTES, run };
-                    let row = measure(&world, system, payload, setup, options, clients)?;
-                    let row = Row { rep, placement: placement.map(Placement::name), ..row };
-                    row.print()?;
-                    rows.push(row);
-                    row::save(&rows, options.json.as_deref())?;
+                    let row = measure(&world, system, payload, setup, options, clients);
+                    let row = row.map(|row| Row { rep, placement: placement.map(Placement::name), ..row });
+                    rows.add(&system.describe(), row)?;
                     if stop.asked() {
-                        return Ok(());
+                        return rows.end();
                     }
                 }
             }
         }
     }
-    Ok(())
+    rows.end()
 }
 
 /// Whether a system gets what this generator sends message by message. Frames of XDP need a native program where they arrive, beside
