@@ -1,30 +1,20 @@
-//! The vectors of docs/multimqc-vectors.json through the program in XDP: the same bytes as from every other level.
+//! The vectors of docs/multimqc-vectors.json through the program in XDP, and through a server with the kernel level: the same bytes as
+//! from every other level.
 
 mod common;
+#[path = "../../multimqc/tests/common/exchange.rs"]
+mod exchange;
 
+use common::labs::{Disk, InKernel, User};
 use common::model::{Model, ModelTopic};
 use common::packet::{HEADERS, Packet};
+use exchange::{bytes, list, vectors};
 use multimqc::wire::{Datagram, HEADER_BYTES, HEADER_PORT, PULL_PORT, PUSH_PORT, PullRequest, reply_limit};
 use multimqc::{Epoch, TopicId};
 use multimqc_kernel::{Config, Kernel, Ports};
 use serde_json::Value;
 
 const PORTS: Ports = Ports { push: PUSH_PORT, pull: PULL_PORT, header: HEADER_PORT };
-
-fn vectors() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/multimqc-vectors.json");
-    serde_json::from_str(&std::fs::read_to_string(path).expect("the vectors are there"))
-        .expect("they are JSON")
-}
-
-fn bytes(hex: &Value) -> Vec<u8> {
-    let hex = hex.as_str().expect("hex is text");
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
-}
-
-fn list<'a>(vectors: &'a Value, path: &str) -> &'a [Value] {
-    vectors.pointer(path).and_then(Value::as_array).expect("a list")
-}
 
 #[test]
 fn good_and_bad_datagrams_have_the_outcome_of_the_model() {
@@ -102,4 +92,13 @@ fn the_exchange_gives_the_same_replies() {
         }
     }
     assert_eq!(answered, 8, "the others are for the next level");
+}
+
+/// The test of the levels in user space, with the kernel level alone and before them.
+#[test]
+fn exchanges_through_a_server() {
+    if common::kernel(Config::default()).is_some() {
+        exchange::through(&[&InKernel::default()]);
+        exchange::through(&[&InKernel::default(), &User, &Disk::new()]);
+    }
 }

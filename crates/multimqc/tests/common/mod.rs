@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod exchange;
 mod labs;
 
 use std::sync::Arc;
@@ -13,25 +14,12 @@ use multimqc::{
     Appended, Batch, Counters, Epoch, Found, Kept, Level, LevelError, LevelKind, Offset, Sessions, TopicId,
     Window, Written,
 };
-use serde_json::Value;
 
 pub use labs::{Disk, User};
 
 /// Every level that is here.
 pub fn labs() -> Vec<Box<dyn Lab>> {
     vec![Box::new(User), Box::new(Disk::new())]
-}
-
-pub fn vectors() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/multimqc-vectors.json");
-    serde_json::from_str(&std::fs::read_to_string(path).expect("the vectors are there"))
-        .expect("they are JSON")
-}
-
-/// The bytes of a hexadecimal text.
-pub fn bytes(hex: &Value) -> Vec<u8> {
-    let hex = hex.as_str().expect("hex is text");
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
 }
 
 /// A level whose device can be full, or one in the place of a level of another kind.
