@@ -33,6 +33,15 @@ cargo_tool() {
     "$@"
 }
 
+# Fetches the jars of Apache Kafka from Maven Central, once. $1: their folder.
+kafka_jars() {
+    [[ -e $1/complete ]] && return
+    say "fetching Kafka's jars"
+    mkdir -p "$1"
+    timeout 600 mvn --quiet --batch-mode -f "$root/crates/multimqc-kafka/tests/pom.xml" dependency:copy-dependencies \
+        "-DoutputDirectory=$(cd "$1" && pwd)" >&2 && touch "$1/complete"
+}
+
 # Starts a program in the background, as $started, and waits for the address that it prints, which goes to $at. Its standard
 # output goes to $scratch/got. $1: what precedes the address, the rest: the command.
 start() {
