@@ -88,6 +88,10 @@ module multimqc_store #(
     // After a hole, a reader goes on so far above the floor.
     localparam int SKIP_BYTES = LEVEL1_BYTES / 4;
 
+    if (LEVEL2_BYTES != 0 && (LEVEL2_BYTES < 8192 || (64'd1 << $clog2(LEVEL2_BYTES)) != LEVEL2_BYTES)) begin : g_level2_bytes
+        // An expression of 32 bits may have become negative.
+        $error("multimqc_store: LEVEL2_BYTES is not 0 or a power of two of at least 8,192");
+    end
     // Equation 1 of the paper, in clocks: latency < (capacity - (batch + overlap)) / throughput.
     if (LEVEL2_BYTES != 0 && LEVEL2_LATENCY * BYTES_PER_CLOCK >= WINDOW - (LEVEL2_BURST + multimqc_pkg::OVERLAP_BYTES))
     begin : g_equation_1

@@ -6,6 +6,9 @@
 //                          row n+1 58 59   63 |                 the rest: lanes below, one row later
 //
 // The byte of lane i is at `next` where bit i of `*_later` is set, at `row` elsewhere.
+//
+// A read of a byte that is written in the same clock gives anything: block RAM of some families does not say more. In simulation it
+// gives wrong bits, so that a reader whose bytes are not kept apart from the writer is found.
 module store_ring #(
     parameter int ROWS  = 2048,
     parameter int ROW_W = 11
@@ -23,6 +26,10 @@ module store_ring #(
     output logic [511:0]     rd_data
 );
     for (genvar i = 0; i < 64; i++) begin : g_lane
+        wire [ROW_W-1:0] write_at = wr_later[i] ? wr_next : wr_row;
+        wire [ROW_W-1:0] read_at  = rd_later[i] ? rd_next : rd_row;
+        logic [7:0] read_byte;
+
         multimqc_ram #(
             .WIDTH(8),
             .DEPTH(ROWS),
@@ -30,11 +37,18 @@ module store_ring #(
         ) lane (
             .clk,
             .write        (wr_enable[i]),
-            .write_address(wr_later[i] ? wr_next : wr_row),
+            .write_address(write_at),
             .write_data   (wr_data[8*i+:8]),
             .read         (rd_enable),
-            .read_address (rd_later[i] ? rd_next : rd_row),
-            .read_data    (rd_data[8*i+:8])
+            .read_address (read_at),
+            .read_data    (read_byte)
         );
+`ifdef VERILATOR
+        logic collided;
+        always_ff @(posedge clk) if (rd_enable) collided <= wr_enable[i] && write_at == read_at;
+        assign rd_data[8*i+:8] = read_byte ^ {8{collided}};
+`else
+        assign rd_data[8*i+:8] = read_byte;
+`endif
     end
 endmodule

@@ -1,6 +1,7 @@
 """Runs the tests with cocotb in modules/, each in a simulation of its module. SEED=n gives other random numbers."""
 
 import os
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -39,6 +40,24 @@ def test_module(check, module, parameters):
                           extra_env={"SEED": os.environ.get("SEED", "1"), "DROP": str(parameters.get("DROP", 0))})
     failed = Path(results).read_text().count("<failure")
     assert failed == 0, f"{failed} tests of {check} failed: see above"
+
+
+# What a module must refuse when it is elaborated, and how it calls it.
+REFUSED = [
+    ("multimqc_nic", "LEVEL2_BYTES", -8192, "LEVEL2_BYTES is not"),
+    ("multimqc_store", "LEVEL2_BYTES", 10000, "LEVEL2_BYTES is not"),
+    ("multimqc_store", "LEVEL1_BYTES", 12288, "RING_BYTES is not a power of two"),
+    ("multimqc_store", "LEVEL1_BYTES", 8192, "equation 1 does not hold"),
+]
+
+
+@pytest.mark.parametrize("module, parameter, value, reason", REFUSED, ids=[f"{r[0]}-{r[1]}-{r[2]}" for r in REFUSED])
+def test_an_illegal_parameter_is_refused(module, parameter, value, reason):
+    sources = [RTL / "pkg/multimqc_pkg.sv"] + sorted(
+        path for folder in ("lib", "front", "core", "store", "top") for path in (RTL / folder).glob("*.sv"))
+    done = subprocess.run(["verilator", "--lint-only", "-Wno-WIDTH", "-Wno-SELRANGE", "--top-module", module, f"-G{parameter}={value}",
+                           *map(str, sources)], capture_output=True, text=True)
+    assert done.returncode != 0 and reason in done.stderr, done.stderr
 
 
 if __name__ == "__main__":

@@ -158,7 +158,10 @@ double pulls(Bench &bench, int count, int length, uint64_t from, uint64_t to, bo
 }  // namespace
 
 int main() {
-    std::printf("| payload | clocks a push | of the line rate of 4 x 10 GbE | at 99 %%: holes to the host | holes in level 2 |\n");
+    std::printf("# Rates and latencies of the store alone\n\nWritten by `rtl/store/check bench`: clocks of 6.4 ns, with the model of a "
+                "DDR4-2400 channel behind level 2, rings of 16,384 and\n131,072 bytes, four topics. The first table's last columns are at "
+                "99 %% of the line rate of 4 x 10 GbE.\n\n");
+    std::printf("| payload | clocks a push | of the line rate of 4 x 10 GbE | holes to the host | holes in level 2 |\n");
     std::printf("|---:|---:|---:|---:|---:|\n");
     for (int size : kSizes) {
         Bench bench;

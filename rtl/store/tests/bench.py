@@ -120,7 +120,7 @@ class Bench:
         if not self.read_valid and self.requests and chance(rng, self.p_read):
             tag, topic, offset, length = self.requests[0]
             dut.s_read_data.value = length | offset << 16 | topic << 80 | tag << 88
-            self.read_valid = True
+            self.read_valid, self.offered = True, self.clock
         dut.s_push_tvalid.value = int(self.push_valid)
         dut.s_read_valid.value = int(self.read_valid)
         response_ready, batch_ready = chance(rng, self.p_response), chance(rng, self.p_batch)
@@ -132,7 +132,7 @@ class Bench:
         if self.read_valid and dut.s_read_ready.value:
             tag, topic, offset, length = self.requests.popleft()
             self.waiting.append(Request(tag, topic, offset, length, self.logs[topic], self.stored[topic]))
-            self.waiting[-1].since = self.clock
+            self.waiting[-1].since, self.waiting[-1].offered = self.clock, self.offered
             self.read_valid = False
         self._watch("m_response", response_ready, self._response_beat)
         self._watch("m_batch", batch_ready, self._batch_beat)

@@ -39,6 +39,10 @@ PLANTED = {
     "BUG_EARLY": "level_2_is_read_as_it_is_written",
     "BUG_SPLIT": "level_2_has_what_level_1_has_lost",
     "BUG_FILLING": "a_sequential_reader_is_foreseen",
+    "BUG_GUARD": "the_guard_is_kept",
+    "BUG_STARVE": "a_pull_waits_for_a_while_only",
+    "BUG_TORN": "what_is_overwritten_meanwhile_is_not_answered",
+    "BUG_STROBE": "the_oldest_bytes_of_level_2_stay_whole",
 }
 
 

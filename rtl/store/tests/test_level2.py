@@ -144,6 +144,46 @@ async def level_2_is_overwritten_while_it_is_read(dut):
 
 
 @cocotb.test()
+async def what_is_overwritten_meanwhile_is_not_answered(dut):
+    """Reads wait in the DRAM while the bursts that overwrite their bytes go before them."""
+    bench = Bench(dut, SEED)
+    await bench.start()
+    rng, statuses = bench.rng, []
+    bench.on_response = lambda _, response, __: statuses.append(response.status)
+    bench.keeps = bench.window - 2047
+    for _ in range(bench.level2 // 1472 + 2):
+        bench.push(0, message(rng, 1472))
+    await bench.flush()
+    for _ in range(2000):
+        if len(bench.push_beats) < 64:
+            bench.push(0, message(rng, 512))
+        if len(bench.requests) < 4:
+            bench.read(0, bench.logs[0].head - bench.level2 - rng.randint(-1000, 2500), 2047)
+        await bench.step()
+    await bench.flush()
+    assert statuses.count(2) > 20, statuses
+
+
+@cocotb.test()
+async def the_oldest_bytes_of_level_2_stay_whole(dut):
+    """A burst that ends inside of a beat leaves the rest of it: the oldest bytes that are there."""
+    bench = Bench(dut, SEED)
+    await bench.start()
+    rng, statuses = bench.rng, []
+    await fill(bench, 0, bench.level2 // 1472 + 2, 1472)
+    bench.on_response = lambda _, response, __: statuses.append(response.status)
+    bench.keeps = bench.level2
+    for _ in range(25):
+        bench.push(0, message(rng, rng.randint(1, 300)))
+        await bench.flush()
+        for _ in range(120):
+            await bench.step()
+        bench.read(0, bench.logs[0].head - bench.level2, 64)
+        await bench.quiet()
+    assert statuses == [0] * 25, statuses
+
+
+@cocotb.test()
 async def two_readers_follow(dut):
     """Two readers of other topics go on in turns, while new messages come in."""
     bench = Bench(dut, SEED)
