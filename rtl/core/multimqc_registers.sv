@@ -43,6 +43,8 @@ module multimqc_registers #(
     output logic [TOPICS*16-1:0] cfg_push_port,
     output logic [TOPICS*16-1:0] cfg_pull_port,
     output logic [TOPICS*32-1:0] cfg_epoch,
+    output logic [TOPICS*2-1:0]  cfg_input,   // input and output functions
+    output logic [TOPICS*2-1:0]  cfg_output,
     output logic                 cfg_open_valid,
     output logic [7:0]           cfg_open_topic,
     output logic [63:0]          cfg_open_offset,
@@ -113,6 +115,10 @@ module multimqc_registers #(
                         3'd2: cfg_push_port[i*16 +: 16] <= value[15:0];
                         3'd3: cfg_pull_port[i*16 +: 16] <= value[15:0];
                         3'd4: cfg_epoch[i*32 +: 32] <= value;
+                        3'd7: begin
+                            cfg_input[i*2 +: 2]  <= value[1:0];
+                            cfg_output[i*2 +: 2] <= value[5:4];
+                        end
                         default: ;
                     endcase
                 end
@@ -147,6 +153,8 @@ module multimqc_registers #(
             cfg_push_port       <= '0;
             cfg_pull_port       <= '0;
             cfg_epoch           <= '0;
+            cfg_input           <= '0;
+            cfg_output          <= '0;
             cfg_open_valid      <= 1'b0;
             cfg_flush           <= 1'b0;
         end

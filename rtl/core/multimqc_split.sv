@@ -25,7 +25,7 @@ module multimqc_split (
     output logic                                  m_pass_tvalid,
     input  logic                                  m_pass_tready,
 
-    // {kind, topic, port, bytes}; pulls are counted when their outcome is known.
+    // {kind, topic, port, bytes}; pulls and pushes are counted when their outcome is known.
     output logic                                  event_valid,
     output logic [31:0]                           event_data
 );
@@ -50,14 +50,13 @@ module multimqc_split (
     assign s_tready = counters_ready && (to_push ? m_push_tready : to_pull ? m_pull_tready : m_pass_tready);
 
     always_ff @(posedge clk) begin
-        event_valid <= s_tvalid && s_tready && first && !to_pull;
-        event_data  <= {to_push ? multimqc_pkg::COUNT_STORED :
-                        is_pull ? multimqc_pkg::COUNT_BUSY :
+        event_valid <= s_tvalid && s_tready && first && !to_pull && !to_push;
+        event_data  <= {is_pull ? multimqc_pkg::COUNT_BUSY :
                         frame_class != multimqc_pkg::CLASS_PASS ? multimqc_pkg::COUNT_PASSED :
                         s_tuser[multimqc_pkg::FRAME_COUNT +: multimqc_pkg::COUNT_W],
                         s_tuser[multimqc_pkg::FRAME_TOPIC +: multimqc_pkg::TOPIC_W],
                         s_tuser[multimqc_pkg::FRAME_PORT +: multimqc_pkg::PORT_W],
-                        to_push ? s_tuser[multimqc_pkg::FRAME_N +: 16] : 16'd0};
+                        16'd0};
         if (s_tvalid && s_tready) begin
             first      <= s_tlast;
             serve_push <= to_push;

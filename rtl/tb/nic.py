@@ -66,6 +66,10 @@ class Script:
         for step, value in enumerate([1, topic.id, topic.push, topic.pull, topic.epoch, offset & 0xFFFFFFFF, offset >> 32]):
             self.write(at + 4 * step, value)
 
+    def functions(self, index, into=0, out=0):
+        """Chooses a topic's input and output function: 0 none, 1 drops by range, 2 one field."""
+        self.write(0x2000 + index * 32 + 28, into | out << 4)
+
     def read_counters(self, topics, ports=4):
         for topic in range(topics):
             for port in range(ports):

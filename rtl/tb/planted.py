@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ("test_nic.py", "test_load.py")
+TESTS = ("test_nic.py", "test_load.py", "test_functions.py")
 
 # Name: the file, what is there, and what it becomes.
 BUGS = {
@@ -43,7 +43,7 @@ def find(folder, name):
     files = [str(file) for part in parts for file in sorted((tree / "rtl" / part).glob("*.sv"))]
     subprocess.run(
         ["verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "--x-initial", "unique", "-Wno-fatal", "-Wno-WIDTH",
-         "--top-module", "multimqc_nic", "-CFLAGS", "-O1 -std=c++17", "--Mdir", str(tree / "build"), "-o", "nic_bench", *files,
+         "--top-module", "multimqc_nic", "-GFUNCTIONS=1", "-CFLAGS", "-O1 -std=c++17", "--Mdir", str(tree / "build"), "-o", "nic_bench", *files,
          str(tree / "rtl/tb/nic_bench.cpp")], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(str(tree / "rtl/tb" / test) for test in TESTS)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

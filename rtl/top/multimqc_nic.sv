@@ -6,7 +6,17 @@ module multimqc_nic #(
     parameter int TOPICS         = 4,
     parameter int LEVEL1_BYTES   = 32768,  // of each topic
     parameter longint LEVEL2_BYTES = 64'd2147483648,  // of each topic; 0: no level 2
-    parameter int ADDR_W         = 34
+    parameter int ADDR_W         = 34,
+    // Input and output functions: whether they are there, and what they look at (rtl/store/functions).
+    parameter int FUNCTIONS        = 0,
+    parameter int RECORD_BYTES     = 32,
+    parameter int NUMBER_AT        = 0,
+    parameter int NUMBER_BYTES     = 4,
+    parameter int NUMBER_IS_SIGNED = 0,
+    parameter longint DROP_LOW     = 100,
+    parameter longint DROP_HIGH    = 200,
+    parameter int FIELD_AT         = 8,
+    parameter int FIELD_BYTES      = 4
 ) (
     input  logic                 clk,
     input  logic                 rst,
@@ -91,10 +101,6 @@ module multimqc_nic #(
     if (PORTS < 1 || PORTS > 8) begin : gen_bad_ports
         $error("PORTS must be 1 to 8");
     end
-    // A literal of 32 bits would be negative.
-    if (LEVEL2_BYTES < 0) begin : gen_bad_level2
-        $error("LEVEL2_BYTES must not be negative");
-    end
 
     // --- Settings and counters -----------------------------------------------------------------
     logic [1:0]           cfg_levels;
@@ -105,6 +111,7 @@ module multimqc_nic #(
     logic [TOPICS-1:0]    cfg_open;
     logic [TOPICS*16-1:0] cfg_id, cfg_push_port, cfg_pull_port;
     logic [TOPICS*32-1:0] cfg_epoch;
+    logic [TOPICS*2-1:0]  cfg_input, cfg_output;
     logic                 cfg_flush, cfg_open_valid, event_host_dropped;
     logic [7:0]           cfg_open_topic;
     logic [PORTS-1:0]     event_received, event_overrun, event_broken, event_sent, event_tx_dropped;
@@ -114,8 +121,8 @@ module multimqc_nic #(
     logic [7:0]           stat_topic;
     logic [3:0]           stat_index;
     logic [63:0]          stat_value;
-    logic                 frame_event, pull_event, pull_event_ready;
-    logic [31:0]          frame_event_data, pull_event_data;
+    logic                 frame_event, push_event, push_waits, pull_event, pull_event_ready;
+    logic [31:0]          frame_event_data, push_event_data, push_waits_data, pull_event_data;
 
     multimqc_registers #(.TOPICS(TOPICS), .PORTS(PORTS), .COUNTER_A(COUNTER_A)) registers (
         .clk, .rst,
@@ -124,17 +131,26 @@ module multimqc_nic #(
         .s_axil_rresp, .s_axil_rvalid, .s_axil_rready,
         .cfg_levels, .cfg_header_port, .cfg_max_message, .cfg_max_reply, .cfg_trusted_network, .cfg_trusted_mask,
         .cfg_batch_bytes, .cfg_batch_age, .cfg_batch_macs, .cfg_batch_addresses, .cfg_batch_ports, .cfg_batch_cookie,
-        .cfg_flush, .cfg_open, .cfg_id, .cfg_push_port, .cfg_pull_port, .cfg_epoch, .cfg_open_valid, .cfg_open_topic,
-        .cfg_open_offset,
+        .cfg_flush, .cfg_open, .cfg_id, .cfg_push_port, .cfg_pull_port, .cfg_epoch, .cfg_input, .cfg_output, .cfg_open_valid,
+        .cfg_open_topic, .cfg_open_offset,
         .event_received, .event_overrun, .event_broken, .event_sent, .event_tx_dropped, .event_host_dropped,
         .counter_read, .counter_address, .counter_data, .stat_topic, .stat_index, .stat_value
     );
 
     multimqc_counters #(.TOPICS(TOPICS), .PORTS(PORTS)) counters (
         .clk, .rst, .ready(counters_ready),
-        .s_frame_valid(frame_event), .s_frame_data(frame_event_data),
+        .s_frame_valid(frame_event || push_waits), .s_frame_data(frame_event ? frame_event_data : push_waits_data),
         .s_pull_valid(pull_event), .s_pull_data(pull_event_data), .s_pull_ready(pull_event_ready),
         .read(counter_read), .read_address(counter_address), .read_data(counter_data)
+    );
+
+    // A frame is counted by the splitter or as a push, so no more events than frames come, and only as many pushes wait as are on their
+    // way between both.
+    logic push_event_ready;
+    wire  unused_event = &{1'b0, push_event_ready};
+    multimqc_fifo #(.WIDTH(32), .DEPTH(16)) push_events (
+        .clk, .rst, .s_data(push_event_data), .s_valid(push_event), .s_ready(push_event_ready),
+        .m_data(push_waits_data), .m_valid(push_waits), .m_ready(!frame_event)
     );
 
     // --- From the network: one stream of frames ------------------------------------------------------
@@ -193,14 +209,46 @@ module multimqc_nic #(
     multimqc_push push (
         .clk, .rst, .s_tdata(split_tdata), .s_tlast(split_tlast), .s_tuser(split_tuser), .s_tvalid(push_valid),
         .s_tready(push_ready), .m_tdata(push_tdata), .m_tkeep(push_tkeep), .m_tlast(push_tlast), .m_tuser(push_tuser),
-        .m_tvalid(push_tvalid), .m_tready(push_tready)
+        .m_tvalid(push_tvalid), .m_tready(1'b1)
+    );
+
+    // --- Functions ---------------------------------------------------------------------------------------------
+    logic [511:0] input_tdata, sent_tdata;
+    logic [63:0]  sent_tkeep;
+    logic         input_tlast, input_tvalid, input_dropped, sent_tlast, sent_tvalid, sent_tready, read_room;
+    logic [multimqc_pkg::PUSH_USER_W-1:0]     input_tuser;
+    logic [multimqc_pkg::READ_RESPONSE_W-1:0] sent_tuser;
+    // The store takes each beat of a push, so there is no ready on the way to it.
+    wire          unused_push = &{1'b0, push_tkeep, push_tready};
+
+    multimqc_input_slot #(
+        .TOPICS(TOPICS), .FUNCTIONS(FUNCTIONS), .NUMBER_AT(NUMBER_AT), .NUMBER_BYTES(NUMBER_BYTES), .NUMBER_IS_SIGNED(NUMBER_IS_SIGNED),
+        .DROP_LOW(DROP_LOW), .DROP_HIGH(DROP_HIGH), .FIELD_AT(FIELD_AT), .FIELD_BYTES(FIELD_BYTES)
+    ) input_slot (
+        .clk, .rst, .cfg_function(cfg_input), .s_tdata(push_tdata), .s_tlast(push_tlast), .s_tuser(push_tuser), .s_tvalid(push_tvalid),
+        .m_tdata(input_tdata), .m_tlast(input_tlast), .m_tuser(input_tuser), .m_tvalid(input_tvalid), .dropped(input_dropped)
+    );
+    assign push_event = (input_tvalid && input_tlast) || input_dropped;
+    assign push_event_data = {input_dropped ? multimqc_pkg::COUNT_DROPPED : multimqc_pkg::COUNT_STORED,
+                              input_tuser[multimqc_pkg::PUSH_TOPIC +: multimqc_pkg::TOPIC_W], input_tuser[multimqc_pkg::PUSH_PORT +: PORT_W],
+                              input_dropped ? 16'd0 : input_tuser[multimqc_pkg::PUSH_LENGTH +: 16]};
+
+    multimqc_output_slot #(
+        .TOPICS(TOPICS), .FUNCTIONS(FUNCTIONS), .RECORD_BYTES(RECORD_BYTES), .NUMBER_AT(NUMBER_AT), .NUMBER_BYTES(NUMBER_BYTES),
+        .NUMBER_IS_SIGNED(NUMBER_IS_SIGNED), .DROP_LOW(DROP_LOW), .DROP_HIGH(DROP_HIGH), .FIELD_AT(FIELD_AT), .FIELD_BYTES(FIELD_BYTES)
+    ) output_slot (
+        .clk, .rst, .cfg_function(cfg_output), .read_data, .read_taken(read_valid && read_ready && read_room), .read_room,
+        .s_tdata(response_tdata), .s_tkeep(response_tkeep), .s_tlast(response_tlast), .s_tuser(response_tuser),
+        .s_tvalid(response_tvalid), .s_tready(response_tready),
+        .m_tdata(sent_tdata), .m_tkeep(sent_tkeep), .m_tlast(sent_tlast), .m_tuser(sent_tuser), .m_tvalid(sent_tvalid),
+        .m_tready(sent_tready)
     );
 
     multimqc_store #(.TOPICS(TOPICS), .LEVEL1_BYTES(LEVEL1_BYTES), .LEVEL2_BYTES(LEVEL2_BYTES), .ADDR_W(ADDR_W)) store (
         .clk, .rst,
-        .s_push_tdata(push_tdata), .s_push_tkeep(push_tkeep), .s_push_tlast(push_tlast), .s_push_tuser(push_tuser),
-        .s_push_tvalid(push_tvalid), .s_push_tready(push_tready),
-        .s_read_data(read_data), .s_read_valid(read_valid), .s_read_ready(read_ready),
+        .s_push_tdata(input_tdata), .s_push_tkeep({64{1'b1}}), .s_push_tlast(input_tlast), .s_push_tuser(input_tuser),
+        .s_push_tvalid(input_tvalid), .s_push_tready(push_tready),
+        .s_read_data(read_data), .s_read_valid(read_valid && read_room), .s_read_ready(read_ready),
         .m_response_tdata(response_tdata), .m_response_tkeep(response_tkeep), .m_response_tlast(response_tlast),
         .m_response_tuser(response_tuser), .m_response_tvalid(response_tvalid), .m_response_tready(response_tready),
         .m_batch_tdata(batch_tdata), .m_batch_tkeep(batch_tkeep), .m_batch_tlast(batch_tlast), .m_batch_tuser(batch_tuser),
@@ -225,9 +273,9 @@ module multimqc_nic #(
     multimqc_pull #(.TOPICS(TOPICS)) pull (
         .clk, .rst, .cfg_id, .cfg_epoch,
         .s_tdata(split_tdata), .s_tkeep(split_tkeep), .s_tlast(split_tlast), .s_tuser(split_tuser), .s_tvalid(pull_valid),
-        .s_tready(pull_ready), .has_room(pull_has_room), .m_read_data(read_data), .m_read_valid(read_valid), .m_read_ready(read_ready),
-        .s_response_tdata(response_tdata), .s_response_tkeep(response_tkeep), .s_response_tlast(response_tlast),
-        .s_response_tuser(response_tuser), .s_response_tvalid(response_tvalid), .s_response_tready(response_tready),
+        .s_tready(pull_ready), .has_room(pull_has_room), .m_read_data(read_data), .m_read_valid(read_valid),
+        .m_read_ready(read_ready && read_room), .s_response_tdata(sent_tdata), .s_response_tkeep(sent_tkeep), .s_response_tlast(sent_tlast),
+        .s_response_tuser(sent_tuser), .s_response_tvalid(sent_tvalid), .s_response_tready(sent_tready),
         .m_header(reply_header), .m_tdata(answer_tdata), .m_tkeep(answer_tkeep), .m_tlast(answer_tlast),
         .m_tvalid(answer_tvalid), .m_tready(answer_tready),
         .m_miss_tdata(miss_tdata), .m_miss_tkeep(miss_tkeep), .m_miss_tlast(miss_tlast), .m_miss_tuser(miss_tuser),
