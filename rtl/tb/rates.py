@@ -138,6 +138,8 @@ def main():
 Written by `scripts/nic rates` (rtl/tb/rates.py): clocks that the Verilator model counts, at 156.25 MHz. Four ports of 10 GbE at once,
 {packets:,} frames each. A frame occupies the wire for 24 bytes more (preamble, checksum, pause).
 
+![Rates](rates.svg)
+
 ## Pushes
 
 {table(head, pushes)}
@@ -157,6 +159,8 @@ clock. Its pages and refreshes are not in this model.
 Clocks of 6.4 ns from the last beat of the request to the first beat of the reply: least / median / most of 40. Busy: three other
 ports push 32 bytes at the rate of the wire; then a pull may wait for a batch of 1,440 bytes that is being read for the host, and for
 the frames before it. Level 2: plain, with a DRAM of {DRAM_CLOCKS} clocks.
+
+![Latencies](latency.svg)
 
 {table(["Reply B", "Plain", "Plain, busy", "Header form", "Header form, busy", "Level 2"], rows)}
 The UDP checksum stands before what it covers, so a reply of 1,440 bytes waits for 23 beats of the store.
