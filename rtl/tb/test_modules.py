@@ -54,7 +54,7 @@ REFUSED = [
 @pytest.mark.parametrize("module, parameter, value, reason", REFUSED, ids=[f"{r[0]}-{r[1]}-{r[2]}" for r in REFUSED])
 def test_an_illegal_parameter_is_refused(module, parameter, value, reason):
     sources = [RTL / "pkg/multimqc_pkg.sv"] + sorted(
-        path for folder in ("lib", "front", "core", "store", "top") for path in (RTL / folder).glob("*.sv"))
+        path for folder in ("lib", "front", "core", "store", "store/functions", "top") for path in (RTL / folder).glob("*.sv"))
     done = subprocess.run(["verilator", "--lint-only", "-Wno-WIDTH", "-Wno-SELRANGE", "--top-module", module, f"-G{parameter}={value}",
                            *map(str, sources)], capture_output=True, text=True)
     assert done.returncode != 0 and reason in done.stderr, done.stderr
