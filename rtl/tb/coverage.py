@@ -1,7 +1,10 @@
-"""Makes rtl/results/coverage.md of the lines that the tests of the whole NIC reach: `coverage.py LINES.info`."""
+"""Makes rtl/results/coverage.md of what the tests of the whole NIC reach: `coverage.py LINES.info POINTS SEEDS`."""
 
 import sys
+from collections import Counter
 from pathlib import Path
+
+from nic import POINTS
 
 ROOT = Path(__file__).resolve().parents[2]
 # Files whose tests are of their own (rtl/store/tests).
@@ -24,13 +27,18 @@ def main():
         if not name.startswith(OWN):
             source = (ROOT / name).read_text().splitlines()
             missed += [f"- `{name}:{number}`: `{source[number - 1].strip()}`" for number, count in sorted(lines.items()) if not count]
+    runs = Counter(Path(sys.argv[2]).read_text().splitlines())
     own = [count for name, lines in files.items() if not name.startswith(OWN) for count in lines.values()]
     text = "\n".join([
-        "# Lines that the tests of the whole NIC reach", "",
-        "Written by `scripts/nic coverage`: the blocks of code that Verilator counts, in `rtl/tb/test_nic.py` alone. The tests of the",
-        "modules with cocotb, and those of the store, come on top.", "",
+        "# What the tests of the whole NIC reach", "",
+        f"Written by `scripts/nic coverage`: {runs['from port 0']} simulations, with seeds 1 to {sys.argv[3]} of the random tests.", "",
+        "## Functional points", "",
+        f"{sum(runs[point] > 0 for point in POINTS)} of {len(POINTS)} reached.", "",
+        "| Point | Simulations |", "|---|---:|", *(f"| {point} | {runs[point]} |" for point in POINTS), "",
+        "## Lines", "",
+        "The blocks of code that Verilator counts. The tests of the modules with cocotb, and those of the store, come on top.", "",
         f"Front end: {sum(count > 0 for count in own)} of {len(own)}.", "",
-        "| File | Counted | Reached | |", "|---|---:|---:|---:|", *rows, "", "## Not reached, front end", "", *(missed or ["- nothing"]), ""])
+        "| File | Counted | Reached | |", "|---|---:|---:|---:|", *rows, "", "## Lines that are not reached, front end", "", *(missed or ["- nothing"]), ""])
     (ROOT / "rtl/results").mkdir(exist_ok=True)
     (ROOT / "rtl/results/coverage.md").write_text(text)
     print(text)

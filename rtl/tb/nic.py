@@ -37,9 +37,10 @@ class Script:
     """Operations for the bench; nic_bench.cpp describes them."""
 
     def __init__(self):
-        self.parts = []
+        self.parts, self.written = [], []
 
     def write(self, address, value):
+        self.written.append((address, value))
         self.parts.append(struct.pack("<cII", b"W", address, value & 0xFFFFFFFF))
 
     def read(self, address):
@@ -87,7 +88,11 @@ class Script:
             script.write_bytes(b"".join(self.parts))
             seed = os.environ.get("NIC_RESET_SEED", "1")
             subprocess.run([BENCH, script, result, "+verilator+rand+reset+2", f"+verilator+seed+{seed}"], check=True)
-            return parse(result.read_bytes())
+            found = parse(result.read_bytes())
+        if "NIC_COVERAGE" in os.environ:
+            with open(Path(os.environ["NIC_COVERAGE"]) / "points", "a", encoding="utf-8") as points:
+                points.write("".join(f"{point}\n" for point in sorted(reached(self.written, found))))
+        return found
 
 
 def parse(data):
@@ -111,6 +116,43 @@ def parse(data):
         else:
             raise ValueError(f"an unknown record {code}")
     return result
+
+
+FORMS = [f"{form} {version}" for form in ("plain", "header form") for version in ("IPv4", "IPv6")]
+# What the tests together must have seen.
+POINTS = ([f"counted: {kind}" for kind in COUNTS] + [f"port: {event}" for event in PORT_COUNTS]
+          + [f"levels: {levels:02b}" for levels in range(4)]
+          + [f"{place} function {number}" for place in ("input", "output") for number in (1, 2)]
+          + [f"reply: {form}, {what}" for form in FORMS for what in ("bytes", "end of the log")]
+          + [f"reply: of {beats} beats" for beats in ("1", "2", "3 to 22", "23 and more")]
+          + [f"{way} port {port}" for way in ("from", "reply to") for port in range(4)]
+          + ["host: a batch", "host: an empty batch, after a hole", "host: a frame as it came", "host: frames dropped"])
+
+
+def reached(written, result):
+    """Which of POINTS a run has seen."""
+    points = {f"from port {port}" for port, _, _ in result.inputs}
+    points |= {f"levels: {value:02b}" for address, value in written if address == 0x08}
+    for address, value in written:
+        if 0x2000 <= address < 0x4000 and address & 31 == 28:
+            points |= {f"{place} function {number}" for place, number in (("input", value & 3), ("output", value >> 4 & 3)) if number}
+    counts, ports, dropped = counters(result)
+    points |= {f"counted: {kind}" for kind, _ in counts} | {f"port: {event}" for (event, _), times in ports.items() if times}
+    if dropped:
+        points.add("host: frames dropped")
+    for frame in result.host:
+        body = int.from_bytes(frame.data[66:70], "little")
+        points.add("host: a frame as it came" if not frame.where & 16 else "host: a batch" if body else
+                   "host: an empty batch, after a hole")
+    for frame in result.network:
+        v6 = frame.data[12:14] == b"\x86\xdd"
+        datagram = frame.data[54:] if v6 else frame.data[34:]
+        headed, length = datagram[8:10] == b"MQ", int.from_bytes(datagram[4:6], "big") - 8
+        beats = -(-len(frame.data) // 64)
+        points |= {f"reply to port {frame.where}",
+                   f"reply: {'header form' if headed else 'plain'} IPv{6 if v6 else 4}, {'bytes' if length > 32 * headed else 'end of the log'}",
+                   f"reply: of {beats if beats < 3 else '3 to 22' if beats < 23 else '23 and more'} beats"}
+    return points
 
 
 def counters(result):

@@ -355,7 +355,9 @@ int main(int argc, char **argv) {
     Verilated::traceEverOn(true);
 #endif
     if (argc < 3) fail("usage: nic_bench SCRIPT RESULT");
-    Bench(argv[1], argv[2]).run();
+    // Coverage is counted in the model, which must still be there when it is written.
+    Bench bench(argv[1], argv[2]);
+    bench.run();
 #if VM_COVERAGE
     if (const char *folder = getenv("NIC_COVERAGE")) {
         char path[4096];
