@@ -369,7 +369,7 @@ enum cmq_reason
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // There is none.
+    // No reason: the message was not given up.
     CMQ_REASON_NONE = 0,
     // The other queue did not answer in time: it is down or cannot be reached; or it has the reliable mode off; or it has another key,
     // another shared secret or none, or does not allow this queue.
@@ -407,7 +407,7 @@ typedef int32_t cmq_reason;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What became of a message of the reliable mode.
+// The outcome of a message of the reliable mode.
 enum cmq_message_fate
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -2170,7 +2170,7 @@ rb_status cmq_push_reliable(const struct cmq_queue *queue,
                             size_t len,
                             uint64_t *number);
 
-// What became of a message of the reliable mode: its key, and the number that `cmq_push_reliable` gave. Never waits.
+// The outcome of a message of the reliable mode: its key, and the number that `cmq_push_reliable` gave. Never waits.
 //
 // `*fate` gets it, and `*why` the reason if the message was given up; `why` may be NULL. Any thread.
 rb_status cmq_fate(const struct cmq_queue *queue,

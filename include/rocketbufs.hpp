@@ -1674,7 +1674,7 @@ public:
         if (!detail::check(cmq_push_reliable(handle_, &key, message.data, message.size, &number))) return std::nullopt;
         return number;
     }
-    // What became of a message of the reliable mode, and why it was given up.
+    // The outcome of a message of the reliable mode, and the reason if it was given up.
     std::pair<cmq_message_fate, cmq_reason> fate(const cmq_key &key, std::uint64_t number) const {
         std::pair<cmq_message_fate, cmq_reason> found{CMQ_FATE_UNKNOWN, CMQ_REASON_NONE};
         detail::check(cmq_fate(handle_, &key, number, &found.first, &found.second));

@@ -48,7 +48,7 @@ def deliver(sender, receiver):
     messages = [b"%d" % n for n in range(300)]
     assert [sender.push_reliable(key, message) for message in messages] == list(range(300))
     assert sender.wait_confirmed(key, 299, WAIT) and sender.wait_all_confirmed(WAIT)
-    # What is confirmed is there.
+    # Each confirmed message is there.
     assert [receiver.cw_pop() for _ in messages] == [(m, cmq.Key(*sender.local_addr, 7)) for m in messages]
     assert sender.fate(key, 299).kind == "Confirmed" and sender.fate(key, 300) is None
     with pytest.raises(ValueError, match="no message with this number"):

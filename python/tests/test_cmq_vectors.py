@@ -156,7 +156,7 @@ def test_a_close_is_sent(target):
 
 SECURED, RELIABLE = VECTORS["secured"], VECTORS["reliable"]
 INITIATOR, RESPONDER, SHARED = (cmq.SecretKey(bytes([n]) * 32) for n in (1, 2, 5))
-# What begins every datagram of a kind.
+# The first bytes of every datagram of a kind.
 KIND = slice(0, 4)
 
 

@@ -7,7 +7,7 @@ use super::config::Config;
 /// Whether nobody can give the node streams, or control it, who does not prove to be allowed to.
 ///
 /// # Errors
-/// What is open, and what closes it.
+/// The resources that are open, and the calls that close them.
 pub fn check(config: &Config) -> Result<(), String> {
     let node = config.node.this_node().map_err(|error| error.to_string())?;
     if is_reachable(&node.address) && !config.node.requires_proof() {

@@ -268,7 +268,7 @@ async fn all_renditions(stream: &Arc<Stream>) -> Result<(), Answer> {
             }
         }
     };
-    // What there is by then is listed.
+    // The renditions that are there by then are listed.
     let _ = tokio::time::timeout(patience, until_whole).await;
     Ok(())
 }

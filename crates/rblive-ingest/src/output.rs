@@ -108,7 +108,7 @@ impl Output {
     ) -> Result<(), OutputError> {
         let allocated = self.manager.allocate_chunk(self.id, HEADER_BYTES + bytes);
         let Ok(mut chunk) = allocated else {
-            // What is held is whole, and must not wait.
+            // The held bytes are whole, and must not wait.
             self.release()?;
             return allocated.map(drop).map_err(OutputError::from);
         };

@@ -437,7 +437,7 @@ impl Stream {
         self.bandwidth = if std::mem::take(&mut self.is_guessed) { rate } else { self.bandwidth.max(rate) };
     }
 
-    /// What the description of the stream says of this rendition, whose newest segment begins at `begins_us`.
+    /// The entry of the stream's description for this rendition, whose newest segment begins at `begins_us`.
     fn described(&self, tracks: &[&TrackConfig], part_us: Option<u64>, begins_us: u64) -> Described {
         let mut rendition = Rendition {
             id: self.rendition,

@@ -1,4 +1,4 @@
-//! What nodes prove to each other: that both know one token, and that they have certificates of certain names.
+//! Proofs between nodes: that both know one token, and that they have certificates of certain names.
 //!
 //! ```text
 //!   sender                                              receiver

@@ -58,7 +58,7 @@ pub enum WireError {
 pub struct Hello {
     /// The node that connects.
     pub node: NodeId,
-    /// What proves that it knows the token of the nodes.
+    /// The proof that it knows the token of the nodes.
     pub proof: Option<HelloProof>,
 }
 

@@ -307,7 +307,7 @@ fn entry(serial: Vec<u8>, since: SystemTime) -> RevokedCertParams {
     }
 }
 
-/// What a list has already, and its number.
+/// The entries that a list has already, and its number.
 fn known(path: &Path) -> Result<(Vec<RevokedCertParams>, u64), Failure> {
     let lists = tls13::load_revoked("crl.pem", path).map_err(Failure::failed)?;
     let (mut revoked, mut number) = (Vec::new(), 0);

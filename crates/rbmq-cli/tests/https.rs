@@ -55,7 +55,7 @@ fn ask(
     Ok(answer)
 }
 
-/// What a client without TLS gets for these bytes.
+/// The answer to these bytes from a client without TLS.
 fn plain(addr: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(addr).expect("a listener");
     stream.set_read_timeout(Some(LONG)).expect("a time");

@@ -16,7 +16,7 @@ const STRANGER: u32 = 60_002;
 
 const SECRET: &str = "the-secret-of-the-owner";
 
-/// What a stranger tries: to open the memory, the descriptors and the mapped files of processes, whatever their numbers, and shared files. Prints
+/// The attempts of a stranger: to open the memory, the descriptors and the mapped files of processes, whatever their numbers, and shared files. Prints
 /// what it gets.
 const PROBE: &str = r#"
 for process in "$@"; do
@@ -88,7 +88,7 @@ impl World {
         Process::start(self.command(user, variables, &args))
     }
 
-    /// What a user gets of processes.
+    /// The result of a user's probe of processes.
     fn probe(&self, user: u32, processes: &[u32]) -> String {
         let mut command = Command::new("sh");
         command.args(["-c", PROBE, "probe"]).args(processes.iter().map(u32::to_string));

@@ -148,7 +148,7 @@ fn pump(mut writer: TopicWriter, stop: &Arc<AtomicBool>) -> JoinHandle<(u64, Opt
     })
 }
 
-/// What a subscriber has: the last number of each topic, counted for the test, and the refusals.
+/// The state of a subscriber: the last number of each topic, counted for the test, and the refusals.
 #[derive(Default)]
 struct Heard {
     messages: AtomicU64,
@@ -213,7 +213,7 @@ fn change_rights(world: &World) {
     world.reload();
 }
 
-/// Those who lost their right to publish a topic were told so.
+/// Publishers that lost their right to a topic were told so.
 fn were_told<'a>(pumps: &mut BTreeMap<&'a str, JoinHandle<(u64, Option<String>)>>, topics: &[&'a str]) {
     for topic in topics {
         let (_, why) = pumps.remove(topic).expect("it runs").join().expect("no panic");

@@ -57,7 +57,7 @@ pub trait Secrets: Send {
     /// Keeps a ticket of the server, the body of its message, for a later connection. Without a use for tickets: nothing.
     ///
     /// # Errors
-    /// It is no ticket.
+    /// The bytes are no ticket.
     fn keep_ticket(&mut self, _: &[u8]) -> Result<(), rustls::Error> {
         Ok(())
     }

@@ -29,7 +29,7 @@ impl Cmq {
         pushed.map_err(|error| errors::of(py, "PushError", &error))
     }
 
-    /// What became of a message of the reliable mode: `Pending`, `Confirmed`, or `Failed` with the `reason` (`NoAnswer`, `Full`,
+    /// The outcome of a message of the reliable mode: `Pending`, `Confirmed`, or `Failed` with the `reason` (`NoAnswer`, `Full`,
     /// `Restarted`). None if the key has no message with this number, or is forgotten. Never waits.
     fn fate(&self, py: Python<'_>, key: &Bound<'_, PyAny>, number: u64) -> PyResult<Option<Event>> {
         let key = key::of_argument(key)?;

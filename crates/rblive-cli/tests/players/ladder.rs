@@ -1,4 +1,4 @@
-//! One encoder pushes two renditions of a picture, of which one has no sound; players find both, and each frame of both.
+//! An encoder pushes two renditions of a picture, of which one has no sound; players find both, and each frame of both.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};

@@ -34,7 +34,7 @@ pub struct Inner {
     pub keeper: Arc<Keeper>,
     /// The token of all nodes, if they have one.
     pub token: Option<Arc<Token>>,
-    /// What receivers have proved.
+    /// The proofs of receivers.
     pub proofs: Arc<Proofs>,
 }
 

@@ -30,7 +30,7 @@ struct State {
     stopped: bool,
 }
 
-/// What the thread of a peer needs.
+/// The state that the thread of a peer needs.
 pub struct Link {
     pub context: Context,
     pub out: ROut,

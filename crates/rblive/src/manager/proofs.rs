@@ -1,4 +1,4 @@
-//! What receivers prove before they learn of streams, where nodes have a token.
+//! Proofs of receivers before they learn of streams, where nodes have a token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};

@@ -31,7 +31,7 @@ pub enum Exposed {
     },
 }
 
-/// What a client of an open endpoint learns.
+/// The answers to a client of an open endpoint.
 const READS: &str = "who reaches it sees the names and rates of all topics";
 
 impl fmt::Display for Exposed {

@@ -138,7 +138,7 @@ impl HttpSettings {
             let (name, value) = ("http.header_timeout_ms", self.header_timeout_ms);
             return Err(BrokerConfigError::Value { name, value, expects: "10 to 600000 ms" });
         }
-        // Who asks for certificates believes that nobody gets in without one.
+        // An operator who asks for certificates believes that nobody gets in without one.
         if self.client_certificates != HttpClients::None && !self.is_encrypted(mode) {
             let (name, value) = ("http.client_certificates", format!("{:?}", self.client_certificates));
             let expects = "\"none\" without TLS: set http.tls = \"require\" too";

@@ -185,7 +185,7 @@ pub fn check_certificates(config: &BrokerConfig) -> Result<bool, EndpointError> 
     Ok(tls.is_some())
 }
 
-/// What lets clients in.
+/// The ways in for clients.
 struct Door {
     token_file: String,
     token: Mutex<Token>,
@@ -224,7 +224,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// What the connections of an endpoint share.
+/// The state that the connections of an endpoint share.
 struct Shared {
     door: Arc<Door>,
     pages: Arc<Pages>,

@@ -19,7 +19,7 @@ use crate::{
     Bystanders, MAX_GROWTH_KIB, TOPIC, bid_of, corpus, resident_kib, tls_certificates, tls_hello, tls_records,
 };
 
-/// One of this number of exchanges is repeated inside TLS.
+/// A fifth of the exchanges is repeated inside TLS.
 const SHARE: usize = 5;
 
 /// A part of an attack before the handshake is complete.
@@ -61,7 +61,7 @@ impl<'a> From<&'a Attack> for Row<'a> {
     }
 }
 
-/// What is attacked.
+/// The target of the attacks.
 pub struct Target {
     /// A broker that asks no client for a certificate.
     pub open: String,

@@ -123,7 +123,7 @@ pub fn certificates() -> Vec<Attack> {
     all
 }
 
-/// What an attacker makes without the authority.
+/// The certificates that an attacker makes without the authority.
 fn alone() -> Vec<Attack> {
     let unknown = Outcome::Alert(48);
     vec![

@@ -73,7 +73,7 @@ struct Hello {
 }
 
 impl Hello {
-    /// One that a server answers.
+    /// A hello that a server answers.
     fn good() -> Self {
         Self {
             version: 0x0303,
@@ -148,7 +148,7 @@ fn says(family: &'static str, name: &str, bytes: Vec<u8>, outcome: Outcome) -> A
     Attack::raw(family, name, vec![Step::Send(bytes)], outcome)
 }
 
-/// What a client may offer, and may not.
+/// The offers that a client may make, and those it may not.
 pub fn offers() -> Vec<Attack> {
     let good = Hello::good;
     let ok = Outcome::Harmless;
@@ -398,7 +398,7 @@ fn others() -> Vec<Attack> {
     all.into()
 }
 
-/// What follows the first message.
+/// The messages after the first one.
 fn second() -> Vec<Attack> {
     let good = Hello::good();
     let retried = Hello::good().with(KEY_SHARE, long(&[]));

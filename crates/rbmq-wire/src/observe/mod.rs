@@ -106,7 +106,7 @@ pub enum Observe {
     Limits {
         /// The number of the request.
         request: u32,
-        /// Those at their limits first, as many as a message has room for.
+        /// The users and addresses at their limits first, as many as a message has room for.
         rows: Vec<LimitStats>,
     },
 }

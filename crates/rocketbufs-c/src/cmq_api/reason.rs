@@ -7,7 +7,7 @@ use cmq::{HandshakeError, Refusal, Undelivered};
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum cmq_reason {
-    /// There is none.
+    /// No reason: the message was not given up.
     CMQ_REASON_NONE = 0,
     /// The other queue did not answer in time: it is down or cannot be reached; or it has the reliable mode off; or it has another key,
     /// another shared secret or none, or does not allow this queue.

@@ -13,7 +13,7 @@ use crate::status::rb_status::{RB_ERR_ARGUMENT, RB_ERR_UNDELIVERED, RB_TIMED_OUT
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::shared;
 
-/// What became of a message of the reliable mode.
+/// The outcome of a message of the reliable mode.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum cmq_message_fate {
@@ -71,7 +71,7 @@ pub extern "C" fn cmq_push_reliable(
     })
 }
 
-/// What became of a message of the reliable mode: its key, and the number that `cmq_push_reliable` gave. Never waits.
+/// The outcome of a message of the reliable mode: its key, and the number that `cmq_push_reliable` gave. Never waits.
 ///
 /// `*fate` gets it, and `*why` the reason if the message was given up; `why` may be NULL. Any thread.
 #[unsafe(no_mangle)]

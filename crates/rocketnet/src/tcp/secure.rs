@@ -91,7 +91,7 @@ impl Secure {
             if advanced.map_err(|error| explain::handshake(&error, self.server))? {
                 return if written? { self.establish(fd).map(|()| true) } else { Ok(false) };
             }
-            // What was read is handled before another poll, which comes only with more bytes.
+            // The bytes that were read are handled before another poll, which comes only with more of them.
             if !written? || reads == SHAKE_READS {
                 return Ok(false);
             }
