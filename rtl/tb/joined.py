@@ -1,7 +1,8 @@
-"""The simulated NIC in front of a running server, as root: `joined.py NIC_TAP MULTIMQC`.
+"""The simulated NIC in front of a running server, as root: `joined.py NIC_TAP MULTIMQC [BROKER...]`.
 
 Two network namespaces and two TAP devices. Pushes and pulls come from outside through the NIC's port 0; its batches fill the levels of
-`multimqc serve` in the kernel, in memory and on disk. Pulls of old and of new bytes are then answered by each of the five levels, the
+`multimqc serve` in the kernel, in memory and on disk. With a command that starts a Kafka broker and prints its address at the end of a
+line with "listening", Kafka is the last level in place of the disk. Pulls of old and of new bytes are then answered by each of the five levels, the
 lower ones taken out in turn, with the same bytes.
 
      network namespace      ┌───────────────┐      host's namespace
@@ -73,14 +74,30 @@ pull_port = 19998
 """
 
 
+class Broker:
+    """A Kafka broker in the host's namespace."""
+
+    def __init__(self, command):
+        run("ip", "link", "set", "lo", "up", inside=HOST)
+        self.process = subprocess.Popen(["ip", "netns", "exec", HOST, *command], stdout=subprocess.PIPE, text=True)
+        line = next((line for line in self.process.stdout if "listening" in line), None)
+        assert line, "the broker does not start"
+        self.address = line.split()[-1]
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+
 class Server:
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, broker):
+        last = ["kernel,user,kafka", "--brokers", broker.address] if broker else ["kernel,user,disk", "--directory", folder / "disk"]
         self.program, self.control = program, folder / "control"
         (folder / "config.toml").write_text(CONFIG)
         self.log = open(folder / "log", "w")
         self.process = subprocess.Popen(
-            ["ip", "netns", "exec", HOST, program, "serve", "--config", folder / "config.toml", "--levels", "kernel,user,disk", "--interface",
-             CARD, "--address", SERVER, "--directory", folder / "disk", "--control", self.control], stdout=self.log, stderr=self.log)
+            ["ip", "netns", "exec", HOST, program, "serve", "--config", folder / "config.toml", "--interface", CARD, "--address", SERVER,
+             "--control", self.control, "--levels", *last], stdout=self.log, stderr=self.log)
 
     def stat(self):
         return json.loads(run(self.program, "stat", "--control", self.control, "--json"))
@@ -104,7 +121,7 @@ def hits(server):
     return {level["level"]: level["hits"] for level in server.stat()["topics"][0]["levels"]}
 
 
-def joined(nic, server, program):
+def joined(nic, server, program, last):
     epoch = server.wait()["topics"][0]["epoch"]
     mac = run("cat", f"/sys/class/net/{CARD}/address", inside=HOST, text=True).strip()
     assert nic.ask(f"open {mac} {TOPIC} {epoch}") == "opened"
@@ -122,6 +139,9 @@ def joined(nic, server, program):
     print("heads:", {level["level"]: level["head"] for level in stat["levels"]})
     assert all(level["head"] == len(lines) for level in stat["levels"]), "a level lacks bytes"
 
+    stored = next(level["head"] for level in stat["levels"] if level["level"] == last)
+    print(f"{last} has {stored:,} bytes")
+
     def pull(start, length=1000):
         return run(program, "pull", "--server", f"{SERVER}:19997", "--topic", TOPIC, "--from", start, "--length", length, inside=NETWORK)
 
@@ -129,20 +149,20 @@ def joined(nic, server, program):
     for name, levels, start, who in [
         ("level 1, block RAM", 3, end, "level1"), ("level 2, DRAM", 3, 1000, "level2"),
         ("level 2, level 1 taken out", 2, end, "level2"), ("the kernel, both taken out", 0, end, "kernel"),
-        ("memory, below the kernel's ring", 0, end - 200_000, "user"), ("disk, below that", 0, 1000, "disk"),
+        ("memory, below the kernel's ring", 0, end - 200_000, "user"), (f"{last}, below that", 0, 1000, last),
     ]:
         nic.ask(f"levels {levels}")
         before = {**nic.counts(), **hits(server)}
         assert pull(start) == lines[start:start + 1000], name
         after = {**nic.counts(), **hits(server)}
-        answered = [who for who in ("level1", "level2", "kernel", "user", "disk") if after[who] > before[who]]
+        answered = [who for who in ("level1", "level2", "kernel", "user", last) if after[who] > before[who]]
         print(f"pull of 1,000 bytes at {start:,}: {name}: answered by {', '.join(answered)}")
         assert answered == [who], f"{name}: {answered}"
 
 
 def main():
     tap, program = map(os.path.abspath, sys.argv[1:3])
-    nic = server = None
+    nic = broker = None
     try:
         for namespace in (NETWORK, HOST):
             run("ip", "netns", "add", namespace)
@@ -150,12 +170,16 @@ def main():
         give(WIRE, NETWORK, CLIENT)
         give(CARD, HOST, SERVER)
         with tempfile.TemporaryDirectory() as folder:
-            server = Server(program, Path(folder))
+            if sys.argv[3:]:
+                broker = Broker(sys.argv[3:])
+            server = Server(program, Path(folder), broker)
             try:
-                joined(nic, server, program)
+                joined(nic, server, program, "kafka" if broker else "disk")
             finally:
                 server.stop()
     finally:
+        if broker:
+            broker.stop()
         if nic:
             nic.stop()
         for namespace in (NETWORK, HOST):
