@@ -54,10 +54,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn row(said: &mut String, about: &About) {
-    let About { name, begin, seconds, segments, gaps, bytes } = about;
+    let About { name, begin, seconds, segments, gaps, bytes, renditions } = about;
     let whole = *seconds as u64;
     let length = format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
     let mib = *bytes as f64 / f64::from(1 << 20);
     let lost = if *gaps > 0 { format!(", {gaps} of them lost") } else { String::new() };
-    let _ = writeln!(said, "{begin:18} {length:>9} {mib:9.1} MiB  {name} ({segments} segments{lost})");
+    let several =
+        if renditions.len() > 1 { format!(" of {} renditions", renditions.len()) } else { String::new() };
+    let _ =
+        writeln!(said, "{begin:18} {length:>9} {mib:9.1} MiB  {name} ({segments} segments{several}{lost})");
 }

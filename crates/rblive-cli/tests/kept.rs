@@ -34,6 +34,7 @@ impl Lab {
              [[nodes]]\nname = 'ingest'\nid = 1\nrole = 'dissemination'\n\
              [[nodes]]\nname = 'keeper'\nid = 2\nrole = 'delivery'\naddress = '{port}'\n\
              [[rules]]\nstreams = '*'\nnodes = ['keeper']\n\
+             [[ingest.ladders]]\nname = 'ladder'\nstreams = ['hi', 'lo']\n\
              [[record]]\nfolder = '{}'\n",
             folder.path().join("kept").display()
         );
@@ -45,7 +46,11 @@ impl Lab {
 
     /// The list of the newest recording.
     fn list(&self) -> Option<PathBuf> {
-        let stream = std::fs::read_dir(self.folder.path().join("kept/camera")).ok()?;
+        self.list_of("camera")
+    }
+
+    fn list_of(&self, stream: &str) -> Option<PathBuf> {
+        let stream = std::fs::read_dir(self.folder.path().join("kept").join(stream)).ok()?;
         let newest = stream.flatten().map(|entry| entry.path()).max()?;
         Some(newest.join("1/media.m3u8")).filter(|list| list.is_file())
     }
@@ -90,7 +95,12 @@ fn pictures(of: &Path) -> Vec<String> {
 
 /// Encodes a picture and a tone, with a key frame in each second.
 fn encode(to: &Path, seconds: u32) -> bool {
-    let inputs = "-f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000";
+    encode_in(to, seconds, "320x180")
+}
+
+fn encode_in(to: &Path, seconds: u32, size: &str) -> bool {
+    let inputs =
+        format!("-f lavfi -i testsrc2=size={size}:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000");
     let coding =
         "-c:v libx264 -preset ultrafast -g 25 -keyint_min 25 -sc_threshold 0 -pix_fmt yuv420p -c:a aac";
     let mut command = ffmpeg();
@@ -156,6 +166,43 @@ fn every_picture_is_kept() {
     let output = command.arg("kept").arg("--config").arg(root.join("node.toml")).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("0:00:12") && said.contains("camera (12 segments)"), "{said}");
+}
+
+#[test]
+fn every_picture_of_each_rendition_is_kept() {
+    let lab = Lab::new();
+    let root = lab.folder.path();
+    let files = ["hi", "lo"].map(|name| root.join(format!("{name}.mp4")));
+    if !encode_in(&files[0], 6, "320x180") || !encode_in(&files[1], 6, "160x90") {
+        return;
+    }
+    let (_keeper, said) = serve(root, "keeper");
+    let viewers = said.split_once("viewers at ").unwrap().1.split(';').next().unwrap().trim();
+    let urls = ["hi", "lo"].map(|name| format!("rtmp://{}/live/{name}", lab.encoders));
+    let mut command = ffmpeg();
+    for file in &files {
+        command.arg("-re").arg("-i").arg(file);
+    }
+    for (input, url) in ["0", "1"].iter().zip(&urls) {
+        command.args(["-map", input, "-c", "copy", "-f", "flv", url]);
+    }
+    assert!(command.status().unwrap().success());
+    let list = until("both renditions are kept", || {
+        let list = lab.list_of("ladder")?;
+        let both = [&list, &list.parent()?.with_file_name("2").join("media.m3u8")];
+        both.iter().all(|list| list.is_file() && segments(list) >= 6).then_some(list.clone())
+    });
+    let folder = list.parent().unwrap().parent().unwrap();
+    let begin = folder.file_name().unwrap().to_str().unwrap();
+    for (id, file) in [(1, &files[0]), (2, &files[1])] {
+        let url = format!("{viewers}vod/ladder/{begin}/{id}/media.m3u8");
+        assert_eq!(pictures(Path::new(&url)), pictures(file), "{url}");
+    }
+    let mut probe = Command::new("ffprobe");
+    probe.args(["-v", "error", "-tls_verify", "0", "-show_entries", "program_stream=codec_name,width"]);
+    let told = probe.arg(format!("{viewers}vod/ladder/{begin}/index.m3u8")).output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout);
+    assert!(told.contains("width=320") && told.contains("width=160"), "{told}");
 }
 
 #[test]

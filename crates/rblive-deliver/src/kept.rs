@@ -91,7 +91,7 @@ fn listed(store: &Store, stream: Option<&str>) -> String {
         let playlist = format!("/vod/{}/{}/index.m3u8", about.name, about.begin);
         serde_json::json!({
             "name": about.name, "begin": about.begin, "playlist": playlist, "seconds": about.seconds,
-            "segments": about.segments, "gaps": about.gaps, "bytes": about.bytes,
+            "segments": about.segments, "gaps": about.gaps, "bytes": about.bytes, "renditions": about.renditions,
         })
     };
     let all: Vec<_> = store.list(stream, MOST).into_iter().map(row).collect();

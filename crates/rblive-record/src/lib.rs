@@ -35,7 +35,6 @@ mod stream;
 pub use counters::RecordCounters;
 pub use layout::{File, Place};
 pub use recorder::{RecordError, Recorder};
-pub use recording::About;
+pub use recording::{About, rendition};
 pub use settings::{RecordRule, SettingsError};
 pub use store::Store;
-pub use stream::rendition;

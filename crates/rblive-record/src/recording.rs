@@ -6,9 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rblive::RsId;
+use rblive::content::Rendition;
 use rblive_media::civil::stamp;
-use rblive_media::hls::{MAX_VOD_BYTES, MAX_VOD_SEGMENTS, VodPlaylist, VodSegment};
-use rblive_media::rendition::Container;
+use rblive_media::hls::{MAX_VOD_BYTES, MAX_VOD_SEGMENTS, VodPlaylist, VodSegment, multivariant_playlist};
+use rblive_media::rendition::{self, Container};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{ABOUT, INDEX, PART, PLAYLIST, init, names};
@@ -30,10 +31,13 @@ pub struct About {
     pub seconds: f64,
     /// Its segments, gaps included, of the rendition that has most.
     pub segments: u64,
-    /// The segments that are gaps, of all renditions.
+    /// The segments that are gaps, of all renditions. The times at which a rendition was not there are not among them.
     pub gaps: u64,
     /// Its size in bytes, without playlists.
     pub bytes: u64,
+    /// All renditions that it has, also those that left the stream before its end.
+    #[serde(default)]
+    pub renditions: Vec<Rendition>,
 }
 
 /// Where a segment comes from: the stream, and its number there.
@@ -41,6 +45,16 @@ pub struct About {
 pub struct Source {
     pub id: RsId,
     pub sequence: u64,
+}
+
+/// Which of a source's segments have which numbers in the recording.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    id: RsId,
+    /// The number of the source's segment 0.
+    zero: i128,
+    /// The first number that the source's segments have.
+    first: u64,
 }
 
 /// A rendition of a recording.
@@ -61,8 +75,9 @@ pub struct Recording {
     pub about: About,
     pub container: Container,
     lanes: BTreeMap<u16, Lane>,
-    /// The playlist of all renditions: as it is to be, and whether the file is older.
-    index: (String, bool),
+    rows: Option<Rows>,
+    /// The playlist of all renditions, as the file has it.
+    index: String,
     sync: bool,
     /// The newest segment that began, by the source's count.
     pub newest: Option<u64>,
@@ -95,13 +110,15 @@ impl Recording {
     ) -> io::Result<Self> {
         fs::create_dir_all(stream_folder)?;
         let (folder, begin) = new_folder(stream_folder, &stamp(now_ns))?;
-        let about = About { name: name.to_owned(), begin, seconds: 0.0, segments: 0, gaps: 0, bytes: 0 };
+        let (name, renditions) = (name.to_owned(), Vec::new());
+        let about = About { name, begin, seconds: 0.0, segments: 0, gaps: 0, bytes: 0, renditions };
         let recording = Self {
             folder,
             about,
             container,
             lanes: BTreeMap::new(),
-            index: (String::new(), false),
+            rows: None,
+            index: String::new(),
             sync,
             newest: None,
             serial: 0,
@@ -113,7 +130,7 @@ impl Recording {
     /// Continues a recording of an earlier process, of `bytes` bytes.
     pub fn resume(folder: PathBuf, container: Container, bytes: u64, sync: bool) -> io::Result<Self> {
         let about = read_about(&folder.join(ABOUT))?;
-        let mut lanes = BTreeMap::new();
+        let mut lanes: BTreeMap<u16, Lane> = BTreeMap::new();
         for entry in fs::read_dir(&folder)?.flatten() {
             let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
             let Some(id) = id.filter(|_| entry.path().is_dir()) else { continue };
@@ -123,9 +140,10 @@ impl Recording {
             }
             lanes.insert(id, lane);
         }
-        let about = About { bytes, ..about };
-        let index = (String::new(), false);
-        Ok(Self { folder, about, container, lanes, index, sync, newest: None, serial: 0 })
+        let segments = lanes.values().map(|lane| lane.playlist.next_number()).max().unwrap_or(0);
+        let about = About { bytes, segments, ..about };
+        let (rows, index) = (Rows::of(&lanes), String::new());
+        Ok(Self { folder, about, container, lanes, rows, index, sync, newest: None, serial: 0 })
     }
 
     /// Whether it has a segment of a rendition.
@@ -143,11 +161,16 @@ impl Recording {
         self.lanes.values().map(|lane| lane.playlist.duration_us()).max().unwrap_or(0)
     }
 
-    /// Sets the playlist of all renditions.
-    pub fn set_index(&mut self, text: &str) {
-        if self.index.0 != text {
-            self.index = (text.to_owned(), true);
+    /// Takes note of the renditions that the stream has now. Those that it had before stay.
+    pub fn describe(&mut self, renditions: &[Rendition]) {
+        for now in renditions {
+            let known = &mut self.about.renditions;
+            match known.iter_mut().find(|own| own.id == now.id) {
+                Some(own) => *own = Rendition { bandwidth: own.bandwidth.max(now.bandwidth), ..now.clone() },
+                None => known.push(now.clone()),
+            }
         }
+        self.about.renditions.sort_unstable_by_key(|own| own.id);
     }
 
     /// Begins a segment, after its initialisation segment.
@@ -158,7 +181,7 @@ impl Recording {
             None => {
                 fs::create_dir_all(&folder)?;
                 let playlist = VodPlaylist::new(self.container);
-                let lane = Lane { playlist, next: None, inits: BTreeSet::new(), dirty: false };
+                let lane = Lane::new(playlist);
                 self.lanes.entry(rendition).or_insert(lane)
             }
         };
@@ -173,6 +196,7 @@ impl Recording {
 
     /// Gives a segment its name, and lists it. Returns its bytes. After an error it is a gap.
     pub fn commit(&mut self, segment: SegmentFile, from: Source, listed: VodSegment) -> io::Result<u64> {
+        self.fill_before(segment.rendition, from);
         let done = self.name(&segment);
         self.list(segment.rendition, from, VodSegment { gap: done.is_err(), ..listed });
         done
@@ -196,8 +220,62 @@ impl Recording {
         next.is_some_and(|next| next.id == from.id && from.sequence < next.sequence)
     }
 
+    /// Whether a segment has a place in its rendition. The others may be ahead of it already, and have gaps there.
+    pub fn has_place(&mut self, rendition: u16, from: Source) -> bool {
+        let newest = self.about.segments;
+        let goes_on = |rows: &Rows| rows.id == from.id && rows.number(from.sequence) <= i128::from(newest);
+        if !self.rows.as_ref().is_some_and(goes_on) {
+            let zero = i128::from(newest) - i128::from(from.sequence);
+            self.rows = Some(Rows { id: from.id, zero, first: newest });
+        }
+        let Some(number) = self.number(from) else { return false };
+        self.lanes.get(&rendition).is_none_or(|lane| lane.playlist.next_number() <= number)
+    }
+
+    /// The number of a segment in the recording.
+    fn number(&self, from: Source) -> Option<u64> {
+        let rows = self.rows.as_ref().filter(|rows| rows.id == from.id)?;
+        u64::try_from(rows.number(from.sequence)).ok().filter(|number| *number >= rows.first)
+    }
+
+    /// Where the other renditions have segments before this one that the rendition lacks, it gets gaps.
+    fn fill_before(&mut self, rendition: u16, from: Source) {
+        let Some(number) = self.number(from) else { return };
+        // The gaps have the discontinuity that the source's beginning is, unless the segment is the source's first one.
+        let goes_on = self.fill(rendition, number) && self.rows.is_some_and(|rows| rows.first < number);
+        if let Some(lane) = self.lanes.get_mut(&rendition).filter(|_| goes_on) {
+            lane.next = Some(from);
+        }
+    }
+
+    /// Fills a rendition with gaps up to a number. Returns whether there are some.
+    fn fill(&mut self, rendition: u16, until: u64) -> bool {
+        let Some(mut own) = self.lanes.remove(&rendition) else { return false };
+        let is_short = own.playlist.next_number() < until;
+        let other = self.lanes.values().find(|lane| lane.playlist.next_number() >= until);
+        let other = other.filter(|_| is_short);
+        if let Some(other) = other {
+            own.playlist.fill(&other.playlist, until);
+            own.dirty = true;
+        }
+        let filled = other.is_some();
+        self.lanes.insert(rendition, own);
+        filled
+    }
+
+    /// Fills renditions that are not among these with gaps, up to a number of segments before the end.
+    pub fn fill_all_but(&mut self, present: &[Rendition], before_end: u64) {
+        let until = self.about.segments.saturating_sub(before_end);
+        let is_absent = |id: &u16| !present.iter().any(|own| own.id == *id);
+        let ids: Vec<u16> = self.lanes.keys().copied().filter(|id| is_absent(id) && self.has(*id)).collect();
+        for id in ids {
+            self.fill(id, until);
+        }
+    }
+
     /// Lists a segment or a gap.
     pub fn list(&mut self, rendition: u16, from: Source, listed: VodSegment) {
+        self.fill_before(rendition, from);
         let Some(lane) = self.lanes.get_mut(&rendition) else { return };
         let discontinuity = listed.discontinuity || lane.next != Some(from);
         lane.playlist.push(&VodSegment { discontinuity, ..listed });
@@ -218,9 +296,12 @@ impl Recording {
             write_file(&folder, PLAYLIST, lane.playlist.write().as_bytes(), self.sync)?;
             (lane.dirty, changed) = (false, true);
         }
-        if self.index.1 && self.about.segments > 0 {
-            write_file(&self.folder, INDEX, self.index.0.as_bytes(), self.sync)?;
-            self.index.1 = false;
+        let kept: Vec<_> =
+            self.about.renditions.iter().filter(|own| self.has(own.id)).map(rendition).collect();
+        let index = multivariant_playlist(&kept, "");
+        if !kept.is_empty() && index != self.index {
+            write_file(&self.folder, INDEX, index.as_bytes(), self.sync)?;
+            self.index = index;
         }
         if changed { self.write_about() } else { Ok(()) }
     }
@@ -237,7 +318,31 @@ impl Source {
     }
 }
 
+impl Rows {
+    fn number(&self, sequence: u64) -> i128 {
+        self.zero + i128::from(sequence)
+    }
+
+    /// Where an earlier process was: the rendition that has most says it. The others may have a segment less.
+    fn of(lanes: &BTreeMap<u16, Lane>) -> Option<Self> {
+        let longest = lanes.values().max_by_key(|lane| lane.playlist.next_number())?;
+        let next = longest.next?;
+        let zero = i128::from(longest.playlist.next_number()) - i128::from(next.sequence);
+        let own = Self { id: next.id, zero, first: 0 };
+        let behind = lanes.values().filter(|lane| {
+            let agrees = |next: Source| own.number(next.sequence) == i128::from(lane.playlist.next_number());
+            lane.next.is_some_and(|next| next.id == own.id && agrees(next))
+        });
+        let first = behind.map(|lane| lane.playlist.next_number()).min()?;
+        Some(Self { first, ..own })
+    }
+}
+
 impl Lane {
+    fn new(playlist: VodPlaylist) -> Self {
+        Self { playlist, next: None, inits: BTreeSet::new(), dirty: false }
+    }
+
     /// Reads what an earlier process has left.
     fn read(folder: &Path) -> io::Result<Self> {
         let mut inits = BTreeSet::new();
@@ -249,7 +354,7 @@ impl Lane {
         let text = read_text(&folder.join(PLAYLIST), MAX_VOD_BYTES as u64)?;
         let playlist = VodPlaylist::read(&text).map_err(io::Error::other)?;
         let next = playlist.note().and_then(Source::parse);
-        Ok(Self { playlist, next, inits, dirty: false })
+        Ok(Self { next, inits, ..Self::new(playlist) })
     }
 }
 
@@ -292,4 +397,18 @@ fn write_file(folder: &Path, name: &str, bytes: &[u8], sync: bool) -> io::Result
         file.sync_data()?;
     }
     fs::rename(&other, folder.join(name))
+}
+
+/// Returns a rendition as playlists have it.
+pub fn rendition(own: &Rendition) -> rendition::Rendition {
+    let video = own.video.filter(|video| video.frames_per_1000_s > 0);
+    rendition::Rendition {
+        id: own.id,
+        codecs: own.codecs.clone(),
+        bandwidth: own.bandwidth,
+        average_bandwidth: None,
+        resolution: own.video.map(|video| (video.width, video.height)),
+        frame_rate: video.map(|video| f64::from(video.frames_per_1000_s) / 1000.0),
+        audio_only: own.video.is_none() && own.audio.is_some(),
+    }
 }

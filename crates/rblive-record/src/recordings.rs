@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rblive::content::Rendition;
 use rblive_media::hls::VodSegment;
 use rblive_media::rendition::Container;
 
@@ -11,13 +12,16 @@ use crate::counters::RecordCounters;
 use crate::recording::{Recording, SegmentFile, Source};
 use crate::retention::Shelf;
 
+/// The newest segments of a rendition that is not there become no gaps yet: its encoder may be late.
+const LATE_SEGMENTS: u64 = 8;
+
 /// The recordings of a stream that grow.
 #[derive(Debug)]
 pub struct Recordings {
     name: String,
     container: Container,
-    /// The playlist of all renditions.
-    index: String,
+    /// The renditions that the stream has now.
+    renditions: Vec<Rendition>,
     all: VecDeque<Recording>,
     serial: u64,
 }
@@ -37,15 +41,15 @@ impl Recordings {
         Self {
             name: name.to_owned(),
             container: Container::Cmaf,
-            index: String::new(),
+            renditions: Vec::new(),
             all: VecDeque::new(),
             serial: 0,
         }
     }
 
     /// Notes what the next segments are.
-    pub fn describe(&mut self, container: Container, index: String) {
-        (self.container, self.index) = (container, index);
+    pub fn describe(&mut self, container: Container, renditions: Vec<Rendition>) {
+        (self.container, self.renditions) = (container, renditions);
     }
 
     /// Whether a segment was kept before, by an earlier process, whose recording goes on.
@@ -83,6 +87,12 @@ impl Recordings {
 
     /// The recording that a segment belongs to.
     fn current(&mut self, sequence: u64, shelf: &mut Shelf) -> io::Result<&mut Recording> {
+        // A rendition that is behind the others writes where they have written this segment.
+        let behind = self.all.len().saturating_sub(1);
+        let has_begun = |own: &Recording| own.container == self.container && own.newest >= Some(sequence);
+        if let Some(at) = self.all.iter().take(behind).position(has_begun) {
+            return Ok(&mut self.all[at]);
+        }
         let (longest, largest) = (shelf.rule.longest_us(), shelf.rule.largest_bytes());
         let goes_on = self.all.back().is_some_and(|newest| {
             // Another rendition has begun this segment there.
@@ -92,9 +102,8 @@ impl Recordings {
         if !goes_on {
             self.add(shelf)?;
         }
-        let index = &self.index;
         let newest = self.all.back_mut().ok_or(io::ErrorKind::NotFound)?;
-        newest.set_index(index);
+        newest.describe(&self.renditions);
         Ok(newest)
     }
 
@@ -140,6 +149,9 @@ impl Recordings {
         };
         let is_gap = listed.gap || open.is_none();
         let Some(recording) = found.filter(|own| !is_gap || own.has(rendition)) else { return };
+        if !recording.has_place(rendition, from) {
+            return;
+        }
         let done = match open.filter(|_| !is_gap) {
             Some(open) => recording.commit(open.segment, from, listed).map(Some),
             None => {
@@ -147,6 +159,7 @@ impl Recordings {
                 Ok(None)
             }
         };
+        recording.fill_all_but(&self.renditions, LATE_SEGMENTS);
         let listed = recording.flush();
         let about = recording.about.clone();
         shelf.grown(&self.name, &about.begin, about.bytes);
@@ -171,8 +184,19 @@ impl Recordings {
     /// Closes the recordings before the newest one that no segment is written for. `used`: the oldest one that has such a segment.
     pub fn close_before(&mut self, used: Option<u64>, shelf: &mut Shelf) {
         while self.all.len() > 1 && used.is_none_or(|used| self.all[0].serial < used) {
+            self.all[0].fill_all_but(&[], 0);
             self.close_first(shelf);
         }
+    }
+
+    /// Another source follows, whose numbers have nothing to do with those before.
+    pub fn start_over(&mut self) {
+        self.all.iter_mut().for_each(|recording| recording.newest = None);
+    }
+
+    /// The stream does not return: all renditions of its recording end together.
+    pub fn complete(&mut self) {
+        self.all.iter_mut().for_each(|recording| recording.fill_all_but(&[], 0));
     }
 
     fn close_first(&mut self, shelf: &mut Shelf) {

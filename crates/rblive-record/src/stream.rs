@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rblive::content::{self, Description, Flags, Header, Kind};
 use rblive::{ChunkRef, ReadError, RsId};
-use rblive_media::hls::{VodSegment, multivariant_playlist};
-use rblive_media::rendition::{Container, Rendition};
+use rblive_media::hls::VodSegment;
+use rblive_media::rendition::Container;
 use rblive_media::track::{NewPart, Pushed, SegmentState, Track};
 
 use crate::counters::RecordCounters;
@@ -107,8 +107,8 @@ impl Stream {
                 self.lanes.push(Lane::new(own.id, &description));
             }
         }
-        let all: Vec<_> = description.renditions.iter().map(rendition).collect();
-        self.recordings.describe(container(&description), multivariant_playlist(&all, ""));
+        self.recordings.describe(container(&description), description.renditions.clone());
+        self.share();
         (self.json, self.description) = (json, Some(description));
     }
 
@@ -134,7 +134,9 @@ impl Stream {
         if self.recordings.had(lane.id, from, shelf) {
             return;
         }
+        let wall = lane.track.wall();
         let pushed = lane.push(header, init, !is_cmaf);
+        let begins = lane.track.wall() != wall;
         let Some(newest) = lane.track.segments().next_back().map(|segment| segment.number) else { return };
         lane.list(self.id, newest, &mut self.recordings, shelf);
         if pushed == Pushed::Unusable {
@@ -150,8 +152,22 @@ impl Stream {
         }
         lane.list(self.id, u64::MAX, &mut self.recordings, shelf);
         lane.forget(newest);
+        if begins {
+            self.share();
+        }
         let used = self.lanes.iter().filter_map(|lane| Some(lane.open.as_ref()?.serial)).min();
         self.recordings.close_before(used, shelf);
+    }
+
+    /// Gives all renditions the wall clock of the newest timeline, as viewers of the live stream have it.
+    fn share(&mut self) {
+        if self.lanes.len() < 2 {
+            return;
+        }
+        let tracks = || self.lanes.iter().map(|lane| &lane.track);
+        let target_us = tracks().map(Track::target_us).max().unwrap_or(0);
+        let wall = tracks().filter_map(Track::wall).max_by_key(|(timeline, _)| *timeline);
+        self.lanes.iter_mut().for_each(|lane| lane.track.share(wall, target_us));
     }
 
     /// The source has ended. The recording waits for its return.
@@ -166,6 +182,7 @@ impl Stream {
             lane.track.end();
             lane.list(self.id, u64::MAX, &mut self.recordings, shelf);
         }
+        self.recordings.start_over();
         self.json.clear();
     }
 
@@ -175,6 +192,7 @@ impl Stream {
         let waits = Duration::from_millis(shelf.rule.rejoin_ms);
         let over = self.ended_at.is_some_and(|ended| ended.elapsed() >= waits);
         if over {
+            self.recordings.complete();
             tracing::info!(stream = self.name, "the recording of the stream has ended");
         }
         !over
@@ -263,19 +281,5 @@ fn container(description: &Description) -> Container {
     match description.container {
         content::Container::Ts => Container::Ts,
         _ => Container::Cmaf,
-    }
-}
-
-/// A rendition, as playlists have it.
-pub fn rendition(own: &content::Rendition) -> Rendition {
-    let video = own.video.filter(|video| video.frames_per_1000_s > 0);
-    Rendition {
-        id: own.id,
-        codecs: own.codecs.clone(),
-        bandwidth: own.bandwidth,
-        average_bandwidth: None,
-        resolution: own.video.map(|video| (video.width, video.height)),
-        frame_rate: video.map(|video| f64::from(video.frames_per_1000_s) / 1000.0),
-        audio_only: own.video.is_none() && own.audio.is_some(),
     }
 }

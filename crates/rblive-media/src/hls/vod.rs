@@ -135,6 +135,54 @@ impl VodPlaylist {
         self.count(segment.duration_us);
     }
 
+    /// Appends gaps where `other`, another rendition of the stream, has segments that this one lacks: those before segment `until`. They
+    /// have the same durations, dates and discontinuities, so that segments with one number cover the same time in both.
+    ///
+    /// ```
+    /// use rblive_media::hls::{VodPlaylist, VodSegment};
+    /// use rblive_media::rendition::Container;
+    /// let segment = VodSegment { duration_us: 2_000_000, wall_ns: 0, init: 7, gap: false, discontinuity: false };
+    /// let (mut first, mut second) = (VodPlaylist::new(Container::Cmaf), VodPlaylist::new(Container::Cmaf));
+    /// (0..3).for_each(|_| first.push(&segment));
+    /// second.fill(&first, 2);
+    /// second.push(&segment);
+    /// assert_eq!((second.next_number(), second.gaps()), (3, 2));
+    /// assert!(second.write().ends_with(
+    ///     "#EXT-X-GAP\n#EXTINF:2.000000,\n1.m4s\n#EXT-X-MAP:URI=\"init-7.mp4\"\n#EXTINF:2.000000,\n2.m4s\n#EXT-X-ENDLIST\n"
+    /// ));
+    /// ```
+    pub fn fill(&mut self, other: &Self, until: u64) {
+        let (from, until) = (self.segments, until.min(other.segments));
+        let Some(missing) = until.checked_sub(from).filter(|missing| *missing > 0) else { return };
+        // Mostly the newest segments are missing: the list is read from its end.
+        let mut rows: Vec<Vec<&str>> = Vec::new();
+        for line in other.lines.lines().rev() {
+            if !line.starts_with('#') {
+                rows.push(Vec::new());
+            }
+            if rows.len() as u64 > other.segments - from {
+                rows.pop();
+                break;
+            }
+            rows.last_mut().into_iter().for_each(|row| row.push(line));
+        }
+        for row in rows.into_iter().rev().take(usize::try_from(missing).unwrap_or(usize::MAX)) {
+            let file = self.file(self.segments);
+            for line in row.into_iter().rev().filter(|line| line.starts_with('#')) {
+                if line == "#EXT-X-GAP" || line.starts_with("#EXT-X-MAP:") {
+                    continue;
+                }
+                if let Some(duration_us) = line.strip_prefix("#EXTINF:").and_then(microseconds) {
+                    self.lines.push_str("#EXT-X-GAP\n");
+                    self.count(duration_us);
+                }
+                let _ = writeln!(self.lines, "{line}");
+            }
+            let _ = writeln!(self.lines, "{file}");
+            (self.dated, self.gaps) = (true, self.gaps + 1);
+        }
+    }
+
     fn count(&mut self, duration_us: u64) {
         self.segments += 1;
         self.longest_us = self.longest_us.max(duration_us);

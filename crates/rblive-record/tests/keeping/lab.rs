@@ -66,12 +66,14 @@ pub struct Written<'a> {
     pub name: &'a str,
     pub container: Container,
     pub renditions: u16,
+    /// A rendition that is not there.
+    pub absent: u16,
 }
 
 impl<'a> Written<'a> {
     pub fn new(lab: &'a Lab, name: &'a str) -> Self {
         let id = lab.rs.create_stream(name).unwrap();
-        Self { lab, id, name, container: Container::Cmaf, renditions: 1 }
+        Self { lab, id, name, container: Container::Cmaf, renditions: 1, absent: 0 }
     }
 
     pub fn write(&self, header: Header, payload: &[u8]) {
@@ -91,12 +93,17 @@ impl<'a> Written<'a> {
             container: self.container,
             target_duration_us: 1_000_000,
             part_target_us: (self.container == Container::Cmaf).then_some(500_000),
-            renditions: (1..=self.renditions).map(rendition).collect(),
+            renditions: self.present().map(rendition).collect(),
         };
         self.write(Header::new(Kind::Description), &description.to_json().unwrap());
-        for rendition in 1..=self.renditions {
+        for rendition in self.present() {
             self.write(Header { rendition, ..Header::new(Kind::Init) }, &[b'i', rendition as u8]);
         }
+    }
+
+    fn present(&self) -> impl Iterator<Item = u16> {
+        let absent = self.absent;
+        (1..=self.renditions).filter(move |id| *id != absent)
     }
 
     /// Writes a part; each segment has two.
@@ -127,12 +134,12 @@ impl<'a> Written<'a> {
             };
             let before = kept(self.lab.recorder.counters());
             self.describe();
-            for rendition in 1..=self.renditions {
+            for rendition in self.present() {
                 self.part(rendition, number, 0, bytes / 2);
                 self.part(rendition, number, 1, bytes - bytes / 2);
             }
             self.lab.until("the segment is kept", |counters| {
-                kept(counters) >= before + u64::from(self.renditions)
+                kept(counters) >= before + self.present().count() as u64
             });
         }
     }

@@ -3,4 +3,5 @@
 mod disk;
 mod keeps;
 mod lab;
+mod ladders;
 mod returns;
