@@ -52,6 +52,9 @@ struct State {
     rights: Option<Arc<Rights>>,
     clients: HashMap<u64, Client>,
     topics: HashMap<Bid, Topic>,
+    /// The topics of buffers that the last change of rights removed: their readers are looked at again later, and may have lost nothing.
+    revoked: HashMap<Bid, TopicName>,
+    is_revoking: bool,
     /// The buffers of publishers of merged topics, by their ids at the publishers.
     members: HashMap<(SessionKey, Bid), Charge>,
     quotas: Quotas,
@@ -87,7 +90,8 @@ impl State {
             Some((_, live)) => *live,
             None => bid,
         };
-        let policies = self.clients.get(&conn)?.policies(&self.topics.get(&bid)?.name);
+        let topic = self.topics.get(&bid).map(|topic| &topic.name).or_else(|| self.revoked.get(&bid))?;
+        let policies = self.clients.get(&conn)?.policies(topic);
         // Only its own reader waits for a replay, which holds no publisher back.
         let policies = if replay.is_some() && !policies.is_empty() { PolicySet::ALL } else { policies };
         (!policies.is_empty()).then_some(policies)
@@ -262,7 +266,22 @@ impl Admission {
 
     /// A buffer was removed.
     pub(super) fn removed(&self, bid: Bid) {
-        self.lock().topics.remove(&bid);
+        let mut state = self.lock();
+        let removed = state.topics.remove(&bid);
+        if state.is_revoking
+            && let Some(topic) = &removed
+        {
+            state.revoked.insert(bid, topic.name.clone());
+        }
+    }
+
+    /// Begins or ends the removal of what publishers may not publish any more.
+    pub(super) fn set_revoking(&self, is_revoking: bool) {
+        let mut state = self.lock();
+        state.is_revoking = is_revoking;
+        if is_revoking {
+            state.revoked.clear();
+        }
     }
 
     /// A connection asked for a replay of a buffer.
@@ -465,7 +484,14 @@ mod tests {
         assert!(admits(&admission, 1, 7) && !admits(&admission, 1, 8) && !admits(&admission, 1, 9));
         assert!(!admits(&admission, 2, 7));
         assert!(admission.may_read(1, &name("a")) && !admission.may_publish(1, &name("a")));
+        // A buffer that goes because of its publisher's rights takes none from its readers.
+        admission.set_revoking(true);
         admission.removed(7);
+        admission.set_revoking(false);
+        assert!(admits(&admission, 1, 7) && !admits(&admission, 2, 7));
+        admission.set_revoking(true);
+        assert!(!admits(&admission, 1, 7));
+        admission.set_revoking(false);
         admission.disconnected(1);
         assert!(!admits(&admission, 1, 7) && !admission.may_read(1, &name("a")));
         let open = Admission::default();

@@ -80,7 +80,9 @@ impl Engine {
             }
         }
         let keys: Vec<SessionKey> = tables.sessions.keys().collect();
+        self.tables.admission.set_revoking(true);
         keys.into_iter().for_each(|key| self.revoke(key));
+        self.tables.admission.set_revoking(false);
     }
 
     /// Removes the buffers of a publisher whose topics its user may not publish any more.

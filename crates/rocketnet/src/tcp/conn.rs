@@ -172,10 +172,17 @@ impl Conn {
         self.socket = None;
         self.secure = None;
         self.watched = None;
+        let mut listens = false;
         for target in rest {
             let opened = match target {
                 Target::Inet(addr) => socket::connect(&addr, config),
-                Target::Local(addr) => socket::connect_local(&addr, config),
+                Target::Local(addr) => socket::connect_local(&addr, config).map_err(|unusable| {
+                    // An address has several names. A name without a listener explains less than one with a listener.
+                    if !listens {
+                        (listens, *not_shared) = (unusable.listens, unusable.why);
+                    }
+                    not_shared.clone()
+                }),
             };
             match opened {
                 Ok(mut socket) => {
@@ -185,12 +192,7 @@ impl Conn {
                     self.socket = Some(socket);
                     return true;
                 }
-                Err(reason) => {
-                    if matches!(target, Target::Local(_)) {
-                        not_shared.clone_from(&reason);
-                    }
-                    *why = reason;
-                }
+                Err(reason) => *why = reason,
             }
         }
         false

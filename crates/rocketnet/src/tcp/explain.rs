@@ -1,12 +1,16 @@
 //! The meaning of a failed handshake, and the remedy.
 
-use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+use rustls::{AlertDescription, CertRevocationListError, CertificateError, Error, InvalidMessage};
 
 /// Names the fault of a handshake. `server`: this end is the server.
 pub(super) fn handshake(error: &Error, server: bool) -> String {
     match error {
         Error::AlertReceived(alert) => alert_received(u8::from(*alert)),
         Error::InvalidCertificate(why) => format!("{}{}", certificate(why), remedy(why, server)),
+        Error::InvalidCertRevocationList(CertRevocationListError::BadSignature) => format!(
+            "{error}: a list in tls.crl names the authority of the peer's certificate and is not signed by it, but by another \
+             one of the same name. Put the list of this authority there (rbmq keygen revoke) and reload"
+        ),
         Error::NoCertificatesPresented => "the client presented no certificate, and tls.client_certificates = \"require\" here: \
              set tls.cert and tls.key there (rbmq keygen client)"
             .into(),

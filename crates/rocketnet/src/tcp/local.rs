@@ -78,12 +78,19 @@ fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
+/// The reason why the listener under a name cannot be used.
+pub(super) struct Unusable {
+    /// Whether there is a listener.
+    pub(super) listens: bool,
+    pub(super) why: String,
+}
+
 /// Connects to the listener under the address's name, if its user is allowed.
-pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<OwnedFd, String> {
-    let socket = open().map_err(|e| e.to_string())?;
-    let reached = name(addr).and_then(|name| rustix::net::connect(&socket, &name));
-    reached.map_err(|e| format!("shared memory: {e}"))?;
-    check_user(socket.as_fd(), config)?;
+pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<OwnedFd, Unusable> {
+    let absent = |e: Errno| Unusable { listens: false, why: format!("shared memory: {e}") };
+    let socket = open().map_err(absent)?;
+    name(addr).and_then(|name| rustix::net::connect(&socket, &name)).map_err(absent)?;
+    check_user(socket.as_fd(), config).map_err(|why| Unusable { listens: true, why })?;
     Ok(socket)
 }
 
@@ -96,7 +103,8 @@ pub(super) fn check_user(socket: BorrowedFd<'_>, config: &TcpConfig) -> Result<S
         return Ok(who);
     }
     Err(format!(
-        "{who} is not user {ours}: shared memory is for one user, unless shm.other_users allows more"
+        "{who} is not user {ours}, and shared memory is for one user: run both ends as the same user, set shm.other_users = true at \
+         both ends, or let transport = \"tcp\" carry the data"
     ))
 }
 

@@ -134,11 +134,12 @@ pub(super) fn connect(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, S
 }
 
 /// Connects to a peer of this machine.
-pub(super) fn connect_local(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, String> {
+pub(super) fn connect_local(addr: &SocketAddr, config: &TcpConfig) -> Result<Socket, local::Unusable> {
     let fd = local::connect(addr, config)?;
-    set_local_options(fd.as_fd(), config).map_err(|e| e.to_string())?;
-    let why = format!("the peer is on this machine ({})", local::check_user(fd.as_fd(), config)?);
-    Ok(Socket { fd, local: true, why })
+    let unusable = |why| local::Unusable { listens: true, why };
+    set_local_options(fd.as_fd(), config).map_err(|e| unusable(e.to_string()))?;
+    let who = local::check_user(fd.as_fd(), config).map_err(unusable)?;
+    Ok(Socket { fd, local: true, why: format!("the peer is on this machine ({who})") })
 }
 
 /// The result of connecting, once the socket is writable. A socket can connect to itself by chance, on a local port without a
