@@ -136,7 +136,10 @@ fn a_user_reads_nothing_of_another_users_shared_memory() {
         [world.read_one(STRANGER, &[], &addr).finish(), world.publish(STRANGER, &[], &addr, "forged\n")]
     {
         assert!(!refused.status.success(), "{refused:?}");
-        assert!(refused.stderr.contains("shared memory"), "{}", refused.stderr);
+        for said in ["user 60001", "is not user 60002", "shared memory", "shm.other_users"] {
+            assert!(refused.stderr.contains(said), "{}", refused.stderr);
+        }
+        assert!(!refused.stderr.contains("Is one running"), "{}", refused.stderr);
     }
     input.write_all(b"the end\n").expect("a publisher");
     drop(input);
@@ -184,4 +187,40 @@ fn users_share_memory_where_both_ends_allow_it() {
     publisher.feed(b"for everybody\n");
     publisher.finish().good();
     assert_eq!(reader.finish().good().text(), "for everybody\n");
+}
+
+/// Processes that have a password cannot be looked into, and share memory all the same.
+#[test]
+fn processes_with_secrets_share_memory_and_are_closed_even_to_their_user() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let users = world.dir.path().join("users.toml");
+    let rules = world.dir.path().join("rbmq.toml");
+    let mut passwd =
+        Process::start(world.command(0, &[], &["passwd", "--users", "users.toml", "--stdin", "alice"]));
+    passwd.feed(SECRET.as_bytes());
+    passwd.finish().good();
+    std::fs::write(&rules, "[[access.rules]]\nusers = ['alice']\npublish = ['#']\nsubscribe = ['#']\n")
+        .expect("rules");
+    std::os::unix::fs::chown(&users, Some(OWNER), Some(OWNER)).expect("root gives files away");
+    let settings = [("RBMQ_USERS", "users.toml"), ("RBMQ_CONFIG", "rbmq.toml")];
+    let (broker, addr) = world.broker(OWNER, &settings);
+    let alice = [("RBMQ_USER", "alice"), ("RBMQ_PASSWORD", SECRET)];
+    let reader = world.read_one(OWNER, &alice, &addr);
+    let wait = ["pub", "news", "--broker", &addr, "--wait-subscribers", "1"];
+    let mut publisher = Process::start(world.command(OWNER, &alice, &wait));
+    let mut input = publisher.stdin();
+    let processes = [broker.id(), reader.id(), publisher.id()];
+    until("the rings are mapped", || {
+        let maps =
+            |process: &u32| std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        processes.iter().all(|process| maps(process).contains("memfd:"))
+    });
+    assert_eq!(world.probe(OWNER, &processes), "probed\n");
+    input.write_all(b"from memory to memory\n").expect("a publisher");
+    drop(input);
+    publisher.finish().good();
+    assert_eq!(reader.finish().good().text(), "from memory to memory\n");
 }
