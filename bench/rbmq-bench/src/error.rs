@@ -97,6 +97,16 @@ pub enum BenchError {
     /// A worker that needs a folder was started without one.
     #[error("--folder is missing: workers are started by the bench itself")]
     NoFolder,
+    /// A server did another handshake than was to be measured.
+    #[error(
+        "a {was} handshake where a {wanted} one was to be measured: the server gave no ticket, or took none"
+    )]
+    Handshake {
+        /// The kind that was wanted.
+        wanted: &'static str,
+        /// The kind that it was.
+        was: &'static str,
+    },
     /// Something else connected to the relay's port.
     #[error("a connection began with byte {role}: only bench workers may connect to the relay")]
     Stranger {

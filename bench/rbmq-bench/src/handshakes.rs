@@ -1,8 +1,8 @@
-//! `rbmq-bench handshakes`: TLS handshakes per second and core of a server.
+//! `rbmq-bench handshakes`: TLS handshakes per second and core of a server, full ones and resumed ones.
 //!
 //! RBMQ's broker and a bare loop with rustls accept, in turn, connections of one client, which leaves after each handshake. The
 //! loop does the least that is possible: it accepts, does the handshake with blocking calls, and waits for the end. Both have the
-//! same certificate, and no client resumes a session.
+//! same certificate. A client that resumes presents a ticket of its last handshake, and the server makes no signature.
 
 use std::{
     fmt::Write,
@@ -23,7 +23,7 @@ use crate::{
     rbmq_peers::failed,
     systems::System,
     tls::Certificates,
-    tls_peers::{Dialler, server_config},
+    tls_peers::{Dialler, Shake, server_config},
 };
 
 /// Handshakes before the first that counts.
@@ -54,6 +54,7 @@ pub struct Accept {
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     system: System,
+    shake: Shake,
     system_version: String,
     rep: u32,
     handshakes: u32,
@@ -75,14 +76,17 @@ pub fn run(args: &HandshakesArgs) -> Result<(), BenchError> {
     }
     let certificates = Certificates::new()?;
     let dialler = Dialler::new(certificates.folder())?;
-    let mut progress = output::Progress::new(systems.len() * args.common.reps as usize);
+    let kinds = |&system: &System| [Shake::Full, Shake::Resumed].map(|shake| (system, shake));
+    let cases: Vec<_> = systems.iter().flat_map(kinds).collect();
+    let mut progress = output::Progress::new(cases.len() * args.common.reps as usize);
     let mut rows = Vec::new();
     for rep in 0..args.common.reps {
-        for &system in in_turn(&systems, rep) {
-            let row = measure(system, &certificates, &dialler, args.handshakes, rep)?;
+        for &(system, shake) in in_turn(&cases, rep) {
+            let row = measure((system, shake), &certificates, &dialler.of(shake), args.handshakes, rep)?;
             progress.one(&format!(
-                "{:<6} #{rep}  {:.0} us of the server's core",
+                "{:<6} {:<8} #{rep}  {:.0} us of the server's core",
                 system.name(),
+                name(shake),
                 row.server_cpu_us
             ));
             rows.push(row);
@@ -94,8 +98,15 @@ pub fn run(args: &HandshakesArgs) -> Result<(), BenchError> {
     Ok(args.common.output.publish(NAME, &text, &[])?)
 }
 
+fn name(shake: Shake) -> &'static str {
+    match shake {
+        Shake::Full => "full",
+        Shake::Resumed => "resumed",
+    }
+}
+
 fn measure(
-    system: System,
+    (system, shake): (System, Shake),
     certificates: &Certificates,
     dialler: &Dialler,
     handshakes: u32,
@@ -113,13 +124,18 @@ fn measure(
     }
     let before = server.cpu_s();
     for _ in 0..handshakes {
-        dialler.shake_hands(&addr)?;
+        let was = dialler.shake_hands(&addr)?;
+        if was != shake {
+            let (wanted, was) = (name(shake), name(was));
+            return Err(BenchError::Handshake { wanted, was });
+        }
     }
     let cpu_s = server.cpu_s() - before;
     server.kill_and_wait();
     let server_cpu_us = cpu_s * 1e6 / f64::from(handshakes);
     Ok(Row {
         system,
+        shake,
         system_version,
         rep,
         handshakes,
@@ -151,27 +167,31 @@ pub fn accept(args: &Accept) -> Result<(), BenchError> {
     }
 }
 
-/// A line for each system.
+/// A line for each system and kind of handshake.
 fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| system | handshakes per core and second | 95 % | us of a core | × relay |\n|---|---:|---:|---:|---:|\n",
+        "| system | handshake | per core and second | 95 % | us of a core | × relay | × full |\n|---|---|---:|---:|---:|---:|---:|\n",
     );
-    let of = |system: System| -> Vec<(u32, f64)> {
-        rows.iter().filter(|row| row.system == system).map(|row| (row.rep, row.per_core_s)).collect()
+    let of = |system: System, shake: Shake| -> Vec<(u32, f64)> {
+        let alike = rows.iter().filter(|row| (row.system, row.shake) == (system, shake));
+        alike.map(|row| (row.rep, row.per_core_s)).collect()
     };
     for row in rows.iter().filter(|row| row.rep == 0) {
-        let own = of(row.system);
+        let own = of(row.system, row.shake);
         let all: Vec<f64> = own.iter().map(|&(_, rate)| rate).collect();
         let Some(estimate) = stats::estimate(&all) else { continue };
-        let times = match stats::times(&own, &of(System::Relay)) {
-            Some(times) if row.system != System::Relay => format!("{times:.2}"),
+        let times = |of: Vec<(u32, f64)>, is_itself: bool| match stats::times(&own, &of) {
+            Some(times) if !is_itself => format!("{times:.2}"),
             _ => String::new(),
         };
+        let relay = times(of(System::Relay, row.shake), row.system == System::Relay);
+        let full = times(of(row.system, Shake::Full), row.shake == Shake::Full);
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {:.0} | {times} |",
+            "| {} | {} | {} | {} | {:.0} | {relay} | {full} |",
             row.system.name(),
+            name(row.shake),
             output::human(estimate.median),
             output::span(estimate.interval, output::human),
             1e6 / estimate.median,
@@ -186,8 +206,9 @@ mod tests {
 
     #[test]
     fn a_line_compares_with_the_loop() {
-        let row = |system, rep, per_core_s| Row {
+        let row = |system, shake, rep, per_core_s| Row {
             system,
+            shake,
             system_version: "1".into(),
             rep,
             handshakes: 10,
@@ -195,11 +216,20 @@ mod tests {
             server_cpu_us: 1e6 / per_core_s,
         };
         let rows: Vec<Row> = (0..2)
-            .flat_map(|rep| [row(System::Rbmq, rep, 2000.0), row(System::Relay, rep, 2500.0)])
+            .flat_map(|rep| {
+                [
+                    row(System::Rbmq, Shake::Full, rep, 2000.0),
+                    row(System::Relay, Shake::Full, rep, 2500.0),
+                    row(System::Rbmq, Shake::Resumed, rep, 5000.0),
+                ]
+            })
             .collect();
         let text = table(&rows);
-        let line = text.lines().find(|line| line.contains("| rbmq |")).unwrap();
-        assert!(line.ends_with("| 500 | 0.80 |"), "{line}");
-        assert_eq!(text.lines().count(), 4);
+        let ends = |shake: &str| {
+            let line = text.lines().find(|line| line.starts_with(&format!("| rbmq | {shake} |"))).unwrap();
+            line.rsplit(" | ").take(3).collect::<Vec<_>>().join(",")
+        };
+        assert_eq!((ends("full").as_str(), ends("resumed").as_str()), (" |,0.80,500", "2.50 |,,200"));
+        assert_eq!(text.lines().count(), 5);
     }
 }

@@ -18,12 +18,14 @@ use benchkit::{
 };
 use clap::Args;
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConfig, ServerConnection,
+    StreamOwned,
     client::Resumption,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
     version::TLS13,
 };
+use serde::Serialize;
 
 use crate::{
     clients::{self, LOOK},
@@ -112,6 +114,16 @@ pub fn server_config(certificates: &Path) -> Result<Arc<ServerConfig>, BenchErro
 #[derive(Debug)]
 pub struct Dialler(Arc<ClientConfig>);
 
+/// The kind of a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shake {
+    /// With certificates
+    Full,
+    /// With a ticket of an earlier one
+    Resumed,
+}
+
 impl Dialler {
     /// For servers with these certificates.
     ///
@@ -128,6 +140,16 @@ impl Dialler {
         Ok(Self(Arc::new(config)))
     }
 
+    /// The same, with handshakes of this kind. The first one to a server is always full.
+    #[must_use]
+    pub fn of(&self, shake: Shake) -> Self {
+        let mut config = ClientConfig::clone(&self.0);
+        if shake == Shake::Resumed {
+            config.resumption = Resumption::in_memory_sessions(1);
+        }
+        Self(Arc::new(config))
+    }
+
     fn connect(&self, addr: &str, protocols: &[&[u8]]) -> Result<Client, BenchError> {
         let mut config = self.0.clone();
         if !protocols.is_empty() {
@@ -138,22 +160,26 @@ impl Dialler {
         Ok(StreamOwned::new(conn, clients::connect(addr, None)?))
     }
 
-    /// Does one full handshake, and leaves.
+    /// Does one handshake, and leaves. Returns whether it was a full one.
     ///
     /// # Errors
     /// The handshake failed.
-    pub fn shake_hands(&self, addr: &str) -> Result<(), BenchError> {
+    pub fn shake_hands(&self, addr: &str) -> Result<Shake, BenchError> {
         let mut stream = self.connect(addr, &[ALPN])?;
         while stream.conn.is_handshaking() || stream.conn.wants_write() {
             stream.conn.complete_io(&mut stream.sock)?;
         }
         stream.conn.send_close_notify();
         stream.flush()?;
-        // The server has read the end of the handshake once it answers with the end of the connection.
+        // The server has read the end of the handshake once it answers with the end of the connection. Its tickets come before.
         stream.sock.shutdown(Shutdown::Write)?;
-        let mut rest = [0; 4096];
-        while matches!(stream.sock.read(&mut rest), Ok(len) if len > 0) {}
-        Ok(())
+        while matches!(stream.conn.read_tls(&mut stream.sock), Ok(len) if len > 0) {
+            stream.conn.process_new_packets().map_err(failed)?;
+        }
+        Ok(match stream.conn.handshake_kind() {
+            Some(HandshakeKind::Resumed) => Shake::Resumed,
+            _ => Shake::Full,
+        })
     }
 }
 
