@@ -188,39 +188,3 @@ fn users_share_memory_where_both_ends_allow_it() {
     publisher.finish().good();
     assert_eq!(reader.finish().good().text(), "for everybody\n");
 }
-
-/// Processes that have a password cannot be looked into, and share memory all the same.
-#[test]
-fn processes_with_secrets_share_memory_and_are_closed_even_to_their_user() {
-    if !is_root() {
-        return;
-    }
-    let world = World::new();
-    let users = world.dir.path().join("users.toml");
-    let rules = world.dir.path().join("rbmq.toml");
-    let mut passwd =
-        Process::start(world.command(0, &[], &["passwd", "--users", "users.toml", "--stdin", "alice"]));
-    passwd.feed(SECRET.as_bytes());
-    passwd.finish().good();
-    std::fs::write(&rules, "[[access.rules]]\nusers = ['alice']\npublish = ['#']\nsubscribe = ['#']\n")
-        .expect("rules");
-    std::os::unix::fs::chown(&users, Some(OWNER), Some(OWNER)).expect("root gives files away");
-    let settings = [("RBMQ_USERS", "users.toml"), ("RBMQ_CONFIG", "rbmq.toml")];
-    let (broker, addr) = world.broker(OWNER, &settings);
-    let alice = [("RBMQ_USER", "alice"), ("RBMQ_PASSWORD", SECRET)];
-    let reader = world.read_one(OWNER, &alice, &addr);
-    let wait = ["pub", "news", "--broker", &addr, "--wait-subscribers", "1"];
-    let mut publisher = Process::start(world.command(OWNER, &alice, &wait));
-    let mut input = publisher.stdin();
-    let processes = [broker.id(), reader.id(), publisher.id()];
-    until("the rings are mapped", || {
-        let maps =
-            |process: &u32| std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-        processes.iter().all(|process| maps(process).contains("memfd:"))
-    });
-    assert_eq!(world.probe(OWNER, &processes), "probed\n");
-    input.write_all(b"from memory to memory\n").expect("a publisher");
-    drop(input);
-    publisher.finish().good();
-    assert_eq!(reader.finish().good().text(), "from memory to memory\n");
-}
