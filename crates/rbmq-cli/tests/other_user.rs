@@ -188,3 +188,40 @@ fn users_share_memory_where_both_ends_allow_it() {
     publisher.finish().good();
     assert_eq!(reader.finish().good().text(), "for everybody\n");
 }
+
+/// Processes that have a password cannot be looked into, and share memory all the same.
+#[test]
+fn processes_with_secrets_share_memory_and_are_closed_even_to_their_user() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let users = world.dir.path().join("users.toml");
+    let rules = world.dir.path().join("rbmq.toml");
+    let mut passwd =
+        Process::start(world.command(0, &[], &["passwd", "--users", "users.toml", "--stdin", "alice"]));
+    passwd.feed(SECRET.as_bytes());
+    passwd.finish().good();
+    let text = "[users]\nfile = 'users.toml'\n[[access.rules]]\nusers = ['alice']\npublish = ['#']\nsubscribe = ['#']\n";
+    std::fs::write(&rules, text).expect("a file");
+    std::os::unix::fs::chown(&users, Some(OWNER), Some(OWNER)).expect("root gives files away");
+    let (broker, addr) = world.broker(OWNER, &[("RBMQ_CONFIG", "rbmq.toml")]);
+    let alice = [("RBMQ_USER", "alice"), ("RBMQ_PASSWORD", SECRET)];
+    let reader = world.read(OWNER, &alice, &addr, &["--count", "2"]);
+    let wait = ["pub", "news", "--broker", &addr, "--wait-subscribers", "1"];
+    let mut publisher = Process::start(world.command(OWNER, &alice, &wait));
+    let mut input = publisher.stdin();
+    input.write_all(b"from memory\n").expect("a publisher");
+    // The rings are there while the publisher is.
+    let processes = [broker.id(), reader.id(), publisher.id()];
+    until("the rings are mapped", || {
+        let maps =
+            |process: &u32| std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        processes.iter().all(|process| maps(process).contains("memfd:"))
+    });
+    assert_eq!(world.probe(OWNER, &processes), "probed\n");
+    input.write_all(b"to memory\n").expect("a publisher");
+    drop(input);
+    publisher.finish().good();
+    assert_eq!(reader.finish().good().text(), "from memory\nto memory\n");
+}
