@@ -30,7 +30,7 @@ def main():
     runs = Counter(Path(sys.argv[2]).read_text().splitlines())
     own = [count for name, lines in files.items() if not name.startswith(OWN) for count in lines.values()]
     text = "\n".join([
-        "# What the tests of the whole NIC reach", "",
+        "# Coverage by the tests of the whole NIC", "",
         f"Written by `scripts/nic coverage`: {runs['from port 0']} simulations, with seeds 1 to {sys.argv[3]} of the random tests.", "",
         "## Functional points", "",
         f"{sum(runs[point] > 0 for point in POINTS)} of {len(POINTS)} reached.", "",

@@ -119,7 +119,7 @@ def parse(data):
 
 
 FORMS = [f"{form} {version}" for form in ("plain", "header form") for version in ("IPv4", "IPv6")]
-# What the tests together must have seen.
+# The functional points that the tests together must have seen.
 POINTS = ([f"counted: {kind}" for kind in COUNTS] + [f"port: {event}" for event in PORT_COUNTS]
           + [f"levels: {levels:02b}" for levels in range(4)]
           + [f"{place} function {number}" for place in ("input", "output") for number in (1, 2)]

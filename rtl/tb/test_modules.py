@@ -42,7 +42,7 @@ def test_module(check, module, parameters):
     assert failed == 0, f"{failed} tests of {check} failed: see above"
 
 
-# What a module must refuse when it is elaborated, and how it calls it.
+# The parameters that a module must refuse when it is elaborated, and the names in its message.
 REFUSED = [
     ("multimqc_nic", "LEVEL2_BYTES", -8192, "LEVEL2_BYTES is not"),
     ("multimqc_store", "LEVEL2_BYTES", 10000, "LEVEL2_BYTES is not"),

@@ -87,7 +87,7 @@ fn after_returns_all_renditions_have_the_discontinuity_at_one_place() {
     assert_eq!(gaps(&recording, 2), [vec![2, 3], vec![]]);
     let (_, text) = playlist(&recording.join("1"));
     assert_eq!(text.matches("#EXT-X-DISCONTINUITY\n").count(), 1, "{text}");
-    // One rendition is ahead when the source is replaced.
+    // A rendition is ahead of the other when the source is replaced.
     both.part(1, 74, 0, 500);
     both.part(1, 74, 1, 500);
     both.write(Header::new(Kind::End), b"");
