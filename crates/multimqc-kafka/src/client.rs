@@ -176,20 +176,6 @@ impl Fetcher {
         Ok(Self { consumer, topic: topic.to_owned(), timeout: config.timeout, next: None })
     }
 
-    /// The first offset that Kafka has, and the one after the last.
-    pub(crate) fn offsets(&self) -> Result<std::ops::Range<i64>, LevelError> {
-        let until = Instant::now() + self.timeout;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.consumer.fetch_watermarks(&self.topic, PARTITION, left.max(PAUSE)) {
-                Ok((low, high)) => return Ok(low..high),
-                // A new topic, or a broker that has just come back: its leader is not known at once.
-                Err(_) if left > PAUSE => std::thread::sleep(PAUSE),
-                Err(error) => return Err(down(error)),
-            }
-        }
-    }
-
     fn seek(&mut self, offset: i64) -> KafkaResult<()> {
         let mut list = TopicPartitionList::new();
         list.add_partition_offset(&self.topic, PARTITION, Offset::Offset(offset))?;
@@ -234,6 +220,19 @@ impl Fetcher {
 
 impl Fetch for Fetcher {
     type Error = Unread;
+
+    fn offsets(&self) -> Result<std::ops::Range<i64>, Unread> {
+        let until = Instant::now() + self.timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.consumer.fetch_watermarks(&self.topic, PARTITION, left.max(PAUSE)) {
+                Ok((low, high)) => return Ok(low..high),
+                // A new topic, or a broker that has just come back: its leader is not known at once.
+                Err(_) if left > PAUSE => std::thread::sleep(PAUSE),
+                Err(error) => return Err(Unread::Level(down(error))),
+            }
+        }
+    }
 
     fn fetch(&mut self, offset: i64) -> Result<Option<Record>, Unread> {
         if self.next != Some(offset) {

@@ -47,6 +47,8 @@ impl Index {
 pub(crate) trait Fetch {
     /// Why a record cannot be read.
     type Error;
+    /// The first offset that has a record, and the one after the last.
+    fn offsets(&self) -> Result<std::ops::Range<i64>, Self::Error>;
     /// The record at an offset, or the first one behind it. `None`: there is none below the end.
     fn fetch(&mut self, offset: i64) -> Result<Option<Record>, Self::Error>;
 }
@@ -93,6 +95,9 @@ mod tests {
 
     impl Fetch for Records {
         type Error = ();
+        fn offsets(&self) -> Result<std::ops::Range<i64>, ()> {
+            Ok(10..6100)
+        }
         fn fetch(&mut self, offset: i64) -> Result<Option<Record>, ()> {
             self.1 += 1;
             Ok(self.0.iter().find(|record| record.offset >= offset).cloned())

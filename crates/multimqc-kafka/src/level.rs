@@ -1,7 +1,6 @@
 //! The level.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::client::{self, Appender, Fetcher, Unread};
 use crate::config::KafkaConfig;
-use crate::find::{self, Fetch, Index};
-use crate::record::{self, Kind, Record};
+use crate::reader::{self, Reader, State};
+use crate::record::{self, Kind};
 use crate::tally::Tally;
 
 /// After so many writes the level asks Kafka what retention has removed.
@@ -35,23 +34,10 @@ struct Topic {
     state: Mutex<State>,
     /// The writer's place. Taken before `reader`, and that before `state`.
     writer: Mutex<Writer>,
-    reader: Mutex<Reader>,
+    reader: Mutex<Reader<Fetcher>>,
     /// The head of a log that a process did not close, and how far behind it readers may have seen bytes.
     unsure: Option<(Offset, u64)>,
     tally: Tally,
-}
-
-/// What is known of the log.
-#[derive(Debug, Clone)]
-struct State {
-    epoch: Epoch,
-    start: Offset,
-    first: Offset,
-    head: Offset,
-    /// Kafka's offsets of the records.
-    offsets: Range<i64>,
-    /// Whether the last record says that the level was closed.
-    closed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -60,13 +46,6 @@ struct Writer {
     in_doubt: bool,
     /// Writes since the last look at what was removed.
     writes: u32,
-}
-
-struct Reader {
-    fetcher: Fetcher,
-    index: Index,
-    /// The record that was read last.
-    last: Option<Record>,
 }
 
 impl KafkaLevel {
@@ -116,7 +95,7 @@ impl KafkaLevel {
             name,
             state: Mutex::new(state),
             writer: Mutex::default(),
-            reader: Mutex::new(Reader { fetcher, index: Index::default(), last: None }),
+            reader: Mutex::new(Reader::new(fetcher)),
             unsure: None,
             tally: Tally::default(),
         };
@@ -217,7 +196,7 @@ impl Topic {
         }
         // A reader that is busy with Kafka is not waited for: the entry only saves it some steps.
         if let Some(mut reader) = self.reader.try_lock() {
-            reader.index.insert(from, first);
+            reader.note(from, first);
         }
         let mut state = self.state.lock();
         if state.offsets.is_empty() {
@@ -229,29 +208,10 @@ impl Topic {
     }
 
     /// Asks Kafka where the log begins and ends.
-    fn look(&self, reader: &mut Reader) -> Result<(), LevelError> {
-        let offsets = reader.fetcher.offsets()?;
-        let mut state = self.state.lock().clone();
-        if offsets.is_empty() {
-            // Retention can remove everything; the log goes on at its head.
-            state.head = state.head.max(state.start);
-            state.first = state.head;
-        } else {
-            if offsets.end != state.offsets.end {
-                let last = reader.read(offsets.end - 1)?;
-                state.epoch = Epoch(last.epoch);
-                state.head = state.head.max(last.end);
-                state.closed = last.is_closed();
-                reader.index.insert(last.position, last.offset);
-            }
-            if offsets.start != state.offsets.start || state.offsets.is_empty() {
-                let first = reader.first_batch(offsets.clone())?;
-                state.first = if offsets.start == 0 { state.start.min(first) } else { first };
-                reader.index.cut(first);
-            }
-        }
-        state.offsets = offsets;
-        *self.state.lock() = state;
+    fn look(&self, reader: &mut Reader<Fetcher>) -> Result<(), LevelError> {
+        let known = self.state.lock().clone();
+        let found = reader.look(known)?;
+        *self.state.lock() = found;
         Ok(())
     }
 
@@ -271,13 +231,13 @@ impl Topic {
             if at < first {
                 return Ok(Found { bytes, stop: Stop::Gone(first) });
             }
-            let record = match reader.find(offsets, at) {
+            let record = match reader.find(offsets.clone(), at) {
                 Ok(Some(record)) => record,
                 Ok(None) => return Ok(Found { bytes, stop: Stop::Hole(Hole { from: at, to: head }) }),
                 Err(Unread::Removed) => {
                     self.look(&mut reader)?;
-                    if self.state.lock().first <= at {
-                        return Err(LevelError::Down("Kafka's records are not what they were".to_owned()));
+                    if self.state.lock().offsets == offsets {
+                        return Err(reader::lost());
                     }
                     continue;
                 }
@@ -296,44 +256,6 @@ impl Topic {
             };
             return Ok(Found { bytes, stop: Stop::Hole(Hole { from: at, to }) });
         }
-    }
-}
-
-impl Reader {
-    /// The record at an offset.
-    fn read(&mut self, offset: i64) -> Result<Record, LevelError> {
-        match self.fetcher.fetch(offset) {
-            Ok(Some(record)) => Ok(record),
-            Err(Unread::Level(error)) => Err(error),
-            Ok(None) | Err(Unread::Removed) => Err(LevelError::Down(format!("record {offset} is gone"))),
-        }
-    }
-
-    /// Where the first batch begins: what is left of one whose beginning was removed does not count.
-    fn first_batch(&mut self, offsets: Range<i64>) -> Result<Offset, LevelError> {
-        let mut record = self.read(offsets.start)?;
-        while !record.begins {
-            if record.offset + 1 >= offsets.end {
-                return Ok(record.end);
-            }
-            record = self.read(record.offset + 1)?;
-        }
-        Ok(record.position)
-    }
-
-    /// The first record that ends behind a position.
-    fn find(&mut self, offsets: Range<i64>, position: Offset) -> Result<Option<&Record>, Unread> {
-        let here = self.last.as_ref().is_some_and(|last| last.position <= position && position < last.end);
-        if here {
-            return Ok(self.last.as_ref());
-        }
-        if let Some(last) =
-            self.last.take().filter(|last| last.end == position && last.offset + 1 < offsets.end)
-        {
-            self.index.insert(last.end, last.offset + 1);
-        }
-        self.last = find::find(&mut self.fetcher, &mut self.index, offsets, position)?;
-        Ok(self.last.as_ref())
     }
 }
 

@@ -34,6 +34,7 @@ mod client;
 mod config;
 mod find;
 mod level;
+mod reader;
 mod record;
 mod tally;
 
