@@ -11,6 +11,9 @@ target=${CARGO_TARGET_DIR:-$root/target}
 # bring features along, and has a part of its own.
 # shellcheck disable=SC2034
 whole=(--locked --workspace --exclude multimqc-kafka)
+# Builds some of these packages' targets, with the examples: what they depend on has the features that it has for tests, and programs alone would
+# compile it again with fewer.
+build_whole() { cargo build "${whole[@]}" --examples "$@"; }
 
 # What the parts c and python of scripts/test leave for the part languages: the installed C library, the C and C++ examples,
 # and a virtual environment with the wheel.
