@@ -16,6 +16,11 @@ module multimqc_arbiter #(
     output logic [INDEX_W-1:0]     m_index,  // whose frame this is
     output logic                   m_valid,
     input  logic                   m_ready
+`ifdef FORMAL
+    // For the proof, which cannot look inside.
+    , output logic                 formal_midway,
+    output logic [INDEX_W-1:0]     formal_current
+`endif
 );
     if (PORTS < 1 || PORTS > 16) begin : gen_bad_ports
         $error("PORTS must be 1 to 16");
@@ -66,4 +71,8 @@ module multimqc_arbiter #(
             current <= '0;
         end
     end
+`ifdef FORMAL
+    assign formal_midway  = midway;
+    assign formal_current = current;
+`endif
 endmodule

@@ -11,6 +11,12 @@ module multimqc_fifo #(
     output logic [WIDTH-1:0] m_data,
     output logic             m_valid,
     input  logic             m_ready
+`ifdef FORMAL
+    // For the proof, which cannot look inside.
+    , output logic [$clog2(DEPTH):0] formal_written,
+    output logic [$clog2(DEPTH):0] formal_taken,
+    output logic [WIDTH*DEPTH-1:0] formal_words
+`endif
 );
     localparam int A = $clog2(DEPTH);
 
@@ -38,4 +44,9 @@ module multimqc_fifo #(
             taken   <= '0;
         end
     end
+`ifdef FORMAL
+    assign formal_written = written;
+    assign formal_taken   = taken;
+    always_comb for (int i = 0; i < DEPTH; i++) formal_words[WIDTH*i+:WIDTH] = memory[i];
+`endif
 endmodule
