@@ -1096,6 +1096,7 @@ typedef struct cmq_reliable {
     // Bytes that wait for a confirmation, over all keys; 0: 64 MiB.
     size_t send_bytes;
     // Bytes that a receiver keeps because earlier ones are missing, or a mailbox is full; 0: 64 MiB. At least `window`.
+    // A host may have eight times what is then free, or one window.
     size_t receive_bytes;
     // A key whose messages were not confirmed for this long gives them up, in nanoseconds; 0: 30 s. 100 ms to 1 h.
     int64_t give_up_ns;

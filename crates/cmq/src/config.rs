@@ -89,14 +89,16 @@ pub struct Reliable {
     /// when there is room; one key at a time may exceed it, to complete a message. Default 64 MiB; at least `window`.
     ///
     /// At the limit the keys of a receiver go on one after the other. So choose at least `window` for each key that receives large
-    /// messages, or loses segments, at the same time.
+    /// messages, or loses segments, at the same time. A host may have eight times what is then free, or one window: eight ninths, if it is
+    /// alone. So no host keeps the others waiting.
     pub receive_bytes: usize,
     /// A key whose messages were not confirmed for this long gives them up. Default 30 s; 100 ms to 1 h.
     pub give_up: Duration,
     /// A receiver forgets a sender that is silent for this long, and a sender begins anew after a third of it. Both ends need about the
     /// same. Default 10 min; 3 s to 1 day, and at least three times `give_up`.
     pub idle: Duration,
-    /// Keys that are sent to, and keys of senders that are received for: about 300 bytes each. Default 65,536.
+    /// Keys that are sent to, and keys of senders that are received for: about 300 bytes each. Default 65,536, of which
+    /// the senders of one host may have eight ninths, and less the more the others have.
     pub max_keys: usize,
     /// Senders that are remembered: about 1 KiB each. Default 16,384. Beyond it one is forgotten, of an IP address with more than its
     /// share, or else the one that was silent longest.

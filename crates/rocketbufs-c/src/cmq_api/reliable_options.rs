@@ -17,6 +17,7 @@ pub struct cmq_reliable {
     /// Bytes that wait for a confirmation, over all keys; 0: 64 MiB.
     pub send_bytes: usize,
     /// Bytes that a receiver keeps because earlier ones are missing, or a mailbox is full; 0: 64 MiB. At least `window`.
+    /// A host may have eight times what is then free, or one window.
     pub receive_bytes: usize,
     /// A key whose messages were not confirmed for this long gives them up, in nanoseconds; 0: 30 s. 100 ms to 1 h.
     pub give_up_ns: i64,

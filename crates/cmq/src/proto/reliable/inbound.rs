@@ -7,12 +7,13 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::postponed::{Postponed, Stream};
 use super::ranges::Ranges;
 use super::records::{Feed, Records};
+use super::shares::Shares;
 use crate::config::{Config, Reliable};
 use crate::event::{Event, ReceiveCounts, ReliableCounts, SenderInfo};
 use crate::key::Key;
@@ -86,10 +87,9 @@ pub struct Inbound {
     links: SlotTable<InLink>,
     by_key: HashMap<LinkKey, u32>,
     last_heard: Timeline,
-    hosts: FairShare<std::net::IpAddr>,
-    lanes: usize,
-    /// Bytes that wait: held segments, and begins of messages.
-    waiting: usize,
+    hosts: FairShare<IpAddr>,
+    /// Lanes, and bytes that wait: held segments, and begins of messages.
+    shares: Shares,
     /// Links that must acknowledge something.
     due: Vec<u32>,
     /// Lanes whose mailbox is full: link and integer.
@@ -113,8 +113,7 @@ impl Inbound {
             by_key: HashMap::new(),
             last_heard: Timeline::new(),
             hosts: FairShare::new(),
-            lanes: 0,
-            waiting: 0,
+            shares: Shares::new(settings.receive_bytes, settings.max_keys, settings.window),
             due: Vec::new(),
             stalled: Vec::new(),
             postponed: Postponed::new(settings.max_keys),
@@ -161,7 +160,7 @@ impl Inbound {
         self.mention(stream, Mention { mailbox: header.mailbox, run, waits, times });
         if !self.postponed.is_empty() {
             // A question of a sender for its credit is answered with one, whoever else waits.
-            let asks = segment.bytes.is_empty() && self.free() >= self.settings.window;
+            let asks = segment.bytes.is_empty() && self.has_window(stream);
             if asks && self.may_open(stream, run) {
                 self.postponed.remove(stream);
             }
@@ -185,9 +184,10 @@ impl Inbound {
         }
     }
 
-    /// Memory that is free.
-    fn free(&self) -> usize {
-        self.settings.receive_bytes.saturating_sub(self.waiting)
+    /// True if the memory has a window for the host of this stream.
+    fn has_window(&mut self, (slot, _): Stream) -> bool {
+        let Some(link) = self.links.get_mut(slot) else { return false };
+        self.shares.has_room(link.host(), self.settings.window)
     }
 
     /// Tells a stream that there is room for it.
@@ -195,22 +195,22 @@ impl Inbound {
         self.mention(stream, Mention { mailbox: stream.1, run, waits: false, times: TOLD_TIMES });
     }
 
-    /// Lets a stream go on that was refused, if a window fits into the memory. Otherwise one goes on that completes a message beyond the
-    /// limit, if none does now.
+    /// Lets a stream go on that was refused, if the memory has a window for it. Otherwise one goes on that completes a message beyond
+    /// the limit, if none does now.
     fn grant(&mut self, now: Option<Instant>) {
-        let free = self.free();
         let may_exceed = match (self.excess, now) {
             (None, _) => true,
             (Some((_, last)), Some(now)) => now.saturating_duration_since(last) >= EXCESS_PAUSE,
             (Some(_), None) => false,
         };
-        if free < self.settings.window && !may_exceed {
+        if !may_exceed && self.shares.bytes() + self.settings.window > self.settings.receive_bytes {
             return;
         }
         for _ in 0..self.postponed.len().min(MAX_LOOKS) {
             let Some((stream, run)) = self.postponed.pop() else { return };
-            if self.may_open(stream, run) {
-                if let Some(now) = now.filter(|_| free < self.settings.window) {
+            let fits = self.has_window(stream);
+            if (fits || may_exceed) && self.may_open(stream, run) {
+                if let Some(now) = now.filter(|_| !fits) {
                     self.excess = Some((stream, now));
                 }
                 return self.tell_room(stream, run);
@@ -224,9 +224,9 @@ impl Inbound {
     /// True if a segment of this run would find its lane open.
     fn may_open(&mut self, (slot, mailbox): Stream, run: u32) -> bool {
         let Some(link) = self.links.get_mut(slot) else { return false };
-        let sender = link.key.0;
+        let (sender, host) = (link.key.0, link.host());
         let lane = link.lanes.get(&mailbox).map(|lane| lane.run == run || !lane.records.is_stalled());
-        let has_place = lane.unwrap_or(self.lanes < self.settings.max_keys);
+        let has_place = lane.unwrap_or_else(|| self.shares.has_place(host));
         has_place && !self.waits_elsewhere((slot, mailbox), sender)
     }
 
@@ -288,7 +288,7 @@ impl Inbound {
             let silent = last_heard.first().map(|(slot, _)| slot);
             let victim = hosts.victim(host, settings.max_links, silent, |slot| {
                 let link = links.get_mut(slot).expect("a counted slot has a link");
-                (last_heard.since(slot), crate::key::host(link.key.0))
+                (last_heard.since(slot), link.host())
             });
             if let Some(victim) = victim {
                 self.remove(victim);
@@ -306,12 +306,11 @@ impl Inbound {
         let Some(link) = self.links.remove(slot) else { return };
         self.by_key.remove(&link.key);
         self.last_heard.remove(slot);
-        let moved = self.hosts.remove(&crate::key::host(link.key.0), link.at_host);
+        let moved = self.hosts.remove(&link.host(), link.at_host);
         if let Some(moved) = moved.and_then(|moved| self.links.get_mut(moved)) {
             moved.at_host = link.at_host;
         }
-        self.lanes -= link.lanes.len();
-        self.waiting -= link.lanes.values().map(InLane::bytes).sum::<usize>();
+        self.shares.remove(link.host(), link.lanes.len(), link.lanes.values().map(InLane::bytes).sum());
         self.due.retain(|&due| due != slot);
         if !self.postponed.is_empty() {
             self.postponed.forget(slot);
@@ -342,9 +341,9 @@ impl Inbound {
 
     /// Takes a segment of an open lane, or refuses it.
     fn take(&mut self, now: Instant, key: Stream, segment: Segment<'_>, sink: &mut impl Sink) -> Verdict {
-        let Inbound { links, settings, waiting, counts, max_message, stalled, excess, postponed, .. } = self;
+        let Inbound { links, settings, shares, counts, max_message, stalled, excess, postponed, .. } = self;
         let link = links.get_mut(key.0).expect("the caller has found the link");
-        let from = Key { addr: link.key.0, id: key.1 };
+        let (from, host) = (Key { addr: link.key.0, id: key.1 }, link.host());
         let lane = link.lanes.get_mut(&key.1).expect("the lane was just opened");
         let end = segment.offset + segment.bytes.len() as u64;
         if end <= lane.next {
@@ -353,9 +352,9 @@ impl Inbound {
         }
         let (before, limit) = (lane.bytes(), lane.limit(settings.window));
         let in_order = segment.offset <= lane.next;
-        let needed = *waiting + segment.bytes.len() + HELD_BYTES;
-        let fits = needed <= settings.receive_bytes
-            || needed <= settings.receive_bytes + *max_message
+        let needed = segment.bytes.len() + HELD_BYTES;
+        let fits = shares.has_room(host, needed)
+            || shares.bytes() + needed <= settings.receive_bytes + *max_message
                 && in_order
                 && lane.records.is_clear()
                 && may_exceed(excess, key, now);
@@ -374,7 +373,7 @@ impl Inbound {
         } else {
             lane.hold(segment.offset, segment.bytes);
         }
-        *waiting = *waiting + lane.bytes() - before;
+        shares.change(host, before, lane.bytes());
         if lane.records.bytes() == 0 && excess.is_some_and(|(owner, _)| owner == key) {
             *excess = None;
         }
@@ -387,15 +386,16 @@ impl Inbound {
     /// Opens the lane of a mailbox, or its next run. What waits for a mailbox is confirmed: a later run, or a later link of the same
     /// sender, waits behind it.
     fn open_lane(&mut self, (slot, mailbox): Stream, run: u32) -> Run {
-        let sender = self.links.get_mut(slot).expect("the caller has found the link").key.0;
+        let link = self.links.get_mut(slot).expect("the caller has found the link");
+        let (sender, host) = (link.key.0, link.host());
         let waits_elsewhere = self.waits_elsewhere((slot, mailbox), sender);
-        let Inbound { links, settings, lanes, waiting, .. } = self;
+        let Inbound { links, shares, .. } = self;
         let link = links.get_mut(slot).expect("the caller has found the link");
         let Some(lane) = link.lanes.get_mut(&mailbox) else {
-            if *lanes >= settings.max_keys || waits_elsewhere {
+            if !shares.has_place(host) || waits_elsewhere {
                 return Run::Refused;
             }
-            *lanes += 1;
+            shares.add_key(host);
             link.lanes.insert(mailbox, InLane::new(run));
             return Run::Current;
         };
@@ -406,7 +406,7 @@ impl Inbound {
             return Run::Refused;
         }
         if lane.run != run {
-            *waiting -= lane.bytes();
+            shares.change(host, lane.bytes(), 0);
             *lane = InLane::new(run);
         }
         Run::Current
@@ -420,13 +420,13 @@ impl Inbound {
     /// Delivers messages that wait for a mailbox, as far as it has room now.
     pub fn resume(&mut self, sink: &mut impl Sink) {
         for (slot, mailbox) in std::mem::take(&mut self.stalled) {
-            let Inbound { links, waiting, counts, max_message, .. } = self;
+            let Inbound { links, shares, counts, max_message, .. } = self;
             let Some(link) = links.get_mut(slot) else { continue };
-            let from = Key { addr: link.key.0, id: mailbox };
+            let (from, host) = (Key { addr: link.key.0, id: mailbox }, link.host());
             let Some(lane) = link.lanes.get_mut(&mailbox) else { continue };
             let (before, received) = (lane.bytes(), counts.received);
             lane.take(&[], from, *max_message, counts, sink);
-            *waiting = *waiting + lane.bytes() - before;
+            shares.change(host, before, lane.bytes());
             link.received += counts.received - received;
             let (stalled, limit, run) =
                 (lane.records.is_stalled(), lane.limit(self.settings.window), lane.run);
@@ -509,7 +509,7 @@ impl Inbound {
 
     /// Bytes that wait for others or for a mailbox.
     pub fn waiting_bytes(&self) -> usize {
-        self.waiting
+        self.shares.bytes()
     }
 
     /// Adds the counters of the machine to those of the sending half.
@@ -519,7 +519,7 @@ impl Inbound {
         counts.refused += self.counts.refused;
         counts.acks += self.counts.acks;
         counts.strange += self.counts.strange;
-        counts.waiting_bytes = self.waiting as u64;
+        counts.waiting_bytes = self.shares.bytes() as u64;
         counts.links = self.links.len() as u64;
     }
 }
@@ -548,6 +548,10 @@ impl InLink {
             bytes: 0,
             received: 0,
         }
+    }
+
+    fn host(&self) -> IpAddr {
+        crate::key::host(self.key.0)
     }
 
     /// True if nothing more follows, and all messages are in their mailboxes.

@@ -22,6 +22,7 @@
 //! | `ranges` | numbers that have arrived |
 //! | `records` | messages in a stream |
 //! | `postponed` | streams that wait for room at the receiver |
+//! | `shares` | the memory and the keys that each host has |
 
 mod cubic;
 pub mod inbound;
@@ -33,6 +34,7 @@ mod ranges;
 mod records;
 mod rtt;
 mod sent;
+mod shares;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::lane::Fate;
 use super::tests::{Net, pop, settings};
 use crate::config::{Config, Reliable};
-use crate::event::{Event, SenderInfo, Undelivered};
+use crate::event::{Event, ReliableCounts, SenderInfo, Undelivered};
+use crate::wire::reliable::Segment;
+use crate::wire::{Header, Kind};
 
 /// Messages of 100,000 bytes for this many keys at once, on a path without losses, to a receiver with memory for one of them.
 fn crowd(keys: u32) -> Net {
@@ -90,6 +92,50 @@ fn keys_beyond_the_limit_wait() {
     let fates = [0, 1, 2].map(|key| net.sender.fate(Net::key(key), 0));
     let full = Some(Fate::Failed(Undelivered::Full));
     assert_eq!(fates, [Some(Fate::Confirmed), Some(Fate::Confirmed), full]);
+}
+
+/// A segment of this host's stream for a key, with bytes that begin at an offset.
+fn segment(net: &mut Net, host: u8, mailbox: u32, (offset, bytes): (u64, &[u8])) -> bool {
+    let header = Header {
+        kind: Kind::Segment,
+        count: bytes.len() as u16,
+        stream: 1,
+        epoch: 5,
+        first: offset,
+        mailbox,
+    };
+    let segment = Segment { receiver: 0, run: 0, offset, bytes };
+    let from = ([10, 0, 0, host], 9).into();
+    let refused = counts(net).refused;
+    net.receiver.segment(net.now, from, (header, segment, bytes.len() + 60), &mut net.mailboxes);
+    counts(net).refused == refused
+}
+
+fn counts(net: &Net) -> ReliableCounts {
+    let mut counts = ReliableCounts::default();
+    net.receiver.count(&mut counts);
+    counts
+}
+
+/// A host that fills the memory with bytes behind missing ones, and takes keys, keeps no other host from its messages.
+#[test]
+fn a_host_cannot_take_all() {
+    let config = Config::default();
+    let mut net = Net::new(1, settings().receive_bytes(1 << 21).max_keys(100), config);
+    let mut taken = 0;
+    for number in 0..4000_u32 {
+        let offset = 1000 + u64::from(number / 50) * 1400;
+        taken += usize::from(segment(&mut net, 1, number % 50, (offset, &[0; 1400])));
+    }
+    (50..200).for_each(|mailbox| _ = segment(&mut net, 1, mailbox, (0, &[])));
+    assert!((1100..1300).contains(&taken), "{taken}: eight ninths of the memory");
+    // The first 60,000 bytes of a message of 70,000, all at once and out of order, and its end.
+    let message: Vec<u8> = [&[0xFF, 0xFF][..], &70_000_u32.to_le_bytes(), &[7; 70_000]].concat();
+    let pieces: Vec<(usize, &[u8])> = message.chunks(1400).enumerate().collect();
+    for (number, piece) in pieces.iter().rev() {
+        assert!(segment(&mut net, 2, 7, (*number as u64 * 1400, piece)), "piece {number} is refused");
+    }
+    assert_eq!(net.mailboxes.got.get(&7).map(|got| got[0] == message[6..]), Some(true));
 }
 
 fn closed(net: &Net) -> Vec<(u64, bool)> {
