@@ -659,6 +659,9 @@ typedef struct rb_context rb_context;
 // An address that takes connections. Any number of threads may use it.
 typedef struct rb_listener rb_listener;
 
+// Bytes per second that any number of connections share. Any number of threads may use it.
+typedef struct rb_rate_limit rb_rate_limit;
+
 // The right to read an rIn alone. One thread uses it at a time.
 typedef struct rb_reader rb_reader;
 
@@ -700,6 +703,33 @@ typedef struct rbmq_subscriber rbmq_subscriber;
 
 // Publishes to one topic. One thread uses it at a time.
 typedef struct rbmq_topic rbmq_topic;
+
+// A peer that asks to subscribe.
+typedef struct rb_asking {
+    // The number of the connection, as `rb_conn_id` returns it.
+    uint64_t conn;
+    // The buffer.
+    uint32_t bid;
+    // The name of the subscription.
+    const void *name;
+    // The bytes of the name; 0: the subscription has none.
+    size_t name_len;
+} rb_asking;
+
+// What a peer may subscribe with.
+typedef struct rb_admitted {
+    // The allowed policies, besides those of `rb_buffer_set_limits`: the bit `1 << RB_POLICY_…` for each. The peer is told which
+    // are allowed if it asks for another.
+    uint32_t policies;
+    // The owner of the subscription's name: subscriptions of different owners with the same name have nothing to do with each
+    // other. Otherwise a peer that knows a name takes over the subscription and its held position.
+    uint64_t owner;
+} rb_admitted;
+
+// A callback that decides whether a peer may subscribe. `asking` and `admitted` are valid until the callback returns.
+// `admitted` has all policies and the owner 0, and the callback may change them. Returns whether the peer may subscribe: to a
+// peer that may not, the buffer looks as if it did not exist.
+typedef bool (*rb_admission_fn)(void *ctx, const struct rb_asking *asking, struct rb_admitted *admitted);
 
 // A piece of a buffer's memory (paper 1, Listing 1, `buf_seg`).
 //
@@ -1247,6 +1277,36 @@ typedef void (*rb_conn_fn)(void *ctx, struct rb_conn *conn);
 // A callback for connections that ended before they could be offered: `peer` is their address, `reason` a word (`protocol`,
 // `version`, `silent`, `left`, `tls`, `limit`), `why` a text for people. All three are valid until the callback returns.
 typedef void (*rb_foreign_conn_fn)(void *ctx, const char *peer, const char *reason, const char *why);
+
+// What the transport has verified about the other end of a connection. Nothing of it is the other end's own word.
+typedef struct rb_peer_identity {
+    // Whether bytes on the way are encrypted and authenticated (TLS).
+    bool encrypted;
+    // Whether the other end is a process of this machine that the kernel has named: `pid`, `uid` and `gid`.
+    bool has_process;
+    // The process, as it connected or listened. The number may be another process's by now. 0: outside of this pid namespace.
+    uint32_t pid;
+    // The effective user of the process.
+    uint32_t uid;
+    // The effective group of the process.
+    uint32_t gid;
+    // The bytes of the other end's certificate, which `rb_conn_peer_certificate` copies; 0 if the other end presented none.
+    size_t certificate_len;
+} rb_peer_identity;
+
+// A limit and what it has counted.
+typedef struct rb_rate_limit_info {
+    // Bytes per second; 0: no limit.
+    uint64_t bytes_per_second;
+    // The bytes that may go at once after a pause.
+    uint64_t burst_bytes;
+    // Bytes that counted for the limit since it was made.
+    uint64_t bytes;
+    // How long anything was delayed, in nanoseconds. A present delay is in it from its beginning, up to its expected end.
+    int64_t delayed_ns;
+    // Whether a connection has the limit.
+    bool in_use;
+} rb_rate_limit_info;
 
 // Room for one message, in the memory that the message is sent from.
 typedef struct rbmq_segment {
@@ -1835,6 +1895,23 @@ typedef void (*rb_out_event_fn)(void *ctx, const struct rb_out_event *event);
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Asks `decide` on a worker thread about each subscription of a peer before it is accepted, one call at a time. Without it
+// everything is allowed. Existing subscriptions stay until `rb_rout_review_admissions`.
+//
+// `ctx` is the caller's, and is used until `rb_rout_unset_admission` has returned. Any thread.
+rb_status rb_rout_set_admission(const struct rb_rout *rout,
+                                rb_admission_fn decide,
+                                void *ctx);
+
+// Removes the callback: everything is allowed again. When this has returned, no call of it runs on another thread and none
+// begins: `ctx` may be freed. Inside the callback itself: once that call has returned. Any thread.
+rb_status rb_rout_unset_admission(const struct rb_rout *rout);
+
+// Asks the callback of `rb_rout_set_admission` again about all subscriptions, because its decisions may have changed. A
+// subscription that is not allowed any more ends, and its peer is told (`RB_IN_REFUSED`); its position is not kept. Everything
+// else on the connection goes on. Returns at once. Any thread.
+rb_status rb_rout_review_admissions(const struct rb_rout *rout);
 
 // The id of a buffer. Any thread.
 rb_status rb_buffer_bid(const struct rb_buffer *buffer, uint32_t *bid);
@@ -2546,6 +2623,58 @@ rb_status rb_budget_info(const struct rb_budget *budget, uint64_t *bytes, uint64
 
 // Frees a budget's handle. NULL does nothing. Any thread.
 rb_status rb_budget_free(struct rb_budget *budget);
+
+// What the transport has verified about the other end: its certificate (TLS), or its process (shared memory). Known before the
+// callback of a listener gets the connection; all zeros until the other end's hello was read. Any thread.
+rb_status rb_conn_peer_identity(const struct rb_conn *conn,
+                                struct rb_peer_identity *identity);
+
+// The certificate of the other end in DER: its chain leads to a trusted root, its dates are valid, and the other end has the
+// key. Its bytes are cut to `capacity - 1`, with a zero behind them. `*len` gets their number, 0 if there is none. Any thread.
+rb_status rb_conn_peer_certificate(const struct rb_conn *conn,
+                                   char *to,
+                                   size_t capacity,
+                                   size_t *len);
+
+// Makes a limit with a full bucket. Any number of connections of one context share it. `bytes_per_second`: 0 is no limit.
+// `burst_bytes`: how much may go at once after a pause; at least 4 KiB.
+//
+// Bytes beyond the limit are delayed and never dropped. In any `t` seconds at most `burst_bytes + t * bytes_per_second` bytes are
+// sent. Of what arrives as much more may come as had been granted to the senders before: at most the smaller of the burst and the
+// free part of the ring, for each subscription.
+//
+// `*out` is the caller's, until `rb_rate_limit_free`; connections keep the limit alive. Any thread.
+rb_status rb_rate_limit_new(uint64_t bytes_per_second,
+                            uint64_t burst_bytes,
+                            struct rb_rate_limit **out);
+
+// Sets another rate and burst, for what comes. A present delay ends when it would have. Any thread.
+rb_status rb_rate_limit_set(const struct rb_rate_limit *limit, uint64_t bytes_per_second, uint64_t burst_bytes);
+
+// The limit and what it has counted so far. Any thread.
+rb_status rb_rate_limit_get_info(const struct rb_rate_limit *limit, struct rb_rate_limit_info *info);
+
+// Frees a limit's handle. NULL does nothing. Connections that have the limit keep it. Any thread.
+rb_status rb_rate_limit_free(struct rb_rate_limit *limit);
+
+// Limits the bytes per second of the connection's payload, in place of earlier limits: what arrives, what is sent, or both.
+// Connections that are given the same limit share it, and a connection with several is as slow as the slowest. NULL is allowed
+// where a count is 0; without limits the connection has none.
+//
+// Everything is delayed and nothing dropped: a peer that writes more waits for credit, and what is sent to a peer's subscriptions
+// waits here, where their policies apply to the lag. Control messages are not delayed. Rings of a connection with limits are not
+// shared with its peer (as with `own_memory`, in both directions); limits that come later do not reach rings that the peer maps
+// already. The connection keeps the limits alive. Any thread.
+rb_status rb_conn_set_rate_limits(const struct rb_conn *conn,
+                                  const struct rb_rate_limit *const *received,
+                                  size_t received_count,
+                                  const struct rb_rate_limit *const *sent,
+                                  size_t sent_count);
+
+// 1 if the bucket of a limit of the context's connections is full, so that a new limit would delay no less; 0 if not; below 0 is
+// a status. Any thread.
+int rb_context_is_rate_limit_full(const struct rb_context *context,
+                                  const struct rb_rate_limit *limit);
 
 // Room for one message of `bytes` bytes: a record, or in a raw topic plain bytes. Waits at most `timeout_ns` while the ring is full.
 //

@@ -11,7 +11,7 @@
 // leaves a callback closes the connection that the callback was called for, with the exception's text; where there is none,
 // the program ends.
 //
-// Order of this file. Namespace rocketbufs: errors, time-outs and bytes; Config, Context, Budget; Conn and Listener; View, InEvent,
+// Order of this file. Namespace rocketbufs: errors, time-outs and bytes; Config, RateLimit, Context, Budget; Conn and Listener; View, InEvent,
 // OutEvent; Writer and Buffer; Subscription, rIn, Reader; rOut; EventLoop, and Task with C++20. Namespace rbmq: Topic, Publisher;
 // Message, Subscriber; Observer. Namespace cmq: Key, Message; PublicKey, SecretKey; Mailbox, Queue; Caller, Responder; Repair.
 
@@ -292,6 +292,24 @@ private:
     explicit Config(Empty) {}
 };
 
+// A limit on bytes per second, which any number of connections of one context share. Bytes beyond it are delayed and never
+// dropped. 0 bytes per second: no limit.
+class RateLimit : public detail::Handle<rb_rate_limit, rb_rate_limit_free> {
+public:
+    RateLimit(std::uint64_t bytes_per_second, std::uint64_t burst_bytes) {
+        detail::check(rb_rate_limit_new(bytes_per_second, burst_bytes, &handle_));
+    }
+    status set(std::uint64_t bytes_per_second, std::uint64_t burst_bytes) const {
+        return detail::check(rb_rate_limit_set(handle_, bytes_per_second, burst_bytes));
+    }
+    // The limit and what it has counted so far.
+    rb_rate_limit_info info() const {
+        rb_rate_limit_info info{};
+        detail::check(rb_rate_limit_get_info(handle_, &info));
+        return info;
+    }
+};
+
 // Memory, configuration and worker threads of a process.
 class Context : public detail::Handle<rb_context, rb_context_free> {
 public:
@@ -353,6 +371,10 @@ public:
         detail::check(rb_context_memory_in_use(handle_, &bytes));
         return bytes;
     }
+    // Whether the bucket of a limit of the context's connections is full: a new limit would delay no less.
+    bool is_rate_limit_full(const RateLimit &limit) const {
+        return detail::check_number(rb_context_is_rate_limit_full(handle_, limit.get())) > 0;
+    }
     status allow_callbacks_in_calls() { return detail::check(rb_context_allow_callbacks_in_calls(handle_)); }
     status shutdown(std::chrono::nanoseconds grace) { return detail::check(rb_context_shutdown(handle_, grace.count())); }
 
@@ -377,6 +399,18 @@ struct Down {
     rb_down_by by;
     int code; // RB_CLOSE_..., or -1.
     std::string text;
+};
+
+// A process of this machine, as the kernel knew it when the process connected or listened.
+struct Process {
+    std::uint32_t pid, uid, gid;
+};
+
+// What the transport has verified about the other end of a connection. Nothing of it is the other end's own word.
+struct PeerIdentity {
+    bool encrypted = false;         // Bytes on the way are encrypted and authenticated (TLS).
+    std::optional<Process> process; // The process at the other end (shared memory).
+    std::string certificate;        // The other end's certificate in DER; empty if it presented none.
 };
 
 // A connection to a peer.
@@ -421,6 +455,27 @@ public:
         return detail::text([&](char *to, std::size_t size, std::size_t *len) {
             return rb_conn_carrier(handle_, to, size, len);
         });
+    }
+    // Known before the callback of a listener gets the connection.
+    PeerIdentity peer_identity() const {
+        rb_peer_identity known{};
+        PeerIdentity identity;
+        if (!detail::check(rb_conn_peer_identity(handle_, &known))) return identity;
+        identity.encrypted = known.encrypted;
+        if (known.has_process) identity.process = Process{known.pid, known.uid, known.gid};
+        if (known.certificate_len == 0) return identity;
+        identity.certificate = detail::text([&](char *to, std::size_t size, std::size_t *len) {
+            return rb_conn_peer_certificate(handle_, to, size, len);
+        });
+        return identity;
+    }
+    // Limits the bytes per second of what arrives and of what is sent, in place of earlier limits. The connection keeps them.
+    status set_rate_limits(const std::vector<std::reference_wrapper<const RateLimit>> &received,
+                           const std::vector<std::reference_wrapper<const RateLimit>> &sent) const {
+        std::vector<const rb_rate_limit *> limits;
+        for (const RateLimit &limit : received) limits.push_back(limit.get());
+        for (const RateLimit &limit : sent) limits.push_back(limit.get());
+        return detail::check(rb_conn_set_rate_limits(handle_, limits.data(), received.size(), limits.data() + received.size(), sent.size()));
     }
     // The random name of the peer's process.
     rb_id128 peer_instance() const {
@@ -914,6 +969,22 @@ public:
     }
 };
 
+// A peer that asks to subscribe. The name is valid until the callback returns.
+struct Asking {
+    std::uint64_t conn; // Conn::id() of its connection.
+    bid_t bid;
+    std::string_view name; // Of the subscription; empty if it has none.
+};
+
+// What a peer may subscribe with.
+struct Admitted {
+    // The allowed policies: the bit 1 << RB_POLICY_... for each.
+    std::uint32_t policies =
+        1u << RB_POLICY_BLOCK | 1u << RB_POLICY_DROP | 1u << RB_POLICY_DISCONNECT | 1u << RB_POLICY_OVERWRITE;
+    // The owner of the subscription's name: names of different owners have nothing to do with each other.
+    std::uint64_t owner = 0;
+};
+
 // The sending end (paper 1, Listing 2).
 class rOut : public detail::Handle<rb_rout, rb_rout_free> {
 public:
@@ -928,6 +999,7 @@ public:
         event_cb_ = std::move(other.event_cb_);
         control_cb_ = std::move(other.control_cb_);
         progress_cb_ = std::move(other.progress_cb_);
+        admission_ = std::move(other.admission_);
         return *this;
     }
     ~rOut() { unset_all(); }
@@ -1038,6 +1110,20 @@ public:
         if (progress_cb_) rb_rout_unset_subscriber_progress_cb(handle_);
         progress_cb_.reset();
     }
+    // Asks `decide` about each subscription of a peer before it is accepted. To a peer for which it returns nothing, or throws, the
+    // buffer looks as if it did not exist. Existing subscriptions stay until review_admissions().
+    status set_admission(std::function<std::optional<Admitted>(const Asking &)> decide) {
+        unset_admission();
+        admission_.reset(new detail::Callback<Decide>{share(std::move(decide)), handle_});
+        return detail::check(rb_rout_set_admission(handle_, on_asking, admission_.get()));
+    }
+    // Everything is allowed again.
+    void unset_admission() noexcept {
+        if (admission_) rb_rout_unset_admission(handle_);
+        admission_.reset();
+    }
+    // Asks again about all subscriptions. One that is not allowed any more ends, and its peer is told.
+    status review_admissions() const { return detail::check(rb_rout_review_admissions(handle_)); }
 
 private:
     template <class F> static std::shared_ptr<std::function<F>> share(std::function<F> &&callback) {
@@ -1048,6 +1134,7 @@ private:
         unset_event_cb();
         unset_control_msg_cb();
         unset_subscriber_progress_cb();
+        unset_admission();
     }
     static void on_data_out(void *ctx, std::uint32_t, void *delivery) {
         auto function = static_cast<detail::Callback<void(void *)> *>(ctx)->function;
@@ -1069,11 +1156,24 @@ private:
         auto function = static_cast<detail::Callback<void(const rb_subscriber_progress &)> *>(ctx)->function;
         detail::guarded([&] { (*function)(*progress); }, detail::give_up);
     }
+    using Decide = std::optional<Admitted>(const Asking &);
+    static bool on_asking(void *ctx, const rb_asking *asking, rb_admitted *admitted) {
+        auto function = static_cast<detail::Callback<Decide> *>(ctx)->function;
+        std::optional<Admitted> decided;
+        std::string_view name(static_cast<const char *>(asking->name), asking->name_len);
+        detail::guarded([&] { decided = (*function)(Asking{asking->conn, asking->bid, name}); },
+                        [&](const char *) { decided.reset(); });
+        if (!decided) return false;
+        admitted->policies = decided->policies;
+        admitted->owner = decided->owner;
+        return true;
+    }
 
     detail::CallbackSlot<void(void *)> data_cb_;
     detail::CallbackSlot<void(const OutEvent &)> event_cb_;
     detail::CallbackSlot<void(const Conn &, iovec)> control_cb_;
     detail::CallbackSlot<void(const rb_subscriber_progress &)> progress_cb_;
+    detail::CallbackSlot<Decide> admission_;
 };
 
 #if defined(ROCKETBUFS_COROUTINES)

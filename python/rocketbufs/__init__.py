@@ -16,6 +16,7 @@
 from . import _errors
 from ._errors import *  # noqa: F403
 from ._rocketbufs import (
+    Admitted,
     BufSeg,
     Budget,
     Config,
@@ -29,6 +30,7 @@ from ._rocketbufs import (
     OutBuffer,
     OutSegment,
     OutWriter,
+    RateLimit,
     RIn,
     ROut,
     Subscription,
@@ -43,6 +45,7 @@ rOut = ROut
 _exceptions = [name for name in vars(_errors) if isinstance(vars(_errors)[name], type) and not name.startswith("_")]
 
 __all__ = [
+    "Admitted",
     "BufSeg",
     "Budget",
     "Config",
@@ -57,6 +60,7 @@ __all__ = [
     "OutBuffer",
     "OutSegment",
     "OutWriter",
+    "RateLimit",
     "RIn",
     "ROut",
     "Subscription",

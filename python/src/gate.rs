@@ -69,19 +69,33 @@ pub fn call_with<A>(
 ) where
     A: for<'py> PyCallArgs<'py>,
 {
+    call_for(callback, arguments, |_| Ok(()), after);
+}
+
+/// As [`call_with`], for a result, which `result` converts. None if the interpreter ends.
+pub fn call_for<A, R>(
+    callback: &Py<PyAny>,
+    arguments: impl FnOnce(Python<'_>) -> PyResult<A>,
+    result: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>,
+    after: impl FnOnce(Python<'_>),
+) -> Option<R>
+where
+    A: for<'py> PyCallArgs<'py>,
+{
     RUNNING.fetch_add(1, Ordering::SeqCst);
     let leave = Leave(INSIDE.replace(true));
     if STOPPED.load(Ordering::SeqCst) {
-        return;
+        return None;
     }
-    let failed = Python::attach(|py| {
-        let called = arguments(py).and_then(|arguments| callback.bind(py).call1(arguments).map(drop));
+    let called = Python::attach(|py| {
+        let called = arguments(py).and_then(|arguments| result(&callback.bind(py).call1(arguments)?));
         after(py);
-        called.map_err(|error| error.write_unraisable(py, Some(callback.bind(py)))).is_err()
+        called.map_err(|error| error.write_unraisable(py, Some(callback.bind(py))))
     });
     drop(leave);
-    if failed {
-        std::panic::resume_unwind(Box::new("a Python callback raised an exception"));
+    match called {
+        Ok(result) => Some(result),
+        Err(()) => std::panic::resume_unwind(Box::new("a Python callback raised an exception")),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The kinds of handles.
 
-use rocketbufs::{Budget, Config, Conn, Context, InReader, Listener, OutBuffer, RIn, ROut, Subscription};
+use rocketbufs::{
+    Budget, Config, Conn, Context, InReader, Listener, OutBuffer, RIn, ROut, RateLimit, Subscription,
+};
 
 use crate::segment::SegmentWriter;
 use crate::table::kinds;
@@ -27,6 +29,8 @@ pub struct rb_subscription(());
 pub struct rb_reader(());
 /// Bytes that the rings of many subscriptions share. Any number of threads may use it.
 pub struct rb_budget(());
+/// Bytes per second that any number of connections share. Any number of threads may use it.
+pub struct rb_rate_limit(());
 
 kinds! {
     rb_config => Config, 1, "configuration";
@@ -40,4 +44,5 @@ kinds! {
     rb_subscription => Subscription, 10, "subscription";
     rb_reader => InReader, 12, "reader";
     rb_budget => Budget, 13, "budget";
+    rb_rate_limit => RateLimit, 14, "rate limit";
 }

@@ -13,6 +13,7 @@
 // Pointers of C are read and written in `raw`, by the contract that stands there.
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
+pub mod admission;
 pub mod buffer;
 pub mod cmq_api;
 pub mod conn;
@@ -20,10 +21,12 @@ pub mod context;
 mod failures;
 mod fork;
 pub mod handles;
+pub mod identity;
 pub mod in_events;
 mod kept;
 pub mod options;
 pub mod out_events;
+pub mod rate_limits;
 pub mod raw;
 pub mod rbmq;
 pub mod rin;

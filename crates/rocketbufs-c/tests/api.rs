@@ -118,8 +118,6 @@ const OTHERWISE: &[(&str, &str)] = &[
     ("TopicWriter.subscribers", "rbmq_topic_get_info"),
 ];
 
-const ADMISSION: &str = "rights of single peers are for programs in Rust so far";
-
 /// Methods that C does not have, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("Batch.into_owned", "a batch of a subscriber is kept with rbmq_subscriber_batch_defer, or copied"),
@@ -140,10 +138,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("Config.validate", "every way to make or change a configuration does it"),
     ("Confirmation.level", "the program asked for it"),
     ("Confirmation.position", "the program asked for it"),
-    ("Conn.peer_identity", "certificates and processes of peers are for programs in Rust so far"),
     ("Conn.take_peer_hello", "rb_conn_peer_hello fills memory of the program, which it can overwrite"),
-    ("Conn.set_rate_limits", "limits of single peers are for programs in Rust so far"),
-    ("Context.is_rate_limit_full", "as Conn.set_rate_limits"),
     ("Context.reload_tls", "a program that renews its certificates makes a context anew"),
     ("InView.range_ref", "what the chunks of RBLive are made of, in Rust"),
     ("Mailbox.arrivals", "cmq_mailbox_pop_where waits itself"),
@@ -154,8 +149,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("OutBuffer.room", "rb_buffer_notify_room, and the descriptor of the rOut"),
     ("OutWriter.buffer", "the program has it"),
     ("ROut.context", "the program has it"),
-    ("ROut.review_admissions", ADMISSION),
-    ("ROut.set_admission", ADMISSION),
     ("SecretKey.as_bytes", "the structure has them"),
     ("SecretKey.from_bytes", "the structure has them"),
     ("Subscriber.context", "a context is shared by making it first, in the options"),

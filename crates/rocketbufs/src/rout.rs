@@ -49,8 +49,9 @@ impl ROut {
 
     /// Asks the application about each subscription of a peer before it is accepted. `decide` returns the policies that the peer may
     /// ask for, besides those of [`OutBuffer::set_limits`], and the owner of the subscription's name ([`Admitted`]); or none: the
-    /// buffer looks to the peer as if it did not exist. It runs on a worker thread and must not wait. Without this call everything is allowed. Existing subscriptions stay until
-    /// [`ROut::review_admissions`].
+    /// buffer looks to the peer as if it did not exist. It runs on a worker thread, one call at a time, and must not wait. A panic
+    /// refuses the subscription and closes its connection. Without this call everything is allowed. Existing subscriptions stay
+    /// until [`ROut::review_admissions`].
     ///
     /// ```
     /// # use rocketbufs::{Config, Context, PolicySet, ROut};
@@ -61,10 +62,15 @@ impl ROut {
     /// ```
     pub fn set_admission<A: Into<Admitted>>(
         &self,
-        decide: impl Fn(&Asking<'_>) -> Option<A> + Send + Sync + 'static,
+        mut decide: impl FnMut(&Asking<'_>) -> Option<A> + Send + 'static,
     ) {
         let decide = move |asking: &Asking<'_>| decide(asking).map(Into::into);
-        *lock(&self.shared.admission) = Some(Arc::new(decide));
+        self.shared.inner.set_callback(&self.shared.admission, Box::new(decide));
+    }
+
+    /// Removes the callback of [`ROut::set_admission`], as [`ROut::unset_data_out_cb`] does: everything is allowed again.
+    pub fn unset_admission(&self) {
+        self.shared.inner.unset_callback(&self.shared.admission);
     }
 
     /// Asks the application again about all subscriptions, because its decisions may have changed. A subscription that is not

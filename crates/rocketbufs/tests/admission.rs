@@ -121,3 +121,29 @@ fn names_of_different_owners_have_nothing_to_do_with_each_other() {
     assert!(std::iter::from_fn(|| thief.recv(Some(WAIT)).unwrap()).any(|event| ended(&event)));
     assert!(honest.conn().down_reason().is_none());
 }
+
+/// A panic of the decision ends the connection that asked and no other; without the decision everything is allowed.
+#[test]
+fn a_panic_of_the_decision_refuses() {
+    let (source, ctx) = (context(TransportKind::Tcp), context(TransportKind::Tcp));
+    let (out, listener) = sender(&source);
+    two_buffers(&out);
+    let dropped = Arc::new(());
+    let used = dropped.clone();
+    out.set_admission(move |asking| {
+        let _used = &used;
+        assert_ne!(asking.bid, CLOSED, "no answer");
+        Some(PolicySet::ALL)
+    });
+    let (input, other) = (receiver(&ctx, &listener), receiver(&ctx, &listener));
+    let start = subscribe(&other, OPEN, ring_of(1 << 16));
+    input.subscribe(CLOSED, 1 << 16).unwrap();
+    let down = input.conn().wait_down(Some(WAIT)).unwrap().expect("it goes down");
+    assert!(down.to_string().contains("panicked"), "{down}");
+    assert_eq!(out.buffer(CLOSED).unwrap().subscriber_count(), 0);
+    write(&out, OPEN, 10_000, 1000);
+    assert_eq!(take(&other, start, start + 10_000), 0);
+    out.unset_admission();
+    assert_eq!(Arc::strong_count(&dropped), 1, "nothing of it is left");
+    subscribe(&other, CLOSED, ring_of(1 << 16));
+}

@@ -11,6 +11,7 @@ use rocketbufs::error::ConnError;
 use super::context::Context;
 use super::events;
 use super::failures::Raise;
+use super::rate_limit;
 use crate::event::Event;
 use crate::guarded::Kept;
 use crate::input::Input;
@@ -149,6 +150,28 @@ impl Conn {
     #[getter]
     fn peer_addr(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.handle(py)?.peer_addr())
+    }
+
+    /// What the transport has verified about the other end: its `certificate` in DER (TLS; or None), the `process` with `pid`, `uid`
+    /// and `gid` (shared memory; or None), and whether bytes on the way are `encrypted`. Known before a listener's callback gets the
+    /// connection; nothing is known until the other end's hello was read.
+    #[getter]
+    fn peer_identity(&self, py: Python<'_>) -> PyResult<Event> {
+        let known = self.handle(py)?.peer_identity();
+        events::identity(py, &known)
+    }
+
+    /// Limits the bytes per second of the payload, in place of earlier limits: iterables of `RateLimit`s for what arrives and for
+    /// what is sent. Everything is delayed and nothing dropped. Without limits there are none.
+    #[pyo3(signature = (*, received=None, sent=None))]
+    fn set_rate_limits(
+        &self,
+        py: Python<'_>,
+        received: Option<&Bound<'_, PyAny>>,
+        sent: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.handle(py)?.set_rate_limits(rate_limit::limits(received, sent)?);
+        Ok(())
     }
 
     /// The random name of the other end's process.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 use super::failures::Raise;
+use super::rate_limit::RateLimit;
 use crate::guarded::Kept;
 use crate::settings::{self, Config};
 use crate::times;
@@ -56,6 +57,11 @@ impl Context {
     #[getter]
     fn instance(&self, py: Python<'_>) -> PyResult<u128> {
         Ok(self.handle(py)?.instance())
+    }
+
+    /// Whether the bucket of a limit of this context's connections is full, so that a new limit would delay no less.
+    fn is_rate_limit_full(&self, py: Python<'_>, limit: &Bound<'_, RateLimit>) -> PyResult<bool> {
+        Ok(self.handle(py)?.is_rate_limit_full(limit.get().limit()))
     }
 
     /// Sends BYE to every peer, gives queued data at most `grace` seconds to leave, and stops the threads.

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rocketbufs::{ConnEvent, DownReason, OutEvent, SubscriberProgress};
+use rocketbufs::{ConnEvent, DownReason, OutEvent, PeerIdentity, SubscriberProgress};
 
 use crate::errors;
 use crate::event::Event;
@@ -17,6 +17,19 @@ pub fn down_reason(py: Python<'_>, reason: &DownReason) -> PyResult<Event> {
     };
     let code = reason.code().map(|code| errors::variant(&code));
     Event::new(py, kind).with(py, "text", reason.to_string())?.with(py, "code", code)
+}
+
+/// What is verified about a peer.
+pub fn identity(py: Python<'_>, known: &PeerIdentity) -> PyResult<Event> {
+    let process = known.unix.map(|peer| {
+        let process = Event::new(py, "Process").with(py, "pid", peer.pid)?.with(py, "uid", peer.uid)?;
+        process.with(py, "gid", peer.gid)
+    });
+    let certificate = known.certificate.as_ref().map(|der| PyBytes::new(py, der));
+    Event::new(py, "PeerIdentity")
+        .with(py, "encrypted", known.encrypted)?
+        .with(py, "process", process.transpose()?)?
+        .with(py, "certificate", certificate)
 }
 
 /// An event of a connection.

@@ -1,5 +1,6 @@
 //! The framework's classes, with the names of the Rust API (docs/architecture/api.md).
 
+mod admission;
 mod conn;
 mod context;
 mod events;
@@ -9,6 +10,7 @@ mod listener;
 mod options;
 mod out_buffer;
 mod out_writer;
+mod rate_limit;
 mod rin;
 mod rout;
 mod segment;
@@ -24,6 +26,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<conn::Conn>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<options::Budget>()?;
+    module.add_class::<admission::Admitted>()?;
+    module.add_class::<rate_limit::RateLimit>()?;
     module.add_class::<in_reader::InReader>()?;
     module.add_class::<out_buffer::OutBuffer>()?;
     module.add_class::<out_writer::OutWriter>()?;

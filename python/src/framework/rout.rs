@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyDict};
 use rocketbufs::BufferOptions;
 use rocketbufs::error::SegmentError;
 
+use super::admission;
 use super::conn::Conn;
 use super::context::Context;
 use super::events;
@@ -43,6 +44,29 @@ impl ROut {
     /// Lets the other end of this connection subscribe to the buffers here.
     fn add_conn(&self, py: Python<'_>, conn: &Bound<'_, Conn>) -> PyResult<()> {
         self.0.get(py)?.add_conn(conn.get().handle(py)?);
+        Ok(())
+    }
+
+    /// Asks `callback(asking)` on a worker thread about each subscription of a peer before it is accepted; `asking` has `conn` (the
+    /// `id` of the connection), `bid` and `name`. It returns an `Admitted`, or None: to that peer the buffer looks as if it did not
+    /// exist. An exception refuses too, and closes the connection. Existing subscriptions stay until `review_admissions`.
+    fn set_admission(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
+        let out = self.0.get(py)?;
+        py.detach(|| out.set_admission(move |asking| admission::decide(&callback, asking)));
+        Ok(())
+    }
+
+    /// Removes the callback, as `unset_data_out_cb` does: everything is allowed again.
+    fn unset_admission(&self, py: Python<'_>) -> PyResult<()> {
+        let out = self.0.get(py)?;
+        py.detach(|| out.unset_admission());
+        Ok(())
+    }
+
+    /// Asks the callback of `set_admission` again about all subscriptions. One that is not allowed any more ends, and its peer is told.
+    /// Returns at once.
+    fn review_admissions(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.get(py)?.review_admissions();
         Ok(())
     }
 

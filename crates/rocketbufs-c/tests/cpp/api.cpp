@@ -43,7 +43,7 @@ template <class T> constexpr bool moves_only = std::is_nothrow_move_constructibl
 static_assert(moves_only<Context> && moves_only<Conn> && moves_only<Listener> && moves_only<rOut> && moves_only<rIn>);
 static_assert(moves_only<Buffer> && moves_only<Writer> && moves_only<Subscription> && moves_only<View> && moves_only<Reader>);
 static_assert(moves_only<rbmq::Publisher> && moves_only<rbmq::Topic> && moves_only<rbmq::Subscriber>);
-static_assert(moves_only<cmq::Queue> && moves_only<cmq::Message> && moves_only<cmq::SecretKey>);
+static_assert(moves_only<RateLimit> && moves_only<cmq::Queue> && moves_only<cmq::Message> && moves_only<cmq::SecretKey>);
 static_assert(std::is_trivially_copyable_v<buf_seg> && sizeof(buf_seg) == sizeof(rb_buf_seg));
 
 // Listings 1 and 2: a producer, a consumer by callback, and the completion of a delivery.
@@ -157,6 +157,65 @@ static void throwing(const Context &context, const std::string &address, const r
 #else
     (void)context, (void)address, (void)out;
 #endif
+}
+
+// What is known of peers, what they may subscribe to, and how fast they are.
+static void peers() {
+    Context context{Config::from_toml("transport = \"auto\"")}, over_tcp{Config()};
+    rOut out(context);
+    Listener listener(context, "127.0.0.1:0");
+    RateLimit slow(200000, 1), fast(0, 1 << 20);
+    listener.set_conn_cb([&](Conn &conn) {
+        PeerIdentity identity = conn.peer_identity();
+        CHECK(identity.certificate.empty() && !identity.encrypted);
+        CHECK(!identity.process || (identity.process->pid == static_cast<std::uint32_t>(getpid()) && identity.process->uid == geteuid()));
+        CHECK(conn.set_rate_limits({}, {slow, fast}));
+        out.add_conn(conn);
+    });
+    Buffer open = out.create_buffer(1, 1 << 16), closed = out.create_buffer(2, 1 << 16);
+    std::atomic<bool> is_open{true};
+    out.set_admission([&](const Asking &asking) -> std::optional<Admitted> {
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+        if (asking.name == "throws") throw std::runtime_error("no such name");
+#endif
+        if (asking.bid == 2 || !is_open) return std::nullopt;
+        return Admitted{1u << RB_POLICY_BLOCK, asking.conn};
+    });
+    CHECK(Conn(context, listener.local_addr()).peer_identity().process->gid == getegid());
+    rIn in(Conn(over_tcp, listener.local_addr()));
+    CHECK(!in.conn().peer_identity().process);
+    in.subscribe(2, 1 << 16);
+    auto event = in.recv(wait);
+    CHECK(event && event->kind == RB_IN_REFUSED && event->refused == RB_ERR_NO_SUCH_BUFFER);
+    rb_subscribe_options options{};
+    options.size = sizeof options;
+    options.name = "throws";
+    options.name_len = 6;
+#if !defined(ROCKETBUFS_NO_EXCEPTIONS)
+    in.subscribe_with(1, options);
+    event = in.recv(wait);
+    CHECK(event && event->kind == RB_IN_REFUSED && event->refused == RB_ERR_NO_SUCH_BUFFER);
+#endif
+    in.subscribe(1, 1 << 16);
+    event = in.recv(wait);
+    CHECK(event && event->kind == RB_IN_SUBSCRIBED);
+    CHECK(open.writer().append(std::string(16000, 'x')));
+    for (std::size_t got = 0; got < 16000; got += event->view.size(), event->view.consume()) {
+        event = in.recv(wait);
+        CHECK(event && event->kind == RB_IN_DATA);
+    }
+    while (slow.info().bytes < 16000 || fast.info().bytes < 16000) usleep(1000);
+    CHECK(slow.info().delayed_ns > 0 && fast.info().delayed_ns == 0 && slow.info().in_use);
+    CHECK(slow.set(1000, 8000) && slow.info().burst_bytes == 8000 && context.is_rate_limit_full(RateLimit(5, 5)));
+    is_open = false;
+    CHECK(out.review_admissions());
+    event = in.recv(wait);
+    CHECK(event && event->kind == RB_IN_REFUSED && event->bid == 1);
+    out.unset_admission();
+    in.subscribe(2, 1 << 16);
+    event = in.recv(wait);
+    CHECK(event && event->kind == RB_IN_SUBSCRIBED && closed.subscriber_count() == 1);
+    listener.unset_conn_cb();
 }
 
 static void topics(const std::string &broker) {
@@ -366,6 +425,7 @@ int main(int argc, char **argv) {
     calls(context, address, out);
     throwing(context, address, out);
     coroutines(context, address, out);
+    peers();
     topics(argv[1]);
     queues();
     secure_queues();

@@ -23,7 +23,7 @@ type EventCallback = dyn FnMut(OutEvent) + Send;
 type ProgressCallback = dyn FnMut(SubscriberProgress) + Send;
 
 /// The application's decision about a subscription; none refuses it.
-pub(crate) type Admission = dyn Fn(&Asking<'_>) -> Option<Admitted> + Send + Sync;
+pub(crate) type Admission = dyn FnMut(&Asking<'_>) -> Option<Admitted> + Send;
 
 pub(crate) struct ROutShared {
     pub(crate) inner: Arc<ContextInner>,
@@ -37,7 +37,7 @@ pub(crate) struct ROutShared {
     pub(crate) event_cb: Callback<EventCallback>,
     pub(crate) progress_cb: Callback<ProgressCallback>,
     /// None: everything is allowed.
-    pub(crate) admission: Mutex<Option<Arc<Admission>>>,
+    pub(crate) admission: Callback<Admission>,
     /// Events without a callback.
     pub(crate) events: EventQueue<OutEvent>,
     /// The number of events that made room for newer ones.
@@ -77,7 +77,7 @@ impl ROutShared {
             control_cb: Callback::default(),
             event_cb: Callback::default(),
             progress_cb: Callback::default(),
-            admission: Mutex::default(),
+            admission: Callback::default(),
             events: EventQueue::new(MAX_EVENTS),
             missed: AtomicU64::new(0),
             reads_events: AtomicBool::new(false),
@@ -87,9 +87,21 @@ impl ROutShared {
 
     /// What the application allows for a subscription; none if it refuses the subscription.
     pub(crate) fn admitted(&self, asking: &Asking<'_>) -> Option<Admitted> {
-        let admission = lock(&self.admission).clone();
-        // The application's code runs without the lock.
-        admission.map_or(Some(PolicySet::ALL.into()), |decide| decide(asking))
+        let mut admitted = None;
+        match self.admission.run(asking, |decide, asking| admitted = decide(asking)) {
+            Ok(Ran::Returned) => admitted,
+            Ok(Ran::Panicked) => {
+                self.end_panicked(asking.conn);
+                None
+            }
+            Err(_) => Some(PolicySet::ALL.into()),
+        }
+    }
+
+    /// Closes the connection for which a callback panicked.
+    fn end_panicked(&self, conn: u64) {
+        let (code, why) = (CloseCode::Normal, CALLBACK_PANICKED.to_owned());
+        self.inner.worker(conn).request(Request::Close { conn, code, why });
     }
 
     pub(crate) fn buffer(&self, bid: Bid) -> Option<Arc<Buffer>> {
@@ -111,8 +123,7 @@ impl ROutShared {
         let conn = event.conn();
         let ran = self.event_cb.run(event, |callback, event| callback(event))?;
         if let (Ran::Panicked, Some(conn)) = (ran, conn) {
-            let (code, why) = (CloseCode::Normal, CALLBACK_PANICKED.to_owned());
-            self.inner.worker(conn).request(Request::Close { conn, code, why });
+            self.end_panicked(conn);
         }
         Ok(())
     }
