@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod cmq_reliable;
 mod cmq_sealed;
 mod cmq_wire;
@@ -25,6 +26,7 @@ mod tls;
 
 use rocketnet::wire::{HEADER_BYTES, Header, MORE_BIT};
 
+pub use access::{access_certificate, access_jwt, access_rights, access_users};
 pub use cmq_reliable::cmq_reliable;
 pub use cmq_sealed::cmq_sealed;
 pub use cmq_wire::cmq_datagram;
@@ -46,6 +48,10 @@ pub type Body = fn(&[u8]);
 
 /// Every target by name.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("access_certificate", access_certificate),
+    ("access_jwt", access_jwt),
+    ("access_rights", access_rights),
+    ("access_users", access_users),
     ("cmq_datagram", cmq_datagram),
     ("cmq_reliable", cmq_reliable),
     ("cmq_sealed", cmq_sealed),

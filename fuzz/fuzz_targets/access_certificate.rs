@@ -1,0 +1,4 @@
+//! See `fuzz_bodies::access_certificate`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_bodies::access_certificate(data));
