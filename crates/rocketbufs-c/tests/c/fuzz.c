@@ -12,7 +12,7 @@ enum { THREADS = 4, KEPT = 16, SHORT = 2 };
 
 // Everything here is a pointer that a call may take.
 typedef enum {
-    CONTEXT, CONN, LISTENER, ROUT, BUFFER, RIN, SUBSCRIPTION, BUDGET, PUBLISHER, CONFIRMATION, QUEUE, MAILBOX, SHARED_KINDS,
+    CONTEXT, CONN, LISTENER, ROUT, BUFFER, RIN, SUBSCRIPTION, BUDGET, RATE_LIMIT, PUBLISHER, CONFIRMATION, QUEUE, MAILBOX, SHARED_KINDS,
     CONFIG = SHARED_KINDS, WRITER, VIEW, READER, TOPIC, SUBSCRIBER, DEFERRED, OBSERVER, KINDS
 } kind;
 
@@ -62,6 +62,7 @@ static rb_status let_go(kind of, void *handle) {
     case RIN: return rb_rin_free(handle);
     case SUBSCRIPTION: return rb_subscription_free(handle);
     case BUDGET: return rb_budget_free(handle);
+    case RATE_LIMIT: return rb_rate_limit_free(handle);
     case PUBLISHER: return rbmq_publisher_free(handle);
     case CONFIRMATION: return rbmq_confirmation_free(handle);
     case QUEUE: return cmq_free(handle);
@@ -126,7 +127,7 @@ static bool is_odd(void *ctx, const cmq_message *message) {
 
 static void make(fuzzer *f) {
     void *made = NULL;
-    switch (below(f, 13)) {
+    switch (below(f, 14)) {
     case 0: if (CALL(f, rb_config_new((rb_config **)&made))) keep(f, CONFIG, made); break;
     case 1: if (CALL(f, rb_conn_connect_start(H(f, CONTEXT), address, "x", below(f, 2), (rb_conn **)&made))) keep(f, CONN, made); break;
     case 2: if (CALL(f, rb_rout_new(H(f, CONTEXT), (rb_rout **)&made))) keep(f, ROUT, made); break;
@@ -138,7 +139,8 @@ static void make(fuzzer *f) {
     case 8: if (CALL(f, rb_rin_reader(H(f, RIN), (rb_reader **)&made))) keep(f, READER, made); break;
     case 9: if (CALL(f, rb_rout_splice_as(H(f, ROUT), H(f, RIN), below(f, 8), below(f, 8), (rb_buffer **)&made))) keep(f, BUFFER, made); break;
     case 10: if (CALL(f, rb_budget_new(below(f, 1 << 20), (rb_budget **)&made))) keep(f, BUDGET, made); break;
-    case 11: if (CALL(f, cmq_mailbox_open(H(f, QUEUE), below(f, 4), (cmq_mailbox **)&made))) keep(f, MAILBOX, made); break;
+    case 11: if (CALL(f, rb_rate_limit_new((uint64_t)below(f, 4) << 20, below(f, 1 << 20), (rb_rate_limit **)&made))) keep(f, RATE_LIMIT, made); break;
+    case 12: if (CALL(f, cmq_mailbox_open(H(f, QUEUE), below(f, 4), (cmq_mailbox **)&made))) keep(f, MAILBOX, made); break;
     default: if (CALL(f, rb_rin_conn(H(f, RIN), (rb_conn **)&made))) keep(f, CONN, made); break;
     }
 }
@@ -217,7 +219,9 @@ static void ask(fuzzer *f) {
     uint32_t bid, bids[4];
     size_t count;
     char text[100];
-    switch (below(f, 18)) {
+    rb_peer_identity identity;
+    rb_rate_limit_info limit;
+    switch (below(f, 22)) {
     case 0: CALL(f, rb_rout_recv_event(H(f, ROUT), &out, TIMEOUT(f))); break;
     case 1: CALL(f, rb_conn_wait_down(H(f, CONN), &down, TIMEOUT(f))); break;
     case 2: CALL(f, rb_conn_wait_up(H(f, CONN), TIMEOUT(f))); break;
@@ -235,13 +239,24 @@ static void ask(fuzzer *f) {
     case 14: COUNT(f, rb_rin_fd(H(f, RIN))); break;
     case 15: COUNT(f, rb_rout_fd(H(f, ROUT))); break;
     case 16: CALL(f, rb_buffer_bid(H(f, BUFFER), &bid)); break;
+    case 17: CALL(f, rb_conn_peer_identity(H(f, CONN), &identity)); break;
+    case 18: CALL(f, rb_conn_peer_certificate(H(f, CONN), text, below(f, sizeof text), &count)); break;
+    case 19: CALL(f, rb_rate_limit_get_info(H(f, RATE_LIMIT), &limit)); break;
+    case 20: COUNT(f, rb_context_is_rate_limit_full(H(f, CONTEXT), H(f, RATE_LIMIT))); break;
     default: CALL(f, rb_conn_send_control(H(f, CONN), "control", below(f, 8))); break;
     }
 }
 
+static bool decide(void *ctx, const rb_asking *asking, rb_admitted *admitted) {
+    (void)ctx;
+    admitted->policies = asking->bid;
+    return asking->bid != 7;
+}
+
 static void callbacks(fuzzer *f) {
     void *rin = H(f, RIN);
-    switch (below(f, 8)) {
+    const rb_rate_limit *limits[2] = {H(f, RATE_LIMIT), H(f, RATE_LIMIT)};
+    switch (below(f, 14)) {
     case 0: CALL(f, rb_rin_set_data_in_cb(rin, below(f, 8) ? on_data : NULL, rin)); break;
     case 1: CALL(f, rb_rin_unset_data_in_cb(rin)); break;
     case 2: CALL(f, rb_rin_set_event_cb(rin, on_event, NULL)); break;
@@ -249,6 +264,12 @@ static void callbacks(fuzzer *f) {
     case 4: CALL(f, rb_listener_set_conn_cb(H(f, LISTENER), on_conn, common[ROUT][below(f, KEPT)])); break;
     case 5: CALL(f, rb_rout_add_conn(H(f, ROUT), H(f, CONN))); break;
     case 6: CALL(f, rb_buffer_notify_room(H(f, BUFFER))); break;
+    case 7: CALL(f, rb_conn_set_rate_limits(H(f, CONN), limits, below(f, 3), below(f, 8) ? limits : NULL, below(f, 3))); break;
+    case 8: CALL(f, rb_conn_set_rate_limits(H(f, CONN), NULL, 0, NULL, 0)); break;
+    case 9: CALL(f, rb_rate_limit_set(H(f, RATE_LIMIT), (uint64_t)below(f, 4) << 20, below(f, 1 << 20))); break;
+    case 10: CALL(f, rb_rout_set_admission(H(f, ROUT), below(f, 8) ? decide : NULL, NULL)); break;
+    case 11: CALL(f, rb_rout_unset_admission(H(f, ROUT))); break;
+    case 12: CALL(f, rb_rout_review_admissions(H(f, ROUT))); break;
     default: CALL(f, rb_rin_resume(rin, H(f, CONN))); break;
     }
 }
