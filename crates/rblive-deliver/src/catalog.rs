@@ -417,6 +417,7 @@ impl State {
 
     fn media(&mut self, header: &Header, payload: ChunkRef) -> Option<()> {
         let is_cmaf = self.description.container == content::Container::Cmaf;
+        let last = self.description.ends_segment(header);
         let live = self.live_mut(header.rendition)?;
         let wall = live.track.wall();
         let init = live.inits.last().map(|(number, _)| *number);
@@ -432,7 +433,7 @@ impl State {
             independent: header.flags.contains(Flags::INDEPENDENT),
             discontinuity: header.flags.contains(Flags::DISCONTINUITY),
             timeline: Some(header.discontinuities).filter(|number| *number > 0),
-            last: header.flags.contains(Flags::LAST_PART) || !is_cmaf,
+            last,
             bytes: header.payload_bytes,
             init,
             data: payload,

@@ -91,6 +91,7 @@ impl RequestFailure {
             | Self::Upload(UploadFailure::Playlist | UploadFailure::Stream(StreamFailure::TooLarge { .. })) => {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
+            Self::Upload(UploadFailure::Stream(StreamFailure::OnlyTs)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Rate(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
             Self::Upload(_) | Self::Master(_) | Self::Broken => StatusCode::BAD_REQUEST,

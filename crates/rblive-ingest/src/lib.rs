@@ -28,6 +28,7 @@ mod rtmp_server;
 mod server;
 mod settings;
 mod stream;
+mod ts_file;
 mod upload;
 mod users;
 

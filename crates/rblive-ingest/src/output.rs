@@ -38,6 +38,7 @@ pub(crate) struct Output {
     manager: RsManager,
     pub(crate) id: RsId,
     pub(crate) name: String,
+    pub(crate) container: Container,
     /// Filled chunks that leave together with the next one, the oldest first.
     held: Vec<RsChunk>,
     renditions: BTreeMap<u16, Described>,
@@ -46,9 +47,9 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(manager: RsManager, id: RsId, name: &str) -> Self {
-        let renditions = BTreeMap::new();
-        Self { manager, id, name: name.to_owned(), held: Vec::new(), renditions, next_sequence: 0 }
+    pub(crate) fn new(manager: RsManager, id: RsId, name: &str, container: Container) -> Self {
+        let (name, renditions) = (name.to_owned(), BTreeMap::new());
+        Self { manager, id, name, container, held: Vec::new(), renditions, next_sequence: 0 }
     }
 
     /// The most bytes of a chunk's payload.
@@ -76,11 +77,16 @@ impl Output {
             (one.timeline, one.begins_us) = (timeline, begins_us);
         }
         let parts = self.renditions.values().map(|one| one.part_us);
+        let part_target_us = match self.container {
+            // A segment may have several chunks, but none of them is of use alone.
+            Container::Ts => Some(target_us),
+            _ => parts.reduce(|most, one| Some(most?.max(one?))).flatten(),
+        };
         let description = Description {
             name: self.name.clone(),
-            container: Container::Cmaf,
+            container: self.container,
             target_duration_us: target_us,
-            part_target_us: parts.reduce(|most, one| Some(most?.max(one?))).flatten(),
+            part_target_us,
             renditions: self.renditions.values().map(|one| one.rendition.clone()).collect(),
         };
         let json = description.to_json()?;

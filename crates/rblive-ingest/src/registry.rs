@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rblive::RsManager;
-use rblive::content::check_name;
+use rblive::config::matches;
+use rblive::content::{Container, check_name};
 use rblive_media::segmenter::Ladder;
 
 use crate::access::{Access, Claim, Refusal};
@@ -146,7 +147,9 @@ impl Registry {
 
     fn output(&self, name: &str, renditions: usize) -> Result<Arc<Mutex<Output>>, Refusal> {
         let id = self.manager.create_stream_of(name, renditions)?;
-        Ok(Arc::new(Mutex::new(Output::new(self.manager.clone(), id, name))))
+        let passes = self.settings.passthrough.iter().any(|pattern| matches(pattern, name));
+        let container = if passes { Container::Ts } else { Container::Cmaf };
+        Ok(Arc::new(Mutex::new(Output::new(self.manager.clone(), id, name, container))))
     }
 
     /// The stream to which a rendition belongs.

@@ -41,6 +41,9 @@ pub struct IngestSettings {
     pub linger_ms: u64,
     /// Streams that are renditions of one stream for viewers.
     pub ladders: Vec<LadderRule>,
+    /// The names of streams, as viewers know them, whose files of MPEG-TS pass as they come, where `*` stands for any characters. Such a
+    /// stream takes nothing else; it has no parts, so its latency is that of whole segments, no poster and no DASH manifest. Default: none.
+    pub passthrough: Vec<String>,
     /// Limits.
     pub limits: IngestLimits,
 }
@@ -80,6 +83,7 @@ impl Default for IngestSettings {
             part_ms: 300,
             linger_ms: 10_000,
             ladders: Vec::new(),
+            passthrough: Vec::new(),
             limits: IngestLimits::default(),
         }
     }

@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use rblive::ChunkError;
-use rblive::content::{Audio, Flags, Header, Kind, MAX_TARGET_US, Rendition, Video};
-use rblive_media::fmp4::{Fmp4Error, InitSegment};
+use rblive::content::{Audio, Container, Flags, Header, Kind, MAX_TARGET_US, Rendition, Video};
+use rblive_media::fmp4::{Fmp4Error, InitSegment, SegmentTimes};
 use rblive_media::segmenter::{Ladder, Part, Segmenter, SegmenterConfig, SegmenterError};
 use rblive_media::ts::{self, TsError};
 use rblive_media::unit::{Input, TICKS_PER_SECOND, TrackConfig};
@@ -14,6 +14,7 @@ use rblive_media::unit::{Input, TICKS_PER_SECOND, TrackConfig};
 use crate::counters::IngestCounters;
 use crate::output::{Described, Output, OutputError};
 use crate::settings::IngestSettings;
+use crate::ts_file::TsFile;
 
 /// The id of a rendition that is the only one of its stream.
 pub(crate) const RENDITION: u16 = 1;
@@ -30,6 +31,10 @@ pub(crate) enum StreamFailure {
     Ts(#[from] TsError),
     #[error(transparent)]
     Fmp4(#[from] Fmp4Error),
+    #[error(
+        "the stream passes MPEG-TS as it comes (ingest.passthrough), and takes nothing else: send files of MPEG-TS by PUT or POST"
+    )]
+    OnlyTs,
     #[error("the encoder sent a media segment before its initialisation segment")]
     NoInit,
     #[error("the encoder sent a segment of {0} seconds; the longest one has an hour")]
@@ -61,6 +66,10 @@ pub(crate) struct Stream {
     ts_frames: u64,
     /// How often packets were damaged before the current file.
     ts_damaged: u64,
+    /// The current file of a transport stream that passes as it comes.
+    ts_file: Option<TsFile>,
+    /// The bytes of the current file of a transport stream.
+    ts_bytes: usize,
     max_unit: usize,
     passed: Option<(Bytes, InitSegment)>,
     /// The initialisation segment of the newest segment.
@@ -116,6 +125,7 @@ impl Stream {
         };
         let max_unit = settings.limits.message_bytes;
         let first = first_sequence(config.target_ms);
+        let ts_file = ts_file(&output);
         // A rendition takes the numbers of the others.
         let first = if ladder.is_some() { 0 } else { first };
         Self {
@@ -127,6 +137,8 @@ impl Stream {
             ts: ts::Demuxer::new(max_unit),
             ts_frames: 0,
             ts_damaged: 0,
+            ts_file,
+            ts_bytes: 0,
             max_unit,
             passed: None,
             newest_init: Bytes::new(),
@@ -155,6 +167,9 @@ impl Stream {
         let before = std::mem::replace(&mut self.output, output);
         lock(&before).end();
         self.segmenter.join_ladder(0, ladder.clone());
+        // A file that passes already goes on.
+        let passes = ts_file(&self.output);
+        self.ts_file = passes.map(|new| self.ts_file.take().unwrap_or(new));
         (self.rendition, self.ladder) = (rendition, Some(ladder.clone()));
         (self.first_sequence, self.next_sequence, self.timeline) = (0, 0, 0);
         (self.passed_us, self.passed_end_us, self.discontinuity) = (0, 0, false);
@@ -168,6 +183,9 @@ impl Stream {
 
     /// Takes a frame or a configuration. After a failure the stream takes a new timeline, as after [`interrupt`](Self::interrupt).
     pub(crate) fn push(&mut self, input: Input) -> Result<(), StreamFailure> {
+        if self.ts_file.is_some() {
+            return Err(StreamFailure::OnlyTs);
+        }
         let pushed = self.segmenter.push(input).map_err(StreamFailure::from);
         let pushed = pushed.and_then(|()| self.disseminate());
         self.recovered(pushed)
@@ -178,8 +196,23 @@ impl Stream {
         if self.passed.is_some() {
             self.interrupt()?;
         }
-        let pushed = self.ts.push(bytes).map_err(StreamFailure::from).and_then(|()| self.take_ts());
+        let pushed = self.keep_ts(bytes).and_then(|()| {
+            self.ts.push(bytes)?;
+            self.take_ts()
+        });
         self.recovered(pushed)
+    }
+
+    /// Keeps bytes of a file that passes when it is complete.
+    fn keep_ts(&mut self, bytes: &[u8]) -> Result<(), StreamFailure> {
+        self.ts_bytes += bytes.len();
+        if self.ts_file.is_some() {
+            self.fits(&lock(&self.output), self.ts_bytes)?;
+        }
+        if let Some(file) = &mut self.ts_file {
+            file.bytes.extend_from_slice(bytes);
+        }
+        Ok(())
     }
 
     /// A file of a transport stream is complete. After a failure the stream takes a new timeline.
@@ -190,13 +223,35 @@ impl Stream {
         if damaged > 0 {
             tracing::warn!(stream = self.name, damaged, "packets of a file were missing or damaged");
         }
-        self.recovered(if frames == 0 { ended.and(Err(StreamFailure::NoFrames)) } else { ended })
+        let ended = if frames == 0 { ended.and(Err(StreamFailure::NoFrames)) } else { ended };
+        let ended = ended.and_then(|()| self.pass_ts());
+        self.recovered(ended)
+    }
+
+    /// Passes a file of a transport stream on, if the stream does.
+    fn pass_ts(&mut self) -> Result<(), StreamFailure> {
+        let Some(own) = &mut self.ts_file else {
+            self.ts_bytes = 0;
+            return Ok(());
+        };
+        let (bytes, times, changed) = own.end();
+        let tracks = own.tracks();
+        self.discontinuity |= changed;
+        if bytes.len() != std::mem::take(&mut self.ts_bytes) {
+            // The stream became a rendition of one that passes files while this one came.
+            return Ok(());
+        }
+        let times = times.ok_or(StreamFailure::NoFrames)?;
+        self.pass(&bytes.freeze(), &times, &tracks.iter().collect::<Vec<_>>(), None)
     }
 
     fn take_ts(&mut self) -> Result<(), StreamFailure> {
         while let Some(input) = self.ts.next_input() {
             self.ts_frames += u64::from(matches!(input, Input::Unit(_)));
-            self.segmenter.push(input)?;
+            match &mut self.ts_file {
+                Some(file) => file.take(input),
+                None => self.segmenter.push(input)?,
+            }
         }
         self.disseminate()
     }
@@ -218,6 +273,9 @@ impl Stream {
     /// Takes an MP4 file: an initialisation segment, a media segment, or both. After a failure the next one is marked as a
     /// discontinuity; an initialisation segment holds until the next one.
     pub(crate) fn push_mp4(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
+        if self.ts_file.is_some() {
+            return Err(StreamFailure::OnlyTs);
+        }
         let taken = self.take_mp4(file);
         if let Err(failure) = &taken {
             tracing::warn!(stream = self.name, "a file is left out, and leaves a discontinuity: {failure}");
@@ -232,6 +290,18 @@ impl Stream {
         }
         let (init, parsed) = self.passed.clone().ok_or(StreamFailure::NoInit)?;
         let times = parsed.times(file)?;
+        let tracks: Vec<&TrackConfig> = parsed.tracks.iter().map(|track| &track.config).collect();
+        self.pass(file, &times, &tracks, Some(&init))
+    }
+
+    /// Passes a segment on as it came, after its initialisation segment.
+    fn pass(
+        &mut self,
+        file: &Bytes,
+        times: &SegmentTimes,
+        tracks: &[&TrackConfig],
+        init: Option<&Bytes>,
+    ) -> Result<(), StreamFailure> {
         if times.duration_us > MAX_TARGET_US {
             return Err(StreamFailure::TooLong(times.duration_us / 1_000_000));
         }
@@ -246,15 +316,13 @@ impl Stream {
         let sequence = self.place(times.start_us);
         self.passed_end_us = times.start_us.saturating_add(times.duration_us);
         let breaks = std::mem::take(&mut self.discontinuity);
-        let discontinuity = self.begins_timeline(sequence, breaks, &init);
+        let discontinuity = self.begins_timeline(sequence, breaks, init.unwrap_or(&Bytes::new()));
         self.cut(sequence, times.start_us);
-        let tracks: Vec<&TrackConfig> = parsed.tracks.iter().map(|track| &track.config).collect();
-        output.describe(sequence, self.described(&tracks, None, times.start_us))?;
-        output.hold(
-            Header { sequence, rendition: self.rendition, ..Header::new(Kind::Init) },
-            |to| to.copy_from_slice(&init),
-            init.len(),
-        )?;
+        output.describe(sequence, self.described(tracks, None, times.start_us))?;
+        if let Some(init) = init {
+            let header = Header { sequence, rendition: self.rendition, ..Header::new(Kind::Init) };
+            output.hold(header, |to| to.copy_from_slice(init), init.len())?;
+        }
         let flag = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
         let flags = Flags::FIRST_PART
             | flag(times.key, Flags::INDEPENDENT)
@@ -351,9 +419,11 @@ impl Stream {
         self.segmenter.finish();
         let disseminated = self.disseminate();
         self.ts = ts::Demuxer::new(self.max_unit);
-        (self.ts_frames, self.ts_damaged) = (0, 0);
+        (self.ts_frames, self.ts_damaged, self.ts_bytes) = (0, 0, 0);
+        let passed_ts = self.ts_file.is_some() && self.next_sequence > self.first_sequence;
+        self.ts_file = ts_file(&self.output);
         // The numbers of segments go on, also if the next publisher sends another format.
-        if self.passed.take().is_some() || disseminated.is_err() {
+        if self.passed.take().is_some() || passed_ts || disseminated.is_err() {
             (self.discontinuity, self.passed_us) = (true, 0);
             self.segmenter = segmenter(&self.config, self.next_sequence, &self.ladder);
             (self.segment_us, self.segment_bytes) = (0, 0);
@@ -470,6 +540,11 @@ impl Stream {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The place for files that pass as they come, if those of the stream do.
+fn ts_file(output: &Mutex<Output>) -> Option<TsFile> {
+    (lock(output).container == Container::Ts).then(TsFile::default)
 }
 
 fn segmenter(config: &SegmenterConfig, first: u64, ladder: &Option<Ladder>) -> Segmenter {

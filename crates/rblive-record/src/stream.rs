@@ -126,6 +126,7 @@ impl Stream {
         let Some(description) = &self.description else { return };
         self.ended_at = None;
         let is_cmaf = container(description) == Container::Cmaf;
+        let last = description.ends_segment(header);
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == header.rendition) else { return };
         let init = lane.init.as_ref().map(|(number, _)| *number);
         // Without its initialisation segment nobody can play the part.
@@ -135,7 +136,7 @@ impl Stream {
             return;
         }
         let wall = lane.track.wall();
-        let pushed = lane.push(header, init, !is_cmaf);
+        let pushed = lane.push(header, init, last);
         let begins = lane.track.wall() != wall;
         let Some(newest) = lane.track.segments().next_back().map(|segment| segment.number) else { return };
         lane.list(self.id, newest, &mut self.recordings, shelf);
@@ -219,7 +220,7 @@ impl Lane {
         }
     }
 
-    fn push(&mut self, header: &Header, init: u32, whole: bool) -> Pushed {
+    fn push(&mut self, header: &Header, init: u32, last: bool) -> Pushed {
         self.ordinal += 1;
         self.track.push(NewPart {
             sequence: header.sequence,
@@ -230,7 +231,7 @@ impl Lane {
             independent: header.flags.contains(Flags::INDEPENDENT),
             discontinuity: header.flags.contains(Flags::DISCONTINUITY),
             timeline: Some(header.discontinuities).filter(|number| *number > 0),
-            last: header.flags.contains(Flags::LAST_PART) || whole,
+            last,
             bytes: header.payload_bytes,
             init,
             data: self.ordinal,

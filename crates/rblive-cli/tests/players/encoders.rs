@@ -15,6 +15,8 @@ pub const RATE: usize = 25;
 pub enum Encoder {
     /// ffmpeg: HLS by PUT, in transport streams.
     Put,
+    /// ffmpeg: HLS by PUT, in transport streams that viewers get as they are.
+    PutThrough,
     /// ffmpeg: HLS by PUT, in fragmented MP4.
     PutMp4,
     /// ffmpeg: RTMP.
@@ -65,13 +67,18 @@ impl Encoder {
         if let Self::Gstreamer = self { "160x120@25" } else { "320x180@25" }
     }
 
-    /// Pushes at most that many seconds as the stream `camera`.
+    /// The stream as which it pushes.
+    pub fn stream(self) -> &'static str {
+        if let Self::PutThrough = self { "ts" } else { "camera" }
+    }
+
+    /// Pushes at most that many seconds.
     pub fn push(self, nodes: &Nodes, folder: &Path, seconds: u32) -> Pushing {
-        let put = format!("https://{}/live/camera/index.m3u8", nodes.https);
+        let put = format!("https://{}/live/{}/index.m3u8", nodes.https, self.stream());
         let hls = ["-f", "hls", "-hls_time", "1", "-hls_list_size", "5", "-method", "PUT"];
         let rtmp = format!("rtmp://{}/live/camera", nodes.rtmp);
         let (process, pushed) = match self {
-            Self::Put => ffmpeg(folder, seconds, &hls, &put),
+            Self::Put | Self::PutThrough => ffmpeg(folder, seconds, &hls, &put),
             Self::PutMp4 => {
                 ffmpeg(folder, seconds, &[&hls[..], &["-hls_segment_type", "fmp4"]].concat(), &put)
             }

@@ -45,7 +45,7 @@ impl Nodes {
         let text = format!(
             "[control]\nlisten = ''\n[deliver]\nlisten = '127.0.0.1:0'\n\
              [ingest]\nrtmp = '127.0.0.1:0'\nhttps = '127.0.0.1:0'\nsegment_ms = 1000\n\
-             certificate = '{at}/chain.pem'\nprivate_key = '{at}/key.pem'\n\
+             certificate = '{at}/chain.pem'\nprivate_key = '{at}/key.pem'\npassthrough = ['ts']\n\
              [[ingest.ladders]]\nname = 'ladder'\nstreams = ['hi', 'lo']\n\
              [streams]\nchunk_bytes = {chunk_bytes}\nchunks = {chunks}\n\
              [[nodes]]\nname = 'ingest'\nid = 1\nrole = 'dissemination'\n\
@@ -59,11 +59,6 @@ impl Nodes {
         let (ingest, said) = serve(&config, "ingest");
         let (rtmp, https) = (address(&said, "encoders at rtmp://"), address(&said, "encoders at https://"));
         Self { rtmp, https, viewers, _delivery: delivery, _ingest: ingest }
-    }
-
-    /// The playlist of the stream's renditions.
-    pub fn playlist(&self) -> String {
-        self.file("camera/index.m3u8")
     }
 
     /// The address of a file of a stream.

@@ -77,6 +77,42 @@ fn whole_segments_of_a_transport_stream_are_served_as_they_are() {
     }
 }
 
+/// A stream whose files of a transport stream the ingesting node splits into chunks.
+#[test]
+fn segments_of_a_transport_stream_may_have_several_chunks() {
+    let lab = Lab::plain();
+    let codecs = "avc1.64001f".into();
+    let rendition = Rendition { id: 1, codecs, bandwidth: 1_000_000, video: None, audio: None };
+    let description = Description {
+        name: NAME.into(),
+        container: Container::Ts,
+        target_duration_us: 1_000_000,
+        part_target_us: Some(1_000_000),
+        renditions: vec![rendition],
+    };
+    let first = Flags::FIRST_PART | Flags::INDEPENDENT;
+    for sequence in 0..4 {
+        lab.write(Header::new(Kind::Description), &description.to_json().unwrap());
+        for (part, flags, duration_us) in
+            [(0, first, 1_000_000), (1, Flags::NONE, 0), (2, Flags::LAST_PART, 0)]
+        {
+            let (rendition, start_us) = (1, sequence * 1_000_000);
+            let header = Header::new(Kind::Media);
+            lab.write(
+                Header { flags, rendition, sequence, part, duration_us, start_us, ..header },
+                &media(sequence, part, 9_000),
+            );
+        }
+    }
+    let list = lab.playlist_with("\n3.ts\n", |path| lab.get(path));
+    assert!(
+        !list.contains("EXT-X-PART") && !list.contains("PRELOAD") && !list.contains("EXT-X-GAP"),
+        "{list}"
+    );
+    let got = lab.get(&format!("/live/{NAME}/1/2.ts"));
+    assert!(got.whole && got.body == [0, 1, 2].map(|part| media(2, part, 9_000)).concat());
+}
+
 #[test]
 fn ranges_tags_and_heads() {
     let lab = Lab::plain();

@@ -32,13 +32,21 @@ fn request(node: &Node, method: &str, path: &str, body: &[u8]) -> u16 {
     exchange(node.addresses().http.unwrap(), &[&head(method, path, body.len())[..], body].concat())
 }
 
+pub fn put_at(node: &Node, path: &str, body: &[u8]) -> u16 {
+    request(node, "PUT", &format!("/live/{path}"), body)
+}
+
 pub fn put(node: &Node, file: &str, body: &[u8]) -> u16 {
-    request(node, "PUT", &format!("/live/camera/{file}"), body)
+    put_at(node, &format!("camera/{file}"), body)
 }
 
 /// A PUT that breaks off.
-fn broken(node: &Node, file: &str, body: &[u8], sent: usize) {
-    let bytes = [&head("PUT", &format!("/live/camera/{file}"), body.len())[..], &body[..sent]].concat();
+pub fn broken(node: &Node, file: &str, body: &[u8], sent: usize) {
+    broken_at(node, &format!("camera/{file}"), body, sent);
+}
+
+pub fn broken_at(node: &Node, path: &str, body: &[u8], sent: usize) {
+    let bytes = [&head("PUT", &format!("/live/{path}"), body.len())[..], &body[..sent]].concat();
     let failed = node.ingest.counters().failed.load(Ordering::Relaxed);
     exchange(node.addresses().http.unwrap(), &bytes);
     node.wait("the server sees it", || node.ingest.counters().failed.load(Ordering::Relaxed) > failed);

@@ -3,17 +3,12 @@
 use rblive::content::{Description, Flags, Header, Kind};
 use rblive_ingest::LadderRule;
 
-use crate::http::{exchange, head};
+use crate::http::put_at as put;
 use crate::material::{LARGE, RATE, SMALL, frames_of, ts};
 use crate::node::Node;
 
 fn ladder() -> Vec<LadderRule> {
     vec![LadderRule { name: "cam*".into(), streams: vec!["in/cam*_hi".into(), "in/cam*_lo".into()] }]
-}
-
-fn put(node: &Node, path: &str, body: &[u8]) -> u16 {
-    let path = format!("/live/{path}");
-    exchange(node.addresses().http.unwrap(), &[&head("PUT", &path, body.len())[..], body].concat())
 }
 
 /// The seconds of a rendition with small or large pictures.

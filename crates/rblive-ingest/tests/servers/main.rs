@@ -9,4 +9,5 @@ mod ladders;
 mod material;
 mod node;
 mod oversized;
+mod passthrough;
 mod rtmp;

@@ -55,7 +55,7 @@ fn only_the_streams_of_a_rule_are_kept() {
 fn transport_streams_are_kept_as_they_are() {
     let root = tempfile::tempdir().unwrap();
     let lab = Lab::new(rule(root.path()));
-    let written = Written { container: Container::Ts, ..Written::new(&lab, "a") };
+    let written = Written { container: Container::Ts, part_target_us: None, ..Written::new(&lab, "a") };
     for sequence in 0..3 {
         written.describe();
         let header = Header {
@@ -74,6 +74,21 @@ fn transport_streams_are_kept_as_they_are() {
     assert_eq!(files, ["0.ts", "1.ts", "2.ts"]);
     assert!(!text.contains("EXT-X-MAP") && text.contains("EXT-X-VERSION:3"), "{text}");
     assert_eq!(std::fs::read(folder.join("2.ts")).unwrap(), media(1, 2, 0, 1880));
+}
+
+/// The ingesting node splits files that are larger than a chunk.
+#[test]
+fn transport_streams_of_several_chunks_a_segment_are_kept_whole() {
+    let root = tempfile::tempdir().unwrap();
+    let lab = Lab::new(rule(root.path()));
+    let part_target_us = Some(1_000_000);
+    let written = Written { container: Container::Ts, part_target_us, ..Written::new(&lab, "a") };
+    written.segments(0..3, 3000);
+    let folder = folder(root.path(), &lab.store().list(None, 1)[0]).join("1");
+    assert_eq!(playlist(&folder).0, ["0.ts", "1.ts", "2.ts"]);
+    for number in 0..3 {
+        assert_eq!(std::fs::read(folder.join(format!("{number}.ts"))).unwrap(), segment(1, number, 3000));
+    }
 }
 
 #[test]

@@ -65,6 +65,7 @@ pub struct Written<'a> {
     pub id: RsId,
     pub name: &'a str,
     pub container: Container,
+    pub part_target_us: Option<u64>,
     pub renditions: u16,
     /// A rendition that is not there.
     pub absent: u16,
@@ -73,7 +74,8 @@ pub struct Written<'a> {
 impl<'a> Written<'a> {
     pub fn new(lab: &'a Lab, name: &'a str) -> Self {
         let id = lab.rs.create_stream(name).unwrap();
-        Self { lab, id, name, container: Container::Cmaf, renditions: 1, absent: 0 }
+        let part_target_us = Some(500_000);
+        Self { lab, id, name, container: Container::Cmaf, part_target_us, renditions: 1, absent: 0 }
     }
 
     pub fn write(&self, header: Header, payload: &[u8]) {
@@ -92,7 +94,7 @@ impl<'a> Written<'a> {
             name: self.name.into(),
             container: self.container,
             target_duration_us: 1_000_000,
-            part_target_us: (self.container == Container::Cmaf).then_some(500_000),
+            part_target_us: self.part_target_us,
             renditions: self.present().map(rendition).collect(),
         };
         self.write(Header::new(Kind::Description), &description.to_json().unwrap());

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::header::{Flags, Header};
+
 /// The longest description in bytes.
 pub const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
 /// The longest name of a stream in bytes.
@@ -100,7 +102,8 @@ pub struct Description {
     pub container: Container,
     /// The longest duration of a segment in microseconds: 1 to [`MAX_TARGET_US`].
     pub target_duration_us: u64,
-    /// The longest duration of a part in microseconds, if segments have parts.
+    /// The longest duration of a part in microseconds, if segments have parts. In a stream of MPEG-TS without it each chunk of media is a
+    /// whole segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_target_us: Option<u64>,
     /// The renditions, the preferred one first.
@@ -138,6 +141,12 @@ pub enum DescriptionError {
 }
 
 impl Description {
+    /// Whether the media of a chunk of this stream is the last of its segment.
+    pub fn ends_segment(&self, header: &Header) -> bool {
+        let is_whole = self.container == Container::Ts && self.part_target_us.is_none();
+        is_whole || header.flags.contains(Flags::LAST_PART)
+    }
+
     /// The text, as a chunk carries it.
     ///
     /// # Errors
