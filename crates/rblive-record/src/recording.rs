@@ -151,6 +151,12 @@ impl Recording {
         self.lanes.get(&rendition).is_some_and(|lane| lane.playlist.next_number() > 0)
     }
 
+    /// Whether a rendition that it has is shorter than another.
+    pub fn lacks(&self, rendition: u16) -> bool {
+        let lane = self.lanes.get(&rendition).filter(|_| self.has(rendition));
+        lane.is_some_and(|lane| lane.playlist.next_number() < self.about.segments)
+    }
+
     /// Whether it is long enough.
     pub fn is_full(&self, longest_us: u64, largest_bytes: u64) -> bool {
         let (us, segments) = (self.duration_us(), self.about.segments);

@@ -181,12 +181,21 @@ impl Recordings {
         }
     }
 
-    /// Closes the recordings before the newest one that no segment is written for. `used`: the oldest one that has such a segment.
+    /// Closes the recordings before the newest one that no segment is written for, nor will be. `used`: the oldest one that has such a
+    /// segment.
     pub fn close_before(&mut self, used: Option<u64>, shelf: &mut Shelf) {
-        while self.all.len() > 1 && used.is_none_or(|used| self.all[0].serial < used) {
+        let is_unused = |first: &Recording| used.is_none_or(|used| first.serial < used);
+        while self.all.len() > 1 && is_unused(&self.all[0]) && !self.is_awaited(&self.all[0]) {
             self.all[0].fill_all_but(&[], 0);
             self.close_first(shelf);
         }
+    }
+
+    /// Whether a rendition has still to write segments that the others have in a recording: it is behind them, and not by much.
+    fn is_awaited(&self, own: &Recording) -> bool {
+        let newest = self.all.back().and_then(|recording| recording.newest);
+        let is_near = |(end, newest): (u64, u64)| newest.saturating_sub(end) <= LATE_SEGMENTS;
+        own.newest.zip(newest).is_some_and(is_near) && self.renditions.iter().any(|one| own.lacks(one.id))
     }
 
     /// Another source follows, whose numbers have nothing to do with those before.

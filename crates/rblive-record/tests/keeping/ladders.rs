@@ -96,6 +96,31 @@ fn after_returns_all_renditions_have_the_discontinuity_at_one_place() {
     assert_eq!(gaps(&recording, 2), [vec![2, 3], vec![6]]);
 }
 
+/// The next recording has begun in one rendition while the other has still to write a whole segment of the one before.
+#[test]
+fn a_rendition_that_is_behind_when_the_next_recording_begins_loses_nothing() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let root = tempfile::tempdir().unwrap();
+    let lab = Lab::new(RecordRule { longest_ms: 4000, ..rule(root.path()) });
+    let written = Written { renditions: 2, ..Written::new(&lab, "a") };
+    written.segments(10..12, 1000);
+    for (rendition, numbers) in [(1, 12..16), (2, 12..16)] {
+        for number in numbers {
+            let before = lab.recorder.counters().segments.load(Relaxed);
+            written.part(rendition, number, 0, 500);
+            written.part(rendition, number, 1, 500);
+            lab.until("the segment is kept", |counters| counters.segments.load(Relaxed) == before + 1);
+        }
+    }
+    written.segments(16..17, 1000);
+    let abouts = lab.store().list(None, 10);
+    let kept: Vec<_> = abouts.iter().rev().map(|own| (own.segments, own.gaps)).collect();
+    assert_eq!(kept, [(4, 0), (3, 0)]);
+    for about in &abouts {
+        assert_eq!(gaps(&folder(root.path(), about), 2), [vec![], vec![]] as [Vec<usize>; 2]);
+    }
+}
+
 #[test]
 fn limits_count_and_remove_all_renditions_together() {
     let root = tempfile::tempdir().unwrap();
