@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -21,21 +20,16 @@ impl Drop for Running {
     }
 }
 
-/// Holds the machine for one browser at a time.
-static ONE: Mutex<()> = Mutex::new(());
-
 /// A browser window. It closes with this value.
 pub struct Browser {
     session: String,
     address: String,
     _driver: Running,
-    _one: MutexGuard<'static, ()>,
 }
 
 impl Browser {
     /// Opens a window of this size. `None` where Chromium or its driver is not installed.
     pub fn open(width: u32, height: u32) -> Option<Self> {
-        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = Command::new("chromedriver");
         let mut child = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -61,7 +55,7 @@ impl Browser {
             "goog:chromeOptions": { "args": options } } } });
         let answer = call(&address, "POST", "/session", &wanted).unwrap_or_else(|error| panic!("{error}"));
         let session = answer["sessionId"].as_str().expect("a session").to_owned();
-        let browser = Self { session, address, _driver: driver, _one: one };
+        let browser = Self { session, address, _driver: driver };
         browser.resize(width, height);
         Some(browser)
     }

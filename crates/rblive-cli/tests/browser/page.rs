@@ -114,6 +114,7 @@ fn a_stream_with_renditions_has_a_choice_of_quality() {
         browser.wait(&format!("video.videoHeight === {height}"));
         play(&browser, 1.0);
     }
+    keep(&browser, "quality");
     browser.run("document.getElementById('quality').focus()");
     browser.resize(390, 844);
     fits(&browser, "the choice of quality on a phone");

@@ -12,14 +12,16 @@ use crate::media;
 
 /// A minute of moving picture, each frame of which is known.
 pub struct Film {
+    _folder: tempfile::TempDir,
     file: PathBuf,
     /// The place of each frame, by its bytes.
     frames: HashMap<Vec<u8>, usize>,
 }
 
 impl Film {
-    pub fn make(folder: &Path) -> Self {
-        let (file, raw) = (folder.join("film.mp4"), folder.join("film.h264"));
+    pub fn make() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, raw) = (folder.path().join("film.mp4"), folder.path().join("film.h264"));
         let picture = ["-f", "lavfi", "-i", "testsrc2=size=320x180:rate=24", "-t", "60", "-c:v", "libx264"];
         let coding = ["-preset", "veryfast", "-threads", "1", "-bf", "2", "-pix_fmt", "yuv420p"];
         let groups = ["-g", "12", "-keyint_min", "12", "-sc_threshold", "0"];
@@ -34,7 +36,7 @@ impl Film {
             }
         }
         assert_eq!(frames.len(), 60 * 24);
-        Self { file, frames }
+        Self { _folder: folder, file, frames }
     }
 
     /// The place of a frame in the film, if it is one of the film's.
@@ -65,12 +67,15 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    pub fn start(film: Arc<Film>, address: String) -> Self {
+    /// Pushes the film under these names at once.
+    pub fn start(film: Arc<Film>, address: String, streams: &'static [&'static str]) -> Self {
         let push = move || {
             let input = ["-nostdin", "-v", "quiet", "-re", "-stream_loop", "-1", "-i"];
-            let url = format!("rtmp://{address}/live/camera");
             let mut command = Command::new("ffmpeg");
-            command.args(input).arg(&film.file).args(["-c", "copy", "-f", "flv", &url]);
+            command.args(input).arg(&film.file);
+            for stream in streams {
+                command.args(["-c", "copy", "-f", "flv"]).arg(format!("rtmp://{address}/live/{stream}"));
+            }
             command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
         };
         let running = Arc::new(Mutex::new(push()));

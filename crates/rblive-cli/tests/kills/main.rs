@@ -1,5 +1,6 @@
 //! Encoder, nodes and their connections are killed (`kill -9`) at random moments, and start again, while two viewers watch: one through
-//! a tree of nodes, one beside it. Everything that the viewers see is checked.
+//! a tree of nodes, one beside it. Everything that the viewers see is checked. Over shared memory they watch a stream with one rendition,
+//! over TCP the two renditions of a ladder, one each.
 //!
 //! ```text
 //!   ffmpeg ──RTMP──▶ ingest ──▶ inner ──▶ far ──▶ viewer
@@ -19,7 +20,7 @@ mod viewer;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use encoder::{Encoder, Film};
@@ -54,10 +55,14 @@ fn say(text: &str) {
 fn rounds(transport: &str, film: &Arc<Film>, random: &mut Random) -> BTreeMap<String, Seen> {
     let folder = tempfile::tempdir().unwrap();
     let mut nodes = Nodes::start(folder.path(), transport);
-    let encoder = Encoder::start(film.clone(), nodes.encoders());
+    let has_ladder = transport == "tcp";
+    let published: &[&str] = if has_ladder { &["hi", "lo"] } else { &["camera"] };
+    let encoder = Encoder::start(film.clone(), nodes.encoders(), published);
     let addresses = Addresses::default();
-    let viewers =
-        ["far", "near"].map(|node| Viewer::start(node, nodes.viewers(node), film.clone(), addresses.clone()));
+    let watched = if has_ladder { ["ladder/2", "ladder/1"] } else { ["camera/1"; 2] };
+    let viewers = [("far", watched[0]), ("near", watched[1])].map(|(node, rendition)| {
+        Viewer::start(node, (nodes.viewers(node), rendition), film.clone(), addresses.clone())
+    });
     viewers.iter().for_each(|viewer| viewer.wait_for(4));
     let mut table = BTreeMap::new();
     let first = random.below(5);
@@ -78,6 +83,8 @@ fn rounds(transport: &str, film: &Arc<Film>, random: &mut Random) -> BTreeMap<St
             let elsewhere = matches!((victim, viewer.node), ("inner" | "far", "near") | ("near", "far"));
             // A machine that stands still for long disturbs every connection.
             if elsewhere && seen.longest_wait < STANDSTILL {
+                // A rendition that is late leaves the playlists, and players take the other one meanwhile.
+                let seen = Seen { gone: if has_ladder { 0 } else { seen.gone }, ..seen.clone() };
                 assert!(seen.is_undisturbed(), "{victim} is not on the way to {}: {seen}", viewer.node);
             }
             table
@@ -90,19 +97,34 @@ fn rounds(transport: &str, film: &Arc<Film>, random: &mut Random) -> BTreeMap<St
     table
 }
 
-#[test]
-fn what_viewers_see_of_kills() {
+/// The film of both tests, which run side by side.
+fn film() -> Arc<Film> {
+    static FILM: Mutex<Weak<Film>> = Mutex::new(Weak::new());
+    let mut film = FILM.lock().unwrap();
+    film.upgrade().unwrap_or_else(|| {
+        let made = Arc::new(Film::make());
+        *film = Arc::downgrade(&made);
+        made
+    })
+}
+
+fn kills(transport: &str) {
     if Command::new("ffmpeg").arg("-version").output().is_err() {
         return say("SKIPPED: kills in front of viewers (there is no ffmpeg; apt-get install ffmpeg)");
     }
     let seed = number("KILL_SEED", u64::from(std::process::id()));
     say(&format!("KILL_SEED={seed}"));
-    let folder = tempfile::tempdir().unwrap();
-    let film = Arc::new(Film::make(folder.path()));
-    for transport in ["auto", "tcp"] {
-        let table = rounds(transport, &film, &mut Random(seed));
-        for (kill, seen) in table {
-            say(&format!("{transport:4} | {kill:26} | {seen}"));
-        }
+    for (kill, seen) in rounds(transport, &film(), &mut Random(seed)) {
+        say(&format!("{transport:4} | {kill:26} | {seen}"));
     }
+}
+
+#[test]
+fn what_viewers_see_of_kills() {
+    kills("auto");
+}
+
+#[test]
+fn what_viewers_of_renditions_see_of_kills_over_tcp() {
+    kills("tcp");
 }

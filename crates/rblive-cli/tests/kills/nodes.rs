@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 /// A node, and the nodes to which it sends.
@@ -26,10 +27,12 @@ pub struct Nodes {
     encoders: String,
 }
 
-/// An address that this process alone uses: the nodes take the same one again after a restart.
+/// An address that these nodes alone use: they take the same one again after a restart.
 fn own_address() -> String {
+    static NODES: AtomicU8 = AtomicU8::new(0);
     let [_, a, b, c] = std::process::id().to_be_bytes();
-    format!("127.{}.{b}.{}", 64 + a % 64, c.max(1))
+    let second = 64 + a % 16 * 4 + NODES.fetch_add(1, Ordering::Relaxed) % 4;
+    format!("127.{second}.{b}.{}", c.max(1))
 }
 
 impl Nodes {
@@ -56,7 +59,8 @@ impl Nodes {
                 "node = '{name}'\ntransport = '{transport}'\n{list}\
                  [[rules]]\nstreams = '*'\nnodes = {sends_to:?}\n\
                  [control]\nlisten = ''\n[streams]\nchunks = 40\n[ingest]\nsegment_ms = 500\npart_ms = 200\n\
-                 rtmp = '{encoders}'\n[deliver]\nlisten = '{viewers}'\ntls = false\n"
+                 rtmp = '{encoders}'\n\
+                 [[ingest.ladders]]\nname = 'ladder'\nstreams = ['hi', 'lo']\n[deliver]\nlisten = '{viewers}'\ntls = false\n"
             );
             std::fs::write(&file, text).unwrap();
             match role {

@@ -105,10 +105,16 @@ pub struct Viewer {
 }
 
 impl Viewer {
-    pub fn start(node: &'static str, address: String, film: Arc<Film>, bytes: Addresses) -> Self {
+    pub fn start(
+        node: &'static str,
+        (address, rendition): (String, &'static str),
+        film: Arc<Film>,
+        bytes: Addresses,
+    ) -> Self {
         let shared = Arc::new(Shared::default());
         let mut watching = Watching {
             address,
+            rendition,
             film,
             shared: shared.clone(),
             random: Random(7),
@@ -155,11 +161,14 @@ struct Last {
     end: u64,
 }
 
-/// The check sum of what each address had. It is the same for ever, and at each delivery node.
+/// The check sum of what each address had: the same for ever, and at each delivery node. Of the number of a segment and its timeline, the
+/// first frame and its time: the same in all renditions.
 pub type Addresses = Arc<Mutex<HashMap<String, u64>>>;
 
 struct Watching {
     address: String,
+    /// The stream and its rendition, as in addresses.
+    rendition: &'static str,
     film: Arc<Film>,
     shared: Arc<Shared>,
     random: Random,
@@ -208,7 +217,8 @@ impl Watching {
         let query = next
             .filter(|_| self.random.below(2) == 0)
             .map_or(String::new(), |next| format!("?_HLS_msn={next}"));
-        let text = String::from_utf8(self.get(&format!("/live/camera/1/media.m3u8{query}"))?).unwrap();
+        let text =
+            String::from_utf8(self.get(&format!("/live/{}/media.m3u8{query}", self.rendition))?).unwrap();
         let list = rules::check(&text);
         if let Some(before) = &self.list {
             assert!(list.sequence >= before.sequence, "the media sequence never decreases: {text}");
@@ -248,13 +258,19 @@ impl Watching {
 
     /// The bytes at an address, which must be the same each time.
     fn media(&mut self, uri: &str) -> Option<Vec<u8>> {
-        let bytes = self.get(&format!("/live/camera/1/{uri}"))?;
-        let mut hasher = DefaultHasher::new();
-        bytes.hash(&mut hasher);
-        let hash = hasher.finish();
-        let before = *self.bytes.lock().unwrap().entry(uri.to_owned()).or_insert(hash);
-        assert_eq!(before, hash, "{uri} has the same bytes for ever");
+        let address = format!("/live/{}/{uri}", self.rendition);
+        let bytes = self.get(&address)?;
+        self.is_always(address, &bytes);
         Some(bytes)
+    }
+
+    /// Something has one value, whoever looks at it, and whenever.
+    fn is_always(&self, what: String, value: impl Hash) {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        let hash = hasher.finish();
+        let before = *self.bytes.lock().unwrap().entry(what.clone()).or_insert(hash);
+        assert_eq!(before, hash, "{what} is the same for ever");
     }
 
     /// Checks a segment: frames of the film, one after the other, at the times that follow.
@@ -272,6 +288,8 @@ impl Watching {
             assert_eq!(first, self.film.after(last.frame), "segment {number} goes on with the next frame");
             assert_eq!(segment.begin, last.end, "segment {number} goes on at the next time");
         }
+        let begin = format!("the beginning of segment {number} of timeline {}", listed.discontinuities);
+        self.is_always(begin, (first, segment.begin));
         let jumped = self.last.as_ref().is_some_and(|last| last.discontinuities != listed.discontinuities);
         let waited = std::mem::replace(&mut self.newest_at, Instant::now()).elapsed();
         self.last = Some(Last { number, discontinuities: listed.discontinuities, frame, end: segment.end });
