@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::{Arc, Mutex, Weak};
 
 use rustix::process::{Pid, Signal};
 
+use crate::film::{self, Film};
 use crate::nodes::{Nodes, Running};
 use crate::{has, say};
 
@@ -29,16 +31,22 @@ pub enum Encoder {
 pub struct Pushing {
     process: Running,
     pushed: PathBuf,
+    /// Keeps the pushed file, if that is a film.
+    _film: Option<Arc<Film>>,
 }
 
 impl Pushing {
-    /// Ends the encoder, and returns the file with what it pushed, or would have.
-    pub fn finish(mut self) -> PathBuf {
+    /// Ends the encoder.
+    pub fn finish(&mut self) {
         let process = &mut self.process.0;
         assert!(process.try_wait().unwrap().is_none(), "the encoder pushes as long as somebody looks");
         rustix::process::kill_process(Pid::from_child(process), Signal::INT).unwrap();
         process.wait().unwrap();
-        self.pushed
+    }
+
+    /// The file with what it pushed, or would have.
+    pub fn pushed(&self) -> &Path {
+        &self.pushed
     }
 }
 
@@ -72,34 +80,41 @@ impl Encoder {
         if let Self::PutThrough = self { "ts" } else { "camera" }
     }
 
-    /// Pushes at most that many seconds.
-    pub fn push(self, nodes: &Nodes, folder: &Path, seconds: u32) -> Pushing {
+    /// Pushes in real time, and repeats a film that often; -1: without an end.
+    pub fn push(self, nodes: &Nodes, folder: &Path, repetitions: i32) -> Pushing {
         let put = format!("https://{}/live/{}/index.m3u8", nodes.https, self.stream());
         let hls = ["-f", "hls", "-hls_time", "1", "-hls_list_size", "5", "-method", "PUT"];
         let rtmp = format!("rtmp://{}/live/camera", nodes.rtmp);
-        let (process, pushed) = match self {
-            Self::Put | Self::PutThrough => ffmpeg(folder, seconds, &hls, &put),
-            Self::PutMp4 => {
-                ffmpeg(folder, seconds, &[&hls[..], &["-hls_segment_type", "fmp4"]].concat(), &put)
-            }
-            Self::Rtmp => ffmpeg(folder, seconds, &["-f", "flv"], &rtmp),
-            Self::Gstreamer => gstreamer(folder, seconds, &rtmp),
+        let ffmpeg = |options: &[&str], to: &str| {
+            let film = film::take(&FILM, encode);
+            let mut command = Command::new("ffmpeg");
+            command.args(["-nostdin", "-v", "error", "-re", "-stream_loop", &repetitions.to_string(), "-i"]);
+            command.arg(&film.files[0]).args(["-c", "copy"]).args(options).arg(to);
+            let (process, pushed) = (Running(command.spawn().unwrap()), film.files[0].clone());
+            Pushing { process, pushed, _film: Some(film) }
         };
-        Pushing { process: Running(process), pushed }
+        match self {
+            Self::Put | Self::PutThrough => ffmpeg(&hls, &put),
+            Self::PutMp4 => ffmpeg(&[&hls[..], &["-hls_segment_type", "fmp4"]].concat(), &put),
+            Self::Rtmp => ffmpeg(&["-f", "flv"], &rtmp),
+            Self::Gstreamer => {
+                let (process, pushed) = gstreamer(folder, film::length(), &rtmp);
+                Pushing { process: Running(process), pushed, _film: None }
+            }
+        }
     }
 }
 
-/// Encodes with B frames, and a key frame in each second; then pushes that at its pace.
-fn ffmpeg(folder: &Path, seconds: u32, options: &[&str], to: &str) -> (Child, PathBuf) {
-    let pushed = folder.join("pushed.mp4");
+static FILM: film::Shelf = Mutex::new(Weak::new());
+
+fn encode(folder: &Path) -> Vec<PathBuf> {
+    let file = folder.join("pushed.mp4");
     let encode = "-nostdin -v error -y -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000 \
                   -c:v libx264 -preset veryfast -bf 2 -g 25 -keyint_min 25 -sc_threshold 0 -pix_fmt yuv420p -c:a aac";
     let mut command = Command::new("ffmpeg");
-    command.args(encode.split_whitespace()).args(["-t", &seconds.to_string()]).arg(&pushed);
+    command.args(encode.split_whitespace()).args(["-t", &film::length().to_string()]).arg(&file);
     assert!(command.status().unwrap().success(), "ffmpeg encodes");
-    let mut command = Command::new("ffmpeg");
-    command.args(["-nostdin", "-v", "error", "-re", "-i"]).arg(&pushed).args(["-c", "copy"]).args(options);
-    (command.arg(to).spawn().unwrap(), pushed)
+    vec![file]
 }
 
 /// Encodes what it pushes while it pushes, with pictures that all differ.

@@ -2,14 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::{Mutex, Weak};
 
 use rustix::process::{Pid, Signal};
 
 use crate::nodes::{Nodes, ROOMY, Running};
-use crate::{apple, encoders, has, say, seconds, taking};
+use crate::{apple, encoders, film, has, say, seconds, taking};
 
-/// Encodes the renditions, with B frames and a key frame in each second. The smaller one has no sound.
-fn encode(folder: &Path, seconds: u32) -> [PathBuf; 2] {
+static FILM: film::Shelf = Mutex::new(Weak::new());
+
+/// Encodes the renditions. The smaller one has no sound.
+fn encode(folder: &Path) -> Vec<PathBuf> {
+    let seconds = film::length();
     let files = ["hi.mp4", "lo.mp4"].map(|name| folder.join(name));
     let coding =
         "-c:v libx264 -preset veryfast -bf 2 -g 25 -keyint_min 25 -sc_threshold 0 -pix_fmt yuv420p -c:a aac";
@@ -20,11 +24,11 @@ fn encode(folder: &Path, seconds: u32) -> [PathBuf; 2] {
     command.arg(seconds.to_string()).args(["-map", "0:v", "-map", "1:a"]).args(coding()).arg(&files[0]);
     command.args(["-t", &seconds.to_string(), "-map", "0:v", "-s", "160x90"]).args(coding()).arg(&files[1]);
     assert!(command.status().unwrap().success(), "ffmpeg encodes");
-    files
+    files.into()
 }
 
 /// Pushes both files at their pace.
-fn push(files: &[PathBuf; 2], outputs: &[&str]) -> Running {
+fn push(files: &[PathBuf], outputs: &[&str]) -> Running {
     let mut command = Command::new("ffmpeg");
     command.args(["-nostdin", "-v", "error"]);
     for file in files {
@@ -35,26 +39,29 @@ fn push(files: &[PathBuf; 2], outputs: &[&str]) -> Running {
 }
 
 /// Takes both renditions as players do.
-fn are_taken_whole(pushing: impl FnOnce(&Nodes, &[PathBuf; 2]) -> Running) {
+fn are_taken_whole(pushing: impl FnOnce(&Nodes, &[PathBuf]) -> Running) {
     if !has("ffmpeg", "-version") || !has("ffprobe", "-version") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let nodes = Nodes::start(folder.path(), &ROOMY);
-    let files = encode(folder.path(), 4 * seconds() + 100);
-    let mut running = pushing(&nodes, &files);
+    let film = film::take(&FILM, encode);
+    let files = &film.files;
+    let mut running = pushing(&nodes, files);
     let url = nodes.file("ladder/index.m3u8");
     taking::wait_for(&url);
     // An encoder that says late that its streams belong together has them apart at first.
     let all = ["aac", "h264 160", "h264 320"];
     taking::wait_until(|| taking::streams(&url) == all);
+    let taken = ["1", "2"].map(|id| folder.path().join(format!("taken-{id}.mkv")));
     apple::check(&url, seconds(), &["--picture", "320x180@25", "--variants", "2"]);
-    let taken = ["1", "2"].map(|id| {
-        let taken = folder.path().join(format!("taken-{id}.mkv"));
-        taking::copy(&nodes.file(&format!("ladder/{id}/media.m3u8")), seconds(), &taken);
-        taken
+    std::thread::scope(|both| {
+        for (id, taken) in (1..).zip(&taken) {
+            let url = nodes.file(&format!("ladder/{id}/media.m3u8"));
+            both.spawn(move || taking::copy(&url, seconds(), taken));
+        }
+        assert_eq!(taking::streams(&nodes.file("ladder/manifest.mpd")), all);
     });
-    assert_eq!(taking::streams(&nodes.file("ladder/manifest.mpd")), all);
     assert!(running.0.try_wait().unwrap().is_none(), "the encoder pushes as long as somebody looks");
     rustix::process::kill_process(Pid::from_child(&running.0), Signal::INT).unwrap();
     running.0.wait().unwrap();
@@ -75,7 +82,7 @@ fn renditions_by_rtmp() {
 }
 
 /// ffmpeg names the renditions in its multivariant playlist.
-fn by_put(nodes: &Nodes, files: &[PathBuf; 2], kind: &str) -> Running {
+fn by_put(nodes: &Nodes, files: &[PathBuf], kind: &str) -> Running {
     let put = format!("https://{}/live/ladder/%v/media.m3u8", nodes.https);
     let mapped = ["-map", "0:v", "-map", "0:a", "-map", "1:v", "-c", "copy", "-f", "hls", "-hls_time", "1"];
     let named = ["-hls_list_size", "5", "-method", "PUT", "-var_stream_map", "v:0,a:0 v:1"];
