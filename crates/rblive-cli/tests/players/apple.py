@@ -265,8 +265,13 @@ def main():
         skipped = max(skipped, follower.skip())
         compared += aligned(variants)
     need(compared or given.variants == 1, "variants have segments in common")
-    _, about = multivariant(given.url, given.picture, given.variants)
     peak, average = follower.rates()
+    # The rate of a segment is known when the next one begins.
+    edge = follower.now.edge()
+    while follower.now.edge() == edge:
+        need(time.monotonic() < until, "the stream goes on", edge)
+        follower.follow()
+    _, about = multivariant(given.url, given.picture, given.variants)
     need(peak <= about.bandwidth, "4.4.6.2: no segment has a higher rate than BANDWIDTH", peak, about.bandwidth)
     need(about.bandwidth <= 2 * peak, "4.4.6.2: BANDWIDTH is that of segments", peak, about.bandwidth)
     share = about.average_bandwidth / average
