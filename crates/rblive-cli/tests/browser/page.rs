@@ -137,3 +137,18 @@ fn what_cannot_be_watched_says_why() {
     browser.wait("!document.getElementById('trouble').hidden");
     check(&browser, "a server that is gone");
 }
+
+#[test]
+fn transport_streams_that_pass_play() {
+    let Some(browser) = browser(1200, 800) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let node = serve(folder.path(), &format!("[ingest]\nhttp = '{port}'\npassthrough = ['ts']"));
+    let args = "-nostdin -v error -re -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440 -c:v libx264 -preset \
+                ultrafast -tune zerolatency -pix_fmt yuv420p -g 25 -c:a aac -f hls -hls_time 1 -method PUT";
+    let to = format!("http://{port}/live/ts/index.m3u8");
+    let mut command = std::process::Command::new("ffmpeg");
+    let _encoder = crate::driver::Running(command.args(args.split_whitespace()).arg(to).spawn().unwrap());
+    browser.go(&format!("{}#/ts", node.page));
+    play(&browser, 3.0);
+}
