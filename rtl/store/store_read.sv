@@ -3,15 +3,20 @@
 //   requests ─▶ arbiter ─▶ job ─▶ decision: is the range here? ─▶ burst ─▶ lanes ─▶ rotate ─▶ FIFO of the reader
 //                           └─ floor and committed of its topic, read again in each clock that it waits
 //
-// A burst is never interrupted, since its FIFO has room for all of it before it begins: it reads 64 bytes in each clock, as fast as a ring
-// can be overwritten. What has been overwritten since the look at the floor, at most eight clocks before the first beat is read, is what
-// the guard of store_append is made for. The bytes of reader 2 stay in their lanes (offset % 64);
-// those of the others begin with lane 0.
+// A burst's FIFO has room for all of it before it begins, so it reads 64 bytes in each clock, as fast as a ring can be overwritten. What
+// has been overwritten since the look at the floor, at most eight clocks before the first beat is read, is what the guard of
+// store_append is made for. The bytes of reader 2 stay in their lanes (offset % 64); those of the others begin with lane 0.
+//
+// Pulls go first. A pull interrupts a burst of readers 1 and 2, which goes on behind it: INTERRUPT_BEATS beats of pulls at most, and only
+// where its range is so near to the head of its log (HURRY_BYTES) that it cannot be overwritten by then. A reader which is further
+// behind than that goes before pulls, and is not interrupted: no bytes are lost since pulls were quick.
 module store_read #(
     parameter int TOPICS      = 8,
     parameter int RING_BYTES  = 16384,
     parameter int GUARD_BYTES = 1024,
     parameter int FIFO_BEATS  = 64,
+    parameter int HURRY_BYTES = RING_BYTES / 4,
+    parameter int INTERRUPT_BEATS = RING_BYTES < 16384 ? 0 : RING_BYTES < 32768 ? 64 : 128,
     localparam int ROW_W      = $clog2(TOPICS * RING_BYTES / 64)
 ) (
     input  logic                 clk,
@@ -58,14 +63,22 @@ module store_read #(
         $error("store_read: the longest burst does not fit into FIFO_BEATS");
     end
 
+    // A log may grow by a beat in each clock from the look at its head to the last beat of an interrupted burst, and by what is on its
+    // way then: a message, and some beats.
+    if (INTERRUPT_BEATS != 0 && HURRY_BYTES + MAX_BYTES + 64 * (INTERRUPT_BEATS + MAX_BEATS + 16) > RING_BYTES) begin : g_interrupt
+        $error("store_read: an interrupted burst could be overwritten: a larger RING_BYTES or fewer INTERRUPT_BEATS help");
+    end
+
 `ifdef PLANTED
     // Bugs that the tests must catch, switched on by a plusarg of their name.
-    logic BUG_SHIFT;
+    logic BUG_SHIFT, BUG_RESUME;
     initial begin
         BUG_SHIFT = $test$plusargs("BUG_SHIFT") != 0;
+        BUG_RESUME = $test$plusargs("BUG_RESUME") != 0;
     end
 `else
     localparam logic BUG_SHIFT = 1'b0;
+    localparam logic BUG_RESUME = 1'b0;
 `endif
 
     // --- Which request is next -----------------------------------------------------
@@ -100,14 +113,35 @@ module store_read #(
         end
     end
 
+    // How far a reader is behind the head of its log.
+    logic [2:0] hurry;
+    always_ff @(posedge clk) begin
+        for (int i = 0; i < 3; i++) begin
+            hurry[i] <= i != 0 && committed[64*job_data[97*i+80+:TW]+:32] - job_data[97*i+16+:32] >= 32'(HURRY_BYTES);
+        end
+    end
+
+    logic begins;
+    wire [6:0] beats;
+    // A pull may wait for its burst behind another; a job of the others is taken only if its burst can begin at once, so that no pull
+    // waits behind it.
+    logic burst_busy, held_valid;
+    logic [1:0] burst_reader;
+    logic [6:0] burst_left;
+    wire free_soon = !job_full && !held_valid && (!burst_busy || burst_left <= 7'd2);
+    // While a burst of readers 1 or 2 goes on, which pulls interrupt for a while only, the others of them wait, if they are not in a hurry.
+    wire goes_on = held_valid || (burst_busy && burst_reader != 2'd0 && burst_left > 7'd2);
+    wire [2:0] asks = wants & ({3{!goes_on}} | hurry | 3'd1);
+
     store_arbiter #(
-        .N       (3),
-        .PATIENCE(32)
+        .N(3)
     ) arbiter (
         .clk,
         .rst,
-        .request(wants),
-        .enable (!job_full || job_taken),
+        .request(asks),
+        .first_beats(begins && job_reader == 2'd0 ? beats : 7'd0),
+        .hurry,
+        .enable ({free_soon, free_soon, !job_full || job_taken}),
         .grant
     );
 
@@ -150,15 +184,15 @@ module store_read #(
 
     // --- The decision ----------------------------------------------------------------
 
-    logic burst_busy, burst_free;
+    logic burst_free, pull_may_go;
     wire [63:0] ahead = job_committed - job_offset;
     wire reached = job_offset < job_committed;
     wire kept = job_offset >= job_floor;
     wire [15:0] there = ahead >= {48'd0, job_length} ? job_length : ahead[15:0];
     wire hit = reached && kept && !job_miss;
-    wire [6:0] beats = beats_of(there, job_reader == 2'd2 ? job_offset[5:0] : 6'd0);
+    assign beats = beats_of(there, job_reader == 2'd2 ? job_offset[5:0] : 6'd0);
 
-    assign job_taken         = job_full && burst_free;
+    assign job_taken         = job_full && (job_reader == 2'd0 ? pull_may_go : burst_free && !held_valid);
     assign decided           = job_taken ? 3'd1 << job_reader : 3'd0;
     assign decided_hit       = hit;
     assign decided_end       = !reached;
@@ -172,13 +206,19 @@ module store_read #(
 
     // --- The burst ---------------------------------------------------------------------
 
-    logic [1:0] burst_reader;
-    logic [6:0] burst_left;
-    logic [TW-1:0] burst_topic;
-    logic [RING_ROW_W-1:0] burst_row;
-    logic [5:0] burst_shift;
+    // A burst of readers 1 or 2 that was interrupted is held until the pulls are through.
+    logic [1:0] held_reader;
+    logic [6:0] held_left;
+    logic [TW-1:0] burst_topic, held_topic;
+    logic [RING_ROW_W-1:0] burst_row, held_row;
+    logic [5:0] burst_shift, held_shift;
+    logic [7:0] wait_left;  // beats of pulls for which the burst of readers 1 or 2 that is going on may still wait
 
     assign burst_free = !burst_busy || burst_left == 7'd1;
+    wire may_wait = wait_left >= 8'(MAX_BEATS);
+    assign begins = job_taken && hit;
+    wire interrupts = begins && !burst_free;
+    assign pull_may_go = burst_free ? !held_valid || may_wait : burst_reader != 2'd0 && may_wait;
 
     always_ff @(posedge clk) begin
         if (burst_busy) begin
@@ -186,15 +226,36 @@ module store_read #(
             burst_row  <= burst_row + 1'b1;
             if (burst_left == 7'd1) burst_busy <= 1'b0;
         end
-        if (job_taken && hit) begin
+        if (interrupts) begin
+            held_valid  <= 1'b1;
+            held_reader <= burst_reader;
+            held_left   <= burst_left - 7'd1;
+            held_topic  <= burst_topic;
+            held_row    <= BUG_RESUME ? burst_row : burst_row + 1'b1;
+            held_shift  <= burst_shift;
+        end
+        if (begins) begin
             burst_busy   <= 1'b1;
             burst_reader <= job_reader;
             burst_left   <= beats;
             burst_topic  <= job_topic[TW-1:0];
             burst_row    <= job_offset[6+:RING_ROW_W];
             burst_shift  <= job_reader == 2'd2 ? 6'd0 : job_offset[5:0];
+            if (job_reader == 2'd0) wait_left <= wait_left - {1'b0, beats};
+            else wait_left <= ahead < 64'(HURRY_BYTES) ? 8'(INTERRUPT_BEATS) : 8'd0;
+        end else if (burst_free && held_valid) begin
+            held_valid   <= 1'b0;
+            burst_busy   <= 1'b1;
+            burst_reader <= held_reader;
+            burst_left   <= held_left;
+            burst_topic  <= held_topic;
+            burst_row    <= held_row;
+            burst_shift  <= held_shift;
         end
-        if (rst) burst_busy <= 1'b0;
+        if (rst) begin
+            burst_busy <= 1'b0;
+            held_valid <= 1'b0;
+        end
     end
 
     logic [RING_ROW_W-1:0] burst_row_next;

@@ -1,4 +1,4 @@
-"""Plants bugs into the NIC's front end, one at a time, and runs the tests: each must be found. `planted.py FOLDER [NAME...]`."""
+"""Plants bugs into the NIC's front end and its functions, one at a time, and runs the tests: each must be found. `planted.py FOLDER [NAME...]`."""
 
 import os
 import shutil
@@ -22,6 +22,9 @@ BUGS = {
     "checksum-zero": ("core/multimqc_framer.sv", "udp_check_raw == 16'd0 ? 16'hffff", "udp_check_raw == 16'd1 ? 16'hffff"),
     "first-sum-kept": ("core/multimqc_framer.sv", "first1 ? with_headers : sum2", "first1 ? with_headers + 28'd1 : sum2"),
     "miss-cut-short": ("core/multimqc_pull.sv", "frame_take && m_miss_tlast", "frame_take"),
+    "range-without-its-end": ("store/functions/input_drop_range.sv", "value <= high", "value < high"),
+    "function-changes-inside": ("store/functions/multimqc_input_slot.sv", "first ? cfg_function[2*topic+:2] : kept", "cfg_function[2*topic+:2]"),
+    "functions-overtake": ("store/functions/multimqc_output_slot.sv", "under_way[W*(1-i)+:W] == '0;", "1'b1;"),
 }
 
 

@@ -157,8 +157,8 @@ clock. Its pages and refreshes are not in this model.
 ## Latency of a pull
 
 Clocks of 6.4 ns from the last beat of the request to the first beat of the reply: least / median / most of 40. Busy: three other
-ports push 32 bytes at the rate of the wire; then a pull may wait for a batch of 1,440 bytes that is being read for the host, and for
-the frames before it. Level 2: plain, with a DRAM of {DRAM_CLOCKS} clocks.
+ports push 32 bytes at the rate of the wire; then a pull may wait for the frames before it. Batches and level 2 do not hold it up, since
+it interrupts them. Level 2: plain, with a DRAM of {DRAM_CLOCKS} clocks.
 
 ![Latencies](latency.svg)
 

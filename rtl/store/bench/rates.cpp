@@ -45,6 +45,7 @@ class Bench {
     }
 
     void clock() {
+        if (flood_bytes != 0 && !top_.s_read_valid) offer(int(now % kTopics), head[now % kTopics] - 3000, flood_bytes);
         top_.eval();
         if (top_.m_response_tvalid && top_.m_response_tready) response();
         bool taken = top_.s_read_valid && top_.s_read_ready;
@@ -53,6 +54,7 @@ class Bench {
         top_.clk = 0;
         if (taken) {
             asked_.push_back(now);
+            longest_wait = std::max(longest_wait, now - offered_);
             top_.s_read_valid = 0;
         }
         now++;
@@ -79,14 +81,19 @@ class Bench {
 
     void ask(int topic, uint64_t offset, int length) {
         while (top_.s_read_valid) clock();
+        offer(topic, offset, length);
+        top_.eval();
+        clock();
+    }
+
+    void offer(int topic, uint64_t offset, int length) {
         // {tag, topic, offset, length} in 96 bits
         top_.s_read_data[0] = uint32_t(length) | uint32_t(offset << 16);
         top_.s_read_data[1] = uint32_t(offset >> 16);
         top_.s_read_data[2] = uint32_t(offset >> 48) | uint32_t(topic) << 16;
         top_.s_read_valid = 1;
         topics_.push_back(topic);
-        top_.eval();
-        clock();
+        offered_ = now;
     }
 
     void quiet() {
@@ -106,7 +113,8 @@ class Bench {
 
     void levels(int which) { top_.cfg_levels = which; }
 
-    uint64_t now = 0;
+    uint64_t now = 0, longest_wait = 0;
+    int flood_bytes = 0;  // pulls of so many bytes near the heads, without a pause
     uint64_t head[kTopics] = {};
     std::vector<Answer> answers;
 
@@ -135,7 +143,7 @@ class Bench {
     Vstore_tb top_;
     std::deque<uint64_t> asked_;
     std::deque<int> topics_;
-    uint64_t first_ = 0;
+    uint64_t first_ = 0, offered_ = 0;
     int done_ = 0;
 };
 
@@ -155,6 +163,31 @@ double pulls(Bench &bench, int count, int length, uint64_t from, uint64_t to, bo
     return double(bench.answers.back().last - begin) / count;
 }
 
+struct Holes {
+    uint64_t host = 0, level2 = 0;
+};
+
+// Pushes at a part of the line rate to all topics in turn, and what was lost on the way to the host and to level 2.
+Holes push_at(Bench &bench, int size, double rate) {
+    double due = 0;
+    int count = size > 200 ? 4000 : 12000;
+    uint64_t begin = bench.now;
+    for (int i = 0; i < count; i++) {
+        due += frame_clocks(size) / rate;
+        while (bench.now - begin < due) bench.clock();
+        bench.push(i % kTopics, size);
+    }
+    bench.flood_bytes = 0;
+    bench.quiet();
+    bench.idle(4000);
+    Holes holes;
+    for (int topic = 0; topic < kTopics; topic++) {
+        holes.host += bench.stat(topic, 3);
+        holes.level2 += bench.stat(topic, 10);
+    }
+    return holes;
+}
+
 }  // namespace
 
 int main() {
@@ -169,22 +202,26 @@ int main() {
         for (int i = 0; i < 2000; i++) bench.push(0, size);
         double clocks = double(bench.now - begin) / 2000;
         Bench loaded;
-        double due = 0;
-        int count = size > 200 ? 4000 : 12000;
-        begin = loaded.now;
-        for (int i = 0; i < count; i++) {
-            due += frame_clocks(size) / 0.99;
-            while (loaded.now - begin < due) loaded.clock();
-            loaded.push(i % kTopics, size);
-        }
-        loaded.idle(4000);
-        uint64_t host = 0, level2 = 0;
-        for (int topic = 0; topic < kTopics; topic++) {
-            host += loaded.stat(topic, 3);
-            level2 += loaded.stat(topic, 10);
-        }
+        Holes holes = push_at(loaded, size, 0.99);
         std::printf("| %d | %.2f | %.0f %% | %llu | %llu |\n", size, clocks, 100 * frame_clocks(size) / clocks,
-                    (unsigned long long)host, (unsigned long long)level2);
+                    (unsigned long long)holes.host, (unsigned long long)holes.level2);
+    }
+    std::printf("\nThe same pushes, and pulls near the head asked for without a pause: more than the ring can be read.\n\n"
+                "| payload | of the line rate | bytes of a pull | clocks a pull | longest wait | holes to the host | holes in level 2 |\n"
+                "|---:|---:|---:|---:|---:|---:|---:|\n");
+    for (int size : {32, 1472}) {
+        for (double rate : {0.8, 0.99}) {
+            for (int pull : {32, 1440}) {
+                Bench bench;
+                for (int topic = 0; topic < kTopics; topic++) bench.push(topic, 1472), bench.push(topic, 1472), bench.push(topic, 1472);
+                bench.flood_bytes = pull;
+                uint64_t begin = bench.now;
+                Holes holes = push_at(bench, size, rate);
+                std::printf("| %d | %.0f %% | %d | %.1f | %llu | %llu | %llu |\n", size, 100 * rate, pull,
+                            double(bench.now - begin) / double(bench.answers.size()), (unsigned long long)bench.longest_wait,
+                            (unsigned long long)holes.host, (unsigned long long)holes.level2);
+            }
+        }
     }
     std::printf("\n| payload | clocks a pull, level 1 | level 2, anywhere | level 2, in order | line rate of requests | "
                 "latency level 1 | level 2 | level 2 foreseen |\n|---:|---:|---:|---:|---:|---:|---:|---:|\n");

@@ -41,6 +41,8 @@ PLANTED = {
     "BUG_FILLING": "a_sequential_reader_is_foreseen",
     "BUG_GUARD": "the_guard_is_kept",
     "BUG_STARVE": "a_pull_waits_for_a_while_only",
+    "BUG_LAST": "a_pull_interrupts_batches",
+    "BUG_RESUME": "a_pull_interrupts_batches",
     "BUG_TORN": "what_is_overwritten_meanwhile_is_not_answered",
     "BUG_STROBE": "the_oldest_bytes_of_level_2_stay_whole",
 }

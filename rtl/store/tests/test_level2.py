@@ -135,12 +135,12 @@ async def level_2_is_overwritten_while_it_is_read(dut):
         if len(bench.push_beats) < 64:
             bench.push(0, message(rng, rng.choice([64, 1472, 2047])))
         if len(bench.requests) < 2:
-            offset = bench.logs[0].head - bench.level2 + rng.randint(-1000, 6000)
+            offset = bench.logs[0].head - bench.level2 + rng.randint(-1000, 2000)
             bench.read(0, max(offset, 0), rng.choice([64, 1472]))
         await bench.step()
     await bench.flush()
     dut._log.info("%s of each status", hits)
-    assert hits[0] > 20 and hits[2] > 20, hits
+    assert hits[0] > 20 and hits[2] > 10, hits
 
 
 @cocotb.test()

@@ -282,5 +282,27 @@ async def a_pull_waits_for_a_while_only(dut):
         await bench.step()
     await bench.quiet()
     dut._log.info("%d pulls, waited for %d clocks at most", len(took), max(took))
-    # The patience of the arbiter is 32 grants, of at most 9 beats each here; some clocks for those before it.
-    assert len(took) > 20 and max(took) <= 32 * 9 + 64, took
+    # The patience of the arbiter is 8 grants and two for the beat of the last pull, of at most 9 beats each here; some clocks besides.
+    assert len(took) > 20 and max(took) <= 10 * 9 + 16, took
+
+
+@cocotb.test()
+async def a_pull_interrupts_batches(dut):
+    """While batches and level 2 are not behind, a pull is answered as if it were alone, and what it interrupts goes on behind it."""
+    bench = Bench(dut, SEED)
+    await bench.start(batch_bytes=1440)
+    took = []
+    bench.on_response = lambda request, _, first: took.append(first - request.offered)
+    bench.p_push = 0.4
+    for _ in range(4000):
+        if len(bench.push_beats) < 8:
+            bench.push(bench.rng.randrange(bench.topics), message(bench.rng, bench.rng.randint(20, 64)))
+        if not bench.requests and not bench.waiting and bench.rng.random() < 0.2:
+            topic = bench.rng.randrange(bench.topics)
+            bench.read(topic, max(0, bench.logs[topic].head - 1000), bench.rng.choice([32, 700]))
+        await bench.step()
+    await bench.flush()
+    dut._log.info("%d pulls, waited for %d clocks at most", len(took), max(took))
+    # Small rings are read without interruptions.
+    assert len(took) > 100 and max(took) <= (8 if int(dut.LEVEL1_BYTES.value) >= 16384 else 48), took
+    assert all(host.holes == 0 for host in bench.hosts)
