@@ -1,5 +1,5 @@
-// Properties of store_arbiter: at most one grant, only to a request that is enabled, one whenever all are enabled and there is a request,
-// and none waits for ever.
+// Properties of store_arbiter: at most one grant, only to a request that is enabled, one whenever all are enabled and there is a request;
+// request 0 goes first where no other is in a hurry or overdue; and none waits for ever.
 module store_arbiter_formal (
     input logic       clk,
     input logic       rst,
@@ -48,6 +48,11 @@ module store_arbiter_formal (
             assert ((grant & ~(request & enable)) == 3'd0);
             assert ((grant & (grant - 3'd1)) == 3'd0);
             assert (enable != 3'd7 || (grant != 3'd0) == (request != 3'd0));
+            // Request 0 goes first, where nobody is overdue or in a hurry.
+            if (request[0] && enable[0] && ({waited[5:4] == 2'(PATIENCE), waited[3:2] == 2'(PATIENCE)} & request[2:1]) == 2'd0
+                && (hurry[2:1] & request[2:1]) == 2'd0) begin
+                assert (grant == 3'd1);
+            end
             // What the bounds rest on: a grant to another that is overdue makes that wait again.
             assert (waited[3:2] <= 2'(PATIENCE) && waited[5:4] <= 2'(PATIENCE));
             assert (9'(before0) + 9'(owed) <= 9'(FIRST_PATIENCE + 12));

@@ -27,14 +27,12 @@ module store_arbiter #(
     localparam int W = $clog2(PATIENCE + 1);
 `ifdef PLANTED
     // Bugs that the tests must catch, switched on by a plusarg of their name.
-    logic BUG_STARVE, BUG_LAST;
+    logic BUG_STARVE;
     initial begin
         BUG_STARVE = $test$plusargs("BUG_STARVE") != 0;
-        BUG_LAST = $test$plusargs("BUG_LAST") != 0;
     end
 `else
     localparam logic BUG_STARVE = 1'b0;
-    localparam logic BUG_LAST = 1'b0;
 `endif
 
     logic [N*W-1:0] waited;
@@ -48,7 +46,7 @@ module store_arbiter #(
         end
         turn = '0;
         for (int i = 1; i < N; i++) if (request[i]) turn = N'(1) << i;
-        if (request[0] && !(BUG_LAST && turn != '0)) turn = N'(1);
+        if (request[0]) turn = N'(1);
         for (int i = 1; i < N; i++) if (request[i] && hurry[i]) turn = N'(1) << i;
         for (int i = N - 1; i >= 0; i--) if (overdue[i]) turn = N'(1) << i;
         grant = turn & enable;

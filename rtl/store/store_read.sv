@@ -71,14 +71,16 @@ module store_read #(
 
 `ifdef PLANTED
     // Bugs that the tests must catch, switched on by a plusarg of their name.
-    logic BUG_SHIFT, BUG_RESUME;
+    logic BUG_SHIFT, BUG_RESUME, BUG_WAIT;
     initial begin
         BUG_SHIFT = $test$plusargs("BUG_SHIFT") != 0;
         BUG_RESUME = $test$plusargs("BUG_RESUME") != 0;
+        BUG_WAIT = $test$plusargs("BUG_WAIT") != 0;
     end
 `else
     localparam logic BUG_SHIFT = 1'b0;
     localparam logic BUG_RESUME = 1'b0;
+    localparam logic BUG_WAIT = 1'b0;
 `endif
 
     // --- Which request is next -----------------------------------------------------
@@ -218,7 +220,7 @@ module store_read #(
     wire may_wait = wait_left >= 8'(MAX_BEATS);
     assign begins = job_taken && hit;
     wire interrupts = begins && !burst_free;
-    assign pull_may_go = burst_free ? !held_valid || may_wait : burst_reader != 2'd0 && may_wait;
+    assign pull_may_go = burst_free ? !held_valid || may_wait : burst_reader != 2'd0 && may_wait && !BUG_WAIT;
 
     always_ff @(posedge clk) begin
         if (burst_busy) begin

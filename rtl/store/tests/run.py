@@ -1,6 +1,6 @@
 """Builds the store with Verilator and runs its tests with cocotb.
 
-`run.py [--seeds N] [--config NAME] [--test NAME] [--jobs N]` runs tests; `run.py --planted` shows that each planted bug is caught.
+`run.py [--seeds N] [--config NAME] [--test NAME] [--jobs N]` runs tests; `run.py --planted [--test NAME]` shows that each planted bug is caught.
 """
 
 import argparse
@@ -41,7 +41,7 @@ PLANTED = {
     "BUG_FILLING": "a_sequential_reader_is_foreseen",
     "BUG_GUARD": "the_guard_is_kept",
     "BUG_STARVE": "a_pull_waits_for_a_while_only",
-    "BUG_LAST": "a_pull_interrupts_batches",
+    "BUG_WAIT": "a_pull_interrupts_batches",
     "BUG_RESUME": "a_pull_interrupts_batches",
     "BUG_TORN": "what_is_overwritten_meanwhile_is_not_answered",
     "BUG_STROBE": "the_oldest_bytes_of_level_2_stay_whole",
@@ -136,7 +136,8 @@ def run_planted(options):
     module_of = {test: module for module, test in tests_of("level2")}
     failed = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        todo = {pool.submit(run, runner, module_of[test], test, options.seed, [bug]): (bug, test) for bug, test in PLANTED.items()}
+        todo = {pool.submit(run, runner, module_of[test], test, options.seed, [bug]): (bug, test) for bug, test in PLANTED.items()
+                if not options.test or test in options.test}
         for done in concurrent.futures.as_completed(todo):
             passed, log = done.result()
             bug, test = todo[done]
