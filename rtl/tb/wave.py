@@ -9,8 +9,9 @@ from nic import Script
 
 RESULTS = Path(__file__).parent / "../results"
 STEP, ROW, LEFT = 22, 30, 250
+# Name, and the signals that are all high: what goes with a beat means nothing where none is valid.
 PUSH_ROWS = [
-    ("port 0: beats of the frame", "s_port_tvalid", 0), ("its last beat", "s_port_tlast", 0),
+    ("port 0: beats of the frame", "s_port_tvalid", 0), ("its last beat", "s_port_tvalid s_port_tlast", 0),
     ("parser: fields of the frame", "gen_rx[0].rx.f_valid"), ("classifier: it is a push", "gen_rx[0].rx.c_valid"),
     ("whole frame, 64 bytes a beat", "gen_rx[0].rx.m_tvalid"), ("chosen among the ports", "in_valid"),
     ("split: to be stored", "push_valid"), ("message without headers", "push_tvalid"),
@@ -19,7 +20,7 @@ PULL_ROWS = PUSH_ROWS[:3] + [
     ("classifier: it is a pull", "gen_rx[0].rx.c_valid"), *PUSH_ROWS[4:6],
     ("split: to be answered", "pull_valid"), ("request to the store", "read_valid"),
     ("store: bytes of level 1", "response_tvalid"), ("reply with its checksums", "reply_tvalid"),
-    ("port 0: beats of the reply", "m_port_tvalid", 0), ("its last beat", "m_port_tlast", 0),
+    ("port 0: beats of the reply", "m_port_tvalid", 0), ("its last beat", "m_port_tvalid m_port_tlast", 0),
 ]
 
 
@@ -70,7 +71,8 @@ def draw(title, rows, trace, first, last):
         y = 60 + ROW * at
         parts.append(f'<text x="10" y="{y + 14}">{name}</text>')
         line = f"M{LEFT} {y + 18}"
-        for i, value in enumerate(trace.values(path, clocks, *bit)):
+        signals = [trace.values(signal, clocks, *bit) for signal in path.split()]
+        for i, value in enumerate(map(all, zip(*signals))):
             x, level = LEFT + STEP * i, y + (2 if value else 18)
             line += f"V{level}H{x + STEP}"
             if value:
