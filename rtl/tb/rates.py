@@ -16,6 +16,10 @@ WIRE_BYTES = 24
 LINE_BITS = 10e9
 # From a read's address to its first beat.
 DRAM_CLOCKS = 40
+# The most that a pull should take without the DRAM's clocks.
+AIM_CLOCKS = 40
+KINDS = {"Plain": (1, "plain", False), "Plain, busy": (1, "plain", True), "Header form": (1, "header", False),
+         "Header form, busy": (1, "header", True), "Level 2": (2, "plain", False)}
 
 
 def opened():
@@ -123,14 +127,15 @@ def main():
     pushes, pushes_good = rate_rows(push, packets)
     pulls, pulls_good = rate_rows(pull, packets)
     pulls2, _ = rate_rows(pull_level2, packets)
-    rows, slowest = [], 0
+    rows, slowest, beyond = [], 0, []
     for size in [16, 32, 128, 512, 1440]:
         row = [f"{size:,}"]
-        for level, form, busy in [(1, "plain", False), (1, "plain", True), (1, "header", False), (1, "header", True),
-                                  (2, "plain", False)]:
+        for kind, (level, form, busy) in KINDS.items():
             least, middle, most = latencies(size, busy, form, level)
             if level == 1 and not busy:
                 slowest = max(slowest, most)
+            if most > AIM_CLOCKS + (DRAM_CLOCKS if level == 2 else 0):
+                beyond.append(f"{kind.lower()} with {size:,} bytes ({most})")
             row.append(f"{least} / {middle} / {most}")
         rows.append(row)
     text = f"""# Rates and latencies of the NIC level, in simulation
@@ -162,15 +167,19 @@ it interrupts them. Level 2: plain, with a DRAM of {DRAM_CLOCKS} clocks.
 
 ![Latencies](latency.svg)
 
-{table(["Reply B", "Plain", "Plain, busy", "Header form", "Header form, busy", "Level 2"], rows)}
-The UDP checksum stands before what it covers, so a reply of 1,440 bytes waits for 23 beats of the store.
+{table(["Reply B", *KINDS], rows)}
+The aim is {AIM_CLOCKS} clocks at most, and {AIM_CLOCKS + DRAM_CLOCKS} for level 2. Beyond it:
+{"; ".join(beyond) or "none"}.
+
+The UDP checksum stands before what it covers, so a reply of 1,440 bytes waits for 23 beats of the store, and a read of level 2 for all
+beats of the DRAM before that.
 """
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(text)
     print(text)
     if not (pushes_good and pulls_good):
         sys.exit("a rate is below 99 % of the wire, or a frame was lost")
-    if slowest > 40:
+    if slowest > AIM_CLOCKS:
         sys.exit(f"a pull from level 1 took {slowest} clocks")
 
 
