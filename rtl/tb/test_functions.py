@@ -108,9 +108,9 @@ def test_a_function_is_changed_while_messages_come():
     """A message that is under way keeps its function: each is stored whole, as its field, or not at all."""
     script, message = opened(TOPICS[0]), (150).to_bytes(4, "little") + bytes(range(200)) * 6
     for number in range(60):
-        # The frame takes 156 clocks, and its message is at the function some clocks later, for 20 clocks.
+        # A message is at the function a few clocks after its frame's last beat, for 20 clocks.
         script.frame(0, Udp(message).frame())
-        script.settle(150 + number)
+        script.settle(number // 2)
         script.functions(0, into=number % 3)
         script.settle(100)
     script.settle(3000)
