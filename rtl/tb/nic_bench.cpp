@@ -108,6 +108,8 @@ public:
         nic.rst = 1;
         nic.m_host_tready = 1;
         nic.m_port_tready = 15;
+        // Inputs begin with random values too: an access of nobody would be in the way of the first.
+        nic.s_axil_awvalid = nic.s_axil_wvalid = nic.s_axil_arvalid = 0;
         for (int i = 0; i < 10; i++) clock();
         nic.rst = 0;
         // The counters are cleared.
