@@ -716,7 +716,7 @@ typedef struct rb_asking {
     size_t name_len;
 } rb_asking;
 
-// What a peer may subscribe with.
+// The policies and the owner that a peer may subscribe with.
 typedef struct rb_admitted {
     // The allowed policies, besides those of `rb_buffer_set_limits`: the bit `1 << RB_POLICY_…` for each. The peer is told which
     // are allowed if it asks for another.
@@ -1278,7 +1278,7 @@ typedef void (*rb_conn_fn)(void *ctx, struct rb_conn *conn);
 // `version`, `silent`, `left`, `tls`, `limit`), `why` a text for people. All three are valid until the callback returns.
 typedef void (*rb_foreign_conn_fn)(void *ctx, const char *peer, const char *reason, const char *why);
 
-// What the transport has verified about the other end of a connection. Nothing of it is the other end's own word.
+// The facts that the transport has verified about the other end of a connection. Nothing of it is the other end's own word.
 typedef struct rb_peer_identity {
     // Whether bytes on the way are encrypted and authenticated (TLS).
     bool encrypted;
@@ -2624,7 +2624,7 @@ rb_status rb_budget_info(const struct rb_budget *budget, uint64_t *bytes, uint64
 // Frees a budget's handle. NULL does nothing. Any thread.
 rb_status rb_budget_free(struct rb_budget *budget);
 
-// What the transport has verified about the other end: its certificate (TLS), or its process (shared memory). Known before the
+// The facts that the transport has verified about the other end: its certificate (TLS), or its process (shared memory). Known before the
 // callback of a listener gets the connection; all zeros until the other end's hello was read. Any thread.
 rb_status rb_conn_peer_identity(const struct rb_conn *conn,
                                 struct rb_peer_identity *identity);

@@ -406,7 +406,7 @@ struct Process {
     std::uint32_t pid, uid, gid;
 };
 
-// What the transport has verified about the other end of a connection. Nothing of it is the other end's own word.
+// The facts that the transport has verified about the other end of a connection. Nothing of it is the other end's own word.
 struct PeerIdentity {
     bool encrypted = false;         // Bytes on the way are encrypted and authenticated (TLS).
     std::optional<Process> process; // The process at the other end (shared memory).
@@ -976,7 +976,7 @@ struct Asking {
     std::string_view name; // Of the subscription; empty if it has none.
 };
 
-// What a peer may subscribe with.
+// The policies and the owner that a peer may subscribe with.
 struct Admitted {
     // The allowed policies: the bit 1 << RB_POLICY_... for each.
     std::uint32_t policies =

@@ -8,7 +8,7 @@ use crate::client::Unread;
 use crate::find::{self, Fetch, Index};
 use crate::record::Record;
 
-/// What is known of the log.
+/// The known state of the log.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     pub(crate) epoch: Epoch,
@@ -61,7 +61,7 @@ impl<F: Fetch<Error = Unread>> Reader<F> {
         }
     }
 
-    /// What the records at the two ends say of the log.
+    /// The state of the log by the records at its two ends.
     fn bounds(&mut self, mut state: State, offsets: Range<i64>) -> Result<State, Unread> {
         if offsets.is_empty() {
             // Retention can remove everything; the log goes on at its head.

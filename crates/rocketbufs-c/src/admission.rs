@@ -24,7 +24,7 @@ pub struct rb_asking {
     pub name_len: usize,
 }
 
-/// What a peer may subscribe with.
+/// The policies and the owner that a peer may subscribe with.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rb_admitted {

@@ -1,4 +1,4 @@
-//! What the transport has verified about the other end of a connection.
+//! The facts that the transport has verified about the other end of a connection.
 
 use std::ffi::c_char;
 
@@ -9,7 +9,7 @@ use crate::raw::{copy_out, place, put};
 use crate::status::{call, rb_status};
 use crate::table::shared;
 
-/// What the transport has verified about the other end of a connection. Nothing of it is the other end's own word.
+/// The facts that the transport has verified about the other end of a connection. Nothing of it is the other end's own word.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rb_peer_identity {
@@ -27,7 +27,7 @@ pub struct rb_peer_identity {
     pub certificate_len: usize,
 }
 
-/// What the transport has verified about the other end: its certificate (TLS), or its process (shared memory). Known before the
+/// The facts that the transport has verified about the other end: its certificate (TLS), or its process (shared memory). Known before the
 /// callback of a listener gets the connection; all zeros until the other end's hello was read. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_conn_peer_identity(conn: *const rb_conn, identity: *mut rb_peer_identity) -> rb_status {

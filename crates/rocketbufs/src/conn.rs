@@ -172,7 +172,7 @@ impl Conn {
         lock(&self.shared.state).carrier.clone()
     }
 
-    /// What the transport has verified about the other end: its certificate (TLS), or its process (shared memory). Known before a
+    /// The facts that the transport has verified about the other end: its certificate (TLS), or its process (shared memory). Known before a
     /// listener's callback gets the connection; nothing is known until the other end's hello was read.
     pub fn peer_identity(&self) -> PeerIdentity {
         lock(&self.shared.state).identity.clone()

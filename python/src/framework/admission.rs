@@ -9,7 +9,7 @@ use super::options;
 use crate::event::Event;
 use crate::gate;
 
-/// What a peer may subscribe with: the allowed `policies` (None: all), and the `owner` of the subscription's name. Subscriptions of
+/// The rights of a subscribing peer: the allowed `policies` (None: all), and the `owner` of the subscription's name. Subscriptions of
 /// different owners with the same name have nothing to do with each other.
 #[pyclass(frozen, module = "rocketbufs")]
 pub struct Admitted(rocketbufs::Admitted);

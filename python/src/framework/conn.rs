@@ -152,7 +152,7 @@ impl Conn {
         Ok(self.handle(py)?.peer_addr())
     }
 
-    /// What the transport has verified about the other end: its `certificate` in DER (TLS; or None), the `process` with `pid`, `uid`
+    /// The facts that the transport has verified about the other end: its `certificate` in DER (TLS; or None), the `process` with `pid`, `uid`
     /// and `gid` (shared memory; or None), and whether bytes on the way are `encrypted`. Known before a listener's callback gets the
     /// connection; nothing is known until the other end's hello was read.
     #[getter]

@@ -21,7 +21,7 @@ pub(crate) struct Shares {
     by: HashMap<IpAddr, Used>,
     all: Used,
     limit: Used,
-    /// What a host may have in any case, as long as the memory lasts.
+    /// The bytes that a host may have in any case, as long as the memory lasts.
     window: usize,
 }
 
