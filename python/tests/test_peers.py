@@ -70,7 +70,7 @@ def test_admission(ends):
         return allowed.get(asking.bid)
 
     e.out.set_admission(decide)
-    # What may not be read looks as if it did not exist.
+    # A buffer that must not be read looks as if it did not exist.
     assert refused(e, 8) == refused(e, 9).replace("9", "8")
     assert "allowed: drop" in refused(e, 7)
     e.input.subscribe(7, 1 << 20, policy="drop", name="me", hold=1.0)

@@ -19,7 +19,7 @@ pub fn down_reason(py: Python<'_>, reason: &DownReason) -> PyResult<Event> {
     Event::new(py, kind).with(py, "text", reason.to_string())?.with(py, "code", code)
 }
 
-/// What is verified about a peer.
+/// The verified identity of a peer.
 pub fn identity(py: Python<'_>, known: &PeerIdentity) -> PyResult<Event> {
     let process = known.unix.map(|peer| {
         let process = Event::new(py, "Process").with(py, "pid", peer.pid)?.with(py, "uid", peer.uid)?;

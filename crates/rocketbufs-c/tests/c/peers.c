@@ -153,7 +153,7 @@ static void admission(void) {
     LEAVE(rights);
     OK(rb_rout_set_admission(ends.out, decide, rights));
     rb_rin *in = rin_of(connect_to(&ends));
-    // What may not be read looks as if it did not exist.
+    // A buffer that must not be read looks as if it did not exist.
     OK(rb_rin_subscribe(in, CLOSED, RING, NULL));
     rb_in_event event = next_event(in);
     CHECK(event.kind == RB_IN_REFUSED && event.bid == CLOSED && event.status == RB_ERR_NO_SUCH_BUFFER);
