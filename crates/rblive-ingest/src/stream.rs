@@ -39,7 +39,7 @@ pub(crate) enum StreamFailure {
     NoInit,
     #[error("the encoder sent a segment of {0} seconds; the longest one has an hour")]
     TooLong(u64),
-    #[error("the file has no frame of H.264, HEVC or AAC")]
+    #[error("the file has no frame of H.264, HEVC, AAC, AC-3 or E-AC-3")]
     NoFrames,
     #[error(
         "a segment of {bytes} bytes is too large for the stream's buffer, which takes {most}: raise streams.chunks or \

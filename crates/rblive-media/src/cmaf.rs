@@ -6,7 +6,7 @@
 //! Own code and no crate: the writers on crates.io keep an index of everything written, or count decoding times by themselves,
 //! so that a live stream with holes grows without a limit or drifts.
 
-use crate::unit::{AudioConfig, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig};
+use crate::unit::{AudioCodec, AudioConfig, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig};
 
 const VIDEO_TRACK: u32 = 1;
 const AUDIO_TRACK: u32 = 2;
@@ -219,13 +219,12 @@ fn video_entry(w: &mut Writer, video: &VideoConfig) {
 }
 
 fn audio_entry(w: &mut Writer, audio: &AudioConfig) {
-    // A descriptor's length is written in four bytes of seven bits each.
-    let descriptor = |w: &mut Writer, tag: u8, length: usize| {
-        let length = length as u32;
-        w.put(&[tag, 0x80 | (length >> 21) as u8, 0x80 | (length >> 14) as u8, 0x80 | (length >> 7) as u8]);
-        w.put(&[length as u8 & 0x7F]);
+    let entry = match audio.codec {
+        AudioCodec::Aac => b"mp4a",
+        AudioCodec::Ac3 => b"ac-3",
+        AudioCodec::EAc3 => b"ec-3",
     };
-    w.boxed(b"mp4a", |w| {
+    w.boxed(entry, |w| {
         w.zeros(6);
         w.u16(1);
         w.zeros(8);
@@ -234,19 +233,31 @@ fn audio_entry(w: &mut Writer, audio: &AudioConfig) {
         w.u32(0);
         // In 16.16 fixed point; rates above are in the time scale only.
         w.u32(if audio.sample_rate > 0xFFFF { 0 } else { audio.sample_rate << 16 });
-        w.full(b"esds", 0, 0, |w| {
-            let record = audio.record.len();
-            descriptor(w, 3, 3 + 5 + 13 + 5 + record + 5 + 1);
-            w.put(&[0, 0, 0]);
-            descriptor(w, 4, 13 + 5 + record);
-            w.put(&[0x40, 0x15]);
-            w.zeros(11);
-            descriptor(w, 5, record);
-            w.put(&audio.record);
-            descriptor(w, 6, 1);
-            w.put(&[2]);
-        });
+        match audio.codec {
+            AudioCodec::Aac => w.full(b"esds", 0, 0, |w| descriptors(w, &audio.record)),
+            AudioCodec::Ac3 => w.boxed(b"dac3", |w| w.put(&audio.record)),
+            AudioCodec::EAc3 => w.boxed(b"dec3", |w| w.put(&audio.record)),
+        }
     });
+}
+
+/// The descriptors of an AAC stream with this `AudioSpecificConfig`.
+fn descriptors(w: &mut Writer, record: &[u8]) {
+    // A descriptor's length is written in four bytes of seven bits each.
+    let descriptor = |w: &mut Writer, tag: u8, length: usize| {
+        let length = length as u32;
+        w.put(&[tag, 0x80 | (length >> 21) as u8, 0x80 | (length >> 14) as u8, 0x80 | (length >> 7) as u8]);
+        w.put(&[length as u8 & 0x7F]);
+    };
+    descriptor(w, 3, 3 + 5 + 13 + 5 + record.len() + 5 + 1);
+    w.put(&[0, 0, 0]);
+    descriptor(w, 4, 13 + 5 + record.len());
+    w.put(&[0x40, 0x15]);
+    w.zeros(11);
+    descriptor(w, 5, record.len());
+    w.put(record);
+    descriptor(w, 6, 1);
+    w.put(&[2]);
 }
 
 /// A `moof` of these runs, and the header of the `mdat` that the samples of all runs follow, in order.
@@ -304,6 +315,7 @@ mod tests {
             frames_per_1000_s: 25_000,
         };
         let audio = AudioConfig {
+            codec: AudioCodec::Aac,
             record: Bytes::from_static(&[0x11, 0x90]),
             name: "mp4a.40.2".into(),
             sample_rate: 48_000,

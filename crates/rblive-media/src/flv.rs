@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::codec::{ConfigError, audio_config, video_config};
-use crate::unit::{AccessUnit, Input, Media, TICKS_PER_SECOND, TrackConfig, Unwrap, VideoCodec};
+use crate::unit::{AccessUnit, AudioCodec, Input, Media, TICKS_PER_SECOND, TrackConfig, Unwrap, VideoCodec};
 
 const TICKS_PER_MILLISECOND: i64 = TICKS_PER_SECOND / 1000;
 const AAC: u8 = 10;
@@ -93,7 +93,7 @@ impl Demuxer {
         let data = payload.slice(at.min(payload.len())..);
         if configures {
             self.audio = true;
-            return Ok(Some(Input::Config(TrackConfig::Audio(audio_config(data)?))));
+            return Ok(Some(Input::Config(TrackConfig::Audio(audio_config(AudioCodec::Aac, data)?))));
         }
         if data.is_empty() || !self.audio {
             return Ok(None);

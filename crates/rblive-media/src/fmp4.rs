@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::cmaf::{self, Run, Sample};
 use crate::codec::{ConfigError, audio_config, video_config};
-use crate::unit::{Media, TrackConfig, VideoCodec};
+use crate::unit::{AudioCodec, Media, TrackConfig, VideoCodec};
 
 /// The most tracks that are read.
 const MAX_TRACKS: usize = 16;
@@ -22,7 +22,7 @@ pub enum Fmp4Error {
     #[error("the encoder's MP4 is damaged: the box {0} is missing or cut")]
     Damaged(&'static str),
     /// The initialisation segment has no track that is played.
-    #[error("the encoder's MP4 has no H.264, HEVC, AV1 or AAC track")]
+    #[error("the encoder's MP4 has no track of H.264, HEVC, AV1, AAC, AC-3 or E-AC-3")]
     NoTrack,
     /// A configuration cannot be used.
     #[error(transparent)]
@@ -195,6 +195,12 @@ fn config(trak: &[u8]) -> Result<Option<TrackConfig>, Fmp4Error> {
         let content = Bytes::copy_from_slice(content.ok_or(Fmp4Error::Damaged(name))?);
         Ok(Some(TrackConfig::Video(video_config(codec, content)?)))
     };
+    let audio =
+        |codec, record| Ok(Some(TrackConfig::Audio(audio_config(codec, Bytes::copy_from_slice(record))?)));
+    let dolby = |codec, record: &'static [u8; 4], name| {
+        let content = entry.get(28..).and_then(|content| find(content, &[record]));
+        audio(codec, content.ok_or(Fmp4Error::Damaged(name))?)
+    };
     match &kind {
         b"avc1" | b"avc3" => video(VideoCodec::H264, b"avcC", "avcC"),
         b"hvc1" | b"hev1" => video(VideoCodec::Hevc, b"hvcC", "hvcC"),
@@ -202,8 +208,10 @@ fn config(trak: &[u8]) -> Result<Option<TrackConfig>, Fmp4Error> {
         b"mp4a" => {
             let esds = entry.get(28..).and_then(|content| find(content, &[b"esds"]));
             let record = esds.and_then(specific_config).ok_or(Fmp4Error::Damaged("esds"))?;
-            Ok(Some(TrackConfig::Audio(audio_config(Bytes::copy_from_slice(record))?)))
+            audio(AudioCodec::Aac, record)
         }
+        b"ac-3" => dolby(AudioCodec::Ac3, b"dac3", "dac3"),
+        b"ec-3" => dolby(AudioCodec::EAc3, b"dec3", "dec3"),
         _ => Ok(None),
     }
 }

@@ -25,6 +25,17 @@ pub enum VideoCodec {
     Av1,
 }
 
+/// An audio codec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AudioCodec {
+    /// AAC.
+    Aac,
+    /// AC-3, Dolby Digital.
+    Ac3,
+    /// E-AC-3, Dolby Digital Plus.
+    EAc3,
+}
+
 /// The configuration of a video track.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VideoConfig {
@@ -42,10 +53,12 @@ pub struct VideoConfig {
     pub frames_per_1000_s: u32,
 }
 
-/// The configuration of an AAC track.
+/// The configuration of an audio track.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AudioConfig {
-    /// The `AudioSpecificConfig`.
+    /// The codec.
+    pub codec: AudioCodec,
+    /// The `AudioSpecificConfig`, or the content of `dac3` or `dec3`.
     pub record: Bytes,
     /// The codec as in RFC 6381.
     pub name: String,
@@ -77,7 +90,7 @@ pub struct AccessUnit {
     pub pts: i64,
     /// Whether decoding can begin here. Always true for audio.
     pub key: bool,
-    /// The frame as MP4 stores it: NAL units with their lengths, OBUs, or a raw AAC frame.
+    /// The frame as MP4 stores it: NAL units with their lengths, OBUs, a raw AAC frame, or a frame of AC-3.
     pub data: Bytes,
 }
 

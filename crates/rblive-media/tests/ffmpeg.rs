@@ -176,6 +176,21 @@ fn hevc_in_a_transport_stream() {
 }
 
 #[test]
+fn ac3_and_e_ac3_in_a_transport_stream() {
+    if missing("libx264") {
+        return;
+    }
+    for options in
+        ["-c:a ac3 -ac 6", "-c:a eac3 -ac 6", "-c:a ac3 -ar 44100", "-c:a eac3 -mpegts_flags system_b"]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("source.ts");
+        encode(&file, &format!("-c:v libx264 -preset veryfast -g 30 -pix_fmt yuv420p {options}"));
+        check(&parts(from_ts(&file)), &file, folder.path(), 3);
+    }
+}
+
+#[test]
 fn h264_and_aac_in_flv_messages() {
     if missing("libx264") {
         return;
@@ -204,6 +219,8 @@ fn fragmented_mp4_is_understood() {
     for (encoder, options) in [
         ("libx264", H264),
         ("libx265", "-c:v libx265 -preset ultrafast -x265-params log-level=error -g 30 -tag:v hvc1 -c:a aac"),
+        ("libx264", "-c:v libx264 -g 30 -pix_fmt yuv420p -c:a ac3"),
+        ("libx264", "-c:v libx264 -g 30 -pix_fmt yuv420p -c:a eac3"),
         ("libsvtav1", "-an -c:v libsvtav1 -preset 12 -g 30 -pix_fmt yuv420p -t 1"),
     ] {
         if missing(encoder) {
@@ -211,11 +228,15 @@ fn fragmented_mp4_is_understood() {
         }
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("source.mp4");
-        encode(&file, &format!("{options} -movflags frag_keyframe+empty_moov+default_base_moof"));
+        // AC-3's configuration is known when the first frame is.
+        let begins = if options.contains("ac3") { "delay_moov" } else { "empty_moov" };
+        encode(&file, &format!("{options} -movflags frag_keyframe+{begins}+default_base_moof"));
         let bytes = Bytes::from(std::fs::read(&file).unwrap());
         let init = fmp4::InitSegment::parse(&bytes).unwrap();
         let found = init.times(&bytes).unwrap();
         let expected = times(&file, "v:0");
+        let audio = options.split("-c:a ").nth(1).map_or(0, |_| 1);
+        assert_eq!(init.tracks.len(), 1 + audio, "{options}");
         assert_eq!(found.frames, expected.len() as u64, "{encoder}");
         assert!(found.key && found.duration_us.abs_diff(expected.len() as u64 * 1_000_000 / 30) < 2000);
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rblive_media::segmenter::{Ladder, Part, Segmenter, SegmenterConfig};
 use rblive_media::unit::{
-    AccessUnit, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig,
+    AccessUnit, AudioCodec, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig,
 };
 
 const FRAME: i64 = TICKS_PER_SECOND / 25;
@@ -35,6 +35,7 @@ impl Rendition {
             frames_per_1000_s: 25_000,
         });
         let audio = TrackConfig::Audio(AudioConfig {
+            codec: AudioCodec::Aac,
             record: Bytes::from_static(&[0x11, 0x90]),
             name: "mp4a.40.2".to_owned(),
             sample_rate: 48_000,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SegmenterError};
 use rblive_media::unit::{
-    AccessUnit, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig,
+    AccessUnit, AudioCodec, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig,
 };
 
 fn video(name: &str) -> Input {
@@ -21,6 +21,7 @@ fn video(name: &str) -> Input {
 
 fn audio() -> Input {
     Input::Config(TrackConfig::Audio(AudioConfig {
+        codec: AudioCodec::Aac,
         record: Bytes::from_static(&[0x11, 0x90]),
         name: "mp4a.40.2".to_owned(),
         sample_rate: 48_000,

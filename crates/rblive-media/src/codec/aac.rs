@@ -4,11 +4,14 @@ use bytes::Bytes;
 
 use super::bits::Bits;
 use super::error::ConfigError;
-use crate::unit::AudioConfig;
+use crate::unit::{AudioCodec, AudioConfig};
 
 const DAMAGED: ConfigError = ConfigError::Damaged("AAC");
 const RATES: [u32; 13] =
     [96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8000, 7350];
+
+/// The first byte of an ADTS header.
+pub(crate) const ADTS_SYNC: u8 = 0xFF;
 
 /// The bytes of an ADTS header without a check sum.
 pub(crate) const ADTS_HEADER_BYTES: usize = 7;
@@ -29,7 +32,8 @@ pub(super) fn from_record(record: Bytes) -> Result<AudioConfig, ConfigError> {
         return Err(DAMAGED);
     }
     let frame_samples = if short { 960 } else { 1024 };
-    Ok(AudioConfig { name: format!("mp4a.40.{object}"), record, sample_rate: rate, channels, frame_samples })
+    let name = format!("mp4a.40.{object}");
+    Ok(AudioConfig { codec: AudioCodec::Aac, record, name, sample_rate: rate, channels, frame_samples })
 }
 
 /// The object type, the core's rate, the channels, and whether frames are short.

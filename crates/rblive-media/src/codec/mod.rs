@@ -1,6 +1,7 @@
 //! Decoder configurations of the codecs that are remuxed.
 
 mod aac;
+mod ac3;
 mod av1;
 mod bits;
 mod error;
@@ -8,7 +9,8 @@ mod h264;
 mod hevc;
 pub(crate) mod nal;
 
-pub(crate) use aac::{ADTS_HEADER_BYTES, Adts};
+pub(crate) use aac::{ADTS_HEADER_BYTES, ADTS_SYNC, Adts};
+pub(crate) use ac3::{AC3_HEADER_BYTES, AC3_SYNC, SyncFrame};
 pub(crate) use h264::parameter_sets_to_config as h264_config;
 pub(crate) use hevc::parameter_sets_to_config as hevc_config;
 
@@ -16,7 +18,7 @@ pub use error::ConfigError;
 
 use bytes::Bytes;
 
-use crate::unit::{AudioConfig, VideoCodec, VideoConfig};
+use crate::unit::{AudioCodec, AudioConfig, VideoCodec, VideoConfig};
 
 /// Reads a decoder configuration record: the content of `avcC`, `hvcC` or `av1C`.
 ///
@@ -30,10 +32,13 @@ pub fn video_config(codec: VideoCodec, record: Bytes) -> Result<VideoConfig, Con
     }
 }
 
-/// Reads an `AudioSpecificConfig`.
+/// Reads an `AudioSpecificConfig`, or the content of `dac3` or `dec3`.
 ///
 /// # Errors
-/// [`ConfigError`]: the bytes are damaged, or no kind of AAC.
-pub fn audio_config(record: Bytes) -> Result<AudioConfig, ConfigError> {
-    aac::from_record(record)
+/// [`ConfigError`]: the bytes are damaged, or of another codec.
+pub fn audio_config(codec: AudioCodec, record: Bytes) -> Result<AudioConfig, ConfigError> {
+    match codec {
+        AudioCodec::Aac => aac::from_record(record),
+        AudioCodec::Ac3 | AudioCodec::EAc3 => ac3::from_record(codec, record),
+    }
 }

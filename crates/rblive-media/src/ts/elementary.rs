@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::error::TsError;
 use super::psi::StreamType;
-use crate::codec::{ADTS_HEADER_BYTES, Adts, h264_config, hevc_config, nal};
+use super::sound::Framed;
+use crate::codec::{h264_config, hevc_config, nal};
 use crate::unit::{AccessUnit, Input, Media, TICKS_PER_SECOND, TrackConfig, Unwrap};
 
 /// The most picture parameter sets of a configuration.
@@ -23,7 +24,7 @@ pub(super) struct Elementary {
     /// The PES packet is being read: its beginning was seen, and nothing was missing since.
     open: bool,
     config: Option<TrackConfig>,
-    /// The part of an ADTS frame at the end of a PES packet.
+    /// The part of a frame of sound at the end of a PES packet.
     partial_audio: Vec<u8>,
     next_audio: Option<i64>,
     max_unit_bytes: usize,
@@ -98,7 +99,9 @@ impl Elementary {
             (decoded + clock.difference(pts as i64, dts as i64), decoded)
         });
         match (self.kind, times) {
-            (StreamType::Aac, times) => self.audio(times.map(|(pts, _)| pts), content, ready)?,
+            (StreamType::Aac | StreamType::Ac3, times) => {
+                self.audio(times.map(|(pts, _)| pts), content, ready)?
+            }
             (_, Some(times)) => self.video(times, content, ready)?,
             // Without a time the picture belongs to no place.
             (_, None) => self.damaged += 1,
@@ -166,35 +169,31 @@ impl Elementary {
         let mut at = 0;
         // The time of a PES packet is that of the first frame that begins in it.
         let mut pts = pts;
-        while bytes.len() - at >= ADTS_HEADER_BYTES {
-            let Some(adts) = Adts::parse(&bytes[at..]) else {
+        while bytes.len() - at >= Framed::header_bytes(self.kind) {
+            let Some(frame) = Framed::parse(self.kind, &bytes[at..]) else {
                 self.damaged += 1;
-                let next = bytes[at + 1..].iter().position(|byte| *byte == 0xFF);
+                let next = bytes[at + 1..].iter().position(|byte| *byte == Framed::sync(self.kind));
                 at = next.map_or(bytes.len(), |next| at + 1 + next);
                 continue;
             };
-            if bytes.len() - at < adts.total {
+            if bytes.len() - at < frame.total {
                 break;
             }
-            let TrackConfig::Audio(config) = self.audio_config(&adts, ready)? else { continue };
-            let (rate, samples) = (i64::from(config.sample_rate), i64::from(config.frame_samples));
-            let stated = if at >= carried { pts.take() } else { None };
-            if let Some(time) = stated.or(self.next_audio) {
-                let data = bytes.slice(at + adts.header..at + adts.total);
-                let unit = AccessUnit { media: Media::Audio, dts: time, pts: time, key: true, data };
-                ready.push_back(Input::Unit(unit));
-                self.next_audio = Some(time + samples * TICKS_PER_SECOND / rate);
+            if let Some(config) = frame.config()? {
+                let (rate, samples) = (i64::from(config.sample_rate), i64::from(config.frame_samples));
+                self.configure(TrackConfig::Audio(config), ready);
+                let stated = if at >= carried { pts.take() } else { None };
+                if let Some(time) = stated.or(self.next_audio) {
+                    let data = bytes.slice(at + frame.header..at + frame.total);
+                    let unit = AccessUnit { media: Media::Audio, dts: time, pts: time, key: true, data };
+                    ready.push_back(Input::Unit(unit));
+                    self.next_audio = Some(time + samples * TICKS_PER_SECOND / rate);
+                }
             }
-            at += adts.total;
+            at += frame.total;
         }
         self.partial_audio = bytes[at..].to_vec();
         Ok(())
-    }
-
-    fn audio_config(&mut self, adts: &Adts, ready: &mut VecDeque<Input>) -> Result<TrackConfig, TsError> {
-        let config = TrackConfig::Audio(adts.config()?);
-        self.configure(config.clone(), ready);
-        Ok(config)
     }
 }
 

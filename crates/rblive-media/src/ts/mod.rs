@@ -1,4 +1,4 @@
-//! MPEG transport streams (ISO/IEC 13818-1): H.264 or HEVC, and AAC, of the first program.
+//! MPEG transport streams (ISO/IEC 13818-1): H.264 or HEVC, and AAC, AC-3 or E-AC-3, of the first program.
 //!
 //! Own code and no crate: the demuxers on crates.io read from a `Read`, stop at the first damage, or assemble elementary streams
 //! without a limit.
@@ -6,6 +6,7 @@
 mod elementary;
 mod error;
 mod psi;
+mod sound;
 
 use std::collections::VecDeque;
 
@@ -148,7 +149,9 @@ impl Demuxer {
     fn stream_table(&mut self, section: &[u8]) {
         let Some(streams) = psi::streams(section) else { return };
         let first = |wanted: Media| streams.iter().find(|(kind, _)| kind.media() == wanted).copied();
-        let chosen = [first(Media::Video), first(Media::Audio)];
+        // More players know AAC.
+        let aac = streams.iter().find(|(kind, _)| *kind == StreamType::Aac).copied();
+        let chosen = [first(Media::Video), aac.or_else(|| first(Media::Audio))];
         let known = self.tracks.iter().map(|track| (track.kind, track.pid));
         if chosen.iter().flatten().copied().eq(known) {
             return;
@@ -170,7 +173,7 @@ impl StreamType {
     fn media(self) -> Media {
         match self {
             Self::H264 | Self::Hevc => Media::Video,
-            Self::Aac => Media::Audio,
+            Self::Aac | Self::Ac3 => Media::Audio,
         }
     }
 }

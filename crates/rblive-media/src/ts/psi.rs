@@ -12,6 +12,8 @@ pub(super) enum StreamType {
     Hevc,
     /// AAC with ADTS headers.
     Aac,
+    /// AC-3 or E-AC-3: each frame says which.
+    Ac3,
 }
 
 /// Assembles the sections of one packet id. A section is given once it is complete and its check sum is right.
@@ -68,15 +70,30 @@ pub(super) fn streams(section: &[u8]) -> Option<Vec<(StreamType, u16)>> {
     let mut found = Vec::new();
     while let [kind, pid_high, pid_low, info_high, info_low, after @ ..] = rest {
         let pid = u16::from_be_bytes([pid_high & 0x1F, *pid_low]);
+        let (info, next) =
+            after.split_at_checked(usize::from(info_high & 15) << 8 | usize::from(*info_low))?;
+        rest = next;
         match kind {
             0x1B => found.push((StreamType::H264, pid)),
             0x24 => found.push((StreamType::Hevc, pid)),
             0x0F => found.push((StreamType::Aac, pid)),
+            0x81 | 0x87 => found.push((StreamType::Ac3, pid)),
+            0x06 if is_ac3(info) => found.push((StreamType::Ac3, pid)),
             _ => {}
         }
-        rest = after.get(usize::from(info_high & 15) << 8 | usize::from(*info_low)..)?;
     }
     Some(found)
+}
+
+/// Whether the descriptors of a private stream say that it is AC-3 or E-AC-3, as DVB has it (ETSI EN 300 468).
+fn is_ac3(mut descriptors: &[u8]) -> bool {
+    while let [tag, length, rest @ ..] = descriptors {
+        if matches!(tag, 0x6A | 0x7A) {
+            return true;
+        }
+        descriptors = rest.get(usize::from(*length)..).unwrap_or_default();
+    }
+    false
 }
 
 /// The check sum of sections: 0 over a section with its sum.
@@ -91,6 +108,19 @@ fn crc32(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn private_streams_are_ac3_if_a_descriptor_says_so() {
+        let mut table = vec![2, 0, 0, 0, 1, 0xC1, 0, 0, 0xE1, 0, 0xF0, 0];
+        table.extend([0x1B, 0xE1, 0, 0xF0, 0]);
+        table.extend([0x06, 0xE1, 1, 0xF0, 6, 0x0A, 1, 0, 0x59, 1, 0]);
+        table.extend([0x06, 0xE1, 2, 0xF0, 6, 0x0A, 1, 0, 0x7A, 1, 0]);
+        table.extend([0x81, 0xE1, 3, 0xF0, 0]);
+        let found = [(StreamType::H264, 0x100), (StreamType::Ac3, 0x102), (StreamType::Ac3, 0x103)];
+        assert_eq!(streams(&table).unwrap(), found);
+        table.extend([0x06, 0xE1, 4, 0xF0, 1]);
+        assert_eq!(streams(&table), None, "the table is cut");
+    }
 
     #[test]
     fn a_section_is_taken_with_a_right_sum_only() {
