@@ -6,6 +6,8 @@ use crate::codec::{ConfigError, audio_config, video_config};
 use crate::unit::{AccessUnit, AudioCodec, Input, Media, TICKS_PER_SECOND, TrackConfig, Unwrap, VideoCodec};
 
 const TICKS_PER_MILLISECOND: i64 = TICKS_PER_SECOND / 1000;
+/// Some encoders begin anew after 31 bits of milliseconds, 24 days, and others after 32. The latter is a whole number of the former.
+const CLOCK_BITS: u32 = 31;
 const AAC: u8 = 10;
 const AVC: u8 = 7;
 const KEY_FRAME: u8 = 1;
@@ -64,7 +66,7 @@ impl Default for Demuxer {
 impl Demuxer {
     /// A demuxer for one publisher.
     pub fn new() -> Self {
-        Self { clock: Unwrap::new(32), video: None, audio: false }
+        Self { clock: Unwrap::new(CLOCK_BITS), video: None, audio: false }
     }
 
     /// Reads an audio message with its timestamp in milliseconds. `None`: nothing in it is played.
@@ -91,11 +93,15 @@ impl Demuxer {
             number => return Err(FlvError::AudioCodec(Fourcc::Number(number))),
         };
         let data = payload.slice(at.min(payload.len())..);
+        // An encoder that does not know its configuration yet sends an empty one before it, as ffmpeg does that copies MPEG-TS.
+        if data.is_empty() {
+            return Ok(None);
+        }
         if configures {
             self.audio = true;
             return Ok(Some(Input::Config(TrackConfig::Audio(audio_config(AudioCodec::Aac, data)?))));
         }
-        if data.is_empty() || !self.audio {
+        if !self.audio {
             return Ok(None);
         }
         let time = self.time(timestamp);
@@ -115,11 +121,14 @@ impl Demuxer {
         let tag = if head & 0x80 != 0 { enhanced(head & 15, payload)? } else { legacy(head & 15, payload)? };
         let Some(Tag { codec, configures, offset_ms, at }) = tag else { return Ok(None) };
         let data = payload.slice(at.min(payload.len())..);
+        if data.is_empty() {
+            return Ok(None);
+        }
         if configures {
             self.video = Some(codec);
             return Ok(Some(Input::Config(TrackConfig::Video(video_config(codec, data)?))));
         }
-        if data.is_empty() || self.video != Some(codec) {
+        if self.video != Some(codec) {
             return Ok(None);
         }
         let dts = self.time(timestamp);
@@ -183,4 +192,25 @@ fn four(payload: &[u8], at: usize) -> Option<[u8; 4]> {
 fn signed_24(payload: &[u8], at: usize) -> Option<i32> {
     let [high, middle, low] = *payload.get(at..)?.first_chunk()?;
     Some(i32::from_be_bytes([high, middle, low, 0]) >> 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_go_on_where_an_encoder_begins_anew_after_31_or_32_bits() {
+        let configuration = Bytes::from_static(&[0xAF, 0, 0x11, 0x90]);
+        let frame = Bytes::from_static(&[0xAF, 1, 0x21]);
+        // ffmpeg leaves out the highest bit, others count on.
+        for (before, after) in [(0x7FFF_FFF0, 0x10), (0x7FFF_FFF0, 0x8000_0010), (0xFFFF_FFF0, 0x10)] {
+            let mut demuxer = Demuxer::new();
+            demuxer.audio(before, &configuration).unwrap();
+            let mut time = |timestamp| match demuxer.audio(timestamp, &frame).unwrap() {
+                Some(Input::Unit(unit)) => unit.dts / TICKS_PER_MILLISECOND,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(-time(before) + time(after), 0x20, "{before:x} {after:x}");
+        }
+    }
 }

@@ -202,6 +202,19 @@ fn h264_and_aac_in_flv_messages() {
 }
 
 #[test]
+fn a_transport_stream_that_ffmpeg_copies_into_flv_messages() {
+    if missing("libx264") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, file) = (folder.path().join("source.ts"), folder.path().join("copy.flv"));
+    encode(&source, H264);
+    // ffmpeg learns the sound's configuration from its first frame, and says before that it has an empty one.
+    run(Command::new("ffmpeg").args(["-v", "error", "-i"]).arg(&source).args(["-c", "copy"]).arg(&file));
+    check(&parts(from_flv(&file)), &source, folder.path(), 3);
+}
+
+#[test]
 fn one_track_alone() {
     if missing("libx264") {
         return;
