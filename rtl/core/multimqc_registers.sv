@@ -2,7 +2,9 @@
 module multimqc_registers #(
     parameter int TOPICS = 4,
     parameter int PORTS  = 4,
-    parameter int COUNTER_A = 8   // {topic, port, kind}
+    parameter int COUNTER_A = 8,   // {topic, port, kind}
+    parameter int PORT_BYTES = 8,  // of a port's beat
+    parameter int CLOCK_KHZ = 156250
 ) (
     input  logic                 clk,
     input  logic                 rst,
@@ -143,7 +145,7 @@ module multimqc_registers #(
             cfg_trusted_network <= 32'd1;
             cfg_trusted_mask    <= 32'd0;
             cfg_batch_bytes     <= 16'(multimqc_pkg::BATCH_MAX_BYTES);
-            cfg_batch_age       <= 32'd156250;
+            cfg_batch_age       <= 32'(CLOCK_KHZ);  // a millisecond
             cfg_batch_macs      <= '0;
             cfg_batch_addresses <= '0;
             cfg_batch_ports     <= '0;
@@ -196,7 +198,7 @@ module multimqc_registers #(
         else if (address[23:8] == 16'd0) begin
             case (address[7:2])
                 6'h00: found = 32'h4d514e31;  // "MQN1"
-                6'h01: found = {8'd0, 8'(PORTS), 16'(TOPICS)};
+                6'h01: found = {8'(PORT_BYTES), 8'(PORTS), 16'(TOPICS)};
                 6'h02: found = {30'd0, cfg_levels};
                 6'h03: found = {16'd0, cfg_header_port};
                 6'h04: found = {16'd0, cfg_max_message};
@@ -205,6 +207,7 @@ module multimqc_registers #(
                 6'h07: found = cfg_trusted_mask;
                 6'h08: found = {16'd0, cfg_batch_bytes};
                 6'h09: found = cfg_batch_age;
+                6'h0b: found = 32'(CLOCK_KHZ);
                 6'h20: found = host_dropped;
                 default: ;
             endcase

@@ -1,25 +1,25 @@
-// Reads the headers of Ethernet frames at 64 bits a clock, and sums up what their checksums cover.
+// Reads the headers of Ethernet frames, a beat of 64 or 512 bits in each clock, and sums up what their checksums cover.
 //
-// A frame's fields are there (`f_valid`) three clocks after its last beat, for one clock. Frames may follow each other without a
-// gap, at any length. A field means something only if the frame is long enough to have it: see `multimqc_classifier`.
+// A frame's fields are there (`f_valid`) three clocks after its last beat of 64 bits, five after one of 512, for one clock. Frames may
+// follow each other without a gap, at any length. A field means something only if the frame is long enough to have it: see
+// `multimqc_classifier`.
 //
 //	bytes of a frame    0      14        34         42          (IPv4 without options)
 //	                    | eth  | IPv4    | UDP      | payload
 //	                    0      14        54         62          (IPv6 without extension headers)
 //
-// The UDP header is the 8 bytes before the payload, so the beats are shifted once, by 2 or 6 bytes, and give word -1 (the UDP
-// header), 0, 1, … of the payload.
+// The bytes of a frame up to the fourth word of its payload are kept in `head`, at their places.
 module multimqc_parser #(
-    parameter int INDEX_W = 11
+    parameter int PORT_BITS = 64   // of a beat: 64 or 512
 ) (
-    input  logic         clk,
-    input  logic         rst,
-    input  logic [63:0]  s_tdata,
-    input  logic [7:0]   s_tkeep,
-    input  logic         s_tlast,
-    input  logic         s_tvalid,
+    input  logic                   clk,
+    input  logic                   rst,
+    input  logic [PORT_BITS-1:0]   s_tdata,
+    input  logic [PORT_BITS/8-1:0] s_tkeep,
+    input  logic                   s_tlast,
+    input  logic                   s_tvalid,
     // The frame that ends two clocks after its last beat has no place, or is broken.
-    input  logic         s_dropped,
+    input  logic                   s_dropped,
 
     output logic         f_valid,
     output logic [11:0]  f_length,      // bytes of the frame
@@ -40,151 +40,139 @@ module multimqc_parser #(
     localparam logic [15:0] ETHERTYPE_V6 = 16'hdd86;
     localparam logic [7:0]  UDP          = 8'd17;
 
+    localparam int BYTES   = PORT_BITS / 8;
+    localparam int LANE_W  = $clog2(BYTES);
+    localparam int AT_W    = 14;              // of the place of a byte in a frame
+    localparam int INDEX_W = AT_W - LANE_W;
+    // Beats that begin before the end of the fourth word behind the headers of IPv6.
+    localparam int HEAD_BYTES = 94;
+    localparam int HEAD_BEATS = (HEAD_BYTES + BYTES - 1) / BYTES;
+    // Where addresses begin, and with them what the UDP checksum covers.
+    localparam int ADDRESSES_V4 = 26;
+    localparam int ADDRESSES_V6 = 22;
+    // The fields wait for the sums of a wide beat.
+    localparam int MORE_CLOCKS = BYTES > 8 ? 2 : 0;
+
+    if (PORT_BITS != 64 && PORT_BITS != 512) begin : gen_bad_bits
+        $error("PORT_BITS must be 64 or 512");
+    end
+
     // --- Clock 1: the beat in a register, with its number -----------------------
-    logic [63:0]        d1;
-    logic [7:0]         keep1;
-    logic               last1;
-    logic               valid1;
-    logic [INDEX_W-1:0] index1;
+    logic [PORT_BITS-1:0] d1;
+    logic [BYTES-1:0]     keep1;
+    logic                 last1;
+    logic                 valid1;
+    logic [INDEX_W-1:0]   index1, s_index;
+    logic                 v6;
+    logic [AT_W-1:0]      finish4, finish6;   // the first byte behind the datagram
+
+    // Whether byte `at` comes in a beat, and where.
+    function automatic logic has(input logic [INDEX_W-1:0] index, input int at);
+        has = 32'(index) == at / BYTES;
+    endfunction
+
+    function automatic logic [15:0] swapped(input logic [15:0] value);
+        swapped = {value[7:0], value[15:8]};
+    endfunction
 
     always_ff @(posedge clk) begin
         d1     <= s_tdata;
         keep1  <= s_tkeep;
         last1  <= s_tlast;
         valid1 <= s_tvalid;
-        // Frames that are longer than the count are dropped by the buffer long before.
-        if (valid1) index1 <= last1 ? '0 : index1 + 1'b1;
+        index1 <= s_index;
+        if (s_tvalid) begin
+            // Frames that are longer than the count are dropped by the buffer long before.
+            s_index <= s_tlast ? '0 : s_index + 1'b1;
+            // What says which bytes are covered is needed together with the beat.
+            if (has(s_index, 12)) v6 <= s_tdata[12 % BYTES * 8 +: 16] == ETHERTYPE_V6;
+            if (has(s_index, 16)) finish4 <= AT_W'(swapped(s_tdata[16 % BYTES * 8 +: 16])) + AT_W'(14);
+            if (has(s_index, 18)) finish6 <= AT_W'(swapped(s_tdata[18 % BYTES * 8 +: 16])) + AT_W'(54);
+        end
         if (rst) begin
-            valid1 <= 1'b0;
-            index1 <= '0;
+            valid1  <= 1'b0;
+            s_index <= '0;
         end
     end
 
-    // --- Clock 2: fields, and the sum of this beat -------------------------------
-    logic [63:16] d2;
+    // --- Clock 2: the head with this beat, and the bytes that are summed up -----------
+    logic [HEAD_BEATS*PORT_BITS-1:0] head;
     logic        last2;
-    logic        valid2;
     logic [11:0] length2;
-    logic        v6, group_mac, is_v4, ver4, ver6, udp4, udp6, first4, more4, one4, one6;
-    logic [15:0] total4, plen6;
-    logic [31:0] source;
-    logic [63:0] udp, word0, word1, word2, word3;
-    logic [INDEX_W+2:0] finish;   // the first byte behind the datagram
-    logic [17:0] udp_part, ip_part;
-    logic        first2;
 
-    wire [63:0] aligned = v6 ? {d1[47:0], d2[63:48]} : {d1[15:0], d2[63:16]};
-    wire [INDEX_W-1:0] word_index = index1 - (v6 ? INDEX_W'(8) : INDEX_W'(6));
-
-    function automatic logic [3:0] count_bytes(input logic [7:0] keep);
-        count_bytes = 4'd0;
-        for (int i = 0; i < 8; i++) count_bytes = count_bytes + {3'd0, keep[i]};
+    // Bytes that a beat has, from byte 0 on.
+    function automatic logic [LANE_W:0] count_bytes(input logic [BYTES-1:0] keep);
+        count_bytes = '0;
+        for (int i = 0; i < BYTES; i++) begin
+            if (keep[i] && (i == BYTES - 1 || !keep[(i + 1) % BYTES])) count_bytes = count_bytes | (LANE_W + 1)'(i + 1);
+        end
     endfunction
 
-    function automatic logic [17:0] sum_words(input logic [63:0] data);
-        sum_words = {2'd0, data[15:0]} + {2'd0, data[31:16]} + {2'd0, data[47:32]} + {2'd0, data[63:48]};
-    endfunction
-
-    // The bytes of this beat that the UDP checksum covers: from the addresses to the end of the datagram.
-    function automatic logic [63:0] covered(
-        input logic [63:0] data, input logic [INDEX_W-1:0] index, input logic is_v6, input logic [INDEX_W+2:0] stop
+    // The bytes that the UDP checksum covers: from the addresses to the end of the datagram.
+    function automatic logic [PORT_BITS-1:0] covered(
+        input logic [PORT_BITS-1:0] data, input logic [INDEX_W-1:0] index, input logic is_v6, input logic [AT_W-1:0] stop
     );
         logic after_start, before_end;
-        for (int i = 0; i < 8; i++) begin
-            // IPv4 addresses begin at 26 (beat 3, byte 2), IPv6 addresses at 22 (beat 2, byte 6).
-            after_start = is_v6 ? (index > INDEX_W'(2) || (index == INDEX_W'(2) && i >= 6))
-                                : (index > INDEX_W'(3) || (index == INDEX_W'(3) && i >= 2));
-            before_end = index <= INDEX_W'(2) || index < stop[INDEX_W+2:3] ||
-                         (index == stop[INDEX_W+2:3] && 3'(i) < stop[2:0]);
+        for (int i = 0; i < BYTES; i++) begin
+            after_start = {index, LANE_W'(i)} >= (is_v6 ? AT_W'(ADDRESSES_V6) : AT_W'(ADDRESSES_V4));
+            before_end  = index < stop[AT_W-1:LANE_W] || (index == stop[AT_W-1:LANE_W] && LANE_W'(i) < stop[LANE_W-1:0]);
             covered[i*8 +: 8] = after_start && before_end ? data[i*8 +: 8] : 8'd0;
         end
     endfunction
 
     // The bytes of the IPv4 header, from 14 to 33.
-    function automatic logic [63:0] ip_covered(input logic [63:0] data, input logic [INDEX_W-1:0] index);
-        case (index)
-            INDEX_W'(1): ip_covered = {data[63:48], 48'd0};
-            INDEX_W'(2): ip_covered = data;
-            INDEX_W'(3): ip_covered = data;
-            INDEX_W'(4): ip_covered = {48'd0, data[15:0]};
-            default:     ip_covered = '0;
-        endcase
+    function automatic logic [PORT_BITS-1:0] ip_covered(input logic [PORT_BITS-1:0] data, input logic [INDEX_W-1:0] index);
+        for (int i = 0; i < BYTES; i++) begin
+            ip_covered[i*8 +: 8] = {index, LANE_W'(i)} >= AT_W'(14) && {index, LANE_W'(i)} < AT_W'(34) ? data[i*8 +: 8] : 8'd0;
+        end
     endfunction
 
-    wire [15:0] total_now = {d1[7:0], d1[15:8]};
-    wire [15:0] plen_now  = {d1[23:16], d1[31:24]};
-
     always_ff @(posedge clk) begin
-        valid2   <= valid1;
-        last2    <= valid1 && last1;
-        first2   <= index1 == '0;
-        length2  <= 12'({index1, 3'd0}) + 12'(count_bytes(keep1));
-        udp_part <= sum_words(covered(d1, index1, v6, finish));
-        ip_part  <= sum_words(ip_covered(d1, index1));
+        last2   <= valid1 && last1;
+        length2 <= 12'({index1, LANE_W'(0)}) + 12'(count_bytes(keep1));
         if (valid1) begin
-            d2 <= d1[63:16];
-            case (index1)
-                INDEX_W'(0): group_mac <= d1[0];
-                INDEX_W'(1): begin
-                    v6    <= d1[47:32] == ETHERTYPE_V6;
-                    is_v4 <= d1[47:32] == ETHERTYPE_V4;
-                    ver4  <= d1[55:48] == 8'h45;
-                    ver6  <= d1[55:52] == 4'h6;
-                end
-                INDEX_W'(2): begin
-                    total4 <= total_now;
-                    plen6  <= plen_now;
-                    first4 <= {d1[36:32], d1[47:40]} == '0;
-                    more4  <= d1[37];
-                    udp4   <= d1[63:56] == UDP;
-                    udp6   <= d1[39:32] == UDP;
-                    finish <= v6 ? (INDEX_W + 3)'(plen_now) + (INDEX_W + 3)'(54)
-                                 : (INDEX_W + 3)'(total_now) + (INDEX_W + 3)'(14);
-                end
-                INDEX_W'(3): begin
-                    source <= d1[47:16];
-                    one4   <= d1[55:53] != 3'b111;
-                end
-                INDEX_W'(4): one6 <= d1[55:48] != 8'hff;
-                default: ;
-            endcase
-            if (word_index == '1) udp <= aligned;
-            if (word_index == INDEX_W'(0)) word0 <= aligned;
-            if (word_index == INDEX_W'(1)) word1 <= aligned;
-            if (word_index == INDEX_W'(2)) word2 <= aligned;
-            if (word_index == INDEX_W'(3)) word3 <= aligned;
+            for (int i = 0; i < HEAD_BEATS; i++) if (32'(index1) == i) head[i*PORT_BITS +: PORT_BITS] <= d1;
         end
-        if (rst) begin
-            valid2 <= 1'b0;
-            last2  <= 1'b0;
-        end
+        if (rst) last2 <= 1'b0;
     end
+
+    wire [PORT_BITS-1:0] udp_bytes = covered(d1, index1, v6, v6 ? finish6 : finish4);
+    wire [PORT_BITS-1:0] ip_bytes  = ip_covered(d1, index1);
+    wire                 first1    = index1 == '0;
+
+    multimqc_frame_sum #(.BYTES(BYTES)) udp_sum (.clk, .s_bytes(udp_bytes), .s_first(first1), .s_valid(valid1), .m_sum(f_udp_sum));
+    multimqc_frame_sum #(.BYTES(BYTES)) ip_sum (.clk, .s_bytes(ip_bytes), .s_first(first1), .s_valid(valid1), .m_sum(f_ip_sum));
 
     // --- Clock 3: the frame is whole ----------------------------------------------
-    logic [31:0] udp_sum, ip_sum;
-    wire  [31:0] udp_next = (first2 ? 32'd0 : udp_sum) + 32'(udp_part);
-    wire  [31:0] ip_next  = (first2 ? 32'd0 : ip_sum) + 32'(ip_part);
+    wire        is_v6 = head[12*8 +: 16] == ETHERTYPE_V6;
+    wire        is_v4 = head[12*8 +: 16] == ETHERTYPE_V4;
+    wire        group_mac = head[0];
+    wire [15:0] fragment = swapped(head[20*8 +: 16]);  // flags and place, IPv4
+    // Neither a group (224 and above), nor, of IPv6, ff.
+    wire        good4 = head[14*8 +: 8] == 8'h45 && head[23*8 +: 8] == UDP && fragment[12:0] == '0 && head[30*8+5 +: 3] != 3'b111;
+    wire        good6 = head[14*8+4 +: 4] == 4'h6 && head[20*8 +: 8] == UDP && head[38*8 +: 8] != 8'hff;
+    wire        long_enough = length2 >= (is_v6 ? 12'd62 : 12'd42);
+
+    // The UDP header, and four words of the payload.
+    localparam int WORDS_W = 5 * 64;
+    localparam int AT_V4   = 34 * 8;
+    localparam int AT_V6   = 54 * 8;
+    localparam int FIELDS_W = WORDS_W + 12 + 3 + 16 + 32;
+    logic [FIELDS_W-1:0]    fields3;
+    logic [MORE_CLOCKS:0]   whole3;  // one for each clock from the third on
 
     always_ff @(posedge clk) begin
-        if (valid2) begin
-            udp_sum <= udp_next;
-            ip_sum  <= ip_next;
-        end
-        f_valid     <= last2 && !s_dropped;
-        f_length    <= length2;
-        f_v6        <= v6;
-        f_datagram  <= !group_mac && (v6 ? ver6 && udp6 && one6 && length2 >= 12'd62
-                                         : is_v4 && ver4 && udp4 && first4 && one4 && length2 >= 12'd42);
-        f_more      <= !v6 && more4;
-        f_ip_length <= v6 ? plen6 : total4 - 16'd20;
-        f_source    <= source;
-        f_udp       <= udp;
-        f_word0     <= word0;
-        f_word1     <= word1;
-        f_word2     <= word2;
-        f_word3     <= word3;
-        f_udp_sum   <= udp_next;
-        f_ip_sum    <= ip_next;
-        if (rst) f_valid <= 1'b0;
+        whole3  <= (MORE_CLOCKS + 1)'({whole3, last2 && !s_dropped});
+        fields3 <= {length2, is_v6, !group_mac && (is_v6 ? good6 : is_v4 && good4) && long_enough, !is_v6 && fragment[13],
+                    is_v6 ? swapped(head[18*8 +: 16]) : swapped(head[16*8 +: 16]) - 16'd20, head[26*8 +: 32],
+                    is_v6 ? head[AT_V6 +: WORDS_W] : head[AT_V4 +: WORDS_W]};
+        if (rst) whole3 <= '0;
     end
+
+    assign f_valid = whole3[MORE_CLOCKS];
+
+    multimqc_delay #(.WIDTH(FIELDS_W), .CLOCKS(MORE_CLOCKS)) fields (
+        .clk, .s_data(fields3),
+        .m_data({f_length, f_v6, f_datagram, f_more, f_ip_length, f_source, f_word3, f_word2, f_word1, f_word0, f_udp})
+    );
 endmodule

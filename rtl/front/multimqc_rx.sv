@@ -1,18 +1,19 @@
 // One network port: reads the frames of a MAC, says of each what it is for, and keeps it until it is whole.
 //
-//	 64 bit      ┌────────┐ fields ┌────────────┐ verdict
-//	 ───────┬───►│ parser ├───────►│ classifier ├──────────┐
-//	        │    └────────┘        └────────────┘          ▼
-//	        │    ┌───────────────┐    ┌───────────┐   ┌─────────┐  512 bit
-//	        └───►│ 8 beats to a  ├───►│ words     ├──►│ frames, ├────────►
-//	             │ word          │    │ (BRAM)    │   │ whole   │
+//	 64 or       ┌────────┐ fields ┌────────────┐ verdict
+//	 512 bit ┬──►│ parser ├───────►│ classifier ├──────────┐
+//	         │   └────────┘        └────────────┘          ▼
+//	         │   ┌───────────────┐    ┌───────────┐   ┌─────────┐  512 bit
+//	         └──►│ 8 beats, or 1,├───►│ words     ├──►│ frames, ├────────►
+//	             │ to a word     │    │ (BRAM)    │   │ whole   │
 //	             └───────────────┘    └───────────┘   └─────────┘
 //
 // A MAC cannot wait, so there is no tready: a frame for which there is no place is dropped whole, and counted.
 module multimqc_rx #(
-    parameter int TOPICS = 4,
-    parameter int WORDS  = 512,  // of 64 bytes
-    parameter int FRAMES = 64
+    parameter int TOPICS    = 4,
+    parameter int PORT_BITS = 64,   // of a beat: 64 or 512
+    parameter int WORDS     = 512,  // of 64 bytes
+    parameter int FRAMES    = 64
 ) (
     input  logic                 clk,
     input  logic                 rst,
@@ -28,8 +29,8 @@ module multimqc_rx #(
     input  logic [31:0]          cfg_trusted_network,
     input  logic [31:0]          cfg_trusted_mask,
 
-    input  logic [63:0]          s_tdata,
-    input  logic [7:0]           s_tkeep,
+    input  logic [PORT_BITS-1:0]   s_tdata,
+    input  logic [PORT_BITS/8-1:0] s_tkeep,
     input  logic                 s_tlast,
     input  logic                 s_tuser,   // with tlast: the frame is broken
     input  logic                 s_tvalid,
@@ -45,18 +46,24 @@ module multimqc_rx #(
     output logic                 event_broken     // for one clock: a frame was dropped that the MAC called broken
 );
     localparam int A       = $clog2(WORDS);
-    localparam int INDEX_W = 11;
+    localparam int BYTES   = PORT_BITS / 8;
+    localparam int PARTS   = 512 / PORT_BITS;  // beats of a word
+    localparam int INDEX_W = 14 - $clog2(BYTES);
     localparam int USER_W  = multimqc_pkg::FRAME_PORT;
-    localparam int MAX_BEATS = multimqc_pkg::MAX_FRAME_BYTES / 8;
+    localparam int MAX_BEATS = multimqc_pkg::MAX_FRAME_BYTES / BYTES;
+
+    if (PORT_BITS != 64 && PORT_BITS != 512) begin : gen_bad_bits
+        $error("PORT_BITS must be 64 or 512");
+    end
 
     if (WORDS * 64 < multimqc_pkg::MAX_FRAME_BYTES || (1 << A) != WORDS) begin : gen_bad_words
         $error("WORDS must be a power of two that holds MAX_FRAME_BYTES");
     end
 
     // --- Clock 1: the beat goes into its place of a word --------------------------
-    logic [63:0]        d1;
-    logic               last1, valid1, error1;
-    logic [INDEX_W-1:0] index1;
+    logic [PORT_BITS-1:0] d1;
+    logic                 last1, valid1, error1;
+    logic [INDEX_W-1:0]   index1;
 
     always_ff @(posedge clk) begin
         d1     <= s_tdata;
@@ -73,12 +80,13 @@ module multimqc_rx #(
 
     logic [511:0] word2;
     logic         full2, last2, error2, long2;
+    wire  [31:0]  part1 = 32'(index1) % PARTS;
 
     always_ff @(posedge clk) begin
         if (valid1) begin
-            for (int i = 0; i < 8; i++) if (index1[2:0] == 3'(i)) word2[i*64 +: 64] <= d1;
+            for (int i = 0; i < PARTS; i++) if (part1 == i) word2[i*PORT_BITS +: PORT_BITS] <= d1;
         end
-        full2  <= valid1 && (last1 || &index1[2:0]);
+        full2  <= valid1 && (last1 || part1 == PARTS - 1);
         last2  <= valid1 && last1;
         error2 <= error1;
         long2  <= index1 >= INDEX_W'(MAX_BEATS);
@@ -128,7 +136,7 @@ module multimqc_rx #(
     logic [31:0] f_source, f_udp_sum, f_ip_sum;
     logic [63:0] f_udp, f_word0, f_word1, f_word2, f_word3;
 
-    multimqc_parser #(.INDEX_W(INDEX_W)) parser (
+    multimqc_parser #(.PORT_BITS(PORT_BITS)) parser (
         .clk, .rst, .s_tdata, .s_tkeep, .s_tlast, .s_tvalid, .s_dropped(drop2),
         .f_valid, .f_length, .f_v6, .f_datagram, .f_more, .f_ip_length, .f_source, .f_udp,
         .f_word0, .f_word1, .f_word2, .f_word3, .f_udp_sum, .f_ip_sum

@@ -1,10 +1,11 @@
-// Sends frames of 512-bit beats to one network port, 64 bits a clock.
+// Sends frames of 512-bit beats to one network port, 64 or 512 bits a clock.
 //
 // Replies are not to wait for a port that is slow: a reply for which there is no place is dropped (`event_dropped`). Frames of the
 // host wait. Both come without gaps (from a queue of whole frames), so once a frame has begun, the MAC gets a beat whenever it
 // asks for one.
 module multimqc_tx #(
-    parameter int BEATS = 64
+    parameter int PORT_BITS = 64,  // of a beat of the port: 64 or 512
+    parameter int BEATS     = 64
 ) (
     input  logic         clk,
     input  logic         rst,
@@ -18,8 +19,8 @@ module multimqc_tx #(
     input  logic         s_host_tlast,
     input  logic         s_host_tvalid,
     output logic         s_host_tready,
-    output logic [63:0]  m_tdata,
-    output logic [7:0]   m_tkeep,
+    output logic [PORT_BITS-1:0]   m_tdata,
+    output logic [PORT_BITS/8-1:0] m_tkeep,
     output logic         m_tlast,
     output logic         m_tvalid,
     input  logic         m_tready,
@@ -28,7 +29,13 @@ module multimqc_tx #(
 );
     localparam int A = $clog2(BEATS);
     localparam int MAX_BEATS = multimqc_pkg::MAX_FRAME_BYTES / 64;
+    localparam int BYTES     = PORT_BITS / 8;
+    localparam int PARTS     = 512 / PORT_BITS;  // of a beat of the queue
+    localparam int PART_W    = PARTS > 1 ? $clog2(PARTS) : 1;
 
+    if (PORT_BITS != 64 && PORT_BITS != 512) begin : gen_bad_bits
+        $error("PORT_BITS must be 64 or 512");
+    end
     if ((1 << A) != BEATS || BEATS < 2 * MAX_BEATS) begin : gen_bad_beats
         $error("BEATS must be a power of two of at least 2 * MAX_FRAME_BYTES / 64");
     end
@@ -76,12 +83,14 @@ module multimqc_tx #(
         .m_data({q_last, q_keep, q_data}), .m_valid(q_valid), .m_ready(q_pop)
     );
 
-    // --- Out: eight parts of a beat --------------------------------------------------------------
-    logic [2:0] lane;
-    wire [63:0] lane_data = q_data[lane*64 +: 64];
-    wire [7:0]  lane_keep = q_keep[lane*8 +: 8];
+    // --- Out: the parts of a beat, eight or one -------------------------------------------------------
+    logic [PART_W-1:0]    part;
+    wire  [PORT_BITS-1:0] part_data = q_data[part*PORT_BITS +: PORT_BITS];
+    wire  [BYTES-1:0]     part_keep = q_keep[part*BYTES +: BYTES];
+    // The first byte of the next part; the shift leaves none behind the last.
+    wire  [63:0]          behind = q_keep >> (7'(part) * 7'(BYTES)) >> BYTES;
     // A beat ends with its last byte.
-    wire        beat_done = lane == 3'd7 || !q_keep[lane*8 + 7] || (q_keep >> {lane, 3'd7}) == 64'd1;
+    wire                  beat_done = !behind[0];
     wire        ready = !m_tvalid || m_tready;
 
     assign q_pop      = q_valid && ready && beat_done;
@@ -90,14 +99,14 @@ module multimqc_tx #(
     always_ff @(posedge clk) begin
         if (ready) begin
             m_tvalid <= q_valid;
-            m_tdata  <= lane_data;
-            m_tkeep  <= lane_keep;
+            m_tdata  <= part_data;
+            m_tkeep  <= part_keep;
             m_tlast  <= q_last && beat_done;
-            if (q_valid) lane <= beat_done ? '0 : lane + 1'b1;
+            if (q_valid) part <= beat_done ? '0 : part + 1'b1;
         end
         if (rst) begin
             m_tvalid <= 1'b0;
-            lane     <= '0;
+            part     <= '0;
         end
     end
 

@@ -11,7 +11,13 @@
 #include "Vmultimqc_nic.h"
 #include "verilated.h"
 
-constexpr int PORTS = 4;
+// As the model was built: scripts/nic defines them.
+#ifndef NIC_PORTS
+#define NIC_PORTS 4
+#define NIC_PORT_BITS 64
+#endif
+constexpr int PORTS = NIC_PORTS;
+constexpr int PORT_BYTES = NIC_PORT_BITS / 8;
 
 using Bytes = std::vector<uint8_t>;
 

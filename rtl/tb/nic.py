@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BENCH = Path(os.environ.get("NIC_BENCH", Path(__file__).parents[2] / "target/rtl/nic/nic_bench"))
-CLOCK_HZ = 156_250_000
+# The ports that the bench was built with, 4x10 or 1x100: how many, and of how many GbE.
+SHAPE = os.environ.get("NIC_SHAPE", "4x10")
+PORTS, GBITS = map(int, SHAPE.split("x"))
+CLOCK_HZ = {10: 156_250_000, 100: 322_265_625}[GBITS]
 COUNTS = ["stored", "hits", "misses", "overwritten", "dropped", "oversize", "corrupt", "fragments", "malformed", "refused",
           "passed", "busy"]
 PORT_COUNTS = ["received", "overrun", "broken", "sent", "tx_dropped"]
@@ -71,7 +74,7 @@ class Script:
         """Chooses a topic's input and output function: 0 none, 1 drops by range, 2 one field."""
         self.write(0x2000 + index * 32 + 28, into | out << 4)
 
-    def read_counters(self, topics, ports=4):
+    def read_counters(self, topics, ports=PORTS):
         for topic in range(topics):
             for port in range(ports):
                 for kind in range(len(COUNTS)):

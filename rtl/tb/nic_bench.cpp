@@ -36,6 +36,13 @@ namespace {
 
 // Ethernet adds these bytes to a frame on the wire: preamble 8, checksum 4, pause 12.
 constexpr int WIRE_BYTES = 24;
+// Time on the wire is counted in parts of a byte, so that both numbers are whole: 10 GbE at 156.25 MHz, and 25 GbE at 390.625 MHz, move 8
+// bytes in a clock, 100 GbE at 322.265625 MHz moves 1,280 / 33.
+constexpr int64_t PARTS_OF_BYTE = PORT_BYTES == 64 ? 33 : 1;
+constexpr int64_t PARTS_IN_CLOCK = PORT_BYTES == 64 ? 1280 : 8;
+
+// The time that a frame of so many bytes takes.
+constexpr int64_t wire_time(size_t bytes) { return int64_t(bytes + WIRE_BYTES) * PARTS_OF_BYTE; }
 
 struct Frame {
     Bytes bytes;
@@ -107,7 +114,7 @@ public:
     Bench(const char *script, const char *result) : in(script), out(result) {
         nic.rst = 1;
         nic.m_host_tready = 1;
-        nic.m_port_tready = 15;
+        nic.m_port_tready = (1U << PORTS) - 1;
         // Inputs begin with random values too: an access of nobody would be in the way of the first.
         nic.s_axil_awvalid = nic.s_axil_wvalid = nic.s_axil_arvalid = 0;
         for (int i = 0; i < 10; i++) clock();
@@ -248,18 +255,19 @@ private:
                 port.waiting = true;
                 port.start = now + frame.gap;
             }
-            if (now < port.start || now * 8 < port.wire) return;
+            int64_t at = int64_t(now) * PARTS_IN_CLOCK;
+            if (now < port.start || at < port.wire) return;
             port.first = now;
-            // The wire is busy until its bytes are through; what is left of a beat counts.
-            if (!(frame.flags & 2)) {
-                port.wire = (port.wire > now * 8 - 8 ? port.wire : now * 8) + frame.bytes.size() + WIRE_BYTES;
-            }
+            // The wire is busy until its bytes are through; what is left of a clock counts.
+            if (!(frame.flags & 2)) port.wire = (port.wire > at - PARTS_IN_CLOCK ? port.wire : at) + wire_time(frame.bytes.size());
         } else if (host_ready < 255 && random.byte() > 250) return;  // a MAC may pause within a frame
         nic.s_port_tvalid |= mask;
-        size_t n = std::min<size_t>(8, frame.bytes.size() - port.at);
-        uint32_t keep = (1U << n) - 1;
-        nic.s_port_tkeep = (nic.s_port_tkeep & ~(255U << (i * 8))) | keep << (i * 8);
-        for (int b = 0; b < 8; b++) set_byte(nic.s_port_tdata, i * 8 + b, size_t(b) < n ? frame.bytes[port.at + b] : random.byte());
+        size_t n = std::min<size_t>(PORT_BYTES, frame.bytes.size() - port.at);
+        uint64_t all = ~0ULL >> (64 - PORT_BYTES), keep = ~0ULL >> (64 - n);
+        nic.s_port_tkeep = (nic.s_port_tkeep & ~(all << (i * PORT_BYTES))) | keep << (i * PORT_BYTES);
+        for (int b = 0; b < PORT_BYTES; b++) {
+            set_byte(nic.s_port_tdata, i * PORT_BYTES + b, size_t(b) < n ? frame.bytes[port.at + b] : random.byte());
+        }
         port.at += n;
         if (port.at == frame.bytes.size()) {
             nic.s_port_tlast |= mask;
@@ -283,15 +291,15 @@ private:
                 if (nic.m_port_tready >> i & 1 && !to_port[i].bytes.empty()) fail("a gap inside of a frame to the network");
                 continue;
             }
-            for (int b = 0; b < 8; b++) {
-                if (nic.m_port_tkeep >> (i * 8 + b) & 1) to_port[i].add(now, byte_of(nic.m_port_tdata, i * 8 + b));
+            for (int b = i * PORT_BYTES; b < (i + 1) * PORT_BYTES; b++) {
+                if (nic.m_port_tkeep >> b & 1) to_port[i].add(now, byte_of(nic.m_port_tdata, b));
             }
             if (nic.m_port_tlast >> i & 1) {
-                // Beats for what the wire adds; the bytes that are left over are kept for the next.
-                left_over[i] += to_port[i].bytes.size() + WIRE_BYTES - (now + 1 - to_port[i].first) * 8;
-                pause[i] = left_over[i] > 0 && port_ready == 255 ? left_over[i] / 8 : 0;
-                left_over[i] -= pause[i] * 8;
-                if (left_over[i] < 0 || left_over[i] > 64) left_over[i] = 0;
+                // Clocks for what the wire takes longer; what is left over of one is kept for the next.
+                left_over[i] += wire_time(to_port[i].bytes.size()) - int64_t(now + 1 - to_port[i].first) * PARTS_IN_CLOCK;
+                pause[i] = left_over[i] > 0 && port_ready == 255 ? left_over[i] / PARTS_IN_CLOCK : 0;
+                left_over[i] -= pause[i] * PARTS_IN_CLOCK;
+                if (left_over[i] < 0 || left_over[i] >= PARTS_IN_CLOCK) left_over[i] = 0;
                 finish('P', i, to_port[i]);
             }
         }
@@ -327,7 +335,8 @@ private:
         std::deque<Frame> frames;
         size_t at = 0;
         bool waiting = false;
-        uint64_t start = 0, first = 0, wire = 0;
+        uint64_t start = 0, first = 0;
+        int64_t wire = 0;
     };
 
     Reader in;

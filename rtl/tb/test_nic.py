@@ -1,4 +1,4 @@
-"""The whole NIC: the vectors of docs/multimqc-vectors.json, each rule of the classifier, random traffic on four ports.
+"""The whole NIC: the vectors of docs/multimqc-vectors.json, each rule of the classifier, random traffic on all ports.
 
 A failing random test names its seed; SEED=n repeats it.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from frames import (BATCH, DATA, END, HEADER_PORT, PULL, PULL_PORT, PUSH, PUSH_PORT, REPLY, Model, Topic, Udp, header, pull)
-from nic import Script, counters
+from nic import CLOCK_HZ, GBITS, PORTS, Script, counters
 
 VECTORS = json.loads((Path(__file__).parent / "../../docs/multimqc-vectors.json").read_text())
 BATCH_HEADERS = 74
@@ -86,6 +86,17 @@ def test_the_exchange_gives_the_same_replies(trusted):
     assert [frame.data for frame in result.network] == expected
     assert others(result) == for_host
     assert len(expected) == (2 if trusted else 11)
+
+
+def test_registers_say_what_the_nic_is():
+    script = Script()
+    for address in (0x00, 0x04, 0x24, 0x2C):
+        script.read(address)
+    magic, shape, age, clock = (value for _, value in script.run().registers)
+    assert magic == int.from_bytes(b"MQN1", "big")
+    assert shape == 4 | PORTS << 16 | (64 if GBITS == 100 else 8) << 24
+    # A batch waits for a millisecond.
+    assert age == clock == -(-CLOCK_HZ // 1000)
 
 
 def run_in_order(frames, topics, levels=3, **speed):
@@ -214,7 +225,7 @@ def check_interleaving(log, pushed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_four_ports_at_once_at_the_rate_of_the_wire(seed):
+def test_all_ports_at_once_at_the_rate_of_the_wire(seed):
     """Pushes, pulls and other frames on all ports, without pause; all that goes in comes out once and in order."""
     rng = random.Random(seed)
     topic = Topic()
@@ -224,13 +235,13 @@ def test_four_ports_at_once_at_the_rate_of_the_wire(seed):
     for at in range(0, 4000, 1000):
         script.frame(0, Udp(prefix[at:at + 1000]).frame(), gap=300)
     script.settle()
-    pushed = {port: [] for port in range(4)}
-    replies = {port: [] for port in range(4)}
-    passed = {port: [] for port in range(4)}
-    from_host = {port: [] for port in range(4)}
+    pushed = {port: [] for port in range(PORTS)}
+    replies = {port: [] for port in range(PORTS)}
+    passed = {port: [] for port in range(PORTS)}
+    from_host = {port: [] for port in range(PORTS)}
     size = rng.choice([4, 32, 100, 500, 1472])
-    for number in range(250):
-        for port in range(4):
+    for number in range(1000 // PORTS):
+        for port in range(PORTS):
             kind, v6 = rng.randrange(4), rng.random() < 0.3
             n = rng.choice([size, rng.randrange(4, 200)])
             if kind < 2:
@@ -254,9 +265,9 @@ def test_four_ports_at_once_at_the_rate_of_the_wire(seed):
     script.settle(2000)
     script.read_counters(1)
     for number in range(60):
-        frame = Udp(message(number % 4, number, rng.randrange(1, 1400)), port=99).frame()
-        from_host[number % 4].append(frame)
-        script.from_host(number % 4, frame)
+        frame = Udp(message(number % PORTS, number, rng.randrange(1, 1400)), port=99).frame()
+        from_host[number % PORTS].append(frame)
+        script.from_host(number % PORTS, frame)
     script.settle(3000)
     result = script.run()
     counts, ports, dropped = counters(result)
@@ -265,7 +276,7 @@ def test_four_ports_at_once_at_the_rate_of_the_wire(seed):
     # A pull whose bytes were overwritten meanwhile goes to the host; each pull is answered by one of both.
     assert log[:4000] == prefix
     check_interleaving(log[4000:], pushed)
-    for port in range(4):
+    for port in range(PORTS):
         others_of = [frame.data for frame in result.host if frame.where == port]
         missed = [data for data in others_of if data[36:38] != b"\x00\x35"]
         assert [data for data in others_of if data[36:38] == b"\x00\x35"] == passed[port]

@@ -1,11 +1,17 @@
 // The NIC level of MultiMQC: between the MACs of the network ports, the host and the board's DRAM. rtl/README.md has the picture.
 //
 // Port i has the i-th part of each flat vector. All streams are AXI-Stream; those from MACs have no tready.
+//
+// Behind the ports everything is 64 bytes wide, so all ports together may bring as much: up to eight of 64 bits, for 10 GbE at
+// 156.25 MHz or 25 GbE at 390.625 MHz, or one of 512 bits, for 100 GbE at 322.265625 MHz.
 module multimqc_nic #(
-    parameter int PORTS          = 4,
+    parameter int PORT_BITS      = 64,     // of a port's beat: 64 or 512
+    parameter int PORTS          = PORT_BITS == 512 ? 1 : 4,
+    parameter int CLOCK_KHZ      = PORT_BITS == 512 ? 322266 : 156250,
     parameter int TOPICS         = 4,
     parameter int LEVEL1_BYTES   = 32768,  // of each topic
     parameter longint LEVEL2_BYTES = 64'd2147483648,  // of each topic; 0: no level 2
+    parameter int LEVEL2_NS      = 1600,   // the most from the last byte of a burst to the DRAM's confirmation
     parameter int ADDR_W         = 34,
     // Input and output functions: whether they are there, and what they look at (rtl/store/functions).
     parameter int FUNCTIONS        = 0,
@@ -22,14 +28,14 @@ module multimqc_nic #(
     input  logic                 rst,
 
     // From the network: tuser with tlast says that the frame is broken.
-    input  logic [PORTS*64-1:0]  s_port_tdata,
-    input  logic [PORTS*8-1:0]   s_port_tkeep,
+    input  logic [PORTS*PORT_BITS-1:0]   s_port_tdata,
+    input  logic [PORTS*PORT_BITS/8-1:0] s_port_tkeep,
     input  logic [PORTS-1:0]     s_port_tlast,
     input  logic [PORTS-1:0]     s_port_tuser,
     input  logic [PORTS-1:0]     s_port_tvalid,
     // To the network.
-    output logic [PORTS*64-1:0]  m_port_tdata,
-    output logic [PORTS*8-1:0]   m_port_tkeep,
+    output logic [PORTS*PORT_BITS-1:0]   m_port_tdata,
+    output logic [PORTS*PORT_BITS/8-1:0] m_port_tkeep,
     output logic [PORTS-1:0]     m_port_tlast,
     output logic [PORTS-1:0]     m_port_tvalid,
     input  logic [PORTS-1:0]     m_port_tready,
@@ -97,9 +103,23 @@ module multimqc_nic #(
     localparam int USER_W    = multimqc_pkg::FRAME_USER_W;
     localparam int COUNTER_A = (TOPICS > 1 ? $clog2(TOPICS) : 1) + (PORTS > 1 ? $clog2(PORTS) : 1) + multimqc_pkg::COUNT_W;
     localparam int INDEX_W   = PORTS > 1 ? $clog2(PORTS) : 1;
+    localparam int PORT_BYTES = PORT_BITS / 8;
+    // Bytes that all ports bring in a clock: of 64 bits, whole beats; of 512 bits, what 100 GbE has (12.5 GB/s).
+    localparam int BYTES_PER_CLOCK = PORT_BITS == 512 ? (12_500_000 + CLOCK_KHZ - 1) / CLOCK_KHZ : PORTS * PORT_BYTES;
+    localparam int LEVEL2_LATENCY  = (LEVEL2_NS * CLOCK_KHZ + 999_999) / 1_000_000;  // in clocks
 
-    if (PORTS < 1 || PORTS > 8) begin : gen_bad_ports
-        $error("PORTS must be 1 to 8");
+    if (PORT_BITS != 64 && PORT_BITS != 512) begin : gen_bad_bits
+        $error("PORT_BITS must be 64 or 512");
+    end
+    if (PORTS < 1 || PORTS * PORT_BITS > 512) begin : gen_bad_ports
+        $error("PORTS must be 1 to 8, or 1 if a port has 512 bits");
+    end
+    // The most beats for a byte of the wire have frames of 65 bytes: two for 89, with preamble, checksum and pause.
+    if (CLOCK_KHZ < 1000 || CLOCK_KHZ > 1_000_000 || (PORT_BITS == 512 && CLOCK_KHZ < 280_899)) begin : gen_bad_clock
+        $error("CLOCK_KHZ must be 1,000 to 1,000,000, and 280,899 or more for 100 GbE");
+    end
+    if (LEVEL2_NS < 1 || LEVEL2_NS > 2000) begin : gen_bad_latency
+        $error("LEVEL2_NS must be 1 to 2,000");
     end
 
     // --- Settings and counters -----------------------------------------------------------------
@@ -124,7 +144,9 @@ module multimqc_nic #(
     logic                 frame_event, push_event, push_waits, pull_event, pull_event_ready;
     logic [31:0]          frame_event_data, push_event_data, push_waits_data, pull_event_data;
 
-    multimqc_registers #(.TOPICS(TOPICS), .PORTS(PORTS), .COUNTER_A(COUNTER_A)) registers (
+    multimqc_registers #(
+        .TOPICS(TOPICS), .PORTS(PORTS), .COUNTER_A(COUNTER_A), .PORT_BYTES(PORT_BYTES), .CLOCK_KHZ(CLOCK_KHZ)
+    ) registers (
         .clk, .rst,
         .s_axil_awaddr, .s_axil_awvalid, .s_axil_awready, .s_axil_wdata, .s_axil_wstrb, .s_axil_wvalid, .s_axil_wready,
         .s_axil_bresp, .s_axil_bvalid, .s_axil_bready, .s_axil_araddr, .s_axil_arvalid, .s_axil_arready, .s_axil_rdata,
@@ -160,10 +182,10 @@ module multimqc_nic #(
     logic [PORTS-1:0]      rx_last, rx_valid, rx_ready;
 
     for (genvar i = 0; i < PORTS; i++) begin : gen_rx
-        multimqc_rx #(.TOPICS(TOPICS)) rx (
+        multimqc_rx #(.TOPICS(TOPICS), .PORT_BITS(PORT_BITS)) rx (
             .clk, .rst, .cfg_open, .cfg_id, .cfg_push_port, .cfg_pull_port, .cfg_epoch, .cfg_header_port,
             .cfg_max_message, .cfg_max_reply, .cfg_trusted_network, .cfg_trusted_mask,
-            .s_tdata(s_port_tdata[i*64 +: 64]), .s_tkeep(s_port_tkeep[i*8 +: 8]), .s_tlast(s_port_tlast[i]),
+            .s_tdata(s_port_tdata[i*PORT_BITS +: PORT_BITS]), .s_tkeep(s_port_tkeep[i*PORT_BYTES +: PORT_BYTES]), .s_tlast(s_port_tlast[i]),
             .s_tuser(s_port_tuser[i]), .s_tvalid(s_port_tvalid[i]),
             .m_tdata(rx_data[i*RX_W +: 512]), .m_tlast(rx_last[i]),
             .m_tuser(rx_data[i*RX_W + 512 +: multimqc_pkg::FRAME_PORT]), .m_tvalid(rx_valid[i]), .m_tready(rx_ready[i]),
@@ -244,7 +266,10 @@ module multimqc_nic #(
         .m_tready(sent_tready)
     );
 
-    multimqc_store #(.TOPICS(TOPICS), .LEVEL1_BYTES(LEVEL1_BYTES), .LEVEL2_BYTES(LEVEL2_BYTES), .ADDR_W(ADDR_W)) store (
+    multimqc_store #(
+        .TOPICS(TOPICS), .LEVEL1_BYTES(LEVEL1_BYTES), .LEVEL2_BYTES(LEVEL2_BYTES), .BYTES_PER_CLOCK(BYTES_PER_CLOCK),
+        .LEVEL2_LATENCY(LEVEL2_LATENCY), .ADDR_W(ADDR_W)
+    ) store (
         .clk, .rst,
         .s_push_tdata(input_tdata), .s_push_tkeep({64{1'b1}}), .s_push_tlast(input_tlast), .s_push_tuser(input_tuser),
         .s_push_tvalid(input_tvalid), .s_push_tready(push_tready),
@@ -357,13 +382,13 @@ module multimqc_nic #(
     assign out_tready   = 32'(out_tdest) >= PORTS || tx_host_ready[INDEX_W'(out_tdest)];
 
     for (genvar i = 0; i < PORTS; i++) begin : gen_tx
-        multimqc_tx tx (
+        multimqc_tx #(.PORT_BITS(PORT_BITS)) tx (
             .clk, .rst,
             .s_reply_tdata(reply_tdata), .s_reply_tkeep(reply_tkeep), .s_reply_tlast(reply_tlast),
             .s_reply_tvalid(reply_tvalid && reply_tdest == PORT_W'(i)), .s_reply_tready(tx_reply_ready[i]),
             .s_host_tdata(out_tdata), .s_host_tkeep(out_tkeep), .s_host_tlast(out_tlast),
             .s_host_tvalid(out_tvalid && out_tdest == PORT_W'(i)), .s_host_tready(tx_host_ready[i]),
-            .m_tdata(m_port_tdata[i*64 +: 64]), .m_tkeep(m_port_tkeep[i*8 +: 8]), .m_tlast(m_port_tlast[i]),
+            .m_tdata(m_port_tdata[i*PORT_BITS +: PORT_BITS]), .m_tkeep(m_port_tkeep[i*PORT_BYTES +: PORT_BYTES]), .m_tlast(m_port_tlast[i]),
             .m_tvalid(m_port_tvalid[i]), .m_tready(m_port_tready[i]),
             .event_dropped(event_tx_dropped[i]), .event_sent(event_sent[i])
         );

@@ -1,15 +1,18 @@
 """multimqc_rx: whole frames come out as they came in, with the model's verdict; what has no place is dropped whole."""
 
+import os
+
 import cocotb
 
 import axis
 import frames
 
+BYTES = int(os.environ["PORT_BITS"]) // 8
 CLASSES = {"host": 0, "stored": 1, "reply": 2}
 
 
-def beats64(frame, broken=False):
-    beats = axis.beats_of(frame, 8, tuser=0)
+def beats_in(frame, broken=False):
+    beats = axis.beats_of(frame, BYTES, tuser=0)
     beats[-1]["tuser"] = int(broken)
     return beats
 
@@ -75,7 +78,7 @@ async def random_frames(dut):
         sent, broken = [], 0
         for _ in range(60):
             frame, is_broken = random_frame(rng), rng.random() < 0.1
-            source.beats += beats64(frame, is_broken)
+            source.beats += beats_in(frame, is_broken)
             if not is_broken:
                 sent.append(frame)
         got = await collect(dut, source, sink, len(sent))
@@ -117,7 +120,7 @@ async def frames_without_a_place_are_dropped_whole(dut):
     sent.append(rng.randbytes(2049))
     sent.append(rng.randbytes(9000))
     for frame in sent:
-        source.beats += beats64(frame)
+        source.beats += beats_in(frame)
     await axis.run(dut, [source, sink, Counter()], lambda: not source.beats)
     await axis.run(dut, [source, sink, Counter()], lambda: sum(counts.values()) == len(sent), 20)
     assert counts["overrun"] > 3 and counts["broken"] == 0
@@ -130,7 +133,7 @@ async def frames_without_a_place_are_dropped_whole(dut):
     again = [rng.randbytes(2049), frames.Udp(bytes(100), port=53).frame(), rng.randbytes(2048)]
     sink.beats.clear()
     for frame in again:
-        source.beats += beats64(frame)
+        source.beats += beats_in(frame)
     got = await collect(dut, source, sink, 2)
     # 2,048 does not fit into the 12 bits that say a frame's length only if they are too few.
     assert [data for data, _ in got] == again[1:]
