@@ -1,4 +1,4 @@
-"""Makes rtl/results/resources.md of what Yosys counts: `resources.py STAT.json` (of `stat -json -tech xilinx`)."""
+"""Makes rtl/results/resources.md of what Yosys counts: `resources.py FOLDER`, with what `scripts/nic synth` left there."""
 
 import json
 import re
@@ -46,8 +46,22 @@ def modules_of(path):
     return json.loads(modules + "\n   }\n}" if end else modules)["modules"]
 
 
+def port_rows(folder):
+    """A row of each module of a port and width: resources, and the cells of the longest path between two registers."""
+    rows = []
+    for module in ("multimqc_rx", "multimqc_tx"):
+        for bits in (64, 512):
+            modules = modules_of(folder / f"stat-{module}-{bits}.json")
+            name = next(name for name in modules if module in name)
+            values = Design(modules).resources(name.lstrip("\\"))
+            path = re.search(r"length=(\d+)", (folder / f"path-{module}-{bits}.txt").read_text())[1]
+            rows.append(f"| `{module}` | {bits} | {' | '.join(f'{value:,}' for value in values)} | {path} |")
+    return rows
+
+
 def main():
-    design = Design(modules_of(Path(sys.argv[1])))
+    folder = Path(sys.argv[1])
+    design = Design(modules_of(folder / "stat.json"))
     top = "multimqc_nic"
     rows = [("**`multimqc_nic`**, all of it", 1, design.resources(top))]
     for cell, count in sorted(design.modules[top].items(), key=lambda item: name_of(item[0])):
@@ -67,6 +81,15 @@ frequency; the design has to reach 156.25 MHz, and was not tried on a device.
 {chr(10).join(lines)}
 
 Numbers are of one instance.
+
+## A port of 64 bit and one of 512 bit
+
+The same for a port alone, with four topics. The last column is how many cells (LUT, multiplexer, carry chain of four bits) are between two
+registers at most: all that Yosys says of time.
+
+| Module | Bits | LUT, logic | LUT, memory | Flip-flops | RAMB36 | RAMB18 | Longest path |
+|---|---:|---:|---:|---:|---:|---:|---:|
+{chr(10).join(port_rows(folder))}
 
 ## Beside the paper's table III
 
