@@ -10,6 +10,7 @@ use rocketbufs::{
     Budget, BufferOptions, Config, Conn, Context, InEvent, Policy, RIn, ROut, RateLimit, RateLimits, Start,
     SubscribeOptions,
 };
+use rocketnet::sim::{SimConfig, SimNet};
 
 const BID: u32 = 3;
 const RATE: u64 = 100_000;
@@ -86,6 +87,46 @@ fn what_is_sent_takes_its_time() {
     write(&out, BID, 100, 2_000);
     driven.settle();
     assert_eq!(received(&input), 200_000);
+}
+
+/// The sizes of the transfers of data, as the network has taken them.
+fn transfers(net: &SimNet) -> Vec<u64> {
+    const CONTROL: &str = "0x7fffffff";
+    let trace = net.trace();
+    let posts = trace.lines().filter(|line| line.contains(" post ") && !line.contains(CONTROL));
+    let sizes = posts.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap());
+    // A transfer without bytes tells something else.
+    sizes.filter(|bytes| *bytes > 0).collect()
+}
+
+/// A reservation of 1,562 bytes has one byte more than a delivery: the byte is no transfer of its own.
+#[test]
+fn the_rest_of_a_reservation_is_no_transfer() {
+    const SIZE: u64 = 1_561;
+    let config = SimConfig { trace_lines: 1 << 16, ..SimConfig::one_sided() };
+    let mut driven = Driven { net: SimNet::new(8, config), cores: Vec::new(), ticks: Vec::new() };
+    let limit = RateLimit::new(RATE, BURST);
+    let (out, _listener, ctx) = limited_sender(&mut driven, &limit);
+    out.create_buffer_with(BID + 1, BufferOptions::new().size_bytes(RING)).unwrap();
+    let conn = driven.connect(&ctx, "sender:1");
+    let input = subscribed(&mut driven, &conn, Policy::Block);
+    input.subscribe_with(BID + 1, SubscribeOptions::new().size_bytes(RING).start(Start::Oldest)).unwrap();
+    driven.settle();
+    let begin = driven.net.now();
+    write(&out, BID, 100, SIZE);
+    write(&out, BID + 1, 100, SIZE);
+    let mut got = 0;
+    for _ in 0..400 {
+        driven.pass(10 * MILLISECOND);
+        got += received(&input);
+        let passed = driven.net.now() - begin;
+        assert!(got <= BURST + RATE * passed / SECOND, "{got} bytes after {passed} ns");
+    }
+    assert_eq!((got, limit.usage().bytes), (200 * SIZE, 200 * SIZE));
+    let transfers = transfers(&driven.net);
+    assert_eq!(transfers.iter().sum::<u64>(), 200 * SIZE);
+    let tiny: Vec<&u64> = transfers.iter().filter(|bytes| **bytes < 256).collect();
+    assert!(tiny.is_empty(), "{tiny:?} of {} transfers", transfers.len());
 }
 
 /// Data beyond the credit of a receiver with a budget must not hide the data that its credit allows.

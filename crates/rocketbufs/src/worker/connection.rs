@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::incoming::{InSub, Incoming, Received};
 use super::io::{Io, Line, LinkPhase};
+use super::limiting::is_rest_too_small;
 use super::peer::{OutSub, Turn, wire_of_pong};
 use super::upcall::{Handled, Upcall};
 use crate::error::DownReason;
@@ -299,7 +300,12 @@ impl<T: Transport> Connection<'_, T> {
         for _ in 0..WRITES_PER_FLUSH {
             let mut room = self.io.transport.room(line.id);
             if LIMITED {
-                room = room.min(most.saturating_sub(line.pauses.written() - before));
+                let sent = line.pauses.written() - before;
+                let left = most.saturating_sub(sent);
+                if sent > 0 && is_rest_too_small(line, outs, left) {
+                    break;
+                }
+                room = room.min(left);
             }
             if room == 0 {
                 break;

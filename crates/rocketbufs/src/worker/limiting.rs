@@ -9,6 +9,8 @@
 //! been granted still arrive and are a debt. A subscription of a limited connection is granted at most a window of the limit's
 //! burst, so the debt stays small. A delay is no fault of the peer: time-outs do not count it.
 
+use std::collections::HashMap;
+
 use rocketnet::Transport;
 use rocketring::Ring;
 
@@ -16,11 +18,25 @@ use super::connection::Connection;
 use super::incoming::Incoming;
 use super::io::{Io, Line};
 use super::metering::{Limiting, Metered};
+use super::peer::OutSub;
 use super::upcall::Upcall;
 use crate::lock::lock;
 use crate::proto::GrantLimit;
 use crate::state::RateLimits;
 use crate::types::{Nanos, Position, WireId};
+
+/// A transfer has at least so many bytes, if its delivery has: a smaller one would cost more than the bytes that wait for the next
+/// reservation.
+const LEAST_TRANSFER_BYTES: u64 = 256;
+
+/// Returns whether the rest of a reservation is not worth a transfer of the next subscription. The bucket gets the rest back.
+pub(super) fn is_rest_too_small(line: &Line, outs: &HashMap<WireId, OutSub>, rest: u64) -> bool {
+    let next = || {
+        let out = outs.get(line.ready.front()?)?;
+        Some(out.machine.cursor().pending_bytes(&out.buffer.log()?.ring))
+    };
+    rest < LEAST_TRANSFER_BYTES && next().is_some_and(|pending| pending > rest)
+}
 
 impl Line {
     /// Returns whether a limit delays what this connection sends.
