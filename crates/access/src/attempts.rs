@@ -7,8 +7,12 @@
 //!
 //! Only what costs this end much is delayed: the check of a password. A right token or a password that was checked a moment ago
 //! passes, so somebody who guesses passwords behind a shared address does not lock the others out of what cannot be guessed.
+//!
+//! A right password makes up for the failures of its own user alone. Otherwise a user could guess the passwords of others without a
+//! delay, with the own password in between.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -59,10 +63,20 @@ impl Source {
     }
 }
 
+/// Whose logins have failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// Those of the user whose name has this hash.
+    One(u64),
+    /// Those of several users, or of none that was named.
+    Several,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Failures {
     count: u32,
     last: Instant,
+    whose: Whose,
 }
 
 /// The sources of failed logins.
@@ -71,12 +85,13 @@ pub struct Attempts {
     sources: HashMap<Source, Failures>,
     /// The same, by the time of the last failure.
     by_age: BTreeSet<(Instant, Source)>,
+    names: RandomState,
 }
 
 impl Attempts {
     /// How long a source still has to wait; none if it need not.
     pub fn delay(&self, source: Source, now: Instant) -> Option<Duration> {
-        let Failures { count, last } = *self.sources.get(&source)?;
+        let Failures { count, last, .. } = *self.sources.get(&source)?;
         let doublings = count.checked_sub(FREE + 1)?;
         let delay = FIRST_DELAY.saturating_mul(1 << doublings.min(16)).min(LONGEST_DELAY);
         delay.checked_sub(now.saturating_duration_since(last)).filter(|left| !left.is_zero())
@@ -87,13 +102,17 @@ impl Attempts {
         self.sources.get(&source).is_some_and(|failures| failures.count >= FREE)
     }
 
-    /// Counts a failed login.
-    pub fn failed(&mut self, source: Source, now: Instant) {
+    /// Counts a failed login, of the user who was named.
+    pub fn failed(&mut self, source: Source, user: Option<&str>, now: Instant) {
         self.forget_old(now);
-        let mut failures = Failures { count: 0, last: now };
+        let whose = user.map_or(Whose::Several, |user| self.one(user));
+        let mut failures = Failures { count: 0, last: now, whose };
         if let Some(known) = self.sources.get(&source) {
             self.by_age.remove(&(known.last, source));
             failures.count = known.count;
+            if known.whose != whose {
+                failures.whose = Whose::Several;
+            }
         } else if self.sources.len() >= MAX_SOURCES
             && let Some((_, oldest)) = self.by_age.pop_first()
         {
@@ -104,11 +123,20 @@ impl Attempts {
         self.by_age.insert((now, source));
     }
 
-    /// Forgets the failures of a source, after a successful login with a password.
-    pub fn succeeded(&mut self, source: Source) {
-        if let Some(known) = self.sources.remove(&source) {
+    /// A user has logged in with a password. Failures of this user alone are forgotten. `counted`: the login was counted as failed
+    /// before, and is none.
+    pub fn succeeded(&mut self, source: Source, user: &str, counted: bool) {
+        let own = self.one(user);
+        let Some(known) = self.sources.get_mut(&source) else { return };
+        known.count -= u32::from(counted && known.count > 0);
+        if known.whose == own || known.count == 0 {
             self.by_age.remove(&(known.last, source));
+            self.sources.remove(&source);
         }
+    }
+
+    fn one(&self, user: &str) -> Whose {
+        Whose::One(self.names.hash_one(user))
     }
 
     /// The number of sources that are remembered.
@@ -145,50 +173,73 @@ mod tests {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         let delays: Vec<u128> = (0..12)
             .map(|_| {
-                attempts.failed(source(1), now);
+                attempts.failed(source(1), Some("a"), now);
                 attempts.delay(source(1), now).map_or(0, |delay| delay.as_millis())
             })
             .collect();
         assert_eq!(delays, [0, 0, 0, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
         assert_eq!(attempts.delay(source(1), now + LONGEST_DELAY), None);
         assert_eq!(attempts.delay(source(2), now), None);
-        attempts.succeeded(source(1));
+        attempts.succeeded(source(1), "a", false);
         assert_eq!(attempts.delay(source(1), now), None);
         assert!(attempts.is_empty());
+    }
+
+    #[test]
+    fn a_right_password_makes_up_for_failures_of_its_user_alone() {
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        for user in [Some("a"), Some("a"), Some("a"), Some("b")] {
+            attempts.failed(source(1), user, now);
+            attempts.failed(source(2), user.filter(|user| *user == "a"), now);
+        }
+        for n in [1, 2] {
+            let waits = attempts.delay(source(n), now);
+            attempts.succeeded(source(n), "a", false);
+            assert!(waits.is_some() && attempts.delay(source(n), now) == waits);
+            // The attempt itself was no failure.
+            attempts.succeeded(source(n), "a", true);
+            assert_eq!(attempts.delay(source(n), now), None);
+            assert!(attempts.is_suspect(source(n)));
+        }
     }
 
     #[test]
     fn a_flood_of_sources_takes_bounded_memory() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         for n in 0..MAX_SOURCES as u32 + 1000 {
-            attempts.failed(source(n), now + Duration::from_micros(n.into()));
+            attempts.failed(source(n), None, now + Duration::from_micros(n.into()));
         }
         assert_eq!((attempts.len(), attempts.by_age.len()), (MAX_SOURCES, MAX_SOURCES));
-        attempts.failed(source(0), now + 2 * MEMORY);
+        attempts.failed(source(0), None, now + 2 * MEMORY);
         assert_eq!((attempts.len(), attempts.by_age.len()), (1, 1));
     }
 
     proptest! {
-        /// Compared with a list of the last failures of each source.
+        /// Compared with a list of the failures of each source, of users 0 to 2; user 0 is none.
         #[test]
-        fn behaves_like_a_plain_list(steps in proptest::collection::vec((0_u32..4, 0_u64..40_000, any::<bool>()), 1..60)) {
+        fn behaves_like_a_plain_list(
+            steps in proptest::collection::vec((0_u32..4, 0_usize..3, 0_u64..40_000, any::<bool>()), 1..60),
+        ) {
+            const USERS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
             let (mut attempts, mut now) = (Attempts::default(), Instant::now());
-            let mut model: Vec<(u32, u32, Instant)> = Vec::new();
-            for (n, pause, fails) in steps {
+            let mut model: Vec<(u32, Vec<usize>, Instant)> = Vec::new();
+            for (n, user, pause, fails) in steps {
                 now += Duration::from_millis(pause);
                 if fails {
-                    attempts.failed(source(n), now);
+                    attempts.failed(source(n), USERS[user], now);
                     model.retain(|(_, _, last)| now - *last <= MEMORY);
-                    let count = model.iter().find(|m| m.0 == n).map_or(0, |m| m.1) + 1;
+                    let mut users = model.iter().find(|m| m.0 == n).map_or(Vec::new(), |m| m.1.clone());
+                    users.push(user);
                     model.retain(|m| m.0 != n);
-                    model.push((n, count, now));
-                } else {
-                    attempts.succeeded(source(n));
-                    model.retain(|m| m.0 != n);
+                    model.push((n, users, now));
+                } else if let Some(name) = USERS[user] {
+                    attempts.succeeded(source(n), name, false);
+                    model.retain(|m| m.0 != n || m.1.iter().any(|failed| *failed != user));
                 }
                 for n in 0..4 {
-                    let expected = model.iter().find(|m| m.0 == n).and_then(|(_, count, last)| {
-                        let millis = if *count <= 3 { 0 } else { (500_u64 << (count - 4).min(16)).min(30_000) };
+                    let expected = model.iter().find(|m| m.0 == n).and_then(|(_, users, last)| {
+                        let doublings = u32::try_from(users.len()).unwrap().checked_sub(4)?;
+                        let millis = (500_u64 << doublings.min(16)).min(30_000);
                         Duration::from_millis(millis).checked_sub(now - *last).filter(|left| !left.is_zero())
                     });
                     prop_assert_eq!(attempts.delay(source(n), now), expected);

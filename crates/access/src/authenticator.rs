@@ -176,7 +176,7 @@ impl Authenticator {
         // time. Others may begin many logins at once.
         let counted = state.attempts.is_suspect(peer.source);
         if counted {
-            state.attempts.failed(peer.source, now);
+            state.attempts.failed(peer.source, Some(&user), now);
         }
         drop(state);
         Step::Check(self.check(Work::Password { user, password, counted }, peer))
@@ -189,7 +189,7 @@ impl Authenticator {
     /// Ends a login that needed no check. A client without credentials costs nothing and guesses nothing.
     fn done(&self, login: Result<Login, Refused>, peer: &Peer, now: Instant) -> Step {
         if login.as_ref().is_err_and(|refused| *refused != Refused::NoCredentials) {
-            self.state().attempts.failed(peer.source, now);
+            self.state().attempts.failed(peer.source, None, now);
         }
         Step::Done(login)
     }
@@ -250,11 +250,7 @@ impl Check {
         let Self { authenticator, work, source } = self;
         match work {
             Work::Password { user, password, counted } => {
-                let login = authenticator.check_password(user, &password, source);
-                if login.is_err() && !counted {
-                    authenticator.state().attempts.failed(source, Instant::now());
-                }
-                login
+                authenticator.check_password(user, &password, (source, counted))
             }
             Work::Jwt(token) => authenticator.check_jwt(&token, source),
         }
@@ -270,18 +266,27 @@ impl Authenticator {
                 Ok(Login { identity, expires: Some(expires), basis: Basis::Jwt(jwt.fingerprint()) })
             }
             Err(why) => {
-                self.state().attempts.failed(source, Instant::now());
+                self.state().attempts.failed(source, None, Instant::now());
                 Err(Refused::Jwt { why })
             }
         }
     }
 
-    fn check_password(&self, user: String, password: &Secret, source: Source) -> Result<Login, Refused> {
+    /// `counted`: the attempt counts as failed already.
+    fn check_password(
+        &self,
+        user: String,
+        password: &Secret,
+        (source, counted): (Source, bool),
+    ) -> Result<Login, Refused> {
         let users = self.users.as_deref();
         let known = users.and_then(|users| users.get(&user));
         let hash = known.and_then(|known| known.password.as_ref());
         let is_right = hash.unwrap_or(&self.decoy).verify(password);
         let (Some(known), Some(hash), true) = (known, hash, is_right) else {
+            if !counted {
+                self.state().attempts.failed(source, Some(&user), Instant::now());
+            }
             return Err(match known {
                 Some(_) => Refused::WrongPassword { user },
                 None => Refused::UnknownUser { user },
@@ -289,7 +294,7 @@ impl Authenticator {
         };
         let proof = self.memory.key.proof(&[&user, password.expose(), &hash.to_string()]);
         let mut state = self.state();
-        state.attempts.succeeded(source);
+        state.attempts.succeeded(source, &user, counted);
         state.proofs.insert(proof, Instant::now());
         Ok(by_password(known, hash))
     }
@@ -430,6 +435,23 @@ mod tests {
         let unknown = finish(authenticator.begin(password("eve", "guess"), &peer(3))).unwrap_err();
         assert_eq!(unknown, Refused::UnknownUser { user: "eve".into() });
         assert_eq!(unknown.for_client(), Refused::NoCredentials.for_client());
+    }
+
+    /// Without the memory of right passwords every login of the guesser is checked.
+    #[test]
+    fn the_own_password_of_a_guesser_does_not_end_the_delay() {
+        let fixture = Fixture::new();
+        let user = |name: &str| format!("[[user]]\nname = '{name}'\npassword = '{}'\n", cheap());
+        fixture.write(&(user("alice") + &user("bob")));
+        let options = AccessOptions { password_cache: Duration::ZERO, ..fixture.options.clone() };
+        let authenticator = Authenticator::open(&options).unwrap();
+        let guess = || finish(authenticator.begin(password("alice", "guess"), &peer(1)));
+        for _ in 0..3 {
+            assert!(matches!(guess(), Err(Refused::WrongPassword { .. })));
+        }
+        assert!(finish(authenticator.begin(password("bob", "pass"), &peer(1))).is_ok());
+        assert!(matches!(guess(), Err(Refused::WrongPassword { .. })));
+        assert!(matches!(guess(), Err(Refused::TooManyAttempts { .. })));
     }
 
     #[test]

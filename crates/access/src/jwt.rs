@@ -10,7 +10,7 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
-use data_encoding::BASE64URL_NOPAD;
+use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD};
 use rbmq_wire::Secret;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -54,7 +54,8 @@ pub enum JwtKeyError {
     File(#[from] UsersFileError),
     /// The file has no key of a known kind.
     #[error(
-        "{}: it is no public key in PEM (RSA of 2048 bits or more, P-256 or Ed25519), and no secret of HS256 with at least 32 bytes",
+        "{}: it is no public key in PEM (RSA of 2048 bits or more, P-256 or Ed25519), and no secret of HS256 with at least 32 bytes; a \
+         set of keys (JWKS) or a key in another form must be written as PEM",
         path.display()
     )]
     Key {
@@ -196,8 +197,7 @@ fn time(value: &Value) -> Option<SystemTime> {
 fn key_of(bytes: &[u8]) -> Option<(&'static str, Key)> {
     let Ok((_, pem)) = parse_x509_pem(bytes) else {
         let secret = bytes.trim_ascii_end();
-        // A damaged public key is no secret.
-        let is_secret = secret.len() >= MIN_SECRET_BYTES && !bytes.windows(5).any(|five| five == b"-----");
+        let is_secret = secret.len() >= MIN_SECRET_BYTES && !may_be_public(secret);
         return is_secret
             .then(|| ("HS256", Key::Secret(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret)))));
     };
@@ -217,6 +217,26 @@ fn key_of(bytes: &[u8]) -> Option<(&'static str, Key)> {
         }
         _ => None,
     }
+}
+
+/// Whether bytes are a key that others may know, in a form that is not read here: as a secret it would let everybody in who knows
+/// it.
+fn may_be_public(bytes: &[u8]) -> bool {
+    // PEM that is damaged, or in UTF-16.
+    let text: Vec<u8> = bytes.iter().copied().filter(|byte| !matches!(byte, 0 | b'\r' | b'\n')).collect();
+    let is_pem = text.windows(5).any(|five| five == b"-----");
+    let is_ssh = [&b"ssh-"[..], b"ecdsa-", b"sk-ssh-", b"sk-ecdsa-", b"---- BEGIN"];
+    let is_ssh = is_ssh.iter().any(|begin| text.starts_with(begin));
+    let is_jwk = serde_json::from_slice::<Map<String, Value>>(bytes).is_ok();
+    let bare = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(&text);
+    let decoded = [BASE64_NOPAD, BASE64URL_NOPAD].map(|base| base.decode(bare).ok());
+    is_pem || is_ssh || is_jwk || is_der(bytes) || decoded.iter().flatten().any(|bytes| is_der(bytes))
+}
+
+/// Whether bytes are one sequence in DER, as keys and certificates are.
+fn is_der(bytes: &[u8]) -> bool {
+    let parsed = x509_parser::der_parser::parse_der(bytes);
+    bytes.first() == Some(&0x30) && parsed.is_ok_and(|(rest, _)| rest.is_empty())
 }
 
 #[cfg(test)]
@@ -346,6 +366,31 @@ mod tests {
             b"-----BEGIN PRIVATE KEY-----\nMIIBVQ==\n-----END PRIVATE KEY-----\n",
         ] {
             assert!(key_of(bad).is_none());
+        }
+    }
+
+    #[test]
+    fn a_key_in_another_form_is_no_secret() {
+        use data_encoding::{BASE64, BASE64_MIME};
+        let key = rcgen::KeyPair::generate().unwrap();
+        let (der, pem) = (key.public_key_der(), key.public_key_pem());
+        let utf16: Vec<u8> = pem.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let jwk = json!({"keys": [{"kty": "EC", "crv": "P-256", "x": BASE64URL_NOPAD.encode(&der[27..59]), "y": "", "kid": "1"}]});
+        for (public, form) in [
+            (der.clone(), "DER"),
+            (BASE64.encode(&der).into_bytes(), "base64"),
+            (BASE64_MIME.encode(&der).into_bytes(), "base64 in lines"),
+            (BASE64URL_NOPAD.encode(&der).into_bytes(), "base64url"),
+            (jwk.to_string().into_bytes(), "JWKS"),
+            (utf16, "UTF-16"),
+            (b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKzqb2kZ0jRz3m9y3c0PqX1Yw8 a@b\n".to_vec(), "ssh"),
+        ] {
+            assert!(key_of(&public).is_none(), "{form}");
+        }
+        let random: Vec<u8> = (0..=255).collect();
+        let base64 = BASE64.encode(&random[..48]);
+        for secret in [&random[..], base64.as_bytes(), b"0123456789abcdef0123456789abcdef\n"] {
+            assert!(matches!(key_of(secret), Some(("HS256", _))));
         }
     }
 

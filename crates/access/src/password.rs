@@ -125,7 +125,7 @@ impl PasswordHash {
         let (password, salt) = (password.expose().as_bytes(), &self.salt);
         let computed = argon2.hash_password_into_with_memory(password, salt, &mut hash, &mut memory);
         // From its last blocks the hash could be computed.
-        memory.iter_mut().for_each(|block| *block = Block::default());
+        memory.iter_mut().for_each(Zeroize::zeroize);
         computed.map_err(|error| PasswordError::System(error.to_string()))?;
         Ok(hash)
     }

@@ -482,12 +482,19 @@ fn a_broker_logs_in_at_its_upstream_broker() {
     news.publish(b"through both").unwrap();
     assert_eq!(subscriber.recv(Some(LONG)).unwrap().unwrap().bytes, b"through both");
 
-    let mut config = rbmq_broker::BrokerConfig::default();
-    config.broker.listen = "127.0.0.1:0".into();
+    let refused = |settings: &rbmq_broker::UpstreamSettings| {
+        let mut config = BrokerConfig::default();
+        config.broker.listen = "127.0.0.1:0".into();
+        config.broker.upstream = vec![settings.clone()];
+        Broker::start(config).err().expect("an error").to_string()
+    };
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let why = refused(&settings);
+    assert!(why.contains("everybody on this machine can read it; run: chmod 640"), "{why}");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
     settings.address = "192.0.2.1:7411".into();
-    config.broker.upstream = vec![settings];
-    let refused = Broker::start(config).err().unwrap().to_string();
-    assert!(refused.contains("without encryption"), "{refused}");
+    let why = refused(&settings);
+    assert!(why.contains("without encryption"), "{why}");
 }
 
 #[test]
