@@ -337,6 +337,48 @@ fn silent_connections_are_closed_and_connections_are_limited() {
 }
 
 #[test]
+fn connections_that_were_given_no_page_make_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, token) = (dir.path().join("rbmq.toml"), dir.path().join("token"));
+    std::fs::write(&token, "0123456789abcdef\n").unwrap();
+    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let settings = format!(
+        "[http]\ntoken_file = '{}'\nmax_connections = 4\nheader_timeout_ms = 600000\n",
+        token.display()
+    );
+    std::fs::write(&file, settings).unwrap();
+    let (broker, http) = watched(&["--config", file.to_str().unwrap()]);
+    let mut known = TcpStream::connect(&http).unwrap();
+    known.set_read_timeout(Some(LONG)).unwrap();
+    let mut ask = || {
+        let request = b"GET /health HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n";
+        known.write_all(request).unwrap();
+        let mut head = [0; 12];
+        known.read_exact(&mut head).unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200");
+        let mut rest = BufReader::new(&mut known);
+        while !rest.fill_buf().unwrap().ends_with(b"}") {
+            let bytes = rest.buffer().len();
+            rest.consume(bytes);
+        }
+    };
+    ask();
+    // Silent ones, slow ones, and those that were refused a page and stay connected.
+    let strangers: Vec<TcpStream> = (0..30)
+        .map(|n| {
+            let mut stream = TcpStream::connect(&http).unwrap();
+            let _ = stream.write_all([&b""[..], b"GET /met", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"][n % 3]);
+            stream
+        })
+        .collect();
+    let token = "Authorization: Bearer 0123456789abcdef\r\n";
+    assert_eq!(request_with(&http, "GET", "/health", token).0, 200);
+    ask();
+    drop(strangers);
+    broker.end();
+}
+
+#[test]
 fn every_page_asks_for_the_token() {
     let dir = tempfile::tempdir().unwrap();
     let (file, token) = (dir.path().join("rbmq.toml"), dir.path().join("token"));

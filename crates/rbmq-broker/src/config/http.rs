@@ -64,8 +64,8 @@ pub struct HttpSettings {
     /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring
     /// system, and a few microseconds of each scrape.
     pub max_topic_series: usize,
-    /// Largest number of open connections; further connections are closed. Default 64, at least 1. A connection costs a file
-    /// descriptor and at most 64 KiB; with TLS, at most 256 KiB.
+    /// Largest number of open connections. For a further one the oldest is closed that was given no page yet; if there is none, the
+    /// further one. Default 64, at least 1. A connection costs a file descriptor and at most 64 KiB; with TLS, at most 256 KiB.
     pub max_connections: usize,
     /// Time within which a client must send its request, in milliseconds; with TLS, also the time for the handshake before it. Default
     /// 5,000, 10 to 600,000. Too large: silent clients occupy connections for this time.

@@ -9,11 +9,13 @@
 //!
 //! The metrics cost nothing per message. A scrape visits the existing topics, buffers and subscriptions, and asks the subscribers
 //! that have not confirmed everything for their positions. A client must make its handshake and send its request within time-outs, and
-//! a connection lives at most [`MAX_CONNECTION_TIME`]. There are at most `http.max_connections` connections.
+//! a connection lives at most [`MAX_CONNECTION_TIME`]. There are at most `http.max_connections` connections. Where there is no room for
+//! another one, the oldest makes room that was given no page yet (`strangers.rs`).
 
 mod metrics;
 mod pages;
 mod process;
+mod strangers;
 #[cfg(not(feature = "https"))]
 #[path = "no_tls.rs"]
 mod tls;
@@ -39,6 +41,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::{BrokerConfig, HttpSettings, Watch};
 use pages::{Counters, Pages};
+use strangers::Strangers;
 use tls::Tls;
 use token::Token;
 
@@ -137,7 +140,13 @@ impl Endpoint {
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters { log_lines_dropped: dropped, ..Counters::default() });
         let pages = Arc::new(Pages::new(watch, counters.clone()));
-        let shared = Arc::new(Shared { door: door.clone(), pages, counters, failures: Mutex::default() });
+        let shared = Arc::new(Shared {
+            door: door.clone(),
+            pages,
+            counters,
+            strangers: Strangers::default(),
+            failures: Mutex::default(),
+        });
         let settings = settings.clone();
         let serve = move || {
             runtime.block_on(async move {
@@ -229,6 +238,7 @@ struct Shared {
     door: Arc<Door>,
     pages: Arc<Pages>,
     counters: Arc<Counters>,
+    strangers: Strangers,
     /// Limits the lines about failed handshakes.
     failures: Mutex<LogLimiter>,
 }
@@ -251,23 +261,36 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, settings: HttpSettin
                 continue;
             }
         };
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
+        if slots.available_permits() == 0 {
             shared.counters.refused_connections.fetch_add(1, Ordering::Relaxed);
-            continue;
-        };
-        let (shared, timeout) = (shared.clone(), settings.header_timeout());
-        tokio::spawn(async move {
+            if !shared.strangers.end_oldest() {
+                continue;
+            }
+        }
+        // The connection that made room has ended as soon as the runtime has come by.
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let stranger = shared.strangers.next();
+        let (own, timeout) = (shared.clone(), settings.header_timeout());
+        let task = tokio::spawn(async move {
             // After an error or a time-out the connection is closed, and nothing else is to do.
-            let _ = tokio::time::timeout(MAX_CONNECTION_TIME, shared.serve((stream, peer), timeout)).await;
+            let served = own.clone().serve((stream, peer), stranger, timeout);
+            let _ = tokio::time::timeout(MAX_CONNECTION_TIME, served).await;
+            own.strangers.forget(stranger);
             drop(slot);
         });
+        shared.strangers.add(stranger, task.abort_handle());
     }
 }
 
 impl Shared {
-    async fn serve(self: Arc<Self>, (stream, peer): (TcpStream, SocketAddr), header_timeout: Duration) {
+    async fn serve(
+        self: Arc<Self>,
+        (stream, peer): (TcpStream, SocketAddr),
+        stranger: u64,
+        header_timeout: Duration,
+    ) {
         let Some(tls) = &self.door.tls else {
-            return answer(stream, move |request| self.answer(request), header_timeout).await;
+            return answer(stream, move |request| self.answer(request, stranger), header_timeout).await;
         };
         let handshake = async {
             let mut first = [0];
@@ -279,7 +302,7 @@ impl Shared {
         match tokio::time::timeout(header_timeout, handshake).await {
             Ok(Ok(Ok(stream))) => {
                 let own = self.clone();
-                answer(stream, move |request| own.answer(request), header_timeout).await;
+                answer(stream, move |request| own.answer(request, stranger), header_timeout).await;
             }
             // A client without TLS is told so, in what it speaks.
             Ok(Ok(Err(stream))) => answer(stream, |_| pages::only_https(), header_timeout).await,
@@ -288,8 +311,12 @@ impl Shared {
         }
     }
 
-    fn answer<B>(&self, request: &hyper::Request<B>) -> pages::Answer {
-        self.pages.answer(request, lock(&self.door.token).admits(request))
+    fn answer<B>(&self, request: &hyper::Request<B>, stranger: u64) -> pages::Answer {
+        let admitted = lock(&self.door.token).admits(request);
+        if admitted {
+            self.strangers.forget(stranger);
+        }
+        self.pages.answer(request, admitted)
     }
 
     fn log_failure(&self, peer: SocketAddr, why: &str) {

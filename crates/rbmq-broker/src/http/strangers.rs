@@ -1,0 +1,41 @@
+//! The connections that were given no page yet: silent ones, slow ones, and those without the token.
+//!
+//! Whoever reaches the endpoint can open connections up to their limit. So each new one may end the oldest of these, and a client
+//! that shows its token at once always gets in.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rbmq_wire::sync::lock;
+use tokio::task::AbortHandle;
+
+/// The connections, by a number that grows with their age.
+#[derive(Default)]
+pub(super) struct Strangers {
+    next: AtomicU64,
+    tasks: Mutex<BTreeMap<u64, AbortHandle>>,
+}
+
+impl Strangers {
+    /// Returns the number of the next connection.
+    pub(super) fn next(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Adds a connection and its task.
+    pub(super) fn add(&self, number: u64, task: AbortHandle) {
+        lock(&self.tasks).insert(number, task);
+    }
+
+    /// The connection was given a page, or has ended.
+    pub(super) fn forget(&self, number: u64) {
+        lock(&self.tasks).remove(&number);
+    }
+
+    /// Ends the oldest connection. Returns false if there is none.
+    pub(super) fn end_oldest(&self) -> bool {
+        let oldest = lock(&self.tasks).pop_first();
+        oldest.inspect(|(_, task)| task.abort()).is_some()
+    }
+}
