@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use cmq::SecretKey;
 use commands::Failure;
 
+use super::options::protect_secrets;
+
 /// The options of `cmq keygen`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
@@ -23,6 +25,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let failed = |path: &PathBuf, error: &dyn std::fmt::Display| {
         Failure::Failed(format!("{}: {error}", path.display()))
     };
+    protect_secrets();
     let secret = SecretKey::generate().map_err(|error| failed(&args.file, &error))?;
     let mut name = args.file.clone().into_os_string();
     name.push(".pub");

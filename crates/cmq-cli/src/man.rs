@@ -3,7 +3,17 @@
 use clap::Command;
 use commands::man::{Entry, Sections};
 
-pub const SECTIONS: Sections = Sections { statuses, variables: |_| Vec::new(), files: |_| Vec::new() };
+pub const SECTIONS: Sections = Sections { statuses, variables, files: |_| Vec::new() };
+
+fn variables(command: &Command) -> Vec<Entry> {
+    match command.get_name() {
+        "completions" | "man" => Vec::new(),
+        _ => vec![(
+            "CMQ_CORE_DUMPS",
+            "1: core dumps and debuggers are allowed although the process has a secret key.",
+        )],
+    }
+}
 
 fn statuses(command: &Command) -> Vec<Entry> {
     let mut statuses = vec![("0", "Success."), ("1", "Failure, with a message."), ("2", "Wrong usage.")];

@@ -42,6 +42,13 @@ pub struct Queue {
     shared_secret: Option<PathBuf>,
 }
 
+/// From here on the process has a secret key, which stays out of core dumps.
+pub fn protect_secrets() {
+    if let Err(error) = commands::secrets::protect("CMQ_CORE_DUMPS") {
+        print_error("cmq", format_args!("secrets may be in core dumps of this process: {error}"));
+    }
+}
+
 /// A public key, or the one in a file.
 pub fn public_key(text: &str) -> Result<PublicKey, Failure> {
     text.parse().or_else(|error| {
@@ -54,6 +61,7 @@ pub fn public_key(text: &str) -> Result<PublicKey, Failure> {
 }
 
 fn secret_key(path: &Path) -> Result<SecretKey, Failure> {
+    protect_secrets();
     let failed = |error: &dyn fmt::Display| Failure::Failed(format!("{}: {error}", path.display()));
     SecretKey::read(path).map_err(|error| failed(&error))
 }
@@ -106,6 +114,7 @@ impl Queue {
         let secret = match &self.key {
             Some(path) => secret_key(path)?,
             None if self.peer_key.is_some() => {
+                protect_secrets();
                 SecretKey::generate().map_err(|error| Failure::Failed(error.to_string()))?
             }
             None if !allowed.is_empty() || self.shared_secret.is_some() => {

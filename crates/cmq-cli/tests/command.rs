@@ -109,6 +109,38 @@ fn errors_say_whose_fault_it_is() {
     assert_eq!(cmq(&["receive"]).output().expect("the process ends").status.code(), Some(2));
 }
 
+/// The soft limit on the size of a process's core files.
+fn core_limit(process: &Child) -> String {
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", process.id())).expect("a process");
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).expect("a limit");
+    line.split_whitespace().next().expect("a soft limit").to_owned()
+}
+
+#[test]
+fn a_process_with_a_secret_key_leaves_no_core_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("key").into_os_string().into_string().expect("text");
+    assert!(cmq(&["keygen", &key]).output().expect("the process ends").status.success());
+    let limit = |args: &[&str], variable: &str| {
+        // The shell gives the process the largest limit that it may.
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -S -c $(ulimit -H -c); exec \"$0\" receive 127.0.0.1:0 \"$@\""]);
+        command.arg(env!("CARGO_BIN_EXE_cmq")).args(args).env("CMQ_CORE_DUMPS", variable);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("a shell");
+        let mut line = String::new();
+        let mut errors = BufReader::new(child.stderr.take().expect("piped"));
+        errors.read_line(&mut line).expect("the receiver prints its address");
+        let limit = core_limit(&child);
+        child.kill().expect("it runs");
+        child.wait().expect("the process ends");
+        limit
+    };
+    let most = limit(&[], "");
+    assert_eq!(limit(&["--key", &key], ""), "0");
+    assert_eq!(limit(&["--key", &key], "1"), most);
+}
+
 #[test]
 fn keys_encrypt_and_refuse() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -41,6 +41,7 @@ mod failure;
 pub mod log;
 pub mod man;
 mod output;
+pub mod secrets;
 mod status;
 mod stop;
 pub mod terminal;

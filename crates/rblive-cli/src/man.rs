@@ -32,6 +32,12 @@ fn variables(command: &Command) -> Vec<Entry> {
     if has("RBLIVE_CONFIG") {
         variables.push(("RBLIVE_CONFIG", "Configuration file, without --config."));
     }
+    if matches!(command.get_name(), "rblive" | "serve") {
+        variables.push((
+            "RBLIVE_CORE_DUMPS",
+            "1: core dumps and debuggers are allowed although a node has tokens and keys.",
+        ));
+    }
     if has("DEMO_SECONDS") {
         variables.push(("DEMO_SECONDS", "When a demo ends, without --seconds."));
     }

@@ -52,6 +52,10 @@ pub struct Args {
 
 /// Runs the node until a signal ends it.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    // Every node has the key of a certificate, and often tokens and keys of streams.
+    if let Err(error) = commands::secrets::protect("RBLIVE_CORE_DUMPS") {
+        tracing::warn!("secrets may be in core dumps of this process: {error}");
+    }
     let mut config = configured(args)?;
     if let Err(why) = exposure::check(&config) {
         if !args.insecure {

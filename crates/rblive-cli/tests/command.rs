@@ -60,6 +60,10 @@ fn a_node_serves_without_a_configuration_until_a_signal() {
     assert!(get(&address, "/streams").contains("\"name\":\"local\""));
     assert!(get(&address, "/metrics").contains("rblive_sent_streams 0"));
     assert!(get(&address, "/metrics").contains("rblive_ingest_connections_total 0"));
+    // A node has the key of a certificate: the kernel writes no core file of it, whatever its soft limit was.
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.0.id())).unwrap();
+    let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().take(2).collect::<Vec<_>>(), ["0", "0"]);
     let pid = rustix::process::Pid::from_child(&serving.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(serving.0.wait().unwrap().success());

@@ -1,27 +1,14 @@
-//! Secrets in memory stay out of core dumps.
-//!
-//! A core file, and a debugger of the same user, would have the passwords, tokens and keys of a process. From the moment that a
-//! command has one, the kernel writes no core file of it, and other processes of its user can neither attach to it nor read its
-//! memory. (The unit of systemd says the same for a broker.) The files of `/proc/PID` then belong to root, except to the process
-//! itself.
+//! Which processes have secrets.
 
-use rbmq_broker::BrokerConfig;
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rbmq_broker::{BrokerConfig, UpstreamSettings};
 use tracing::warn;
 
 /// The variable of those who want a core dump.
 const VARIABLE: &str = "RBMQ_CORE_DUMPS";
 
-/// From here on the process has secrets. Does nothing if the variable RBMQ_CORE_DUMPS is 1.
+/// From here on the process has secrets, which stay out of core dumps.
 pub(super) fn protect() {
-    if std::env::var_os(VARIABLE).is_some_and(|value| value == "1") {
-        return;
-    }
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
-    // The limit alone does not hold a core dump back that goes to a program (core_pattern), and the flag alone may be reset.
-    let limited = setrlimit(Resource::Core, none).map_err(std::io::Error::from);
-    let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(std::io::Error::from);
-    if let Err(error) = limited.and(hidden) {
+    if let Err(error) = commands::secrets::protect(VARIABLE) {
         warn!("secrets may be in core dumps of this process: {error}");
     }
 }
@@ -33,7 +20,9 @@ pub(super) fn are_in(config: &BrokerConfig) -> bool {
         found.and_then(|setting| setting.value).is_some_and(|value| value.as_str() != Some(""))
     };
     let http = !(config.http.token_file.is_empty() && config.http.key.is_empty());
-    config.users.is_required() || http || set("tls.key")
+    let logs_in = |at: &UpstreamSettings| at.password_file.is_some() || at.token_file.is_some();
+    let upstream = config.broker.upstream.iter().any(logs_in);
+    config.users.is_required() || http || upstream || set("tls.key")
 }
 
 #[cfg(test)]
@@ -41,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_keys_and_tokens_are_secrets() {
+    fn users_keys_tokens_and_passwords_are_secrets() {
         let mut config = BrokerConfig::default();
         assert!(!are_in(&config));
         config.http.token_file = "/etc/rbmq/http-token".into();
@@ -54,7 +43,14 @@ mod tests {
         assert!(are_in(&config));
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rbmq.toml");
-        std::fs::write(&path, "[tls]\nkey = '/etc/rbmq/key.pem'\n").unwrap();
-        assert!(are_in(&BrokerConfig::load(Some(&path)).unwrap()));
+        let written = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            BrokerConfig::load(Some(&path)).unwrap()
+        };
+        assert!(are_in(&written("[tls]\nkey = '/etc/rbmq/key.pem'\n")));
+        let upstream = "[[broker.upstream]]\naddress = '127.0.0.1:7411'\n";
+        assert!(!are_in(&written(upstream)));
+        assert!(are_in(&written(&format!("{upstream}token_file = '/etc/rbmq/token'\n"))));
+        assert!(are_in(&written(&format!("{upstream}user = 'a'\npassword_file = '/etc/rbmq/password'\n"))));
     }
 }
