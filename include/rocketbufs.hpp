@@ -1111,11 +1111,14 @@ public:
         progress_cb_.reset();
     }
     // Asks `decide` about each subscription of a peer before it is accepted. To a peer for which it returns nothing, or throws, the
-    // buffer looks as if it did not exist. Existing subscriptions stay until review_admissions().
+    // buffer looks as if it did not exist. Existing subscriptions stay until review_admissions(). After this object nobody may
+    // subscribe, if it had a decision and connections go on.
     status set_admission(std::function<std::optional<Admitted>(const Asking &)> decide) {
-        unset_admission();
-        admission_.reset(new detail::Callback<Decide>{share(std::move(decide)), handle_});
-        return detail::check(rb_rout_set_admission(handle_, on_asking, admission_.get()));
+        // An earlier decision holds until the new one does.
+        detail::CallbackSlot<Decide> next(new detail::Callback<Decide>{share(std::move(decide)), handle_});
+        const status set = detail::check(rb_rout_set_admission(handle_, on_asking, next.get()));
+        if (set) admission_.swap(next);
+        return set;
     }
     // Everything is allowed again.
     void unset_admission() noexcept {
@@ -1134,8 +1137,11 @@ private:
         unset_event_cb();
         unset_control_msg_cb();
         unset_subscriber_progress_cb();
-        unset_admission();
+        // Connections may go on with the buffers, which were not for everybody.
+        if (admission_) rb_rout_set_admission(handle_, nobody, nullptr);
+        admission_.reset();
     }
+    static bool nobody(void *, const rb_asking *, rb_admitted *) { return false; }
     static void on_data_out(void *ctx, std::uint32_t, void *delivery) {
         auto function = static_cast<detail::Callback<void(void *)> *>(ctx)->function;
         detail::guarded([&] { (*function)(delivery); }, detail::give_up);

@@ -54,9 +54,11 @@ fn all() -> u32 {
 }
 
 /// Asks `decide` on a worker thread about each subscription of a peer before it is accepted, one call at a time. Without it
-/// everything is allowed. Existing subscriptions stay until `rb_rout_review_admissions`.
+/// everything is allowed. Existing subscriptions stay until `rb_rout_review_admissions`. A callback in place of an earlier one
+/// leaves no moment without either.
 ///
-/// `ctx` is the caller's, and is used until `rb_rout_unset_admission` has returned. Any thread.
+/// `ctx` is the caller's, and is used until `rb_rout_unset_admission`, or another call of this, has returned. Inside the callback
+/// itself: until that call has returned. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_set_admission(
     rout: *const rb_rout,

@@ -36,15 +36,17 @@ impl<F: ?Sized> Callback<F> {
         old.is_some()
     }
 
+    /// As [`Self::set`]. A call of the earlier callback that runs on another thread has returned when this returns.
+    pub(crate) fn replace(&self, callback: Box<F>) -> bool {
+        let old = lock(&self.0).replace(Arc::new(Mutex::new(callback)));
+        old.inspect(wait_for).is_some()
+    }
+
     /// Removes the callback. A call that runs on another thread has returned when this returns, so that what the callback
     /// uses can be freed; the callback may also remove itself. Whether there was a callback.
     pub(crate) fn unset(&self) -> bool {
-        let Some(old) = lock(&self.0).take() else { return false };
-        let runs_here = RUNNING.with_borrow(|running| running.contains(&address_of(&old)));
-        if !runs_here {
-            drop(lock(&old));
-        }
-        true
+        let old = lock(&self.0).take();
+        old.inspect(wait_for).is_some()
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -84,6 +86,14 @@ thread_local! {
     static RUNNING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Waits for a call that runs on another thread.
+fn wait_for<F: ?Sized>(callback: &Arc<Mutex<Box<F>>>) {
+    let runs_here = RUNNING.with_borrow(|running| running.contains(&address_of(callback)));
+    if !runs_here {
+        drop(lock(callback));
+    }
+}
+
 fn address_of<F: ?Sized>(callback: &Arc<Mutex<Box<F>>>) -> usize {
     Arc::as_ptr(callback).cast::<()>() as usize
 }
@@ -105,7 +115,12 @@ mod tests {
     type Plain = dyn FnMut(u32) + Send;
 
     #[test]
-    fn unset_returns_after_the_call_that_runs() {
+    fn unset_and_replace_return_after_the_call_that_runs() {
+        returns_after_the_call_that_runs(Callback::unset);
+        returns_after_the_call_that_runs(|callback| callback.replace(Box::new(|_| {})) && callback.unset());
+    }
+
+    fn returns_after_the_call_that_runs(end: fn(&Callback<Plain>) -> bool) {
         let callback = Arc::new(Callback::<Plain>::default());
         let (entered, enters) = mpsc::sync_channel(1);
         let (release, released) = mpsc::sync_channel::<()>(1);
@@ -121,7 +136,7 @@ mod tests {
         assert_eq!(enters.recv().unwrap(), 3);
         let unsets = callback.clone();
         let unset = std::thread::spawn(move || {
-            assert!(unsets.unset());
+            assert!(end(&unsets));
             ends.try_recv().is_ok()
         });
         release.send(()).unwrap();
@@ -135,7 +150,7 @@ mod tests {
     fn a_callback_removes_itself() {
         let callback = Arc::new(Callback::<Plain>::default());
         let own = callback.clone();
-        callback.set(Box::new(move |_| assert!(own.unset())));
+        callback.set(Box::new(move |_| assert!(own.replace(Box::new(|_| {})) && own.unset())));
         assert_eq!(callback.run(1, |callback, n| callback(n)), Ok(Ran::Returned));
         assert!(!callback.is_set());
     }

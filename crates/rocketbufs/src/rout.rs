@@ -53,6 +53,9 @@ impl ROut {
     /// refuses the subscription and closes its connection. Without this call everything is allowed. Existing subscriptions stay
     /// until [`ROut::review_admissions`].
     ///
+    /// A callback in place of an earlier one leaves no moment without either; a call of the earlier one on another thread has
+    /// returned when this returns.
+    ///
     /// ```
     /// # use rocketbufs::{Config, Context, PolicySet, ROut};
     /// # let out = ROut::new(&Context::new(Config::default())?);
@@ -65,7 +68,7 @@ impl ROut {
         mut decide: impl FnMut(&Asking<'_>) -> Option<A> + Send + 'static,
     ) {
         let decide = move |asking: &Asking<'_>| decide(asking).map(Into::into);
-        self.shared.inner.set_callback(&self.shared.admission, Box::new(decide));
+        self.shared.inner.replace_callback(&self.shared.admission, Box::new(decide));
     }
 
     /// Removes the callback of [`ROut::set_admission`], as [`ROut::unset_data_out_cb`] does: everything is allowed again.

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <unistd.h>
 
@@ -218,6 +220,35 @@ static void peers() {
     listener.unset_conn_cb();
 }
 
+// A buffer for nobody is for nobody while the decision is replaced, and after the rOut is gone.
+static void nobody_gets_in() {
+    Context context{Config()};
+    auto out = std::make_unique<rOut>(context);
+    Listener listener(context, "127.0.0.1:0");
+    listener.set_conn_cb([&](Conn &conn) { out->add_conn(conn); });
+    auto nobody = [](const Asking &) { return std::optional<Admitted>(); };
+    CHECK(out->set_admission(nobody));
+    Buffer buffer = out->create_buffer(1, 1 << 16);
+    rIn in(Conn(context, listener.local_addr()));
+    auto refused = [&] {
+        in.subscribe(1, 1 << 16);
+        auto event = in.recv(wait);
+        CHECK(event && event->kind == RB_IN_REFUSED && event->refused == RB_ERR_NO_SUCH_BUFFER);
+    };
+    refused();
+    std::atomic<bool> ends{false};
+    std::thread replacing([&] {
+        while (!ends) CHECK(out->set_admission(nobody));
+    });
+    for (int n = 0; n < 300; ++n) refused();
+    ends = true;
+    replacing.join();
+    listener.unset_conn_cb();
+    out.reset();
+    refused();
+    CHECK(buffer.subscriber_count() == 0);
+}
+
 static void topics(const std::string &broker) {
     rbmq_subscriber_options options{};
     options.size = sizeof options;
@@ -426,6 +457,7 @@ int main(int argc, char **argv) {
     throwing(context, address, out);
     coroutines(context, address, out);
     peers();
+    nobody_gets_in();
     topics(argv[1]);
     queues();
     secure_queues();

@@ -88,12 +88,24 @@ impl ContextInner {
 
     /// Sets a callback. Application threads stop doing a worker's work, unless callbacks may run there.
     pub(crate) fn set_callback<F: ?Sized>(&self, place: &Callback<F>, callback: Box<F>) {
-        // Counted first, so that no application thread runs the callback by mistake.
-        self.callbacks.fetch_add(1, Ordering::Relaxed);
-        self.stop_callers();
+        self.count_callback();
         if place.set(callback) {
             self.callbacks.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Sets a callback, and waits for a call of the earlier one on another thread.
+    pub(crate) fn replace_callback<F: ?Sized>(&self, place: &Callback<F>, callback: Box<F>) {
+        self.count_callback();
+        if place.replace(callback) {
+            self.callbacks.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a callback before it is set, so that no application thread runs it by mistake.
+    fn count_callback(&self) {
+        self.callbacks.fetch_add(1, Ordering::Relaxed);
+        self.stop_callers();
     }
 
     /// Removes a callback, and waits for a call of it on another thread.
