@@ -373,7 +373,8 @@ mod tests {
     fn a_key_in_another_form_is_no_secret() {
         use data_encoding::{BASE64, BASE64_MIME};
         let key = rcgen::KeyPair::generate().unwrap();
-        let (der, pem) = (key.public_key_der(), key.public_key_pem());
+        let pem = key.public_key_pem();
+        let der = parse_x509_pem(pem.as_bytes()).unwrap().1.contents;
         let utf16: Vec<u8> = pem.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let jwk = json!({"keys": [{"kty": "EC", "crv": "P-256", "x": BASE64URL_NOPAD.encode(&der[27..59]), "y": "", "kid": "1"}]});
         for (public, form) in [
