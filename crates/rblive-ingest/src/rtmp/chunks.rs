@@ -44,7 +44,8 @@ struct Stream {
     id: u32,
     timestamp: u32,
     delta: u32,
-    extended: bool,
+    /// The extended timestamp or delta of the newest header.
+    extended: Option<u32>,
     length: usize,
     kind: u8,
     message_stream: u32,
@@ -108,23 +109,28 @@ impl Reader {
         let (length, extended) = match head.format {
             0 | 1 => (head.length, head.time == 0xFF_FFFF),
             2 => (stream.length, head.time == 0xFF_FFFF),
-            _ => (stream.length, stream.extended),
+            _ => (stream.length, stream.extended.is_some()),
         };
         if length > self.max_message {
             return Err(ChunkStreamError::TooLarge(length));
         }
-        let header = head.bytes + if extended { 4 } else { 0 };
+        let has_time = match input.get(head.bytes..head.bytes + 4) {
+            _ if !extended => false,
+            None => return Ok(None),
+            Some(four) => head.format < 3 || fresh || stream.repeats_time(four),
+        };
+        let header = head.bytes + if has_time { 4 } else { 0 };
         let taken = self.chunk.min(length.saturating_sub(stream.partial.len()));
         if input.len() < header + taken {
             return Ok(None);
         }
-        let time = match extended {
+        let time = match has_time {
             true => u32::from_be_bytes(input[head.bytes..header].try_into().expect("four bytes")),
             false => head.time,
         };
         let stream = &mut self.streams[index];
         if head.format < 3 {
-            stream.begin(&head, length, extended, time);
+            stream.begin(&head, length, extended.then_some(time), time);
         } else if fresh {
             stream.timestamp = stream.timestamp.wrapping_add(stream.delta);
         }
@@ -164,7 +170,14 @@ impl Reader {
 }
 
 impl Stream {
-    fn begin(&mut self, head: &Head, length: usize, extended: bool, time: u32) {
+    /// Whether these bytes of a chunk that goes on are the timestamp once more. Some encoders leave it out there.
+    fn repeats_time(&self, four: &[u8]) -> bool {
+        [self.extended.unwrap_or(self.timestamp), self.timestamp]
+            .iter()
+            .any(|time| time.to_be_bytes() == *four)
+    }
+
+    fn begin(&mut self, head: &Head, length: usize, extended: Option<u32>, time: u32) {
         self.extended = extended;
         self.length = length;
         if head.format == 0 {

@@ -5,6 +5,8 @@ use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::time::Duration;
 
+use rblive_ingest::rtmp::{Session, SessionEvent};
+
 use crate::http::{expected, put};
 use crate::material::{LARGE, RATE, SMALL, flv_config, flv_frame, ts};
 use crate::node::{KEY, Node};
@@ -50,6 +52,33 @@ pub fn hello(name: &str) -> Vec<u8> {
 fn metadata() -> Vec<u8> {
     let codec = [&[0, 12][..], b"videocodecid", &[0], &7f64.to_be_bytes()].concat();
     message(18, 0, &[&text("onMetaData")[..], &[8, 0, 0, 0, 1], &codec, &[0, 0, 9]].concat())
+}
+
+/// From 4.7 hours on timestamps are extended. Chunks that go on repeat the timestamp, and those of some encoders do not.
+#[test]
+fn chunks_that_go_on_may_leave_the_extended_timestamp_out() {
+    const TIME: u32 = 0x0123_4567;
+    let whole: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
+    let (first, rest) = whole.split_at(65_536);
+    for repeated in [&TIME.to_be_bytes()[..], &[]] {
+        let mut session = Session::new(1 << 20);
+        session.receive(&hello("camera"));
+        assert!(matches!(session.next_event(), Ok(Some(SessionEvent::Publish { .. }))));
+        session.accept();
+        let mut bytes = message(9, 0xFF_FFFF, &[]);
+        bytes[4..7].copy_from_slice(&(whole.len() as u32).to_be_bytes()[1..]);
+        for part in [&TIME.to_be_bytes()[..], first, &[0xC4], repeated, rest, &message(8, 7, b"sound")] {
+            bytes.extend(part);
+        }
+        let mut events = Vec::new();
+        for piece in bytes.chunks(1000) {
+            session.receive(piece);
+            events.extend(std::iter::from_fn(|| session.next_event().unwrap()));
+        }
+        let video = SessionEvent::Video { timestamp: TIME, payload: whole.clone().into() };
+        let audio = SessionEvent::Audio { timestamp: 7, payload: b"sound".as_slice().into() };
+        assert!(events == [video, audio], "with {} bytes between the chunks", repeated.len());
+    }
 }
 
 /// A publisher.
