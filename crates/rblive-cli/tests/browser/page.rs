@@ -152,3 +152,34 @@ fn transport_streams_that_pass_play() {
     browser.go(&format!("{}#/ts", node.page));
     play(&browser, 3.0);
 }
+
+/// HEVC and AC-3 pass as they come, and few browsers decode them.
+#[test]
+fn codecs_that_the_browser_does_not_know_are_told() {
+    let Some(browser) = browser(1200, 800) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let node = serve(folder.path(), &format!("[ingest]\nhttp = '{port}'"));
+    let hevc = "-c:v libx265 -preset ultrafast -x265-params log-level=error:keyint=25:min-keyint=25 -c:a aac";
+    let ac3 = "-c:v libx264 -preset ultrafast -g 25 -c:a ac3";
+    let knows = |kind: &str| {
+        let asked = format!("return MediaSource.isTypeSupported('video/mp4; codecs=\"{kind}\"')");
+        browser.run(&asked) == json!(true)
+    };
+    for (name, coding, kind) in [("hevc", hevc, "hvc1.1.6.L60.90"), ("ac3", ac3, "ac-3")] {
+        let input = "-nostdin -v error -re -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440 -pix_fmt yuv420p";
+        let mut command = std::process::Command::new("ffmpeg");
+        command.args(input.split(' ')).args(coding.split(' '));
+        command.args("-f hls -hls_time 1 -method PUT".split(' '));
+        command.arg(format!("http://{port}/live/{name}/index.m3u8"));
+        let _encoder = crate::driver::Running(command.spawn().unwrap());
+        browser.go(&format!("{}#/{name}", node.page));
+        if knows(kind) {
+            play(&browser, 1.0);
+        } else {
+            browser.wait("document.getElementById('said').textContent.includes('cannot play the codecs')");
+            check(&browser, "codecs that the browser does not know");
+            keep(&browser, &format!("codec-{name}"));
+        }
+    }
+}

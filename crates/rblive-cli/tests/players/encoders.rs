@@ -17,6 +17,8 @@ pub const RATE: usize = 25;
 pub enum Encoder {
     /// ffmpeg: HLS by PUT, in transport streams.
     Put,
+    /// ffmpeg: HLS by PUT, in transport streams, of HEVC and E-AC-3.
+    PutNewer,
     /// ffmpeg: HLS by PUT, in transport streams that viewers get as they are.
     PutThrough,
     /// ffmpeg: HLS by PUT, in fragmented MP4.
@@ -53,6 +55,15 @@ impl Pushing {
 impl Encoder {
     /// Whether this machine has it.
     pub fn is_installed(self) -> bool {
+        if let Self::PutNewer = self {
+            let output = Command::new("ffmpeg").args(["-hide_banner", "-encoders"]).output();
+            let has_hevc =
+                output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("libx265"));
+            if !has_hevc {
+                say("SKIPPED: HEVC and E-AC-3 (this ffmpeg has no libx265)");
+            }
+            return has_hevc;
+        }
         let Self::Gstreamer = self else { return true };
         let elements = "x264enc voaacenc flvmux rtmp2sink matroskamux h264parse aacparse";
         let inspect = |name: &&str| {
@@ -75,6 +86,11 @@ impl Encoder {
         if let Self::Gstreamer = self { "160x120@25" } else { "320x180@25" }
     }
 
+    /// The codecs of picture and sound.
+    pub fn codecs(self) -> [&'static str; 2] {
+        if let Self::PutNewer = self { ["hevc", "eac3"] } else { ["h264", "aac"] }
+    }
+
     /// The stream as which it pushes.
     pub fn stream(self) -> &'static str {
         if let Self::PutThrough = self { "ts" } else { "camera" }
@@ -86,7 +102,10 @@ impl Encoder {
         let hls = ["-f", "hls", "-hls_time", "1", "-hls_list_size", "5", "-method", "PUT"];
         let rtmp = format!("rtmp://{}/live/camera", nodes.rtmp);
         let ffmpeg = |options: &[&str], to: &str| {
-            let film = film::take(&FILM, encode);
+            let film = match self {
+                Self::PutNewer => film::take(&NEWER_FILM, |folder| encode(folder, HEVC_AND_E_AC3)),
+                _ => film::take(&FILM, |folder| encode(folder, H264_AND_AAC)),
+            };
             let mut command = Command::new("ffmpeg");
             command.args(["-nostdin", "-v", "error", "-re", "-stream_loop", &repetitions.to_string(), "-i"]);
             command.arg(&film.files[0]).args(["-c", "copy"]).args(options).arg(to);
@@ -94,7 +113,7 @@ impl Encoder {
             Pushing { process, pushed, _film: Some(film) }
         };
         match self {
-            Self::Put | Self::PutThrough => ffmpeg(&hls, &put),
+            Self::Put | Self::PutNewer | Self::PutThrough => ffmpeg(&hls, &put),
             Self::PutMp4 => ffmpeg(&[&hls[..], &["-hls_segment_type", "fmp4"]].concat(), &put),
             Self::Rtmp => ffmpeg(&["-f", "flv"], &rtmp),
             Self::Gstreamer => {
@@ -106,13 +125,20 @@ impl Encoder {
 }
 
 static FILM: film::Shelf = Mutex::new(Weak::new());
+static NEWER_FILM: film::Shelf = Mutex::new(Weak::new());
 
-fn encode(folder: &Path) -> Vec<PathBuf> {
+const H264_AND_AAC: &str =
+    "-c:v libx264 -preset veryfast -bf 2 -g 25 -keyint_min 25 -sc_threshold 0 -c:a aac";
+const HEVC_AND_E_AC3: &str = "-c:v libx265 -preset ultrafast -tag:v hvc1 \
+                              -x265-params log-level=error:keyint=25:min-keyint=25:scenecut=0:open-gop=0:bframes=2 -c:a eac3";
+
+fn encode(folder: &Path, coding: &str) -> Vec<PathBuf> {
     let file = folder.join("pushed.mp4");
-    let encode = "-nostdin -v error -y -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000 \
-                  -c:v libx264 -preset veryfast -bf 2 -g 25 -keyint_min 25 -sc_threshold 0 -pix_fmt yuv420p -c:a aac";
+    let input = "-nostdin -v error -y -f lavfi -i testsrc2=size=320x180:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000 \
+                 -pix_fmt yuv420p";
     let mut command = Command::new("ffmpeg");
-    command.args(encode.split_whitespace()).args(["-t", &film::length().to_string()]).arg(&file);
+    command.args(input.split_whitespace()).args(coding.split_whitespace());
+    command.args(["-t", &film::length().to_string()]).arg(&file);
     assert!(command.status().unwrap().success(), "ffmpeg encodes");
     vec![file]
 }

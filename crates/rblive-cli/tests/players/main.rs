@@ -54,10 +54,13 @@ fn is_taken_whole(encoder: Encoder) {
     std::thread::scope(|both| {
         both.spawn(|| taking::copy(&url, seconds(), &taken));
         let told = taking::probe(&url, seconds());
-        assert!(told.contains("codec_name=h264") && told.contains("codec_name=aac"), "{told}");
+        assert!(
+            encoder.codecs().iter().all(|codec| told.contains(&format!("codec_name={codec}\n"))),
+            "{told}"
+        );
     });
-    // Its rules are those of fragmented MP4, and its rates those of a stream that runs for some time.
-    if !matches!(encoder, Encoder::PutThrough) {
+    // Its rules are those of fragmented MP4 with H.264 and AAC, and its rates those of a stream that runs for some time.
+    if !matches!(encoder, Encoder::PutThrough | Encoder::PutNewer) {
         apple::check(&url, seconds(), &["--picture", encoder.picture()]);
     }
     pushing.finish();
@@ -83,6 +86,11 @@ fn what_leaves_the_playlists_can_still_be_fetched() {
 #[test]
 fn ffmpeg_by_https_put() {
     is_taken_whole(Encoder::Put);
+}
+
+#[test]
+fn ffmpeg_by_https_put_of_hevc_and_e_ac3() {
+    is_taken_whole(Encoder::PutNewer);
 }
 
 #[test]
