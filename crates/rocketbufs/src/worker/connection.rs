@@ -12,7 +12,6 @@ use rustc_hash::FxHashMap;
 
 use super::incoming::{InSub, Incoming, Received};
 use super::io::{Io, Line, LinkPhase};
-use super::limiting::is_rest_too_small;
 use super::peer::{OutSub, Turn, wire_of_pong};
 use super::upcall::{Handled, Upcall};
 use crate::error::DownReason;
@@ -302,7 +301,7 @@ impl<T: Transport> Connection<'_, T> {
             if LIMITED {
                 let sent = line.pauses.written() - before;
                 let left = most.saturating_sub(sent);
-                if sent > 0 && is_rest_too_small(line, outs, left) {
+                if sent > 0 && line.is_rest_too_small(outs, left) {
                     break;
                 }
                 room = room.min(left);

@@ -29,19 +29,19 @@ use crate::types::{Nanos, Position, WireId};
 /// reservation.
 const LEAST_TRANSFER_BYTES: u64 = 256;
 
-/// Returns whether the rest of a reservation is not worth a transfer of the next subscription. The bucket gets the rest back.
-pub(super) fn is_rest_too_small(line: &Line, outs: &HashMap<WireId, OutSub>, rest: u64) -> bool {
-    let next = || {
-        let out = outs.get(line.ready.front()?)?;
-        Some(out.machine.cursor().pending_bytes(&out.buffer.log()?.ring))
-    };
-    rest < LEAST_TRANSFER_BYTES && next().is_some_and(|pending| pending > rest)
-}
-
 impl Line {
     /// Returns whether a limit delays what this connection sends.
     pub(super) fn delays_sending(&self, now: Nanos) -> bool {
         self.limiting.as_ref().is_some_and(|limiting| limiting.delays_sending(now))
+    }
+
+    /// Returns whether the rest of a reservation is not worth a transfer of the next subscription. The bucket gets the rest back.
+    pub(super) fn is_rest_too_small(&self, outs: &HashMap<WireId, OutSub>, rest: u64) -> bool {
+        let next = || {
+            let out = outs.get(self.ready.front()?)?;
+            Some(out.machine.cursor().pending_bytes(&out.buffer.log()?.ring))
+        };
+        rest < LEAST_TRANSFER_BYTES && next().is_some_and(|pending| pending > rest)
     }
 }
 
