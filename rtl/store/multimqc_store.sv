@@ -18,6 +18,8 @@ module multimqc_store #(
     // write response.
     parameter int BYTES_PER_CLOCK = 32,
     parameter int LEVEL2_LATENCY  = 250,
+    // With 2, level 2 reads a copy of the rings: each byte is read for the host and for level 2, and one ring gives 64 bytes in a clock.
+    parameter int RINGS           = 1,
     parameter int ADDR_W          = 34
 ) (
     input  logic                                     clk,
@@ -98,6 +100,10 @@ module multimqc_store #(
         $error("multimqc_store: equation 1 does not hold: a larger LEVEL1_BYTES or a smaller LEVEL2_BURST helps");
     end
 
+    if (RINGS != 1 && RINGS != 2) begin : g_bad_rings
+        $error("multimqc_store: RINGS is not 1 or 2");
+    end
+
     // --- Level 1 --------------------------------------------------------------------
 
     logic [63:0] wr_enable, wr_later, rd_later;
@@ -171,7 +177,7 @@ module multimqc_store #(
         .rst,
         .committed,
         .floors,
-        .job_valid,
+        .job_valid(RINGS == 1 ? job_valid : job_valid & 3'b011),
         .job_ready,
         .job_data,
         .decided,
@@ -193,6 +199,93 @@ module multimqc_store #(
         .m_ready(bytes_ready),
         .m_data (bytes_data)
     );
+
+    // --- What level 2 reads: the same rings, or a copy ------------------------------
+
+    logic copied_taken, copied_decided, copied_hit, copied_valid;
+    logic [63:0] copied_floor, copied_committed;
+    logic [512:0] copied_bytes;
+
+    if (RINGS == 1) begin : g_one_ring
+        assign copied_taken     = job_ready[2];
+        assign copied_decided   = decided[2];
+        assign copied_hit       = decided_hit;
+        assign copied_floor     = decided_floor;
+        assign copied_committed = decided_committed;
+        assign copied_valid     = bytes_valid[2];
+        assign copied_bytes     = bytes_data[2*513+:513];
+    end else begin : g_two_rings
+        logic [2:0] copy_ready, copy_decided, copy_valid;
+        logic [3*513-1:0] copy_bytes;
+        logic copy_enable;
+        logic [63:0] copy_later;
+        logic [ROW_W-1:0] copy_row, copy_next;
+        logic [511:0] copy_data;
+        logic copy_decided_end;
+        logic copy_decided_miss;
+        logic [7:0] copy_decided_tag;
+        logic [7:0] copy_decided_topic;
+        logic [63:0] copy_decided_offset;
+        logic [15:0] copy_decided_length;
+
+        store_ring #(
+            .ROWS (ROWS),
+            .ROW_W(ROW_W)
+        ) ring (
+            .clk,
+            .wr_enable,
+            .wr_later,
+            .wr_row,
+            .wr_next,
+            .wr_data,
+            .rd_enable(copy_enable),
+            .rd_later (copy_later),
+            .rd_row   (copy_row),
+            .rd_next  (copy_next),
+            .rd_data  (copy_data)
+        );
+
+        store_read #(
+            .TOPICS     (TOPICS),
+            .RING_BYTES (LEVEL1_BYTES),
+            .GUARD_BYTES(GUARD_BYTES),
+            .FIFO_BEATS (64)
+        ) read (
+            .clk,
+            .rst,
+            .committed,
+            .floors,
+            .job_valid        (job_valid & 3'b100),
+            .job_ready        (copy_ready),
+            .job_data,
+            .decided          (copy_decided),
+            .decided_hit      (copied_hit),
+            .decided_floor    (copied_floor),
+            .decided_committed(copied_committed),
+            .decided_end      (copy_decided_end),
+            .decided_miss     (copy_decided_miss),
+            .decided_tag      (copy_decided_tag),
+            .decided_topic    (copy_decided_topic),
+            .decided_offset   (copy_decided_offset),
+            .decided_length   (copy_decided_length),
+            .rd_enable        (copy_enable),
+            .rd_later         (copy_later),
+            .rd_row           (copy_row),
+            .rd_next          (copy_next),
+            .rd_data          (copy_data),
+            .m_valid          (copy_valid),
+            .m_ready          (bytes_ready & 3'b100),
+            .m_data           (copy_bytes)
+        );
+
+        assign copied_taken   = copy_ready[2];
+        assign copied_decided = copy_decided[2];
+        assign copied_valid   = copy_valid[2];
+        assign copied_bytes   = copy_bytes[2*513+:513];
+        wire unused_copy = &{1'b0, copy_ready[1:0], copy_decided[1:0], copy_valid[1:0], copy_bytes[0+:2*513], copy_decided_end, copy_decided_miss,
+                             copy_decided_tag, copy_decided_topic, copy_decided_offset, copy_decided_length};
+        wire unused_first = &{1'b0, job_ready[2], decided[2], bytes_valid[2], bytes_data[2*513+:513]};
+    end
 
     // --- Pulls ----------------------------------------------------------------------
 
@@ -324,8 +417,8 @@ module multimqc_store #(
         assign m_axi_arvalid      = 1'b0;
         assign m_axi_rready       = 1'b0;
         wire unused_axi = &{1'b0, m_axi_awready, m_axi_wready, m_axi_bresp, m_axi_bvalid, m_axi_arready, m_axi_rdata, m_axi_rresp,
-                            m_axi_rlast, m_axi_rvalid, job_ready[2], decided[2], bytes_valid[2], bytes_data[2*513+:513],
-                            level2_valid, level2_data, level2_tready};
+                            m_axi_rlast, m_axi_rvalid, copied_taken, copied_decided, copied_valid, copied_bytes, copied_hit, copied_floor,
+                            copied_committed, level2_valid, level2_data, level2_tready};
     end
     else begin : g_level2
         logic [TOPICS*64-1:0] written, level2_floors;
@@ -353,17 +446,17 @@ module multimqc_store #(
             .open_offset(cfg_open_offset),
             .flush      (cfg_flush),
             .job_valid  (job_valid[2]),
-            .job_ready  (job_ready[2]),
+            .job_ready  (copied_taken),
             .job_topic  (write_topic),
             .job_offset (write_offset),
             .job_length (write_length),
-            .decided    (decided[2]),
-            .decided_hit,
-            .decided_floor,
-            .decided_committed,
-            .s_valid    (bytes_valid[2]),
+            .decided    (copied_decided),
+            .decided_hit      (copied_hit),
+            .decided_floor    (copied_floor),
+            .decided_committed(copied_committed),
+            .s_valid    (copied_valid),
             .s_ready    (bytes_ready[2]),
-            .s_data     (bytes_data[2*513+:513]),
+            .s_data     (copied_bytes),
             .written,
             .floors     (level2_floors),
             .generations,

@@ -171,8 +171,7 @@ Written by `scripts/nic rates` (rtl/tb/rates.py): clocks that the Verilator mode
 one of 100 GbE. Four ports of 25 GbE are the same logic with a clock of 390.625 MHz: as many clocks, and 2.5 times the rates, but of the
 DRAM, whose time does not become shorter with the clock.
 
-All ports at once, {packets:,} frames each. A frame occupies the wire for 24 bytes more (preamble, checksum, pause). *Missing* are bytes
-that level 1 overwrote before they were in a batch for the host, or in level 2; a push is never lost for them.
+All ports at once, {packets:,} frames each. A frame occupies the wire for 24 bytes more (preamble, checksum, pause).
 """
 
 HEAD_100 = """
@@ -181,6 +180,8 @@ Clock: 322.265625 MHz, in which the wire moves 38.8 bytes and a port a beat of 6
 
 TEXT = """
 {mark} Pushes
+
+*Missing* are bytes that level 1 has overwritten before they were in a batch for the host, or in level 2.
 
 {pushes}
 {mark} Pulls from level 1

@@ -38,6 +38,25 @@ def test_a_slow_host_loses_frames_but_no_push():
     assert len(set(got)) == len(got) and set(got) <= set(passed)
 
 
+def test_batches_and_level_2_have_all_bytes_at_the_rate_of_the_wire():
+    """Long messages on all ports without a pause: level 1 overwrites nothing that is not in a batch and in level 2."""
+    script = opened(Topic())
+    for number in range(400):
+        script.frame(number % PORTS, Udp(number.to_bytes(4, "big") * 368).frame())
+    script.settle(3000)
+    script.write(0x28, 1)
+    script.settle(3000)
+    script.read_counters(1)
+    # Of the store's counters: holes in batches, and in level 2.
+    for index in (3, 10):
+        script.read(0x400000 + 8 * index)
+    result = script.run()
+    assert counters(result)[0]["stored", 0] == (400, 400 * 1472)
+    assert [value for address, value in result.registers if 0x400000 <= address < 0x800000] == [0, 0]
+    log = b"".join(frame.data[74:] for frame in result.host if frame.where & 16)
+    assert sorted(log[at:at + 1472] for at in range(0, len(log), 1472)) == [number.to_bytes(4, "big") * 368 for number in range(400)]
+
+
 def test_more_replies_than_the_wire_takes():
     """Short requests of a trusted network for long replies: pulls go to the host or replies are dropped, all are counted, and no
     push is lost."""

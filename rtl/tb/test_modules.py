@@ -55,6 +55,7 @@ REFUSED = [
     ("multimqc_tx", {"PORT_BITS": 256}, "PORT_BITS must be"),
     ("multimqc_store", {"LEVEL2_BYTES": 10000}, "LEVEL2_BYTES is not"),
     ("multimqc_store", {"LEVEL1_BYTES": 12288}, "RING_BYTES is not a power of two"),
+    ("multimqc_store", {"RINGS": 3}, "RINGS is not"),
     ("multimqc_store", {"LEVEL1_BYTES": 8192}, "equation 1 does not hold"),
 ]
 

@@ -106,6 +106,8 @@ module multimqc_nic #(
     localparam int PORT_BYTES = PORT_BITS / 8;
     // Bytes that all ports bring in a clock: of 64 bits, whole beats; of 512 bits, what 100 GbE has (12.5 GB/s).
     localparam int BYTES_PER_CLOCK = PORT_BITS == 512 ? (12_500_000 + CLOCK_KHZ - 1) / CLOCK_KHZ : PORTS * PORT_BYTES;
+    // A ring gives 64 bytes in a clock, to the host and to level 2: more than half of that needs two.
+    localparam int RINGS           = BYTES_PER_CLOCK > 32 ? 2 : 1;
     localparam int LEVEL2_LATENCY  = (LEVEL2_NS * CLOCK_KHZ + 999_999) / 1_000_000;  // in clocks
 
     if (PORT_BITS != 64 && PORT_BITS != 512) begin : gen_bad_bits
@@ -268,7 +270,7 @@ module multimqc_nic #(
 
     multimqc_store #(
         .TOPICS(TOPICS), .LEVEL1_BYTES(LEVEL1_BYTES), .LEVEL2_BYTES(LEVEL2_BYTES), .BYTES_PER_CLOCK(BYTES_PER_CLOCK),
-        .LEVEL2_LATENCY(LEVEL2_LATENCY), .ADDR_W(ADDR_W)
+        .LEVEL2_LATENCY(LEVEL2_LATENCY), .RINGS(RINGS), .ADDR_W(ADDR_W)
     ) store (
         .clk, .rst,
         .s_push_tdata(input_tdata), .s_push_tkeep({64{1'b1}}), .s_push_tlast(input_tlast), .s_push_tuser(input_tuser),
