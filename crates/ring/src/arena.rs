@@ -126,7 +126,8 @@ impl Extent {
 impl Drop for Extent {
     fn drop(&mut self) {
         // Outside the lock: freeing many pages takes time. If the system refuses, the pages stay backed until the next
-        // ring in this extent uses them. That costs memory and nothing else: a ring's memory is not promised to be zero.
+        // ring in this extent uses them. A refusal costs memory and nothing else: a ring's memory is not promised to be
+        // zero.
         let _ = self.reservation.punch(self.offset, self.bytes());
         lock(&self.charge.arena.state).reservations[self.index].1.give(self.offset, self.bytes());
     }

@@ -82,7 +82,7 @@ pub fn full() -> Full {
 #[cfg(not(loom))]
 #[inline]
 pub fn light() -> Light {
-    // Acquire orders later reads after the registration of this process with the system. It costs nothing on x86-64.
+    // Acquire orders later reads after the registration of this process with the system. An acquire load costs nothing on x86-64.
     light_if(LIGHT.load(Ordering::Acquire))
 }
 

@@ -86,7 +86,8 @@ impl Doorbell {
 
     /// Empties the pipe, when [`Doorbell::fd`] is readable.
     pub fn clear(&self) {
-        // There is more only if a writer does not keep to one byte for each sleep. The next call takes it.
+        // A writer writes one byte for each sleep. More bytes come only from a writer that breaks this rule; the next
+        // call reads them.
         let _ = rustix::io::read(&self.read_end, &mut [0_u8; 512]);
     }
 

@@ -49,8 +49,8 @@ impl BoundaryIndex {
         BoundaryIndex { slots: empty, displaced: AtomicU64::new(u64::MAX), shift }
     }
 
-    /// A delivery ended at `at`. The one writer calls this before it publishes the boundary (Release). That makes the slot
-    /// visible to readers that load the boundary (Acquire) first.
+    /// Records that a delivery ended at `at`. The only writer calls this before it publishes the boundary (Release).
+    /// The slot is then visible to readers that load the boundary (Acquire) first.
     #[inline]
     pub(crate) fn record(&self, at: Position) {
         let slot = self.slot(at >> self.shift);

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! * `head` is the end of what was written; `boundary` ≤ `head` the end of the last complete delivery.
-//! * The *horizon* is how far the writer may write without asking. It never moves back. Bytes below
+//! * The *horizon* is how far the writer may write without asking. The horizon never moves back. Bytes below
 //!   `tail = horizon − capacity` may be overwritten at any time.
 //! * With flow control the horizon is `min(slowest hold + capacity, head + capacity − retain)`: a [`Hold`] keeps
 //!   the writer from the bytes above it, and `retain` bytes of history are kept for readers that join.
@@ -29,9 +29,9 @@
 //! * An idle ring returns memory ([`RingReceiver::trim`], [`Ring::trim`]): the tail goes up, as far as holds allow, and the
 //!   pages below it return to the system.
 //!
-//! * Another process can map a ring, without being able to write it (`Pool::shared_ring`, `PeerMapper`). It makes a ring of its
-//!   own over the same memory, with its own head, holds and horizon. That ring follows the writer by itself, and the writer
-//!   wakes the process by its `Doorbell`.
+//! * Another process can map a ring, without being able to write it (`Pool::shared_ring`, `PeerMapper`). This process
+//!   makes a ring of its own over the same memory, with its own head, holds and horizon. The mapped ring follows the
+//!   writer by itself, and the writer wakes the process by its `Doorbell`.
 //!
 //! A ring is filled by a local [`Writer`] or by a [`RingReceiver`] (with what a transport received), and read through
 //! [`View`]s. [`PendingSet`], [`Mailbox`] and [`Waker`] notify the threads that move the bytes; [`ReactorToken`] decides
@@ -130,5 +130,5 @@ pub use wake::{PendingSet, Waker};
 pub use watch::{MAX_WATCHERS, WatchKey};
 pub use writer::{Claim, ClaimError, DeliverError, Delivered, MAX_OPEN_CLAIMS, Writer};
 
-/// A position in a writer's log, in bytes since that log's position 0. It has a meaning only with the log's epoch.
+/// A position in a writer's log, in bytes since that log's position 0. A position has a meaning only with the log's epoch.
 pub type Position = u64;

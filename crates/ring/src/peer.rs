@@ -64,7 +64,7 @@ impl PeerMapper {
         Ok(PeerRing { region, capacity, charge: self.0.charge(capacity)? })
     }
 
-    /// Checks another process's doorbell: the page, and the pipe. It counts as a ring of a page.
+    /// Checks another process's doorbell: the page, and the pipe. A doorbell counts as a ring of a page.
     ///
     /// # Errors
     /// As [`PeerMapper::map`].
@@ -103,10 +103,10 @@ impl PeerRing {
         known.is_some_and(|known| same_file(self.region.file().as_fd(), known).unwrap_or(false))
     }
 
-    /// A ring over that memory. Its head, holds and horizon belong to this process. `config` says how much history it
-    /// retains and where its log begins; the capacity is the peer's. It has no writer; its receiver lands what the peer has
-    /// written and announced. The horizon is the grant to the peer: an honest peer overwrites nothing at or above
-    /// `horizon − capacity`. Copying out of a view checks that.
+    /// A ring over that memory. Its head, holds and horizon belong to this process. `config` says how much history the
+    /// ring retains and where its log begins; the capacity is the peer's. The ring has no writer; its receiver lands
+    /// what the peer has written and announced. The horizon is the grant to the peer: an honest peer overwrites nothing
+    /// at or above `horizon − capacity`. Copying out of a view checks that.
     ///
     /// # Errors
     /// As [`Pool::ring`](crate::Pool::ring).

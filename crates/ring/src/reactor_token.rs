@@ -79,8 +79,8 @@ impl ReactorToken {
         &self.waker
     }
 
-    /// There is work, published before this call. Wakes the holder of the token if it sleeps, and the own thread if the
-    /// token is free. Costs a fence and two loads while the holder works.
+    /// Says that there is work, published before this call. The call wakes the holder of the token if it sleeps, and
+    /// the own thread if the token is free. The call costs a fence and two loads while the holder works.
     #[inline]
     pub fn wake(&self) {
         // The waker's fence pairs with those in `leave` and `release` as well.
@@ -108,7 +108,7 @@ impl ReactorToken {
     }
 
     /// The own thread releases the lock `with` of the worker's state, and calls `sleep`, which sleeps on the waker's
-    /// descriptor, if there is no work then. It must call [`ReactorToken::woken`] after this.
+    /// descriptor, if there is no work then. The own thread must call [`ReactorToken::woken`] after this.
     pub fn sleep<G>(&self, with: G, has_work: impl FnOnce() -> bool, sleep: impl FnOnce()) {
         // First: a thread that locks the state from here on, and leaves work, wakes this one.
         self.fall_asleep();

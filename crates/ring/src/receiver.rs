@@ -198,8 +198,8 @@ impl RingReceiver {
     /// and boundary continue at `to` (or at the head, if that is further). The horizon moves as far and not further: held
     /// bytes are not overwritten before their holds have moved.
     ///
-    /// Returns the hole as readers find it with [`Ring::gap_after`]. It begins earlier where it touches the previous hole, or
-    /// where 64 holes are remembered already: then the bytes between are given up too.
+    /// Returns the hole as readers find it with [`Ring::gap_after`]. The hole begins earlier where it touches the
+    /// previous one, or where 64 holes are remembered already: then the bytes between are given up too.
     pub fn skip(&mut self, to: Position) -> Gap {
         self.change(|landing, shared| landing.skip(shared, to))
     }

@@ -19,7 +19,7 @@ impl Ring {
     }
 
     /// A ring without memory, of a log that begins at `start`: it costs no address space and grants nothing. Its receiver
-    /// takes nothing but holes. It keeps a reader's place in a log while that reader has no memory.
+    /// takes nothing but holes. Such a ring keeps a reader's place in a log while that reader has no memory.
     pub fn unbacked(start: Position) -> Ring {
         Ring::new(Memory::nothing(), Shape::unbacked(start))
     }
@@ -126,9 +126,9 @@ impl Ring {
         self.0.memory.is_peer_written()
     }
 
-    /// The ring's file, by which another process maps this ring ([`PeerMapper::map`](crate::PeerMapper::map)). It belongs
-    /// to the ring. None for a ring that shares its file with others. A ring that is itself mapped from another process has
-    /// one too, and can be handed on.
+    /// The ring's file, by which another process maps this ring ([`PeerMapper::map`](crate::PeerMapper::map)). The file
+    /// belongs to the ring. A ring that shares its file with others has none. A ring that is itself mapped from another
+    /// process has one too, and can be handed on.
     #[cfg(not(loom))]
     pub fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         use std::os::fd::AsFd;

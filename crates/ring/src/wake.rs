@@ -39,7 +39,7 @@ impl Waker {
         Ok(Waker { asleep: CachePadded::default(), owed: AtomicU64::new(0), event: Event::new()? })
     }
 
-    /// The descriptor to sleep on: readable once [`Waker::wake`] was called after [`Waker::prepare`]. It belongs to the waker.
+    /// The descriptor to sleep on: readable once [`Waker::wake`] was called after [`Waker::prepare`]. The waker owns the descriptor.
     #[cfg(not(loom))]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.event.fd()
@@ -51,8 +51,8 @@ impl Waker {
         self.event.sleep();
     }
 
-    /// The worker is about to sleep. It must check for work once more after this, sleep only if there is none, and call
-    /// [`Waker::woken`] in either case.
+    /// Says that the worker is about to sleep. The worker must check for work once more after this call, sleep only if
+    /// there is none, and call [`Waker::woken`] in either case.
     pub fn prepare(&self) {
         self.asleep.arm();
     }
@@ -62,13 +62,13 @@ impl Waker {
         let notified = self.asleep.disarm() == Armed::Taken;
         let owed = self.owed.load(Ordering::Relaxed) + u64::from(notified);
         if owed > 0 {
-            // If the worker woke for another reason, the write may come later. It is then read at a later wake-up; if it
-            // were not, the descriptor would stay readable for good.
+            // If the worker woke for another reason, the write may come later. A later wake-up then reads that write:
+            // if none did, the descriptor would stay readable for good.
             self.owed.store(owed.saturating_sub(self.event.take()), Ordering::Relaxed);
         }
     }
 
-    /// There is work, published before this call. Wakes the worker if it sleeps or is about to.
+    /// Says that there is work, published before this call. The call wakes the worker if it sleeps or is about to.
     #[inline]
     pub fn wake(&self) {
         if self.asleep.take(barrier::full()) {
@@ -134,7 +134,7 @@ impl PendingSet {
     }
 
     /// Clears every mark and calls `f` with its slot. A slot that is marked during the call may be visited again now,
-    /// or at the next drain. One thread at a time.
+    /// or at the next drain. Only one thread may drain at a time.
     pub fn drain(&self, mut f: impl FnMut(u32)) {
         for (group, summary) in self.summary.iter().enumerate() {
             if summary.load(Ordering::Relaxed) == 0 {

@@ -8,7 +8,7 @@ use crate::shared::OpenFile;
 use crate::storage::MAX_PARTS;
 use crate::writer::Writer;
 
-/// A batch that is to be appended. One without parts is the end of a hole.
+/// A batch that is to be appended. A batch without parts is the end of a hole.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pending<'a> {
     position: u64,
@@ -138,7 +138,7 @@ impl Writer {
         if let Err(source) = written {
             self.torn = true;
             self.shared.change(|state| state.stats.failed_writes += 1);
-            // What it cannot cut now is cut before the next append.
+            // If the torn end cannot be cut now, the next append cuts it first.
             let _ = self.cut_torn();
             let path = self.shared.path(self.shared.state.lock().last().base);
             return Err(AppendError::NotWritten { end, source: FileError::new("write", &path)(source) });
@@ -183,7 +183,8 @@ impl Writer {
         let Some(file) = file else { return Ok(()) };
         file.set_len(len).map_err(FileError::new("cut", &path))?;
         self.torn = false;
-        // What is cut may be on the disk already. It must not come back when the next append is lost in a crash.
+        // The torn bytes that are cut may be on the disk already. They must not come back when the next append is lost
+        // in a crash.
         self.shared.sync_last(true).map(drop).map_err(|error| error.source)
     }
 

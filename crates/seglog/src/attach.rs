@@ -87,7 +87,7 @@ fn advance(shared: &Shared) -> Result<bool, FileError> {
     let mut window = Window::new(file, len, None);
     let mut records = Vec::new();
     let mut complete = false;
-    // What is no record is being written: the next look finds it whole.
+    // An incomplete record is being written: the next look finds it whole.
     while let Step::Record(record) =
         scan::record_at(&mut window, seed, offset, end).map_err(FileError::new("read", &path))?
     {

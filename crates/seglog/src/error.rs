@@ -1,4 +1,4 @@
-//! What can go wrong, one enum for each operation.
+//! The errors of a log, one enum for each operation.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// What was tried, as a verb.
+    /// The operation that was tried, as a verb.
     pub action: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// The operating system's error.
     pub source: io::Error,
 }
 
@@ -49,10 +49,10 @@ pub enum OpenError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why the log cannot use the file.
         reason: String,
     },
-    /// There is no log in the directory.
+    /// The directory has no log.
     #[error("{} has no segments", .0.display())]
     Missing(PathBuf),
     /// The operating system refused something.
@@ -89,7 +89,7 @@ pub enum AppendError {
     NotWritten {
         /// The end of the log.
         end: u64,
-        /// What failed.
+        /// The failed operation.
         source: FileError,
     },
     /// The batch is in the log, and readers see it, but it may not be on the disk. Do not append it again: the next append or
@@ -98,9 +98,9 @@ pub enum AppendError {
     NotDurable {
         /// The end of the log, which includes the batch.
         end: u64,
-        /// What lies below is on the disk.
+        /// The bytes below this position are on the disk.
         durable: u64,
-        /// What failed.
+        /// The failed operation.
         source: FileError,
     },
 }
@@ -112,14 +112,14 @@ impl AppendError {
     }
 }
 
-/// A failed sync. What lies below `durable` is on the disk; of what lies above, nothing is promised until a later sync succeeds, which
-/// first writes it anew to another file.
+/// A failed sync. Bytes below `durable` are on the disk. Nothing is promised of the bytes above until a later sync
+/// succeeds, which first writes them anew to another file.
 #[derive(Debug, thiserror::Error)]
 #[error("the log is not durable after {durable}: {source}")]
 pub struct SyncError {
-    /// What lies below is on the disk.
+    /// The bytes below this position are on the disk.
     pub durable: u64,
-    /// What failed.
+    /// The failed operation.
     pub source: FileError,
 }
 
@@ -130,19 +130,19 @@ pub enum WaitError {
     /// The time is over.
     #[error("the log is durable up to {durable}, and the time is over")]
     Timeout {
-        /// What lies below is on the disk.
+        /// The bytes below this position are on the disk.
         durable: u64,
     },
     /// A sync failed meanwhile. The writer repairs this with its next append or sync; wait again for that.
     #[error("a sync failed; the log is durable up to {durable}")]
     SyncFailed {
-        /// What lies below is on the disk.
+        /// The bytes below this position are on the disk.
         durable: u64,
     },
     /// The writer closed the log before the position was durable.
     #[error("the log was closed; it is durable up to {durable}")]
     Closed {
-        /// What lies below is on the disk.
+        /// The bytes below this position are on the disk.
         durable: u64,
     },
 }
@@ -153,6 +153,6 @@ pub enum WaitError {
 pub struct ReadError {
     /// The position that was asked for.
     pub position: u64,
-    /// What failed.
+    /// The failed operation.
     pub source: FileError,
 }

@@ -106,14 +106,14 @@ impl SegmentHeader {
         Ok(Self { base: u64_at(bytes, 16), log_id, created: u64_at(bytes, 40), salt: u64_at(bytes, 48) })
     }
 
-    /// What the checksums of the segment's records start from.
+    /// The start value of the checksums of the segment's records.
     pub fn seed(&self) -> u32 {
         let base = crc32c::crc32c(&self.base.to_le_bytes());
         crc32c::crc32c_append(crc32c::crc32c_append(base, &self.log_id), &self.salt.to_le_bytes())
     }
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The payload is a batch.
@@ -150,7 +150,7 @@ impl Kind {
 /// The header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What the record is.
+    /// The record's kind.
     pub kind: Kind,
     /// The position of its first byte.
     pub position: u64,
@@ -160,7 +160,7 @@ pub struct RecordHeader {
     pub payload_crc: u32,
     /// When the record was written, in milliseconds since 1970.
     pub time: u64,
-    /// What lay below this position was on the disk when the record was written.
+    /// The bytes below this position were on the disk when the record was written.
     pub durable: u64,
 }
 

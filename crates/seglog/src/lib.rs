@@ -41,8 +41,9 @@
 //!   log does not believe that one: it writes the last segment anew to another file before it promises anything again.
 //!
 //! # Files
-//! The directory belongs to the log. It has a file for each segment, named by its first position, and `lock`, which the writer locks
-//! (`flock`), so there is one writer in all processes. Other processes read with [`Reader::open`]. Do not change or cut files while
+//! The directory belongs to the log. Each segment is a file there, named by its first position. The writer locks
+//! (`flock`) the file `lock`, so there is one writer in all processes. Other processes read with [`Reader::open`]. Do
+//! not change or cut files while
 //! the log is open, least of all with [`ReadMode::Map`]. `docs/SEGLOG.md` and [`format`](mod@format)
 //! describe the bytes, and the command `seglog verify DIR` checks them.
 //!

@@ -20,7 +20,7 @@ use crate::writer::Writer;
 /// The name of the file that the writer locks.
 const LOCK: &str = "lock";
 
-/// The writer of a log. There is one for each log, in all processes.
+/// The writer of a log. A log has one writer, in all processes.
 ///
 /// Readers come from [`reader`](Self::reader), work in other threads, and outlive the writer. Dropping the writer syncs; an error of
 /// that is lost, so call [`close`](Self::close) to know.
@@ -93,7 +93,7 @@ impl Log {
         Ok(Self { writer: Writer::new(shared, ticker), recovery, _lock: lock })
     }
 
-    /// What was found when the log was opened.
+    /// The findings of the opening of the log.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
@@ -118,7 +118,7 @@ impl Log {
         self.writer.end()
     }
 
-    /// What lies below this position is on the disk.
+    /// The bytes below this position are on the disk.
     pub fn durable(&self) -> u64 {
         self.writer.durable()
     }
@@ -135,8 +135,8 @@ impl Log {
         Ok(position)
     }
 
-    /// Appends a batch at a position. Returns the new end. What lies between the end and the position becomes a hole, which readers
-    /// are told of and nothing can fill.
+    /// Appends a batch at a position. Returns the new end. The range between the old end and the position becomes a
+    /// hole, which readers are told of and nothing can fill.
     pub fn append_at(&mut self, position: u64, batch: &[u8]) -> Result<u64, AppendError> {
         self.append_parts(position, &[batch])
     }
@@ -172,18 +172,19 @@ impl Log {
         self.writer.shared.sync()
     }
 
-    /// Has everything that was appended made durable soon, and not only at the end of the interval. The threads that sync in intervals
-    /// do it, and this call waits for nothing: [`Log::after_sync`] tells when it is done, and [`Log::durable`] and
-    /// [`Log::sync_failed`] how it went. Calls before that sync begins are one with it. It does nothing with a policy that has no
-    /// interval.
+    /// Has everything that was appended made durable soon, and not only at the end of the interval. The threads that
+    /// sync in intervals do this work, and the call waits for nothing. [`Log::after_sync`] tells when the sync is done,
+    /// and [`Log::durable`] and [`Log::sync_failed`] how it went. Calls before that sync begins are one with it. With a
+    /// policy that has no interval the call does nothing.
     pub fn sync_soon(&mut self) {
         if let Some(ticker) = &mut self.writer.ticker {
             ticker.hurry();
         }
     }
 
-    /// Has a function called after each sync by the threads that sync in intervals, whether it succeeded or failed. It is called by such
-    /// a thread, without a lock of the log, and should return soon: syncs of other logs may wait for it. The first function stays.
+    /// Has a function called after each sync by the threads that sync in intervals, whether the sync succeeded or
+    /// failed. Such a thread calls the function without a lock of the log. The function should return soon: syncs of
+    /// other logs may wait for it. The first function stays.
     ///
     /// ```
     /// use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! What can be configured.
+//! The options of a log.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl SyncPolicy {
     }
 }
 
-/// What is removed. Whole segments are removed from the front, never the one that is being written, so a log may be larger or older
+/// The limits of the kept history. Whole segments are removed from the front, never the one that is being written, so a log may be larger or older
 /// by one segment than the limits say. Limits apply when a segment is complete and on
 /// [`Log::apply_retention`](crate::Log::apply_retention).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,7 +85,7 @@ pub struct Options {
     pub max_batch: u32,
     /// When data is made durable. Default: every 8 MiB or 1 s.
     pub sync: SyncPolicy,
-    /// What is removed. Default: nothing.
+    /// The limits of the kept history. Default: no limits, so nothing is removed.
     pub retention: Retention,
     /// How sealed segments are read. Default: [`ReadMode::Copy`].
     pub read_mode: ReadMode,

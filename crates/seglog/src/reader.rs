@@ -57,7 +57,7 @@ pub struct Hole {
     pub cause: HoleCause,
 }
 
-/// What is at a position.
+/// The outcome of a read at a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Read {
@@ -83,7 +83,7 @@ pub enum Read {
 pub struct ReadInto {
     /// Bytes that were filled.
     pub len: usize,
-    /// What lies behind them, if it kept the buffer from being full.
+    /// The outcome of the read after these bytes, if it kept the buffer from being full.
     pub stopped: Option<Read>,
 }
 
@@ -107,7 +107,7 @@ struct Place {
     window: Window,
     /// A record at or before the position that was read last.
     at: IndexEntry,
-    /// That record, if it was read.
+    /// The record there, if it was read.
     record: Option<Record>,
 }
 
@@ -117,7 +117,7 @@ impl Clone for Reader {
     }
 }
 
-/// What the state says about a position.
+/// The state's answer about a position.
 enum Located {
     Answer(Read),
     /// The place is set; positions of the segment end there.
@@ -172,7 +172,7 @@ impl Reader {
         self.shared.kept().end
     }
 
-    /// What lies below this position is on the disk.
+    /// The bytes below this position are on the disk.
     pub fn durable(&self) -> u64 {
         self.shared.state.lock().durable
     }
@@ -197,8 +197,8 @@ impl Reader {
         Ok(shared.wait_beyond(position, self.durable_only, timeout))
     }
 
-    /// Waits until what lies below a position is on the disk. Returns the durable end. What makes it durable is the log's
-    /// [`SyncPolicy`](crate::SyncPolicy) or [`Log::sync`](crate::Log::sync); this call only waits.
+    /// Waits until the bytes below a position are on the disk. Returns the durable end. This call only waits: the log's
+    /// [`SyncPolicy`](crate::SyncPolicy) or [`Log::sync`](crate::Log::sync) makes the bytes durable.
     pub fn wait_durable(&self, position: u64, timeout: Option<Duration>) -> Result<u64, WaitError> {
         self.shared.wait_durable(position, timeout)
     }
@@ -413,7 +413,7 @@ impl Place {
     }
 }
 
-/// What a record has at a position.
+/// The outcome of a read of a record at a position.
 fn answer(record: &Record, position: u64) -> Read {
     let hole = |cause| Read::Hole(Hole { range: position..record.end, cause });
     match record.header.kind {

@@ -13,7 +13,7 @@ use crate::scan::{self, Damage, Survey, Window};
 use crate::shared::Segment;
 use crate::storage::{File, OpenMode, Storage};
 
-/// What was found when a log was opened.
+/// The findings of the opening of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Recovery {

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use crate::format::{self, IndexEntry, Kind, RECORD_HEADER, RecordHeader, SEGMENT_HEADER, Seal, TRAILER};
 use crate::storage::File;
 
-/// What one read fetches at least, so that small records do not cost a system call each.
+/// The least number of bytes that a read fetches, so that small records do not cost a system call each.
 const READ_AHEAD: u64 = 64 << 10;
 
 /// The first `limit` bytes of a file, of which a part is in memory.
@@ -16,7 +16,7 @@ const READ_AHEAD: u64 = 64 << 10;
 pub(crate) struct Window {
     file: Arc<dyn File>,
     limit: u64,
-    /// What is in memory, from `start` on: the whole file where it is mapped.
+    /// The bytes in memory, from `start` on: the whole file where it is mapped.
     chunk: Bytes,
     start: u64,
     /// The least number of bytes that a read elsewhere than at the end of the chunk fetches.
@@ -88,7 +88,7 @@ pub(crate) struct Record {
     pub(crate) next: u64,
 }
 
-/// What is at an offset of a segment file.
+/// The step of a walk at an offset of a segment file.
 #[derive(Debug)]
 pub(crate) enum Step {
     Record(Record),
@@ -126,7 +126,7 @@ pub(crate) fn header_at(window: &mut Window, seed: u32, offset: u64) -> io::Resu
 /// A range of positions without data.
 pub(crate) type Range = std::ops::Range<u64>;
 
-/// What a walk through a whole segment found.
+/// The findings of a walk through a whole segment.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) index: Vec<IndexEntry>,
@@ -150,7 +150,7 @@ impl Survey {
         Self { end: base, len: SEGMENT_HEADER as u64, ..Self::default() }
     }
 
-    /// What a seal at an offset says of its segment.
+    /// The survey of a segment as its seal at an offset describes it.
     fn sealed(seal: Seal, header: &RecordHeader, offset: u64) -> Self {
         let Seal { first_time, last_time, records, hole_bytes, index } = seal;
         let (durable, end, len, damaged) = (header.durable, header.position, offset, Vec::new());
@@ -168,7 +168,7 @@ impl Survey {
         }
     }
 
-    /// Counts a record at the end. It gets an index entry if the last one is `interval` bytes away.
+    /// Counts a record at the end. The record gets an index entry if the last one is `interval` bytes away.
     pub(crate) fn push(&mut self, header: &RecordHeader, end: u64, interval: u64) {
         let offset = self.len;
         if self.index.last().is_none_or(|last| offset - last.offset >= interval) {
@@ -205,7 +205,8 @@ pub(crate) fn survey(
     damage: Damage,
 ) -> io::Result<Survey> {
     let mut survey = Survey::empty(base);
-    // What was durable: everything, or what the records behind the first damaged one say.
+    // The durable end: `u64::MAX` where everything was durable, otherwise the end that the records behind the first
+    // damaged one name.
     let mut durable = (damage == Damage::Lost).then_some(u64::MAX);
     loop {
         match record_at(window, seed, survey.len, survey.end)? {
@@ -225,7 +226,7 @@ pub(crate) fn survey(
     }
 }
 
-/// What lies behind a record that is no good.
+/// The findings behind a damaged record.
 struct After {
     /// The first header behind it.
     next: Option<IndexEntry>,

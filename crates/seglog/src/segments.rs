@@ -30,7 +30,8 @@ fn put(
         Ok(file)
     })();
     let file = prepared.map_err(|error| {
-        // It takes room that others may need. If it stays, the next opening of the log removes it.
+        // The unfinished file takes room that others may need. If the file stays, the next opening of the log removes
+        // it.
         let _ = storage.remove(&tmp);
         FileError::new("write", &tmp)(error)
     })?;
@@ -94,7 +95,7 @@ impl Writer {
             state.segments.push_back(segment);
             self.shared.close_files(state, end);
         });
-        // What cannot be removed is counted, and tried again with the next segment.
+        // A segment that cannot be removed is counted, and tried again with the next segment.
         let _ = self.retain();
         Ok(())
     }
@@ -116,7 +117,7 @@ impl Writer {
         let mut parts = [&head[..], &payload, padding, &tail].map(IoSlice::new);
         if let Err(error) = file.write_all(&mut parts, len) {
             self.torn = true;
-            // What it cannot cut now is cut before the next append.
+            // If the torn end cannot be cut now, the next append cuts it first.
             let _ = self.cut_torn();
             return Err(FileError::new("complete", &path)(error));
         }
@@ -213,9 +214,9 @@ impl Writer {
 
     /// After a failed sync, writes the last segment anew.
     ///
-    /// The kernel takes the pages of a failed sync for written, so another sync of the same file would promise what is not so. The
-    /// records are read back, checked, and written to a new file, which then takes the place of the old one. What does not come back is
-    /// a hole from then on.
+    /// The kernel takes the pages of a failed sync for written, so another sync of the same file would promise too
+    /// much. The records are read back, checked, and written to a new file, which then takes the place of the old one.
+    /// Records that do not come back are a hole from then on.
     pub(crate) fn repair(&mut self) -> Result<(), SyncError> {
         // Only the writer ends this state, so a look is enough, which does not wait for a sync that is under way.
         if !self.shared.state.lock().suspect {
@@ -259,7 +260,7 @@ impl Writer {
     }
 }
 
-/// What a copy of records needs to know.
+/// The parameters and the progress of a copy of records.
 struct Copying {
     /// The position after the last record.
     end: u64,

@@ -1,4 +1,4 @@
-//! What the writer and the readers of a log share.
+//! The state that the writer and the readers of a log share.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -102,9 +102,9 @@ pub(crate) struct State {
     /// In order of their bases; never empty.
     pub(crate) segments: VecDeque<Segment>,
     pub(crate) end: u64,
-    /// What lies below is on the disk.
+    /// The bytes below this position are on the disk.
     pub(crate) durable: u64,
-    /// A sync failed, and what lies above `durable` was not written anew yet.
+    /// A sync failed, and the bytes above `durable` were not written anew yet.
     pub(crate) suspect: bool,
     /// Whether there is a writer.
     pub(crate) writer: bool,
@@ -186,7 +186,7 @@ impl Shared {
         self.sync_last(false)
     }
 
-    /// The same at the end of an interval. What is appended from now on begins another one.
+    /// The same at the end of an interval. The next append begins another interval.
     pub(crate) fn sync_tick(&self) -> Result<u64, SyncError> {
         self.state.lock().scheduled = false;
         let synced = self.sync();

@@ -1,9 +1,10 @@
 //! A storage in memory that fails as disks and machines do, from a seed.
 //!
-//! It keeps two states of each file and directory: what programs see, and what is on the disk. A write changes the first only. A
-//! sync moves everything of one file, or one directory, to the second. [`SimStorage::crash`] stops the machine: of what was not synced,
-//! each sector of 512 bytes and each change of a name survives or not, by chance and independently of the others, so writes are
-//! reordered, lost and torn. A failed sync behaves as Linux does: what it did not write is taken for clean, and no later sync writes it.
+//! The storage keeps two states of each file and directory: the one that programs see, and the one on the disk. A write
+//! changes the first only. A sync moves everything of one file, or one directory, to the second. [`SimStorage::crash`]
+//! stops the machine. Each sector of 512 bytes and each change of a name that was not synced survives or not, by chance
+//! and independently of the others, so writes are reordered, lost and torn. A failed sync behaves as Linux does: the
+//! pages that it did not write are taken for clean, and no later sync writes them.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,10 +33,10 @@ use rustix::io::Errno;
 
 use crate::storage::{File, OpenMode, Storage};
 
-/// What a disk writes whole or not at all.
+/// The bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
-/// What can be made to fail.
+/// The operations that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -65,7 +66,7 @@ struct Disk {
     power: Option<u32>,
     /// Bytes that all files together may have.
     capacity: u64,
-    /// What fails from now on: after how many more successes, and how often.
+    /// The faults from now on: the operation, the number of successes before, and the number of failures.
     faults: Vec<(Fault, u32, u32)>,
     files: BTreeMap<u64, Content>,
     next_file: u64,

@@ -1,7 +1,7 @@
 //! The threads that sync in intervals: a few for all logs of the process.
 //!
 //! A log is in the queue only while it has something to sync: the first append after a sync puts it there, with the time at which its
-//! interval is over. One idle thread, the *leader*, sleeps until the first time in the queue; the others wait for their turn. A thread
+//! interval is over. The *leader*, an idle thread, sleeps until the first time in the queue; the others wait for their turn. A thread
 //! that begins to sync leaves the lead to an idle one, or to a new one as long as there are fewer than [`THREADS`], so a log whose
 //! disk hangs delays no other one until all threads hang. A log is synced by one thread at a time.
 

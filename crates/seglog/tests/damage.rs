@@ -98,7 +98,7 @@ fn a_cut_at_every_byte_leaves_the_whole_records() {
         let end = whole(&ends, &file, len);
         assert_eq!(read_all(&log), (vec![], end), "cut at {len}");
         assert!(log.recovery().damaged.is_empty());
-        // It goes on there, also after another crash.
+        // The log goes on there, also after another crash.
         let bytes: Vec<u8> = (end..end + 50).map(byte).collect();
         log.append(&bytes).expect("an append");
         log.sync().expect("a sync");

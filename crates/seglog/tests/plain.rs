@@ -220,7 +220,7 @@ fn another_process_reads_what_is_whole() {
     assert!(matches!(Reader::open(dir.path(), small()), Err(OpenError::Missing(_))));
     let mut log = open(&dir, small());
     fill(&mut log, 3_000);
-    // What a reader of another process does: nothing is shared but the files.
+    // This reader works as one of another process does: it shares nothing but the files.
     let mut reader = Reader::open(dir.path(), small()).expect("it opens");
     assert_eq!(reader.id(), log.id());
     assert_eq!(check(&mut reader, 0), log.end());

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match run(&words) {
         Ok(code) => code,
         Err(error) => {
-            // Whoever reads the output, as `head` does, may have seen enough.
+            // A program that reads the output and ends early, as `head` does, has seen enough.
             if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) {
                 return ExitCode::SUCCESS;
             }

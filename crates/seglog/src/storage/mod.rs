@@ -1,5 +1,5 @@
-//! What a log needs of a file system, as traits: [`OsStorage`] is the operating system's, [`sim`](crate::sim) one that
-//! fails.
+//! The needs of a log from a file system, as traits: [`OsStorage`] is the operating system's, [`sim`](crate::sim) one
+//! that fails.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -54,7 +54,7 @@ pub trait Storage: Debug + Send + Sync {
     fn random(&self, bytes: &mut [u8]) -> io::Result<()>;
 }
 
-/// An open file. It is closed when dropped.
+/// An open file, closed when it is dropped.
 pub trait File: Debug + Send + Sync {
     /// Bytes of the file.
     fn size(&self) -> io::Result<u64>;
