@@ -8,8 +8,8 @@
 //
 // Time-outs are nanoseconds (5 * RB_MS): below 0 is no limit (RB_NO_LIMIT), 0 does not wait (RB_NO_WAIT).
 //
-// A callback runs on a worker thread, one call of a callback at a time. It must not wait, and must not leave by longjmp or by
-// an exception. It may be NULL nowhere: rb_..._unset_..._cb removes one.
+// A callback runs on a worker thread, one call of a callback at a time. The callback must not wait, and must not leave by
+// longjmp or by an exception. No call takes NULL as a callback: rb_..._unset_..._cb removes one.
 //
 // Order of this file: constants, types, functions. A name begins with its part: rb_ (RocketBufs), rbmq_ (the broker's client) or
 // cmq_ (the message queue), and then the handle that the function takes, so that a search for rb_rout_ finds all of an rOut.
@@ -130,7 +130,7 @@
 #define RBMQ_LEVEL_CONSUMED 2
 
 // The records are in the file of a topic that the broker keeps (`keep = true`), and survive the death of the broker. Other topics fail
-// with `RB_ERR_REFUSED`. It says nothing about subscribers.
+// with `RB_ERR_REFUSED`. This level says nothing about subscribers.
 #define RBMQ_LEVEL_STORED 3
 
 // The records are on the disk (`fdatasync`) of a topic that the broker keeps, and survive a crash of its machine.
@@ -234,7 +234,7 @@ enum rb_status
     RB_ERR_SYSTEM = -9,
     // The configuration is not valid; the text names the setting.
     RB_ERR_CONFIG = -10,
-    // There is no memory for a ring, or a limit of the configuration is reached.
+    // The memory for a ring is missing, or a limit of the configuration is reached.
     RB_ERR_MEMORY = -11,
     // The transport cannot be set up.
     RB_ERR_TRANSPORT = -12,
@@ -250,9 +250,9 @@ enum rb_status
     RB_ERR_ADDRESS = -17,
     // The id is taken.
     RB_ERR_EXISTS = -18,
-    // There is no buffer of this id.
+    // No buffer has this id.
     RB_ERR_NO_SUCH_BUFFER = -19,
-    // There is no subscription of this buffer, or it was not answered yet.
+    // The buffer has no subscription here, or the subscription was not answered yet.
     RB_ERR_NOT_SUBSCRIBED = -20,
     // The buffer or the subscription is spliced.
     RB_ERR_SPLICED = -21,
@@ -292,7 +292,7 @@ enum rb_status
     RB_ERR_TAKEN_OVER = -38,
     // The topic was opened for records, and the call is for raw bytes, or the other way round.
     RB_ERR_WRONG_FRAMING = -39,
-    // There are fewer subscribers than required.
+    // The topic has fewer subscribers than required.
     RB_ERR_TOO_FEW = -40,
     // The position was not published yet.
     RB_ERR_NOT_PUBLISHED = -41,
@@ -311,7 +311,7 @@ typedef int32_t rb_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What happened to messages. More kinds may be added: ignore those that you do not know.
+// The kinds of events of a queue. More kinds may be added: ignore those that you do not know.
 enum cmq_event_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -419,7 +419,7 @@ enum cmq_message_fate
     CMQ_FATE_PENDING = 1,
     // The receiving queue has the message, and all earlier ones of its key.
     CMQ_FATE_CONFIRMED = 2,
-    // The message was given up. It may have arrived all the same.
+    // The message was given up. The message may have arrived all the same.
     CMQ_FATE_FAILED = 3,
 };
 #ifndef __cplusplus
@@ -442,7 +442,7 @@ enum rb_down_by
     RB_DOWN_BY_PEER = 1,
     // The network, the transport or the peer's machine failed, or the connection could not be made.
     RB_DOWN_BY_TRANSPORT = 2,
-    // It could not be begun, or was used after it was down.
+    // The connection could not be begun, or was used after it was down.
     RB_DOWN_BY_NOT_STARTED = 3,
 };
 #ifndef __cplusplus
@@ -453,7 +453,7 @@ typedef int32_t rb_down_by;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What happens to a connection: up at most once, then down once.
+// The kinds of events of a connection: up at most once, then down once.
 enum rb_conn_event_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -472,7 +472,7 @@ typedef int32_t rb_conn_event_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What happens to a publisher. More kinds may be added: ignore those that you do not know.
+// The kinds of events of a publisher. More kinds may be added: ignore those that you do not know.
 enum rbmq_publisher_event_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -505,7 +505,7 @@ typedef int32_t rbmq_publisher_event_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What a subscriber gets. More kinds may be added: ignore those that you do not know.
+// The kinds of batches and events that a subscriber gets. More kinds may be added: ignore those that you do not know.
 enum rbmq_event_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -542,7 +542,8 @@ typedef int32_t rbmq_event_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What an rIn received. More kinds may be added: ignore those that you do not know, and free their view.
+// The kinds of data and events that an rIn receives. More kinds may be added: ignore those that you do not know, and free
+// their view.
 enum rb_in_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -579,7 +580,7 @@ typedef int32_t rb_in_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What happened to an rOut. More kinds may be added: ignore those that you do not know.
+// The kinds of events of an rOut. More kinds may be added: ignore those that you do not know.
 enum rb_out_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -753,7 +754,8 @@ typedef struct rb_buf_seg {
     const void *reserved;
 } rb_buf_seg;
 
-// What subscriptions of a buffer may ask for. Zeros allow everything: `rb_limits limits = {.size = sizeof limits};`
+// The limits for options that subscriptions of a buffer ask for. Zeros allow everything:
+// `rb_limits limits = {.size = sizeof limits};`
 typedef struct rb_limits {
     // `sizeof(rb_limits)`.
     size_t size;
@@ -835,7 +837,7 @@ typedef struct rb_buffer_info {
     size_t subscribers;
     // Whether the log has ended.
     bool ended;
-    // What went through it so far.
+    // The traffic of the buffer so far.
     struct rb_traffic traffic;
 } rb_buffer_info;
 
@@ -898,7 +900,7 @@ typedef struct cmq_public_key {
 
 // An event of a queue.
 typedef struct cmq_event {
-    // What happened.
+    // The kind of the event.
     cmq_event_kind kind;
     // The sender, or the destination.
     struct cmq_key peer;
@@ -1210,7 +1212,7 @@ typedef struct cmq_options {
 typedef struct cmq_repair_options {
     // `sizeof(cmq_repair_options)`.
     size_t size;
-    // What replaces a lost message: `CMQ_REPAIR_…`.
+    // The replacement of a lost message: `CMQ_REPAIR_…`.
     uint32_t policy;
     // The messages in the history of each key, or the slots that are kept for each key; 0: 1,024.
     size_t kept;
@@ -1226,7 +1228,7 @@ typedef struct cmq_repair_options {
 typedef struct cmq_repaired {
     // The message.
     struct cmq_message message;
-    // What the message is about.
+    // The slot: the subject of the message.
     uint64_t slot;
     // The number of the message, among those of this sender for this key.
     uint64_t number;
@@ -1265,7 +1267,7 @@ typedef struct rb_down {
 
 // An event of a connection.
 typedef struct rb_conn_event {
-    // What happened.
+    // The kind of the event.
     rb_conn_event_kind kind;
     // With `RB_CONN_DOWN`: why.
     struct rb_down down;
@@ -1318,7 +1320,7 @@ typedef struct rbmq_segment {
     struct rbmq_claim *claim;
 } rbmq_segment;
 
-// What was confirmed.
+// The outcome of a confirmation.
 typedef struct rbmq_confirmed {
     // `RBMQ_LEVEL_…`.
     uint32_t level;
@@ -1521,7 +1523,7 @@ typedef struct rbmq_publisher_options {
 
 // An event of a publisher. Its texts are valid until this thread's next call that receives something.
 typedef struct rbmq_publisher_event {
-    // What happened.
+    // The kind of the event.
     rbmq_publisher_event_kind kind;
     // The topic; NULL if the event is about none.
     const char *topic;
@@ -1544,7 +1546,7 @@ typedef struct rbmq_subscriber_options {
     bool confirm_consumed;
     // Calls that wait for messages return `RB_END` as soon as every topic has ended.
     bool until_ended;
-    // What the broker does when the subscriber is slow: `RBMQ_SLOW_…`.
+    // The broker's treatment of a slow subscriber: `RBMQ_SLOW_…`.
     uint32_t slow;
     // With `RBMQ_SLOW_BLOCK`: the longest time without progress in nanoseconds; 0: the broker's, below 0: without a limit.
     int64_t block_timeout_ns;
@@ -1640,7 +1642,7 @@ typedef struct rbmq_record {
 
 // An event of a subscriber. Its texts are valid until this thread's next call that receives something.
 typedef struct rbmq_event {
-    // What happened.
+    // The kind of the event.
     rbmq_event_kind kind;
     // Messages.
     struct rbmq_batch batch;
@@ -1713,7 +1715,7 @@ typedef struct rb_subscribe_options {
     struct rb_id128 start_epoch;
     // With `RB_START_POSITION`: the position.
     uint64_t start_position;
-    // What happens while this end is slow: `RB_POLICY_…`.
+    // The sender's treatment of this subscription while this end is slow: `RB_POLICY_…`.
     uint32_t policy;
     // The lag in bytes at which `RB_POLICY_DROP` and `RB_POLICY_DISCONNECT` act; 0: the sender's default.
     uint64_t max_lag_bytes;
@@ -1743,7 +1745,7 @@ typedef struct rb_subscribe_options {
 // `rb_rin_data_consumed` releases the bytes.
 typedef void (*rb_data_in_fn)(void *ctx, uint32_t bid, const struct rb_buf_seg *seg);
 
-// What a view shows. The memory belongs to the ring.
+// The bytes that a view shows. The memory belongs to the ring.
 typedef struct rb_data {
     // The bytes in place, until the view is consumed or freed. NULL where other processes may write the memory while it is
     // read (see `rb_view_copy` and `rb_view_trusting`).
@@ -1764,7 +1766,7 @@ typedef struct rb_data {
 
 // Data or an event of an rIn. The description of its kind says which fields have a meaning.
 typedef struct rb_in_event {
-    // What came.
+    // The kind of the event.
     rb_in_kind kind;
     // The buffer.
     uint32_t bid;
@@ -1855,7 +1857,7 @@ typedef void (*rb_rout_control_fn)(void *ctx, struct rb_conn *conn, const void *
 
 // An event of an rOut. The description of its kind says which fields have a meaning.
 typedef struct rb_out_event {
-    // What happened.
+    // The kind of the event.
     rb_out_kind kind;
     // The buffer.
     uint32_t bid;
@@ -2238,8 +2240,9 @@ rb_status cmq_peer_key(const struct cmq_queue *queue,
                        const struct cmq_key *at,
                        struct cmq_public_key *key);
 
-// Queues a message of the reliable mode for a key. It is sent until the receiving queue confirms it, and popped there in the order of
-// its key. Both queues have `cmq_options.reliable`. Never waits. The message is copied.
+// Queues a message of the reliable mode for a key. The queue sends the message until the receiving queue confirms it, and
+// the receiver pops the messages of a key in their order. Both queues have `cmq_options.reliable`. Never waits. The
+// message is copied.
 //
 // `*number` gets the number of the message among the reliable ones of its key, for `cmq_fate` and `cmq_wait_confirmed`; `number` may be
 // NULL. Any thread. `RB_FULL` if too many bytes wait to be confirmed. Fails with `RB_ERR_TOO_LARGE`, `RB_ERR_ADDRESS`, or
@@ -2413,8 +2416,8 @@ rb_status rb_conn_connect(const struct rb_context *context,
 
 // Begins to connect and returns at once. The connection can be given to an rIn or rOut while it is not up yet.
 //
-// `*out` is the caller's, until `rb_conn_free`. Any thread. What goes wrong later is told by `rb_conn_wait_up` and
-// `rb_conn_recv_event`.
+// `*out` is the caller's, until `rb_conn_free`. Any thread. `rb_conn_wait_up` and `rb_conn_recv_event` tell of later
+// failures.
 rb_status rb_conn_connect_start(const struct rb_context *context,
                                 const char *address,
                                 const void *hello,
@@ -2458,8 +2461,8 @@ rb_status rb_conn_peer_hello(const struct rb_conn *conn,
 // The other end's address as text, as `snprintf` would write it. Any thread.
 rb_status rb_conn_peer_addr(const struct rb_conn *conn, char *to, size_t capacity, size_t *len);
 
-// What carries the connection ("tcp", "shm", "rdma"), as `snprintf` would write it; empty until the other end's hello was
-// read. Any thread.
+// The transport that carries the connection ("tcp", "shm", "rdma"), as `snprintf` would write it; empty until the other
+// end's hello was read. Any thread.
 rb_status rb_conn_carrier(const struct rb_conn *conn,
                           char *to,
                           size_t capacity,
@@ -3127,8 +3130,8 @@ rb_status rb_rin_get_buf_ref(const struct rb_rin *rin,
 // The next data or event of any subscription, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing arrived. Not to be
 // combined with a data callback.
 //
-// The view of data is the caller's. What else `*event` points at is valid until this thread's next call that receives
-// something. Any thread, and in a callback only with the time-out 0. Fails with `RB_ERR_READER_TAKEN`.
+// The view of data is the caller's. All other memory that `*event` points at is valid until this thread's next call that
+// receives something. Any thread, and in a callback only with the time-out 0. Fails with `RB_ERR_READER_TAKEN`.
 rb_status rb_rin_recv(const struct rb_rin *rin,
                       struct rb_in_event *event,
                       int64_t timeout_ns);
@@ -3152,8 +3155,8 @@ rb_status rb_rin_reader(const struct rb_rin *rin, struct rb_reader **out);
 // Hands the next data of any buffer to `each(ctx, bid, seg)`, which runs inside this call, and whose bytes are released when it
 // returns. Or puts an event into `*event`. Waits at most `timeout_ns`. `*has_event` says which of both happened.
 //
-// What `*event` points at is valid until this thread's next call that receives something. One thread uses a reader at a time,
-// and `each` must not use the reader. `RB_TIMED_OUT` if nothing arrived.
+// The memory that `*event` points at is valid until this thread's next call that receives something. One thread uses a
+// reader at a time, and `each` must not use the reader. `RB_TIMED_OUT` if nothing arrived.
 rb_status rb_reader_recv(struct rb_reader *reader,
                          rb_data_in_fn each,
                          void *ctx,
@@ -3318,7 +3321,7 @@ rb_status rb_rout_unset_event_cb(const struct rb_rout *rout);
 // The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Events with a callback of their own do not
 // come here. At most 4,096 events wait; then the oldest is dropped, and `RB_OUT_MISSED` tells how many were.
 //
-// What `*event` points at is valid until this thread's next call that receives something. Any thread.
+// The memory that `*event` points at is valid until this thread's next call that receives something. Any thread.
 rb_status rb_rout_recv_event(const struct rb_rout *rout,
                              struct rb_out_event *event,
                              int64_t timeout_ns);
@@ -3340,7 +3343,7 @@ rb_status rb_rout_send_control(const struct rb_rout *rout,
                                const void *message,
                                size_t len);
 
-// What went through all buffers that the rOut ever had. Any thread.
+// The traffic of all buffers that the rOut ever had. Any thread.
 rb_status rb_rout_traffic(const struct rb_rout *rout, struct rb_traffic *traffic);
 
 // The version of the library, such as "0.1.0". Lives as long as the program.
@@ -3369,13 +3372,14 @@ rb_status rb_buf_seg_copy(const struct rb_buf_seg *seg,
 // Returns text that lives as long as the program, also for numbers that are no code. Any thread, at any time.
 const char *rb_strerror(int32_t status);
 
-// What went wrong in the last call of this thread that failed (its code is below 0), for people.
+// The text for people about the last call of this thread that failed (its code is below 0).
 //
 // Returns text that belongs to the library. The text is valid until the next call of this thread that fails. Empty if no
 // call failed yet. Calls that succeed, and outcomes such as `RB_TIMED_OUT`, do not change it. Any thread, at any time.
 const char *rb_last_error(void);
 
-// What a view shows now. `*data` is valid until the view is consumed or freed. One thread uses a view at a time.
+// Puts the bytes that a view shows now into `*data`, which is valid until the view is consumed or freed. One thread uses a
+// view at a time.
 rb_status rb_view_data(struct rb_view *view, struct rb_data *data);
 
 // Copies bytes from `offset` on. One thread uses a view at a time.

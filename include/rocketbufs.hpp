@@ -173,7 +173,7 @@ template <class F> struct Callback {
 };
 template <class F> using CallbackSlot = std::unique_ptr<Callback<F>>;
 
-// Runs a callback. What it throws goes to `failed`.
+// Runs a callback. An exception that the callback throws goes to `failed`.
 template <class F, class Failed> void guarded(F &&run, Failed &&failed) noexcept {
 #if !defined(ROCKETBUFS_NO_EXCEPTIONS)
     try {
@@ -495,7 +495,7 @@ public:
         detail::check(rb_conn_control_info(handle_, nullptr, &bytes));
         return bytes;
     }
-    // The next event. Its texts are valid until this thread's next call that receives something.
+    // The next event. The event's texts are valid until this thread's next call that receives something.
     std::optional<rb_conn_event> recv_event(Timeout timeout) const {
         rb_conn_event event;
         if (!detail::check(rb_conn_recv_event(handle_, &event, timeout.nanos()))) return std::nullopt;
@@ -1125,7 +1125,7 @@ public:
         if (admission_) rb_rout_unset_admission(handle_);
         admission_.reset();
     }
-    // Asks again about all subscriptions. One that is not allowed any more ends, and its peer is told.
+    // Asks again about all subscriptions. A subscription that is not allowed any more ends, and its peer is told.
     status review_admissions() const { return detail::check(rb_rout_review_admissions(handle_)); }
 
 private:
@@ -1341,7 +1341,7 @@ public:
     status publish_raw(Bytes data, position_t *end = nullptr) {
         return detail::check(rbmq_topic_publish_raw(handle_, data.data, data.size, end));
     }
-    // Raw bytes in place: `fill(void *to, size_t capacity)` returns how many bytes it wrote. It must not throw.
+    // Raw bytes in place: `fill(void *to, size_t capacity)` returns how many bytes it wrote. `fill` must not throw.
     template <class F> status fill_raw(std::size_t capacity, F &&fill, Timeout timeout = no_limit) {
         auto call = [](void *ctx, void *to, std::size_t room) -> std::ptrdiff_t {
             return static_cast<std::ptrdiff_t>((*static_cast<std::remove_reference_t<F> *>(ctx))(to, room));
@@ -1441,7 +1441,7 @@ public:
     }
     bool is_connected() const { return detail::check_number(rbmq_publisher_is_connected(handle_)) > 0; }
     int fd() const { return detail::check_number(rbmq_publisher_fd(handle_)); }
-    // Its texts are valid until this thread's next call that receives something.
+    // The next event. The event's texts are valid until this thread's next call that receives something.
     std::optional<rbmq_publisher_event> next_event(Timeout timeout) const {
         rbmq_publisher_event event;
         if (!detail::check(rbmq_publisher_next_event(handle_, &event, timeout.nanos()))) return std::nullopt;
@@ -1530,7 +1530,8 @@ public:
         detail::check(rbmq_subscriber_batch_defer(handle_, &deferred));
         return DeferredBatch(deferred);
     }
-    // The next event; a batch of it is consumed by the next call. Its texts are valid until this thread's next call that receives.
+    // The next event; a batch of it is consumed by the next call. The event's texts are valid until this thread's next call
+    // that receives.
     std::optional<rbmq_event> next_event(Timeout timeout) {
         rbmq_event event;
         if (!detail::check(rbmq_subscriber_next_event(handle_, &event, timeout.nanos()))) return std::nullopt;
@@ -1560,7 +1561,7 @@ template <class T> struct Rows {
     std::size_t size() const noexcept { return count; }
 };
 
-// Asks a broker for its state. It does not reconnect.
+// Asks a broker for its state. An observer does not reconnect.
 class Observer : public detail::Handle<rbmq_observer, rbmq_observer_free> {
 public:
     explicit Observer(const std::string &address, const rbmq_observer_options *options = nullptr) {
@@ -1695,7 +1696,8 @@ private:
 
 namespace popping {
 
-// A choice of messages: `wanted(std::string_view bytes, const Key &from)`. It must not throw, and must not use the queue.
+// A choice of messages: `wanted(std::string_view bytes, const Key &from)`. `wanted` must not throw, and must not use the
+// queue.
 template <class F> bool wanted(void *ctx, const cmq_message *message) {
     std::string_view bytes(static_cast<const char *>(message->data), message->len);
     return (*static_cast<F *>(ctx))(bytes, Key(message->from));
@@ -1950,8 +1952,8 @@ public:
     explicit Responder(const std::string &address, const cmq_options *options = nullptr) {
         detail::check(cmq_responder_new(address.c_str(), options, &handle_));
     }
-    // Waits for a request, and answers it with what `respond` returns for its bytes: a std::optional<std::string>, of which none is
-    // no answer. What `respond` throws leaves this call.
+    // Waits for a request, and answers it with the result of `respond` for its bytes, a std::optional<std::string>: an
+    // empty one is no answer. An exception that `respond` throws leaves this call.
     template <class F> status serve(F &&respond, Timeout timeout) const {
         serving::Serving<std::remove_reference_t<F>> call(&respond);
         rb_status served = cmq_responder_serve(handle_, call.run, &call, timeout.nanos());

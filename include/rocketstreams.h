@@ -125,7 +125,8 @@ bool rs_data_intact(const struct rs_manager *manager,
                     uint64_t id,
                     const void *data);
 
-// Returns the oldest `size` bytes of a stream's received data, in whole chunks. What they were at may be unmapped.
+// Returns the oldest `size` bytes of a stream's received data, in whole chunks. The memory of these chunks may be
+// unmapped.
 //
 // # Safety
 // The manager is live.

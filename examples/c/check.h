@@ -1,4 +1,4 @@
-// What the examples share: a program that ends with the library's text of an error.
+// Shared by the examples: a program that ends with the library's text of an error.
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -13,7 +13,7 @@ static inline void check(int status, const char *what) {
     exit(1);
 }
 
-// What the environment says of a login: a token, or a user and a password, or nothing, for a broker that lets everybody in.
+// The environment's login: a token, or a user and a password, or nothing, for a broker that lets everybody in.
 static inline rbmq_login login_of_environment(void) {
     rbmq_login login = {.size = sizeof login};
     login.token = getenv("RBMQ_TOKEN");

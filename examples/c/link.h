@@ -1,4 +1,4 @@
-// What the publishers of the framework's examples share: a buffer that a broker has subscribed to.
+// Shared by the publishers of the framework's examples: a buffer that a broker has subscribed to.
 #ifndef LINK_H
 #define LINK_H
 

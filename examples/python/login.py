@@ -1,4 +1,4 @@
-"""What RBMQ's examples share: the login that the environment describes."""
+"""Shared by RBMQ's examples: the login that the environment describes."""
 
 import os
 

@@ -4,8 +4,9 @@
     python3 examples/python/shm_subscribe.py 127.0.0.1:7600 BUFFER > file
 
 The other process has a rocketbufs::Listener at that address, with transport = "shm" or "auto", and a buffer with that number.
-It is no RBMQ broker: subscribers of a broker name topics. docs/PROTOCOL.md describes the messages on the socket and the layout
-of the memory. The memory is mapped read-only. The script copies a range first, and then checks that it was intact.
+The other process is no RBMQ broker: subscribers of a broker name topics. docs/PROTOCOL.md describes the messages on the socket
+and the layout of the memory. The memory is mapped read-only. The script copies a range first, and then checks that it was
+intact.
 """
 
 import fcntl

@@ -1,8 +1,8 @@
 """The exceptions of all modules: one hierarchy under `Error`.
 
 Each operation has a class, as each has an enum in Rust. `kind` is the name of the variant, and the text is the same as in Rust.
-What several operations share (`TimedOut`, `Full`, `CalledFromWorker`) is a base class besides: `except TimedOut` catches the
-time-outs of all operations.
+A kind that several operations share (`TimedOut`, `Full`, `CalledFromWorker`) is a base class besides: `except TimedOut` catches
+the time-outs of all operations.
 """
 
 
@@ -17,7 +17,7 @@ class TimedOut(Error, TimeoutError):
 
 
 class Full(Error):
-    """There is no room now. The same call may succeed later."""
+    """The room is used up for now. The same call may succeed later."""
 
 
 class Closed(Error):
@@ -141,10 +141,10 @@ class CmqKeyError(Error, ValueError):
 
 
 class UndeliveredError(Error):
-    """A message of the reliable mode was given up. It may have arrived all the same."""
+    """A message of the reliable mode was given up. The message may have arrived all the same."""
 
 
-# What several operations share.
+# The base classes that several operations share.
 _SHARED = {"TimedOut": TimedOut, "Full": Full, "Closed": Closed, "CalledFromWorker": CalledFromWorker}
 _classes: dict = {}
 

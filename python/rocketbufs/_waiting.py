@@ -1,4 +1,4 @@
-"""What is taken from an object when its descriptor is readable."""
+"""The item that is taken from an object when its descriptor is readable."""
 
 from . import _rocketbufs as rust
 

@@ -312,7 +312,8 @@ pub unsafe extern "C" fn rs_data_intact(manager: *const rs_manager, id: u64, dat
     unsafe { manager.as_ref() }.is_some_and(|manager| manager.received.is_intact(RsId::from_u64(id), data))
 }
 
-/// Returns the oldest `size` bytes of a stream's received data, in whole chunks. What they were at may be unmapped.
+/// Returns the oldest `size` bytes of a stream's received data, in whole chunks. The memory of these chunks may be
+/// unmapped.
 ///
 /// # Safety
 /// The manager is live.

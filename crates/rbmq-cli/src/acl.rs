@@ -34,7 +34,7 @@ Exit status: 0 if the user may, 1 if not.")]
 struct Check {
     /// The name of the user
     user: String,
-    /// What the user wants to do
+    /// The operation that the user wants to do
     #[arg(value_enum)]
     operation: Wanted,
     /// The name of the topic, for publish and subscribe

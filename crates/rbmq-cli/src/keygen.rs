@@ -188,7 +188,7 @@ fn absolute(dir: &Path) -> String {
     std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()).display().to_string()
 }
 
-/// What is common to all certificates.
+/// The parameters that all certificates have in common.
 fn params(common_name: &str, days: u32) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::OrganizationName, "RocketBufs");

@@ -49,7 +49,7 @@ struct Queue {
 }
 
 impl Lines {
-    /// Starts the thread that writes to `to`. It calls `report` with the number of dropped lines.
+    /// Starts the thread that writes to `to`. The thread calls `report` with the number of dropped lines.
     pub(super) fn start(
         name: &str,
         mut to: impl Write + Send + 'static,

@@ -37,8 +37,8 @@ pub(super) fn variable() -> Option<OsString> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty())
 }
 
-/// Refuses a value of the variable that `log.level` of a file would not accept. It would turn the log off silently, including
-/// warnings.
+/// Refuses a value of the variable that `log.level` of a file would not accept. Such a value would turn the log off
+/// silently, including warnings.
 pub(super) fn check_variable() -> Result<(), Failure> {
     let Some(value) = variable() else { return Ok(()) };
     let shown = value.display();

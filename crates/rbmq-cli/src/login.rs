@@ -50,7 +50,7 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
 }
 
 impl LoginArgs {
-    /// What the command presents.
+    /// Reads the credentials that the command presents.
     pub(super) fn read(&self) -> Result<Login, Failure> {
         let login = Login::default().allow_plaintext(self.insecure);
         if let Some(path) = &self.token_file {

@@ -31,7 +31,7 @@ impl Drop for Restore {
 /// Asks for a secret on the terminal, and shows nothing of what is typed.
 ///
 /// # Errors
-/// There is no terminal, or the person gives up (Ctrl-C, Ctrl-D).
+/// The process has no terminal, or the person gives up (Ctrl-C, Ctrl-D).
 pub(super) fn ask(question: &str, without_terminal: &str) -> Result<Secret, Failure> {
     let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty");
     secrets::protect();

@@ -15,7 +15,7 @@ use super::{prompt, secrets};
 /// The shortest password in characters.
 const MIN_CHARACTERS: usize = 8;
 
-/// What a command says when it has changed the file.
+/// The message of a command that has changed the file.
 const THEN: &str = "a running broker takes it over with SIGHUP (systemctl reload rbmq)";
 
 /// The file of users.

@@ -142,7 +142,8 @@ fn kill(process: Process) -> Outcome {
 }
 
 /// Publisher and subscriber connect to the next broker, and lost messages are sent again. If the publisher is back first, some
-/// messages are delivered without a subscriber, and the subscriber reports them as missed. It gets all others once.
+/// messages are delivered without a subscriber, and the subscriber reports them as missed. The subscriber gets all other
+/// messages once.
 #[test]
 fn a_killed_broker_loses_no_message_unreported() {
     let Some(mut broker) = broker() else { return };
@@ -234,7 +235,8 @@ fn descriptors(broker: &BrokerProcess) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", broker.process.id())).expect("the process runs").count()
 }
 
-/// Its subscriber has whole deliveries, hears that it is gone, and nothing of it stays at the broker.
+/// The subscriber of a killed publisher has whole deliveries, hears that the publisher is gone, and the broker keeps
+/// nothing of it.
 #[test]
 fn a_publisher_that_is_killed_is_gone_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();

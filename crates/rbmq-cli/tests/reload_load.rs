@@ -1,5 +1,5 @@
-//! A reload while messages flow: another certificate, other users and other rules. Who keeps the rights loses nothing, and who lost
-//! them is told and cut off.
+//! A reload while messages flow: another certificate, other users and other rules. A user that keeps the rights loses
+//! nothing; a user that lost them is told and cut off.
 #![cfg(feature = "tls")]
 
 mod common;

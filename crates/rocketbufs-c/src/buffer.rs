@@ -216,7 +216,7 @@ pub struct rb_buffer_info {
     pub subscribers: usize,
     /// Whether the log has ended.
     pub ended: bool,
-    /// What went through it so far.
+    /// The traffic of the buffer so far.
     pub traffic: rb_traffic,
 }
 

@@ -22,7 +22,7 @@ pub enum rb_down_by {
     RB_DOWN_BY_PEER = 1,
     /// The network, the transport or the peer's machine failed, or the connection could not be made.
     RB_DOWN_BY_TRANSPORT = 2,
-    /// It could not be begun, or was used after it was down.
+    /// The connection could not be begun, or was used after it was down.
     RB_DOWN_BY_NOT_STARTED = 3,
 }
 
@@ -73,7 +73,7 @@ impl rb_down {
     }
 }
 
-/// What happens to a connection: up at most once, then down once.
+/// The kinds of events of a connection: up at most once, then down once.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum rb_conn_event_kind {
@@ -87,7 +87,7 @@ pub enum rb_conn_event_kind {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rb_conn_event {
-    /// What happened.
+    /// The kind of the event.
     pub kind: rb_conn_event_kind,
     /// With `RB_CONN_DOWN`: why.
     pub down: rb_down,
@@ -117,8 +117,8 @@ pub extern "C" fn rb_conn_connect(
 
 /// Begins to connect and returns at once. The connection can be given to an rIn or rOut while it is not up yet.
 ///
-/// `*out` is the caller's, until `rb_conn_free`. Any thread. What goes wrong later is told by `rb_conn_wait_up` and
-/// `rb_conn_recv_event`.
+/// `*out` is the caller's, until `rb_conn_free`. Any thread. `rb_conn_wait_up` and `rb_conn_recv_event` tell of later
+/// failures.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_conn_connect_start(
     context: *const rb_context,
@@ -235,8 +235,8 @@ pub extern "C" fn rb_conn_peer_addr(
     call(|| copy_out(shared::<Conn>(conn)?.peer_addr().as_bytes(), to, capacity, len))
 }
 
-/// What carries the connection ("tcp", "shm", "rdma"), as `snprintf` would write it; empty until the other end's hello was
-/// read. Any thread.
+/// The transport that carries the connection ("tcp", "shm", "rdma"), as `snprintf` would write it; empty until the other
+/// end's hello was read. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_conn_carrier(
     conn: *const rb_conn,

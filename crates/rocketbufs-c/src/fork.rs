@@ -1,4 +1,4 @@
-//! What a fork does to handles.
+//! The effect of a fork on handles.
 //!
 //! A child process that `fork` makes has a copy of every object, and none of the threads that serve it: a call would wait for
 //! answers that never come, and a free for threads that do not exist. So the handles of the parent mean nothing in the child.

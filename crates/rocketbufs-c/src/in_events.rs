@@ -11,7 +11,8 @@ use crate::raw::{get_mut, rb_id128};
 use crate::status::Outcome;
 use crate::view::{give, rb_data};
 
-/// What an rIn received. More kinds may be added: ignore those that you do not know, and free their view.
+/// The kinds of data and events that an rIn receives. More kinds may be added: ignore those that you do not know, and free
+/// their view.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum rb_in_kind {
@@ -43,7 +44,7 @@ pub enum rb_in_kind {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rb_in_event {
-    /// What came.
+    /// The kind of the event.
     pub kind: rb_in_kind,
     /// The buffer.
     pub bid: u32,
@@ -83,7 +84,8 @@ const fn empty(kind: rb_in_kind, bid: u32) -> rb_in_event {
     }
 }
 
-/// Writes data or an event to its place in memory of the caller. What the thread's last event points at stays while data comes.
+/// Writes data or an event to its place in memory of the caller. The memory behind the thread's last event stays while data
+/// comes.
 #[inline(always)]
 pub(crate) fn put_in_event(place: *mut rb_in_event, event: InEvent) -> Outcome {
     let place = get_mut(place, "the place for the event")?;

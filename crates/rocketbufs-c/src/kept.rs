@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_void};
 
-/// What an event points at, for as long as the event is valid: inside a callback until it returns, and otherwise until the
-/// thread's next call that receives something.
+/// The memory that an event points at, for as long as the event is valid: inside a callback until it returns, and otherwise
+/// until the thread's next call that receives something.
 #[derive(Default)]
 pub(crate) struct Kept {
     texts: Vec<CString>,

@@ -73,7 +73,7 @@ pub struct rb_subscribe_options {
     pub start_epoch: rb_id128,
     /// With `RB_START_POSITION`: the position.
     pub start_position: u64,
-    /// What happens while this end is slow: `RB_POLICY_…`.
+    /// The sender's treatment of this subscription while this end is slow: `RB_POLICY_…`.
     pub policy: u32,
     /// The lag in bytes at which `RB_POLICY_DROP` and `RB_POLICY_DISCONNECT` act; 0: the sender's default.
     pub max_lag_bytes: u64,
@@ -121,7 +121,8 @@ pub struct rb_buffer_options {
     pub start: u64,
 }
 
-/// What subscriptions of a buffer may ask for. Zeros allow everything: `rb_limits limits = {.size = sizeof limits};`
+/// The limits for options that subscriptions of a buffer ask for. Zeros allow everything:
+/// `rb_limits limits = {.size = sizeof limits};`
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rb_limits {

@@ -8,7 +8,7 @@ use rocketbufs::{OutEvent, SubscriberProgress};
 use crate::conn::rb_down;
 use crate::kept::Kept;
 
-/// What happened to an rOut. More kinds may be added: ignore those that you do not know.
+/// The kinds of events of an rOut. More kinds may be added: ignore those that you do not know.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum rb_out_kind {
@@ -83,7 +83,7 @@ pub struct rb_subscriber_progress {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rb_out_event {
-    /// What happened.
+    /// The kind of the event.
     pub kind: rb_out_kind,
     /// The buffer.
     pub bid: u32,

@@ -1,4 +1,4 @@
-//! What C passes: pointers, texts, structures that grow, and callbacks with their context.
+//! The values that C passes: pointers, texts, structures that grow, and callbacks with their context.
 //!
 //! The functions here read and write through pointers of the caller. They are only called with what an exported function was
 //! given, and the contract of every exported function is: a pointer is NULL, or it points at what its documentation says and

@@ -260,8 +260,8 @@ pub extern "C" fn rb_rin_get_buf_ref(rin: *const rb_rin, bid: u32, data: *mut rb
 /// The next data or event of any subscription, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing arrived. Not to be
 /// combined with a data callback.
 ///
-/// The view of data is the caller's. What else `*event` points at is valid until this thread's next call that receives
-/// something. Any thread, and in a callback only with the time-out 0. Fails with `RB_ERR_READER_TAKEN`.
+/// The view of data is the caller's. All other memory that `*event` points at is valid until this thread's next call that
+/// receives something. Any thread, and in a callback only with the time-out 0. Fails with `RB_ERR_READER_TAKEN`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rin_recv(rin: *const rb_rin, event: *mut rb_in_event, timeout_ns: i64) -> rb_status {
     call(|| {
@@ -301,8 +301,8 @@ pub extern "C" fn rb_rin_reader(rin: *const rb_rin, out: *mut *mut rb_reader) ->
 /// Hands the next data of any buffer to `each(ctx, bid, seg)`, which runs inside this call, and whose bytes are released when it
 /// returns. Or puts an event into `*event`. Waits at most `timeout_ns`. `*has_event` says which of both happened.
 ///
-/// What `*event` points at is valid until this thread's next call that receives something. One thread uses a reader at a time,
-/// and `each` must not use the reader. `RB_TIMED_OUT` if nothing arrived.
+/// The memory that `*event` points at is valid until this thread's next call that receives something. One thread uses a
+/// reader at a time, and `each` must not use the reader. `RB_TIMED_OUT` if nothing arrived.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_reader_recv(
     reader: *mut rb_reader,

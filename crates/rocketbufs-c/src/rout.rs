@@ -340,7 +340,7 @@ pub extern "C" fn rb_rout_unset_event_cb(rout: *const rb_rout) -> rb_status {
 /// The next event, waiting at most `timeout_ns`; `RB_TIMED_OUT` if nothing happened. Events with a callback of their own do not
 /// come here. At most 4,096 events wait; then the oldest is dropped, and `RB_OUT_MISSED` tells how many were.
 ///
-/// What `*event` points at is valid until this thread's next call that receives something. Any thread.
+/// The memory that `*event` points at is valid until this thread's next call that receives something. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_recv_event(
     rout: *const rb_rout,
@@ -406,7 +406,7 @@ impl From<rocketbufs::inspect::Traffic> for rb_traffic {
     }
 }
 
-/// What went through all buffers that the rOut ever had. Any thread.
+/// The traffic of all buffers that the rOut ever had. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_traffic(rout: *const rb_rout, traffic: *mut rb_traffic) -> rb_status {
     call(|| {

@@ -37,7 +37,7 @@ pub enum rb_status {
     RB_ERR_SYSTEM = -9,
     /// The configuration is not valid; the text names the setting.
     RB_ERR_CONFIG = -10,
-    /// There is no memory for a ring, or a limit of the configuration is reached.
+    /// The memory for a ring is missing, or a limit of the configuration is reached.
     RB_ERR_MEMORY = -11,
     /// The transport cannot be set up.
     RB_ERR_TRANSPORT = -12,
@@ -53,9 +53,9 @@ pub enum rb_status {
     RB_ERR_ADDRESS = -17,
     /// The id is taken.
     RB_ERR_EXISTS = -18,
-    /// There is no buffer of this id.
+    /// No buffer has this id.
     RB_ERR_NO_SUCH_BUFFER = -19,
-    /// There is no subscription of this buffer, or it was not answered yet.
+    /// The buffer has no subscription here, or the subscription was not answered yet.
     RB_ERR_NOT_SUBSCRIBED = -20,
     /// The buffer or the subscription is spliced.
     RB_ERR_SPLICED = -21,
@@ -95,7 +95,7 @@ pub enum rb_status {
     RB_ERR_TAKEN_OVER = -38,
     /// The topic was opened for records, and the call is for raw bytes, or the other way round.
     RB_ERR_WRONG_FRAMING = -39,
-    /// There are fewer subscribers than required.
+    /// The topic has fewer subscribers than required.
     RB_ERR_TOO_FEW = -40,
     /// The position was not published yet.
     RB_ERR_NOT_PUBLISHED = -41,
@@ -231,7 +231,7 @@ pub extern "C" fn rb_strerror(status: i32) -> *const c_char {
     known.map_or("unknown status\0", |(_, text)| text).as_ptr().cast()
 }
 
-/// What went wrong in the last call of this thread that failed (its code is below 0), for people.
+/// The text for people about the last call of this thread that failed (its code is below 0).
 ///
 /// Returns text that belongs to the library. The text is valid until the next call of this thread that fails. Empty if no
 /// call failed yet. Calls that succeed, and outcomes such as `RB_TIMED_OUT`, do not change it. Any thread, at any time.

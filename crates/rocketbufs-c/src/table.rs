@@ -300,7 +300,7 @@ fn find<T: Kind>(handle: usize) -> Result<(&'static Slot<T>, u32), Failure> {
     }
 }
 
-/// What is wrong with a handle.
+/// The failure of a call with an unusable handle.
 #[cold]
 fn wrong<T: Kind>(handle: usize, slot: Option<&Slot<T>>) -> Failure {
     let (tag, name) = ((handle >> TAG_SHIFT) as u32, T::NAME);

@@ -18,7 +18,7 @@ kinds! { rb_view => View, 11, "view"; }
 /// Received bytes that are held.
 pub(crate) struct View(pub(crate) InView);
 
-/// What a view shows. The memory belongs to the ring.
+/// The bytes that a view shows. The memory belongs to the ring.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rb_data {
@@ -73,7 +73,8 @@ pub(crate) fn give(view: InView) -> Result<rb_data, Failure> {
     Ok(data)
 }
 
-/// What a view shows now. `*data` is valid until the view is consumed or freed. One thread uses a view at a time.
+/// Puts the bytes that a view shows now into `*data`, which is valid until the view is consumed or freed. One thread uses a
+/// view at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_view_data(view: *mut rb_view, data: *mut rb_data) -> rb_status {
     call(|| {

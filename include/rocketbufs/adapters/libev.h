@@ -27,7 +27,7 @@ static inline rb_ev *rb_ev_attach(struct ev_loop *loop, int fd, void (*ready)(vo
     adapter->loop = loop;
     adapter->ready = ready;
     adapter->ctx = ctx;
-    // What ev_io_init does, whose macro breaks the rules of aliasing.
+    // Done in place of ev_io_init, whose macro breaks the rules of aliasing.
     adapter->io.data = adapter;
     adapter->io.cb = rb_ev_readable;
     adapter->io.fd = fd;

@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 /// Whether the certificates of a configuration fit together.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The first bad finding.
 #[cfg(feature = "tls")]
 pub(super) fn certificates(config: &BrokerConfig) -> Result<(), Failure> {
     let findings = [Some(tls::whole(&config.framework.tls)), tls::endpoint(config)];

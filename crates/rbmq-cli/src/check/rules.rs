@@ -135,7 +135,7 @@ fn address_space(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
 
 fn mappings(facts: &Facts, config: &BrokerConfig) -> Option<Finding> {
     let most = facts.max_map_count?;
-    // There are at most as many rings as topics, and as many as fit the memory for rings.
+    // The broker has at most as many rings as topics, and as many as fit the memory for rings.
     let smallest = config.broker.min_ring_bytes.max(1);
     let rings = (config.broker.max_topics as u64).min(config.framework.buffers.max_ring_bytes / smallest);
     let needed = 2 * rings + 10 * SPARE;

@@ -11,7 +11,7 @@ use crate::status::rb_status::RB_TIMED_OUT;
 use crate::status::{Failure, Outcome, call, rb_status};
 use crate::table::shared;
 
-/// What happened to messages. More kinds may be added: ignore those that you do not know.
+/// The kinds of events of a queue. More kinds may be added: ignore those that you do not know.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum cmq_event_kind {
@@ -57,7 +57,7 @@ pub enum cmq_event_kind {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cmq_event {
-    /// What happened.
+    /// The kind of the event.
     pub kind: cmq_event_kind,
     /// The sender, or the destination.
     pub peer: cmq_key,

@@ -21,7 +21,7 @@ use crate::table::{free_shared, insert, kinds, shared};
 
 /// A message queue at an address. Any number of threads may use it.
 pub struct cmq_queue(());
-/// What messages are popped from.
+/// A source of messages: a queue, or a mailbox.
 pub(crate) trait Messages {
     fn pop_now(&self) -> Option<(Bytes, Key)>;
     fn pop_within(&self, limit: Duration) -> Option<(Bytes, Key)>;

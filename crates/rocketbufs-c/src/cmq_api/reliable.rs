@@ -23,7 +23,7 @@ pub enum cmq_message_fate {
     CMQ_FATE_PENDING = 1,
     /// The receiving queue has the message, and all earlier ones of its key.
     CMQ_FATE_CONFIRMED = 2,
-    /// The message was given up. It may have arrived all the same.
+    /// The message was given up. The message may have arrived all the same.
     CMQ_FATE_FAILED = 3,
 }
 
@@ -49,8 +49,9 @@ fn key_of(key: *const cmq_key) -> Result<Key, Failure> {
     Ok((key.addr()?, key.id).into())
 }
 
-/// Queues a message of the reliable mode for a key. It is sent until the receiving queue confirms it, and popped there in the order of
-/// its key. Both queues have `cmq_options.reliable`. Never waits. The message is copied.
+/// Queues a message of the reliable mode for a key. The queue sends the message until the receiving queue confirms it, and
+/// the receiver pops the messages of a key in their order. Both queues have `cmq_options.reliable`. Never waits. The
+/// message is copied.
 ///
 /// `*number` gets the number of the message among the reliable ones of its key, for `cmq_fate` and `cmq_wait_confirmed`; `number` may be
 /// NULL. Any thread. `RB_FULL` if too many bytes wait to be confirmed. Fails with `RB_ERR_TOO_LARGE`, `RB_ERR_ADDRESS`, or

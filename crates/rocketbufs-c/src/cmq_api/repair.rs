@@ -31,7 +31,7 @@ pub const CMQ_REPAIR_REPLACE: u32 = 1;
 pub struct cmq_repair_options {
     /// `sizeof(cmq_repair_options)`.
     pub size: usize,
-    /// What replaces a lost message: `CMQ_REPAIR_…`.
+    /// The replacement of a lost message: `CMQ_REPAIR_…`.
     pub policy: u32,
     /// The messages in the history of each key, or the slots that are kept for each key; 0: 1,024.
     pub kept: usize,
@@ -73,7 +73,7 @@ fn repair_config(given: *const cmq_repair_options) -> Result<RepairConfig, Failu
 pub struct cmq_repaired {
     /// The message.
     pub message: cmq_message,
-    /// What the message is about.
+    /// The slot: the subject of the message.
     pub slot: u64,
     /// The number of the message, among those of this sender for this key.
     pub number: u64,

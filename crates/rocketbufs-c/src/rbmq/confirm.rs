@@ -22,12 +22,12 @@ pub const RBMQ_LEVEL_DELIVERED: u32 = 1;
 /// Every such subscriber has consumed the records.
 pub const RBMQ_LEVEL_CONSUMED: u32 = 2;
 /// The records are in the file of a topic that the broker keeps (`keep = true`), and survive the death of the broker. Other topics fail
-/// with `RB_ERR_REFUSED`. It says nothing about subscribers.
+/// with `RB_ERR_REFUSED`. This level says nothing about subscribers.
 pub const RBMQ_LEVEL_STORED: u32 = 3;
 /// The records are on the disk (`fdatasync`) of a topic that the broker keeps, and survive a crash of its machine.
 pub const RBMQ_LEVEL_SYNCED: u32 = 4;
 
-/// What was confirmed.
+/// The outcome of a confirmation.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rbmq_confirmed {

@@ -38,7 +38,7 @@ pub struct rbmq_publisher_options {
 // SAFETY: integers and pointers, and the first field is the size.
 unsafe impl Versioned for rbmq_publisher_options {}
 
-/// What happens to a publisher. More kinds may be added: ignore those that you do not know.
+/// The kinds of events of a publisher. More kinds may be added: ignore those that you do not know.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum rbmq_publisher_event_kind {
@@ -66,7 +66,7 @@ pub enum rbmq_publisher_event_kind {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rbmq_publisher_event {
-    /// What happened.
+    /// The kind of the event.
     pub kind: rbmq_publisher_event_kind,
     /// The topic; NULL if the event is about none.
     pub topic: *const c_char,

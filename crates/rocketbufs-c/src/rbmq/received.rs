@@ -1,4 +1,4 @@
-//! What a subscriber receives: messages, batches and events.
+//! The messages, batches and events that a subscriber receives.
 
 use std::ffi::{c_char, c_void};
 
@@ -64,7 +64,7 @@ pub struct rbmq_record {
     pub publisher: i64,
 }
 
-/// What a subscriber gets. More kinds may be added: ignore those that you do not know.
+/// The kinds of batches and events that a subscriber gets. More kinds may be added: ignore those that you do not know.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum rbmq_event_kind {
@@ -96,7 +96,7 @@ pub enum rbmq_event_kind {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct rbmq_event {
-    /// What happened.
+    /// The kind of the event.
     pub kind: rbmq_event_kind,
     /// Messages.
     pub batch: rbmq_batch,

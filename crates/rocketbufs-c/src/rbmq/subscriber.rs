@@ -125,8 +125,8 @@ impl Receiver {
             batch.ok_or_else(|| Failure::new(RB_ERR_ARGUMENT, "no batch of the subscriber is open"))?;
         let made = || {
             let bytes: *const [u8] = batch.as_slice();
-            // SAFETY: the bytes stay where they are until the batch is dropped, and the iterator is dropped before. It reads
-            // no bytes that a part that was consumed had.
+            // SAFETY: the bytes stay where they are until the batch is dropped, and the iterator is dropped before. The
+            // iterator reads no bytes of a consumed part.
             let bytes: &'static [u8] = unsafe { &*bytes };
             let unpack = match batch.framing() {
                 Framing::Merged => Unpack::merged(bytes),

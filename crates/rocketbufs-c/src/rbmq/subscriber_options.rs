@@ -34,7 +34,7 @@ pub struct rbmq_subscriber_options {
     pub confirm_consumed: rb_bool,
     /// Calls that wait for messages return `RB_END` as soon as every topic has ended.
     pub until_ended: rb_bool,
-    /// What the broker does when the subscriber is slow: `RBMQ_SLOW_…`.
+    /// The broker's treatment of a slow subscriber: `RBMQ_SLOW_…`.
     pub slow: u32,
     /// With `RBMQ_SLOW_BLOCK`: the longest time without progress in nanoseconds; 0: the broker's, below 0: without a limit.
     pub block_timeout_ns: i64,

@@ -1,4 +1,4 @@
-// What the C tests share: a check that says where it failed.
+// Shared by the C tests: a check that says where it failed.
 #ifndef CHECK_H
 #define CHECK_H
 

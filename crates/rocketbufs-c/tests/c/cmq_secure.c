@@ -126,7 +126,7 @@ static void delivered(const cmq_security *from, const cmq_security *to) {
     OK(cmq_wait_all_confirmed(sender, WAIT));
     cmq_message message;
     for (uint64_t i = 0; i < COUNT; i++) {
-        // What is confirmed is there.
+        // A confirmed message is there.
         OK(cmq_cw_pop(receiver, &message));
         CHECK(message.len == sizeof i && !memcmp(message.data, &i, sizeof i) && message.from.port == back.port);
         OK(cmq_message_free(&message));

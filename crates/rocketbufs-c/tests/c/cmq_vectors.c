@@ -111,7 +111,7 @@ static void batch_is_popped(const sample *vector) {
     endpoint wire = open_wire();
     put(&wire, &vector->datagram);
     for (unsigned i = 0; i < vector->count; i++) pops(&wire, &vector->messages[i], vector->mailbox);
-    // What came before the first message is known a moment later: it might still arrive.
+    // Whether a message before the first one was lost is known a moment later: the message might still arrive.
     event_of(&wire, CMQ_EVENT_JOINED);
     cmq_sender sender;
     size_t senders;

@@ -1,5 +1,5 @@
-// What a program knows of its peers, what it lets them subscribe to, and how fast they are: verified identities, admission, rate
-// limits. The environment variable TLS names a folder that `rbmq keygen all` has made.
+// A program's control of its peers: verified identities, admission to subscriptions, rate limits. The environment variable
+// TLS names a folder that `rbmq keygen all` has made.
 
 #include "check.h"
 #include <stdatomic.h>
@@ -13,7 +13,7 @@ struct ends {
     rb_rout *out;
     rb_listener *listener;
     char address[64];
-    // What the listener's callback saw of the last connection, and what its connections may send.
+    // The last connection as the listener's callback saw it, and the rate of its connections.
     rb_peer_identity seen;
     char certificate[4096];
     rb_rate_limit *limit;

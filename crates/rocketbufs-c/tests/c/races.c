@@ -60,7 +60,7 @@ static rb_status deliver(rb_buffer *buffer) {
     return rb_buffer_deliver(buffer, &seg, 100, NULL, NULL);
 }
 
-// What a delivery may become when its buffer is destroyed, or its handle freed, at any moment.
+// The statuses that a delivery may return when its buffer is destroyed, or its handle freed, at any moment.
 static bool ended(rb_status status) { return status == RB_ERR_CLOSED || status == RB_ERR_FREED; }
 
 static void *destroys(void *ctx) {
@@ -152,7 +152,7 @@ static void shutdown_beside_connects(void) {
     }
 }
 
-// What a callback frees, and what it frees it from.
+// The handles that a callback frees, and its signal to the test.
 struct own {
     rb_context *context;
     rb_listener *listener;
@@ -190,7 +190,7 @@ static void frees_everything(void *ctx, uint32_t bid, const rb_buf_seg *seg) {
     OK(rb_rout_free(own->out));
     OK(rb_context_free(own->context));
     FAILS(rb_rin_free(own->in), RB_ERR_FREED, "the rIn was freed");
-    // What the callback was given is there until it returns.
+    // The segment that the callback was given is there until the callback returns.
     OK(rb_buf_seg_copy(seg, 0, &byte, 1));
     CHECK(byte == 7);
     done(own);

@@ -6,7 +6,8 @@
 #include <rocketbufs.h>
 #include <stddef.h>
 
-// What the module uses of Redis' module API (redismodule.h of Redis 7.0), which the server hands out by name.
+// The part of Redis' module API (redismodule.h of Redis 7.0) that the module uses. The server hands the functions out by
+// name.
 typedef struct RedisModuleCtx RedisModuleCtx;
 typedef struct RedisModuleString RedisModuleString;
 typedef void (*event_loop_fn)(int fd, void *data, int mask);
@@ -58,7 +59,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
         return MODULE_ERR;
     int fd = rbmq_subscriber_fd(subscriber);
     if (fd < 0 || event_loop_add(fd, READABLE, on_readable, NULL) != MODULE_OK) return MODULE_ERR;
-    // What arrived before the loop polls.
+    // Takes the data that arrived before the loop polls.
     on_readable(fd, NULL, READABLE);
     return create_command(ctx, "rocketbufs.count", count, "readonly", 0, 0, 0);
 }

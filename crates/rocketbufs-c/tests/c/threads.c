@@ -17,7 +17,7 @@ static void on_conn(void *ctx, rb_conn *conn) {
     OK(rb_conn_free(conn));
 }
 
-// What a callback counts, without a lock.
+// The counts of a callback, without a lock.
 struct counted {
     rb_rin *in;
     size_t bytes, calls;

@@ -137,7 +137,7 @@ static void calls(const Context &context, const std::string &address, const rOut
     CHECK(Config::from_toml("[tcp]\nnodelay = false").to_toml().find("nodelay = false") != std::string::npos);
 }
 
-// What a callback throws closes its connection, and no other.
+// An exception that a callback throws closes its connection, and no other.
 static void throwing(const Context &context, const std::string &address, const rOut &out) {
 #if !defined(ROCKETBUFS_NO_EXCEPTIONS)
     Buffer buffer = out.create_buffer(9, 1 << 16);
@@ -161,7 +161,7 @@ static void throwing(const Context &context, const std::string &address, const r
 #endif
 }
 
-// What is known of peers, what they may subscribe to, and how fast they are.
+// The identities of peers, their admission to subscriptions, and their rates.
 static void peers() {
     Context context{Config::from_toml("transport = \"auto\"")}, over_tcp{Config()};
     rOut out(context);
