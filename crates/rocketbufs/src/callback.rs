@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::lock::lock;
 
-/// Holds at most one callback. It may be replaced while it runs, also by itself.
+/// Holds at most one callback. The callback may be replaced while it runs, also by itself.
 pub(crate) struct Callback<F: ?Sized>(Mutex<Option<Arc<Mutex<Box<F>>>>>);
 
 /// Why a connection ends whose callback panicked; the panic itself is in the log.
@@ -18,7 +18,7 @@ pub(crate) const CALLBACK_PANICKED: &str = "a callback of its application panick
 #[must_use]
 pub(crate) enum Ran {
     Returned,
-    /// The application's fault; it was logged. What the call was for should end, and nothing else.
+    /// The callback panicked: the application's fault, which was logged. Only the event that the call was for ends.
     Panicked,
 }
 
@@ -32,7 +32,7 @@ impl<F: ?Sized> Callback<F> {
     /// Whether this replaced another callback.
     pub(crate) fn set(&self, callback: Box<F>) -> bool {
         let old = lock(&self.0).replace(Arc::new(Mutex::new(callback)));
-        // What it owns may set callbacks as it goes, after the lock was released.
+        // The destructors of the replaced callback may set callbacks too, so they run after the lock was released.
         old.is_some()
     }
 
@@ -68,7 +68,7 @@ impl<F: ?Sized> Callback<F> {
             return self.run(argument, call);
         }
         RUNNING.with_borrow_mut(|running| running.push(address_of(&shared)));
-        // What a panic leaves half done is the application's own state.
+        // The state that a panic leaves half done is the application's own.
         let ran = catch_unwind(AssertUnwindSafe(|| call(&mut callback, argument)));
         RUNNING.with_borrow_mut(|running| running.pop());
         match ran {

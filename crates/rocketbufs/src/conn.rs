@@ -44,10 +44,10 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Begins to connect and returns at once. It can be given to an rIn or rOut while it is not up yet.
+    /// Begins to connect and returns at once. The connection can be given to an rIn or rOut while it is not up yet.
     ///
     /// # Errors
-    /// If the hello is too long. What goes wrong later is told by [`Conn::wait_up`] and [`Conn::down_reason`].
+    /// If the hello is too long. [`Conn::wait_up`] and [`Conn::down_reason`] tell of later failures.
     pub fn connect_start(context: &Context, addr: &str, hello: &[u8]) -> Result<Self, ConnError> {
         if hello.len() > MAX_HELLO_BYTES {
             return Err(ConnError::HelloTooLong { size: hello.len(), max: MAX_HELLO_BYTES });
@@ -112,7 +112,7 @@ impl Conn {
     }
 
     /// A descriptor that is readable while [`Conn::recv_event`] would return an event: for the application's own event
-    /// loop, which must only poll it. It lives as long as the connection's last handle.
+    /// loop, which must only poll it. The descriptor lives as long as the connection's last handle.
     ///
     /// ```
     /// use rocketbufs::{Config, Conn, ConnEvent, Context, Listener};
@@ -167,7 +167,7 @@ impl Conn {
         self.shared.peer_addr()
     }
 
-    /// What carries the connection, and why it is that; none until the other end's hello was read.
+    /// The transport that carries the connection, and why it was chosen; none until the other end's hello was read.
     pub fn carrier(&self) -> Option<Carrier> {
         lock(&self.shared.state).carrier.clone()
     }
@@ -183,7 +183,7 @@ impl Conn {
         lock(&self.shared.state).peer_instance
     }
 
-    /// The largest of the application's control messages that both ends take (`limits.max_control_bytes`). It may be
+    /// The largest of the application's control messages that both ends take (`limits.max_control_bytes`). The limit may be
     /// smaller once the other end's hello was read.
     pub fn max_control_bytes(&self) -> usize {
         self.shared.max_control_bytes()

@@ -159,7 +159,7 @@ impl ListenError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// It is too large.
+    /// The control message is too large.
     #[error("the control message has {size} bytes; at most {max} are allowed")]
     TooLarge {
         /// Its size.
@@ -185,7 +185,7 @@ pub enum BufferError {
     /// The id is taken in this rOut.
     #[error("buffer {0} exists already in this rOut")]
     Exists(Bid),
-    /// There is no such buffer here.
+    /// The rOut has no such buffer.
     #[error("there is no buffer {0} here")]
     NoSuchBuffer(Bid),
     /// The buffer belongs to a spliced rIn: only its remote writer writes.
@@ -260,7 +260,7 @@ pub enum SegmentError {
     /// A segment was dropped without being delivered while newer ones are open: the log cannot go on.
     #[error("a segment of this buffer was dropped undelivered; deliver it with size 0 to give it back")]
     SegmentLost,
-    /// There is no such buffer here.
+    /// The rOut has no such buffer.
     #[error("there is no buffer {0} here")]
     NoSuchBuffer(Bid),
     /// The buffer is spliced.
@@ -287,7 +287,7 @@ pub enum DeliverError {
     /// More than the segment has.
     #[error("{size} bytes were delivered of a segment that has fewer")]
     TooLong {
-        /// What was asked for.
+        /// The number of bytes that the caller asked to deliver.
         size: u64,
         /// The segment, given back to the caller.
         segment: OutSegment,
@@ -322,7 +322,7 @@ pub enum WaitError {
     /// Not within the time given; this much is confirmed.
     #[error("not confirmed in time; everything below position {confirmed} is")]
     TimedOut {
-        /// What is confirmed by all subscribers.
+        /// Every subscriber has confirmed the bytes below this position.
         confirmed: Position,
     },
     /// A call that waits was made from a callback.
@@ -364,7 +364,7 @@ pub enum SubscribeError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// There is no such subscription.
+    /// The rIn has no such subscription.
     #[error("this rIn has no subscription of buffer {0}")]
     NotSubscribed(Bid),
     /// More was given back than was received.

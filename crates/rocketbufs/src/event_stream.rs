@@ -20,7 +20,7 @@ use crate::rout::ROut;
 
 /// A source of events with a descriptor: [`RIn`], [`ROut`], [`Conn`] and [`Listener`].
 pub trait EventSource: sealed::Sealed {
-    /// What the source gives.
+    /// The events of the source.
     type Event;
 
     /// The next event, if there is one. Never waits.

@@ -17,7 +17,7 @@
 //! assert_eq!(decode(b"\x07\0\0\0\x02\0m"), Err(FieldError::Short { missing: 1 }));
 //! ```
 
-/// What is wrong with the bytes of a message: the fault of whoever sent it.
+/// The fault in the bytes of a message, which its sender has made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FieldError {

@@ -1,4 +1,4 @@
-//! What can be seen of the buffers of an rOut: their subscribers, and which of them hold the writer.
+//! A look at the buffers of an rOut: their subscribers, and which of them hold the writer.
 //!
 //! Looking costs the caller, and the workers nothing: they keep these positions anyway.
 
@@ -23,7 +23,7 @@ pub struct SubscriberInfo {
     pub wire: WireId,
     /// Its name, if it has one.
     pub name: Vec<u8>,
-    /// What happens when it is slow.
+    /// The treatment of the subscription when it is slow.
     pub policy: Policy,
     /// Where it began.
     pub start: Position,
@@ -51,7 +51,7 @@ pub struct SubscriberInfo {
 pub struct DurableCursorInfo {
     /// The subscription's name.
     pub name: Vec<u8>,
-    /// What happened when it was slow.
+    /// The treatment of the subscription when it was slow.
     pub policy: Policy,
     /// Everything below was in its memory.
     pub landed: Position,
@@ -91,7 +91,7 @@ pub struct BufferInfo {
     pub subscribers: usize,
     /// Whether the log has ended.
     pub ended: bool,
-    /// What went through it so far.
+    /// The traffic of the buffer so far.
     pub traffic: Traffic,
 }
 
@@ -103,7 +103,7 @@ fn duration(nanos: Nanos) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// What can be seen of a buffer. Looking costs the caller, and the workers nothing.
+/// A look at a buffer. Looking costs the caller, and the workers nothing.
 impl OutBuffer {
     /// The number of subscriptions of the buffer.
     pub fn subscriber_count(&self) -> usize {
@@ -178,7 +178,7 @@ impl OutBuffer {
 }
 
 impl ROut {
-    /// What went through all buffers there ever were. Costs a look at each that exists.
+    /// The traffic of all buffers there ever were. Costs a look at each that exists.
     pub fn traffic(&self) -> Traffic {
         let mut all = *lock(&self.shared.past);
         self.shared.all_buffers().iter().for_each(|buffer| all.add(buffer.traffic()));

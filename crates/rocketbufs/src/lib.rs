@@ -2,7 +2,7 @@
 //!
 //! A *buffer* is an endless log of bytes made by one writer, of which memory holds the newest part. An [`ROut`] makes
 //! buffers and sends them to any number of [`RIn`]s; a broker takes an rIn's buffer into its rOut with
-//! [`ROut::splice`], and what arrives goes on without a copy. What carries the bytes is a line of configuration.
+//! [`ROut::splice`], and the bytes go on without a copy. A line of configuration says which transport carries the bytes.
 //!
 //! ```text
 //!   publisher                      broker                                  subscriber
@@ -12,7 +12,7 @@
 //!    segment → deliver                                            view → consume
 //! ```
 //!
-//! What to learn:
+//! The types to learn:
 //!
 //! * [`Context`]: memory, configuration and worker threads of this process;
 //! * [`Listener`] and [`Conn`]: connections between processes;

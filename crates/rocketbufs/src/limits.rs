@@ -63,7 +63,7 @@ pub struct Asking<'a> {
     pub name: &'a [u8],
 }
 
-/// What the application lets a peer subscribe with; see [`ROut::set_admission`](crate::ROut::set_admission).
+/// The options that the application lets a peer subscribe with; see [`ROut::set_admission`](crate::ROut::set_admission).
 ///
 /// ```
 /// use rocketbufs::{Admitted, PolicySet};
@@ -123,8 +123,8 @@ impl BlockTimeout {
     }
 }
 
-/// What subscriptions of a buffer may ask for; see [`OutBuffer::set_limits`](crate::OutBuffer::set_limits). The default
-/// allows everything.
+/// The limits for options that subscriptions of a buffer ask for; see
+/// [`OutBuffer::set_limits`](crate::OutBuffer::set_limits). The default allows everything.
 ///
 /// ```
 /// use std::time::Duration;

@@ -91,14 +91,15 @@ impl Listener {
         Conn { shared, context: self.context.clone() }
     }
 
-    /// Removes the callback of [`Listener::set_conn_cb`]: connections wait for [`Listener::accept`] again. What the callback
-    /// uses can be freed when this has returned: no call runs then, unless this is called inside the callback.
+    /// Removes the callback of [`Listener::set_conn_cb`]: connections wait for [`Listener::accept`] again. The callback's
+    /// state can be freed when this call has returned: no call of the callback runs then, unless this call is made inside
+    /// the callback.
     pub fn unset_conn_cb(&self) {
         self.context.inner().unset_callback(&self.shared.callback);
     }
 
-    /// Calls `callback` on a worker thread for every connection that ended before it could be offered: what came was not
-    /// this protocol, or nothing came, or there was no place. Who floods the address calls it as often.
+    /// Calls `callback` on a worker thread for every connection that ended before it could be offered. Such a connection
+    /// sent bytes of another protocol, or no bytes, or found no place. A peer that floods the address causes as many calls.
     pub fn set_foreign_conn_cb(&self, callback: impl FnMut(&ForeignConnection) + Send + 'static) {
         self.context.inner().set_callback(&self.shared.foreign_callback, Box::new(callback));
     }
@@ -119,7 +120,7 @@ impl Listener {
     }
 
     /// A descriptor that is readable while [`Listener::accept`] would return a connection: for the application's own event
-    /// loop, which must only poll it. It lives as long as the listener.
+    /// loop, which must only poll it. The descriptor lives as long as the listener.
     ///
     /// # Errors
     /// The process has no descriptor left.

@@ -308,7 +308,7 @@ impl OutWriter {
         match writer.append(parts) {
             Ok(end) => {
                 self.buffer.notify_or_send();
-                // It may have been ended meanwhile, without this one.
+                // The log may have ended meanwhile, without this delivery.
                 if self.buffer.has_in_log(end) { Ok(end) } else { Err(SegmentError::Closed) }
             }
             Err(error) => Err(segment::refused_claim(&self.buffer, error)),

@@ -34,7 +34,7 @@ pub const CONTEXT_EARLY: u32 = 23;
 pub const END_EARLY: u32 = 24;
 /// The log of a lost writer ends inside a delivery.
 pub const GONE_AT_HEAD: u32 = 25;
-/// One of eight wake-ups is dropped.
+/// A wake-up in eight is dropped.
 pub const NOTIFY_LOST: u32 = 26;
 /// The space of sent bytes is reused before the bytes have landed.
 pub const HOLD_AT_SENT: u32 = 27;

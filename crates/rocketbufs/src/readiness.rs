@@ -44,7 +44,7 @@ impl Readiness {
                 return Poll::Ready(Some(got));
             }
             let Ok(mut readable) = ready!(self.0.poll_read_ready(task)) else { return Poll::Ready(None) };
-            // What comes after this attempt makes the descriptor ready anew.
+            // An item that comes after this attempt makes the descriptor ready anew.
             if let Some(got) = attempt() {
                 budget.made_progress();
                 return Poll::Ready(Some(got));

@@ -1,7 +1,7 @@
 //! The interface for RBMQ's broker and client, which other applications do not need.
 //!
-//! It is not part of the documented interface and may change in any version. It has what a chain of brokers needs beyond a
-//! splice:
+//! The interface is not part of the documented one and may change in any version. It has the parts that a chain of brokers
+//! needs beyond a splice:
 //!
 //! - *relayed confirmations*: a broker that merges logs reports the confirmations of its own subscribers upstream
 //!   ([`Subscription::confirm`], [`ConfirmMode::Relayed`](crate::ConfirmMode), [`CoverageParts`]);

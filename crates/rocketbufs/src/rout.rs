@@ -49,9 +49,9 @@ impl ROut {
 
     /// Asks the application about each subscription of a peer before it is accepted. `decide` returns the policies that the peer may
     /// ask for, besides those of [`OutBuffer::set_limits`], and the owner of the subscription's name ([`Admitted`]); or none: the
-    /// buffer looks to the peer as if it did not exist. It runs on a worker thread, one call at a time, and must not wait. A panic
-    /// refuses the subscription and closes its connection. Without this call everything is allowed. Existing subscriptions stay
-    /// until [`ROut::review_admissions`].
+    /// buffer looks to the peer as if it did not exist. `decide` runs on a worker thread, one call at a time, and must not
+    /// wait. A panic refuses the subscription and closes its connection. Without this call everything is allowed. Existing
+    /// subscriptions stay until [`ROut::review_admissions`].
     ///
     /// A callback in place of an earlier one leaves no moment without either; a call of the earlier one on another thread has
     /// returned when this returns.
@@ -166,7 +166,7 @@ impl ROut {
     /// Ends the buffer of this id; see [`OutBuffer::destroy`].
     ///
     /// # Errors
-    /// There is no such buffer.
+    /// The rOut has no such buffer.
     pub fn destroy_buffer(&self, bid: Bid) -> Result<Position, BufferError> {
         Ok(self.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?.destroy())
     }
@@ -192,8 +192,8 @@ impl ROut {
     }
 
     /// Subscribes the rIn to the sender's buffer `bid` and splices it to a buffer `out_bid` of this rOut, in one step: the
-    /// ring is made for those who subscribe here, whenever the sender answers. It can be mapped by those on this machine,
-    /// and has the history that [`SubscribeOptions::retain_bytes`] says, half of it by default.
+    /// ring is made for the subscribers of this rOut, whenever the sender answers. Subscribers on this machine can map the
+    /// ring. Its history is the one that [`SubscribeOptions::retain_bytes`] says, half of the ring by default.
     ///
     /// ```
     /// use rocketbufs::{Config, Conn, Context, Listener, RIn, ROut, SubscribeOptions};
@@ -215,8 +215,8 @@ impl ROut {
     /// ```
     ///
     /// # Errors
-    /// [`BufferError::NotSubscribed`], or as [`ROut::splice`]; nothing is subscribed to or made then. What the sender says
-    /// comes as [`InEvent::Refused`](crate::InEvent::Refused).
+    /// [`BufferError::NotSubscribed`], or as [`ROut::splice`]; nothing is subscribed to or made then. A refusal of the
+    /// sender comes as [`InEvent::Refused`](crate::InEvent::Refused).
     pub fn splice_with(
         &self,
         input: &RIn,
@@ -307,8 +307,8 @@ impl ROut {
         self.shared.inner.set_callback(&self.shared.data_out_cb, Box::new(callback));
     }
 
-    /// Removes the callback of [`ROut::set_data_out_cb`]. What the callback uses can be freed when this has returned: no call
-    /// runs then, unless this is called inside the callback.
+    /// Removes the callback of [`ROut::set_data_out_cb`]. The callback's state can be freed when this call has returned: no
+    /// call of the callback runs then, unless this call is made inside the callback.
     pub fn unset_data_out_cb(&self) {
         self.shared.inner.unset_callback(&self.shared.data_out_cb);
     }
@@ -389,7 +389,7 @@ impl ROut {
     }
 
     /// A descriptor that is readable while [`ROut::recv_event`] would return an event: for the application's own event loop,
-    /// which must only poll it. It lives as long as the rOut's last handle.
+    /// which must only poll it. The descriptor lives as long as the rOut's last handle.
     ///
     /// # Errors
     /// The process has no descriptor left.

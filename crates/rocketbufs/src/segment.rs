@@ -128,7 +128,7 @@ pub(crate) fn deliver(
     if delivered.published {
         buffer.notify_or_send();
     }
-    // It may have been ended meanwhile, without this one.
+    // The log may have ended meanwhile, without this delivery.
     if size > 0 && !buffer.has_in_log(delivered.to) {
         buffer.drop_context(delivered.to);
         return Err(DeliverError::Closed);

@@ -5,9 +5,9 @@
 //!   table      (t0, b0) (t1, b1)  (t3, b3)       at t3 the log's complete deliveries ended at b3, not before
 //! ```
 //!
-//! What is delivered after a moment lies above the place of every entry that is not newer, so beginning at the newest
-//! of those misses nothing; entries that are left out only make it begin earlier. A look that finds nothing to note
-//! costs a load.
+//! Bytes that are delivered after a moment lie above the place of every entry that is not newer, so a subscription that
+//! begins at the newest of these entries misses nothing; entries that are left out only make it begin earlier. A look that
+//! finds nothing to note costs a load.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// It is `now`, or a little later: notes where the ring's complete deliveries end.
+    /// Notes where the ring's complete deliveries end at the time `now`, or a little later.
     #[inline]
     pub(crate) fn note(&self, now: Nanos, ring: &Ring) {
         if now < self.due.load(Ordering::Relaxed) {
@@ -54,7 +54,7 @@ impl Times {
         if !moved {
             return;
         }
-        // What is gone cannot be begun at.
+        // A subscription cannot begin at bytes that are gone.
         let gone = table.iter().take_while(|&&(_, at)| at < tail).count();
         table.drain(..gone);
         if table.len() == MOST {

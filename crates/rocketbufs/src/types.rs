@@ -50,12 +50,12 @@ impl fmt::Debug for Epoch {
     }
 }
 
-/// What happens to a subscription whose receiver is slow; every subscription has its own.
+/// The sender's treatment of a subscription whose receiver is slow; every subscription has its own policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum Policy {
-    /// It holds the writer back (with flow control only). Nothing is lost.
+    /// The subscription holds the writer back (with flow control only). Nothing is lost.
     #[default]
     Block = 0,
     /// At a lag of `max_lag` it skips to the newest complete delivery and is told what it lost.

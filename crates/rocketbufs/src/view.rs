@@ -11,7 +11,7 @@ use rocketring::{Lapped, Ring, View};
 use crate::state::SubscriptionShared;
 use crate::types::{Bid, Epoch, Position};
 
-/// A range of a buffer that a callback receives (paper 1, Listing 1). It is valid until the callback returns.
+/// A range of a buffer that a callback receives (paper 1, Listing 1). The segment is valid until the callback returns.
 pub struct BufSeg<'a> {
     view: &'a InView,
     /// `None` for an overwritable buffer, and in memory that other processes write: those bytes may change at
@@ -24,9 +24,9 @@ impl<'a> BufSeg<'a> {
         Self { view, slice: view.as_slice().map(|bytes| [IoSlice::new(bytes)]) }
     }
 
-    /// Returns the pieces of memory. A ring is mapped twice, so there is one piece. There are none if the
-    /// buffer is overwritable, or in memory that other processes write (transport `shm` without
-    /// `shm.trust_writers`; transport `rdma`).
+    /// Returns the pieces of memory. A ring is mapped twice, so a range is one piece. The list is empty if the buffer is
+    /// overwritable, or in memory that other processes write (transport `shm` without `shm.trust_writers`; transport
+    /// `rdma`).
     pub fn vecs(&self) -> &[IoSlice<'a>] {
         self.slice.as_ref().map_or(&[], |slice| slice.as_slice())
     }
@@ -115,7 +115,7 @@ pub struct InView {
     end: Position,
 }
 
-/// What protects the bytes of a view from being overwritten.
+/// The protection of a view's bytes from being overwritten.
 #[derive(Clone, Copy)]
 enum ViewGuard {
     /// Nothing: the buffer is overwritable.
@@ -398,7 +398,7 @@ impl RangeRef {
 }
 
 /// Returns whether held bytes of this ring do not change from here on. `trusted`: writers in other processes
-/// of this machine are trusted. That does not cover peers that write the memory remotely.
+/// of this machine are trusted. This trust does not cover peers that write the memory remotely.
 fn is_unchanging(ring: &Ring, trusted: bool) -> bool {
     if ring.is_peer_written() { trusted && !ring.is_exposed() } else { ring.ensure_plain() }
 }

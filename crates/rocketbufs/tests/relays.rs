@@ -311,7 +311,7 @@ fn a_log_that_was_kept_below_goes_on_with_a_hole() {
     writer.skip(500).unwrap();
     let lost = next();
     assert!(matches!(lost, InEvent::Lost { bid: BID, from: 1006, to: 1_000_000 }), "{lost:?}");
-    // There is room once the subscriber has passed the hole.
+    // The writer has room once the subscriber has passed the hole.
     assert_eq!(writer.append_blocking(&[b"after"], Some(WAIT)), Ok(1_000_005));
     let InEvent::Data(view) = next() else { panic!("no data") };
     assert_eq!((view.position(), view.as_slice()), (1_000_000, Some(&b"after"[..])));

@@ -82,7 +82,7 @@ fn a_busy_broker_delays_no_subscriber() {
         }
     }
     drop(busy);
-    // The subscribers released bytes that the broker has not seen yet. That is no error.
+    // The subscribers released bytes that the broker has not seen yet, which is no error.
     let end = at + 5000 + (1 << 20);
     std::thread::scope(|scope| {
         for input in &chain.inputs {

@@ -1,4 +1,4 @@
-//! What a knob is: its description, the values it takes, and how they are read and shown.
+//! Knobs: a knob's description, the values it takes, and how they are read and shown.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ pub const ENV_PREFIX: &str = "ROCKETBUFS_";
 pub struct Knob {
     /// Section and field, as [`Config::set`](super::Config::set) takes it: `tcp.nodelay`.
     pub name: &'static str,
-    /// What its number counts; empty for what is no number.
+    /// The unit of the number; empty for a knob that is no number.
     pub unit: &'static str,
     /// The default, as it would stand in a file; `(unset)` where the default is to leave it out.
     pub default: String,
     /// The values it takes.
     pub range: String,
-    /// What it costs, in memory and processor time.
+    /// The knob's cost, in memory and processor time.
     pub cost: &'static str,
-    /// What it does, and what goes wrong at either end.
+    /// The knob's effect, and what goes wrong at either end of its range.
     pub help: &'static str,
 }
 
@@ -75,8 +75,8 @@ impl Spec {
         }
     }
 
-    /// What a text means that is a number with a unit of its own: `64 MiB`, `10 s`. Only what is a whole number of this
-    /// knob's unit is one of its numbers.
+    /// The value of a text that is a number with a unit of its own: `64 MiB`, `10 s`. None if the text is no whole number
+    /// of this knob's unit.
     fn number(&self, text: &str) -> Option<u64> {
         let unit = match self.unit {
             "bytes" => return parse_bytes(text),
@@ -100,11 +100,11 @@ pub(super) enum Range {
     Word { max_bytes: usize },
     /// Any text without control characters: a path, a name.
     Text { max_bytes: usize },
-    /// One of these.
+    /// A word of this list.
     Choice(&'static [&'static str]),
 }
 
-/// What the fields of the settings have in common.
+/// The common interface of the settings' fields.
 pub(super) trait Setting {
     /// Takes the value over if it is of this field's type. Its range is [`Setting::fits`]'s business.
     fn read(&mut self, value: &Value, spec: &Spec) -> bool;
@@ -223,7 +223,7 @@ impl<T: Setting + Default> Setting for Option<T> {
     }
 }
 
-/// What follows a number of bytes: units of 1024 with an `i` or without the `B`, of 1000 with the `B` alone.
+/// The units that follow a number of bytes: of 1024 with an `i` or without the `B`, of 1000 with the `B` alone.
 const UNITS: [(&str, u64); 15] = [
     ("", 1),
     ("B", 1),
@@ -259,7 +259,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     number.replace('_', "").parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// What a text from the environment or the command line means as a value of this knob.
+/// The value of this knob that a text from the environment or the command line means.
 pub(super) fn value_of_text(text: &str, spec: &Spec) -> Value {
     let text = text.trim();
     let number = || text.replace('_', "").parse().ok().map(Value::Integer);

@@ -68,9 +68,8 @@ impl Credit {
     }
 }
 
-/// The smallest and the largest waited-for position that was not reached. Positions between them are asked
-/// for again once the smallest is reached. That bounds the state, and no call waits longer than one round
-/// trip more.
+/// The smallest and the largest waited-for position that was not reached. Positions between them are asked for again once
+/// the smallest is reached. Two positions bound the state, and no call waits longer than one round trip more.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asked {
     first: Position,

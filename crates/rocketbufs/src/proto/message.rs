@@ -73,7 +73,7 @@ pub struct Subscribe {
     pub bid: Bid,
     /// The capacity of the receiver's ring, in bytes.
     pub capacity: u64,
-    /// What happens when the receiver is slow.
+    /// The sender's treatment of a slow receiver.
     pub policy: Policy,
     /// Whether the receiver wants the bytes in its own memory: the sender's ring is not to be offered
     /// (transport `shm`).
@@ -118,7 +118,7 @@ pub struct Subscribed {
 #[repr(u16)]
 #[non_exhaustive]
 pub enum RefuseCode {
-    /// There is no such buffer.
+    /// The sender has no such buffer.
     NoSuchBuffer = 1,
     /// The receiver's ring is smaller than twice the largest delivery (`a`: its capacity, `b`: the capacity
     /// that is needed).

@@ -32,9 +32,9 @@ pub enum RefusedError {
         "a ring of {asked} bytes does not fit here: {in_use} of at most {max} bytes (buffers.max_ring_bytes) are in use"
     )]
     TooManyBytes {
-        /// What the ring would take.
+        /// The bytes of the refused ring.
         asked: u64,
-        /// What rings take now.
+        /// The bytes of the rings that exist.
         in_use: u64,
         /// The limit.
         max: u64,
@@ -49,7 +49,7 @@ pub enum RefusedError {
         budget: u64,
         /// The buffer's largest delivery, in bytes.
         max_delivery: u64,
-        /// What the budget must have, in bytes.
+        /// The least size of the budget, in bytes.
         least: u64,
     },
 }

@@ -28,7 +28,7 @@ pub struct SessionConfig {
     pub max_silence: Nanos,
 }
 
-/// What to do at a tick.
+/// The action that a tick asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tick {
     /// Nothing to do.

@@ -203,7 +203,7 @@ impl RIn {
     /// [`Subscription::buf_ref`].
     ///
     /// # Errors
-    /// There is no such subscription, or see [`Subscription::buf_ref`].
+    /// The rIn has no such subscription, or see [`Subscription::buf_ref`].
     pub fn get_buf_ref(&self, bid: Bid) -> Result<InView, RecvError> {
         self.subscribed(bid)?.buf_ref()
     }
@@ -226,7 +226,7 @@ impl RIn {
     /// [`RIn::recv`] fails.
     ///
     /// # Errors
-    /// There is an exclusive reader already.
+    /// The rIn has an exclusive reader already.
     pub fn reader(&self) -> Result<InReader, RecvError> {
         InReader::new(self)
     }

@@ -14,7 +14,7 @@
 //!   records   Budget  BusyPollBudget  ConfirmedPositions  DurableSlots  IdleState …
 //! ```
 //!
-//! What a layer needs of the layers above it is a trait. A buffer knows its rOut as a `BufferOwner` and its upstream
+//! The needs of a layer from the layers above it are traits. A buffer knows its rOut as a `BufferOwner` and its upstream
 //! subscription as an `Upstream`, and a subscription knows its rIn as a `SubscriptionOwner`. A worker knows its
 //! mailbox as a `RequestQueue`, its reactor as a `BorrowedReactor`, and an rIn that waits for it as a
 //! `WaitingThread`.

@@ -269,8 +269,8 @@ fn shared_of(
     }
 }
 
-/// Decides where a subscription begins, and holds its position. The tail may move between the two. It moves only when the
-/// writer does.
+/// Decides where a subscription begins, and holds its position. The tail may move between the two. The tail moves only when
+/// the writer does.
 fn begin(log: &Log, subscribe: &Subscribe, origin: &Origin) -> Result<(Begin, Option<Hold>), Refusal> {
     for _ in 0..64 {
         let begin = Begin::new((&log.ring, log.epoch), (subscribe.start, subscribe.policy), origin);

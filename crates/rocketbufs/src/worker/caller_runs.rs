@@ -8,7 +8,7 @@
 //! The thread that wants the data then reads it, into its own core's cache, and no thread is woken. Only one
 //! waiting thread can do this; with a second one the worker's own thread works for both. Callbacks run on the
 //! working thread, so this requires an application without callbacks, or one that allowed it
-//! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). It also requires a
+//! ([`Context::allow_callbacks_in_calls`](crate::Context::allow_callbacks_in_calls)). The mode also requires a
 //! context that never had a subscription with another policy than `block`: between two calls nothing reads
 //! for some milliseconds, for any of the worker's connections. A writer that waits for much room does the
 //! same: it sends what it wrote, and reads the credit for which it waits. A writer of little does not: with
@@ -78,7 +78,7 @@ impl<'a> Waiting<'a> {
         self.alone
     }
 
-    /// Returns the worker's bit. There are at most 64 workers.
+    /// Returns the worker's bit. A context has at most 64 workers.
     pub(crate) fn bit(&self) -> u64 {
         1 << self.worker.index
     }

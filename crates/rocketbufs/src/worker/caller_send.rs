@@ -103,7 +103,7 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-/// What a thread that has delivered did about it.
+/// The outcome of a delivering thread's own send.
 enum CallerSent {
     /// Everything is sent, or needs no sending before there is credit.
     All,

@@ -1,7 +1,7 @@
 //! One connection of a worker, and the execution of what its messages, its role and time ask for.
 //!
 //! A [`Connection`] is a link with the worker's transport, time and schedule, found with one look-up for each
-//! event. What concerns other connections, or the connection's own existence, is left to the reactor
+//! event. Effects on other connections, or on the connection's own existence, are left to the reactor
 //! ([`Upcall`]).
 
 use std::collections::HashMap;

@@ -2,7 +2,7 @@
 //!
 //! The machines ([`ReceiveSubscription`](crate::proto::ReceiveSubscription) and [`Attachment`]) decide. An
 //! [`Incoming`] has what executing the decisions needs: the connection, the transport and the subscription,
-//! found with one look-up. It returns an error if the peer broke the protocol; the reactor closes the
+//! found with one look-up. Its methods return an error if the peer broke the protocol; the reactor closes the
 //! connection then.
 
 use std::sync::Arc;

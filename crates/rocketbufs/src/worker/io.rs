@@ -1,4 +1,4 @@
-//! What executing an effect needs besides the connection: the transport, the time, and the schedule of a
+//! The needs of an effect besides its connection: the transport, the time, and the schedule of a
 //! worker.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -37,7 +37,7 @@ pub(super) struct Io<T: Transport> {
     pub(super) next_tick: Nanos,
     /// A subscription had news since the last tick, or holds others up.
     pub(super) stirring: bool,
-    /// What to look at when a buffer or a subscription is marked as pending.
+    /// The connections and subscriptions to look at when a buffer or a subscription is marked as pending.
     pub(super) slots: Slots,
     /// Rings that move, and rings at rest.
     pub(super) idle: Idle,

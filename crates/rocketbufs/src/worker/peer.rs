@@ -290,8 +290,8 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Adds the doorbell of the peer, or of a reader downstream, that follows the ring. It rings when there
-    /// is new data.
+    /// Adds the doorbell of the peer, or of a reader downstream, that follows the ring. The worker rings the doorbell when
+    /// the ring has new data.
     pub(super) fn watch(&mut self, number: u32, doorbell: Option<Arc<PeerDoorbell>>) {
         if !self.out.machine.may_be_watched() {
             return;

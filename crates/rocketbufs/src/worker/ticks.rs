@@ -1,4 +1,4 @@
-//! What happens because time passed. A tick checks everything a few times in each heartbeat, and never while
+//! The work that is due because time passed. A tick checks everything a few times in each heartbeat, and never while
 //! there is nothing to check.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What a connection leaves to the reactor: effects on other connections, and on the connection's existence.
+//! The work that a connection leaves to the reactor: effects on other connections, and on the connection's existence.
 
 use crate::error::DownReason;
 use crate::proto::{CloseCode, Message, ReceiveError};

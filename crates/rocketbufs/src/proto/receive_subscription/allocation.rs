@@ -80,7 +80,7 @@ pub enum Drained {
 /// The effects of a lost connection on a subscription's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suspension {
-    /// What the budget has to learn, in this order.
+    /// The notes for the budget, in this order.
     pub notes: [Option<BudgetNote>; 2],
     /// Whether the ring goes.
     pub free_ring: bool,

@@ -55,7 +55,7 @@ pub struct LogEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// There is no such subscription.
+    /// The receiver has no subscription of this id.
     #[error("SUBSCRIBED for an id that was not asked for")]
     NotAsked,
     /// The second answer to one SUBSCRIBE.
@@ -193,7 +193,7 @@ impl Attachment {
         }
         // A reader of the writer's own ring may have more than the relay ever received.
         let saw_more = peer_written && boundary > end.position();
-        // A restarted relay ends below what its predecessor forwarded, or inside a delivery. It knows no
+        // A restarted relay ends below the end that its predecessor forwarded, or inside a delivery. The new relay knows no
         // delivery that began before the resume.
         let resumed_later = self.resumed_at.is_some_and(|at| boundary.max(end.position()) <= at);
         if saw_more || resumed_later { Ok(End::Gone(boundary)) } else { Err(ReceiveError::EndsElsewhere) }

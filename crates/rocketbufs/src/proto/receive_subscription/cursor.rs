@@ -1,4 +1,4 @@
-//! What the application has read and released of a subscription's log.
+//! The application's reading of a subscription's log: what was read, and what was released.
 //!
 //! ```text
 //!      consumed     pins        read      boundary   head
@@ -24,7 +24,7 @@ pub struct TooMuch {
     pub received: u64,
 }
 
-/// What was read and released, see the module.
+/// The positions that were read and released, see the module.
 #[derive(Debug)]
 pub struct ReceiveCursor {
     /// The most bytes of one view; 0: no limit.

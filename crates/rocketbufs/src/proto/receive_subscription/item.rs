@@ -1,4 +1,4 @@
-//! What a subscription reports to its application: data, holes and the end, in order.
+//! The reports of a subscription to its application: data, holes and the end, in order.
 
 use crate::proto::{End, RefusedError};
 use crate::types::{Epoch, Position};

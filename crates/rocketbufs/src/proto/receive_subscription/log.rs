@@ -27,7 +27,7 @@ pub struct ReceiveConfig {
     pub covered_from: Position,
 }
 
-/// What the receivers downstream of a splice have.
+/// The progress of the receivers downstream of a splice.
 #[derive(Debug, Clone, Copy)]
 pub struct Downstream {
     /// Everything below is in the memory of every last receiver.

@@ -381,9 +381,9 @@ impl Sender {
 enum Supply {
     /// Other subscriptions wait.
     Short,
-    /// There is room for data that the sender has.
+    /// The budget has room for data that the sender has.
     Scarce,
-    /// There is room for data that the sender does not have yet.
+    /// The budget has room also for data that the sender does not have yet.
     Plenty,
 }
 

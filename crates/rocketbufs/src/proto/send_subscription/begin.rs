@@ -27,10 +27,10 @@ pub struct KnownPositions {
     pub resume_boundary: Position,
 }
 
-/// What decides where a subscription begins, besides its SUBSCRIBE.
+/// The facts that decide where a subscription begins, besides its SUBSCRIBE.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
-    /// What is known of a durable subscription with this name.
+    /// The known positions of a durable subscription with this name.
     pub known: Option<KnownPositions>,
     /// The first position of a subscription that asked for a time, if it is known.
     pub past: Option<Position>,

@@ -64,7 +64,7 @@ impl End {
 /// The options of a subscription.
 #[derive(Debug, Clone, Copy)]
 pub struct SendConfig {
-    /// What happens when the receiver is slow.
+    /// The treatment of a slow receiver.
     pub policy: Policy,
     /// The lag in bytes at which `drop` and `disconnect` act.
     pub max_lag: u64,
@@ -181,8 +181,8 @@ impl SendCursor {
     /// Returns the lag in bytes, by what the subscription holds: a receiver that stops reading blocks others
     /// by its hold, not by `sent`.
     pub fn behind(&self, log: &Ring) -> u64 {
-        // Before its first CREDIT the subscription holds more than it may need. It does not hold what was
-        // overwritten while it was offline.
+        // Before its first CREDIT the subscription holds more than it may need. The subscription does not hold bytes that
+        // were overwritten while it was offline.
         let needed = if self.credited { self.needed() } else { self.landed.max(log.tail()) };
         log.head().saturating_sub(needed)
     }

@@ -94,11 +94,11 @@ pub enum LagAction {
 /// How a subscription reacts to news of its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueue {
-    /// It joins the queue of its connection.
+    /// The subscription joins the queue of its connection.
     Queue,
-    /// It waits for its turn already.
+    /// The subscription waits for its turn already.
     Queued,
-    /// Its receiver sees the news by itself: report it later.
+    /// The receiver sees the news by itself: report them later.
     Later,
     /// Like `Later`, but a report was already deferred.
     Unreported,

@@ -85,7 +85,7 @@ impl ROutShared {
         }
     }
 
-    /// What the application allows for a subscription; none if it refuses the subscription.
+    /// The options that the application allows for a subscription; none if it refuses the subscription.
     pub(crate) fn admitted(&self, asking: &Asking<'_>) -> Option<Admitted> {
         let mut admitted = None;
         match self.admission.run(asking, |decide, asking| admitted = decide(asking)) {

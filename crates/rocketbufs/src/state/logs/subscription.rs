@@ -63,7 +63,7 @@ pub(crate) trait SubscriptionOwner: Send + Sync {
     fn poll_ring(&self, subscription: &Arc<SubscriptionShared>, worker: usize);
 }
 
-/// What a subscription reports besides its data and its end.
+/// The reports of a subscription besides its data and its end.
 pub(crate) enum SubscriptionNews {
     /// The sender has accepted the subscription.
     Subscribed { epoch: Epoch, start: Position },

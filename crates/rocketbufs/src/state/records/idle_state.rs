@@ -7,7 +7,7 @@ use rocketring::{Armed, NotifyFlag, Ring};
 
 use crate::types::Position;
 
-/// Values of [`IdleState::place`] for rings that do not rest. Those of rings at rest are greater.
+/// Values of [`IdleState::place`] for rings that do not rest. Values for rings at rest are greater.
 pub(crate) const NOWHERE: u64 = 0;
 pub(crate) const MOVING: u64 = 1;
 

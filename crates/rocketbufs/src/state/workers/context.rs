@@ -1,4 +1,4 @@
-//! What everything of a context shares: the configuration, the memory, and the ways to the workers.
+//! The state that all objects of a context share: the configuration, the memory, and the ways to the workers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

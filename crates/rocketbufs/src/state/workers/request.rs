@@ -1,4 +1,4 @@
-//! What buffers, subscriptions and ends ask of a worker. A request names everything by number, so it can be made
+//! The requests of buffers, subscriptions and ends to a worker. A request names everything by number, so it can be made
 //! anywhere; the commands of the application's handles contain requests.
 
 use std::time::Duration;

@@ -195,7 +195,7 @@ pub(crate) fn after(now: Nanos, wait: Duration) -> Nanos {
     now.saturating_add(Nanos::try_from(wait.as_nanos()).unwrap_or(Nanos::MAX))
 }
 
-/// What an application thread may do with a worker's reactor.
+/// The operations of an application thread on a worker's reactor.
 pub(crate) trait BorrowedReactor: Send {
     /// Sends what is pending in a buffer, if one system call can do it; otherwise the worker does.
     fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent;

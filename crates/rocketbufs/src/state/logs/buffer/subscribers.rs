@@ -30,8 +30,8 @@ impl OwnedName {
 #[derive(Default)]
 pub(super) struct SubscriberTable {
     pub(super) connected: Vec<Arc<SubscriptionStatus>>,
-    /// Cursors of durable subscriptions whose connection is gone. Those with the policy `block` count as
-    /// subscribers, so that no byte is confirmed that they do not have.
+    /// Cursors of durable subscriptions whose connection is gone. A cursor with the policy `block` counts as a subscriber,
+    /// so that no byte is confirmed that its subscription does not have.
     pub(super) offline: HashMap<OwnedName, DurableCursor>,
     /// The coverage of subscriptions that count no more.
     pub(super) departed: Coverage,
@@ -67,7 +67,7 @@ impl DurableCursor {
     }
 }
 
-/// What becomes of the position of a subscription that goes.
+/// The fate of the position of a subscription that goes.
 pub(crate) enum Leaving {
     /// The subscription counts no more.
     Gone,
@@ -75,7 +75,7 @@ pub(crate) enum Leaving {
     Kept(DurableCursor),
 }
 
-/// What is known of a durable subscription that comes back.
+/// The buffer's knowledge of a durable subscription that comes back.
 pub(crate) struct Known {
     pub(crate) positions: KnownPositions,
     pub(crate) coverage: PeerCoverage,

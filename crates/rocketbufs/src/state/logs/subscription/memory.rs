@@ -12,7 +12,7 @@ use crate::proto::{
 use crate::state::{Calls, Log, Membership};
 use crate::types::Position;
 
-/// What the lock of a subscription protects.
+/// The state that the lock of a subscription protects.
 pub(crate) struct SubscriptionState {
     pub(crate) sub: ReceiveSubscription,
     /// The memory, once the subscription was accepted.
@@ -24,7 +24,7 @@ pub(crate) struct ReceiveMemory {
     pub(crate) log: Log,
     /// The ring receiver while no connection has it.
     pub(crate) receiver: Option<RingReceiver>,
-    /// What the application holds.
+    /// The application's hold.
     hold: Option<Hold>,
     /// Holds data until enough receivers have it (`SubscribeOptions::min_receivers`).
     pub(crate) receivers_hold: Option<Hold>,

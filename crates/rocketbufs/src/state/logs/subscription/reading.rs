@@ -16,7 +16,7 @@ use super::SubscriptionShared;
 use crate::lock::lock;
 use crate::types::{Epoch, Position};
 
-/// What a reader needs to read on by itself.
+/// The ring and the positions that a reader needs to read on by itself.
 pub(crate) struct Readable {
     pub(crate) ring: Ring,
     pub(crate) epoch: Epoch,

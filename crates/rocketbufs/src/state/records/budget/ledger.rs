@@ -294,8 +294,7 @@ mod tests {
             prop_assert!(BYTES - model.used() < needed);
             prop_assert!(BYTES - model.used() + called >= needed || model.drained.is_empty());
         } else {
-            // A recalled member finds that no member waits any more and keeps its share. It may be recalled
-            // again.
+            // A recalled member that finds no waiting member any more keeps its share. The member may be recalled again.
             model.drained.splice(0..0, model.called.drain(..));
         }
         Ok(())
