@@ -1,4 +1,4 @@
-//! What the connected clients may do: their users' rights, for the broker's thread and for the framework's workers.
+//! The rights of the connected clients: of their users, for the broker's thread and for the framework's workers.
 //!
 //! ```text
 //!   engine ── connected, topics, replays, reload ──▶ Admission ◀── SUBSCRIBE: may this connection read this buffer? ── worker
@@ -196,14 +196,14 @@ impl Admission {
         self.charge(conn, &[(Resource::Topics, 1), (Resource::RingBytes, ring_bytes)])
     }
 
-    /// The buffer of a publisher was accepted. It counts until [`Admission::removed`].
+    /// The buffer of a publisher was accepted. The charge counts until [`Admission::removed`].
     pub(super) fn keep_buffer(&self, out_bid: Bid, charge: Charge) {
         if let Some(topic) = self.lock().topics.get_mut(&out_bid) {
             topic.charge = Some(charge);
         }
     }
 
-    /// The buffer of a publisher of a merged topic was accepted. It counts until [`Admission::member_left`].
+    /// The buffer of a publisher of a merged topic was accepted. The charge counts until [`Admission::member_left`].
     pub(super) fn keep_member(&self, key: SessionKey, in_bid: Bid, charge: Charge) {
         let before = self.lock().members.insert((key, in_bid), charge);
         drop(before);

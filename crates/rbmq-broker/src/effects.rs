@@ -4,8 +4,8 @@
 //!   event ─▶ engine ─▶ part: changes its own state, pushes effects ─▶ engine: executes the effects, in order
 //! ```
 //!
-//! A part knows only its own state and the parts below it. It returns an effect for everything that concerns other parts; the
-//! engine executes each effect completely before the next one, with the effects that follow from it.
+//! A part knows only its own state and the parts below it. The part returns an effect for everything that concerns other
+//! parts; the engine executes each effect completely before the next one, with the effects that follow from it.
 
 use rbmq_wire::{Control, TopicName};
 use rocketbufs::{Bid, Epoch, RIn};

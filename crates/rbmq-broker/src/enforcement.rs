@@ -48,7 +48,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies other settings, rights and limits. Who lost a right is told and cut off.
+    /// Applies other settings, rights and limits. A client that lost a right is told and cut off.
     pub(super) fn reload(&mut self, Reloaded { settings, rights, limits, rates }: Reloaded) {
         let tables = &mut self.tables;
         tables.settings = settings;
@@ -62,7 +62,7 @@ impl Engine {
         self.on_rights(&changed);
     }
 
-    /// The rights of some clients have changed. Who lost a right is told and cut off.
+    /// The rights of some clients have changed. A client that lost a right is told and cut off.
     pub(super) fn on_rights(&mut self, changed: &HashMap<u64, Changed>) {
         if changed.is_empty() {
             return;

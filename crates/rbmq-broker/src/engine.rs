@@ -6,7 +6,7 @@
 //!                           └────────── effects ───────────┘
 //! ```
 //!
-//! The engine handles one event after the other. It holds no lock when it calls the framework.
+//! The engine handles one event after the other. The engine holds no lock when it calls the framework.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};

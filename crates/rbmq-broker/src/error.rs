@@ -14,7 +14,7 @@ pub enum BrokerError {
     /// The broker cannot listen on its address.
     #[error("{0}{advice}", advice = advice(.0))]
     Listen(ListenError),
-    /// What was kept on disk cannot be used, for example because another broker uses the folder.
+    /// The logs on disk cannot be used, for example because another broker uses the folder.
     #[error("{0} (broker.keep_dir)")]
     Keep(#[from] KeepError),
     /// The broker cannot log in at an upstream broker.

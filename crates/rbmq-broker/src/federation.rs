@@ -81,7 +81,7 @@ impl Federation {
         self.routes.alternatives(epoch, bid, except)
     }
 
-    /// The session key of a configured upstream broker. It is the same for each process at the address.
+    /// The session key of a configured upstream broker. The key is the same for each process at the address.
     fn key(&self, index: usize) -> SessionKey {
         SessionKey { instance: self.id, client: self.secret ^ index as u128 }
     }

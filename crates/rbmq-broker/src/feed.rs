@@ -265,12 +265,12 @@ impl FeedCounters {
         }
     }
 
-    /// Sets the number of messages in holes. It never decreases.
+    /// Sets the number of messages in holes. The number never decreases.
     pub fn set_lost_messages(&self, messages: u64) {
         self.lost_messages.fetch_max(messages, Ordering::Relaxed);
     }
 
-    /// Sets the number of messages that the source refused. It never decreases.
+    /// Sets the number of messages that the source refused. The number never decreases.
     pub fn set_refused(&self, messages: u64) {
         self.refused.fetch_max(messages, Ordering::Relaxed);
     }

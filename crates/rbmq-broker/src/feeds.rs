@@ -16,7 +16,7 @@ use super::session_key::SessionKey;
 use super::tables::Tables;
 use super::topics::{Buffer, Stage};
 
-/// The largest delivery of a feed, in bytes. It has room for the largest datagram, and a subscriber's ring must have twice its size.
+/// The largest delivery of a feed, in bytes. The largest datagram fits, and a subscriber's ring must have twice its size.
 const MAX_DELIVERY_BYTES: u64 = 256 << 10;
 
 /// The smallest ring of a feed, in bytes: a delivery has at most a quarter.

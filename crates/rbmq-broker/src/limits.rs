@@ -1,4 +1,4 @@
-//! The limits on topics, rings and filters, and the refusals with their reasons. It does no I/O.
+//! The limits on topics, rings and filters, and the refusals with their reasons. This module does no I/O.
 
 use access::Exceeded;
 use rbmq_wire::{RUN_HEADER_BYTES, RefuseCode};

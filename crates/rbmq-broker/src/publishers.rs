@@ -252,7 +252,7 @@ fn on_ended(
     fx.push(Effect::ReleaseSession(key));
 }
 
-/// After a reconnection the subscription has another log. That is normal for a log that begins.
+/// After a reconnection the subscription has another log. The change is normal while the buffer opens.
 fn on_restarted(tables: &mut Tables, (key, in_bid): (SessionKey, Bid), fx: &mut Effects) {
     let out_bid = tables.sessions.get(key).and_then(|session| session.mapping.get(in_bid));
     let stage = out_bid.and_then(|bid| tables.topics.get(bid)).map(|buffer| buffer.stage);

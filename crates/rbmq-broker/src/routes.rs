@@ -1,4 +1,4 @@
-//! Routes: the ways by which a log can come to this broker from other brokers. It does no I/O.
+//! Routes: the ways by which a log can come to this broker from other brokers. This module does no I/O.
 //!
 //! ```text
 //!   publisher ──▶ A ──▶ B ──▶ D        offer of B: path [A, B]

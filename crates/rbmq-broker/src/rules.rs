@@ -50,10 +50,10 @@ pub struct Rule {
     /// The policies that subscribers may use. Default: `block`, `drop` and `disconnect`.
     #[serde(default = "all_policies")]
     pub policies: Vec<Policy>,
-    /// Ring of each buffer at the broker, in bytes, from `broker.min_ring_bytes` to `broker.max_ring_bytes`. It replaces the
-    /// size that the publisher asks for. The ring is larger if the deliveries of the publisher need it. Default: the size
-    /// that the publisher asks for. Too small: little history, and slow subscribers stop the publisher early. Too large:
-    /// memory.
+    /// Ring of each buffer at the broker, in bytes, from `broker.min_ring_bytes` to `broker.max_ring_bytes`. The value
+    /// replaces the size that the publisher asks for. The ring is larger if the deliveries of the publisher need it.
+    /// Default: the size that the publisher asks for. Too small: little history, and slow subscribers stop the publisher
+    /// early. Too large: memory.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_bytes")]
     pub ring_bytes: Option<u64>,
     /// History for new subscribers in each ring, in bytes, at most half of the ring. Default: `buffers.retain_bytes`.

@@ -27,7 +27,7 @@ use super::session_key::SessionKey;
 /// Numbers of subscribers are delayed while more than this waits in a queue. The smallest queue has eight times as much room.
 const QUEUED_BYTES: usize = 4096;
 
-/// The buffers of a publisher that belong to a topic, with the broker's ids. It is read for every arriving transfer.
+/// The buffers of a publisher that belong to a topic, with the broker's ids. Every arriving transfer reads this table.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mapping(Arc<RwLock<HashMap<Bid, Bid>>>);
 

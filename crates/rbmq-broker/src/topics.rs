@@ -1,4 +1,4 @@
-//! The directory of topics: their buffers, and the filters of subscribers. It does no I/O.
+//! The directory of topics: their buffers, and the filters of subscribers. This module does no I/O.
 //!
 //! ```text
 //!   topic "news/eu" ──▶ buffer 7  (publisher A, its id 1)      filter "news/#" of connections 12, 31

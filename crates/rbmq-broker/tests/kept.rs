@@ -97,7 +97,7 @@ fn a_late_subscriber_gets_everything_and_goes_on_in_the_ring() {
     publish(&mut writer, 0..5_000);
     let mut late = subscribe(&broker.addr(), "k/a", StartFrom::Oldest);
     receive(&mut late, 0..5_000, Duration::ZERO);
-    // It is counted once it reads the ring.
+    // The late subscriber is counted once it reads the ring.
     writer.wait_subscribers(1, Some(LONG)).unwrap();
     let publisher = std::thread::spawn(move || {
         publish(&mut writer, 5_000..6_000);

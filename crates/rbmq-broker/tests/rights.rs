@@ -1,5 +1,5 @@
-//! What clients may do: refused requests name what was refused, patterns give what may be read and no more, and a reload cuts off who
-//! lost a right while the others lose nothing.
+//! The rights of clients: refused requests name what was refused, patterns give what may be read and no more, and a reload
+//! cuts off the clients that lost a right while the others lose nothing.
 
 use std::time::Duration;
 

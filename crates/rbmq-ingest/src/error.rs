@@ -8,7 +8,7 @@ use rbmq_broker::FeedError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IngestError {
-    /// There is no such interface.
+    /// The machine has no such interface.
     #[error("ingest: there is no interface {0} here")]
     NoInterface(String),
     /// The level in the kernel is required and cannot be had.

@@ -10,8 +10,8 @@
 //!
 //! The copy is needed, because both rings promise different things. The level never waits: it overwrites its oldest bytes. The ring of
 //! a topic has flow control: a subscriber may hold bytes, which then stay. While the ring of the topic is full, messages stay in the
-//! level, whose ring is the buffer for bursts. What the level overwrites before the topic had room is a hole of the same size: it is
-//! counted, logged, and reported to each subscriber.
+//! level, whose ring is the buffer for bursts. Bytes that the level overwrites before the topic had room become a hole of
+//! the same size: the hole is counted, logged, and reported to each subscriber.
 #![forbid(unsafe_code)]
 
 mod boundaries;

@@ -155,7 +155,7 @@ impl Line {
         Ok(true)
     }
 
-    /// Compares the level's messages with those that were taken. What is missing when nothing is left was lost.
+    /// Compares the level's messages with those that were taken. Messages that are missing when nothing is left were lost.
     pub fn settle(&mut self, level: &dyn Level) {
         let at = self.feed.position();
         let stored = level.counters(self.topic).messages;

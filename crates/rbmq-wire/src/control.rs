@@ -153,13 +153,13 @@ pub enum Control {
     Stored {
         /// The publisher's buffer.
         bid: u32,
-        /// What lies below survives the broker.
+        /// The bytes below this position survive the broker.
         position: u64,
-        /// What lies below is on the disk, and survives the machine.
+        /// The bytes below this position are on the disk, and survive the machine.
         synced: u64,
     },
     /// Publisher → broker, after `Created`: asks for `Stored` as soon as the log is stored, and again as soon as it is synced, up to
-    /// these positions. It replaces the last `AskStored`. `NotStored` refuses it.
+    /// these positions. The question replaces the last `AskStored`. `NotStored` refuses it.
     AskStored {
         /// The publisher's buffer.
         bid: u32,
@@ -206,8 +206,8 @@ pub enum Control {
     Replayed {
         /// The announced buffer.
         bid: u32,
-        /// A buffer for this subscriber alone, with what was kept from the first position on. It ends where the log goes on in the
-        /// announced buffer. None: the announced buffer has everything from the first position on.
+        /// A buffer for this subscriber alone, with the kept bytes from the first position on. The buffer ends where the
+        /// log goes on in the announced buffer. None: the announced buffer has everything from the first position on.
         replay: Option<u32>,
         /// The first position.
         start: u64,

@@ -77,7 +77,7 @@ impl Credentials {
     /// A name and a password.
     ///
     /// # Errors
-    /// One of them is empty or too long.
+    /// The name or the password is empty or too long.
     pub fn password(user: &str, password: Secret) -> Result<Self, CredentialsError> {
         check("name of the user", user, MAX_USER_BYTES)?;
         check("password", password.expose(), MAX_PASSWORD_BYTES)?;
@@ -87,7 +87,7 @@ impl Credentials {
     /// A token.
     ///
     /// # Errors
-    /// It is empty or too long.
+    /// The token is empty or too long.
     pub fn token(token: Secret) -> Result<Self, CredentialsError> {
         check("token", token.expose(), MAX_TOKEN_BYTES)?;
         Ok(Self::Token(token))

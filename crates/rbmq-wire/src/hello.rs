@@ -35,8 +35,8 @@ pub enum Role {
     Subscriber,
     /// The client observes the broker: its end of the connection is an rIn that gets only control messages.
     Observer,
-    /// The client is another broker. It receives as a subscriber does and forwards the data. Its `client` number is the identity
-    /// of the broker.
+    /// The client is another broker. The broker receives as a subscriber does and forwards the data. Its `client` number is
+    /// the identity of the broker.
     Broker,
 }
 

@@ -26,7 +26,7 @@ const BETWEEN: char = '\0';
 /// Sorts behind all entries below a level, and before its next sibling.
 const BEHIND: char = '\u{1}';
 
-/// A level in a table of filters that no name and no filter has. It stands for the level that a search names
+/// A level in a table of filters that no name and no filter has. This level stands for the level that a search names
 /// ([`Levels::matching_own`]).
 pub const OWN_LEVEL: &str = "\u{2}";
 

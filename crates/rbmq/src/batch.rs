@@ -21,7 +21,7 @@ pub struct Message {
     pub publisher: Option<u32>,
 }
 
-/// A message in the memory where it landed. It is borrowed until the next call on the subscriber.
+/// A message in the memory where it landed. The message is borrowed until the next call on the subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageRef<'s> {
     /// The topic.

@@ -34,7 +34,7 @@ pub(super) struct Buffer {
 pub(super) enum Kept {
     /// Only the ring has it.
     No,
-    /// What the ring has no more can be replayed.
+    /// Bytes that the ring has no more can be replayed.
     Yes,
     /// The buffer is a replay: its end is where the log goes on in the announced buffer.
     Replay,
@@ -67,7 +67,8 @@ impl Buffers {
         any
     }
 
-    /// The buffers of a log. There are several if the publisher was away for long: its log then continues under another id.
+    /// The buffers of a log. A log has several buffers if the publisher was away for long: the log then continues under
+    /// another id.
     pub(super) fn of_epoch(&self, epoch: Epoch) -> impl Iterator<Item = (Bid, &Buffer)> {
         let bids = self.by_epoch.get(&epoch).into_iter().flatten();
         bids.filter_map(|bid| Some((*bid, self.all.get(bid)?)))

@@ -338,8 +338,8 @@ fn first(waiting: &BTreeMap<(Position, u64), Arc<Slot>>) -> Option<Position> {
     waiting.keys().next().map(|(position, _)| *position)
 }
 
-/// A confirmation of published records: a future for any runtime, and an object to wait for or to poll. It fails with
-/// [`ConfirmError::Closed`] if its topic is closed before. Dropping a confirmation has no effect on the records.
+/// A confirmation of published records: a future for any runtime, and an object to wait for or to poll. The confirmation
+/// fails with [`ConfirmError::Closed`] if its topic is closed before. Dropping a confirmation has no effect on the records.
 ///
 /// ```
 /// # use rbmq_broker::{Broker, BrokerConfig};

@@ -48,7 +48,7 @@ pub(super) struct ConfirmTracker {
     /// The bytes of its predecessor that the present broker lacks, unless it is in its file: from these positions up to its start.
     lacks_from: [Position; LEVELS],
     lacks_to: Position,
-    /// What lies below is in the file of a broker, and not lost with its process.
+    /// The bytes below this position are in the file of a broker, and not lost with its process.
     stored: Position,
     /// The least number of subscribers for which a position may be delivered or consumed.
     min_subscribers: u32,
@@ -146,7 +146,7 @@ impl ConfirmTracker {
         self.lacks_to = start;
     }
 
-    /// Another broker may follow. What the present one lacks is lost, whatever the next one has in its file.
+    /// Another broker may follow. Records that the present broker lacks are lost, whatever the next one has in its file.
     pub(super) fn settle(&mut self) {
         for n in 0..LEVELS {
             if self.lacking(n).is_some() {

@@ -187,7 +187,7 @@ pub enum PublisherWaitError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfirmError {
-    /// The confirmation did not come in time: a subscriber is slow, or the broker is away. It may still come.
+    /// The confirmation did not come in time: a subscriber is slow, or the broker is away. The confirmation may still come.
     #[error(
         "topic '{topic}': position {position} was not {level} within {waited:?}; confirmed up to {confirmed}{}{}{}",
         still_missing(*.missing), disk_fails(.disk_failure), not_connected(.last_error)

@@ -65,9 +65,9 @@ pub enum Notice {
         /// The end of the last complete delivery, or of what this subscriber has received.
         end: Position,
     },
-    /// The broker that merges the topic was restarted, and the topic has another log. It contains everything that publishers kept.
-    /// Messages that the former broker had accepted and this subscriber had not received may be missing from it. No broker
-    /// knows how many.
+    /// The broker that merges the topic was restarted, and the topic has another log. The new log contains everything that
+    /// publishers kept. Messages that the former broker had accepted and this subscriber had not received may be missing
+    /// from the new log. No broker knows how many.
     LogReplaced {
         /// The topic.
         topic: TopicName,

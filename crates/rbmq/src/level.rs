@@ -17,7 +17,7 @@ pub enum ConfirmLevel {
     Consumed = 2,
     /// The records are in the file of a topic that the broker keeps (`keep = true`), and survive the death of the broker: a
     /// subscriber that begins there gets them. A crash of its machine may lose them. Other topics fail with
-    /// [`ConfirmError::NotStored`](crate::ConfirmError::NotStored). It says nothing about subscribers.
+    /// [`ConfirmError::NotStored`](crate::ConfirmError::NotStored). This level says nothing about subscribers.
     Stored = 3,
     /// The records are on the disk (`fdatasync`) of a topic that the broker keeps, and survive a crash of its machine. A publisher
     /// that waits has the broker sync at once; the publishers that wait meanwhile share the next sync.

@@ -36,8 +36,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The budget of a subscriber that sets none.
 const BUDGET_BYTES: u64 = 64 << 20;
 
-/// Receives topics from a broker. The subscriber reconnects by itself and resumes where it stopped. It reports messages that
-/// were lost in between.
+/// Receives topics from a broker. The subscriber reconnects by itself and resumes where it stopped. The subscriber reports
+/// messages that were lost in between.
 ///
 /// A subscriber may be moved to another thread, and one thread uses it at a time. Dropping it closes the connection. Messages that
 /// were received and not handed out then count as not consumed, and so do the remaining messages of the current batch. Time-outs
@@ -457,7 +457,7 @@ impl Subscriber {
                 return Ok(None);
             }
             let over = deadline.has_passed();
-            // The broker's last answer may complete the end of all topics. It wakes no thread that waits for data.
+            // The broker's last answer may complete the end of all topics. This answer wakes no thread that waits for data.
             match self.take_event(Some(deadline.left_within(STEP)))? {
                 None if over => return Ok(None),
                 None => {}

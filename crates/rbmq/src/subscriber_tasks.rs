@@ -94,7 +94,7 @@ impl Subscriber {
     }
 
     /// The messages as a stream. The stream ends after an error that [`ReceiveError::is_final`] and, with
-    /// [`SubscriberBuilder::until_ended`], when every topic has ended. It continues after any other error.
+    /// [`SubscriberBuilder::until_ended`], when every topic has ended. The stream continues after any other error.
     ///
     /// ```
     /// # use rbmq_broker::{Broker, BrokerConfig};

@@ -6,10 +6,12 @@
 //! |---|---|
 //! | A position of its log is known (a reconnect, `StartFrom::Positions`). | there |
 //! | Its log is still received from another buffer. | at the end of that buffer, when it has ended |
-//! | It appeared after the request for its topic, or while the connection was down. | at its first position; bytes that the broker no longer has are reported as lost |
-//! | It is merged and follows another merged log of its topic. | the same |
-//! | It appeared in between at another broker process, or before the first process had announced everything. | at its oldest byte |
-//! | It existed before the request. | as the application chooses: newest, oldest, last delivery, a time, a position |
+//! | The buffer appeared after the request for its topic, or while the connection was down. | at its first position; bytes
+//! that the broker no longer has are reported as lost |
+//! | The buffer is merged and follows another merged log of its topic. | the same |
+//! | The buffer appeared in between at another broker process, or before the first process had announced everything. | at
+//! its oldest byte |
+//! | The buffer existed before the request. | as the application chooses: newest, oldest, last delivery, a time, a position |
 //!
 //! The broker may keep a log on disk. Then the set asks it for a *replay* where the ring may not have everything: a buffer for this
 //! subscriber alone, which ends where the log goes on in the announced buffer. The set asks again there, and whenever the ring was
@@ -93,7 +95,7 @@ pub(super) struct State {
     pub(super) disconnected: bool,
     /// A connection to another broker process. The buffers have other ids there: the application's thread moves to it.
     pub(super) moved: Option<Conn>,
-    /// Why the place was taken over. There is no further connection.
+    /// Why the place was taken over. The set makes no further connection.
     pub(super) taken_over: Option<String>,
 }
 
@@ -504,7 +506,7 @@ impl SubscriptionSet {
     }
 }
 
-/// What the broker is asked for where the ring of a kept log may not have everything.
+/// The replay that the set asks the broker for where the ring of a kept log may not have everything.
 fn replay_from(topic: &Topic, start: Start) -> Option<ReplayFrom> {
     match start {
         Start::Oldest | Start::First if topic.kept => Some(ReplayFrom::Oldest),

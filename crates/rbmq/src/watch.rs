@@ -1,6 +1,6 @@
 //! A thread that notices the lost connections of all clients of the process.
 //!
-//! The thread exists while there are clients. It sleeps in epoll on the descriptors of the connections' events.
+//! The thread exists while there are clients. The thread sleeps in epoll on the descriptors of the connections' events.
 //!
 //! A fork copies the watches of the parent, possibly in the middle of a change, and not the thread. A child process therefore
 //! has watches of its own.
@@ -52,7 +52,7 @@ impl Process {
     }
 }
 
-/// The watches of this process. Those of its parents are not touched: their lock may be held for ever.
+/// The watches of this process. The watches of its parents are not touched: their lock may be held for ever.
 fn watches() -> MutexGuard<'static, Watches> {
     static FIRST: OnceLock<Process> = OnceLock::new();
     let id = std::process::id();

@@ -223,7 +223,7 @@ impl TopicWriter {
     /// Waits until the topic has `count` subscribers. They receive everything that is published from then on.
     ///
     /// # Errors
-    /// There are fewer after `timeout` (none: no limit), or the broker refuses the topic.
+    /// The topic has fewer subscribers after `timeout` (none: no limit), or the broker refuses the topic.
     pub fn wait_subscribers(&self, count: u32, timeout: Option<Duration>) -> Result<(), PublisherWaitError> {
         self.state.wait_subscribers(count, timeout)
     }
@@ -264,7 +264,7 @@ impl TopicWriter {
         confirmed.map_err(|error| error.explained(self.shared.connection.last_error(), missing()))
     }
 
-    /// The position below which everything is confirmed at `level`. It never decreases.
+    /// The position below which everything is confirmed at `level`. This position never decreases.
     pub fn confirmed(&self, level: ConfirmLevel) -> Position {
         self.state.confirmations.confirmed(level)
     }

@@ -6,8 +6,8 @@
 //!                             └─────── at most the capacity ──────────┘
 //! ```
 //!
-//! There are no grants, and bytes that are overwritten before they are handled are lost. The peer reports how many receives it
-//! has posted again, and posts a receive after handling the bytes that used it: so the totals of
+//! The peer grants nothing, and bytes that are overwritten before they are handled are lost. The peer reports how many
+//! receives it has posted again, and posts a receive after handling the bytes that used it: so the totals of
 //! [`Receives`](crate::receives::Receives) show how far the peer is. The sender asks when half the capacity is used up.
 
 use std::collections::{HashMap, VecDeque};

@@ -92,7 +92,7 @@ impl Conn {
         self.state = State::Open;
     }
 
-    /// There is a queue pair: rings that were bound before are registered.
+    /// Sets the queue pair: rings that were bound before are registered.
     pub fn set_queue_pair(&mut self, queue_pair: QueuePair) -> Result<(), String> {
         let keys = self.intake.register_all(&queue_pair);
         self.queue_pair = Some(queue_pair);

@@ -73,7 +73,7 @@ pub enum Record<'a> {
     Key(WireId, Key),
     /// The key of an id is no longer valid.
     Revoke(WireId),
-    /// There is a range for this id.
+    /// The sender has a range for this id.
     Want(WireId),
     /// The last record.
     Close,
@@ -129,7 +129,7 @@ pub fn set_posted(frame: &mut [u8], posted: u32) {
 /// How many receives the peer has posted, and its records.
 ///
 /// # Errors
-/// There are too few bytes for a frame.
+/// The bytes are too few for a frame.
 pub fn split(frame: &[u8]) -> Result<(u32, Records<'_>), Malformed> {
     let (head, rest) = frame.split_at_checked(FRAME_HEAD).ok_or(Malformed)?;
     Ok((u32_at(head, 0)?, Records(rest)))

@@ -103,7 +103,7 @@ pub(crate) struct Ends<'a> {
 pub(crate) enum Handled {
     /// Nothing is left.
     All,
-    /// There is more, for the next poll.
+    /// The inbox has more, for the next poll.
     More,
 }
 

@@ -41,7 +41,7 @@ pub struct Library {
 pub enum Access {
     /// The file can be used.
     Yes,
-    /// There is no file: the kernel's module is not loaded.
+    /// The file does not exist: the kernel's module is not loaded.
     Missing,
     /// This user has no permission.
     Denied,

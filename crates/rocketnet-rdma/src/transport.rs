@@ -29,8 +29,8 @@ pub(crate) const TROUBLE: u64 = 1 << 61;
 pub(crate) const DEVICE: u64 = 1 << 60;
 /// The bit that marks the number of a listener.
 pub(crate) const LISTENER: u64 = 1 << 62;
-/// How long `detach` waits for the adapter to read posted ranges. That takes a round trip; a peer that needs longer counts as
-/// dead.
+/// How long `detach` waits for the adapter to read posted ranges. Reading takes a round trip; a peer that needs longer
+/// counts as dead.
 const DETACH_WITHIN: Duration = Duration::from_secs(2);
 
 /// An accepted connection, until a worker adopts it.

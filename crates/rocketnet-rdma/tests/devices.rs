@@ -70,7 +70,8 @@ fn ring() -> Ring {
     pool.ring(config).expect("a ring")
 }
 
-/// Not a test of its own: the child process. It listens, lands ranges of id 1, and replies with the number of landed bytes.
+/// Not a test of its own: the child process. The child listens, lands ranges of id 1, and replies with the number of landed
+/// bytes.
 #[test]
 fn as_the_peer() {
     let Ok(part) = std::env::var(PART) else { return };

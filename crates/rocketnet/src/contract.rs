@@ -1,6 +1,6 @@
 //! The contract between RocketBufs and its transports.
 //!
-//! One [`Transport`] belongs to one worker thread, which alone calls it; nothing in it is shared. It owns the
+//! One [`Transport`] belongs to one worker thread, which alone calls it; nothing in it is shared. The transport owns the
 //! connections of that worker. Every call returns at once; [`Transport::poll`] returns events.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -281,8 +281,8 @@ pub struct Carrier {
     pub why: String,
 }
 
-/// What a transport itself has verified about the other end of a connection. The peer has no influence on it beyond its own
-/// certificate and process.
+/// The facts that a transport itself has verified about the other end of a connection. The peer has no influence on them
+/// beyond its own certificate and process.
 ///
 /// ```
 /// use rocketnet::PeerIdentity;
@@ -353,8 +353,8 @@ pub trait Transport {
         Carrier { name: "sim", why: "the only one there is".into() }
     }
 
-    /// What this transport has verified about the peer. Complete once the connection is established, and the same until its
-    /// end. The default is that nothing is known.
+    /// The facts that this transport has verified about the peer. Complete once the connection is established, and the same
+    /// until its end. The default is that nothing is known.
     fn peer_identity(&self, _conn: ConnId) -> PeerIdentity {
         PeerIdentity::default()
     }

@@ -1,7 +1,7 @@
 //! RocketNet: transports that carry ranges of rings between processes.
 //!
 //! A transport does one thing: *write this range into the peer's ring of wire id `w`, and tell the peer*,
-//! plus small ordered control messages (paper 1, section 3.5). It knows nothing of subscriptions, credit or
+//! plus small ordered control messages (paper 1, section 3.5). A transport knows nothing of subscriptions, credit or
 //! messages. The shape is RDMA's, because TCP, shared memory and a simulated network can imitate it and not the
 //! other way round.
 //!

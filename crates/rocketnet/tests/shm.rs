@@ -171,6 +171,6 @@ fn copies_of_sent_ranges_reuse_memory() {
     let faults = faults() - before;
     drop(sends);
     assert!(peer.join().expect("no panic") >= 3 * (ROUNDS + 1) * RANGE);
-    // There is one for each page of the first copies.
+    // Each page of the first copies takes a page fault.
     assert!(faults < 3 * RANGE / 4096 + 2 * ROUNDS, "{faults} page faults for {} copies", 3 * ROUNDS);
 }

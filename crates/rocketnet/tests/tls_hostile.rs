@@ -214,7 +214,7 @@ fn a_client_without_the_certificate_that_is_required_is_refused() {
     assert!(server.tcp.peer_identity(server.conns[0]).certificate.is_none());
 }
 
-/// What a server of rustls does with one connection.
+/// Starts a server of rustls that serves one connection.
 fn rustls_server(
     authority: &Authority,
     file: &str,

@@ -34,10 +34,10 @@ pub struct UpstreamSettings {
     /// User to log in as at the other broker, with `password_file`. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// File whose first line is the password of `user`. It is read when the broker starts.
+    /// File whose first line is the password of `user`. The file is read when the broker starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<String>,
-    /// File whose first line is a token for the other broker, instead of `user`. It is read when the broker starts.
+    /// File whose first line is a token for the other broker, instead of `user`. The file is read when the broker starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<String>,
     /// With true, the password or token is sent also to another machine without encryption, where everybody on the way can read it.
@@ -73,7 +73,7 @@ impl UpstreamSettings {
         Self { address, topics, ring_bytes, user, password_file, token_file, allow_plaintext, hold_ms }
     }
 
-    /// What the broker presents to the other broker. `encrypted`: whether every connection there is.
+    /// The credentials that the broker presents to the other broker. `encrypted`: whether every connection there is.
     ///
     /// # Errors
     /// The problem, for people.

@@ -79,7 +79,7 @@ impl Drop for Checks {
 impl Shared {
     fn run(&self, events: &Sender) {
         while let Some(Job { conn, check }) = self.next() {
-            // Whoever has left costs nothing more.
+            // The login of a client that has left costs no check.
             let login = if conn.down_reason().is_some() { Err(Refused::Left) } else { check.run() };
             events.event(Event::LoginChecked { conn: conn.id(), login });
         }

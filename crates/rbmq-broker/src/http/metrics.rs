@@ -47,13 +47,13 @@ struct Topic {
     /// The entries of a merged topic's table and their limit; 0: the topic is not merged.
     table_entries: u64,
     table_limit: u64,
-    /// What is on disk. None: the topic is not kept.
+    /// The contents of its log on disk. None: the topic is not kept.
     kept: Option<Kept>,
     /// The contents of its archive. None: it has none.
     archived: Option<ArchiveLoad>,
 }
 
-/// What is on disk of a topic, or of several.
+/// The contents of the logs on disk of a topic, or of several.
 #[derive(Debug, Clone, Copy, Default)]
 struct Kept {
     file_bytes: u64,

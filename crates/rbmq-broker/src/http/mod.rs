@@ -9,7 +9,7 @@
 //!
 //! The metrics cost nothing per message. A scrape visits the existing topics, buffers and subscriptions, and asks the subscribers
 //! that have not confirmed everything for their positions. A client must make its handshake and send its request within time-outs, and
-//! a connection lives at most [`MAX_CONNECTION_TIME`]. There are at most `http.max_connections` connections. Where there is no room for
+//! a connection lives at most [`MAX_CONNECTION_TIME`]. The endpoint has at most `http.max_connections` connections. Where there is no room for
 //! another one, the oldest makes room that was given no page yet (`strangers.rs`).
 
 mod metrics;

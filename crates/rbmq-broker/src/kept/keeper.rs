@@ -135,7 +135,7 @@ impl Keeper {
         self.by_name.contains_key(topic)
     }
 
-    /// What is kept of a buffer.
+    /// The log on disk of a buffer.
     pub(crate) fn reader(&self, bid: Bid) -> Option<seglog::Reader> {
         self.logs.get(bid)
     }

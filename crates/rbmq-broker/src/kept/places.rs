@@ -1,4 +1,5 @@
-//! How far the publishers of a kept topic were stored: the state that a restarted broker continues from. It does no I/O.
+//! How far the publishers of a kept topic were stored: the state that a restarted broker continues from. This module does
+//! no I/O.
 //!
 //! ```text
 //!   log of the topic    ──┤ 3: 40 bytes ├┤ 5: 8 bytes ├┤ 3: 95 bytes ├──▶      the runs say who wrote how much
@@ -28,7 +29,7 @@ pub(crate) struct Place {
     pub(crate) bid: Bid,
     /// The name of its log.
     pub(crate) epoch: Epoch,
-    /// What lies below is stored.
+    /// The bytes below this position are stored.
     pub(crate) position: Position,
 }
 
@@ -52,7 +53,7 @@ impl Place {
 /// An entry of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// All publishers at a position of the topic's log. It replaces everything before.
+    /// All publishers at a position of the topic's log. A snapshot replaces everything before.
     Snapshot {
         /// The position of the topic's log.
         at: Position,
@@ -282,7 +283,7 @@ mod tests {
     }
 }
 
-/// What a journal says, and the runs behind its last snapshot.
+/// The contents of a journal, and the runs behind its last snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Journaled {
     places: Places,

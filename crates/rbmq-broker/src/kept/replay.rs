@@ -40,7 +40,7 @@ pub(crate) struct ReplayRequest {
     pub(crate) conn: Conn,
     /// The buffer of the topic.
     pub(crate) live: OutBuffer,
-    /// What is kept of it.
+    /// The log of this buffer on disk.
     pub(crate) reader: Reader,
     /// The archive of the topic, and how long the subscriber waits for that if it does not answer.
     pub(crate) archived: Option<(Arc<Archived>, Duration)>,
@@ -52,10 +52,10 @@ pub(crate) struct ReplayRequest {
     pub(crate) bid: Bid,
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// There is more to do at once.
+    /// More can be done at once.
     Again,
     /// The replay goes on in the archive.
     Archive,
@@ -218,14 +218,14 @@ impl Replay {
         }
     }
 
-    /// What lies below `to` is gone, and told as lost.
+    /// Skips the bytes below `to`, which are gone and told as lost.
     fn skip(&mut self, to: Position) -> Result<(), SegmentError> {
         self.writer.skip(to)?;
         self.position = to;
         Ok(())
     }
 
-    /// The disk cannot be read. What the ring does not have is told as lost.
+    /// Skips to the boundary of the live log, since the disk cannot be read. The bytes between are told as lost.
     fn give_up(&mut self, error: &ReadError) -> Result<(), SegmentError> {
         warn!("buffer {}: a replay skips what the disk does not give: {error}", self.live.bid());
         let to = self.live.info().map_or(self.position, |info| info.boundary);

@@ -37,7 +37,7 @@ struct Shared {
 #[derive(Clone, Default)]
 pub(crate) struct Scribe(Arc<Shared>);
 
-/// The thread. It ends when this is dropped.
+/// The thread of a scribe. The thread ends when this handle is dropped.
 pub(crate) struct ScribeThread {
     scribe: Scribe,
     thread: Option<JoinHandle<()>>,

@@ -62,7 +62,7 @@ pub enum KeepError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The folder belongs to something else.
@@ -70,7 +70,7 @@ pub enum KeepError {
     Foreign {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why the folder cannot be used.
         reason: String,
     },
 }
@@ -81,7 +81,7 @@ impl KeepError {
     }
 }
 
-/// What is kept of a topic.
+/// The options of the store of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreOptions {
     /// The most bytes on the disk.
@@ -118,7 +118,7 @@ impl StoreOptions {
     }
 }
 
-/// What an opened store had.
+/// The contents of an opened store.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     /// The name of the log.

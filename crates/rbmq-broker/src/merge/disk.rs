@@ -1,4 +1,4 @@
-//! The publishers' questions about the disk of a kept topic, and the answers. It does no I/O.
+//! The publishers' questions about the disk of a kept topic, and the answers. This module does no I/O.
 //!
 //! ```text
 //!   log of the topic      ──┤A├──┤B├──┤A├──┤B├──▶                 a mark: once the topic's log is on the disk up to `at`,

@@ -1,4 +1,4 @@
-//! The table of merged topics and their publishers: numbers, states, and deadlines. It does no I/O.
+//! The table of merged topics and their publishers: numbers, states, and deadlines. This module does no I/O.
 //!
 //! ```text
 //!   Opening ─▶ Live ⇄ Away ─ linger is over ──▶ Leaving ─ all merged ─▶ Gone: its position is remembered

@@ -1,4 +1,4 @@
-//! The copying of complete deliveries from many publishers' rings into one log. It does no I/O.
+//! The copying of complete deliveries from many publishers' rings into one log. This module does no I/O.
 //!
 //! ```text
 //!   A ▒▒▒▒░   queue: B, C, A          everything complete of B as one run; then of C; then of A; then B again
@@ -333,7 +333,7 @@ impl<S: SourceRing> Merger<S> {
             self.queue.pop_front();
             if let Some(source) = self.sources.get_mut(&number) {
                 if source.finishing && source.ring.complete().is_some() {
-                    // There is more data behind a loss, and no other note follows.
+                    // The source has more data behind a loss, and no other note follows.
                     self.queue.push_back(number);
                     continue;
                 }

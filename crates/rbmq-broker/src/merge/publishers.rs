@@ -58,7 +58,7 @@ impl MergedTopics {
         self.keeper.is_kept(topic)
     }
 
-    /// What is kept of a buffer.
+    /// The log on disk of a buffer.
     pub(crate) fn kept_log(&self, out_bid: Bid) -> Option<seglog::Reader> {
         self.keeper.reader(out_bid)
     }
@@ -500,7 +500,7 @@ impl MergedTopics {
     }
 }
 
-/// What is kept of a topic on the disk.
+/// The options of a topic's store on the disk.
 fn store_options(tables: &Tables, rule: &Rule, size_bytes: u64) -> StoreOptions {
     StoreOptions {
         // Several of the largest deliveries.

@@ -1,4 +1,5 @@
-//! The table of runs: which publisher the bytes of the merged log came from. It is bounded, and serves confirmations.
+//! The table of runs: which publisher the bytes of the merged log came from. The table is bounded, and serves
+//! confirmations.
 //!
 //! ```text
 //!  merged log   ──┬─────────┬──────┬──────────────┬──▶

@@ -554,7 +554,7 @@ impl Arrivals {
     }
 }
 
-/// The merged buffers of a publisher. It is read for every arriving transfer.
+/// The merged buffers of a publisher. Every arriving transfer reads this table.
 #[derive(Clone, Default)]
 pub(crate) struct MergedIn(Arc<RwLock<HashMap<Bid, Arrivals>>>);
 

@@ -241,7 +241,7 @@ impl<T: Row> Page<T> {
         Self { rows: Vec::new(), left, scratch: Vec::new() }
     }
 
-    /// Adds a row; false if there is no room for it. There is always room for one: every peer takes as much as that.
+    /// Adds a row; false if there is no room for it. The first row always fits: every peer takes that much.
     pub fn add(&mut self, row: T) -> bool {
         self.scratch.clear();
         row.put(&mut self.scratch);

@@ -131,8 +131,8 @@ impl Subscriber {
         }
     }
 
-    /// The publisher of a buffer is gone. It may return with the same log under another id, or the log may already be announced
-    /// by way of another broker.
+    /// The publisher of a buffer is gone. The publisher may return with the same log under another id, or the log may
+    /// already be announced by way of another broker.
     fn on_gone(&mut self, bid: Bid, end: Position) -> Option<Notice> {
         let mut state = lock(&self.set.state);
         let (topic, epoch) = state.buffers.end(bid)?;

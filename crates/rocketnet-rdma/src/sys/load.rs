@@ -104,7 +104,7 @@ functions! {
     }
 }
 
-/// A handle of the dynamic linker. It is never closed, since its symbols are used until the process ends.
+/// A handle of the dynamic linker. The handle is never closed, since its symbols are used until the process ends.
 #[derive(Clone, Copy)]
 struct Handle {
     name: &'static CStr,

@@ -84,7 +84,7 @@ pub fn in_order_with_data<L: Lab>(lab: &mut L) {
     });
 }
 
-/// There is room for control messages when there is none for ranges.
+/// Control messages find room when ranges find none.
 pub fn reserve_beside_full_queue<L: Lab>(lab: &mut L) {
     let mut kit = Kit::connected(lab);
     let (to, from) = (kit.id(0, 0), kit.id(0, 1));

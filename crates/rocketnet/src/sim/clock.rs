@@ -14,7 +14,7 @@ pub(super) enum Kind {
     Syn { conn: u64 },
     /// The answer reaches the connecting end.
     SynAck { conn: u64 },
-    /// There is no listener, or no answer.
+    /// The address has no listener, or no answer came.
     Refuse { conn: u64 },
     /// No transport adopted the connection in time.
     Orphan { conn: u64 },

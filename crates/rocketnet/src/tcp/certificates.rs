@@ -9,7 +9,7 @@ use tls13::{Credentials, Handshake, LoadError};
 
 use super::security::{ClientCertificates, TlsError, TlsSettings};
 
-/// What both ends name as their protocol (ALPN): the version is that of the stream's headers.
+/// The name that both ends give their protocol (ALPN): the version is that of the stream's headers.
 pub(super) const PROTOCOL: &[u8] = b"rocketbufs/1";
 
 /// TLS of the connections of a process, whose workers share it. A clone is another handle.

@@ -66,8 +66,8 @@ pub struct TcpConfig {
     /// Default 64 KiB, from 256 bytes to 16 MiB. A connection holds at most one incomplete message of this size.
     pub max_control_bytes: usize,
     /// Bytes of control messages that one connection queues; the reserve that data cannot use up. Default 1 MiB, at
-    /// least `max_control_bytes`. It fills only when the peer does not read. Messages about readers in shared memory count
-    /// too, with 1 KiB for each descriptor.
+    /// least `max_control_bytes`. The queue fills only when the peer does not read. Messages about readers in shared memory
+    /// count too, with 1 KiB for each descriptor.
     pub tx_control_bytes: usize,
     /// Connections open at once, those that are down and not forgotten included. Default 10,000, from 1 to 1,048,576.
     /// Each costs one file descriptor and about 1 KiB.

@@ -27,7 +27,7 @@ use super::socket::{self, Socket, Target};
 use super::spares::Spares;
 use crate::contract::{ConnId, Down, begins_tls};
 
-/// What a client gets that begins TLS where there is none: the alert protocol_version (RFC 8446, 6).
+/// The answer to a client that begins TLS where there is none: the alert protocol_version (RFC 8446, 6).
 const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
 
 pub(super) enum State {
@@ -62,8 +62,8 @@ pub(super) struct Conn {
     /// The handshake counts in `Tcp::handshakes`.
     pub counted: bool,
     pub paused: bool,
-    /// The socket broke while the connection is paused. It is not watched until the connection is resumed, since the kernel
-    /// would report it without end.
+    /// The socket broke while the connection is paused. The socket is not watched until the connection is resumed, since
+    /// the kernel would report the failure without end.
     pub muted: bool,
     /// Why sending failed. Bytes that the peer sent before are still read.
     pub broken: Option<String>,
@@ -252,7 +252,7 @@ impl Conn {
         secure.close(&mut self.out, socket.fd.as_fd()).unwrap_or(true)
     }
 
-    /// Tells a client that began TLS on a connection without it. What the client makes of the alert is its affair.
+    /// Tells a client that began TLS on a connection without it. The client may ignore the alert.
     pub fn answer_foreign(&self, reason: &Down) {
         if let (Down::UnknownWire(wire), None, Some(socket)) = (reason, &self.secure, &self.socket)
             && begins_tls(*wire)

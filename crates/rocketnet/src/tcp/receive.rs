@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A read fills the rest of the current range and, behind it, a staging buffer that all connections of the worker share. After a
-//! large range the staging part is small, so that little is copied and most headers still come with the range before them. It
-//! grows again while small ranges fill it.
+//! large range the staging part is small, so that little is copied and most headers still come with the range before them.
+//! This part grows again while small ranges fill it.
 //!
 //! After a control message the layer above may bind, unbind, skip or pause before the next range is handled. Therefore a range
 //! that follows a control message waits for the next poll: bytes already read are carried over, and nothing more is read for

@@ -129,7 +129,8 @@ pub(super) struct Outgoing {
     max_control_bytes: usize,
     /// The kernel took less than it was passed and has not reported since that it takes more.
     blocked: bool,
-    /// The kernel took no descriptor, as too many are in flight. It does not report when it takes descriptors again.
+    /// The kernel took no descriptor, as too many are in flight. The kernel does not report when it takes descriptors
+    /// again.
     starved: bool,
     /// `room` was 0 or a write was refused, and `Writable` was not reported since.
     full: bool,
@@ -363,7 +364,7 @@ impl Outgoing {
         }
     }
 
-    /// What is left to send, in order, up to a descriptor.
+    /// The parts that are left to send, in order, up to a descriptor.
     pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         let done = self.front_done;
         // A descriptor goes with the first byte of a call.

@@ -27,7 +27,7 @@ fn append(store: &mut Store, place: Place, bytes: &[u8]) {
     store.append(place, bytes.len() as u64, &run).unwrap();
 }
 
-/// What a process leaves that is killed: the files, and no lock.
+/// A copy of a killed process's folder: the files, and no lock.
 fn killed(from: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for part in ["", "log", "publishers"] {

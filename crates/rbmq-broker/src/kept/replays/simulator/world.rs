@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// The machine stops. What was not on the disk is gone, and its positions are not used again.
+    /// The machine stops. Deliveries that were not on the disk are gone, and their positions are not used again.
     fn crash(&mut self) {
         let Some(broker) = self.broker.take() else { return };
         let to = self.end + self.plan.max_delivery;
