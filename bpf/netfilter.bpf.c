@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only)
 /*
- * The kernel level in Netfilter's PREROUTING, where the paper has it. It stores pushes; it cannot reply, so pulls go up to the
- * user-space level.
+ * The kernel level in Netfilter's PREROUTING, where the paper has it. This level stores pushes. It cannot reply, so pulls go
+ * up to the user-space level.
  */
 #include "packet.h"
 

@@ -14,9 +14,9 @@
  * Its slot is not above s, so the bytes below min(head, slots) are complete. A reader loads `head` before the slots.
  * A reader checks `head` again after its copy: bytes below head - ring size may have been overwritten meanwhile.
  *
- * A writer that is stopped for long (a virtual CPU loses its core) may be lapped: then its late copy damages newer bytes. It
- * looks at `head` after its copy, and before it clears its slot it raises `floor` above what it may have damaged. Nobody was
- * given those bytes before, since its slot held `stable` back.
+ * A writer that is stopped for long (a virtual CPU loses its core) may be lapped: then its late copy damages newer bytes. The
+ * writer looks at `head` after its copy, and before it clears its slot it raises `floor` above the bytes that it may have
+ * damaged. No reader was given those bytes before, since the slot held `stable` back.
  *
  * Memory of one topic:
  *

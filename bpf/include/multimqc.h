@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * What an input or output function includes.
+ * The header of input and output functions.
  *
  * A function is an object file with one program, which calls no other function, and which the loader links into its own programs
  * in the place of multimqc_input or multimqc_output before it loads them:
@@ -8,7 +8,7 @@
  *	SEC("freplace/multimqc_input")
  *	int my_function(struct multimqc_message *message)
  *
- * It gets one message (input) or the bytes of one reply (output), may change them, and says whether they go on.
+ * The function gets one message (input) or the bytes of one reply (output), may change them, and says whether they go on.
  */
 #ifndef MULTIMQC_H
 #define MULTIMQC_H

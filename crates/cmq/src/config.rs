@@ -29,7 +29,7 @@ pub(crate) const fn reassembly_bytes(message: usize) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Oversize {
-    /// The message is sent in fragments. It is lost if one of them is.
+    /// The message is sent in fragments. The message is lost if one of them is.
     Fragment,
     /// The push fails with [`PushError::TooLarge`](crate::PushError::TooLarge).
     Reject,
@@ -191,8 +191,9 @@ pub struct Config {
     /// Sends a parity fragment for each 16 or fewer fragments of a message.
     ///
     /// The parity fragment is the exclusive or of its group, so the message survives the loss of any one fragment of each
-    /// group; without it the loss of any fragment loses the message. It costs one more datagram for each group: a third
-    /// more bytes for a message of 4 KiB on Ethernet, a twelfth for 16 KiB. Default false. Receivers need no setting.
+    /// group; without it the loss of any fragment loses the message. A parity fragment costs one more datagram for each
+    /// group: a third more bytes for a message of 4 KiB on Ethernet, a twelfth for 16 KiB. Default false. Receivers need no
+    /// setting.
     pub parity_fragments: bool,
     /// The largest message, sent or received, in bytes. Default 1 MiB, at most 1 GiB.
     pub max_message: usize,
@@ -230,8 +231,9 @@ pub struct Config {
     pub reuse_address: bool,
     /// Encrypts and authenticates every datagram, with these keys. Default `None`: datagrams are plain.
     ///
-    /// A queue with keys and a queue without refuse each other's datagrams. It costs 32 bytes for each datagram, a round trip before
-    /// the first message to an address, and about 2.5 KiB of memory for each address. Groups (multicast) cannot be sent to.
+    /// A queue with keys and a queue without refuse each other's datagrams. Encryption costs 32 bytes for each datagram, a
+    /// round trip before the first message to an address, and about 2.5 KiB of memory for each address. Groups (multicast)
+    /// cannot be sent to.
     pub security: Option<Security>,
     /// Turns the reliable mode on, for sending and for receiving. Default `None`: its datagrams are refused, and nothing is answered.
     ///

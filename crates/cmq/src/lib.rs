@@ -1,7 +1,7 @@
 //! CMQ: an asynchronous message queue over UDP, for many processes that send each other small messages.
 //!
 //! A push never waits. Messages leave in batches, by size and by age. The network may lose some of them: later messages are
-//! not delayed, and the receiver counts the losses of each sender. There is no broker and no connection: a queue is a socket.
+//! not delayed, and the receiver counts the losses of each sender. CMQ has no broker and no connection: a queue is a socket.
 //!
 //! ```text
 //!   cw_push(key, message)                                                         cw_pop()

@@ -133,8 +133,9 @@ impl<T: Send + 'static> Cmq<T> {
         }
     }
 
-    /// Queues a message of the reliable mode for a key. It is sent until the receiving queue confirms it, and popped there in the order
-    /// of its key. Both queues need [`Config::reliable`](field@Config::reliable). Never waits.
+    /// Queues a message of the reliable mode for a key. The queue sends the message until the receiving queue confirms it,
+    /// and the receiver pops the messages of a key in their order. Both queues need
+    /// [`Config::reliable`](field@Config::reliable). Never waits.
     ///
     /// Returns the number of the message among the reliable ones of its key, for [`Cmq::fate`] and [`Cmq::wait_confirmed`].
     ///

@@ -19,7 +19,7 @@ pub const KEY_BYTES: usize = 32;
 /// The most bytes of a file with a key.
 const MAX_FILE: u64 = 4096;
 
-/// The public key of a queue, which its senders know. It is written as 64 hexadecimal digits.
+/// The public key of a queue, which its senders know. A key is written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey(pub [u8; KEY_BYTES]);
 
@@ -53,7 +53,7 @@ impl PublicKey {
     }
 }
 
-/// The secret key of a queue. It is erased from memory when it is dropped, and no output shows it.
+/// The secret key of a queue. The key is erased from memory when it is dropped, and no output shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretKey([u8; KEY_BYTES]);
 
@@ -184,8 +184,8 @@ pub enum KeyError {
 pub struct Security {
     /// The secret key of this queue.
     pub secret: SecretKey,
-    /// A secret that both ends know beside their keys: a handshake needs it too. It protects against an attacker who will break
-    /// X25519. Default `None`.
+    /// A secret that both ends know beside their keys: a handshake needs it too. This secret protects against an attacker
+    /// who will break X25519. Default `None`.
     pub shared_secret: Option<SecretKey>,
     /// The public keys of the queues at these addresses. Default: none.
     pub peers: BTreeMap<SocketAddr, PublicKey>,

@@ -20,7 +20,7 @@ use super::kafka::Kafka;
 /// The file with every setting at its default.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// What a configuration file says. Everything has a default.
+/// The contents of a configuration file. Everything has a default.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -85,7 +85,7 @@ pub struct Topic {
     pub output: Option<Function>,
 }
 
-/// One of the two functions that come with the library.
+/// A function that comes with the library.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Function {

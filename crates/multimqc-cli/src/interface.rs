@@ -71,7 +71,7 @@ impl Interface {
         self.error = error;
     }
 
-    /// What `multimqc stat` shows.
+    /// The interface's part of the output of `multimqc stat`.
     pub fn report(&self) -> Value {
         json!({
             "interface": self.name,

@@ -6,7 +6,7 @@ use commands::Failure;
 use multimqc::Level;
 use serde::Deserialize;
 
-/// The table `kafka` of the configuration file. It is read by every build, so that a file fits all of them.
+/// The table `kafka` of the configuration file. Every build reads the table, so that a file fits all of them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Kafka {

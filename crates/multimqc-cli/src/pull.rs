@@ -63,7 +63,7 @@ impl FromStr for From {
     }
 }
 
-/// What a turn found.
+/// The result of a turn.
 enum Turn {
     Bytes(usize),
     End(Offset),
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             _ => return Err(Failure::Failed("the log is full".into())),
         },
     };
-    // What is older than the oldest byte is not missed by who asked for the oldest.
+    // A user who asks for the oldest byte misses nothing before it, so such bytes are not reported.
     let (mut reported, mut began) = (0, matches!(args.from, From::Offset(_) | From::Newest));
     let end = args.length.map_or(MAX_OFFSET, |length| at.saturating_add(length));
     let mut out = io::stdout().lock();

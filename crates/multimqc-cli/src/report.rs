@@ -1,4 +1,4 @@
-//! What a server tells about itself, as JSON.
+//! A server's report about itself, as JSON.
 
 use std::time::Instant;
 

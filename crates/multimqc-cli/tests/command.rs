@@ -105,7 +105,7 @@ fn pull_follows() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("the command is built");
-    // It has begun when it has asked twice: for the end, and for what comes after it.
+    // The pull has begun when it has asked twice: for the end, and for the bytes after it.
     let deadline = Instant::now() + PATIENCE;
     while server.stat()["service"]["pulls"].as_u64() < Some(2) {
         assert!(Instant::now() < deadline);

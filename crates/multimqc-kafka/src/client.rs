@@ -19,7 +19,7 @@ use crate::record::{self, Record};
 
 /// The only partition of a topic.
 const PARTITION: i32 = 0;
-/// What a wait for a delivery report waits for longer than the producer says that it takes.
+/// The time that a wait for a delivery report adds to the producer's own limit.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The pause before a question is asked again.
@@ -53,7 +53,7 @@ pub(crate) fn create_topic(config: &KafkaConfig, name: &str) -> Result<(), Level
     Ok(())
 }
 
-/// What became of a record.
+/// The outcome of a record's delivery.
 #[derive(Debug, Default)]
 pub(crate) struct Receipt {
     result: Mutex<Option<Result<i64, KafkaError>>>,

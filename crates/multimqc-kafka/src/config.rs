@@ -1,4 +1,4 @@
-//! What can be configured.
+//! The configuration of the level.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use rdkafka::ClientConfig;
 /// The settings of a [`KafkaLevel`](crate::KafkaLevel).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaConfig {
-    /// Addresses of brokers, `HOST:PORT` with commas between them. One that answers is enough.
+    /// Addresses of brokers, `HOST:PORT` with commas between them. A single broker that answers is enough.
     pub brokers: String,
-    /// What the names of Kafka's topics begin with; default `multimqc`. Topic 7 is `multimqc-00007`.
+    /// The prefix of the names of Kafka's topics; default `multimqc`. Topic 7 is `multimqc-00007`.
     pub prefix: String,
     /// How many brokers keep each record, for topics that the level makes; default 1.
     pub replicas: i32,
@@ -50,7 +50,7 @@ impl KafkaConfig {
         }
     }
 
-    /// What producers, consumers and the administration have in common.
+    /// The settings that producers, consumers and the administration have in common.
     fn client(&self) -> ClientConfig {
         let mut client = ClientConfig::new();
         client.set("bootstrap.servers", &self.brokers);

@@ -1,6 +1,6 @@
 //! The key of a record: what the record is, and where in the log it belongs.
 //!
-//! | Offset | Bytes | What |
+//! | Offset | Bytes | Meaning |
 //! |---|---|---|
 //! | 0 | 4 | `MQk1` |
 //! | 4 | 1 | 0: the value is the log's bytes; 1: the value is the position where a hole ends, 8 bytes; 2: the level was closed, and the value is empty; 3: as 0, and the bytes go on with the batch before |
@@ -31,7 +31,7 @@ pub(crate) struct Record {
     pub(crate) begins: bool,
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Data,

@@ -103,7 +103,7 @@ fn every_position_is_found(kafka: &Kafka) {
         write(&writer, head, 1 + round * 97).expect("Kafka takes it");
         head += 1 + round as u64 * 97;
     }
-    // One that knows nothing but the ends.
+    // A reader that knows nothing but the ends.
     let reader = level(KafkaConfig { restart_gap_bytes: 0, ..config }, 0, 5);
     let mut at = 0;
     for round in 0..60 {
@@ -161,7 +161,7 @@ fn kafka_that_is_slow_or_down_loses_nothing() {
     write_until_taken(&level, 0, 10_000);
     check(&level, 0, 10_000);
 
-    // It answers nothing, and then what it was asked before: the batch may have been taken meanwhile.
+    // Kafka answers nothing, and later the requests from before: the batch may have been taken meanwhile.
     kafka.pause();
     assert!(matches!(write(&level, 10_000, 5000), Err(LevelError::Down(_))));
     assert!(write(&level, 10_000, 5000).expect_err("it still does not answer").is_temporary());
@@ -181,7 +181,7 @@ fn kafka_that_is_slow_or_down_loses_nothing() {
     kafka.run();
     write_until_taken(&level, 16_000, 1000);
     check(&level, 0, 17_000);
-    // What the level below had to give up meanwhile is a hole.
+    // The bytes that the level below had to give up meanwhile are a hole.
     let written = write(&level, 20_000, 500).expect("Kafka is back");
     assert_eq!(written.hole, Some(Hole { from: 17_000, to: 20_000 }));
     check(&level, 20_000, 500);

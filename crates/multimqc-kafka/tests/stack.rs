@@ -111,7 +111,7 @@ fn pull(server: &Server, mut from: u64, to: u64) {
     }
 }
 
-/// What a level that is down takes from its clients: only what nobody else has, and only for so long.
+/// The effect on clients of a level that is down: only bytes that no other level has are missing, and only for a while.
 #[test]
 fn a_server_goes_on_while_kafka_is_down_and_fills_it_up_afterwards() {
     let Some(mut kafka) = Kafka::start() else { return };

@@ -1,8 +1,8 @@
-//! What the program in XDP costs for a packet: `cargo run -p multimqc-kernel --example cost` (as root).
+//! The cost of the program in XDP for a packet: `cargo run -p multimqc-kernel --example cost` (as root).
 //!
 //! The kernel runs the program on one packet, many times, and takes the time (BPF_PROG_TEST_RUN). So the packet and the ring are in
-//! the processor's caches, and a device's own work is not counted. Another datagram, which passes after a look at its port, is what
-//! every packet costs. The best of several rounds is shown, since other work on the machine only adds.
+//! the processor's caches, and a device's own work is not counted. Another datagram, which passes after a look at its port,
+//! shows the cost that every packet has. The best of several rounds is shown, since other work on the machine only adds.
 //!
 //! A reply takes the place of its request, so a pull runs once at a time: the medians of single runs are compared, of which each has
 //! some 30 ns for taking the time.

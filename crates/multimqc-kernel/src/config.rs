@@ -67,7 +67,7 @@ pub struct Config {
     /// An object file with an eBPF function for the bytes of each reply. Default: none.
     pub output_function: Option<Vec<u8>>,
     /// A folder in a bpf file system under which rings and attachments are kept when the process ends; see
-    /// [`detach`](crate::detach). It is created. Default: none: everything ends with the process.
+    /// [`detach`](crate::detach). The level creates the folder. Default: none: everything ends with the process.
     pub keep: Option<PathBuf>,
     /// The rate for which equation 1 of the paper is checked, in bytes per second and topic; 0 does not check. Default: 0.
     pub bytes_per_second: u64,

@@ -1,4 +1,4 @@
-//! What the programs count.
+//! The counters of the programs, and of user space.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,7 +7,7 @@ use multimqc::{Found, Stop, Written};
 
 use crate::layout::COUNTERS;
 
-/// What user space counts for a topic, since this process has opened it.
+/// The counters of user space for a topic, since this process has opened it.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) batches: AtomicU64,
@@ -53,7 +53,8 @@ pub struct KernelCounters {
     /// Pulls that were left to the next level, since they ask for bytes that are overwritten; and a few whose bytes were
     /// overwritten while the reply was made, which got none.
     pub overwritten: u64,
-    /// Writers that were stopped for so long that others overtook them by a whole ring. What they may have damaged is a hole.
+    /// Writers that were stopped for so long that others overtook them by a whole ring. The bytes that they may have
+    /// damaged are a hole.
     pub lapped: u64,
     /// Messages that the input function dropped.
     pub dropped: u64,
@@ -63,7 +64,8 @@ pub struct KernelCounters {
     pub corrupt: u64,
     /// First fragments of datagrams.
     pub fragments: u64,
-    /// Datagrams that do not follow the format. Those to a port in the header form, which name no topic, count for the first.
+    /// Datagrams that do not follow the format. Datagrams to a port in the header form name no topic, and count for the
+    /// first.
     pub malformed: u64,
     /// Pulls without a reply: they ask for nothing, have no room for a reply, or come from a port of a topic.
     pub refused: u64,

@@ -14,7 +14,7 @@ pub enum KernelError {
     Config {
         /// The setting.
         name: &'static str,
-        /// What it is.
+        /// The refused value.
         value: u64,
         /// Its range.
         why: &'static str,
@@ -91,7 +91,7 @@ pub enum KernelError {
     /// The machine's: mostly a right that is missing (CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or root).
     #[error("cannot {what}: {error}")]
     Call {
-        /// What was tried.
+        /// The operation that was tried.
         what: &'static str,
         /// The reason.
         error: io::Error,

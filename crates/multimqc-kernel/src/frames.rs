@@ -53,9 +53,9 @@ impl FrameSender {
         Ok(FrameSender { program, interface })
     }
 
-    /// The same for frames that receivers change and send back, such as pulls: the kernel uses their memory again, so the first 64
-    /// bytes are written for each frame. They are those of `frame`, which is at least as long. What follows is what a receiver has left
-    /// there, so the frame has no UDP checksum (0).
+    /// The same for frames that receivers change and send back, such as pulls: the kernel uses their memory again, so the
+    /// first 64 bytes of `frame` are written for each frame. `frame` has at least 64 bytes. The bytes behind them are the
+    /// ones that a receiver has left there, so the frame has no UDP checksum (0).
     ///
     /// # Errors
     /// As with [`FrameSender::new`]; [`KernelError::Object`] if `frame` is shorter.
@@ -89,8 +89,8 @@ impl FrameSender {
         Ok(FrameSender { program, interface })
     }
 
-    /// Sends `count` copies of an Ethernet frame of at most 1,514 bytes. What the receiving end drops is lost. A frame whose bytes
-    /// the receiver changes may be sent again as changed, but for those that the sender rewrites.
+    /// Sends `count` copies of an Ethernet frame of at most 1,514 bytes. A frame that the receiving end drops is lost. A
+    /// frame whose bytes the receiver changes may be sent again as changed, but for those that the sender rewrites.
     ///
     /// # Errors
     /// [`KernelError::Call`].

@@ -43,7 +43,7 @@ struct Opened {
     reported: Offset,
 }
 
-/// What a program did with a packet.
+/// The result of a program's run on a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// The program's verdict, a number of its kind: for XDP 1 is dropped, 2 passed up, 3 sent back.
@@ -223,7 +223,7 @@ impl Kernel {
         self.shared.wakes.wake();
     }
 
-    /// Whether there is a batch, in any topic. Those without one wake the waiting thread when they have.
+    /// Whether there is a batch, in any topic. A topic without a batch wakes the waiting thread when it has one.
     fn has_batch(&self) -> bool {
         let mut any = false;
         for opened in self.lock().values_mut() {
@@ -249,7 +249,7 @@ impl Kernel {
     /// Detaches the programs and removes what is kept. Topics that were taken out stay readable.
     ///
     /// # Errors
-    /// The machine's. What could not be removed stays for [`detach`](crate::detach).
+    /// The machine's. A file that could not be removed stays for [`detach`](crate::detach).
     pub fn detach(self) -> Result<(), KernelError> {
         for link in self.links().iter() {
             // An interface that is gone has no program any more.

@@ -1,4 +1,4 @@
-//! What user space and the eBPF programs share: the structs of bpf/ring.h.
+//! The memory that user space and the eBPF programs share: the structs of bpf/ring.h.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
@@ -70,7 +70,7 @@ const _: () = assert!(std::mem::offset_of!(TopicState, wake_at) == 128);
 const _: () = assert!(std::mem::size_of::<CpuState>() == 128);
 const _: () = assert!(std::mem::offset_of!(CpuState, pad) == 112);
 
-/// What a UDP port is for: `enum port_kind`. 0 is a port that no topic has.
+/// The use of a UDP port: `enum port_kind`. 0 is a port that no topic has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum PortKind {

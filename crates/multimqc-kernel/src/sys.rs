@@ -158,7 +158,7 @@ pub(crate) fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
     bpf_fd(BTF_LOAD, &mut Attr { btf: address(btf), log: 0, bytes, log_bytes: 0, log_level: 0, pad: 0 })
 }
 
-/// What a program is loaded from.
+/// The parts from which a program is loaded.
 pub(crate) struct ProgramSource<'a> {
     pub(crate) name: &'a str,
     pub(crate) kind: u32,
@@ -289,7 +289,7 @@ pub(crate) fn get_pinned(path: &Path) -> io::Result<OwnedFd> {
     bpf_fd(OBJ_GET, &mut PathAttr { path: path.as_ptr() as u64, fd: 0, flags: 0 })
 }
 
-/// What a program returned for a packet.
+/// The result of a test run on a packet.
 pub(crate) struct TestRun {
     pub(crate) result: u32,
     pub(crate) bytes: usize,
@@ -432,7 +432,7 @@ pub(crate) struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: a mapping is only an address range, which is valid in all threads until it is dropped. What lies in it is read and
+// SAFETY: a mapping is only an address range, which is valid in all threads until it is dropped. Its bytes are read and
 // written through atomics and volatile copies.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.

@@ -97,7 +97,7 @@ impl Shared {
     }
 }
 
-/// A topic of the kernel level. Any thread may read it. It stays readable after the level is detached.
+/// A topic of the kernel level. Any thread may read a topic, also after the level is detached.
 #[derive(Debug, Clone)]
 pub struct Topic {
     shared: Arc<Shared>,
@@ -109,7 +109,7 @@ pub struct Topic {
 struct Memory {
     /// The ring, twice.
     ring: Mapping,
-    /// What the programs read behind the ring's end: its first bytes again.
+    /// The mirror that the programs read behind the ring's end: its first bytes again.
     mirror: Mapping,
     /// Held by the thread that uses user space's slot.
     writer: Mutex<()>,
@@ -132,7 +132,7 @@ impl Topic {
         TopicId(self.state().id.load(Relaxed))
     }
 
-    /// What the ring holds.
+    /// The bytes that the ring holds.
     pub fn window(&self) -> Window {
         let head = self.stable_end();
         let first = self.first();
@@ -256,7 +256,7 @@ impl Topic {
 
     /// Makes a hole known whose place is reserved, before readers come so far.
     fn add_hole(&self, hole: Hole) {
-        // What a late writer damages before the hole would not be seen: the floor is above it.
+        // Damage that a late writer does before the hole would not be seen: the floor is above it.
         let is_late = self.slots().any(|slot| slot < hole.from);
         let floor = if is_late { hole.to } else { self.floor() };
         self.memory.holes.add(hole, floor, self.first());
@@ -370,7 +370,7 @@ impl Topic {
         self.state().marks.each_ref().map(|mark| mark.load(Acquire))
     }
 
-    /// What the programs have counted for this topic.
+    /// The counters of the programs for this topic.
     pub fn counters(&self) -> KernelCounters {
         let cpus = (0..self.shared.writers).map(|cpu| self.shared.cpu(self.index, cpu));
         cpus.fold(KernelCounters::default(), |mut sum, cpu| {

@@ -82,7 +82,7 @@ fn push_and_pull(world: &World, config: Config, mode: &str) {
         assert_eq!(reply(&client), log[start..start + length], "{length} at {start}");
     }
     assert_eq!((topic.counters().hits, topic.counters().stored), (5, 199));
-    // What the level has not, and what is no request of its, comes to the sockets of the next level.
+    // Pulls of bytes that the level has not, and other datagrams, come to the sockets of the next level.
     let (pulls, others) = (net::socket(SERVER, PULL_PORT), net::socket(SERVER, 5555));
     let mut buffer = [0; 100];
     pull(&client, log.len() as u64, 1, 16);
@@ -162,7 +162,7 @@ fn netfilter_stores_and_leaves_pulls_to_the_next_level() {
     });
 }
 
-/// What the program leaves to the network stack arrives on a socket, and gets its place in the log from there.
+/// A message that the program leaves to the network stack arrives on a socket, and gets its place in the log from there.
 #[test]
 fn fragments_and_long_messages_come_by_the_socket() {
     in_world(|world| {

@@ -10,7 +10,7 @@
 
 use std::ops::RangeInclusive;
 
-/// What to store of a message.
+/// The part of a message that is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// The message as it came.
@@ -107,8 +107,8 @@ impl NumberType {
     }
 }
 
-/// Drops messages, or records, whose number lies in a range: readings that say nothing new. What is too short for the number is
-/// kept, since nothing is known of it.
+/// Drops messages, or records, whose number lies in a range: readings that say nothing new. A message that is too short for
+/// the number is kept, since nothing is known of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DropRange {
     /// Where the number begins in the message or the record.
@@ -140,7 +140,8 @@ impl OutputFunction for DropRange {
     }
 }
 
-/// Takes one field of each message or record, and nothing else of it. What is too short to have the field is dropped.
+/// Takes one field of each message or record, and nothing else of it. A message that is too short to have the field is
+/// dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtractField {
     /// Where the field begins in the message or the record.

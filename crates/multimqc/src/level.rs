@@ -73,7 +73,7 @@ impl LevelKind {
 /// A log that a level has from before the stack was opened, for example from before a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// What the level has.
+    /// The bytes that the level has.
     pub window: Window,
     /// How far behind the head readers may have seen bytes that the level never got, because its process was killed. The stack
     /// leaves a hole of so many bytes, unless a level nearer to the network has kept its window and so knows these bytes.
@@ -122,11 +122,11 @@ pub enum Stop {
 pub struct Found {
     /// How many bytes at the beginning of the buffer are of the log.
     pub bytes: usize,
-    /// What follows them.
+    /// The reason why no more bytes follow.
     pub stop: Stop,
 }
 
-/// What a level counts for a topic since it was opened.
+/// The counters of a level for a topic since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages that were appended. 0 in a level that gets batches.
@@ -149,7 +149,8 @@ pub struct Counters {
     pub repeated_bytes: u64,
     /// Messages or batches that were refused: oversize, damaged, or without room.
     pub refused: u64,
-    /// Damage of the level's storage: ranges that were found when it was opened, and reads that met some. It is read as holes.
+    /// Damage of the level's storage: ranges that were found when it was opened, and reads that met some. Damaged ranges
+    /// are read as holes.
     pub damaged: u64,
 }
 
@@ -202,8 +203,8 @@ pub trait Level: Send + Sync {
     /// The bytes that the level keeps of each topic; none if only retention or the device limits them.
     fn capacity_bytes(&self) -> Option<u64>;
 
-    /// What the level has of a topic's log before [`Level::open`] is called; none if it has nothing and will begin where it is told
-    /// to. Levels that keep nothing have what was opened.
+    /// The log of a topic that the level has before [`Level::open`] is called; none if it has nothing and will begin where
+    /// it is told to. A level that keeps nothing has the log that was opened.
     ///
     /// # Errors
     /// [`LevelError`], if the level's storage cannot be read.
@@ -246,7 +247,7 @@ pub trait Level: Send + Sync {
     /// [`LevelError`], if there is no room for the topic or its storage cannot be opened.
     fn open(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Window, LevelError>;
 
-    /// What the level holds now. None if the topic is not open.
+    /// The bytes that the level holds now. None if the topic is not open.
     fn window(&self, topic: TopicId) -> Option<Window>;
 
     /// Write, in the first level: appends messages, each whole and in the order of the iterator, and so decides on their

@@ -44,7 +44,7 @@ impl Hole {
     }
 }
 
-/// What a level holds of a log: the bytes `[first, head)` without the holes among them.
+/// The part of a log that a level holds: the bytes `[first, head)` without the holes among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// The oldest byte that can be read. Equal to `head` if there is none.

@@ -17,7 +17,7 @@ pub(crate) struct Senders {
     untracked: u64,
 }
 
-/// What is known of all senders.
+/// The counts of all senders together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SenderReport {
     /// Senders that are tracked.

@@ -1,4 +1,4 @@
-//! What datagrams do, without sockets: pushes into the stack, and replies out of it.
+//! The effects of datagrams, without sockets: pushes into the stack, and replies out of it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -44,13 +44,13 @@ impl Default for ServiceConfig {
 /// The functions of a topic.
 #[derive(Default)]
 pub struct Functions {
-    /// What is stored of each message.
+    /// Decides what is stored of each message.
     pub input: Option<Box<dyn InputFunction>>,
-    /// What is sent of each range.
+    /// Decides what is sent of each range.
     pub output: Option<Box<dyn OutputFunction>>,
 }
 
-/// What a service has counted.
+/// The counters of a service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServiceReport {
     /// Datagrams that carried messages.
@@ -123,7 +123,7 @@ impl Service {
         self.functions.insert(topic, functions);
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn report(&self) -> ServiceReport {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &self.counts;

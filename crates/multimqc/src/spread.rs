@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most threads, the caller's included. What they do waits for the disk, and file systems put the syncs of threads that wait at the
-/// same time into one commit.
+/// The most threads, the caller's included. The threads wait for the disk, and file systems put the syncs of threads that
+/// wait at the same time into one commit.
 const THREADS: usize = 16;
 
 /// Calls `work` for each item. After an error no further item is begun.

@@ -77,25 +77,25 @@ pub struct Repair {
     pub lost_bytes: u64,
 }
 
-/// What a level has from before the stack was opened.
+/// The log that a level has from before the stack was opened.
 struct Past {
     kept: Kept,
     /// None in a level that keeps no sessions.
     sessions: Option<Sessions>,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// How many bytes at the beginning of the buffer are of the log.
     pub bytes: usize,
     /// The level that answered. None if no level has the whole range: the bytes, if any, are put together from several.
     pub level: Option<LevelKind>,
-    /// What follows the bytes.
+    /// The bytes of the asked range that follow.
     pub rest: Rest,
 }
 
-/// What follows the bytes of an [`Answer`].
+/// The bytes of the asked range behind those of an [`Answer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     /// All bytes are there.
@@ -212,7 +212,7 @@ impl Stack {
         spread::for_each(topics, |(topic, new_epoch)| self.open(*topic, *new_epoch).map(drop))
     }
 
-    /// What each level has of a topic. All that have something must have the same epoch.
+    /// The log that each level has of a topic. All levels that have one must have the same epoch.
     fn past(&self, topic: TopicId) -> Result<Vec<Option<Past>>, StackError> {
         let mut all: Vec<Option<Past>> = Vec::with_capacity(self.levels.len());
         let mut lower: Option<(LevelKind, Epoch)> = None;
@@ -295,7 +295,7 @@ impl Stack {
         Ok(moved)
     }
 
-    /// What had to be moved when topics were opened, in the order of their opening.
+    /// The repairs that were needed when topics were opened, in the order of their opening.
     pub fn repairs(&self) -> Vec<Repair> {
         self.repairs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

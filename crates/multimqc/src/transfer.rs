@@ -55,7 +55,7 @@ pub struct Mover {
     progress: Arc<Progress>,
 }
 
-/// What a mover has done.
+/// The progress of a mover.
 #[derive(Debug, Default)]
 pub struct Progress {
     batches: AtomicU64,
@@ -118,7 +118,7 @@ impl Mover {
         Mover { lower, upper, config, buffer, waiting: HashMap::new(), progress: Arc::default() }
     }
 
-    /// What this mover has done, for other threads.
+    /// The progress of this mover, for other threads.
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
     }
@@ -127,7 +127,7 @@ impl Mover {
     /// whether the topic's turn ended before it had no more of them.
     ///
     /// # Errors
-    /// [`LevelError`]. What was not moved stays in the lower level.
+    /// [`LevelError`]. A batch that was not moved stays in the lower level.
     pub fn step(&mut self, topic: TopicId, now: Instant, all: bool) -> Result<bool, LevelError> {
         let window = self.upper.window(topic).ok_or(LevelError::UnknownTopic(topic))?;
         let mut at = window.head;
@@ -211,7 +211,7 @@ impl Transfers {
         Ok(transfers)
     }
 
-    /// What each pair of neighbours has done, the first pair first.
+    /// The progress of each pair of neighbours, the first pair first.
     pub fn progress(&self) -> Vec<ProgressReport> {
         self.pairs.iter().map(|pair| pair.progress.report()).collect()
     }

@@ -1,4 +1,4 @@
-//! What a stack has after its process ended, in order or not.
+//! The log of a stack after its process ended, in order or not.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The background thread of a queue. It sleeps until the exact deadline of the next batch or gap, on the
+//! The background thread of a queue. The thread sleeps until the exact deadline of the next batch or gap, on the
 //! socket when no application thread reads it, and without a deadline when nothing is pending: an idle queue
 //! costs nothing.
 

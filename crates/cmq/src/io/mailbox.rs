@@ -52,7 +52,7 @@ impl<T> Staged<T> {
 /// The most messages that are staged.
 const MAX_STAGED: usize = 4096;
 
-/// Messages that were popped together, as an iterator. It starts empty; [`Cmq::pop_all`](crate::Cmq::pop_all)
+/// Messages that were popped together, as an iterator. The iterator starts empty; [`Cmq::pop_all`](crate::Cmq::pop_all)
 /// fills it again and again.
 pub struct Popped<T> {
     items: VecDeque<Queued<T>>,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A buffer of which a message is kept is not reused until the message is dropped; another buffer takes its
-//! place. There are at most [`MAX_BUFFERS`]. When messages pin all of them, received messages are copied.
+//! place. A queue has at most [`MAX_BUFFERS`]. When messages pin all of them, received messages are copied.
 
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ pub(crate) struct ReceiveBuffers {
     /// True if the last call used the shareable buffers.
     shareable: bool,
     /// How many buffers the next call gets. A call that does not fill its buffers costs the kernel one more
-    /// look in vain. There are therefore several buffers only after calls that filled theirs with small
+    /// look in vain. The next call therefore gets several buffers only after calls that filled theirs with small
     /// datagrams; with large ones a call receives enough.
     next_count: usize,
     /// Where plain datagrams lie after [`ReceiveBuffers::open`]: their buffer, and their bytes in it.

@@ -353,7 +353,7 @@ impl<T> ReceiveHalf<T> {
         let State { receiver, inbound, buffers, staged, .. } = state;
         match self.socket.receive(buffers) {
             Ok(true) => {}
-            // An error here belongs to an earlier send. It was counted then, or the receiver reports a loss.
+            // An error here belongs to an earlier send. The error was counted then, or the receiver reports a loss.
             Ok(false) | Err(_) => {
                 state.busy = false;
                 return false;

@@ -47,7 +47,7 @@ impl<K: Copy + Eq + Hash> FairShare<K> {
 
     /// The slot to evict for a new entry of this owner, in a table of `limit` entries.
     ///
-    /// That is a slot of an owner with more than its fair share, or else the slot that was `silent` longest.
+    /// The victim is a slot of an owner with more than its fair share, or else the slot that was `silent` longest.
     /// `heard` returns when a slot was last heard, and its owner.
     pub fn victim<H: Ord>(
         &self,
@@ -96,8 +96,8 @@ mod tests {
         receiver.datagram(*now, from, &bytes, &mut NullSink);
     }
 
-    /// A host has all its ports, and for IPv6 many addresses. It still does not evict the streams of other
-    /// hosts.
+    /// A host has all its ports, and for IPv6 many addresses. With all of them the host still does not evict the streams of
+    /// other hosts.
     #[test]
     fn one_host_evicts_only_its_own_streams() {
         let claims: [fn(u16) -> SocketAddr; 2] = [

@@ -339,7 +339,7 @@ impl<Q, A> Store<Q, A> {
         }
     }
 
-    /// An id that no pending call has. It does not follow from the epoch or from the ids of other calls,
+    /// An id that no pending call has. The id does not follow from the epoch or from the ids of other calls,
     /// which other responders know.
     fn new_id(&mut self) -> u64 {
         loop {

@@ -53,7 +53,7 @@ impl Proxy {
         Proxy::start_with(receiver, fate, messages)
     }
 
-    /// As [`Proxy::start`], for datagrams that the proxy cannot read. It counts datagrams and not messages.
+    /// As [`Proxy::start`], for datagrams that the proxy cannot read. This proxy counts datagrams and not messages.
     pub fn start_blind(receiver: SocketAddr, fate: impl FnMut(u64, &[u8]) -> Fate + Send + 'static) -> Proxy {
         Proxy::start_with(receiver, fate, |_| 1)
     }

@@ -43,7 +43,7 @@ impl Process {
         Process::spawn(command.args(args))
     }
 
-    /// Starts a command. What it writes to standard error is shown only if it fails.
+    /// Starts a command. The command's standard error is shown only if the command fails.
     pub fn spawn(command: &mut Command) -> Result<Process, Failure> {
         let errors = memfd_create("errors", MemfdFlags::CLOEXEC).map(File::from).map_err(Failure::failed)?;
         let errors_of_child = errors.try_clone().map_err(Failure::failed)?;
@@ -148,7 +148,7 @@ fn cpu_of_thread(thread: &Path) -> u64 {
 pub struct SoftIrqs(Vec<PathBuf>);
 
 impl SoftIrqs {
-    /// Finds the threads of this machine. There are none where `/proc` does not show them.
+    /// Finds the threads of this machine. The list is empty where `/proc` does not show them.
     pub fn find() -> SoftIrqs {
         let is_one = |process: &PathBuf| {
             std::fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))

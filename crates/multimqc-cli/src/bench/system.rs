@@ -139,7 +139,7 @@ impl Folder {
         let shared = Path::new("/dev/shm");
         let base = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
         let path = base.join(format!("multimqc-bench-{}", std::process::id()));
-        // What an earlier system of this bench has left.
+        // Removes the folder that an earlier system of this bench has left.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
         Ok(Folder(path))

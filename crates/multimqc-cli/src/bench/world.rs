@@ -37,8 +37,8 @@ pub struct World {
 }
 
 impl World {
-    /// Namespaces as root, and otherwise the loopback interface. What processors send at a time is taken at a time if the devices have
-    /// as many `queues`.
+    /// Namespaces as root, and otherwise the loopback interface. Frames that processors send at the same time are taken at
+    /// the same time if the devices have as many `queues`.
     pub fn new(queues: usize) -> Result<World, Failure> {
         let mut world = World {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),

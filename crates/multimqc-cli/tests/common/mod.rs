@@ -154,7 +154,7 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What `push --count --size` sends.
+/// The bytes that `push --count --size` sends.
 pub fn numbered(count: u64, size: usize) -> Vec<u8> {
     let message = |number: u64| [&number.to_le_bytes()[..], &vec![0; size - 8]].concat();
     (0..count).flat_map(message).collect()

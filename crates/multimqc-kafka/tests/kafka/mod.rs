@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// How long a start, a stop or a download may take.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A Kafka. It ends when dropped.
+/// A Kafka server, which ends when it is dropped.
 pub struct Kafka {
     folder: TempDir,
     jars: PathBuf,

@@ -33,7 +33,7 @@ enum Request {
 }
 
 impl Model {
-    /// What becomes of a frame.
+    /// The verdict on a frame, and the frame that follows from it.
     pub fn expect(&mut self, frame: &[u8]) -> (u32, Vec<u8>) {
         match self.reply(frame) {
             Ok(None) => (DROP, frame.to_vec()),

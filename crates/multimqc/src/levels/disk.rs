@@ -7,8 +7,9 @@
 //!     topic-00007.sessions    the stacks that have written the log
 //! ```
 //!
-//! The bytes survive the process. What levels below had and the disk level had not got yet does not, and readers may have seen it.
-//! So its offsets are not used again: if `running` is there when a topic is opened, the log goes on behind a hole.
+//! The bytes on the disk survive the process. Bytes that only the levels below had do not survive it, and readers may have
+//! seen them. So their offsets are not used again: if `running` is there when a topic is opened, the log goes on behind a
+//! hole.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -215,7 +216,7 @@ fn remove_old(topics: &RwLock<HashMap<TopicId, Arc<Topic>>>) {
     let topics: Vec<Arc<Topic>> =
         topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
     for topic in topics {
-        // What could not be removed is counted by the log, and tried again.
+        // The log counts segments that could not be removed, and tries them again.
         let _ = topic.log().apply_retention();
     }
 }

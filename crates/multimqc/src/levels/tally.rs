@@ -18,7 +18,7 @@ impl Count {
     }
 }
 
-/// What a level counts for a topic.
+/// The counters of a level for a topic.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub messages: Count,

@@ -38,8 +38,8 @@ pub struct ServerConfig {
     pub header_port: Option<u16>,
     /// The topics; default topic 0 with the ports 19999 and 19998.
     pub topics: Vec<TopicConfig>,
-    /// Bytes of each socket's receive buffer; default 4 MiB, which the system may limit (`net.core.rmem_max`). What arrives while
-    /// it is full is lost, and counted by the system only.
+    /// Bytes of each socket's receive buffer; default 4 MiB, which the system may limit (`net.core.rmem_max`). Datagrams
+    /// that arrive while the buffer is full are lost, and counted by the system only.
     pub receive_buffer_bytes: usize,
     /// How datagrams are handled.
     pub service: ServiceConfig,
@@ -152,12 +152,12 @@ impl Server {
         &self.stack
     }
 
-    /// What the sockets have counted.
+    /// The counters of the sockets.
     pub fn report(&self) -> ServiceReport {
         self.service.report()
     }
 
-    /// What the transfers have done, for each pair of neighbouring levels.
+    /// The progress of the transfers, for each pair of neighbouring levels.
     pub fn transfers(&self) -> Vec<ProgressReport> {
         self.transfers.progress()
     }

@@ -13,7 +13,7 @@ use crate::topic::TopicId;
 /// How long a thread waits after an error of its socket.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What arrives at a socket.
+/// The kind of datagrams that arrive at a socket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role {
     /// Pushes of a topic, in the plain form.

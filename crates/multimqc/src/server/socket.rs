@@ -18,7 +18,7 @@ pub(crate) struct Socket {
     state: UdpSocketState,
 }
 
-/// What one call received.
+/// The datagrams of one receive call.
 pub(crate) struct Received {
     bytes: Vec<u8>,
     metas: [RecvMeta; BATCH],

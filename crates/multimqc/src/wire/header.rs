@@ -41,19 +41,19 @@ pub enum Kind {
     Batch = 4,
 }
 
-/// What a reply says about the byte at its offset.
+/// The status of the byte at a reply's offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
-    /// It is the first byte of the body, which has at least one and at most as many as were asked for.
+    /// The byte is the first one of the body, which has at least one byte and at most as many as were asked for.
     Data = 0,
-    /// It was not written yet. The length is 0, and the offset is the end of the log instead of the asked one.
+    /// The byte was not written yet. The length is 0, and the offset is the end of the log instead of the asked one.
     End = 1,
-    /// It is in a hole. The length is that of the rest of the hole, or `u32::MAX` if that is longer.
+    /// The byte is in a hole. The length is that of the rest of the hole, or `u32::MAX` if that is longer.
     Hole = 2,
-    /// It is older than any level keeps. The length is that to the oldest byte, or `u32::MAX` if that is longer.
+    /// The byte is older than any level keeps. The length is that to the oldest byte, or `u32::MAX` if that is longer.
     Gone = 3,
-    /// There is no such topic. The length is 0.
+    /// The server has no such topic. The length is 0.
     UnknownTopic = 4,
     /// The log has another epoch, which the header has. The length is 0.
     OtherEpoch = 5,
@@ -66,7 +66,7 @@ pub struct Header {
     pub kind: Kind,
     /// The topic.
     pub topic: TopicId,
-    /// What a reply says. [`Status::Data`] in all other kinds.
+    /// The status of a reply. [`Status::Data`] in all other kinds.
     pub status: Status,
     /// The name of the sender. A reply has that of its request.
     pub cookie: u32,

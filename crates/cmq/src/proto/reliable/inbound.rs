@@ -383,8 +383,8 @@ impl Inbound {
         Verdict::Taken
     }
 
-    /// Opens the lane of a mailbox, or its next run. What waits for a mailbox is confirmed: a later run, or a later link of the same
-    /// sender, waits behind it.
+    /// Opens the lane of a mailbox, or its next run. Messages that wait for a mailbox are confirmed: a later run, or a
+    /// later link of the same sender, waits behind them.
     fn open_lane(&mut self, (slot, mailbox): Stream, run: u32) -> Run {
         let link = self.links.get_mut(slot).expect("the caller has found the link");
         let (sender, host) = (link.key.0, link.host());

@@ -39,7 +39,7 @@ pub enum Fate {
     Pending,
     /// The receiving queue has the message, and all earlier ones of its key.
     Confirmed,
-    /// The message was not confirmed in time. It may have arrived all the same.
+    /// The message was not confirmed in time. The message may have arrived all the same.
     Failed(Undelivered),
 }
 
@@ -236,7 +236,8 @@ impl Lane {
         confirmed as u64
     }
 
-    /// A part is lost in the segment with this number. It is sent again, unless a later segment has it. Returns whether it is.
+    /// Notes that a part is lost in the segment with this number. The part is sent again, unless a later segment has it.
+    /// Returns whether it is sent again.
     pub fn lost(&mut self, number: u64, offset: u64, length: usize) -> bool {
         let before = self.lost.len();
         let end = offset + length as u64;

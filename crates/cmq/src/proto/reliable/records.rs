@@ -4,7 +4,8 @@
 //!   bytes ──▶ rest of a message whose begin is kept ──▶ whole messages, in place ──▶ begin of the next message: kept
 //! ```
 //!
-//! Messages leave while their mailbox has room. What has none waits here, and its bytes are not credited to the sender.
+//! Messages leave while their mailbox has room. A message whose mailbox has none waits here, and its bytes are not credited
+//! to the sender.
 
 use crate::event::ReliableCounts;
 use crate::key::Key;

@@ -304,7 +304,7 @@ fn every_message_arrives_once_and_in_order() {
 }
 
 /// Receivers are restarted, and mailboxes are full for a while. Every message is confirmed or reported, and each run of the receiver gets
-/// each message at most once, in order. What is confirmed has arrived.
+/// each message at most once, in order. A confirmed message has arrived.
 fn confirmed_or_reported(seed: u64) {
     let mut net = Net::new(seed, settings().give_up(Duration::from_secs(5)), Config::default());
     net.mailboxes.limit = 20;
