@@ -25,7 +25,7 @@ static void check(rb_status status, const char *what) {
 #define CHECK(call) check(call, #call)
 #define COUNTED __attribute__((noinline)) static void
 
-// What the rows use. Each row opens its own.
+// The objects that the rows use. Each row opens its own.
 static rb_context *context;
 static rb_rout *out;
 static rb_buffer *buffer;

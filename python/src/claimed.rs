@@ -13,13 +13,13 @@ use crate::export::{Exporter, Exports, Memory};
 
 /// A segment that was not sent: the exception, and the segment if another try may succeed.
 pub struct NotSent<S> {
-    /// What the call raises.
+    /// The exception that the call raises.
     pub error: PyErr,
     /// The segment.
     pub segment: Option<S>,
 }
 
-/// What a segment was claimed from, and what it goes back to.
+/// The object that a segment was claimed from, and that it goes back to.
 pub trait Origin {
     /// The segment in Rust.
     type Segment: Send;
@@ -54,7 +54,7 @@ impl<O: Origin> Claimed<O> {
         Self { segment: Exporter::new(segment, "segment"), origin, size }
     }
 
-    /// What the segment was claimed from.
+    /// The object that the segment was claimed from.
     pub fn origin(&self) -> &O {
         &self.origin
     }

@@ -46,7 +46,7 @@ pub fn reset() {
     RUNNING.store(0, Ordering::SeqCst);
 }
 
-/// What a call raises that would wait in a callback.
+/// The exception of a call that would wait in a callback.
 pub fn waits(py: Python<'_>) -> PyErr {
     let text = "this call waits and was made from a callback, which runs on the thread it would wait for";
     errors::raise(py, "CalledFromWorker", "CalledFromWorker", text)

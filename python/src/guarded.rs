@@ -128,8 +128,8 @@ impl<T: Send> Guarded<T> {
         }
     }
 
-    /// Calls `attempt` until it returns something; none if the deadline passed. It is given the longest time that it may wait
-    /// itself: first zero, with the interpreter, and then more, without.
+    /// Calls `attempt` until it returns something; none if the deadline passed. `attempt` gets the longest time that it may
+    /// wait itself: first zero, with the interpreter, and then more, without.
     ///
     /// # Errors
     /// As [`Guarded::with`]; or an exception of a signal's handler.

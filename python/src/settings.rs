@@ -99,7 +99,7 @@ fn set(
     config.set(name, &text).map_err(|error| errors::of(py, "ConfigError", &error))
 }
 
-/// What a call takes as configuration: none, a [`Config`], a dictionary of settings, or the path of a file.
+/// The configuration that a call takes: none, a [`Config`], a dictionary of settings, or the path of a file.
 ///
 /// # Errors
 /// A wrong type, or a setting that the framework refuses.

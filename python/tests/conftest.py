@@ -1,4 +1,4 @@
-"""What the tests share: a broker in this process, and clients of it."""
+"""Shared by the tests: a broker in this process, and clients of it."""
 
 import pytest
 

@@ -37,7 +37,7 @@ TYPES = {
     "PublicKey": ("cmq", "cmq_public_key_", "PublicKey"),
     "SecretKey": ("cmq", "cmq_secret_key_", "SecretKey"),
 }
-# What is called otherwise: in all classes, and in one.
+# The methods with another name in Python: in all classes, and in one.
 PYTHON = {
     "pollable": "fileno", "is_empty": "__len__", "len": "__len__", "iter": "__iter__", "as_slice": "__buffer__",
     "Config.new": "__new__", "Config.set": "__setitem__",
@@ -60,7 +60,7 @@ PYTHON = {
     "Cmq.push_bytes": "cw_push", "Cmq.push_reliable_bytes": "push_reliable", "Mailbox.pop_timeout": "pop",
     "SecretKey.from_bytes": "__new__", "SecretKey.as_bytes": "__bytes__",
 }
-# What is in no class, and why.
+# The methods that no class has, with the reason.
 LEFT_OUT = {
     "Config.from_toml_shared": "settings of the framework in a file of another program: for programs in Rust",
     "Config.load_shared": "as from_toml_shared",
@@ -95,7 +95,7 @@ TASKS = {"Publisher": aio.Publisher, "TopicWriter": aio.TopicWriter, "Subscriber
 TASK_NAMES = {
     "topic_with": "topic", "publish_raw": "publish", "batch": "publish_many", "next_batch": "recv_batch", "recv_ref": "recv"
 }
-# What only other crates of the workspace use, or is in no public type.
+# Modules that only other crates of the workspace use, or that no public type comes from.
 HIDDEN = {"relay.rs", "state", "proto", "worker", "strategy"}
 BLOCK = r"^(#\[doc\(hidden\)\]\n)?impl(?:<[^{]*?>)? %s(?:<[^{]*>)? \{\n(.*?)^\}"
 METHOD = re.compile(r"((?:    #\[.*\]\n)*)    pub (?:const )?(?:async )?fn (\w+)")
@@ -111,7 +111,7 @@ def methods(name):
 
 
 def in_python(name, method):
-    """What the method is in Python; None if it is nothing."""
+    """The method's name in Python; None if Python has no such method."""
     if method.endswith("_async") and name in TASKS:
         found = method.removesuffix("_async")
         found = TASK_NAMES.get(found, found)

@@ -139,7 +139,7 @@ def test_a_batch_is_sent(target, vector):
         sender.flush()
         sent, expected = target.recv(65536), bytes.fromhex(vector["hex"])
         assert int.from_bytes(sent[EPOCH], "little") == sender.epoch
-    # What follows in a vector is padding.
+    # The bytes that follow in a vector are padding.
     assert masked(sent) == masked(expected)[: len(sent)] and not any(expected[len(sent) :])
 
 
@@ -161,7 +161,7 @@ KIND = slice(0, 4)
 
 
 def answer(queue, datagram):
-    """What a queue answers to a datagram."""
+    """The answer of a queue to a datagram."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
         plain.settimeout(WAIT)
         plain.connect(queue.local_addr)

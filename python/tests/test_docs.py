@@ -20,7 +20,7 @@ def programs(name):
 
 @pytest.fixture
 def names():
-    """What the shorter programs take for granted, at a broker of their own."""
+    """The objects that the shorter programs take for granted, at a broker of their own."""
     with rbmq.Broker("127.0.0.1:0") as other:
         publisher, subscriber = rbmq.Publisher(other.addr), rbmq.Subscriber(other.addr)
         news = publisher.topic("news")

@@ -8,7 +8,7 @@ from conftest import WAIT
 import rocketbufs
 from rocketbufs import rbmq
 
-# What is called with a publisher `p`, a topic `w`, a raw topic `r` and a subscriber `s`; the exception; a part of its text.
+# A call with a publisher `p`, a topic `w`, a raw topic `r` and a subscriber `s`; the exception; a part of its text.
 WRONG = {
     "publish text": (lambda c: c.w.publish("text"), TypeError, "bytes-like"),
     "publish None": (lambda c: c.w.publish(None), TypeError, "bytes-like"),

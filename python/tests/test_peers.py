@@ -1,4 +1,4 @@
-"""What a program knows of its peers, what it lets them subscribe to, and how fast they are."""
+"""A program's control of its peers: verified identities, admission to subscriptions, rate limits."""
 
 import os
 import shutil

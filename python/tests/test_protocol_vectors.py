@@ -13,7 +13,7 @@ from rocketbufs import Conn, Context, InView, Listener, RIn, ROut
 VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "protocol-vectors.json").read_text())
 MESSAGES = {vector["name"]: vector for vector in VECTORS["messages"]}
 CONTROL, MORE = VECTORS["constants"]["control_wire"], VECTORS["constants"]["more_bit"]
-# What an end chooses itself: the name of its process, and the names of its logs.
+# The bytes that an end chooses itself: the name of its process, and the names of its logs.
 INSTANCE, EPOCH, WIRE = slice(13, 29), slice(5, 21), slice(1, 5)
 
 

@@ -148,7 +148,7 @@ def test_a_released_batch_is_an_error_and_never_garbage(joined):
     ):
         with pytest.raises(rocketbufs.Released, match="the batch was released"):
             use()
-    # What needs no bytes is known.
+    # Facts that need no bytes are known.
     assert len(messages[0]) == 3 and messages[0].topic == "t" and "released" in repr(batch)
 
 

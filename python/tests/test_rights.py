@@ -112,7 +112,7 @@ def test_a_reader_reads_alone(ends):
         for n in range(100):
             e.buffer.append(b"%03d" % n)
         assert received(reader, 300) == b"".join(b"%03d" % n for n in range(100))
-        # What was received is released.
+        # Received data is released.
         e.buffer.wait("consumed", 300, WAIT)
         e.buffer.destroy()
         event = reader.recv(WAIT)

@@ -70,7 +70,7 @@ impl Grants {
     /// Opens the end of subscriber number `subscriber`.
     ///
     /// # Errors
-    /// There is no such FIFO.
+    /// The FIFO does not exist.
     pub fn open(folder: &Path, topic: u8, subscriber: u32, record_bytes: usize) -> io::Result<Grants> {
         let every = (window(record_bytes) / TOKENS).max(1);
         Ok(Grants { fifo: open(folder, topic)?, subscriber, every, told: 0 })
@@ -105,7 +105,7 @@ impl Credit {
     /// Opens the publisher's end.
     ///
     /// # Errors
-    /// There is no such FIFO.
+    /// The FIFO does not exist.
     pub fn open(folder: &Path, topic: u8, subscribers: u32, record_bytes: usize) -> io::Result<Credit> {
         let received = vec![0; subscribers as usize];
         Ok(Credit { fifo: open(folder, topic)?, window: window(record_bytes), received })

@@ -14,7 +14,7 @@
 //! * [`netns`]: network namespaces, each with its own congestion control;
 //! * [`sys`]: processor time, memory, processor and kernel.
 //!
-//! A program that uses [`fleet::Process::start`] needs a subcommand `worker`. One that uses [`server::Group`]
+//! A program that uses [`fleet::Process::start`] needs a subcommand `worker`. A program that uses [`server::Group`]
 //! needs `worker become-server`, which calls [`server::become_server`].
 
 #![forbid(unsafe_code)]

@@ -15,7 +15,7 @@ use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 const CONGESTION_FILE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const ALLOWED_FILE: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// A network namespace with loopback up. It exists while this value or a process in it does.
+/// A network namespace with loopback up. The namespace exists while this value or a process in it does.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The interval at which due messages are handed over. It is the same for every system, so that none gets larger batches.
+/// The interval at which due messages are handed over. The interval is the same for every system, so that none gets larger
+/// batches.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Bytes of a batch, headers included, where messages are small enough to be batched.

@@ -43,7 +43,8 @@ impl Drop for Server {
     }
 }
 
-/// How far the server has come. It answers a PING behind everything that came before it, and one is under way at a time.
+/// How far the server has come. The server answers a PING behind everything that came before it, and one is under way at a
+/// time.
 #[derive(Default)]
 struct Progress {
     /// Messages before the PING under way; 0: there is none.

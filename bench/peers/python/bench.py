@@ -59,7 +59,7 @@ def publish(system, address, size, received):
 
 
 class Sink:
-    """What takes the messages of a subscriber, and compares them with those that are expected."""
+    """Takes the messages of a subscriber, and compares them with the expected ones."""
 
     def __init__(self, size, received, rates, times):
         self.expected, self.next = messages_of(size), 0

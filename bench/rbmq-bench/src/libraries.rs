@@ -8,7 +8,7 @@
 //!
 //! Each end is a process of its own and runs the loops of `benchkit::library`: RBMQ's ends are this program, the others are
 //! `library-peers` (`bench/peers/libraries`), and those in C are `c-library-peers` (`bench/peers/c`). Servers keep their default
-//! limits. There are three loads: full rate, a rate that every library carries, and round trips of one message at a time.
+//! limits. The bench has three loads: full rate, a rate that every library carries, and round trips of one message at a time.
 
 use std::{
     fs, io,

@@ -242,8 +242,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes this topic's bytes from the front of `data`, where several topics share a connection: up to the first byte that
-    /// differs, or to the end of the contiguous pattern. Call it only between records. It stops at a record's end, unless
-    /// enough bytes of the next record are there to exclude all other topics. Returns bytes and records.
+    /// differs, or to the end of the contiguous pattern. Call it only between records. The call stops at a record's end,
+    /// unless enough bytes of the next record are there to exclude all other topics. Returns bytes and records.
     pub fn take(&mut self, data: &[u8]) -> (usize, u64) {
         debug_assert_eq!(self.inner, 0);
         if !self.pattern.encoded {

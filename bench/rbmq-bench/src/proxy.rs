@@ -18,7 +18,7 @@ impl Proxy {
     /// Forwards connections to `upstream`, until the process ends.
     ///
     /// # Errors
-    /// There is no free port.
+    /// No port is free.
     pub fn start(upstream: &str) -> io::Result<Proxy> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?.to_string();

@@ -1,8 +1,8 @@
 //! The bare fan-out relay: the least that a program between publishers and subscribers can do.
 //!
-//! The relay has one thread and one epoll set. It reads a publisher's bytes, up to `read_bytes` at once, and writes the
-//! same bytes to every subscriber of that topic, without parsing them. While a subscriber's socket is
-//! full, the rest is kept, and that publisher is not read from: TCP's windows are the flow control.
+//! The relay has one thread and one epoll set. The relay reads a publisher's bytes, up to `read_bytes` at once, and writes
+//! the same bytes to every subscriber of that topic, without parsing them. While a subscriber's socket is full, the rest is
+//! kept, and that publisher is not read from: TCP's windows are the flow control.
 //!
 //! ```text
 //!   publisher 0 ──▶ lane 0: one buffer ──▶ subscriber a, socket 0 · subscriber b, socket 0 · …

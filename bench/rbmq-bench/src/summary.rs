@@ -58,7 +58,7 @@ pub struct SummaryArgs {
 /// Prints the tables, or puts them into the file.
 ///
 /// # Errors
-/// There are no results, or the file has no marks.
+/// The folder has no results, or the file has no marks.
 pub fn run(args: &SummaryArgs) -> Result<(), BenchError> {
     let (text, marks) = if args.libraries {
         (library_overview(&args.folder)?, LIBRARY_MARKS)

@@ -227,7 +227,7 @@ impl Certificates {
         &self.0.0
     }
 
-    /// Starts a worker. Those of RBMQ get TLS by their configuration, as all programs do.
+    /// Starts a worker. Workers of RBMQ get TLS by their configuration, as all programs do.
     ///
     /// # Errors
     /// The process does not start.

@@ -23,7 +23,8 @@ impl Secrets for Numbers {
 }
 
 /// The first byte says whether the peer is a server. Then each step has a kind, a length and as many bytes: sealed as data, as a
-/// message of the handshake, as an alert, or sent as they are. What is opened is a beginning of what was sealed as data.
+/// message of the handshake, as an alert, or sent as they are. The opened bytes are a beginning of the bytes that were
+/// sealed as data.
 pub fn tls_records(bytes: &[u8]) {
     let Some((&first, mut rest)) = bytes.split_first() else { return };
     let mut session = Session::new(Box::new(Numbers(1)), (keys(0), keys(1)), 1 << 20, first & 1 == 1);

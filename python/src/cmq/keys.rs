@@ -43,7 +43,7 @@ impl PublicKey {
     }
 }
 
-/// The secret key of a queue, of 32 bytes. It is erased from memory with the object, and no output shows it.
+/// The secret key of a queue, of 32 bytes. The key is erased from memory with the object, and no output shows it.
 #[pyclass(frozen, module = "rocketbufs.cmq")]
 pub struct SecretKey(pub cmq::SecretKey);
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use super::waiting::{self, Item, Popping, popping_methods};
 
-/// The messages for one integer, like a mailbox of Erlang. It keeps its queue open.
+/// The messages for one integer, like a mailbox of Erlang. A mailbox keeps its queue open.
 #[pyclass(frozen, module = "rocketbufs.cmq")]
 pub struct Mailbox(Popping<cmq::Mailbox<Bytes>>, u32);
 

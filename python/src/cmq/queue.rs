@@ -50,7 +50,8 @@ impl Cmq {
         Ok(Self(Popping::new(queue, "queue")))
     }
 
-    /// Queues a message for a key, which is a `Key`, (host, port) or (host, port, id). It leaves with its batch. Never waits.
+    /// Queues a message for a key, which is a `Key`, (host, port) or (host, port, id). The message leaves with its batch.
+    /// Never waits.
     fn cw_push(&self, py: Python<'_>, key: &Bound<'_, PyAny>, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let (key, input) = (key::of_argument(key)?, Input::of(message)?);
         let pushed = self.0.with(py, |queue| queue.push_bytes(key, input.bytes(py)))?;

@@ -1,4 +1,4 @@
-//! Popping messages: at once, in steps, selectively, and for an event loop. What queues and mailboxes have in common.
+//! Popping messages: at once, in steps, selectively, and for an event loop. The common part of queues and mailboxes.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ pub fn item(py: Python<'_>, (message, from): (Bytes, From)) -> Item {
     (PyBytes::new(py, &message).unbind(), Key(from))
 }
 
-/// What a queue and a mailbox have in common in Rust.
+/// The common operations of a queue and a mailbox in Rust.
 pub trait Source: Send + Sync {
     /// The next message.
     fn pop(&self) -> Option<(Bytes, From)>;
@@ -109,7 +109,7 @@ impl<S: Source> Popping<S> {
     /// The queue or the mailbox, for a call that may wait or runs code of the program.
     ///
     /// # Errors
-    /// It is closed, or belongs to the process before a fork.
+    /// The queue or the mailbox is closed, or belongs to the process before a fork.
     pub fn handle(&self, py: Python<'_>) -> PyResult<Arc<S>> {
         self.source.with(py, |source| source.clone())
     }
@@ -125,7 +125,7 @@ impl<S: Source> Popping<S> {
     /// Takes the queue or the mailbox out. None if that happened before.
     ///
     /// # Errors
-    /// It belongs to the process before a fork.
+    /// The queue or the mailbox belongs to the process before a fork.
     pub fn take(&self, py: Python<'_>) -> PyResult<Option<Arc<S>>> {
         self.source.take(py)
     }
@@ -221,7 +221,7 @@ impl<S: Source> Popping<S> {
     }
 }
 
-/// What distinguishes a message from all others that exist: a message stays where it is while a copy of its handle exists.
+/// The identity of a message among all others that exist: a message stays where it is while a copy of its handle exists.
 fn identity(bytes: &Bytes, from: &From) -> (usize, usize, From) {
     (bytes.as_ptr() as usize, bytes.len(), *from)
 }

@@ -117,7 +117,8 @@ impl Conn {
         waited.transpose().or_raise(py, "RecvError")?.map(|event| events::of_conn(py, &event)).transpose()
     }
 
-    /// A descriptor that is readable while `recv_event` would return an event. It belongs to the connection: only poll it.
+    /// A descriptor that is readable while `recv_event` would return an event. The descriptor belongs to the connection:
+    /// only poll it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.handle(py)?.pollable()?.as_raw_fd())
     }
@@ -180,7 +181,8 @@ impl Conn {
         Ok(self.handle(py)?.peer_instance())
     }
 
-    /// What carries the connection, and why: ("tcp", "…"). None until the other end's hello was read.
+    /// The transport that carries the connection, and why it was chosen: ("tcp", "…"). None until the other end's hello was
+    /// read.
     #[getter]
     fn carrier(&self, py: Python<'_>) -> PyResult<Option<(&'static str, String)>> {
         Ok(self.handle(py)?.carrier().map(|carrier| (carrier.name, carrier.why)))

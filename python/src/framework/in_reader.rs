@@ -20,7 +20,7 @@ pub struct InReader(Guarded<rocketbufs::InReader>);
 /// A copy of what was handed out: the buffer's id and the bytes.
 type Copied = Option<Result<(Bid, Vec<u8>), Lapped>>;
 
-/// What a call received.
+/// The data or the event that a call received.
 enum Got {
     Data(Copied),
     Event(InEvent),

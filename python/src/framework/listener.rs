@@ -97,7 +97,8 @@ impl Listener {
         Ok(waited.transpose().or_raise(py, "RecvError")?.map(Conn::of))
     }
 
-    /// A descriptor that is readable while `accept` would return a connection. It belongs to the listener: only poll it.
+    /// A descriptor that is readable while `accept` would return a connection. The descriptor belongs to the listener: only
+    /// poll it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.shared(py)?.pollable()?.as_raw_fd())
     }

@@ -17,7 +17,7 @@ use crate::guarded::Kept;
 use crate::input::Input;
 use crate::times::{self, Deadline};
 
-/// A buffer of an `ROut`. It lives until `destroy`; the object is a handle.
+/// A buffer of an `ROut`. The buffer lives until `destroy`; the object is a handle.
 #[pyclass(frozen, module = "rocketbufs")]
 pub struct OutBuffer(Kept<rocketbufs::OutBuffer>);
 

@@ -27,7 +27,7 @@ impl OutWriter {
         Self { writer: Arc::new(Guarded::new(writer, "writer")), buffer }
     }
 
-    /// Tries until there is room. What is full without a time to wait stays `Full`.
+    /// Tries until the ring has room. A full ring without a time to wait stays `Full`.
     fn trying<R: Send>(
         &self,
         py: Python<'_>,

@@ -173,7 +173,7 @@ impl RIn {
         self.handle(py)?.reader().map(InReader::of).or_raise(py, "RecvError")
     }
 
-    /// A descriptor that is readable while `recv` would return something. It belongs to the rIn: only poll it.
+    /// A descriptor that is readable while `recv` would return something. The descriptor belongs to the rIn: only poll it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.handle(py)?.pollable()?.as_raw_fd())
     }

@@ -48,8 +48,9 @@ impl ROut {
     }
 
     /// Asks `callback(asking)` on a worker thread about each subscription of a peer before it is accepted; `asking` has `conn` (the
-    /// `id` of the connection), `bid` and `name`. It returns an `Admitted`, or None: to that peer the buffer looks as if it did not
-    /// exist. An exception refuses too, and closes the connection. Existing subscriptions stay until `review_admissions`.
+    /// `id` of the connection), `bid` and `name`. The callback returns an `Admitted`, or None: to that peer the buffer
+    /// looks as if it did not exist. An exception refuses too, and closes the connection. Existing subscriptions stay until
+    /// `review_admissions`.
     fn set_admission(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
         let out = self.0.get(py)?;
         py.detach(|| out.set_admission(move |asking| admission::decide(&callback, asking)));
@@ -63,8 +64,8 @@ impl ROut {
         Ok(())
     }
 
-    /// Asks the callback of `set_admission` again about all subscriptions. One that is not allowed any more ends, and its peer is told.
-    /// Returns at once.
+    /// Asks the callback of `set_admission` again about all subscriptions. A subscription that is not allowed any more
+    /// ends, and its peer is told. Returns at once.
     fn review_admissions(&self, py: Python<'_>) -> PyResult<()> {
         self.0.get(py)?.review_admissions();
         Ok(())
@@ -115,8 +116,8 @@ impl ROut {
         py.detach(|| out.destroy_buffer(bid)).or_raise(py, "OutBufferError")
     }
 
-    /// Takes the ring of the rIn's buffer `bid` as a buffer of this rOut, with the id `out_bid` (None: the same). What arrives
-    /// there goes out here without a copy.
+    /// Takes the ring of the rIn's buffer `bid` as a buffer of this rOut, with the id `out_bid` (None: the same). The bytes
+    /// that arrive there go out here without a copy.
     #[pyo3(signature = (input, bid, out_bid=None))]
     fn splice(
         &self,
@@ -245,7 +246,8 @@ impl ROut {
         Ok(())
     }
 
-    /// The next event, waiting at most `timeout` seconds; None if nothing happened. What has a callback does not come here.
+    /// The next event, waiting at most `timeout` seconds; None if nothing happened. An event that has a callback does not
+    /// come here.
     #[pyo3(signature = (timeout=None))]
     fn recv_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Event>> {
         let out = self.0.get(py)?;
@@ -254,7 +256,8 @@ impl ROut {
         waited.transpose().or_raise(py, "RecvError")?.map(|event| events::of_out(py, event)).transpose()
     }
 
-    /// A descriptor that is readable while `recv_event` would return an event. It belongs to the rOut: only poll it.
+    /// A descriptor that is readable while `recv_event` would return an event. The descriptor belongs to the rOut: only
+    /// poll it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.0.get(py)?.pollable()?.as_raw_fd())
     }
@@ -277,7 +280,7 @@ impl ROut {
         self.0.get(py)?.send_control(conn.get().handle(py)?, message.bytes(py)).or_raise(py, "ControlError")
     }
 
-    /// What went through all buffers there ever were: `received_bytes`, `delivered_bytes`, `dropped_bytes`.
+    /// The traffic of all buffers there ever were: `received_bytes`, `delivered_bytes`, `dropped_bytes`.
     fn traffic(&self, py: Python<'_>) -> PyResult<Event> {
         let traffic = self.0.get(py)?.traffic();
         Event::new(py, "Traffic")

@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::guarded::Kept;
 use crate::times::{self, Deadline};
 
-/// What was received, as a Python object: an [`InView`] or an [`Event`].
+/// Received data or an event as a Python object: an [`InView`] or an [`Event`].
 pub fn received(py: Python<'_>, event: InEvent) -> PyResult<Py<PyAny>> {
     if let InEvent::Data(view) = event {
         return Ok(Bound::new(py, InView::of(view))?.into_any().unbind());
@@ -59,7 +59,7 @@ pub fn receive(
     waited.transpose().or_raise(py, "RecvError")?.map(|event| received(py, event)).transpose()
 }
 
-/// A subscription of an `RIn`. It lives until `unsubscribe` or the end of its log; the object is a handle.
+/// A subscription of an `RIn`. The subscription lives until `unsubscribe` or the end of its log; the object is a handle.
 #[pyclass(frozen, module = "rocketbufs")]
 pub struct Subscription(Kept<rocketbufs::Subscription>);
 

@@ -163,7 +163,7 @@ impl Exports for InView {
 
 buffer_protocol!(InView);
 
-/// What a data callback gets: held in place, or copied if it cannot be held.
+/// The data of a data callback: held in place, or copied if it cannot be held.
 enum Held {
     View(Box<Bytes>),
     Copy(Vec<u8>),

@@ -10,7 +10,7 @@ use rocketbufs::Epoch;
 
 use crate::times;
 
-/// What the broker does when a subscriber is slow.
+/// The broker's treatment of a slow subscriber.
 #[pyclass(frozen, from_py_object, module = "rocketbufs.rbmq")]
 #[derive(Clone, Copy)]
 pub struct SlowPolicy(rbmq::SlowPolicy);

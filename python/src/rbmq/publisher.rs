@@ -114,7 +114,8 @@ impl Publisher {
         }
     }
 
-    /// A descriptor that is readable while `next_event` would return an event. It belongs to the publisher: only poll it.
+    /// A descriptor that is readable while `next_event` would return an event. The descriptor belongs to the publisher:
+    /// only poll it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.shared(py)?.pollable()?.as_raw_fd())
     }

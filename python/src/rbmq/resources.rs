@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::framework::Context;
 use crate::settings;
 
-/// Those of the client: its own, with these settings, or those of a context.
+/// The context of a client: its own, with these settings, or one of the program.
 pub enum Resources {
     /// A context for the client alone.
     Own(Box<rocketbufs::Config>),

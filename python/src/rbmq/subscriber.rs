@@ -26,7 +26,7 @@ pub struct Subscriber {
     until_ended: bool,
 }
 
-/// What [`Subscriber::next_event`] returns, before it is a Python object.
+/// The result of [`Subscriber::next_event`], before it is a Python object.
 enum Next {
     Batch(OwnedBatch),
     Notice(Notice),
@@ -242,8 +242,8 @@ impl Subscriber {
         self.subscriber.with(py, |subscriber| subscriber.ended())
     }
 
-    /// A descriptor that is readable while a call that receives would return something. It belongs to the subscriber: only poll
-    /// it, and then receive with a time-out of zero until None is returned.
+    /// A descriptor that is readable while a call that receives would return something. The descriptor belongs to the
+    /// subscriber: only poll it, and then receive with a time-out of zero until None is returned.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         self.subscriber.with(py, |subscriber| Ok(subscriber.pollable()?.as_raw_fd()))?
     }

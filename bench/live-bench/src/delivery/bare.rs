@@ -1,5 +1,5 @@
-//! The bare loop: one thread that encrypts each part for each connection, from the same memory, and writes it. It reads no request,
-//! has no playlists and no limits.
+//! The bare loop: one thread that encrypts each part for each connection, from the same memory, and writes it. The loop
+//! reads no request, has no playlists and no limits.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,7 @@
 // nats.c: publish without acknowledgements (core NATS), and a synchronous subscription.
 //
 // A thread of the library sends what was published, after a pause in which more may come. For round trips the library sends at
-// once (`natsOptions_SetSendAsap`). It keeps up to 65,536 messages for a subscription, its default; what comes then
+// once (`natsOptions_SetSendAsap`). It keeps up to 65,536 messages for a subscription, its default; each later message
 // is dropped.
 
 #include <nats/nats.h>

@@ -1,5 +1,5 @@
 // librabbitmq (AMQP 0-9-1): a fanout exchange, and one exclusive queue in memory for each subscriber, consumed without
-// acknowledgements. Publishers ask for no confirms. That is what the other systems offer: at most once.
+// acknowledgements. Publishers ask for no confirms. The other systems offer the same: at most once.
 
 #include <amqp.h>
 #include <amqp_tcp_socket.h>

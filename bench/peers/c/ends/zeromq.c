@@ -95,7 +95,7 @@ static const void *receive(void *subscriber, size_t *len) {
             fprintf(stderr, "zeromq: receive: %s\n", zmq_strerror(zmq_errno()));
             return NULL;
         }
-        // What is left of the probes is skipped.
+        // The rest of the probes is skipped.
     } while ((size_t)topic_len != strlen(from->topic) || memcmp(topic, from->topic, (size_t)topic_len) != 0);
     *len = zmq_msg_size(&from->message);
     return zmq_msg_data(&from->message);

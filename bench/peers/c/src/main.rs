@@ -1,7 +1,8 @@
 //! The program runs one publisher, subscriber, pinger or echoer with a C client library. `rbmq-bench libraries` starts it.
 //!
-//! The loops, the messages and their checks are those of `benchkit::library`, which all ends run. What calls a library is C
-//! (`ends/*.c`), compiled by the same compiler for all of them, and costs one call through a pointer more for each message.
+//! The loops, the messages and their checks are those of `benchkit::library`, which all ends run. The code that calls a
+//! library is C (`ends/*.c`), compiled by the same compiler for all of them, and costs one call through a pointer more for
+//! each message.
 
 use std::{
     cell::Cell,

@@ -2,9 +2,9 @@
 //! here.
 //!
 //! The client library keeps published bytes in a ring until the broker has them, and received bytes in another ring until the
-//! application releases them. That work is not the broker's. These two ends have no rings: the publisher writes the same
-//! prepared bytes again and again, and the subscriber reads into the same memory. So the bench measures the broker alone,
-//! beside a relay whose ends do as little.
+//! application releases them. This copying is not the broker's work. These two ends have no rings: the publisher writes the
+//! same prepared bytes again and again, and the subscriber reads into the same memory. So the bench measures the broker
+//! alone, beside a relay whose ends do as little.
 //!
 //! ```text
 //!   publisher   HELLO · CREATE ── SUBSCRIBE? SUBSCRIBED ── transfers up to the grant ──▶ ◀── CREDIT
