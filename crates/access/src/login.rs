@@ -108,8 +108,8 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The text for the client. It is the same for everything that was wrong, and says only how long a client must wait that was
-    /// not checked.
+    /// The text for the client. The text is the same for every failed check. Only a client that was not checked learns how
+    /// long it must wait.
     pub fn for_client(&self) -> String {
         match self {
             Self::TooManyAttempts { .. } | Self::Busy => self.to_string(),

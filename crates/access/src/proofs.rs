@@ -2,8 +2,9 @@
 //!
 //! A proof is a keyed hash (HMAC-SHA-256) of the name, the password and the stored hash. The key is a random number of this
 //! process and is never written anywhere. So the memory of the broker has no password and no fast hash of one that would be of use
-//! without the key; a changed password has another proof; and a proof ends by itself after a short time. Whoever can read the
-//! memory of the process could guess fast while proofs live, but reads the passwords of arriving clients there anyway.
+//! without the key; a changed password has another proof; and a proof ends by itself after a short time. An attacker who
+//! can read the memory of the process could guess fast while proofs live, but reads the passwords of arriving clients there
+//! anyway.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

@@ -237,7 +237,7 @@ impl Quotas {
         lock(&self.0)
     }
 
-    /// Sets other limits. What is in use stays, also beyond them.
+    /// Sets other limits. Resources that are in use stay, also beyond the limits.
     pub fn set_limits(&self, limits: QuotaLimits) {
         self.lock().limits = limits;
     }

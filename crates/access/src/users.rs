@@ -225,7 +225,7 @@ impl Users {
         self.users.values().map(AsRef::as_ref)
     }
 
-    /// A token by its hash. It may have expired.
+    /// A token by its hash. The token may have expired.
     pub fn token(&self, hash: &TokenHash) -> Option<&Token> {
         self.tokens.get(hash).map(AsRef::as_ref)
     }

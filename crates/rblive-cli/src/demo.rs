@@ -45,7 +45,7 @@ struct Delivery {
     viewers: Viewers,
 }
 
-/// The encoder. It ends with this value.
+/// The encoder, which ends with this value.
 struct Encoder(Child);
 
 impl Drop for Encoder {

@@ -26,7 +26,8 @@ pub fn check(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether other machines can reach an address. One without a meaning is reached by nobody: the node cannot listen there.
+/// Whether other machines can reach an address. An address without a meaning is reached by nobody: the node cannot listen
+/// there.
 fn is_reachable(address: &str) -> bool {
     let is_remote = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
     match address.parse::<SocketAddr>() {

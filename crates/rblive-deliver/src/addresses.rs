@@ -24,8 +24,8 @@ pub(crate) struct Addresses {
     pause: Duration,
 }
 
-/// An address. `due` is the time, in nanoseconds, at which everything that it asked for so far would have been asked for at the allowed
-/// rate. It is compared with the clock, and moved on by each request.
+/// The requests of an address. `due` is the time, in nanoseconds, at which all its requests so far would have come at the
+/// allowed rate. Each request compares `due` with the clock, and moves it on.
 #[derive(Debug, Default)]
 struct Address {
     connections: Mutex<usize>,

@@ -144,7 +144,7 @@ enum Asked {
     Nothing,
 }
 
-/// Reads a `Range` field with one range. What is no such range is ignored, as RFC 9110 has it (14.2).
+/// Reads a `Range` field with one range. Any other field is ignored, as RFC 9110 has it (14.2).
 fn part_of(range: &str, whole: usize) -> Asked {
     let Some((from, to)) = range.strip_prefix("bytes=").and_then(|own| own.split_once('-')) else {
         return Asked::Everything;

@@ -25,7 +25,7 @@ use crate::written::Written;
 /// The most streams of a node.
 const MAX_STREAMS: usize = 100_000;
 
-/// The largest initialisation segment. It is the only media that is copied.
+/// The largest initialisation segment. No other media is copied.
 const MAX_INIT_BYTES: usize = 1 << 20;
 
 /// The initialisation segments of a rendition that are kept after a newer one.
@@ -87,7 +87,8 @@ pub(crate) struct State {
     json: Vec<u8>,
     pub description: Description,
     pub renditions: Vec<Live>,
-    /// Renditions that are not described any more. What they had can be fetched for as long as it is there, and they may return.
+    /// Renditions that are not described any more. Their media can be fetched for as long as it is there, and they may
+    /// return.
     absent: Vec<Live>,
     pub last_chunk: Instant,
     pub began: Instant,
@@ -126,8 +127,8 @@ impl Live {
 }
 
 impl Catalog {
-    /// Takes a chunk of a stream. What it refers to is read when viewers ask for it. A chunk that is none of RBLive's, or that was
-    /// overwritten already, is ignored and counted.
+    /// Takes a chunk of a stream. The media that the chunk refers to is read when viewers ask for it. A chunk that is none
+    /// of RBLive's, or that was overwritten already, is ignored and counted.
     pub fn take(&self, chunk: ChunkRef) {
         if self.try_take(&chunk).is_none() {
             self.refused_chunks.fetch_add(1, Ordering::Relaxed);

@@ -171,7 +171,7 @@ async fn send(
     flush(link, pages).await
 }
 
-/// Sends memory of rings. What is put together into one piece is written together, also from several chunks.
+/// Sends memory of rings. The bytes of a piece are written together, also from several chunks.
 async fn send_chunks(
     link: &mut Link,
     pages: &Pages,

@@ -26,7 +26,7 @@ const MAX_LISTS: usize = 256;
 /// Lists by the stream that was asked for.
 type Lists = HashMap<Option<String>, (Instant, Bytes)>;
 
-/// What was kept.
+/// The recordings, and lists of them that are reused for a moment.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     store: Arc<Store>,

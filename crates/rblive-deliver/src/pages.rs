@@ -173,7 +173,7 @@ impl Pages {
         }
     }
 
-    /// What the addresses in a viewer's playlists get: the token that opens a stream.
+    /// The query that the addresses in a viewer's playlists get: the token that opens a stream.
     fn token(&self, name: &str, request: &Request) -> Result<String, Answer> {
         let Some(key) = &self.settings.token_key else { return Ok(String::new()) };
         let own = request.query.split('&').find_map(|pair| pair.strip_prefix("token="));

@@ -1,4 +1,4 @@
-//! Who may publish: keys, users, and a web-hook.
+//! The permission to publish: keys, users, and a web-hook.
 
 use std::net::IpAddr;
 
@@ -33,7 +33,7 @@ pub(crate) enum Refusal {
     Stream(#[from] StreamError),
 }
 
-/// What somebody shows who wants to publish.
+/// The proof that a client shows who wants to publish.
 #[derive(Clone)]
 pub(crate) struct Claim {
     /// A stream key, or a password.

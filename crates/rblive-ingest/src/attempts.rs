@@ -47,7 +47,7 @@ impl Attempts {
     }
 }
 
-/// Who has an address of IPv6 has its network of 64 bits.
+/// The network of an address. A client with an address of IPv6 has its whole network of 64 bits.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(own) => Ipv6Addr::from_bits(own.to_bits() >> 64 << 64).into(),

@@ -99,7 +99,8 @@ impl RequestFailure {
     }
 }
 
-/// Serves a connection until it ends. That an encoder takes no answer to what it has pushed is no failure: ffmpeg never waits for one.
+/// Serves a connection until it ends. An encoder that takes no answer to its pushes is no failure: ffmpeg never waits for
+/// an answer.
 pub(crate) async fn serve<S>(
     socket: S,
     address: IpAddr,
@@ -166,7 +167,7 @@ fn place<'a>(method: &Method, path: &'a str) -> Option<(&'a str, &'a str)> {
     rest.rsplit_once('/').filter(|(stream, file)| !stream.is_empty() && !file.is_empty())
 }
 
-/// What a request shows: `?key=KEY`, `Authorization: Bearer KEY`, or user and password of `Authorization: Basic`.
+/// The proof that a request shows: `?key=KEY`, `Authorization: Bearer KEY`, or user and password of `Authorization: Basic`.
 fn claim(request: &Request<Incoming>, address: IpAddr) -> Claim {
     let (user, key) = shown(request).unwrap_or_default();
     Claim { user, key, address, protocol: "http" }

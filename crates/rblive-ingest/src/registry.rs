@@ -166,8 +166,8 @@ impl Registry {
         }
     }
 
-    /// Takes the renditions that an encoder's multivariant playlist names. Those that are published as streams of their own become
-    /// renditions of stream `name`.
+    /// Takes the renditions that an encoder's multivariant playlist names. Renditions that are published as streams of
+    /// their own become renditions of stream `name`.
     pub(crate) fn declare(&self, name: &str, renditions: &[String]) -> Result<(), Refusal> {
         let mut tables = lock(&self.tables);
         let by_rule = |own: &String| self.settings.ladders.iter().any(|rule| rule.step(own).is_some());

@@ -50,8 +50,8 @@ pub(crate) enum StreamFailure {
     Output(#[from] OutputError),
 }
 
-/// The state of what publishers of one name send: a stream, or one of its renditions. It outlives them, so that numbers and times go on
-/// when an encoder returns.
+/// The state of the input that publishers of one name send: a stream, or one of its renditions. The state outlives the
+/// publishers, so that numbers and times go on when an encoder returns.
 pub(crate) struct Stream {
     output: Arc<Mutex<Output>>,
     /// The name under which it is published.
@@ -488,7 +488,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether a timeline begins with this part. Those of several renditions begin with a segment.
+    /// Whether a timeline begins with this part. Timelines of several renditions begin with a segment.
     fn begins(&mut self, part: &Part) -> bool {
         if self.ladder.is_none() {
             let breaks = std::mem::take(&mut self.discontinuity) || part.discontinuity;

@@ -1,7 +1,7 @@
 //! Files that encoders upload, and send again.
 //!
-//! An encoder that gets no answer sends its file again. What was taken of it before is known by its check sums, and is not taken
-//! twice:
+//! An encoder that gets no answer sends its file again. The part that was taken before is known by its check sums, and is
+//! not taken twice:
 //!
 //! ```text
 //!   first attempt   aaaabbbbcc|  breaks off          aaaabbbbccccdd|  complete; the answer is lost

@@ -71,7 +71,8 @@ impl<T> Run<'_, T> {
     }
 }
 
-/// Splits the renditions at their discontinuities. What has one number of the timeline in several renditions is one period.
+/// Splits the renditions at their discontinuities. Segments of several renditions with the same number of the timeline are
+/// one period.
 fn periods<'a, T>(renditions: &'a [(Rendition, &Track<T>)]) -> Vec<Vec<Run<'a, T>>> {
     let mut periods: BTreeMap<u64, Vec<Run<'a, T>>> = BTreeMap::new();
     for (rendition, track) in renditions {

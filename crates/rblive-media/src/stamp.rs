@@ -16,7 +16,7 @@ pub const MIN_BYTES: usize = CRC_AT + 5;
 /// The size of the filler's source.
 const NOISE: usize = 1 << 16;
 
-/// What a frame says of itself.
+/// The data that a frame carries about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The number of the stream.

@@ -99,12 +99,12 @@ pub struct AccessUnit {
 pub enum Input {
     /// Which tracks the stream says that it has.
     Tracks {
-        /// There is a video track.
+        /// The stream has a video track.
         video: bool,
-        /// There is an audio track.
+        /// The stream has an audio track.
         audio: bool,
     },
-    /// The configuration of a track, for the units that follow. It may be repeated without a change.
+    /// The configuration of a track, for the units that follow. The configuration may be repeated without a change.
     Config(TrackConfig),
     /// A frame.
     Unit(AccessUnit),

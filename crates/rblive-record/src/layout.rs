@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rblive::content::check_name;
 use rblive_media::rendition::Container;
 
-/// The file about a recording. It is written first and removed first: a folder without it is no recording.
+/// The file about a recording. This file is written first and removed first: a folder without it is no recording.
 pub const ABOUT: &str = "about.json";
 /// The playlist of all renditions.
 pub const INDEX: &str = "index.m3u8";

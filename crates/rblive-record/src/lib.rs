@@ -1,7 +1,7 @@
 //! Live video that is kept: a recorder, and the folders in which it keeps streams.
 //!
-//! The recorder is one more reader of the rings of [`rblive`]. It holds nothing up: if it is too slow, the writer overtakes it, and the
-//! segment becomes a gap of the recording, counted and logged.
+//! The recorder is one more reader of the rings of [`rblive`]. The recorder holds nothing up: if it is too slow, the writer
+//! overtakes it, and the segment becomes a gap of the recording, counted and logged.
 //!
 //! ```text
 //!   rblive ─▶ Recorder::take ─▶ queue of references ─▶ thread: ring ─▶ file ─▶ still whole? ─▶ playlist

@@ -118,7 +118,7 @@ impl Recorder {
         &self.counters
     }
 
-    /// What was kept.
+    /// The recordings of the folders of all rules.
     pub fn store(&self) -> Store {
         Store::new(self.rules.iter().map(|rule| rule.folder.clone()).collect())
     }

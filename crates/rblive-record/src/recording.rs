@@ -61,7 +61,7 @@ struct Rows {
 #[derive(Debug)]
 struct Lane {
     playlist: VodPlaylist,
-    /// What comes next, if nothing is lost.
+    /// The source of the next segment, if nothing is lost.
     next: Option<Source>,
     inits: BTreeSet<u32>,
     /// Whether the file is older than the playlist.
@@ -85,7 +85,7 @@ pub struct Recording {
     pub serial: u64,
 }
 
-/// A segment that is being written. It is removed unless it is committed.
+/// A segment that is being written. The file is removed unless it is committed.
 #[derive(Debug)]
 pub struct SegmentFile {
     path: PathBuf,
@@ -167,7 +167,7 @@ impl Recording {
         self.lanes.values().map(|lane| lane.playlist.duration_us()).max().unwrap_or(0)
     }
 
-    /// Takes note of the renditions that the stream has now. Those that it had before stay.
+    /// Takes note of the renditions that the stream has now. Earlier renditions stay.
     pub fn describe(&mut self, renditions: &[Rendition]) {
         for now in renditions {
             let known = &mut self.about.renditions;

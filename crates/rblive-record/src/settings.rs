@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct RecordRule {
     /// The names of streams, where `*` stands for any characters. A stream is kept by the first rule that has its name.
     pub streams: String,
-    /// The folder, which belongs to this rule of this process alone. It is made if it does not exist.
+    /// The folder, which belongs to this rule of this process alone. The recorder makes the folder if it does not exist.
     pub folder: PathBuf,
     /// How long a recording is kept after its end, in milliseconds. Default: 30 days; 0: for ever.
     #[serde(deserialize_with = "millis")]

@@ -1,4 +1,4 @@
-//! What was kept, for those who play it back.
+//! The recordings, for the programs that play them back.
 
 use std::fs;
 use std::io;

@@ -45,7 +45,7 @@ struct Lane {
     track: Track<u64>,
     init: Option<(u32, Vec<u8>)>,
     ordinal: u64,
-    /// What is added to the source's numbers.
+    /// The number that is added to the source's numbers.
     offset: u64,
     /// The number of the next segment that is neither listed nor left out.
     unlisted: u64,
@@ -73,7 +73,7 @@ impl Stream {
         self.json.clear();
     }
 
-    /// Takes a chunk of the source. What it refers to is written before this returns.
+    /// Takes a chunk of the source. The media that the chunk refers to is written before this call returns.
     pub fn take(&mut self, chunk: &ChunkRef, shelf: &mut Shelf) {
         if self.position.is_some_and(|last| chunk.position() <= last) {
             return;

@@ -23,7 +23,7 @@ impl RsChunk {
         self.stream
     }
 
-    /// The memory to fill. It has what was in the buffer before.
+    /// The memory to fill. The memory has the bytes that were in the buffer before.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.segment.bytes_mut()
     }

@@ -49,7 +49,7 @@ pub enum StreamError {
     /// This node does not disseminate.
     #[error("this node has the role of a delivery node, and creates and sends no streams")]
     NotDisseminating,
-    /// There is no memory for the stream's buffer.
+    /// The memory for the stream's buffer is missing.
     #[error(transparent)]
     Buffer(#[from] BufferError),
     /// The system gave no thread for the connection to a node.

@@ -1,8 +1,9 @@
 //! RocketStreams on RocketBufs: live video from dissemination nodes to delivery nodes.
 //!
 //! A dissemination node writes the chunks of a live stream into the stream's buffer, which holds the newest five. Delivery nodes
-//! get every chunk as it is written, over any transport of RocketBufs, and deliver it to viewers straight from memory. There is no
-//! flow control: the writer never waits, and a reader that is too slow finds out that its chunk was overwritten.
+//! get every chunk as it is written, over any transport of RocketBufs, and deliver it to viewers straight from memory.
+//! RocketStreams has no flow control: the writer never waits, and a reader that is too slow finds out that its chunk was
+//! overwritten.
 //!
 //! ```text
 //!   encoder ──▶ dissemination node ──────▶ delivery node ──▶ viewers

@@ -89,8 +89,8 @@ pub struct ReadInto {
 
 /// Reads a log by position.
 ///
-/// A reader finds its place by the index, or goes on where it was. It keeps the last batch, so that small reads in one batch read and
-/// check it once. Every byte that it returns was checked. A clone is an independent reader.
+/// A reader finds its place by the index, or goes on where it was. A reader keeps the last batch, so that small reads in
+/// one batch read and check it once. Every byte that it returns was checked. A clone is an independent reader.
 #[derive(Debug)]
 pub struct Reader {
     shared: Arc<Shared>,

@@ -113,7 +113,7 @@ pub enum LoadError {
         setting: &'static str,
         /// The file.
         path: String,
-        /// What it should hold.
+        /// The kind of content that the file should hold.
         wanted: &'static str,
         /// The fault of the text, if it is PEM.
         reason: String,
@@ -156,7 +156,7 @@ pub enum LoadError {
         /// Since when, or until when.
         fault: String,
     },
-    /// One of two settings is unset that need each other.
+    /// One of two settings that need each other is unset.
     #[error("{set} is set and {unset} is not: {reason}")]
     Incomplete {
         /// The setting that is set.

@@ -31,7 +31,7 @@ enum Side {
     Client(Box<UnbufferedClientConnection>),
 }
 
-/// What comes after a step.
+/// The work that follows a step.
 enum Next {
     Step,
     Read,
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Handshake {
 pub struct Established {
     /// Its keys.
     pub session: Session,
-    /// What was received behind the handshake: the beginning of the records to open.
+    /// The bytes that were received behind the handshake: the beginning of the records to open.
     pub rest: Vec<u8>,
     /// The protocol that both ends agreed on (ALPN).
     pub protocol: Option<Vec<u8>>,
@@ -107,7 +107,7 @@ impl Handshake {
     /// nothing waits to be written.
     ///
     /// # Errors
-    /// The handshake failed. What waits tells the peer why.
+    /// The handshake failed. An alert that waits to be written tells the peer why.
     pub fn advance(&mut self) -> Result<bool, rustls::Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());

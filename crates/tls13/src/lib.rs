@@ -1,7 +1,7 @@
 //! TLS 1.3 without I/O, for connections whose bytes come out of rings.
 //!
-//! rustls makes the handshake and derives the keys. It copies what it encrypts, so that records are sealed and opened here: from
-//! where the bytes are, into the buffer of a socket, and in the buffer that a socket was read into.
+//! rustls makes the handshake and derives the keys. rustls also copies the bytes that it encrypts, so records are sealed
+//! and opened here: from where the bytes are, into the buffer of a socket, and in the buffer that a socket was read into.
 //!
 //! ```text
 //!   socket ──▶ Handshake ──▶ socket            until it is established, by rustls

@@ -17,7 +17,7 @@ pub const HEADER: usize = 5;
 
 const TAG: usize = 16;
 
-/// What a record has beside its content.
+/// The bytes of a record beside its content.
 pub const OVERHEAD: usize = HEADER + 1 + TAG;
 
 /// The longest record, without its header (RFC 8446, 5.2).

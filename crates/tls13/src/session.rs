@@ -1,7 +1,7 @@
 //! TLS 1.3 after its handshake, without I/O: records of data, changes of keys, alerts.
 //!
-//! rustls makes the handshake and the keys. It copies what it encrypts, so that records are sealed here: from where the bytes are,
-//! into the buffer of a socket.
+//! rustls makes the handshake and the keys. rustls also copies the bytes that it encrypts, so records are sealed here: from
+//! where the bytes are, into the buffer of a socket.
 
 use aws_lc_rs::error::Unspecified;
 use rustls::client::ClientConnectionData;

@@ -2,7 +2,7 @@
 //!
 //! A server keeps nothing: the ticket is the session, sealed with a key that only this server has. A key seals tickets for half of their
 //! life and opens them for the other half, and is then forgotten. Other certificates come with other keys, so that a reload ends all
-//! tickets. There is no early data: it could be sent again by anybody who saw it.
+//! tickets. The server takes no early data: anybody who saw the data could send it again.
 
 use std::sync::Arc;
 use std::time::Duration;

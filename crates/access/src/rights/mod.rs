@@ -342,7 +342,7 @@ pub struct Grants {
     rights: Arc<Rights>,
     /// A bit for each rule: whether it is for the user.
     rules: Box<[u64]>,
-    /// What `%u` stands for.
+    /// The level that `%u` stands for.
     level: Option<Box<str>>,
 }
 

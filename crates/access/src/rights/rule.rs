@@ -103,7 +103,7 @@ pub struct AccessRule {
     /// The users of the rule; `"*"` is every user. A rule needs users or roles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
-    /// The roles of the rule. It is for the users in `users` and for those with one of these roles.
+    /// The roles of the rule. The rule is for the users in `users` and for those with one of these roles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
     /// The topics that these users may publish. Patterns as of subscribers; the level `%u` is the user's name. Default none.
@@ -126,7 +126,7 @@ pub struct AccessRule {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observe: bool,
     /// Whether they may connect as a broker (`[[broker.upstream]]` of another broker), which learns the paths of topics and reports
-    /// numbers of subscribers. It reads the topics of `subscribe`. Default: false.
+    /// numbers of subscribers. Such a broker reads the topics of `subscribe`. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub chain: bool,
 }

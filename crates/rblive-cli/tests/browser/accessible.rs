@@ -1,4 +1,4 @@
-//! What a program can check of a page's fitness for everybody, by axe-core.
+//! The checks of a page's fitness for everybody that a program can do, by axe-core.
 
 use std::io::Write;
 

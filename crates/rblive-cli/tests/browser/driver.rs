@@ -20,7 +20,7 @@ impl Drop for Running {
     }
 }
 
-/// A browser window. It closes with this value.
+/// A browser window, which closes with this value.
 pub struct Browser {
     session: String,
     address: String,
@@ -121,7 +121,7 @@ impl Browser {
         self.call("POST", &format!("element/{id}/click"), &json!({}));
     }
 
-    /// What the page has reported as an error since the last call.
+    /// The errors that the page has reported since the last call.
     pub fn errors(&self) -> Vec<String> {
         let log = self.call("POST", "se/log", &json!({ "type": "browser" }));
         let severe = |entry: &&Value| entry["level"] == "SEVERE";

@@ -18,7 +18,7 @@ pub fn is_picture(nal: &[u8]) -> bool {
     nal.first().is_some_and(|byte| matches!(byte & 31, 1 | 5))
 }
 
-/// What a segment has.
+/// The times and the frames of a segment.
 pub struct Segment<'a> {
     /// The decoding time of the first frame, and that after the last one, in the units of the track.
     pub begin: u64,

@@ -18,7 +18,7 @@ use crate::rules::{self, Listed, Read};
 /// How long a viewer may be without what must come.
 const WAIT: Duration = Duration::from_secs(120);
 
-/// What a viewer has seen.
+/// The segments and frames that a viewer has seen.
 #[derive(Debug, Default, Clone)]
 pub struct Seen {
     pub segments: u64,
@@ -40,7 +40,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What was seen after `before`.
+    /// The difference from `before` to now.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             segments: self.segments - before.segments,
@@ -90,7 +90,7 @@ impl fmt::Display for Seen {
     }
 }
 
-/// What the thread of a viewer shares.
+/// The state that the thread of a viewer shares.
 #[derive(Default)]
 struct Shared {
     seen: Mutex<Seen>,

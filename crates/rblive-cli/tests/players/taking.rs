@@ -38,7 +38,8 @@ pub fn wait_until(so: impl Fn() -> bool) {
     }
 }
 
-/// The streams that ffprobe finds, as `h264 320` and `aac`. Those of a program are listed twice, and are here once.
+/// The streams that ffprobe finds, as `h264 320` and `aac`. ffprobe lists the streams of a program twice; they are here
+/// once.
 pub fn streams(url: &str) -> Vec<String> {
     let mut command = Command::new("ffprobe");
     let command = command.args(["-v", "error", "-show_entries", "stream=codec_name,width"]).args(TRUST);
@@ -112,8 +113,8 @@ fn is_piece(all: &[String], piece: &[String], what: &str) {
     );
 }
 
-/// The check sum of each frame, which a line has as its sixth field. What lies beside a frame follows it: the first frame of sound says how
-/// much of it is to be skipped, in some containers only.
+/// The check sum of each frame, which a line has as its sixth field. Further data of the frame follows: the first frame of
+/// sound says how much of it is to be skipped, in some containers only.
 fn sums(file: &Path, options: &[&str]) -> Vec<String> {
     let mut command = Command::new("ffmpeg");
     let command = command.args(["-nostdin", "-v", "error", "-i"]).arg(file).args(options);

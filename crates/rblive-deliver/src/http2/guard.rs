@@ -28,7 +28,7 @@ const GOT_FOR_ONE: u64 = 256;
 /// Bytes that a connection gets while nothing happens on it: pings.
 const QUIET: u64 = 4 << 10;
 
-/// What happens on a connection.
+/// The requests and responses of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Activity(Mutex<State>);
 

@@ -14,12 +14,12 @@ use super::in_place;
 /// Bytes that are read at once. A viewer's requests are small.
 const READ: usize = 4 << 10;
 
-/// A viewer's connection. One that waits for its viewer has no buffers.
+/// A viewer's connection. A connection that waits for its viewer has no buffers.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) socket: TcpStream,
     pub(super) session: Option<Box<Session>>,
-    /// What waits for the socket.
+    /// The bytes that wait for the socket.
     pub(super) out: Option<Out>,
     /// The beginning of a record.
     incoming: Vec<u8>,
@@ -179,7 +179,7 @@ impl Link {
         timeout(limit, all).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
-    /// Tells the client that the connection ends. It is told once.
+    /// Tells the client that the connection ends. The client is told once.
     pub(super) fn end(&mut self, alert: Alert) -> io::Result<()> {
         let Some(session) = self.session.as_mut().filter(|_| !self.has_closed) else { return Ok(()) };
         self.has_closed = true;

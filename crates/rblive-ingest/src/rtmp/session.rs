@@ -40,9 +40,9 @@ pub enum SessionEvent {
     },
     /// Which tracks the publisher says that it has.
     Tracks {
-        /// There is video.
+        /// The publisher has video.
         video: bool,
-        /// There is audio.
+        /// The publisher has audio.
         audio: bool,
     },
     /// The publisher has ended its stream.
@@ -88,7 +88,7 @@ enum State {
     Publishing,
 }
 
-/// A connection. It keeps an incomplete chunk and unfinished messages, bounded by `max_message`.
+/// A connection. A connection keeps an incomplete chunk and unfinished messages, bounded by `max_message`.
 #[derive(Debug)]
 pub struct Session {
     state: State,

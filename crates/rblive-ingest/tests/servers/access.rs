@@ -112,7 +112,7 @@ fn a_hook_refuses_and_renames() {
 fn without_an_answer_nobody_publishes() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert_eq!(put(&asks(gone), "0.ts", &ts(SMALL, 0..RATE)), 503);
-    // It accepts, and is silent.
+    // This server accepts connections, and is silent.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let node = Node::with(|settings| {

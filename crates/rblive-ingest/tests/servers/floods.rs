@@ -10,7 +10,7 @@ use crate::material::{RATE, SMALL, flv_config, flv_frame};
 use crate::node::{KEY, Node};
 use crate::rtmp::{Peer, handshake, hello, message};
 
-/// What a server says before it closes the connection.
+/// The answer of a server before it closes the connection.
 fn answer(address: SocketAddr, bytes: &[u8]) -> String {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

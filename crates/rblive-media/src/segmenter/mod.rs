@@ -174,8 +174,8 @@ impl Segmenter {
         self.dropped
     }
 
-    /// Ends the segment. What follows is a new timeline of the same stream: the encoder starts over, or another one takes its place.
-    /// Its tracks are found out anew.
+    /// Ends the segment. The input that follows is a new timeline of the same stream: the encoder starts over, or another
+    /// one takes its place. The tracks of the new timeline are found out anew.
     pub fn finish(&mut self) {
         if !self.begun && (self.video.is_some() || self.audio.is_some()) {
             self.begin();
@@ -358,7 +358,7 @@ impl Segmenter {
         Some(shift)
     }
 
-    /// Ends the segment and the timeline. What follows begins another one, with the same tracks.
+    /// Ends the segment and the timeline. The input that follows begins another timeline, with the same tracks.
     pub fn end_timeline(&mut self) {
         self.joining = None;
         if self.shift.take().is_some() {

@@ -35,7 +35,7 @@ impl Lab {
         Self { rs, recorder }
     }
 
-    /// Ends the node and its recorder. What waits is written.
+    /// Ends the node and its recorder. Chunks that wait are written.
     pub fn stop(self) {
         let Self { rs, recorder } = self;
         rs.inbound_callback(drop);

@@ -126,7 +126,7 @@ pub enum DescriptionError {
         .0.escape_default()
     )]
     Name(String),
-    /// There are no renditions, or too many.
+    /// The description has no renditions, or too many.
     #[error("a stream has 1 to {MAX_RENDITIONS} renditions, this one has {0}")]
     Renditions(usize),
     /// An id is 0 or occurs twice.

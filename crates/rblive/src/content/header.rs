@@ -102,7 +102,7 @@ pub struct Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// There are fewer bytes than a header has.
+    /// The bytes are fewer than a header has.
     #[error("a chunk begins with a header of 64 bytes, there are {0}")]
     Short(usize),
     /// The first bytes are not those of a header.

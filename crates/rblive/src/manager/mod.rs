@@ -207,7 +207,7 @@ impl RsManager {
     /// Lets a node have a stream from now on, and what the stream's buffer holds. Repeating the call changes nothing.
     ///
     /// # Errors
-    /// There is no such stream or node, or the node has no address.
+    /// The stream or the node is unknown, or the node has no address.
     pub fn set_outbound(&self, node: NodeId, id: RsId) -> Result<(), StreamError> {
         self.inner.add_outbound(node, id)
     }
@@ -245,8 +245,8 @@ impl RsManager {
         self.inner.disseminate(chunk, size, context)
     }
 
-    /// Calls `callback(id, context)` on a worker thread when a chunk that was given a context is at every node of its stream. It must
-    /// not wait.
+    /// Calls `callback(id, context)` on a worker thread when a chunk that was given a context is at every node of its
+    /// stream. `callback` must not wait.
     pub fn outbound_callback(&self, callback: impl FnMut(RsId, u64) + Send + 'static) {
         self.inner.callbacks.set_outbound(Box::new(callback));
     }
@@ -286,14 +286,14 @@ impl RsManager {
 
 /// Streams that this node receives.
 impl RsManager {
-    /// Calls `callback` on a worker thread for every chunk that arrives, one call at a time. It must not wait. Set it before streams
-    /// arrive, in [`prepared`](Self::prepared): chunks without a callback are not kept for one.
+    /// Calls `callback` on a worker thread for every chunk that arrives, one call at a time. `callback` must not wait. Set
+    /// it before streams arrive, in [`prepared`](Self::prepared): chunks without a callback are not kept for one.
     pub fn inbound_callback(&self, callback: impl FnMut(ChunkRef) + Send + 'static) {
         self.inner.callbacks.set_chunk(Box::new(callback));
     }
 
-    /// Calls `callback` on a worker thread for the events of received streams, in order with the chunks of each stream. It must not
-    /// wait. Set it before streams arrive, in [`prepared`](Self::prepared).
+    /// Calls `callback` on a worker thread for the events of received streams, in order with the chunks of each stream.
+    /// `callback` must not wait. Set it before streams arrive, in [`prepared`](Self::prepared).
     pub fn stream_callback(&self, callback: impl FnMut(RsId, StreamEvent) + Send + 'static) {
         self.inner.callbacks.set_event(Box::new(callback));
     }

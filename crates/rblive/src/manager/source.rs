@@ -16,7 +16,7 @@ pub struct InStream {
     pub id: RsId,
     pub bid: Bid,
     pub name: Arc<str>,
-    /// Whether this node only forwards the stream. What it delivers of it comes over a connection to itself.
+    /// Whether this node only forwards the stream. The part that the node delivers comes over a connection to itself.
     pub relayed: bool,
     pub activity: Activity,
     pub lost_bytes: AtomicU64,

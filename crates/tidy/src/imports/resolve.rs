@@ -2,7 +2,7 @@
 
 use super::modules::{Id, Modules};
 
-/// The longest chain of re-exports that is followed. It ends chains that never reach a definition.
+/// The longest chain of re-exports that is followed. The limit ends chains that never reach a definition.
 const MOST_STEPS: usize = 32;
 
 /// The result of resolving a path.
