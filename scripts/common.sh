@@ -7,16 +7,16 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck disable=SC2034
 target=${CARGO_TARGET_DIR:-$root/target}
 
-# What the tests build: with the same packages, dependencies have the same features in each part, and are compiled once. Kafka's client would
-# bring features along, and has a part of its own.
+# The packages that the tests build: with the same packages, dependencies have the same features in each part, and are
+# compiled once. Kafka's client would bring features along, and has a part of its own.
 # shellcheck disable=SC2034
 whole=(--locked --workspace --exclude multimqc-kafka)
 # Builds some of these packages' targets, with the examples: what they depend on has the features that it has for tests, and programs alone would
 # compile it again with fewer.
 build_whole() { cargo build "${whole[@]}" --examples "$@"; }
 
-# What the parts c and python of scripts/test leave for the part languages: the installed C library, the C and C++ examples,
-# and a virtual environment with the wheel.
+# The files that the parts c and python of scripts/test leave for the part languages: the installed C library, the C and C++
+# examples, and a virtual environment with the wheel.
 # shellcheck disable=SC2034
 languages=$target/languages
 

@@ -150,7 +150,7 @@ module multimqc_framer (
     wire [495:0] headers_v6 = {udp_header, h[multimqc_pkg::HEADER_ADDRESSES +: 256], 16'h4011, swap(h_udp_length),
                                32'h00000060, 16'hdd86,
                                h[multimqc_pkg::HEADER_MACS +: 96]};
-    // What stands before the payload, up to two beats.
+    // The bytes before the payload, up to two beats.
     wire [751:0] front = v6 ? {h_form, headers_v6} : {160'd0, h_form, headers_v4};
 
     logic [511:0] carry;       // the bytes that did not fit into the beat before, and zeros

@@ -60,7 +60,7 @@ module multimqc_arbiter_formal (
     end
     always_comb begin
         if (begun && !rst) begin
-            // What the properties rest on: one beat at most is between both ends.
+            // The properties rest on this: one beat at most is between both ends.
             assert (midway == in_midway && (!midway || owner == in_current));
             assert (!m_valid || (midway == !m_last && owner == m_index));
             assert (m_valid || (midway == out_midway && (!midway || owner == out_owner)));

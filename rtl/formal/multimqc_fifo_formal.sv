@@ -58,7 +58,7 @@ module multimqc_fifo_formal #(
     end
     always_comb begin
         if (begun && !rst) begin
-            // What the properties rest on: where the words are.
+            // The properties rest on this: where the words are.
             assert (written - taken == inside);
             assert (inside <= (A + 1)'(DEPTH));
             assert (!followed || (before < inside && words[2*place+:2] == word));

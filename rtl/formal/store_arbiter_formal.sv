@@ -53,7 +53,7 @@ module store_arbiter_formal (
                 && (hurry[2:1] & request[2:1]) == 2'd0) begin
                 assert (grant == 3'd1);
             end
-            // What the bounds rest on: a grant to another that is overdue makes that wait again.
+            // The bounds rest on this: a grant to another request that is overdue makes that request wait again.
             assert (waited[3:2] <= 2'(PATIENCE) && waited[5:4] <= 2'(PATIENCE));
             assert (9'(before0) + 9'(owed) <= 9'(FIRST_PATIENCE + 12));
             assert (!granted || (before0 == 8'd0 && owed <= 8'(FIRST_PATIENCE + 6)));

@@ -95,7 +95,7 @@ package multimqc_pkg;
     localparam logic [CLASS_W-1:0] CLASS_PUSH = 2'd1;
     localparam logic [CLASS_W-1:0] CLASS_PULL = 2'd2;
 
-    // What the classifier says of a frame, and what travels beside it:
+    // The classifier's findings about a frame, which travel beside the frame:
     // {port, cookie and sequence, offset, n, length, headed, v6, topic, count, class}.
     localparam int FRAME_LENGTH_W = 12;
     localparam int FRAME_CLASS  = 0;
@@ -110,7 +110,7 @@ package multimqc_pkg;
     localparam int FRAME_PORT   = FRAME_NAMES + 64;
     localparam int FRAME_USER_W = FRAME_PORT + PORT_W;
 
-    // What the framer makes headers of; fields as they are in a frame, byte 0 lowest.
+    // The values of which the framer makes headers; fields as they are in a frame, byte 0 lowest.
     localparam int HEADER_V6        = 0;
     localparam int HEADER_HEADED    = 1;                       // in the header form
     localparam int HEADER_DEST      = 2;                       // the port that the frame goes to

@@ -3,9 +3,10 @@
 //   requests ─▶ arbiter ─▶ job ─▶ decision: is the range here? ─▶ burst ─▶ lanes ─▶ rotate ─▶ FIFO of the reader
 //                           └─ floor and committed of its topic, read again in each clock that it waits
 //
-// A burst's FIFO has room for all of it before it begins, so it reads 64 bytes in each clock, as fast as a ring can be overwritten. What
-// has been overwritten since the look at the floor, at most eight clocks before the first beat is read, is what the guard of
-// store_append is made for. The bytes of reader 2 stay in their lanes (offset % 64); those of the others begin with lane 0.
+// A burst's FIFO has room for all of it before it begins, so it reads 64 bytes in each clock, as fast as a ring can be
+// overwritten. Bytes that were overwritten since the look at the floor, at most eight clocks before the first beat is read,
+// are the reason for the guard of store_append. The bytes of reader 2 stay in their lanes (offset % 64); those of the
+// others begin with lane 0.
 //
 // Pulls go first. A pull interrupts a burst of readers 1 and 2, which goes on behind it: INTERRUPT_BEATS beats of pulls at most, and only
 // where its range is so near to the head of its log (HURRY_BYTES) that it cannot be overwritten by then. A reader which is further

@@ -96,7 +96,7 @@ class Topic:
 
 
 class Model:
-    """What the NIC does with frames, in order: ("host", frame), ("reply", frame) or ("stored", topic, message)."""
+    """The NIC's treatment of frames, in order: ("host", frame), ("reply", frame) or ("stored", topic, message)."""
 
     def __init__(self, topics, header_port=HEADER_PORT, max_message=MAX_MESSAGE, max_reply=MAX_REPLY, trusted=None,
                  window=31744):

@@ -54,7 +54,7 @@ def test_input_functions_see_each_message():
 
 
 def made(index, data):
-    """What the output function of a topic makes of a range; none: the range is for the host."""
+    """The result of a topic's output function for a range; none: the range is for the host."""
     if index == 2:
         return data
     if len(data) % RECORD:

@@ -108,7 +108,7 @@ async def run(dut, agents, done, limit=200_000):
         for agent in agents:
             agent.sample()
         if done():
-            # What was taken in this clock is taken.
+            # A beat that was taken in this clock is taken.
             await RisingEdge(dut.clk)
             return
     raise AssertionError("it does not end")

@@ -64,7 +64,7 @@ async def random_replies(dut):
             udp, form, data = random_reply(rng, size)
             beats = axis.beats_of(data)
             for beat in beats:
-                # What is behind tkeep must not matter.
+                # The bytes behind tkeep must not matter.
                 beat["tdata"] |= rng.getrandbits(512) & ~((1 << 8 * bin(beat["tkeep"]).count("1")) - 1)
                 source.beats.append({**{key: beat[key] for key in ("tdata", "tkeep", "tlast")}, "header": header_of(udp, form)})
             expected.append((udp.frame(), udp.to_mac[5] & 3))

@@ -129,7 +129,7 @@ async def frames_without_a_place_are_dropped_whole(dut):
     assert len(got) == len(sent) - counts["overrun"]
     left = iter(sent)
     assert all(any(frame == data for frame in left) for data, _ in got), "out of order, or not as it came"
-    # There is a place again, but not for a frame that is too long.
+    # The FIFO has a place again, but not for a frame that is too long.
     again = [rng.randbytes(2049), frames.Udp(bytes(100), port=53).frame(), rng.randbytes(2048)]
     sink.beats.clear()
     for frame in again:
