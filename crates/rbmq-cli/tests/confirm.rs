@@ -105,8 +105,8 @@ fn a_subscriber_that_closes_reports_its_consumed_position() {
     }
 }
 
-/// The subscriber reads three of five deliveries that landed together. It has released too few bytes for a CREDIT, and still
-/// continues behind the three.
+/// The subscriber reads three of five deliveries that landed together. The subscriber has released too few bytes for a
+/// CREDIT, and still continues behind the three.
 #[test]
 fn a_durable_subscriber_continues_behind_its_consumed_position() {
     let broker = broker();

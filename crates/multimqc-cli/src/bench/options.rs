@@ -34,9 +34,9 @@ pub struct Options {
     pub placements: Vec<Placement>,
     /// Measure a program of yours too (write): NAME[@MODE]=COMMAND
     ///
-    /// The command runs where the server would. It prints a line with "listening", takes pushes, and keeps the number of those that it
-    /// has stored in the file {count}, as text. {address}, {push_port}, {interface}, {folder}, {broker} and {run} are replaced too.
-    /// With the mode xdp-native it brings its own program for the device {interface}.
+    /// The command runs where the server would. The program prints a line with "listening", takes pushes, and keeps the
+    /// number of those that it has stored in the file {count}, as text. {address}, {push_port}, {interface}, {folder},
+    /// {broker} and {run} are replaced too. With the mode xdp-native it brings its own program for the device {interface}.
     #[arg(long = "peer", value_name = "NAME=COMMAND", value_parser = Peer::parse)]
     pub peers: Vec<Peer>,
     /// Measure the level kafka too, with the broker that this command runs
