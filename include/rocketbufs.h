@@ -206,7 +206,7 @@ enum rb_status
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // The call did what it says.
+    // The call succeeded.
     RB_OK = 0,
     // An outcome: nothing came, or there was no room, within the time-out.
     RB_TIMED_OUT = 1,
@@ -238,7 +238,7 @@ enum rb_status
     RB_ERR_MEMORY = -11,
     // The transport cannot be set up.
     RB_ERR_TRANSPORT = -12,
-    // The buffer was destroyed, or what is waited for ended.
+    // The buffer was destroyed, or the object that the call waits for ended.
     RB_ERR_CLOSED = -13,
     // The connection is down.
     RB_ERR_DOWN = -14,
@@ -296,7 +296,7 @@ enum rb_status
     RB_ERR_TOO_FEW = -40,
     // The position was not published yet.
     RB_ERR_NOT_PUBLISHED = -41,
-    // The other end answered something else than what was asked.
+    // The answer of the other end does not fit the question.
     RB_ERR_PROTOCOL = -42,
     // Any other reason; the text says it.
     RB_ERR_OTHER = -43,
@@ -339,8 +339,8 @@ enum cmq_event_kind
     CMQ_EVENT_SEND_FAILED = 10,
     // An event that this version of the library cannot describe.
     CMQ_EVENT_OTHER = 11,
-    // A handshake with the queue at `peer` succeeded, whose public key is `key`: what it sends is encrypted and authentic from here
-    // on. `renewed` if a session with it gets new keys.
+    // A handshake with the queue at `peer` succeeded, whose public key is `key`: its datagrams are encrypted and authentic
+    // from here on. `renewed` if a session with it gets new keys.
     CMQ_EVENT_SECURED = 12,
     // A handshake with the queue at `peer` failed (`why`), and the `count` messages that waited for it are lost.
     CMQ_EVENT_HANDSHAKE_FAILED = 13,
@@ -351,7 +351,8 @@ enum cmq_event_kind
     CMQ_EVENT_UNDELIVERED = 15,
     // The receiving queue at `peer` was restarted, or has forgotten this one. Later messages of the reliable mode go to the new queue.
     CMQ_EVENT_PEER_RESTARTED = 16,
-    // The queue at `peer` has a key and refuses what this queue sends, since this queue has none. The report may be forged.
+    // The queue at `peer` has a key and refuses the datagrams of this queue, since this queue has none. The report may be
+    // forged.
     CMQ_EVENT_ENCRYPTION_REQUIRED = 17,
 };
 #ifndef __cplusplus
@@ -819,7 +820,7 @@ typedef struct rb_buffer_info {
     struct rb_id128 epoch;
     // Where this ring's part of the log begins.
     uint64_t start;
-    // The end of what was written.
+    // The end of the written bytes.
     uint64_t head;
     // The end of the last complete delivery.
     uint64_t boundary;
@@ -1146,7 +1147,7 @@ typedef struct cmq_reliable {
 typedef struct cmq_options {
     // `sizeof(cmq_options)`.
     size_t size;
-    // `CMQ_PRESET_…`: what zeros below mean.
+    // `CMQ_PRESET_…`: the meaning of zeros below.
     uint32_t preset;
     // Bytes at which a batch leaves.
     size_t qthresh;
@@ -1981,7 +1982,7 @@ rb_status rb_buffer_notify_consumed(const struct rb_buffer *buffer,
 rb_status rb_buffer_drain(const struct rb_buffer *buffer,
                           int64_t timeout_ns);
 
-// Ends the buffer: its subscribers get what is there and then `RB_IN_CLOSED`. `*end` gets the end of its log; `end` may be
+// Ends the buffer: its subscribers get the rest and then `RB_IN_CLOSED`. `*end` gets the end of its log; `end` may be
 // NULL. A second call changes nothing. Any thread.
 rb_status rb_buffer_destroy(const struct rb_buffer *buffer,
                             uint64_t *end);
@@ -2048,14 +2049,14 @@ rb_status rb_writer_deliver(struct rb_writer *writer,
                             void *delivery,
                             uint64_t *end);
 
-// The end of what was written, and how many bytes could be appended now without waiting. Either place may be NULL. One thread
-// uses a writer at a time.
+// The end of the written bytes, and how many bytes could be appended now without waiting. Either place may be NULL. One
+// thread uses a writer at a time.
 rb_status rb_writer_info(struct rb_writer *writer,
                          uint64_t *head,
                          uint64_t *free_bytes);
 
-// Notes the time: what is delivered later is what `RB_START_AGO` finds. Workers do so where there are subscribers. One thread
-// uses a writer at a time.
+// Notes the time, so that `RB_START_AGO` finds later deliveries. Workers note the time where there are subscribers. One
+// thread uses a writer at a time.
 rb_status rb_writer_note_time(struct rb_writer *writer);
 
 // Gives the right to write back to the buffer, and frees the handle. NULL does nothing. Fails with `RB_ERR_BUSY` while another
@@ -2139,8 +2140,8 @@ rb_status cmq_message_free(struct cmq_message *message);
 // Frees `count` popped messages, as `cmq_message_free` does. Any thread.
 rb_status cmq_messages_free(struct cmq_message *messages, size_t count);
 
-// Receives what is sent to a multicast group, at an interface: its name, one of its IPv4 addresses, or NULL for any. Any thread.
-// Fails with `RB_ERR_ADDRESS` or `RB_ERR_SYSTEM`.
+// Receives the datagrams that are sent to a multicast group, at an interface: its name, one of its IPv4 addresses, or NULL
+// for any. Any thread. Fails with `RB_ERR_ADDRESS` or `RB_ERR_SYSTEM`.
 rb_status cmq_join(const struct cmq_queue *queue,
                    const char *address,
                    const char *interface);
@@ -2483,7 +2484,7 @@ rb_status rb_conn_send_control(const struct rb_conn *conn,
                                const void *message,
                                size_t len);
 
-// Closes the connection in order: what is queued leaves first, and the peer is told why. The handle stays valid. Any thread.
+// Closes the connection in order: queued bytes leave first, and the peer is told why. The handle stays valid. Any thread.
 rb_status rb_conn_close(const struct rb_conn *conn,
                         const char *why);
 
@@ -2653,7 +2654,7 @@ rb_status rb_rate_limit_new(uint64_t bytes_per_second,
                             uint64_t burst_bytes,
                             struct rb_rate_limit **out);
 
-// Sets another rate and burst, for what comes. A present delay ends when it would have. Any thread.
+// Sets another rate and burst, for later bytes. A present delay ends when it would have. Any thread.
 rb_status rb_rate_limit_set(const struct rb_rate_limit *limit, uint64_t bytes_per_second, uint64_t burst_bytes);
 
 // The limit and what it has counted so far. Any thread.
@@ -2662,11 +2663,11 @@ rb_status rb_rate_limit_get_info(const struct rb_rate_limit *limit, struct rb_ra
 // Frees a limit's handle. NULL does nothing. Connections that have the limit keep it. Any thread.
 rb_status rb_rate_limit_free(struct rb_rate_limit *limit);
 
-// Limits the bytes per second of the connection's payload, in place of earlier limits: what arrives, what is sent, or both.
-// Connections that are given the same limit share it, and a connection with several is as slow as the slowest. NULL is allowed
-// where a count is 0; without limits the connection has none.
+// Limits the bytes per second of the connection's payload, in place of earlier limits: of arriving bytes, of sent bytes,
+// or of both. Connections that are given the same limit share it, and a connection with several is as slow as the slowest.
+// NULL is allowed where a count is 0; without limits the connection has none.
 //
-// Everything is delayed and nothing dropped: a peer that writes more waits for credit, and what is sent to a peer's subscriptions
+// Everything is delayed and nothing dropped: a peer that writes more waits for credit, and bytes for a peer's subscriptions
 // waits here, where their policies apply to the lag. Control messages are not delayed. Rings of a connection with limits are not
 // shared with its peer (as with `own_memory`, in both directions); limits that come later do not reach rings that the peer maps
 // already. The connection keeps the limits alive. Any thread.
@@ -3233,9 +3234,9 @@ rb_status rb_rout_buffers(const struct rb_rout *rout,
 // Ends the buffer of this id; see `rb_buffer_destroy`. Any thread. Fails with `RB_ERR_NO_SUCH_BUFFER`.
 rb_status rb_rout_destroy_buffer(const struct rb_rout *rout, uint32_t bid, uint64_t *end);
 
-// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: what arrives there goes out here without a
-// copy (paper 1, section 3.4). A ring that exists before it is spliced keeps no history for subscribers that join later; see
-// `rb_rout_splice_with`.
+// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: bytes that arrive there go out here
+// without a copy (paper 1, section 3.4). A ring that exists before it is spliced keeps no history for subscribers that
+// join later; see `rb_rout_splice_with`.
 //
 // `out` may be NULL; `*out` is the caller's, until `rb_buffer_free`. Any thread. Fails with `RB_ERR_EXISTS`,
 // `RB_ERR_NO_SUCH_BUFFER`, `RB_ERR_SPLICED`, `RB_ERR_BUDGETED` or `RB_ERR_READER_TAKEN`.
@@ -3244,7 +3245,7 @@ rb_status rb_rout_splice(const struct rb_rout *rout,
                          uint32_t bid,
                          struct rb_buffer **out);
 
-// As `rb_rout_splice`, under another id: what a broker with many publishers does. Any thread.
+// As `rb_rout_splice`, under another id, as a broker with many publishers does. Any thread.
 rb_status rb_rout_splice_as(const struct rb_rout *rout,
                             const struct rb_rin *rin,
                             uint32_t bid,
@@ -3255,7 +3256,7 @@ rb_status rb_rout_splice_as(const struct rb_rout *rout,
 // a history for subscribers that join later, and subscribers on this machine can map it. `options` may be NULL.
 //
 // `out` may be NULL; `*out` is the caller's, until `rb_buffer_free`. Any thread. Fails as `rb_rout_splice` and
-// `rb_rin_subscribe`; what the sender says comes as `RB_IN_REFUSED`.
+// `rb_rin_subscribe`; a refusal of the sender comes as `RB_IN_REFUSED`.
 rb_status rb_rout_splice_with(const struct rb_rout *rout,
                               const struct rb_rin *rin,
                               uint32_t bid,
@@ -3393,7 +3394,7 @@ rb_status rb_view_copy(struct rb_view *view,
                        size_t len);
 
 // The bytes in place, also in memory that other processes write: for programs that trust the publisher, and the relays on this
-// machine, not to overwrite what is held. Read each byte once: a hostile publisher may change it in between.
+// machine, not to overwrite held bytes. Read each byte once: a hostile publisher may change it in between.
 //
 // `*piece` is valid until the view is consumed or freed. One thread uses a view at a time. Fails with `RB_ERR_LAPPED` if the
 // buffer has no flow control.

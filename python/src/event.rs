@@ -1,4 +1,4 @@
-//! Events: what happens besides data, as Python sees it.
+//! Events: reports besides data, as Python sees them.
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;

@@ -165,7 +165,7 @@ impl Meeting {
         self.folder.to_str().unwrap_or_default()
     }
 
-    /// Removes what benches left that were killed themselves.
+    /// Removes files of benches that were killed themselves.
     pub fn sweep() {
         remove(|name| {
             let number = name.strip_prefix(OURS).and_then(|rest| rest.split('-').next());

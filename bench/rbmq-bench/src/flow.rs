@@ -319,7 +319,7 @@ impl Bench<'_> {
     }
 }
 
-/// A folder for what counters write.
+/// A folder for the output of counters.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -129,7 +129,7 @@ impl Hop {
     }
 }
 
-/// Hands on what comes, and says where.
+/// Hands messages on, and says where.
 ///
 /// # Errors
 /// The source is not there.

@@ -94,7 +94,7 @@ pub enum Event {
         /// The system's error number.
         errno: i32,
     },
-    /// A handshake with another queue succeeded: what it sends is encrypted and authentic from here on.
+    /// A handshake with another queue succeeded: its datagrams are encrypted and authentic from here on.
     Secured {
         /// The address of the other queue.
         peer: SocketAddr,
@@ -136,7 +136,7 @@ pub enum Event {
         /// The address of the receiving queue.
         to: SocketAddr,
     },
-    /// A queue with a key refuses what this queue sends, since this queue has no key. The report may be forged.
+    /// A queue with a key refuses the datagrams of this queue, since this queue has no key. The report may be forged.
     EncryptionRequired {
         /// The address of the other queue.
         by: SocketAddr,

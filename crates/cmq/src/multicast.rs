@@ -88,7 +88,7 @@ impl Multicast<'_> {
         self.socket.set_multicast(address, index, ttl)
     }
 
-    /// Sets whether queues of this machine receive what this queue sends to groups. Initially they do.
+    /// Sets whether queues of this machine receive datagrams that this queue sends to groups. Initially they do.
     ///
     /// # Errors
     /// The system's.

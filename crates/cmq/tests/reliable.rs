@@ -121,7 +121,7 @@ fn a_queue_without_the_mode_refuses() {
     assert_eq!(event(&sender, |event| matches!(event, Event::Undelivered { .. })), undelivered);
 }
 
-/// A dropped queue waits for the confirmations of what it has pushed.
+/// A dropped queue waits for the confirmations of its pushes.
 #[test]
 fn a_dropped_queue_delivers_first() {
     let receiver = open(reliable());

@@ -1,4 +1,4 @@
-//! A server whose process, interface or disk fails: what its clients see, and what is counted.
+//! A server whose process, interface or disk fails: the view of its clients, and the counts.
 
 mod common;
 

@@ -16,7 +16,7 @@ use crate::reader::{self, Reader, State};
 use crate::record::{self, Kind};
 use crate::tally::Tally;
 
-/// After so many writes the level asks Kafka what retention has removed.
+/// After so many writes the level asks Kafka for the oldest record that retention has left.
 const WRITES_PER_LOOK: u32 = 1024;
 
 /// The level of an Apache Kafka.
@@ -44,7 +44,7 @@ struct Topic {
 struct Writer {
     /// A write failed, and Kafka may have its record or not.
     in_doubt: bool,
-    /// Writes since the last look at what was removed.
+    /// Writes since the last look for removed records.
     writes: u32,
 }
 
@@ -123,7 +123,7 @@ impl KafkaLevel {
         Ok(new)
     }
 
-    /// Notes in Kafka that all levels below have given what they had.
+    /// Notes in Kafka that all levels below have given all their bytes.
     fn close(&self, topic: &Topic) {
         let State { epoch, head, offsets, closed, .. } = topic.state.lock().clone();
         if !offsets.is_empty() && !closed && !topic.writer.lock().in_doubt {
@@ -133,7 +133,7 @@ impl KafkaLevel {
         }
     }
 
-    /// Appends what a batch adds to the log.
+    /// Appends the bytes that a batch adds to the log.
     fn add(&self, topic: &Topic, batch: Batch<'_>) -> Result<Written, LevelError> {
         let mut writer = topic.writer.lock();
         writer.writes += 1;

@@ -16,7 +16,7 @@
 //!   there; the next write first asks Kafka for the end of the log, and drops what it has already.
 //! - **Read**: positions ascend with offsets, so a position is found by bisection, which starts from the records that were written or
 //!   read before. Reads that follow each other go on in Kafka's order. One reader of a topic is served at a time.
-//! - **Holes**: what no record covers is a hole, whether a level below left it out or Kafka lost it.
+//! - **Holes**: a range that no record covers is a hole, whether a level below left it out or Kafka lost it.
 //! - **Kafka down**: writes and reads fail with [`LevelError::Down`](multimqc::LevelError::Down) after [`KafkaConfig::timeout`].
 //!   Nothing is kept for later here: the level below offers the same bytes again, for as long as it has them.
 //! - **Restart**: the log goes on where Kafka's records end, under the epoch that they carry. A level that is dropped leaves a record

@@ -90,7 +90,7 @@ impl<F: Fetch<Error = Unread>> Reader<F> {
         self.fetcher.fetch(offset)?.ok_or(Unread::Removed)
     }
 
-    /// Where the first batch begins: what is left of one whose beginning was removed does not count.
+    /// Where the first batch begins: a batch whose beginning was removed does not count.
     fn first_batch(&mut self, offsets: Range<i64>) -> Result<Offset, Unread> {
         let mut record = self.read(offsets.start)?;
         while !record.begins {

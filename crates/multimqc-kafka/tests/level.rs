@@ -140,7 +140,7 @@ fn what_kafka_removes_is_gone(kafka: &Kafka) {
         std::thread::sleep(Duration::from_millis(200));
     };
     let mut bytes = [0; 10];
-    // Kafka may remove more at any time: then what was said to be the beginning is gone too.
+    // Kafka may remove more at any time: then the beginning that was told is gone too.
     let mut told = 0;
     loop {
         let found = level.read(TOPIC, told, &mut bytes).expect("Kafka answers");

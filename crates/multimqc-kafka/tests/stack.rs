@@ -78,7 +78,7 @@ fn wait_for(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// The end of what a level has.
+/// The end of a level's window.
 fn level_head(server: &Server, level: usize) -> u64 {
     server.stack().levels()[level].window(TOPIC).expect("open").head
 }

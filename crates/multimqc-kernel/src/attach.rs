@@ -140,8 +140,8 @@ fn replace(
     Ok(None)
 }
 
-/// Detaches what is kept in a folder, and removes the folder with its rings: after a process that had them has ended or crashed.
-/// Returns whether there was anything.
+/// Detaches the programs that are kept in a folder, and removes the folder with its rings: after a process that had them
+/// has ended or crashed. Returns whether there was anything.
 ///
 /// # Errors
 /// [`KernelError::InUse`] while a process has the level.

@@ -72,7 +72,7 @@ pub struct KernelCounters {
 }
 
 impl KernelCounters {
-    /// Adds what a CPU has counted.
+    /// Adds the counts of a CPU.
     pub(crate) fn add(&mut self, cpu: &[AtomicU64; COUNTERS]) {
         let fields: [&mut u64; COUNTERS] = [
             &mut self.stored,

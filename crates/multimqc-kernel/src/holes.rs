@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use multimqc::{Hole, Offset};
 
-/// The most holes of a ring. Beyond it, what lies before the oldest can no longer be read.
+/// The most holes of a ring. Beyond it, bytes before the oldest hole can no longer be read.
 const MAX_HOLES: usize = 1024;
 
 /// The holes of a topic. One thread at a time adds holes.

@@ -246,7 +246,7 @@ impl Kernel {
         Ok(Run { verdict: run.result, packet: out, nanos: run.nanos })
     }
 
-    /// Detaches the programs and removes what is kept. Topics that were taken out stay readable.
+    /// Detaches the programs and removes the kept files. Topics that were taken out stay readable.
     ///
     /// # Errors
     /// The machine's. A file that could not be removed stays for [`detach`](crate::detach).

@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_millis(10);
 ///
 /// Pushes reach it on the wire. [`Level::append`] takes those that the programs have left to the network stack (long ones, IPv6,
 /// fragments), up to an eighth of a ring. [`Level::write`] takes batches of a level below it, which then gets the pushes in its
-/// place. The programs answer what lies behind the last hole, user space also what lies before it.
+/// place. The programs answer pulls behind the last hole, user space also pulls before it.
 ///
 /// Hits are pulls that the programs or user space have answered; misses are those that went on to the next level.
 #[derive(Debug)]

@@ -18,7 +18,7 @@
 //! * [`Kernel`] loads and attaches the programs, and opens topics. With [`Config::keep`] the rings outlive the process.
 //! * [`Topic`] reads a ring by offset, and never returns bytes that were overwritten meanwhile.
 //! * [`KernelLevel`] is the level in a stack, with other levels behind it.
-//! * [`detach`] removes what a crashed process has left.
+//! * [`detach`] removes the files that a crashed process has left.
 //!
 //! The programs are in the folder `bpf`, with their objects, so building this crate needs no clang. docs/MULTIMQC_KERNEL.md is
 //! the user's guide: rights, limits, and what is stored.

@@ -64,7 +64,7 @@ impl Kept {
         }
     }
 
-    /// Keeps an object under a name, in the place of what had it.
+    /// Keeps an object under a name, in the place of the former one.
     pub(crate) fn put(&self, name: &str, object: BorrowedFd<'_>) -> Result<(), KernelError> {
         let path = self.folder.join(name);
         match std::fs::remove_file(&path) {
@@ -75,7 +75,7 @@ impl Kept {
         }
     }
 
-    /// The names of what is kept.
+    /// The names of the kept objects.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let entries = std::fs::read_dir(&self.folder)?;
         entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()

@@ -301,7 +301,7 @@ impl Topic {
         &self.memory.tally
     }
 
-    /// Counts what user space has stored.
+    /// Counts the bytes that user space has stored.
     fn count(&self, messages: u64, bytes: usize) {
         let [stored, stored_bytes, ..] = &self.own().counters;
         stored.fetch_add(messages, Relaxed);
@@ -321,7 +321,7 @@ impl Topic {
         state.head.fetch_add(bytes as u64, AcqRel)
     }
 
-    /// Lets readers have what was copied, unless the others have overtaken this copy by a whole ring.
+    /// Lets readers have the copied bytes, unless the others have overtaken this copy by a whole ring.
     pub(crate) fn commit(&self, start: Offset, bytes: usize) {
         let (state, own, ring_bytes) = (self.state(), self.own(), self.shared.ring_bytes);
         let end = start + bytes as u64;
@@ -336,7 +336,7 @@ impl Topic {
         }
     }
 
-    /// Copies a message to its place, and what falls on the ring's first bytes to their mirror.
+    /// Copies a message to its place, and the bytes that fall on the ring's first bytes also to their mirror.
     pub(crate) fn copy_in(&self, start: Offset, message: &[u8]) {
         let ring_bytes = self.shared.ring_bytes as usize;
         let at = start as usize & (ring_bytes - 1);
@@ -379,7 +379,7 @@ impl Topic {
         })
     }
 
-    /// The end of what is reserved by writers.
+    /// The end of the bytes that writers have reserved.
     pub(crate) fn head(&self) -> Offset {
         self.state().head.load(Acquire)
     }
@@ -471,7 +471,7 @@ impl Range<'_> {
     /// Whether the bytes are still those of the log, and so were during everything before this call.
     ///
     /// # Errors
-    /// The oldest byte that the ring has now: what was read is worthless.
+    /// The oldest byte that the ring has now: the bytes that were read are worthless.
     pub fn check(&self) -> Result<(), Offset> {
         let first = self.topic.first();
         if self.from < first { Err(first) } else { Ok(()) }

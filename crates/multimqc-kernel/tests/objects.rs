@@ -1,4 +1,4 @@
-//! The committed objects are what the sources of bpf/ compile to.
+//! The committed objects are those that the sources of bpf/ compile to.
 
 mod common;
 

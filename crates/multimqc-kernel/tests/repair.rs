@@ -268,7 +268,7 @@ fn the_ring_of_another_folder_is_refused_and_stays() {
     });
 }
 
-/// The folder is put back to an earlier state: the ring fills up what it still has.
+/// The folder is put back to an earlier state: the ring fills up the bytes that it still has.
 #[test]
 fn a_folder_from_a_backup_gets_what_the_ring_still_has() {
     with_kept_ring(|folder| {

@@ -44,7 +44,7 @@ fn arrived(topic: &Topic, bytes: usize) -> Vec<u8> {
     out
 }
 
-/// Pushes messages of many sizes. Returns what the log must have.
+/// Pushes messages of many sizes. Returns the bytes that the log must have.
 fn push(client: &UdpSocket) -> Vec<u8> {
     let mut log = Vec::new();
     for n in 1..200_usize {

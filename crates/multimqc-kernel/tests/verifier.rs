@@ -11,7 +11,7 @@ fn object(name: &str) -> Option<Vec<u8>> {
     Some(std::fs::read(path).expect("an object"))
 }
 
-/// All combinations of what is decided when programs are loaded.
+/// All combinations of the choices that are made when programs are loaded.
 fn configs() -> Vec<Config> {
     let mut configs = Vec::new();
     for mode in MODES {

@@ -39,7 +39,7 @@ pub enum Fetched<'a> {
     End(Offset),
     /// This many bytes are missing in the log.
     Hole(u64),
-    /// This many bytes, or more, are older than what is kept.
+    /// This many bytes, or more, are older than the oldest kept byte.
     Gone(u64),
     /// The server does not have the topic.
     UnknownTopic,
@@ -71,7 +71,7 @@ impl Pusher {
         Ok(Pusher { socket: connect(server)?, header: header(Kind::Push, topic)?, datagram: Vec::new() })
     }
 
-    /// The largest message: what a datagram holds beside its header.
+    /// The largest message: the bytes that a datagram holds beside its header.
     pub const MAX_MESSAGE_BYTES: usize = MAX_PAYLOAD_BYTES - HEADER_BYTES;
 
     /// Sends a message of 1 to [`Pusher::MAX_MESSAGE_BYTES`] bytes.

@@ -1,7 +1,7 @@
-//! The conformance suite: what every level and every stack must do, whatever the level is made of.
+//! The conformance suite: the duties of every level and every stack, whatever the level is made of.
 //!
 //! A test of a level makes a [`Lab`] and calls [`level`]; a test of a stack calls [`stack`] with a list of labs, which runs every
-//! subset of them. All functions panic with what is wrong.
+//! subset of them. All functions panic with the fault.
 //!
 //! The oracle is a [`Model`]: a plain vector of bytes, with `None` in holes. A level may have less than the model (it forgets, or
 //! it is late), never something else, and it says why bytes are missing.

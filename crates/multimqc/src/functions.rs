@@ -21,15 +21,15 @@ pub enum Decision {
     Drop,
 }
 
-/// Decides what is stored of each message. Called by the threads that receive, so it must be fast and must not wait.
+/// Decides which bytes of each message are stored. Called by the threads that receive, so it must be fast and must not wait.
 pub trait InputFunction: Send + Sync {
     /// Looks at a message. `out` may hold other messages: the function only appends to it, and only for [`Decision::Replace`].
     fn store(&self, message: &[u8], out: &mut Vec<u8>) -> Decision;
 }
 
-/// Decides what is sent of a range of the log. Called by the threads that reply.
+/// Decides which bytes of a range of the log are sent. Called by the threads that reply.
 pub trait OutputFunction: Send + Sync {
-    /// Appends what is to be sent of `bytes` to `out`, at most as many bytes as they are: a longer result is cut.
+    /// Appends the bytes to send for `bytes` to `out`, at most as many bytes as they are: a longer result is cut.
     fn send(&self, bytes: &[u8], out: &mut Vec<u8>);
 }
 

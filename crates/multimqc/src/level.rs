@@ -289,7 +289,7 @@ pub trait Level: Send + Sync {
     /// [`LevelError`]. The caller forwards the request too.
     fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError>;
 
-    /// Makes durable what was written, in levels that have something to make durable.
+    /// Makes the written bytes durable, in levels that have something to make durable.
     ///
     /// # Errors
     /// [`LevelError`].

@@ -23,7 +23,8 @@
 //! * [`Batch`] carries its offset, so a lost batch is a [`Hole`] and shifts nothing.
 //! * [`Sizing`] is equation 1 of the paper: how late the next level may be.
 //! * [`Stack`] puts levels together, and [`Transfers`] moves bytes from each to the next.
-//! * [`Service`] is what datagrams do, without sockets; [`Server`] has the sockets and threads. [`functions`] run in it.
+//! * [`Service`] has the effects of datagrams, without sockets; [`Server`] has the sockets and threads. [`functions`] run
+//!   in it.
 //! * [`Pusher`] and [`Puller`] are clients of the header form.
 //! * [`wire`] is the format of pushes, pulls, replies and batches.
 //!

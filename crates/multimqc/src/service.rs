@@ -44,9 +44,9 @@ impl Default for ServiceConfig {
 /// The functions of a topic.
 #[derive(Default)]
 pub struct Functions {
-    /// Decides what is stored of each message.
+    /// Decides which bytes of each message are stored.
     pub input: Option<Box<dyn InputFunction>>,
-    /// Decides what is sent of each range.
+    /// Decides which bytes of each range are sent.
     pub output: Option<Box<dyn OutputFunction>>,
 }
 

@@ -204,7 +204,7 @@ impl Stack {
     }
 
     /// Opens many topics, each with the epoch of a new log, as [`open`](Self::open) does: some at the same time, because a level that
-    /// makes what it opens durable mostly waits for its disk.
+    /// makes the opened log durable mostly waits for its disk.
     ///
     /// # Errors
     /// [`StackError`]. Some of the topics may be open then.
@@ -231,7 +231,7 @@ impl Stack {
         Ok(all)
     }
 
-    /// Makes one log of what the levels have kept, and returns its sessions, with that of this stack.
+    /// Makes one log of the logs that the levels have kept, and returns its sessions, with that of this stack.
     fn reconcile(&self, topic: TopicId, past: &mut [Option<Past>]) -> Result<Sessions, StackError> {
         let id = getrandom::u64().map_err(|error| StackError::Open {
             topic,

@@ -185,7 +185,7 @@ pub struct Transfers {
     pairs: Vec<Pair>,
 }
 
-/// A thread, and what it shares.
+/// A thread, and the state that it shares.
 struct Pair {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -219,7 +219,7 @@ impl Transfers {
 
 impl Drop for Transfers {
     fn drop(&mut self) {
-        // In order: what a level gets last, its next level gets afterwards.
+        // In order: the last bytes that a level gets go to the next level afterwards.
         for (level, pair) in self.levels.iter().zip(self.pairs.drain(..)) {
             pair.stop.store(true, Ordering::Release);
             level.wake();
@@ -264,7 +264,7 @@ fn run(mut mover: Mover, stack: &Stack, stop: &AtomicBool) {
     }
 }
 
-/// Moves what is due of each topic.
+/// Moves the due batches of each topic.
 fn move_all(mover: &mut Mover, stack: &Stack, all: bool) -> Turn {
     let (now, mut turn) = (Instant::now(), Turn::default());
     for topic in stack.topics() {

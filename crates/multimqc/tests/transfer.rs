@@ -57,7 +57,8 @@ fn a_device_that_was_full_for_a_while_loses_nothing() {
     assert_eq!(bytes, pattern(0, 50_000));
 }
 
-/// The device is full for longer than the ring lasts: what was overwritten is a hole of the same size, and the offsets stay.
+/// The device is full for longer than the ring lasts: the overwritten bytes are a hole of the same size, and the offsets
+/// stay.
 #[test]
 fn what_was_overwritten_before_its_transfer_is_a_hole() {
     let lab = Disk::new();
@@ -87,7 +88,7 @@ fn what_was_overwritten_before_its_transfer_is_a_hole() {
     assert_eq!(bytes, pattern(first, 20_000), "the offsets are those of the log");
 }
 
-/// A topic that gets no more messages loses what is too old, and says so.
+/// A topic that gets no more messages loses segments that are too old, and says so.
 #[test]
 fn old_bytes_of_an_idle_topic_go() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -221,7 +221,7 @@ impl Admission {
         quotas.near_limit(most)
     }
 
-    /// Other limits are in force for what comes.
+    /// Other limits are in force for later requests.
     pub(super) fn set_limits(&self, limits: QuotaLimits) {
         self.lock().quotas.set_limits(limits);
     }
@@ -275,7 +275,7 @@ impl Admission {
         }
     }
 
-    /// Begins or ends the removal of what publishers may not publish any more.
+    /// Begins or ends the removal of topics that publishers may not publish any more.
     pub(super) fn set_revoking(&self, is_revoking: bool) {
         let mut state = self.lock();
         state.is_revoking = is_revoking;

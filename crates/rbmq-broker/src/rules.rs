@@ -22,7 +22,7 @@ use super::config::sizes::{optional_bytes, optional_long_millis, optional_millis
 /// The largest number of rules. A new buffer is compared with the rules one by one.
 pub const MAX_RULES: usize = 1000;
 
-/// The smallest limit on what is kept of a topic, in bytes: a few segments.
+/// The smallest limit of a kept topic, in bytes: a few segments.
 const MIN_KEEP_BYTES: u64 = 4 << 20;
 
 /// How the publishers of a topic share rings.

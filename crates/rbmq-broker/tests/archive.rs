@@ -12,7 +12,7 @@ use rbmq::{ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicO
 use rbmq_broker::{Broker, BrokerConfig, BrokerError, Rule};
 use rocketbufs::Position;
 
-/// For what must come. The machine may be loaded.
+/// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Bytes of a message: some are larger than a batch of the archive.

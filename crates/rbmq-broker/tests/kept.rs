@@ -1,5 +1,5 @@
-//! Kept topics with real clients: what is on the disk and what is in the ring are one log, over restarts of the broker and whatever
-//! retention has removed.
+//! Kept topics with real clients: the bytes on the disk and those in the ring are one log, over restarts of the broker and
+//! whatever retention has removed.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rbmq::{
 use rbmq_broker::{Broker, BrokerConfig, Rule};
 use rocketbufs::Position;
 
-/// For what must come. The machine may be loaded.
+/// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Bytes of a message.

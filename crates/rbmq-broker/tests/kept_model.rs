@@ -15,7 +15,7 @@ use rbmq::{
 use rbmq_broker::{Broker, BrokerConfig, Rule};
 use rocketbufs::{Epoch, Position};
 
-/// For what must come. The machine may be loaded.
+/// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Messages of each publisher.

@@ -1,4 +1,5 @@
-//! How much an address may have: what is beyond a quota is refused with the setting, what ends is given back, and the audit log has it.
+//! How much an address may have: a request beyond a quota is refused with the setting, resources that end are given back,
+//! and the audit log has it.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use rbmq::wire::RefuseCode;
 use rbmq::{Publisher, ReceiveError, Subscriber, TopicOpenError, TopicOptions, TopicWriter};
 use rbmq_broker::{Broker, BrokerConfig, Ingest, Rule};
 
-/// For what must come. The machine may be loaded.
+/// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
 
 fn config(merged: bool) -> BrokerConfig {
@@ -56,7 +57,7 @@ fn topics_beyond_the_quota_are_refused_and_ended_ones_are_given_back() {
         assert_eq!(why, "address 127.0.0.1 has 2 topics; the limit (quotas.address_topics) is 2");
         first.close().unwrap();
         let _third = until_open(&publishers[0], "c");
-        // A reload changes the limits for what comes, and takes nothing away.
+        // A reload changes the limits for later requests, and takes nothing away.
         config.quotas.address_topics = Some(1);
         let reload = broker.reload(&config).unwrap();
         assert_eq!(reload.applied[0].name, "quotas.address_topics");

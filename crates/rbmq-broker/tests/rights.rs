@@ -12,7 +12,7 @@ use rbmq::{
 use rbmq_broker::{Broker, BrokerConfig, Ingest, Rule, UpstreamSettings};
 use rocketbufs::{Config, Conn, Context, InEvent, Policy, RIn};
 
-/// For what must come. The machine may be loaded.
+/// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A rule for every client.

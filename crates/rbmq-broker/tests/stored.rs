@@ -6,7 +6,7 @@ use std::time::Duration;
 use rbmq::{ConfirmError, ConfirmLevel, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 use rbmq_broker::{Broker, BrokerConfig, Rule};
 
-/// For what must come. The machine may be loaded.
+/// The time for events that must come. The machine may be loaded.
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 /// An hour: nothing is synced that nobody waits for.

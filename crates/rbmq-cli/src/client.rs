@@ -54,7 +54,7 @@ struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// Sets what was given.
+    /// Sets the given options.
     fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
         let files = [
             ("tls.ca", &self.ca),

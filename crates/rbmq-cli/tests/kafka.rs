@@ -14,7 +14,7 @@ use common::{BrokerProcess, random, reserved_addr};
 use kafka::Kafka;
 use rbmq::{ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
 
-/// For what must come: Kafka's connections come back slowly, and the machine may be loaded.
+/// The time for events that must come: Kafka's connections come back slowly, and the machine may be loaded.
 const LONG: Duration = Duration::from_secs(240);
 
 /// Bytes of a message.
@@ -70,7 +70,7 @@ impl World {
         wait(name, || self.metric(name).is_some_and(&so));
     }
 
-    /// Waits until Kafka has what the disk has.
+    /// Waits until Kafka has all records that the disk has.
     fn wait_for_kafka(&self) {
         wait("Kafka gets everything", || {
             self.metric("rbmq_kept_unsynced_bytes") == Some(0.0)
@@ -171,7 +171,7 @@ fn kafka_disk_and_ring_are_one_log_while_broker_and_kafka_are_killed() {
         world.wait_for_kafka();
     }
 
-    // Kafka is killed. The disk keeps what it misses, and a subscriber that needs it waits.
+    // Kafka is killed. The disk keeps the records that it misses, and a subscriber that needs it waits.
     kafka.kill();
     publish(&mut writer, 17_500..19_500);
     world.wait_metric("rbmq_archive_failing", |failing| failing == 1.0);
@@ -185,7 +185,7 @@ fn kafka_disk_and_ring_are_one_log_while_broker_and_kafka_are_killed() {
     assert_eq!(world.metric("rbmq_archive_holes_total"), Some(0.0));
     an_outage_that_is_longer_than_the_disk_is_a_hole(&mut world, &mut kafka, &mut writer);
 
-    // Kafka answers nothing for a while, and may have taken what it was given last.
+    // Kafka answers nothing for a while, and may have taken the last batch.
     kafka.pause();
     publish(&mut writer, 40_000..41_000);
     world.wait_metric("rbmq_archive_failing", |failing| failing == 1.0);

@@ -177,7 +177,7 @@ fn a_loss_of_one_subscriber_removes_no_other_from_the_count() {
     }
 }
 
-/// Works off what comes, in a thread.
+/// Works off the messages that come, in a thread.
 fn read_until(stop: &Arc<AtomicBool>, mut subscriber: Subscriber) -> JoinHandle<()> {
     let stop = stop.clone();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Limits on the bytes per second of users and addresses, with real processes: what is limited takes at least its time, nothing is
+//! Limits on the bytes per second of users and addresses, with real processes: limited bytes take at least their time, nothing is
 //! lost, and the operator sees who is delayed. (TLS: `tls.rs`. The exact times: RocketBufs' `rate_limits.rs`, on a virtual clock.)
 
 mod common;
@@ -77,7 +77,7 @@ impl Setup {
     }
 }
 
-/// Nobody gets more than the rate, the burst, and what was granted before.
+/// Nobody gets more bytes than the rate, the burst, and the bytes that were granted before.
 fn assert_delayed(took: Duration, text: &str) {
     let least = (text.len() - 2 * BURST) as f64 / RATE as f64;
     assert!(took.as_secs_f64() >= least, "{took:?} instead of {least} s");

@@ -18,7 +18,7 @@ use super::error::{IngestError, is_missing_right};
 /// The level in the kernel wakes its reader as soon as there is a byte: the worker decides how long others are waited for.
 const WAKE_BYTES: u64 = 1;
 
-/// An interface with the level that stores what arrives there.
+/// An interface with the level that stores the messages from there.
 pub(crate) struct Interface {
     name: String,
     level: Arc<dyn Level>,

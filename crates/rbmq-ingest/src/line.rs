@@ -65,7 +65,7 @@ impl Line {
         self.feed.counters()
     }
 
-    /// Takes what has arrived, as far as the topic has room.
+    /// Takes the messages that have arrived, as far as the topic has room.
     ///
     /// # Errors
     /// The broker has stopped.

@@ -15,7 +15,7 @@ use super::line::{Line, Turn};
 /// How long a thread waits for room in a topic before it looks again.
 const ROOM_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How long a stopping thread takes what has arrived.
+/// How long a stopping thread takes messages that have arrived.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// A running thread.
@@ -119,7 +119,7 @@ impl Task {
         }
     }
 
-    /// Takes what has arrived before the end.
+    /// Takes the messages that have arrived before the end.
     fn drain(&mut self) -> Result<(), FeedError> {
         let deadline = Instant::now() + DRAIN;
         while Instant::now() < deadline {

@@ -236,7 +236,7 @@ impl Shared {
     }
 }
 
-/// Runs what waits on a thread of the runtime's pool.
+/// Runs a blocking call on a thread of the runtime's pool.
 #[cfg(feature = "tokio")]
 pub(super) async fn on_pool<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,

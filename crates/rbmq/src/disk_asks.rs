@@ -30,7 +30,8 @@ impl DiskAsks {
         }
     }
 
-    /// Sends what was not sent. `wanted` has the present positions of a buffer; none if nothing is to be asked any more.
+    /// Sends the questions that were not sent. `wanted` has the present positions of a buffer; none if nothing is to be
+    /// asked any more.
     pub(super) fn send_again(&self, conn: &Conn, wanted: impl Fn(Bid) -> Option<[Position; 2]>) {
         // Only while questions are unsent, there is more to do than this look.
         if !self.any.load(Ordering::Acquire) || !self.any.swap(false, Ordering::AcqRel) {

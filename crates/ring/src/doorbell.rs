@@ -147,7 +147,7 @@ impl PeerDoorbell {
         self.heavy
     }
 
-    /// Wakes the reader for what was published before the barrier, if it sleeps.
+    /// Wakes the reader for data that was published before the barrier, if it sleeps.
     #[inline]
     pub(crate) fn ring(&self, after: Light) {
         if self.last_wake.must_wake(self.page.word(SLEEPS), after) {

@@ -18,7 +18,7 @@
 //!                            └─ range ─┘
 //! ```
 //!
-//! * `head` is the end of what was written; `boundary` ≤ `head` the end of the last complete delivery.
+//! * `head` is the end of the written bytes; `boundary` ≤ `head` the end of the last complete delivery.
 //! * The *horizon* is how far the writer may write without asking. The horizon never moves back. Bytes below
 //!   `tail = horizon − capacity` may be overwritten at any time.
 //! * With flow control the horizon is `min(slowest hold + capacity, head + capacity − retain)`: a [`Hold`] keeps
@@ -33,9 +33,9 @@
 //!   makes a ring of its own over the same memory, with its own head, holds and horizon. The mapped ring follows the
 //!   writer by itself, and the writer wakes the process by its `Doorbell`.
 //!
-//! A ring is filled by a local [`Writer`] or by a [`RingReceiver`] (with what a transport received), and read through
-//! [`View`]s. [`PendingSet`], [`Mailbox`] and [`Waker`] notify the threads that move the bytes; [`ReactorToken`] decides
-//! which thread that is. All notifications use one handshake: [`NotifyFlag`].
+//! A ring is filled by a local [`Writer`] or by a [`RingReceiver`] (with the bytes that a transport received), and read
+//! through [`View`]s. [`PendingSet`], [`Mailbox`] and [`Waker`] notify the threads that move the bytes; [`ReactorToken`]
+//! decides which thread that is. All notifications use one handshake: [`NotifyFlag`].
 //!
 //! ```
 //! use rocketring::{Pool, PoolConfig, RingConfig};

@@ -104,9 +104,9 @@ impl PeerRing {
     }
 
     /// A ring over that memory. Its head, holds and horizon belong to this process. `config` says how much history the
-    /// ring retains and where its log begins; the capacity is the peer's. The ring has no writer; its receiver lands
-    /// what the peer has written and announced. The horizon is the grant to the peer: an honest peer overwrites nothing
-    /// at or above `horizon − capacity`. Copying out of a view checks that.
+    /// ring retains and where its log begins; the capacity is the peer's. The ring has no writer; its receiver lands the
+    /// bytes that the peer has written and announced. The horizon is the grant to the peer: an honest peer overwrites
+    /// nothing at or above `horizon − capacity`. Copying out of a view checks that.
     ///
     /// # Errors
     /// As [`Pool::ring`](crate::Pool::ring).

@@ -163,8 +163,8 @@ impl RingReceiver {
         landed
     }
 
-    /// Lands what a live process has written without an announcement. In a relayed ring ([`Ring::set_relayed`]) only in small
-    /// steps, as ends of deliveries within a step are not known.
+    /// Lands the bytes that a live process has written without an announcement. In a relayed ring ([`Ring::set_relayed`])
+    /// only in small steps, as ends of deliveries within a step are not known.
     pub fn follow(&mut self) -> bool {
         // Most calls find nothing.
         let landed = self.has_new_data() && self.ring.follow();

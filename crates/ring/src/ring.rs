@@ -55,7 +55,7 @@ impl Ring {
         self.0.shape.start
     }
 
-    /// End of what was written.
+    /// End of the written bytes.
     #[inline]
     pub fn head(&self) -> Position {
         self.0.published.head.load(Ordering::Acquire)

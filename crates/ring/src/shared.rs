@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     /// How far a local writer may write without asking, which may be below the horizon: see `trim`. None without such a
     /// writer, or where it waits for no reader.
     pub(crate) reach: Mutex<Option<Position>>,
-    /// Held by the thread that lands what another process has written.
+    /// Held by the thread that lands the bytes of another process.
     pub(crate) landing: Mutex<()>,
 }
 

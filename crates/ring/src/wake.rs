@@ -80,7 +80,7 @@ impl Waker {
 const BITS: usize = u64::BITS as usize;
 
 /// The set of slots, of a fixed number, that have work: one bit each, and one bit per 64 of them above, so that finding a few
-/// among many thousands costs what is pending and not what exists.
+/// among many thousands costs as much as the pending slots, and nothing for the others.
 ///
 /// Marked from any thread, drained by one.
 #[derive(Debug)]

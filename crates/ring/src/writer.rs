@@ -162,7 +162,7 @@ impl Writer {
         &self.ring
     }
 
-    /// End of what is visible.
+    /// End of the visible bytes.
     #[inline]
     pub fn head(&self) -> Position {
         self.head

@@ -87,7 +87,7 @@ impl Machine {
         self.horizon.max(slowest.unwrap_or(u64::MAX).min(by_history))
     }
 
-    /// Does what the writer's next call does with lost claims. Returns the position of the first lost claim that remains.
+    /// Acts as the writer's next call with lost claims. Returns the position of the first lost claim that remains.
     fn reclaim(&mut self) -> Option<u64> {
         while self.slots.pop_if(|slot| slot.lost).is_some() {}
         self.slots.iter().find(|slot| slot.lost).map(|slot| slot.from)

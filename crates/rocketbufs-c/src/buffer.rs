@@ -174,7 +174,7 @@ pub extern "C" fn rb_buffer_drain(buffer: *const rb_buffer, timeout_ns: i64) -> 
     call(|| Ok(shared::<OutBuffer>(buffer)?.drain(timeout(timeout_ns))?))
 }
 
-/// Ends the buffer: its subscribers get what is there and then `RB_IN_CLOSED`. `*end` gets the end of its log; `end` may be
+/// Ends the buffer: its subscribers get the rest and then `RB_IN_CLOSED`. `*end` gets the end of its log; `end` may be
 /// NULL. A second call changes nothing. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_buffer_destroy(buffer: *const rb_buffer, end: *mut u64) -> rb_status {
@@ -198,7 +198,7 @@ pub struct rb_buffer_info {
     pub epoch: rb_id128,
     /// Where this ring's part of the log begins.
     pub start: u64,
-    /// The end of what was written.
+    /// The end of the written bytes.
     pub head: u64,
     /// The end of the last complete delivery.
     pub boundary: u64,
@@ -496,8 +496,8 @@ pub extern "C" fn rb_writer_deliver(
     })
 }
 
-/// The end of what was written, and how many bytes could be appended now without waiting. Either place may be NULL. One thread
-/// uses a writer at a time.
+/// The end of the written bytes, and how many bytes could be appended now without waiting. Either place may be NULL. One
+/// thread uses a writer at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_writer_info(writer: *mut rb_writer, head: *mut u64, free_bytes: *mut u64) -> rb_status {
     call(|| {
@@ -508,8 +508,8 @@ pub extern "C" fn rb_writer_info(writer: *mut rb_writer, head: *mut u64, free_by
     })
 }
 
-/// Notes the time: what is delivered later is what `RB_START_AGO` finds. Workers do so where there are subscribers. One thread
-/// uses a writer at a time.
+/// Notes the time, so that `RB_START_AGO` finds later deliveries. Workers note the time where there are subscribers. One
+/// thread uses a writer at a time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_writer_note_time(writer: *mut rb_writer) -> rb_status {
     call(|| {

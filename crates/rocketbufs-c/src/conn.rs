@@ -287,7 +287,7 @@ pub extern "C" fn rb_conn_send_control(
     call(|| Ok(shared::<Conn>(conn)?.send_control(bytes(message, len, "the message")?)?))
 }
 
-/// Closes the connection in order: what is queued leaves first, and the peer is told why. The handle stays valid. Any thread.
+/// Closes the connection in order: queued bytes leave first, and the peer is told why. The handle stays valid. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_conn_close(conn: *const rb_conn, why: *const c_char) -> rb_status {
     call(|| {

@@ -46,7 +46,7 @@ pub extern "C" fn rb_rate_limit_new(
     })
 }
 
-/// Sets another rate and burst, for what comes. A present delay ends when it would have. Any thread.
+/// Sets another rate and burst, for later bytes. A present delay ends when it would have. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rate_limit_set(
     limit: *const rb_rate_limit,
@@ -99,11 +99,11 @@ fn limits(
         .try_fold(to, |limits, handle| Ok(add(limits, shared::<RateLimit>(*handle)?.clone())))
 }
 
-/// Limits the bytes per second of the connection's payload, in place of earlier limits: what arrives, what is sent, or both.
-/// Connections that are given the same limit share it, and a connection with several is as slow as the slowest. NULL is allowed
-/// where a count is 0; without limits the connection has none.
+/// Limits the bytes per second of the connection's payload, in place of earlier limits: of arriving bytes, of sent bytes,
+/// or of both. Connections that are given the same limit share it, and a connection with several is as slow as the slowest.
+/// NULL is allowed where a count is 0; without limits the connection has none.
 ///
-/// Everything is delayed and nothing dropped: a peer that writes more waits for credit, and what is sent to a peer's subscriptions
+/// Everything is delayed and nothing dropped: a peer that writes more waits for credit, and bytes for a peer's subscriptions
 /// waits here, where their policies apply to the lag. Control messages are not delayed. Rings of a connection with limits are not
 /// shared with its peer (as with `own_memory`, in both directions); limits that come later do not reach rings that the peer maps
 /// already. The connection keeps the limits alive. Any thread.

@@ -135,9 +135,9 @@ pub extern "C" fn rb_rout_destroy_buffer(rout: *const rb_rout, bid: u32, end: *m
     })
 }
 
-/// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: what arrives there goes out here without a
-/// copy (paper 1, section 3.4). A ring that exists before it is spliced keeps no history for subscribers that join later; see
-/// `rb_rout_splice_with`.
+/// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: bytes that arrive there go out here
+/// without a copy (paper 1, section 3.4). A ring that exists before it is spliced keeps no history for subscribers that
+/// join later; see `rb_rout_splice_with`.
 ///
 /// `out` may be NULL; `*out` is the caller's, until `rb_buffer_free`. Any thread. Fails with `RB_ERR_EXISTS`,
 /// `RB_ERR_NO_SUCH_BUFFER`, `RB_ERR_SPLICED`, `RB_ERR_BUDGETED` or `RB_ERR_READER_TAKEN`.
@@ -151,7 +151,7 @@ pub extern "C" fn rb_rout_splice(
     rb_rout_splice_as(rout, rin, bid, bid, out)
 }
 
-/// As `rb_rout_splice`, under another id: what a broker with many publishers does. Any thread.
+/// As `rb_rout_splice`, under another id, as a broker with many publishers does. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_splice_as(
     rout: *const rb_rout,
@@ -167,7 +167,7 @@ pub extern "C" fn rb_rout_splice_as(
 /// a history for subscribers that join later, and subscribers on this machine can map it. `options` may be NULL.
 ///
 /// `out` may be NULL; `*out` is the caller's, until `rb_buffer_free`. Any thread. Fails as `rb_rout_splice` and
-/// `rb_rin_subscribe`; what the sender says comes as `RB_IN_REFUSED`.
+/// `rb_rin_subscribe`; a refusal of the sender comes as `RB_IN_REFUSED`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rb_rout_splice_with(
     rout: *const rb_rout,

@@ -43,7 +43,7 @@ pub struct rb_buf_seg {
     pub reserved: *const c_void,
 }
 
-/// No memory: what `*seg` is after a delivery.
+/// No memory: the value of `*seg` after a delivery.
 const NOTHING: rb_buf_seg = rb_buf_seg {
     vecs: std::ptr::null_mut(),
     vec_count: 0,
@@ -117,7 +117,7 @@ pub(crate) fn deliver(
     }
 }
 
-/// Gives the caller back what was not delivered, if it can be delivered otherwise.
+/// Gives the segment that was not delivered back to the caller, if it can be delivered otherwise.
 #[cold]
 fn not_delivered(seg: *mut rb_buf_seg, error: DeliverError, reserve: Option<&mut SegmentReserve>) -> Failure {
     let failure = Failure::of(of_deliver(&error), &error);

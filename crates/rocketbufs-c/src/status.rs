@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum rb_status {
-    /// The call did what it says.
+    /// The call succeeded.
     RB_OK = 0,
     /// An outcome: nothing came, or there was no room, within the time-out.
     RB_TIMED_OUT = 1,
@@ -41,7 +41,7 @@ pub enum rb_status {
     RB_ERR_MEMORY = -11,
     /// The transport cannot be set up.
     RB_ERR_TRANSPORT = -12,
-    /// The buffer was destroyed, or what is waited for ended.
+    /// The buffer was destroyed, or the object that the call waits for ended.
     RB_ERR_CLOSED = -13,
     /// The connection is down.
     RB_ERR_DOWN = -14,
@@ -99,7 +99,7 @@ pub enum rb_status {
     RB_ERR_TOO_FEW = -40,
     /// The position was not published yet.
     RB_ERR_NOT_PUBLISHED = -41,
-    /// The other end answered something else than what was asked.
+    /// The answer of the other end does not fit the question.
     RB_ERR_PROTOCOL = -42,
     /// Any other reason; the text says it.
     RB_ERR_OTHER = -43,

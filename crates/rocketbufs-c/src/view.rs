@@ -101,7 +101,7 @@ pub extern "C" fn rb_view_copy(view: *mut rb_view, offset: usize, to: *mut c_voi
 }
 
 /// The bytes in place, also in memory that other processes write: for programs that trust the publisher, and the relays on this
-/// machine, not to overwrite what is held. Read each byte once: a hostile publisher may change it in between.
+/// machine, not to overwrite held bytes. Read each byte once: a hostile publisher may change it in between.
 ///
 /// `*piece` is valid until the view is consumed or freed. One thread uses a view at a time. Fails with `RB_ERR_LAPPED` if the
 /// buffer has no flow control.

@@ -202,7 +202,7 @@ impl Conn {
         self.shared.send_control(message)
     }
 
-    /// Closes in order: what is queued leaves first (at most `session.close_linger_ms`), the peer is told why.
+    /// Closes in order: queued bytes leave first (at most `session.close_linger_ms`), the peer is told why.
     pub fn close(&self, why: &str) {
         self.shared.close(CloseCode::Normal, why);
     }
@@ -214,7 +214,7 @@ impl Conn {
 
     /// Limits the bytes per second of this connection's payload in place of earlier limits; connections that are given the same
     /// [`RateLimit`](crate::RateLimit) share it. Everything is delayed and nothing dropped: a peer that writes more waits for
-    /// credit, and what is sent to a peer's subscriptions waits here, where their policies apply to the lag. Control messages
+    /// credit, and bytes for a peer's subscriptions wait here, where their policies apply to the lag. Control messages
     /// are not delayed.
     ///
     /// Rings of a connection with limits are not shared with its peer ([`SubscribeOptions::own_memory`](crate::SubscribeOptions)

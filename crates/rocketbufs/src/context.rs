@@ -140,7 +140,7 @@ impl Context {
         self.handle.shared.inner.allow_callbacks_in_calls();
     }
 
-    /// Reads the files of `[tls]` again. New connections use what they hold now, and established ones go on. False if
+    /// Reads the files of `[tls]` again. New connections use the new contents, and established ones go on. False if
     /// TLS is off.
     ///
     /// # Errors
@@ -164,7 +164,7 @@ impl Context {
         &self.handle.shared.inner
     }
 
-    /// Returns what handles send their commands through.
+    /// Returns the queues through which handles send their commands.
     pub(crate) fn shared(&self) -> &ContextShared {
         &self.handle.shared
     }

@@ -315,7 +315,7 @@ impl DeliverError {
     }
 }
 
-/// Waiting for subscribers ended without what was waited for.
+/// A wait for subscribers ended before they had made the asked progress.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {

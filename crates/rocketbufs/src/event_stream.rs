@@ -68,7 +68,7 @@ event_source!(Listener, Conn, accept);
 /// thread. The stream ends when the runtime shuts down.
 ///
 /// [`EventStream::recv`] and the stream's `next` are cancel-safe: an event leaves its queue only when it is returned.
-/// The same restrictions hold as for the receiving calls: what a callback takes does not come to the stream.
+/// The same restrictions hold as for the receiving calls: events that a callback takes do not come to the stream.
 ///
 /// ```
 /// use rocketbufs::{Config, Conn, Context, EventStream, InEvent, Listener, RIn, ROut};

@@ -73,7 +73,7 @@ pub struct BufferInfo {
     pub epoch: Epoch,
     /// Where this ring's part of the log begins.
     pub start: Position,
-    /// End of what was written.
+    /// End of the written bytes.
     pub head: Position,
     /// End of the last complete delivery.
     pub boundary: Position,

@@ -1,4 +1,4 @@
-//! Limits that a sender sets for what the subscriptions of a buffer may ask for.
+//! Limits that a sender sets for the options of a buffer's subscriptions.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl PolicySet {
         self.0.into()
     }
 
-    /// The policies of a peer's bits; what is none is passed over.
+    /// The policies of a peer's bits; bits without a policy are passed over.
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self((bits & Self::ALL.bits()) as u8)
     }

@@ -226,7 +226,7 @@ impl OutBuffer {
         self.buffer.log().map_or(0, |log| log.ring.boundary())
     }
 
-    /// Ends the buffer: its subscribers get what is there and then CLOSED. Returns the end of its log. The id is free again
+    /// Ends the buffer: its subscribers get the rest and then CLOSED. Returns the end of its log. The id is free again
     /// when the last subscriber has gone or taken everything; the id of a spliced buffer is free at once. A second call
     /// changes nothing.
     pub fn destroy(&self) -> Position {
@@ -409,7 +409,8 @@ impl OutWriter {
         let writer = writer.as_mut().filter(|_| !buffer.ended()).ok_or(SegmentError::Closed)?;
         let held = writer.ring().slowest_hold().is_some_and(|held| held < writer.head());
         if held && to > writer.head() {
-            // The tail moves with the hole, and would take what subscribers have not got yet. They are asked how far they are.
+            // The tail moves with the hole, and would take bytes that subscribers have not got yet. They are asked how far
+            // they are.
             buffer.notify();
             return Err(SegmentError::Full);
         }
@@ -418,8 +419,8 @@ impl OutWriter {
         Ok(())
     }
 
-    /// Notes the time: what is delivered later is what [`Start::Ago`](crate::Start::Ago) finds. Workers do so where
-    /// there are subscribers; without any, whoever writes may. Costs a look at the clock.
+    /// Notes the time, so that [`Start::Ago`](crate::Start::Ago) finds later deliveries. Workers note the time where there
+    /// are subscribers; without any, the writing thread may. Costs a look at the clock.
     pub fn note_time(&self) {
         if let Some(writer) = &self.writer {
             self.buffer.times.note(self.buffer.inner.now(), writer.ring());
@@ -432,7 +433,7 @@ impl OutWriter {
         writer.ring().grant().saturating_sub(writer.head())
     }
 
-    /// End of what was written.
+    /// End of the written bytes.
     pub fn head(&self) -> Position {
         self.writer.as_ref().map_or(0, Writer::head)
     }

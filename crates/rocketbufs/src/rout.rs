@@ -171,7 +171,7 @@ impl ROut {
         Ok(self.buffer(bid).ok_or(BufferError::NoSuchBuffer(bid))?.destroy())
     }
 
-    /// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: what arrives there goes out
+    /// Takes the rIn's ring of buffer `bid` as a buffer of this rOut, with the same id: bytes that arrive there go out
     /// here without a copy (paper 1, section 3.4). For a subscription that is begun to be spliced use
     /// [`ROut::splice_with`]: a ring that exists before it is spliced keeps no history for subscribers that join later, and
     /// those on this machine cannot map it and are sent copies, unless it was subscribed to with `retain_bytes`.
@@ -182,7 +182,7 @@ impl ROut {
         self.splice_as(input, bid, bid)
     }
 
-    /// As [`ROut::splice`], under another id: what a broker with many publishers does.
+    /// As [`ROut::splice`], under another id, as a broker with many publishers does.
     ///
     /// # Errors
     /// As [`ROut::splice`].

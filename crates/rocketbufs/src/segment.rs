@@ -68,7 +68,7 @@ pub(crate) fn with_room(
     }
 }
 
-/// Why a buffer's own writer claims nothing: what is lost or full no longer matters once the buffer has ended.
+/// Why a buffer's own writer claims nothing: a lost segment or a full ring no longer matters once the buffer has ended.
 #[cold]
 pub(crate) fn refused_claim(buffer: &Buffer, error: ClaimError) -> SegmentError {
     if buffer.ended() { SegmentError::Closed } else { claim_error(error) }

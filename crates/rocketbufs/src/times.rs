@@ -20,7 +20,7 @@ use crate::types::{Nanos, Position};
 /// Entries are at least so far apart.
 const APART: Nanos = 100_000_000;
 
-/// A worker's time is taken before it reads what arrived, and a question takes time to arrive: as much is allowed for.
+/// A worker's time is taken before it reads arrived messages, and a question takes time to arrive: as much is allowed for.
 const LATE: Nanos = 100_000_000;
 
 /// Entries of a table. When it is full every second one of the older half goes: old moments are known less exactly.

@@ -279,7 +279,7 @@ impl InView {
 
 /// A range of a buffer that nothing holds: its writer overwrites the bytes when it needs their space, and every read finds
 /// out whether it has. For buffers without flow control, whose history in the ring is read many times; other buffers
-/// overwrite what was consumed. A reference keeps the memory alive, not its content.
+/// overwrite consumed bytes. A reference keeps the memory alive, not its content.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -383,7 +383,7 @@ impl RangeRef {
     /// before, `read` is not called.
     ///
     /// # Errors
-    /// [`Lapped`]: what `read` made of the bytes is dropped. Bytes that it passed on must not be used.
+    /// [`Lapped`]: the result of `read` is dropped. Bytes that it passed on must not be used.
     ///
     /// # Safety
     /// The writer may change the bytes while `read` runs. `read` must therefore give the slice only to code that reads each

@@ -304,7 +304,7 @@ fn control_messages_for_a_deaf_rout_are_bounded() {
     let message = vec![1; most];
     let mut sent = 0;
     while sent < 80 {
-        // The queue of what waits to be sent may be full for a moment.
+        // The send queue may be full for a moment.
         match input.send_control(&message) {
             Ok(()) => sent += 1,
             Err(ControlError::Full { .. }) => std::thread::yield_now(),

@@ -1,4 +1,4 @@
-//! Rate limits of connections, on a virtual clock: what is limited takes its time to the nanosecond, nothing is lost, and nobody
+//! Rate limits of connections, on a virtual clock: limited bytes take their time to the nanosecond, nothing is lost, and nobody
 //! is disconnected for a delay of this end.
 
 mod driven;
@@ -48,7 +48,7 @@ fn subscribed(driven: &mut Driven, conn: &Conn, policy: Policy) -> RIn {
     input
 }
 
-/// A sender whose accepted connections have this limit on what they send, and a context to connect from.
+/// A sender whose accepted connections have this limit on sent bytes, and a context to connect from.
 fn limited_sender(driven: &mut Driven, limit: &RateLimit) -> (ROut, rocketbufs::Listener, Context) {
     let sender = driven.context("sender", 2, Config::default());
     let (out, listener) = driven.sender(&sender, "sender:1");
@@ -202,7 +202,7 @@ fn a_delay_is_not_the_receivers_fault() {
     assert_eq!(conn.control_waiting(), 0);
 }
 
-/// A receiver whose accepted connections have this limit on what they receive.
+/// A receiver whose accepted connections have this limit on received bytes.
 struct LimitedReceiver {
     driven: Driven,
     inputs: Vec<RIn>,

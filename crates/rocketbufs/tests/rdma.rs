@@ -235,7 +235,7 @@ fn a_log_continues_over_another_transport() {
     }
 }
 
-/// As tests/transports.rs over what needs no device: `INVARIANT_SEED=7` runs one, `INVARIANT_SEEDS=100` more.
+/// As tests/transports.rs over transports that need no device: `INVARIANT_SEED=7` runs one, `INVARIANT_SEEDS=100` more.
 #[test]
 fn the_invariants_of_the_simulator() {
     let Some(addr) = device() else { return };

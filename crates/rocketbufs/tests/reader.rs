@@ -40,7 +40,7 @@ impl Seen {
         self.at.get(&bid).copied().unwrap_or(0)
     }
 
-    /// Takes what comes next; none if it was data.
+    /// Takes the next event; none if it was data.
     fn recv(&mut self, reader: &mut InReader, timeout: Duration) -> Option<InRead> {
         let read = reader.recv(Some(timeout), |bid, seg| {
             let at = self.at.entry(bid).or_default();

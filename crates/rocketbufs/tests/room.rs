@@ -129,7 +129,7 @@ proptest! {
 struct Chain {
     out: ROut,
     input: Option<RIn>,
-    /// The ends of each broker, and what listens.
+    /// The ends of each broker, and their listeners.
     _brokers: Vec<(ROut, RIn)>,
     _listeners: Vec<Listener>,
     _contexts: Vec<Context>,

@@ -441,7 +441,7 @@ pub trait Transport {
     /// [`Down::Local`].
     fn close(&mut self, conn: ConnId, why: &str, linger: Duration);
 
-    /// Frees what is left of a connection that is down. Inlets still bound are dropped.
+    /// Frees the rest of a connection that is down. Inlets still bound are dropped.
     fn forget(&mut self, conn: ConnId);
 
     /// Appends to `events`, and waits at most `timeout` (None: until there is an event or the waker that was given at

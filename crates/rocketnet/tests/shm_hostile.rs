@@ -77,7 +77,7 @@ impl Scene {
         wait(&mut self.link, |event| if let Event::Down(_, why) = event { Some(why) } else { None })
     }
 
-    /// Offers a ring and binds what comes of it.
+    /// Offers a ring and binds the received one.
     fn bind(&mut self, wire: u32) -> Ring {
         let source = shared();
         self.offer(wire, &[source.descriptor().expect("a shared ring")]);

@@ -41,7 +41,7 @@ fn a_wake_ends_a_poll_without_timeout() {
     tcp.poll(Some(Duration::from_millis(1)), &mut Vec::new());
 }
 
-/// Six that are ready at the same time: what some brought can be answered before the next are read.
+/// Six connections that are ready at the same time: the messages of some can be answered before the next are read.
 #[test]
 fn connections_with_little_data_are_reported_in_portions() {
     const CONNECTIONS: usize = 6;

@@ -170,7 +170,7 @@ impl Writer {
         }
     }
 
-    /// Cuts what a failed append left behind the last record.
+    /// Cuts the bytes that a failed append left behind the last record.
     pub(crate) fn cut_torn(&mut self) -> Result<(), FileError> {
         if !self.torn {
             return Ok(());

@@ -124,7 +124,7 @@ fn next_segment(shared: &Shared) -> Result<bool, FileError> {
         Err(error) => return Err(error),
     };
     shared.change(|state| {
-        // Retention removed what is not there any more.
+        // Retention removed the missing segments.
         while state.segments.front().is_some_and(|segment| bases.binary_search(&segment.base).is_err()) {
             state.segments.pop_front();
         }

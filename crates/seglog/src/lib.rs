@@ -32,13 +32,14 @@
 //! ```
 //!
 //! # What is promised
-//! - **Order.** After a crash the log is a prefix of what was appended. Nothing below [`Log::durable`] is missing from it.
+//! - **Order.** After a crash the log is a prefix of the appended bytes. Nothing below [`Log::durable`] is missing from it.
 //! - **Checksums.** Readers return only bytes whose checksum they have verified (crc32c). Damaged data is a hole with the cause
 //!   [`HoleCause::Damaged`], not an error.
 //! - **Failed writes.** A full disk or an I/O error leaves the log as it was ([`AppendError::NotWritten`]), and the next append tries
 //!   again.
-//! - **Failed syncs.** After a failed `fdatasync` the kernel forgets what it did not write, and the next one succeeds without it. The
-//!   log does not believe that one: it writes the last segment anew to another file before it promises anything again.
+//! - **Failed syncs.** After a failed `fdatasync` the kernel forgets the pages that it did not write, and the next one
+//!   succeeds without it. The log does not believe that one: it writes the last segment anew to another file before it
+//!   promises anything again.
 //!
 //! # Files
 //! The directory belongs to the log. Each segment is a file there, named by its first position. The writer locks

@@ -213,7 +213,7 @@ impl Log {
         self.writer.shared.state.lock().suspect
     }
 
-    /// Removes what the limits of [`Retention`](crate::Retention) say. Returns the first position that is kept.
+    /// Removes segments as the limits of [`Retention`](crate::Retention) say. Returns the first position that is kept.
     pub fn apply_retention(&mut self) -> Result<u64, FileError> {
         self.writer.roll_old().map_err(|error| match error {
             AppendError::NotWritten { source, .. } | AppendError::NotDurable { source, .. } => source,
@@ -230,7 +230,7 @@ impl Log {
         self.writer.remove_while(|state| state.limit(0) <= below)
     }
 
-    /// Syncs and closes the log. Readers go on with what is there.
+    /// Syncs and closes the log. Readers go on with the log as it is.
     pub fn close(mut self) -> Result<u64, SyncError> {
         self.writer.ticker = None;
         self.sync()

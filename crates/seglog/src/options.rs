@@ -6,7 +6,7 @@ use crate::error::OpenError;
 use crate::format::{MAX_PAYLOAD, RECORD_HEADER, SEGMENT_HEADER};
 
 /// When appended data is made durable without being asked ([`Log::sync`](crate::Log::sync) asks). A crash of the process loses
-/// nothing that was appended; a crash of the machine loses what was not durable.
+/// nothing that was appended; a crash of the machine loses bytes that were not durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
     /// Each append is durable when it returns. A batch costs one `fdatasync`, so append large ones.

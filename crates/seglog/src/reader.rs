@@ -137,7 +137,8 @@ impl Reader {
 
     /// Opens a log for reading only, also while another process writes it. Nothing in the directory is changed.
     ///
-    /// The reader sees what the other process has written completely. Waits poll, since nobody wakes the readers of other processes.
+    /// The reader sees batches that the other process has written completely. Waits poll, since nobody wakes the readers of
+    /// other processes.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         Self::open_on(Arc::new(OsStorage), dir, options)
     }
@@ -151,7 +152,7 @@ impl Reader {
         attach::attach(storage, dir.as_ref(), options).map(|shared| Self::new(Arc::new(shared)))
     }
 
-    /// Lets the reader see only what is durable: what it returns is there after a crash of the machine.
+    /// Lets the reader see only durable bytes: a crash of the machine does not lose them.
     pub fn durable_only(mut self) -> Self {
         self.durable_only = true;
         self
@@ -188,7 +189,7 @@ impl Reader {
     }
 
     /// Waits until the log goes beyond a position, at most `timeout` (`None`: without limit), or the writer closes it. Returns the
-    /// end; the durable end if the reader sees only what is durable.
+    /// end; the durable end if the reader sees only durable bytes.
     pub fn wait(&self, position: u64, timeout: Option<Duration>) -> Result<u64, ReadError> {
         let shared = &self.shared;
         if shared.follows.is_some() {
@@ -203,7 +204,7 @@ impl Reader {
         self.shared.wait_durable(position, timeout)
     }
 
-    /// Reads what is at a position, up to the end of its batch.
+    /// Reads the bytes at a position, up to the end of its batch.
     pub fn read(&mut self, position: u64) -> Result<Read, ReadError> {
         let failed = |source| ReadError { position, source };
         loop {

@@ -1,4 +1,4 @@
-//! Opens the segments of a log: what is whole is found, what was being written is cut, what is damaged is told.
+//! Opens the segments of a log: whole records are found, an unfinished append is cut, damage is told.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -195,7 +195,7 @@ fn examine(
 /// Makes the last segment durable.
 ///
 /// The process that wrote it may have died after a failed sync. The kernel then holds pages that it takes for written and that are not
-/// on the disk, and another sync would succeed without writing them. So what no record says to be durable is written once more.
+/// on the disk, and another sync would succeed without writing them. So bytes that no record calls durable are written once more.
 fn settle(file: &Arc<dyn File>, records: &Survey, len: u64) -> io::Result<()> {
     let at = records.index.partition_point(|entry| entry.position <= records.durable);
     let mut offset = at.checked_sub(1).map_or(0, |at| records.index[at].offset);

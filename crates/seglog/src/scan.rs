@@ -187,12 +187,13 @@ impl Survey {
     }
 }
 
-/// How a walk treats what is no record.
+/// How a walk treats bytes that are no record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Damage {
-    /// The end of a log that was being written: what is no record was not finished, unless a later record says that it was durable.
+    /// The end of a log that was being written: bytes that are no record were not finished, unless a later record says that
+    /// it was durable.
     Torn,
-    /// Everything was durable: what is no record is damaged, and the walk goes on behind it.
+    /// Everything was durable: bytes that are no record are damaged, and the walk goes on behind it.
     Lost,
 }
 

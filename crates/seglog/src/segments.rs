@@ -129,7 +129,7 @@ impl Writer {
             let last = state.last();
             last.sealed = true;
             last.file_len = len + header.stored() + tail.len() as u64;
-            // Readers open it again, as what it is now.
+            // Readers open the file again, as the sealed one.
             last.open = None;
             last.records.index = Vec::new();
         });
@@ -155,7 +155,7 @@ impl Writer {
         self.roll()
     }
 
-    /// Removes what the limits say.
+    /// Removes segments as the limits say.
     pub(crate) fn retain(&mut self) -> Result<u64, FileError> {
         let limits = self.shared.options.retention;
         let now = self.shared.storage.now();

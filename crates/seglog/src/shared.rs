@@ -148,7 +148,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) log_id: [u8; 16],
     pub(crate) state: Mutex<State>,
-    /// The end, what is durable, or the writer changed.
+    /// The end, the durable end, or the writer changed.
     pub(crate) changed: Condvar,
     /// Held during a sync, and while the file of the last segment is replaced. Taken before `state`.
     pub(crate) sync_turn: Mutex<()>,
@@ -181,7 +181,7 @@ impl Shared {
         result
     }
 
-    /// Makes durable what was appended before the call.
+    /// Makes the bytes durable that were appended before the call.
     pub(crate) fn sync(&self) -> Result<u64, SyncError> {
         self.sync_last(false)
     }
@@ -258,7 +258,7 @@ impl Shared {
         end(&state)
     }
 
-    /// Waits until what lies below a position is durable.
+    /// Waits until the bytes below a position are durable.
     pub(crate) fn wait_durable(&self, position: u64, timeout: Option<Duration>) -> Result<u64, WaitError> {
         let mut state = self.state.lock();
         let failed = state.stats.failed_syncs;

@@ -169,7 +169,7 @@ impl Disk {
         self.files.insert(file, content);
     }
 
-    /// Decides what of a file survives.
+    /// Decides which parts of a file survive.
     fn settle(&mut self, content: &mut Content) {
         if content.resized && self.chance() {
             content.disk.resize(content.seen.len(), 0);
@@ -245,7 +245,8 @@ impl SimStorage {
         self.0.lock().faults.clear();
     }
 
-    /// Limits the bytes of all files together. A write that goes beyond writes what fits, and then fails with `ENOSPC`.
+    /// Limits the bytes of all files together. A write that goes beyond writes the part that fits, and then fails with
+    /// `ENOSPC`.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.lock().capacity = bytes;
     }

@@ -1,4 +1,4 @@
-//! The state of the writer, apart from what readers share.
+//! The state that belongs to the writer alone, and not to readers.
 
 use std::sync::Arc;
 

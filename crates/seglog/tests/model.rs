@@ -117,7 +117,7 @@ impl World {
         (0..len as u64).map(|at| (nonce * 31 + at * 7) as u8).collect()
     }
 
-    /// Takes over what an append has done: the batches up to the new end.
+    /// Takes over the effect of an append: the batches up to the new end.
     fn take(&mut self, batches: &[(u64, Vec<u8>)], end: u64) {
         for (position, bytes) in batches {
             let cells = self.cells.len() as u64;
@@ -196,7 +196,7 @@ impl World {
         self.append(many);
     }
 
-    /// Notes what the log promises, and what is in doubt.
+    /// Notes the log's promises, and the batches in doubt.
     fn observe(&mut self) {
         let log = self.log.as_ref().expect("the log is open");
         let (durable, failed, end) = (log.durable(), log.stats().failed_syncs, log.end());

@@ -3,7 +3,7 @@
 use rocketbufs::Config;
 use rocketbufs::proto::Message;
 
-/// Decoding accepts exactly what encoding produces.
+/// Decoding accepts exactly the bytes that encoding produces.
 pub fn protocol_message(data: &[u8]) {
     if let Ok(message) = Message::decode(data) {
         assert_eq!(message.encode(), data, "{message:?} is encoded differently");

@@ -1,4 +1,4 @@
-//! RBLive: what encoders send, as far as the media are concerned.
+//! RBLive: the input of encoders, as far as the media are concerned.
 
 use bytes::Bytes;
 use rblive_media::segmenter::{Segmenter, SegmenterConfig};

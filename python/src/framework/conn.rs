@@ -206,7 +206,7 @@ impl Conn {
         self.handle(py)?.send_control(message.bytes(py)).or_raise(py, "ControlError")
     }
 
-    /// Closes in order: what is queued leaves first, and the peer is told why.
+    /// Closes in order: queued bytes leave first, and the peer is told why.
     #[pyo3(signature = (why=""))]
     fn close(&self, py: Python<'_>, why: &str) -> PyResult<()> {
         self.handle(py)?.close(why);

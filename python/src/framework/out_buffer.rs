@@ -45,7 +45,7 @@ pub fn segment(
     waited.unwrap_or(Err(late)).or_raise(py, "SegmentError")
 }
 
-/// Waits in steps for what `attempt` waits for.
+/// Waits in steps for the event that `attempt` waits for.
 pub fn wait_for(
     py: Python<'_>,
     timeout: Option<f64>,
@@ -182,7 +182,7 @@ impl OutBuffer {
         wait_for(py, timeout, |step| buffer.drain(step))
     }
 
-    /// Ends the buffer: its subscribers get what is there, and then that this was all. Returns the end of its log.
+    /// Ends the buffer: its subscribers get the rest, and then that this was all. Returns the end of its log.
     fn destroy(&self, py: Python<'_>) -> PyResult<u64> {
         let buffer = self.0.get(py)?;
         Ok(py.detach(|| buffer.destroy()))

@@ -113,7 +113,7 @@ impl OutWriter {
         let mut published = 0;
         let mut end = self.head(py)?;
         loop {
-            // With one lock for all that fits; what does not fit waits for room.
+            // With one lock for all parts that fit; the others wait for room.
             let refused = self.writer.with(py, |writer| {
                 inputs.find(|input| {
                     let appended = append_if_free(writer, input.bytes(py));
@@ -155,7 +155,7 @@ impl OutWriter {
         segment.get().deliver_with(py, size, deliver)
     }
 
-    /// Notes the time without a subscriber: what is delivered later is what a subscription with a `start` in the past finds.
+    /// Notes the time without a subscriber, so that a subscription with a `start` in the past finds later deliveries.
     fn note_time(&self, py: Python<'_>) -> PyResult<()> {
         self.writer.with(py, |writer| writer.note_time())
     }
@@ -166,7 +166,7 @@ impl OutWriter {
         self.writer.with(py, |writer| writer.free_bytes())
     }
 
-    /// The end of what was written.
+    /// The end of the written bytes.
     #[getter]
     fn head(&self, py: Python<'_>) -> PyResult<u64> {
         self.writer.with(py, |writer| writer.head())

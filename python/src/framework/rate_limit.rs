@@ -23,7 +23,7 @@ impl RateLimit {
         Self(rocketbufs::RateLimit::new(bytes_per_second, burst_bytes))
     }
 
-    /// Sets another rate and burst, for what comes. A present delay ends when it would have.
+    /// Sets another rate and burst, for later bytes. A present delay ends when it would have.
     fn set(&self, bytes_per_second: u64, burst_bytes: u64) {
         self.0.set(bytes_per_second, burst_bytes);
     }

@@ -1,4 +1,4 @@
-//! A subscription of an rIn, and what both receive.
+//! A subscription of an rIn, and the items that both receive.
 
 use std::time::Duration;
 

@@ -44,8 +44,8 @@ impl Broker {
         self.broker.with(py, |broker| broker.memory_in_use())
     }
 
-    /// Stops the broker in order: clients get what is on its way. Returns the number of bytes that were still to be delivered. A
-    /// second call does nothing, and returns 0.
+    /// Stops the broker in order: clients get the bytes that are on their way. Returns the number of bytes that were still
+    /// to be delivered. A second call does nothing, and returns 0.
     fn stop(&self, py: Python<'_>) -> PyResult<u64> {
         let Some(broker) = self.broker.take(py)? else { return Ok(0) };
         crate::times::interruptible(py, move || broker.stop())

@@ -37,7 +37,7 @@ fn message_of(py: Python<'_>, message: &MessageRef<'_>) -> Message {
     Message::copied(py, message.bytes, about)
 }
 
-/// Turns what was waited for into a result.
+/// Turns the outcome of a wait into a result.
 fn received<T>(py: Python<'_>, waited: Option<Result<T, ReceiveError>>) -> PyResult<Option<T>> {
     waited.transpose().map_err(|error| receive_error(py, &error))
 }

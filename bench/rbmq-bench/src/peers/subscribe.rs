@@ -43,7 +43,7 @@ struct Place {
     current: usize,
 }
 
-/// Takes what servers send apart and checks it.
+/// Takes the data of servers apart and checks it.
 struct Checker<'a> {
     peer: Peer,
     /// Compare by the block, as far as that is possible.

@@ -424,7 +424,7 @@ impl<T> ReceiveHalf<T> {
         self.resume(state);
     }
 
-    /// Delivers what waits for room in a mailbox.
+    /// Delivers messages that wait for room in a mailbox.
     fn resume(&self, state: &mut State<T>) {
         let State { inbound: Some(inbound), staged, .. } = state else { return };
         if inbound.is_stalled() {
@@ -436,7 +436,7 @@ impl<T> ReceiveHalf<T> {
         }
     }
 
-    /// Delivers what waits for room, for a task that found its mailbox empty.
+    /// Delivers messages that wait for room, for a task that found its mailbox empty.
     #[cfg(feature = "stream")]
     pub fn refill(&self) {
         // No wait: a runtime may poll the task inside of its waker, which the thread with this lock calls.

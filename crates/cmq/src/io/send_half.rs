@@ -218,7 +218,7 @@ impl SendHalf {
         Ok(number)
     }
 
-    /// Handles an acknowledgement of the reliable mode. [`SendHalf::transmit`] then sends what it allows.
+    /// Handles an acknowledgement of the reliable mode. [`SendHalf::transmit`] then sends the segments that it allows.
     pub fn acknowledge(&self, now: Instant, from: SocketAddr, header: &Header, ack: &Ack<'_>) {
         let mut state = lock(&self.state);
         if let Some(outbound) = &mut state.outbound {
@@ -226,7 +226,7 @@ impl SendHalf {
         }
     }
 
-    /// Sends acknowledgements, and what received ones allow.
+    /// Sends acknowledgements, and the segments that received ones allow.
     pub fn transmit(&self, now: Instant, acks: &[(SocketAddr, Vec<u8>)]) {
         let mut state = lock(&self.state);
         for (to, ack) in acks {
@@ -329,7 +329,7 @@ impl SendHalf {
         self.sessions.as_ref()
     }
 
-    /// Does what the sessions want to be done.
+    /// Executes the outputs of the sessions.
     pub fn apply(&self, outputs: Vec<Output>) {
         if !outputs.is_empty() {
             let mut state = lock(&self.state);
@@ -507,7 +507,7 @@ impl State {
         self.apply(result.outputs, events);
     }
 
-    /// Hands over what the reliable mode may send now.
+    /// Hands over the segments that the reliable mode may send now.
     fn transmit(&mut self, now: Instant, events: &EventQueue) {
         let Some(outbound) = &mut self.outbound else { return };
         let mut flights = Vec::new();
@@ -538,7 +538,7 @@ impl State {
         outbound.take_events().into_iter().for_each(|event| events.push(event));
     }
 
-    /// Does what the sessions want to be done.
+    /// Executes the outputs of the sessions.
     fn apply(&mut self, outputs: Vec<Output>, events: &EventQueue) {
         for output in outputs {
             match output {

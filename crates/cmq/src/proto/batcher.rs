@@ -15,7 +15,7 @@
 //!
 //! Messages are encoded into the buffer that is sent, so they are not copied again. The exception is a
 //! message of a serde type that turns out to begin the next datagram. A key has a batch only while it has
-//! pending messages: memory follows what is pending, not the number of keys.
+//! pending messages: memory follows the pending messages, not the number of keys.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -429,7 +429,7 @@ impl Batcher {
         self.recycle(batch.bytes);
     }
 
-    /// Returns what [`Batcher::take_ready`] gave out. Unsent batches go to the front.
+    /// Returns the batches that [`Batcher::take_ready`] gave out. Unsent batches go to the front.
     pub fn give_back(&mut self, outgoing: Outgoing) {
         for batch in outgoing.requeue_unsent(&mut self.ready) {
             self.discard(batch);

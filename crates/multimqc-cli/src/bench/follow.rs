@@ -50,7 +50,7 @@ pub struct Seen {
     pub lapped: u64,
 }
 
-/// Prints a line when it begins, and what was seen when it is told to stop.
+/// Prints a line when it begins, and the counts when it is told to stop.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::install()?;
     let config = Config::default().mode(Mode::XdpNative).ring_bytes(args.ring_bytes);
@@ -94,7 +94,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads what there is, at most a buffer. False: nothing.
+    /// Reads the bytes that are there, at most a buffer. False: nothing.
     fn look(&mut self, topic: &Topic, buffer: &mut [u8]) -> bool {
         let found = topic.read(self.at, buffer);
         let whole = found.bytes / MESSAGE * MESSAGE;

@@ -1,4 +1,4 @@
-//! A device that drops every frame as early as it can: what a generator costs, and how fast it is.
+//! A device that drops every frame as early as it can: the cost of a generator, and its rate.
 
 use commands::{Failure, Stop};
 use multimqc_kernel::FrameSink;

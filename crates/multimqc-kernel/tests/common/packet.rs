@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 /// Bytes before the UDP payload.
 pub const HEADERS: usize = 42;
 
-/// The parts of a frame. `frame` computes what is None.
+/// The parts of a frame. `frame` computes the parts that are None.
 #[derive(Debug, Clone)]
 pub struct Packet {
     pub to: [u8; 6],

@@ -100,7 +100,7 @@ impl DiskConfig {
 /// The level of segment files.
 pub struct DiskLevel {
     config: DiskConfig,
-    /// Removes what has become too old.
+    /// Removes segments that have become too old.
     keeper: Option<Keeper>,
     topics: Arc<RwLock<HashMap<TopicId, Arc<Topic>>>>,
     /// Topics that a thread opens. Taken before `topics`, and free while the thread waits for the disk.
@@ -211,7 +211,7 @@ impl DiskLevel {
     }
 }
 
-/// Removes what is too old in all topics.
+/// Removes segments that are too old in all topics.
 fn remove_old(topics: &RwLock<HashMap<TopicId, Arc<Topic>>>) {
     let topics: Vec<Arc<Topic>> =
         topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();

@@ -109,7 +109,7 @@ pub struct Server {
     addresses: Addresses,
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
-    // Dropped last: it moves what the threads have stored.
+    // Dropped last: the transfers move the bytes that the threads have stored.
     transfers: Transfers,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Replies {
 }
 
 impl Socket {
-    /// A socket that takes only what arrives at `interface`, if there is one.
+    /// A socket that takes only datagrams from `interface`, if one is named.
     pub fn bind(
         address: SocketAddr,
         interface: Option<&str>,
@@ -59,7 +59,7 @@ impl Socket {
         self.udp.as_fd()
     }
 
-    /// Receives what has arrived. Never waits.
+    /// Receives the datagrams that have arrived. Never waits.
     pub fn receive(&self, into: &mut Received) -> io::Result<()> {
         into.count = 0;
         let mut chunks = into.bytes.chunks_exact_mut(BUFFER_BYTES);
@@ -69,7 +69,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends replies. Returns how many were not sent: a client asks again for what it misses.
+    /// Sends replies. Returns how many were not sent: a client asks again for missing bytes.
     pub fn send(&self, replies: &mut Replies) -> usize {
         let mut sent = 0;
         while sent < replies.to.len() {

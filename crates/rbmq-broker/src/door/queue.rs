@@ -1,4 +1,4 @@
-//! A queue that is fair to the sources of what waits in it.
+//! A queue that is fair to the sources of its items.
 //!
 //! ```text
 //!   source A   a1 a2 a3 a4 ─┐

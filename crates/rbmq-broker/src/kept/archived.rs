@@ -1,4 +1,4 @@
-//! A kept topic and its archive: what is on the disk is copied there in batches, by a thread that nobody waits for.
+//! A kept topic and its archive: the bytes on the disk are copied there in batches, by a thread that nobody waits for.
 //!
 //! ```text
 //!   archive  first ──────────────────────────▶ end: the next position to be copied; nothing else is remembered
@@ -6,8 +6,8 @@
 //!                                    │ batch │ batch │ … │
 //! ```
 //!
-//! Only what is synced is copied. So after a crash of the machine the archive has nothing that the disk has not, and positions mean
-//! the same in both. Bytes that the disk removes before they were copied are a hole of the archive.
+//! Only synced bytes are copied. So after a crash of the machine the archive has nothing that the disk has not, and
+//! positions mean the same in both. Bytes that the disk removes before they were copied are a hole of the archive.
 //!
 //! The folder of a topic can be copied, and a second broker can run with the copy. Its log has the same name and goes another way. So
 //! the last bytes of the archive are compared with the disk, first and after each failure.
@@ -253,7 +253,7 @@ impl Archived {
     fn open(&self, copier: &mut Copier, archive: &dyn Archive) -> Option<Arc<dyn ArchiveLog>> {
         let (topic, epoch) = (self.topic.clone(), Epoch(u128::from_le_bytes(self.disk.id())));
         let opened = archive.open(&ArchivedLog { topic, epoch, first: self.disk.first() });
-        // Nobody reads what is not of this log.
+        // Records of another log are read by nobody.
         let opened = opened.and_then(|log| self.compare(copier, &*log).map(|()| log));
         self.note(&opened);
         let log = opened.ok()?;
@@ -326,7 +326,8 @@ fn disk_failed(error: ReadError) -> ArchiveError {
 }
 
 impl Copier {
-    /// Finds what follows `at`. Batches contain whole deliveries, so that the archive can remove them from its front.
+    /// Finds the batch that follows `at`. Batches contain whole deliveries, so that the archive can remove them from its
+    /// front.
     fn next(&mut self, at: Position) -> Result<Next, ReadError> {
         self.batch.clear();
         let (mut begin, mut end) = (at, at);
@@ -370,7 +371,7 @@ mod tests {
 
     use super::*;
 
-    /// An archive that notes what it gets.
+    /// An archive that notes the batches it gets.
     #[derive(Default)]
     struct Notes(Mutex<Vec<(Position, usize)>>);
 

@@ -111,7 +111,7 @@ impl Keeper {
         Store::open(&self.dir.join(folder(topic)), topic, options)
     }
 
-    /// A topic has a buffer. `archived`: what the disk removes is kept in the archive.
+    /// A topic has a buffer. `archived`: bytes that the disk removes are kept in the archive.
     pub(crate) fn opened(&mut self, topic: &TopicName, bid: Bid, reader: seglog::Reader, archived: bool) {
         if archived {
             self.archives.add(topic, bid, reader.clone());

@@ -17,8 +17,8 @@
 //! * `keeper`: the folder of all topics;
 //! * `replay`: one subscriber that reads from the disk;
 //! * `replays`: all of them, and their threads;
-//! * `archive`: what lies behind the disk, as a contract; `archived`: a topic that has it; `archivist`: the thread that copies;
-//! * `older`: what a replay reads from the archive.
+//! * `archive`: the store behind the disk, as a contract; `archived`: a topic that has it; `archivist`: the thread that copies;
+//! * `older`: the bytes that a replay reads from the archive.
 
 mod archive;
 mod archived;

@@ -1,4 +1,4 @@
-//! A replay: what is kept of a topic, for one subscriber, in a buffer of its own.
+//! A replay: the kept log of a topic, for one subscriber, in a buffer of its own.
 //!
 //! ```text
 //!   disk          ──┬───────────────────────────────────────────────┬──▶
@@ -9,8 +9,8 @@
 //!                                                               in the ring of the topic
 //! ```
 //!
-//! Where the disk begins too late, an archive may have what lies before (`older`). Its threads read that, so that nobody waits for
-//! it who reads from the disk.
+//! Where the disk begins too late, an archive may have the bytes before (`older`). Its threads read them, so that a
+//! replay from the disk never waits for the archive.
 //!
 //! The ring of the topic does not wait for a replay. A subscriber that is too late for the ring asks for another replay, so it stays
 //! on the disk until it is as fast as the publishers, and nothing is missing or comes twice.
@@ -128,7 +128,7 @@ impl Replay {
         Some(Self { live, reader, older, writer, position: start })
     }
 
-    /// Copies what there is room for.
+    /// Copies as many bytes as the ring has room for.
     pub(crate) fn step(&mut self) -> Step {
         let mut bytes = 0;
         while bytes < STEP_BYTES {
@@ -143,7 +143,7 @@ impl Replay {
                 Ok(Read::Hole(hole)) => self.skip(hole.range.end),
                 Ok(Read::Removed { .. }) if self.older.is_some() => return Step::Archive,
                 Ok(Read::Removed { first }) => self.skip(first),
-                // The ring has what the disk does not have.
+                // The ring has the bytes that the disk does not have.
                 Ok(_) => return self.end(),
                 Err(error) => self.give_up(&error),
             };
@@ -154,7 +154,8 @@ impl Replay {
         Step::Again
     }
 
-    /// Copies from the archive what there is room for, up to where the disk begins. May wait for the archive.
+    /// Copies as many bytes from the archive as the ring has room for, up to where the disk begins. May wait for the
+    /// archive.
     pub(crate) fn step_older(&mut self) -> Step {
         let Some(mut older) = self.older.take() else { return Step::Disk };
         let step = self.copy_older(&mut older);
@@ -232,7 +233,7 @@ impl Replay {
         self.skip(to)
     }
 
-    /// The subscriber gets what is in the ring of the replay, and then its end.
+    /// The subscriber gets the bytes in the ring of the replay, and then its end.
     fn end(&self) -> Step {
         debug!("buffer {}: a replay ends at {}", self.live.bid(), self.position);
         self.writer.buffer().destroy();

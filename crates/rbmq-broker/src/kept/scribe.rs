@@ -13,7 +13,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// A topic that the thread works for.
 pub(crate) trait Written: Send + Sync {
-    /// Writes what has arrived.
+    /// Writes the deliveries that have arrived.
     fn write(&self);
     /// Called once for each tick.
     fn tick(&self);

@@ -180,7 +180,7 @@ impl Store {
         let snapshot_bytes = options.max_bytes.map_or(SNAPSHOT_BYTES, |max| (max / 4).min(SNAPSHOT_BYTES));
         let mut store = Self { dir, log, journal, places, max_publishers, snapshot_bytes, boot, snapshot };
         if let Err(error) = store.write_snapshot(false) {
-            // Subscribers can read what is there, and publishers wait for the disk.
+            // Subscribers can read the log as it is, and publishers wait for the disk.
             warn!("topic '{topic}': {error}");
         }
         Ok((store, recovered))
@@ -225,7 +225,7 @@ impl Store {
         &mut self.log
     }
 
-    /// Removes what is too old or too much.
+    /// Removes segments that are too old or too many.
     pub(crate) fn apply_retention(&mut self) -> Result<(), FileError> {
         self.log.apply_retention().map(drop)
     }

@@ -21,7 +21,7 @@ pub(super) struct DiskState {
     pub(super) end: Position,
     /// The topic's log below is on the disk.
     pub(super) durable: Position,
-    /// A sync failed, and the file was not written anew yet: what it has above `durable` may be missing.
+    /// A sync failed, and the file was not written anew yet: its bytes above `durable` may be missing.
     pub(super) unsure: bool,
     /// Bytes that a disk lost after they were in the file.
     pub(super) lost: u64,
@@ -128,8 +128,8 @@ impl DiskQuestions {
         std::mem::replace(&mut self.lost, now.lost) < now.lost
     }
 
-    /// Answers what can be answered. `stored` has the end of a publisher's log in the file; none for a publisher whose log lost a part
-    /// there. Returns whether a sync is to begin.
+    /// Answers the questions that can be answered. `stored` has the end of a publisher's log in the file; none for a
+    /// publisher whose log lost a part there. Returns whether a sync is to begin.
     pub(super) fn settle(
         &mut self,
         now: DiskState,

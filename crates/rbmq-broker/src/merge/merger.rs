@@ -93,7 +93,7 @@ pub(super) enum Blocked {
 pub(super) enum Note {
     /// Complete deliveries arrived.
     Arrived(u32),
-    /// The publisher sends no more data than what has arrived.
+    /// The publisher sends no more data: the arrived data is the last.
     Finish(u32),
     /// The publisher is connected again and may send more data.
     Resume(u32),

@@ -13,7 +13,7 @@
 //! * `members`: the table of the merged topics and their publishers, without I/O;
 //! * `topic`: a merged topic as the threads share it: the lock, the flags, the wake-ups;
 //! * `merger`: the order of the copies, and confirmations, without I/O;
-//! * `disk`: what publishers of a kept topic ask about the disk, without I/O;
+//! * `disk`: the questions of publishers of a kept topic about the disk, without I/O;
 //! * `table`: the origin of the bytes of the merged log, for confirmations.
 
 mod disk;

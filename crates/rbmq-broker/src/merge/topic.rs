@@ -106,7 +106,7 @@ struct MergedLog {
     store: Option<Store>,
     /// Why the disk took no data, until it works again.
     failure: Option<String>,
-    /// Why the last sync failed, until what is not on the disk was written anew.
+    /// Why the last sync failed, until the bytes that are not on the disk were written anew.
     sync_failure: Option<String>,
 }
 
@@ -266,7 +266,7 @@ fn append_error(error: SegmentError) -> AppendError {
 impl Written for MergedTopic {
     fn write(&self) {
         if let Some(kept) = &self.kept {
-            // Reset before the turn: what comes from here on puts the topic into the queue again.
+            // Reset before the turn: data that comes from here on puts the topic into the queue again.
             kept.scheduled.store(false, Ordering::SeqCst);
         }
         self.pump_here();

@@ -22,7 +22,7 @@ const KILLS: u64 = 100;
 /// Plays the round of a seed; returns how many were killed.
 fn play(seed: u64) -> usize {
     let mut round = Round::start(seed);
-    // Shown if anything fails, also what hangs.
+    // Shown if anything fails, a process that hangs included.
     println!("KILL_SEED={seed} replays this round: {}", round.shape_text());
     let kills = 1 + round.rng.below(4);
     for n in 1..=kills {

@@ -37,8 +37,8 @@ pub enum cmq_event_kind {
     CMQ_EVENT_SEND_FAILED = 10,
     /// An event that this version of the library cannot describe.
     CMQ_EVENT_OTHER = 11,
-    /// A handshake with the queue at `peer` succeeded, whose public key is `key`: what it sends is encrypted and authentic from here
-    /// on. `renewed` if a session with it gets new keys.
+    /// A handshake with the queue at `peer` succeeded, whose public key is `key`: its datagrams are encrypted and authentic
+    /// from here on. `renewed` if a session with it gets new keys.
     CMQ_EVENT_SECURED = 12,
     /// A handshake with the queue at `peer` failed (`why`), and the `count` messages that waited for it are lost.
     CMQ_EVENT_HANDSHAKE_FAILED = 13,
@@ -49,7 +49,8 @@ pub enum cmq_event_kind {
     CMQ_EVENT_UNDELIVERED = 15,
     /// The receiving queue at `peer` was restarted, or has forgotten this one. Later messages of the reliable mode go to the new queue.
     CMQ_EVENT_PEER_RESTARTED = 16,
-    /// The queue at `peer` has a key and refuses what this queue sends, since this queue has none. The report may be forged.
+    /// The queue at `peer` has a key and refuses the datagrams of this queue, since this queue has none. The report may be
+    /// forged.
     CMQ_EVENT_ENCRYPTION_REQUIRED = 17,
 }
 

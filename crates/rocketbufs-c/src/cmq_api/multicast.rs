@@ -28,8 +28,8 @@ fn interface_of(interface: *const c_char) -> Result<Interface, Failure> {
     })
 }
 
-/// Receives what is sent to a multicast group, at an interface: its name, one of its IPv4 addresses, or NULL for any. Any thread.
-/// Fails with `RB_ERR_ADDRESS` or `RB_ERR_SYSTEM`.
+/// Receives the datagrams that are sent to a multicast group, at an interface: its name, one of its IPv4 addresses, or NULL
+/// for any. Any thread. Fails with `RB_ERR_ADDRESS` or `RB_ERR_SYSTEM`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cmq_join(
     queue: *const cmq_queue,

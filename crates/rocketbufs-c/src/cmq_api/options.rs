@@ -22,7 +22,7 @@ pub const CMQ_PRESET_IMMEDIATE: u32 = 2;
 pub struct cmq_options {
     /// `sizeof(cmq_options)`.
     pub size: usize,
-    /// `CMQ_PRESET_…`: what zeros below mean.
+    /// `CMQ_PRESET_…`: the meaning of zeros below.
     pub preset: u32,
     /// Bytes at which a batch leaves.
     pub qthresh: usize,

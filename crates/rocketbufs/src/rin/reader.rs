@@ -38,7 +38,7 @@ pub enum InRead {
 /// [`RIn::reader`]; dropping it gives the rIn back.
 ///
 /// Over shared memory with `shm.busy_poll_us` a delivery costs less than with [`RIn::recv`]: a round trip
-/// between two processes takes three quarters of the time. Elsewhere the reader does what [`RIn::recv`] does.
+/// between two processes takes three quarters of the time. Elsewhere the reader works as [`RIn::recv`].
 /// Data that was handed out counts as released when the call returns. The sender learns of it after a
 /// sixteenth of the window, as soon as the sender waits for it, and at the latest when the ring rests.
 ///
@@ -109,7 +109,7 @@ impl InReader {
 
     /// Hands the next data of any buffer to `each`: one or several whole deliveries, which are released when
     /// `each` returns. Waits at most `timeout` (`None`: no limit). To busy-poll, use a time-out together with
-    /// `shm.busy_poll_us`: with a time-out of zero the call only takes what has arrived, and another thread
+    /// `shm.busy_poll_us`: with a time-out of zero the call only takes bytes that have arrived, and another thread
     /// has to make it arrive.
     ///
     /// If `each` panics, its data is not released; a reader that continues is past that data.
@@ -244,7 +244,7 @@ impl PolledRing {
 impl Drop for InReader {
     fn drop(&mut self) {
         self.end_reading();
-        // Pairs with the Acquire in `new`: the next reader finds what this one left.
+        // Pairs with the Acquire in `new`: the next reader finds the state that this one left.
         self.rin.shared.has_reader.store(false, Ordering::Release);
     }
 }

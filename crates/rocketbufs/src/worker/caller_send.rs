@@ -114,7 +114,7 @@ enum CallerSent {
 }
 
 impl<T: Transport> Connection<'_, T> {
-    /// Sends what is pending for a buffer's only subscription, if one system call can do it.
+    /// Sends the pending bytes of a buffer's only subscription, if one system call can do it.
     fn send_now(
         &mut self,
         (slot, wire): (u32, WireId),
@@ -148,7 +148,7 @@ impl<T: Transport> Connection<'_, T> {
         // system call took.
         line.pauses.end((now, clock()), idle);
         if !left || !line.ready.is_empty() {
-            // The transport reports what the kernel did not take. The rest belongs to the worker's next turn.
+            // The transport reports the bytes that the kernel did not take. The rest belongs to the worker's next turn.
             // The mark makes it visible to checks for work.
             self.io.mark_dirty(line);
             self.io.shared.pending.mark(slot);

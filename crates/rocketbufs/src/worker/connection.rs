@@ -1,4 +1,4 @@
-//! One connection of a worker, and the execution of what its messages, its role and time ask for.
+//! One connection of a worker, and the execution of the effects that its messages, its role and time ask for.
 //!
 //! A [`Connection`] is a link with the worker's transport, time and schedule, found with one look-up for each
 //! event. Effects on other connections, or on the connection's own existence, are left to the reactor
@@ -258,7 +258,7 @@ impl<T: Transport> Connection<'_, T> {
         Ok(())
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends waiting messages, as far as there is room.
     pub(super) fn pump(&mut self) -> Handled {
         self.link.line.dirty = false;
         let (conn, idle) = (self.id(), self.io.inline_idle());

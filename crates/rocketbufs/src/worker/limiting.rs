@@ -1,4 +1,4 @@
-//! The rate limits of a connection: what waits because of them.
+//! The rate limits of a connection: the work that waits because of them.
 //!
 //! ```text
 //!   data arrives ──▶ charged ── in debt? ──▶ the grant of CREDIT stays where it is until the debt is paid
@@ -30,7 +30,7 @@ use crate::types::{Nanos, Position, WireId};
 const LEAST_TRANSFER_BYTES: u64 = 256;
 
 impl Line {
-    /// Returns whether a limit delays what this connection sends.
+    /// Returns whether a limit delays the sending of this connection.
     pub(super) fn delays_sending(&self, now: Nanos) -> bool {
         self.limiting.as_ref().is_some_and(|limiting| limiting.delays_sending(now))
     }

@@ -111,7 +111,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Does what a connection cannot do by itself.
+    /// Executes effects that a connection cannot execute by itself.
     #[cold]
     pub(super) fn execute(&mut self, conn: ConnId, upcall: Upcall) {
         match upcall {

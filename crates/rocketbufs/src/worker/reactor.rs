@@ -1,4 +1,4 @@
-//! One worker: what happens when something arrives, is written, or time passes.
+//! One worker: its work when something arrives, is written, or time passes.
 //!
 //! A [`Reactor`] owns a transport and its connections. [`Reactor::turn`] drives it: handle the transport's
 //! events, the application's commands and the news of buffers; then give every connection with something to
@@ -118,7 +118,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Does what was deferred until now.
+    /// Executes work that was deferred until now.
     fn take_deferred(&mut self) {
         for (conn, wire) in self.io.deferred.take_reports(self.io.now) {
             self.at(conn, |connection| connection.report(wire));

@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes what comes next, and checks that it is that. True at the end of the log.
+    /// Takes the next item, and checks that it is the expected one. True at the end of the log.
     fn take(&mut self, written: &Written) -> bool {
         let (seed, at) = (self.seed, self.at);
         match self.input.recv(Some(WAIT)).unwrap() {

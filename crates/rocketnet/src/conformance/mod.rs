@@ -1,4 +1,4 @@
-//! The conformance suite: what every transport must do, generic over the transport.
+//! The conformance suite: the duties of every transport, generic over the transport.
 //!
 //! A transport joins by a [`Lab`], which makes two transports that can reach each other, and one line of
 //! [`conformance_tests!`](crate::conformance_tests) that makes a test of each case:

@@ -53,7 +53,7 @@ impl Tls {
         Ok(Self(Arc::new(Shared { settings, current })))
     }
 
-    /// Reads the files again. New connections use what they hold now; established ones go on. After an error nothing changes.
+    /// Reads the files again. New connections use the new contents; established ones go on. After an error nothing changes.
     ///
     /// # Errors
     /// As for [`Tls::new`].

@@ -270,8 +270,8 @@ impl Tcp {
         }
     }
 
-    /// Discards what a closing connection receives, so that the kernel does not reset the connection and cut sent bytes. True
-    /// at the end of the stream.
+    /// Discards the bytes that a closing connection receives, so that the kernel does not reset the connection and cut sent
+    /// bytes. True at the end of the stream.
     fn discard(&mut self, id: ConnId) -> bool {
         let Some(socket) = self.conns.get(id).and_then(|conn| conn.socket.as_ref()) else { return true };
         for _ in 0..READS_PER_POLL {

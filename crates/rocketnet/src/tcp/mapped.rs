@@ -57,7 +57,7 @@ impl Intake {
             .ok_or_else(|| Down::Descriptors("a message came without its descriptor".into()))
     }
 
-    /// A range of a mapped ring. Lands what this end has not followed already.
+    /// A range of a mapped ring. Lands the bytes that this end has not followed already.
     fn land_mapped(&mut self, range: Header, turn: &mut Turn<'_>) -> Result<(), Down> {
         let Header { wire, more, size: to } = range;
         let bound = self.bound.get_mut(&wire).ok_or(Down::UnknownWire(wire))?;
@@ -104,7 +104,7 @@ impl Intake {
         self.bound.get(&wire).is_some_and(|bound| bound.receiver.has_new_data())
     }
 
-    /// Whether this id's ring can be followed: a peer writes it, and never takes back what it has published.
+    /// Whether this id's ring can be followed: a peer writes it, and never takes back published bytes.
     pub fn can_follow(&self, wire: WireId) -> bool {
         let ring = self.bound.get(&wire).map(|bound| bound.receiver.ring());
         ring.is_some_and(|ring| ring.is_peer_written() && ring.flow_control())

@@ -191,7 +191,7 @@ impl Intake {
         Some(self.bound.get_mut(&wire)?.receiver.trim(keep))
     }
 
-    /// The peer is gone: lands what it had written and not announced, in rings that it wrote itself.
+    /// The peer is gone: lands the bytes that it had written and not announced, in rings that it wrote itself.
     pub fn land_remaining(&mut self, turn: &mut Turn<'_>) {
         for (wire, bound) in &mut self.bound {
             if bound.receiver.land_remaining() {

@@ -129,7 +129,7 @@ impl Secure {
 
 const CLOSED: &str = "the peer closed the connection within the handshake: it may be a listener without TLS, or not a RocketBufs peer";
 
-/// Writes what the handshake has to write. False if the kernel takes no more now.
+/// Writes the pending bytes of the handshake. False if the kernel takes no more now.
 fn write_handshake(own: &mut Handshake, fd: BorrowedFd<'_>) -> Result<bool, String> {
     while !own.waiting().is_empty() {
         match write(fd, own.waiting()) {
@@ -267,7 +267,7 @@ impl Secure {
         matches!(&self.state, State::Session(session) if session.has_ended())
     }
 
-    /// Opens what arrived together with the end of the handshake; a later poll handles it.
+    /// Opens the records that arrived together with the end of the handshake; a later poll handles them.
     pub fn take_rest(&mut self, intake: &mut Intake, fd: BorrowedFd<'_>) -> Result<(), Down> {
         let mut rest = std::mem::take(&mut self.partial);
         let used = self.open(&mut rest, fd, |data| {
@@ -338,7 +338,7 @@ impl Secure {
         }
     }
 
-    /// Tells the peer what it did wrong, as far as the kernel takes it at once.
+    /// Tells the peer its fault, as far as the kernel takes it at once.
     fn refuse(&mut self, failure: Failure, fd: BorrowedFd<'_>) -> Down {
         match (failure, &mut self.state) {
             (Failure::Peer(alert), _) => Down::Tls(explain::alert_received(alert)),

@@ -106,7 +106,7 @@ impl Buffer {
         SourceRange { ring: self.source.clone(), from, to, mapped: false }
     }
 
-    /// Queues what may be queued now, `most` at most.
+    /// Queues ranges that may be queued now, `most` at most.
     pub fn send(&mut self, p: &mut Pair, most: u64) {
         let promises = p.a.promises();
         if !promises.ordered && self.landed < self.sent {

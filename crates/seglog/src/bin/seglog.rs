@@ -98,7 +98,7 @@ fn line(read: &Read) -> String {
     }
 }
 
-/// Reads everything, and tells what there is.
+/// Reads everything, and tells its extent.
 fn verify(dir: &str, out: &mut impl io::Write) -> Result<ExitCode, Failure> {
     let mut reader = Reader::open(dir, Options::default())?;
     let (first, mut at) = (reader.first(), reader.first());

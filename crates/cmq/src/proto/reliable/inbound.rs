@@ -61,7 +61,7 @@ struct Mention {
 struct InLink {
     key: LinkKey,
     at_host: usize,
-    /// True once the sender has shown that it receives what is sent to its address.
+    /// True once the sender has shown that it receives datagrams at its address.
     proven: bool,
     ranges: Ranges,
     /// Segments that were refused lately, and how often that was told.
@@ -614,7 +614,7 @@ impl InLane {
         }
     }
 
-    /// The offset up to which bytes are taken: a window beyond what left for the mailbox.
+    /// The offset up to which bytes are taken: a window beyond the bytes that left for the mailbox.
     fn limit(&self, window: usize) -> u64 {
         self.next - self.records.undelivered() as u64 + window as u64
     }

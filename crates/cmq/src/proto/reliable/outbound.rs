@@ -181,7 +181,7 @@ impl Outbound {
         !self.sendable.is_empty()
     }
 
-    /// Collects what may leave now.
+    /// Collects the segments that may leave now.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<Flight>) {
         while let Some(addr) = self.sendable.pop() {
             if let Some(link) = self.links.get_mut(&addr) {
@@ -280,7 +280,7 @@ impl Outbound {
         self.due_of.insert(addr, due);
     }
 
-    /// Flushes what is old enough, repeats what is lost, and gives up what is not confirmed in time.
+    /// Flushes messages that are old enough, repeats lost segments, and gives up messages that are not confirmed in time.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<Flight>) {
         while let Some(&(due, addr, mailbox)) = self.waiting.first()
             && due <= now

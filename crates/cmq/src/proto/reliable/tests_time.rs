@@ -1,4 +1,4 @@
-//! How long messages take, in the time of the simulated network: what the path costs, and nothing for timers.
+//! How long messages take, in the time of the simulated network: the time of the path, and none for timers.
 
 use std::time::Duration;
 

@@ -407,7 +407,7 @@ impl Sessions {
         ends.into_iter().flatten().min()
     }
 
-    /// Repeats hellos, and removes what is too old.
+    /// Repeats hellos, and removes sessions that are too old.
     pub fn expire(&mut self, now: Instant) {
         while let Some(index) = self.half_open.expired(now) {
             self.table.remove(index);
@@ -424,7 +424,7 @@ impl Sessions {
         }
     }
 
-    /// Takes what the machine wants to be done.
+    /// Takes the machine's outputs, which the caller executes.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }

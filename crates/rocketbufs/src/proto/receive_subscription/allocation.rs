@@ -95,7 +95,7 @@ pub struct CreditAllocation {
     full: u64,
     /// The capacity of the ring in bytes; 0 without a ring.
     share: u64,
-    /// Whether the whole ring is granted, not only what the sender has.
+    /// Whether the whole ring is granted, not only as much as the sender has.
     ahead: bool,
     /// The position up to which the sender may write.
     offer: Position,
@@ -210,7 +210,7 @@ impl CreditAllocation {
         }
     }
 
-    /// Returns what to do now, and what the budget has to learn. The next CREDIT carries what may be granted.
+    /// Returns the next action, and the notes for the budget. The next CREDIT carries the grant.
     /// `plenty`: the budget has room for data that the sender does not have yet.
     pub fn step(
         &mut self,
@@ -245,7 +245,7 @@ impl CreditAllocation {
         (AllocationStep::Nothing, note)
     }
 
-    /// Returns what to do when nothing arrived for a while.
+    /// Returns the action that is due when nothing arrived for a while.
     pub fn at_rest(&self, at: &RingPositions) -> AllocationStep {
         if self.share > 0 && at.drained && !self.recalling {
             self.release(at)

@@ -5,7 +5,7 @@
 //!                   └──────────── UNSUBSCRIBE or REFUSED ──────────────▲
 //! ```
 //!
-//! A closed log resumes to report what is released, and to learn that the sender knows. Its sender repeats the end, perhaps
+//! A closed log resumes to report released bytes, and to learn that the sender knows. Its sender repeats the end, perhaps
 //! after an empty transfer.
 
 use crate::proto::End;
@@ -19,7 +19,7 @@ pub struct Attachment {
     resumed_at: Option<Position>,
     /// Whether the log moves to another ring.
     moves: bool,
-    /// Whether the log was closed before: the subscription only reports what is released.
+    /// Whether the log was closed before: the subscription only reports released bytes.
     closed: bool,
     /// Whether the end has arrived over this connection.
     ended: bool,
@@ -42,7 +42,7 @@ pub enum Answer {
     Left,
 }
 
-/// The end of what was received of a log.
+/// The end of the received part of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct LogEnd {
     /// The end of the last complete delivery.

@@ -175,7 +175,7 @@ impl Ends {
         link.up.push_back(Up::Credit(credit));
     }
 
-    /// Does what the worker does after news: the last CREDIT, then UNSUBSCRIBE.
+    /// Acts as the worker after news: the last CREDIT, then UNSUBSCRIBE.
     fn give_credit(&mut self) {
         let now = self.sub.log().unwrap().credit_now(&self.ring, None);
         let released = self.sub.is_released(&now);

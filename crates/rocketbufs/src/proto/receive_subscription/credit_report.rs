@@ -10,7 +10,7 @@ use crate::proto::coverage::Coverage;
 use crate::proto::credit::{Asked, AskedLevels, Credit};
 use crate::types::Position;
 
-/// The last CREDIT of a subscription, and what its sender waits for.
+/// The last CREDIT of a subscription, and the positions that its sender waits for.
 #[derive(Debug, Clone)]
 pub struct CreditReport {
     quarter: u64,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The application's hold in the ring is at the smallest of `consumed` and every live view. In a spliced
-//! subscription the application holds only what was not reported to it yet; the subscribers downstream hold
+//! subscription the application holds only bytes that were not reported to it yet; the subscribers downstream hold
 //! the rest.
 
 use rocketring::{Ring, verify};
@@ -206,7 +206,7 @@ impl ReceiveCursor {
     }
 
     /// Returns the next thing to report and moves `read` past it. `pin`: a view of the data keeps it in the
-    /// ring. `spliced`: receivers downstream hold what they need.
+    /// ring. `spliced`: receivers downstream hold the bytes that they need.
     pub fn next_item(&mut self, ring: &Ring, pin: bool, spliced: bool) -> Option<Item> {
         if !ring.flow_control() {
             return self.next_payload(ring);

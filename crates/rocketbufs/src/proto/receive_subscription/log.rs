@@ -1,4 +1,4 @@
-//! The log of an accepted subscription, and what is to be reported upstream.
+//! The log of an accepted subscription, and the reports that are due upstream.
 
 use rocketring::Ring;
 
@@ -43,7 +43,7 @@ pub struct Downstream {
 pub enum GrantLimit {
     /// Everything for which the ring has room.
     Unlimited,
-    /// At most one window beyond what landed.
+    /// At most one window beyond the landed bytes.
     Window,
     /// Nothing more than before.
     Nothing,
@@ -103,12 +103,12 @@ impl ReceiveLog {
         self.epoch
     }
 
-    /// Returns what was read and released.
+    /// Returns the application's cursor.
     pub fn cursor(&self) -> &ReceiveCursor {
         &self.cursor
     }
 
-    /// Returns what was read and released, to change it.
+    /// Returns the application's cursor, to change it.
     pub fn cursor_mut(&mut self) -> &mut ReceiveCursor {
         &mut self.cursor
     }

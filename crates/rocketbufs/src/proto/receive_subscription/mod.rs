@@ -224,7 +224,7 @@ impl ReceiveSubscription {
         !self.settled && matches!(self.ending, None | Some(Ending::End(End::Closed(_))))
     }
 
-    /// Returns whether the log is closed, and the sender may still wait for what its receivers release.
+    /// Returns whether the log is closed, and the sender may still wait for its receivers to release bytes.
     pub fn is_unsettled(&self) -> bool {
         !self.settled && !self.left && matches!(self.ending, Some(Ending::End(End::Closed(_))))
     }

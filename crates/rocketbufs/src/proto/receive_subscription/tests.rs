@@ -413,7 +413,7 @@ impl Receiver {
         self.allocation.on_ring(share, self.head, room);
     }
 
-    /// Does what the worker does with a subscription of a budget, and sends CREDIT or RECALL.
+    /// Acts as the worker with a subscription of a budget, and sends CREDIT or RECALL.
     fn work(&mut self, sender: &mut Sender, supply: Supply, budget: u64) {
         let (short, ahead) = (supply == Supply::Short, supply == Supply::Plenty);
         for _ in 0..2 {

@@ -220,7 +220,7 @@ mod tests {
         let back = begin(&ring, Start::Newest, &known(inside, 3 * DELIVERY));
         assert_eq!((back.start, back.resume_boundary), (3 * DELIVERY, 3 * DELIVERY));
         assert_eq!(back.levels, [3 * DELIVERY, 2 * DELIVERY, DELIVERY]);
-        // A buffer that holds data until it is delivered sends again what only landed.
+        // A buffer that holds data until it is delivered sends bytes that only landed once more.
         let keeps = Origin { keeps: true, ..known(inside, 2 * DELIVERY) };
         let again = begin(&ring, Start::Newest, &keeps);
         assert_eq!((again.start, again.holds_at), (2 * DELIVERY, Some(2 * DELIVERY)));

@@ -70,7 +70,7 @@ pub struct SendConfig {
     pub max_lag: u64,
     /// The nanoseconds without progress after which `block` disconnects; 0: never.
     pub block_timeout: Nanos,
-    /// Whether credit limits what is sent.
+    /// Whether credit limits the sender.
     pub flow_control: bool,
     /// The most bytes of one transfer.
     pub max_transfer: u64,
@@ -307,7 +307,7 @@ impl SendCursor {
         }
     }
 
-    /// `drop`: skips to the end of the last complete delivery. The caller first detaches what the transport
+    /// `drop`: skips to the end of the last complete delivery. The caller first detaches the ranges that the transport
     /// still reads from the ring. Returns `None` if there is nothing to skip.
     pub fn drop_to_boundary(&mut self, log: &Ring) -> Option<Step> {
         let to = log.boundary();
@@ -449,7 +449,7 @@ impl SendCursor {
     /// confirmation speaks for all receivers.
     ///
     /// # Errors
-    /// The CREDIT claims what cannot be. The connection should be closed.
+    /// The CREDIT claims an impossible position. The connection should be closed.
     pub fn on_credit(&mut self, credit: &Credit, now: Nanos) -> Result<(), CreditError> {
         let Credit { landed, delivered, consumed, grant, coverage } = *credit;
         if landed > self.sent {
@@ -478,7 +478,7 @@ impl SendCursor {
         }
         self.grant = self.grant.max(grant);
         if let Some(capacity) = self.config.maps {
-            // Both rings have the same capacity, so the grant is that much above what is still needed.
+            // Both rings have the same capacity, so the grant is that much above the position that is still needed.
             self.map_floor = self.map_floor.max(self.grant.saturating_sub(capacity).min(self.landed));
         }
         self.coverage.told = coverage;
@@ -498,7 +498,7 @@ impl SendCursor {
     }
 
     /// Returns the positions to ask the receiver to confirm, if any call waits. `wanted`: the smallest
-    /// waited-for position beyond what is confirmed, at each [`ProgressLevel`]. `all`: a call waits for
+    /// waited-for position beyond the confirmed one, at each [`ProgressLevel`]. `all`: a call waits for
     /// everything that was sent, at that level. A position that was asked for is not asked for again.
     pub fn ask(
         &mut self,
@@ -511,7 +511,7 @@ impl SendCursor {
         for (n, known) in levels.into_iter().enumerate() {
             let asked = &mut self.asked[n];
             // Data that was not sent yet is asked for once it is sent.
-            // Position 0 is never above what is known. With an `Option` the optimiser compares the position before it looks
+            // Position 0 is never above the known one. With an `Option` the optimiser compares the position before it looks
             // whether there is one, which valgrind reports.
             let at = wanted[n].unwrap_or(0);
             let is_new = at > known && at <= sent && asked.next(known).is_none_or(|next| at < next);

@@ -82,7 +82,7 @@ pub struct PeerSubscription {
 /// The action that a subscription's policy demands because of its lag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LagAction {
-    /// Detach what the transport still reads, then call [`PeerSubscription::skip`].
+    /// Detach the ranges that the transport still reads, then call [`PeerSubscription::skip`].
     Skip,
     /// Close the connection.
     Disconnect {
@@ -192,7 +192,7 @@ impl PeerSubscription {
     /// seen more of it than this end.
     ///
     /// # Errors
-    /// The receiver claims what cannot be: close the connection.
+    /// The receiver claims an impossible position: close the connection.
     pub fn on_credit(
         &mut self,
         credit: &Credit,

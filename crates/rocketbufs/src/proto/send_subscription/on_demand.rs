@@ -32,7 +32,7 @@ impl OnDemandCredit {
         self.active = grants_nothing;
     }
 
-    /// Returns whether only the receiver reports what landed: a receiver that grants on demand counts whole
+    /// Returns whether only the receiver reports landed bytes: a receiver that grants on demand counts whole
     /// deliveries.
     pub(super) fn is_active(&self) -> bool {
         self.active

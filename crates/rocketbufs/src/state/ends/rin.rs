@@ -303,7 +303,7 @@ impl RInShared {
 }
 
 impl RInShared {
-    /// Gives both callbacks what came before they were set, on the worker of the connection.
+    /// Gives both callbacks the events that came before they were set, on the worker of the connection.
     pub(crate) fn run_backlog(self: &Arc<Self>) {
         let rin = self.clone();
         let job = move || {

@@ -68,7 +68,7 @@ pub(crate) struct Buffer {
     pub(crate) watched: ProgressWatch,
     /// The time at which the log had a certain length.
     pub(crate) times: Times,
-    /// The limits of what subscriptions may ask for.
+    /// The limits of the options that subscriptions ask for.
     pub(crate) limits: Mutex<SubscriptionLimits>,
     /// For a buffer that the application writes: whether it moves, and where it rests.
     pub(crate) idle_state: IdleState,
@@ -161,7 +161,7 @@ impl Buffer {
         }
     }
 
-    /// Publishes the subscription's positions, and releases what it no longer holds.
+    /// Publishes the subscription's positions, and releases bytes that it no longer holds.
     pub(crate) fn publish(&self, status: &SubscriptionStatus, cursor: &SendCursor) {
         // Only the worker that owns the subscription writes these values.
         let before = |value: &AtomicU64| value.load(Ordering::Relaxed);
@@ -277,7 +277,7 @@ impl Buffer {
             self.watch.fetch_and(!(1 << gone.worker), Ordering::Relaxed);
         }
         drop(table);
-        // Releases what the subscription held, unless the hold was handed to a durable cursor.
+        // Releases the bytes that the subscription held, unless the hold was handed to a durable cursor.
         drop(lock(&gone.hold).take());
         self.on_progress();
         Some(holds)
@@ -302,7 +302,7 @@ impl Buffer {
         lock(&self.subscribers).connected.len()
     }
 
-    /// Returns what is known of a subscription of this name.
+    /// Returns the known state of a subscription of this name.
     pub(crate) fn known(&self, name: &OwnedName) -> Option<Known> {
         let table = lock(&self.subscribers);
         if let Some(held) = table.offline.get(name) {
@@ -539,7 +539,7 @@ impl Buffer {
         self.ends_above.store(true, Ordering::Relaxed);
         self.set_end(end);
         above();
-        // A thread that reports the end after this sees what `above` did.
+        // A thread that reports the end after this sees the effects of `above`.
         self.ends_above.store(false, Ordering::Release);
         self.reap();
     }

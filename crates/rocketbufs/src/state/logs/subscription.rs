@@ -96,7 +96,7 @@ impl Followed {
     }
 }
 
-/// Returns what the receivers of a buffer have.
+/// Returns the progress of a buffer's receivers.
 pub(crate) fn downstream_of(buffer: &Buffer) -> Downstream {
     let confirmed = buffer.confirmed();
     Downstream { delivered: confirmed.delivered, consumed: confirmed.consumed, coverage: confirmed.coverage }
@@ -139,7 +139,7 @@ impl SubscriptionShared {
         lock(&self.spliced).as_ref().and_then(Weak::upgrade)
     }
 
-    /// Hands the ring over to the subscribers of `buffer`. The application holds only what was not reported
+    /// Hands the ring over to the subscribers of `buffer`. The application holds only bytes that were not reported
     /// yet: ranges are forwarded before they are complete, so without this hold the subscribers alone could
     /// let more than one ring of data arrive between two calls.
     pub(crate) fn splice_to(&self, buffer: &Arc<Buffer>) -> bool {
@@ -189,7 +189,7 @@ impl SubscriptionShared {
         self.spliced_to().is_some_and(|spliced| std::ptr::eq(&raw const *spliced, buffer))
     }
 
-    /// Returns what the receivers downstream have, if the subscription is spliced.
+    /// Returns the progress of the receivers downstream, if the subscription is spliced.
     pub(crate) fn downstream(&self) -> Option<Downstream> {
         self.spliced_to().map(|buffer| downstream_of(&buffer))
     }
@@ -231,7 +231,7 @@ impl SubscriptionShared {
         state.sub.next_ending()
     }
 
-    /// Lands what the ring has and takes the next thing to report. Without either, returns the ring to wait
+    /// Lands the bytes that the ring has and takes the next thing to report. Without either, returns the ring to wait
     /// on.
     #[inline]
     pub(crate) fn follow(&self) -> (Option<Followed>, Option<Ring>) {
@@ -350,7 +350,7 @@ impl SubscriptionShared {
         });
     }
 
-    /// Changes what the application holds, moves the hold, and wakes the worker if credit is due.
+    /// Changes the application's position, moves the hold, and wakes the worker if credit is due.
     #[inline]
     fn update<R>(&self, change: impl FnOnce(&mut ReceiveLog, &mut ReceiveMemory) -> R) -> Option<R> {
         let mut state = lock(&self.state);
@@ -408,7 +408,7 @@ impl SubscriptionShared {
         let mut state = lock(&self.state);
         state.catch_up();
         let (log, memory) = state.parts()?;
-        // In a spliced subscription the application's hold covers only what was not reported yet, so nothing
+        // In a spliced subscription the application's hold covers only bytes that were not reported yet, so nothing
         // stays in place for it.
         if !memory.has_hold() || self.is_spliced() {
             return None;

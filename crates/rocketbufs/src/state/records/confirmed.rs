@@ -1,4 +1,4 @@
-//! Confirmed positions, and what waits for them: calls, contexts, upstream senders, and writers and tasks that must not block.
+//! Confirmed positions, and the waiting parties: calls, contexts, upstream senders, and writers and tasks that must not block.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

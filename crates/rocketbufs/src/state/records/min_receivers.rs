@@ -35,7 +35,7 @@ impl MinReceivers {
         self.receivers > 0
     }
 
-    /// Limits the confirmed positions of a log to what may be reported.
+    /// Limits the confirmed positions of a log to those that may be reported.
     pub(crate) fn settle(&self, mut confirmed: ConfirmedPositions) -> ConfirmedPositions {
         if !self.is_any() {
             return confirmed;

@@ -85,7 +85,7 @@ impl RateLimit {
         Self(Arc::new(bucket))
     }
 
-    /// Sets another rate and burst, for what comes. A present delay ends when it would have.
+    /// Sets another rate and burst, for later bytes. A present delay ends when it would have.
     pub fn set(&self, bytes_per_second: u64, burst_bytes: u64) {
         self.0.bytes_per_second.store(bytes_per_second, Ordering::Relaxed);
         self.0.burst_bytes.store(burst_bytes.max(LEAST_BURST_BYTES), Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl RateLimit {
         self.0.burst_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counts so far.
     pub fn usage(&self) -> RateUsage {
         let bytes = self.0.bytes.load(Ordering::Relaxed);
         RateUsage { bytes, delayed: Duration::from_nanos(self.0.waited.load(Ordering::Relaxed)) }

@@ -1,4 +1,4 @@
-//! The ways to a worker, and what everything of a context shares. A buffer or an end marks its slot at a worker,
+//! The ways to a worker, and the state that all objects of a context share. A buffer or an end marks its slot at a worker,
 //! wakes the worker, or makes a [`Request`], which names everything by number.
 
 mod context;

@@ -152,7 +152,7 @@ impl<M: RequestQueue + ?Sized> WorkerShared<M> {
         let _ = self.borrow.set(Borrow { reactor, started, sleeps_on });
     }
 
-    /// Returns the reactor and what working with it needs; `None` if it cannot be borrowed.
+    /// Returns the reactor with everything that its work needs; `None` if it cannot be borrowed.
     pub(crate) fn borrowed(&self) -> Option<(Arc<Mutex<dyn BorrowedReactor>>, &Borrow)> {
         let borrow = self.borrow.get()?;
         Some((borrow.reactor.upgrade()?, borrow))
@@ -197,7 +197,7 @@ pub(crate) fn after(now: Nanos, wait: Duration) -> Nanos {
 
 /// The operations of an application thread on a worker's reactor.
 pub(crate) trait BorrowedReactor: Send {
-    /// Sends what is pending in a buffer, if one system call can do it; otherwise the worker does.
+    /// Sends the pending bytes of a buffer, if one system call can do it; otherwise the worker does.
     fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent;
 
     /// Takes a turn without waiting, like the worker's own. Returns false when the worker is done.

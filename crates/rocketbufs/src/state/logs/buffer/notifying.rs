@@ -24,7 +24,7 @@ impl Buffer {
     #[inline]
     pub(crate) fn notify_or_send(self: &Arc<Self>) {
         // One barrier for all loads below, as each barrier costs as much as a small delivery. Either this
-        // thread sees what another thread wrote (the end of `suppress_notify`, a new bit in `watch`, a
+        // thread sees the value that another thread wrote (the end of `suppress_notify`, a new bit in `watch`, a
         // drained mark), or that thread sees the new head.
         let delivered = barrier::light();
         let suppress_notify = self.suppress_notify.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The subscriptions of a buffer: what other threads than their workers see of connected ones, and the cursors of durable ones
-//! that are offline.
+//! The subscriptions of a buffer: the state of connected ones that other threads than their workers see, and the cursors of
+//! durable ones that are offline.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,7 +60,7 @@ pub(crate) struct DurableCursor {
 
 impl DurableCursor {
     /// Returns whether the cursor holds the ring and counts for confirmations. Without the policy `block` no
-    /// writer waits for the subscription: it loses what is overwritten while it is offline, and gets LOST when
+    /// writer waits for the subscription: it loses bytes that are overwritten while it is offline, and gets LOST when
     /// it comes back.
     pub(super) fn counts(&self) -> bool {
         self.policy == Policy::Block

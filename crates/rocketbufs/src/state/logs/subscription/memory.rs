@@ -1,4 +1,4 @@
-//! The memory of a subscription: its ring, what it holds there, and its share of a budget. Executes the
+//! The memory of a subscription: its ring, its holds there, and its share of a budget. Executes the
 //! effects of [`ReceiveSubscription`].
 
 use std::sync::Arc;
@@ -196,7 +196,7 @@ impl SubscriptionState {
         self.catch_up();
     }
 
-    /// Moves the hold of kept data past what enough receivers have.
+    /// Moves the hold of kept data past the bytes that enough receivers have.
     pub(crate) fn keep_for(&self, downstream: &Downstream) {
         let (Some(log), Some(memory)) = (self.sub.log(), &self.memory) else { return };
         if let Some(receivers_hold) = &memory.receivers_hold
