@@ -5,8 +5,9 @@
 //!   delay      none    0.5 s  1 s    2 s  …   30 s
 //! ```
 //!
-//! Only what costs this end much is delayed: the check of a password. A right token or a password that was checked a moment ago
-//! passes, so somebody who guesses passwords behind a shared address does not lock the others out of what cannot be guessed.
+//! Only the check that costs this end much is delayed: that of a password. A right token or a password that was checked a
+//! moment ago passes, so a client that guesses passwords behind a shared address does not lock out others with credentials
+//! that cannot be guessed.
 //!
 //! A right password makes up for the failures of its own user alone. Otherwise a user could guess the passwords of others without a
 //! delay, with the own password in between.

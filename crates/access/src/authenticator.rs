@@ -1,4 +1,4 @@
-//! The decision who a client is.
+//! The decision which user a client is.
 //!
 //! ```text
 //!   credentials, peer ──▶ begin ──▶ Step::Done     at once: token, certificate, Unix user, a proof, nothing

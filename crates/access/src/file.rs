@@ -1,4 +1,4 @@
-//! The file of users: who may read it, and how commands change it.
+//! The file of users: the permission to read it, and its changes by commands.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};

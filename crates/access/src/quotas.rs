@@ -5,7 +5,8 @@
 //!                                                                       └──▶ Exceeded: who, of what, how much, the limit
 //! ```
 //!
-//! A charge is all or nothing. Only those who have something are remembered, so the table is no larger than what it counts.
+//! A charge is all or nothing. Only users and addresses with a charge are remembered, so the table is no larger than what
+//! it counts.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -57,7 +58,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Somebody who has a share of the broker.
+/// A party that has a share of the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Principal {
@@ -324,7 +325,7 @@ mod tests {
         assert_eq!(quotas.in_use(&whom[0], Resource::Topics), 1);
         let [near] = &quotas.near_limit(9)[..] else { panic!("one is near its limit") };
         assert_eq!((near.resource, near.in_use, near.is_full()), (Resource::RingBytes, 80, false));
-        // Lower limits take nothing away, and show who is beyond them.
+        // Lower limits take nothing away, and show the parties beyond them.
         let address = Limits::none().with(Resource::Topics, Some(0));
         quotas.set_limits(QuotaLimits { user: Limits::none(), address });
         let [full] = &quotas.near_limit(9)[..] else { panic!("one is at its limit") };

@@ -164,7 +164,7 @@ pub enum KeyError {
 /// The settings of a queue that encrypts: its own key, the keys of others, and limits.
 ///
 /// A queue with these settings sends and takes encrypted datagrams only. Senders know the public key of the queue that they send
-/// to. A queue answers whoever it has a session with, without knowing a key before.
+/// to. A queue answers each peer with a session, without knowing its key before.
 ///
 /// ```
 /// use cmq::{Config, SecretKey, Security};

@@ -72,7 +72,7 @@ impl Receipt {
     }
 }
 
-/// Gives delivery reports to those who wait for them.
+/// Gives delivery reports to the threads that wait for them.
 #[derive(Debug)]
 pub(crate) struct Receipts;
 

@@ -247,7 +247,8 @@ fn every_fixture_has_the_outcome_of_the_model() {
     assert!(count >= 200, "{count} fixtures");
 }
 
-/// A program reads bytes behind the ring's end in the mirror, whoever wrote them: the message that wraps, and those after it.
+/// A program reads bytes behind the ring's end in the mirror, which the programs or user space may have written: the
+/// message that wraps, and those after it.
 #[test]
 fn replies_reach_across_the_end_of_the_ring() {
     let Some((kernel, mut model)) = level(Config::default()) else { return };

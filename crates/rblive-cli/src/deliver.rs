@@ -55,7 +55,7 @@ impl Viewers {
     }
 }
 
-/// Gives what arrives to those who read it.
+/// Gives chunks that arrive to their readers.
 pub fn receive(rs: &RsManager, catalog: Option<Arc<Catalog>>, recorder: Option<Arc<Recorder>>) {
     let (chunks, events) = ((catalog.clone(), recorder.clone()), (catalog, recorder));
     rs.inbound_callback(move |chunk| {

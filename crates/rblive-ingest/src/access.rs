@@ -33,7 +33,7 @@ pub(crate) enum Refusal {
     Stream(#[from] StreamError),
 }
 
-/// The proof that a client shows who wants to publish.
+/// The proof of a client that wants to publish.
 #[derive(Clone)]
 pub(crate) struct Claim {
     /// A stream key, or a password.
@@ -62,7 +62,7 @@ impl Access {
         })
     }
 
-    /// Whether whoever connects may publish.
+    /// Whether every client may publish.
     pub(crate) fn is_open(&self) -> bool {
         self.settings.keys.is_empty() && self.users.is_empty() && self.hook.is_none()
     }

@@ -1,4 +1,4 @@
-//! Which streams there are, and who publishes them.
+//! The streams that exist, and their publishers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -53,7 +53,7 @@ struct Group {
     members: usize,
 }
 
-/// Somebody who publishes a stream.
+/// A publisher of a stream.
 pub(crate) struct Publisher {
     registry: Arc<Registry>,
     entry: Arc<Mutex<Entry>>,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The framework delays; nothing is looked at here for a message. A share outlives its connections until its bucket is full again:
-//! who connects anew has no new burst.
+//! a client that connects anew has no new burst.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

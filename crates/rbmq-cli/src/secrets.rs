@@ -3,7 +3,7 @@
 use rbmq_broker::{BrokerConfig, UpstreamSettings};
 use tracing::warn;
 
-/// The variable of those who want a core dump.
+/// The variable of users that want a core dump.
 const VARIABLE: &str = "RBMQ_CORE_DUMPS";
 
 /// From here on the process has secrets, which stay out of core dumps.

@@ -1,5 +1,6 @@
 //! Limits on the bytes per second of users and addresses, with real processes: limited bytes take at least their time, nothing is
-//! lost, and the operator sees who is delayed. (TLS: `tls.rs`. The exact times: RocketBufs' `rate_limits.rs`, on a virtual clock.)
+//! lost, and the operator sees the delayed users and addresses. (TLS: `tls.rs`. The exact times: RocketBufs'
+//! `rate_limits.rs`, on a virtual clock.)
 
 mod common;
 

@@ -266,7 +266,7 @@ fn messages_flow_through_reloads_and_who_lost_a_right_is_told() {
     heard.iter().for_each(|heard| heard.stop.store(true, Ordering::Relaxed));
     let (by_alice, refused_alice) = alice.join().expect("nothing is lost");
     let (by_carol, refused_carol) = carol.join().expect("nothing is lost of a/#");
-    // The topics of those who may not publish any more end for her too.
+    // The topics of users that may not publish any more end for her too.
     let kept =
         |(topic, _): &(Option<String>, String)| topic.as_deref().is_some_and(|topic| topic.starts_with("a/"));
     assert!(

@@ -568,7 +568,7 @@ fn a_subscriber_reads_with_the_policy_that_the_rules_allow() {
             outcome.stderr.contains("reads with the policy 'drop': while it is slow, it skips messages");
         assert_eq!(said, reported, "{}", outcome.stderr);
     }
-    // Nobody is at risk of a loss who asked for none.
+    // A subscriber that asked for no loss is at no risk of one.
     let mut publisher = Process::start(common::piped(client("pub", &broker.addr, "news")));
     let refused = run(client("sub", &broker.addr, "news --policy block --count 1"), "");
     assert!(!refused.status.success() && refused.stderr.contains("allowed: drop"), "{}", refused.stderr);

@@ -12,7 +12,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 pub const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// Whether an address is of this machine for certain, so that what is sent there leaves it on no wire. Of names only `localhost` is:
-/// whoever answers for other names could say so.
+/// a name server could answer so for any other name.
 ///
 /// ```
 /// use rbmq_wire::connect::is_this_machine;

@@ -156,7 +156,7 @@ impl<T> Table<T> {
             let slots: Vec<Slot<T>> = (0..size).map(|_| Slot::new()).collect();
             place.store(Box::leak(slots.into_boxed_slice()).as_mut_ptr(), Ordering::Relaxed);
         }
-        // Pairs with the Acquire in `further_slot`: whoever sees the number sees the chunk.
+        // Pairs with the Acquire in `further_slot`: a thread that sees the number sees the chunk.
         self.slots.store(first + size, Ordering::Release);
         // Slot 0 never has an object.
         free.extend((first.max(1)..first + size).rev());
@@ -227,7 +227,7 @@ pub(crate) fn insert_placed<T: Kind>(
     slot.generation.store(generation, Ordering::Relaxed);
     let handle = (tag_of(T::NUMBER, generation) as usize) << TAG_SHIFT | number as usize;
     slot.uses.store(1, Ordering::Relaxed);
-    // Pairs with the Acquire loads of the handle: whoever finds it finds the object.
+    // Pairs with the Acquire loads of the handle: a thread that finds the handle finds the object.
     slot.handle.store(handle, Ordering::Release);
     Ok((std::ptr::without_provenance_mut(handle), place))
 }

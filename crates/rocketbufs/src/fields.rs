@@ -1,4 +1,4 @@
-//! Fields of messages, little endian: for the protocol's own, and for whoever puts messages of its own on top.
+//! Fields of messages, little endian: for the protocol's own, and for applications with messages of their own.
 //!
 //! ```
 //! use rocketbufs::fields::{FieldError, Reader};

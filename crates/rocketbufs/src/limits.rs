@@ -103,7 +103,7 @@ impl fmt::Display for PolicySet {
 /// How long a subscription with [`Policy::Block`] may hold the writer without progress while others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BlockTimeout {
-    /// The default of whoever decides: of the buffer's limits, then `session.block_timeout_ms` of the sender.
+    /// The default: the one of the buffer's limits, or else `session.block_timeout_ms` of the sender.
     #[default]
     Default,
     /// At most this long; the subscription is disconnected then. Whole milliseconds, and at least one.

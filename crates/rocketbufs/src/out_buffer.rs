@@ -295,7 +295,7 @@ impl OutWriter {
         appended
     }
 
-    /// As [`OutWriter::append`], for one who waits if it is full.
+    /// As [`OutWriter::append`], for a caller that waits if the ring is full.
     #[inline(always)]
     fn try_append(&mut self, parts: &[&[u8]]) -> Result<Position, SegmentError> {
         let Some(writer) = &mut self.writer else { return Err(SegmentError::Closed) };
@@ -495,7 +495,7 @@ mod tests {
     use super::*;
     use crate::{Config, Context, ROut};
 
-    /// The lock of the contexts is had by somebody else: whoever delivers without one does not wait for it, whether there are
+    /// Another thread has the lock of the contexts: a delivery without a context does not wait for it, whether there are
     /// contexts or not.
     #[test]
     fn a_delivery_without_a_context_takes_no_lock() {

@@ -172,7 +172,7 @@ fn connections_that_share_a_limit_get_equal_parts() {
     let all: u64 = got.iter().sum();
     assert!((4 * RATE - 10_000..=4 * RATE + BURST).contains(&all), "{got:?}");
     assert!(got.iter().all(|bytes| bytes.abs_diff(all / 4) < 5_000), "{got:?}");
-    // Somebody who leaves takes nothing along.
+    // A receiver that leaves takes nothing along.
     drop((conns, inputs));
 }
 

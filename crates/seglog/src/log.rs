@@ -240,7 +240,7 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         self.writer.ticker = None;
-        // `close` is there for those who want to know.
+        // `close` is there for callers that want to know.
         let _ = self.sync();
         self.writer.shared.change(|state| state.writer = false);
         // Readers that wait for durability alone are not counted as waiting for the end.

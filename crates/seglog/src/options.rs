@@ -56,8 +56,8 @@ pub struct Retention {
 pub enum ReadMode {
     /// By `pread` into memory of the reader. An unreadable disk block is an error of that read.
     Copy,
-    /// Mapped: reads cost no copy and no system call. An unreadable disk block kills the process with `SIGBUS`, as does whoever cuts
-    /// the file, so this is for disks that you trust, or for a process that may die.
+    /// Mapped: reads cost no copy and no system call. An unreadable disk block kills the process with `SIGBUS`, as does a
+    /// process that cuts the file, so this is for disks that you trust, or for a process that may die.
     Map,
 }
 

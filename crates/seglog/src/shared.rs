@@ -171,7 +171,7 @@ impl Shared {
         self.dir.join(format::file_name(base))
     }
 
-    /// Applies a change and wakes those who wait for it.
+    /// Applies a change and wakes the threads that wait for it.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
         let result = change(&mut state);

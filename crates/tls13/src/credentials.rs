@@ -92,7 +92,7 @@ pub struct Credentials {
     pub names: SettingNames,
 }
 
-/// Why certificates or keys cannot be used: the fault of whoever wrote the files or the configuration.
+/// Why certificates or keys cannot be used: the fault of the files or of the configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {

@@ -1,4 +1,4 @@
-//! The files and the credentials that decide who a client is, and the rules about what it may.
+//! The files and the credentials that decide which user a client is, and the rules about its rights.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;

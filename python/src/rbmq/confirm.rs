@@ -88,7 +88,7 @@ impl Confirmation {
     /// Makes a Python object of a confirmation. `notify` is woken once when there is a result.
     pub fn of(mut confirmation: rbmq::Confirmation, notify: Option<&Notifier>) -> Self {
         if let Some(notify) = notify {
-            // A result that is there already is found by whoever polls.
+            // The next poll finds a result that is there already.
             let waker = notify.waker();
             if Pin::new(&mut confirmation).poll(&mut Context::from_waker(&waker)).is_ready() {
                 waker.wake();

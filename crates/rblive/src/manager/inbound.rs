@@ -35,7 +35,7 @@ impl Inner {
         }
     }
 
-    /// Checks who connects. Returns the node, and what proves to it that this node knows the token.
+    /// Checks the node that connects. Returns it, and the proof for it that this node knows the token.
     fn admit(&self, conn: &Conn) -> Result<(NodeId, Option<[u8; PROOF_BYTES]>), String> {
         let hello = Hello::decode(&conn.take_peer_hello()).map_err(|error| error.to_string())?;
         let node = hello.node;

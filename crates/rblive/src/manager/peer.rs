@@ -154,7 +154,7 @@ impl Peer {
         Some(why.map_or_else(String::new, |why| why.to_string()))
     }
 
-    /// Connects, and finds out who answers.
+    /// Connects, and finds out which node answers.
     fn open(&self, link: &Link) -> Result<Conn, String> {
         let claim = trust::claim(link.token.as_deref(), link.node, self.node.id)?;
         let conn = Conn::connect(&link.context, &self.node.address, &claim.hello);

@@ -1,4 +1,4 @@
-//! The door: who a client is, before anything of it is accepted.
+//! The door: the check which user a client is, before anything of it is accepted.
 //!
 //! ```text
 //!   hello ─▶ arrive ─▶ token, certificate, Unix user, nothing ──────────────▶ let in, or refused

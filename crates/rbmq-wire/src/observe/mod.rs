@@ -63,7 +63,7 @@ pub enum Observe {
         /// Only subscriptions behind this key.
         after: Option<SubscriptionSortKey>,
     },
-    /// Observer → broker: requests who is at or near a limit.
+    /// Observer → broker: requests the users and addresses at or near a limit.
     GetLimits {
         /// The number of the request, which the answer repeats.
         request: u32,

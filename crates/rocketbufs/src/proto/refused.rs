@@ -4,7 +4,7 @@ use super::RefuseCode;
 use crate::limits::PolicySet;
 use crate::types::Position;
 
-/// Why a subscription was refused or ended early; by whom.
+/// Why a subscription was refused or ended early, and by which end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusedError {

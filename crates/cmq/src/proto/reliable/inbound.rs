@@ -159,7 +159,7 @@ impl Inbound {
         };
         self.mention(stream, Mention { mailbox: header.mailbox, run, waits, times });
         if !self.postponed.is_empty() {
-            // A question of a sender for its credit is answered with one, whoever else waits.
+            // A question of a sender for its credit is answered with one, also while other senders wait.
             let asks = segment.bytes.is_empty() && self.has_window(stream);
             if asks && self.may_open(stream, run) {
                 self.postponed.remove(stream);

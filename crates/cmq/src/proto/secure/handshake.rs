@@ -109,8 +109,8 @@ impl Responder {
     }
 }
 
-/// The key of the check sums of hellos to a queue. Only those who know its public key can compute one, so a scan of ports gets no
-/// answer and costs no key agreement.
+/// The key of the check sums of hellos to a queue. Only a sender that knows its public key can compute one, so a scan of
+/// ports gets no answer and costs no key agreement.
 pub(crate) fn mac_key(of: &PublicKey) -> hmac::Key {
     let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, b"CMQ 2 hello"), &of.0);
     hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref())
