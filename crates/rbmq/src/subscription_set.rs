@@ -6,11 +6,9 @@
 //! |---|---|
 //! | A position of its log is known (a reconnect, `StartFrom::Positions`). | there |
 //! | Its log is still received from another buffer. | at the end of that buffer, when it has ended |
-//! | The buffer appeared after the request for its topic, or while the connection was down. | at its first position; bytes
-//! that the broker no longer has are reported as lost |
+//! | The buffer appeared after the request for its topic, or while the connection was down. | at its first position; bytes that the broker no longer has are reported as lost |
 //! | The buffer is merged and follows another merged log of its topic. | the same |
-//! | The buffer appeared in between at another broker process, or before the first process had announced everything. | at
-//! its oldest byte |
+//! | The buffer appeared in between at another broker process, or before the first process had announced everything. | at its oldest byte |
 //! | The buffer existed before the request. | as the application chooses: newest, oldest, last delivery, a time, a position |
 //!
 //! The broker may keep a log on disk. Then the set asks it for a *replay* where the ring may not have everything: a buffer for this
