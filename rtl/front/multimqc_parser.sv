@@ -84,7 +84,7 @@ module multimqc_parser #(
         if (s_tvalid) begin
             // Frames that are longer than the count are dropped by the buffer long before.
             s_index <= s_tlast ? '0 : s_index + 1'b1;
-            // What says which bytes are covered is needed together with the beat.
+            // The end of the covered bytes is needed together with the beat.
             if (has(s_index, 12)) v6 <= s_tdata[12 % BYTES * 8 +: 16] == ETHERTYPE_V6;
             if (has(s_index, 16)) finish4 <= AT_W'(swapped(s_tdata[16 % BYTES * 8 +: 16])) + AT_W'(14);
             if (has(s_index, 18)) finish6 <= AT_W'(swapped(s_tdata[18 % BYTES * 8 +: 16])) + AT_W'(54);
