@@ -1984,8 +1984,7 @@ rb_status rb_buffer_drain(const struct rb_buffer *buffer,
 
 // Ends the buffer: its subscribers get the rest and then `RB_IN_CLOSED`. `*end` gets the end of its log; `end` may be
 // NULL. A second call changes nothing. Any thread.
-rb_status rb_buffer_destroy(const struct rb_buffer *buffer,
-                            uint64_t *end);
+rb_status rb_buffer_destroy(const struct rb_buffer *buffer, uint64_t *end);
 
 // Frees a buffer's handle, which does not end the buffer. NULL does nothing. Any thread.
 rb_status rb_buffer_free(struct rb_buffer *buffer);
@@ -2051,9 +2050,7 @@ rb_status rb_writer_deliver(struct rb_writer *writer,
 
 // The end of the written bytes, and how many bytes could be appended now without waiting. Either place may be NULL. One
 // thread uses a writer at a time.
-rb_status rb_writer_info(struct rb_writer *writer,
-                         uint64_t *head,
-                         uint64_t *free_bytes);
+rb_status rb_writer_info(struct rb_writer *writer, uint64_t *head, uint64_t *free_bytes);
 
 // Notes the time, so that `RB_START_AGO` finds later deliveries. Workers note the time where there are subscribers. One
 // thread uses a writer at a time.
@@ -2464,10 +2461,7 @@ rb_status rb_conn_peer_addr(const struct rb_conn *conn, char *to, size_t capacit
 
 // The transport that carries the connection ("tcp", "shm", "rdma"), as `snprintf` would write it; empty until the other
 // end's hello was read. Any thread.
-rb_status rb_conn_carrier(const struct rb_conn *conn,
-                          char *to,
-                          size_t capacity,
-                          size_t *len);
+rb_status rb_conn_carrier(const struct rb_conn *conn, char *to, size_t capacity, size_t *len);
 
 // The random name of the other end's process; the same when it connects again. Any thread.
 rb_status rb_conn_peer_instance(const struct rb_conn *conn, struct rb_id128 *out);
@@ -3240,10 +3234,7 @@ rb_status rb_rout_destroy_buffer(const struct rb_rout *rout, uint32_t bid, uint6
 //
 // `out` may be NULL; `*out` is the caller's, until `rb_buffer_free`. Any thread. Fails with `RB_ERR_EXISTS`,
 // `RB_ERR_NO_SUCH_BUFFER`, `RB_ERR_SPLICED`, `RB_ERR_BUDGETED` or `RB_ERR_READER_TAKEN`.
-rb_status rb_rout_splice(const struct rb_rout *rout,
-                         const struct rb_rin *rin,
-                         uint32_t bid,
-                         struct rb_buffer **out);
+rb_status rb_rout_splice(const struct rb_rout *rout, const struct rb_rin *rin, uint32_t bid, struct rb_buffer **out);
 
 // As `rb_rout_splice`, under another id, as a broker with many publishers does. Any thread.
 rb_status rb_rout_splice_as(const struct rb_rout *rout,
@@ -3381,7 +3372,8 @@ const char *rb_last_error(void);
 
 // Puts the bytes that a view shows now into `*data`, which is valid until the view is consumed or freed. One thread uses a
 // view at a time.
-rb_status rb_view_data(struct rb_view *view, struct rb_data *data);
+rb_status rb_view_data(struct rb_view *view,
+                       struct rb_data *data);
 
 // Copies bytes from `offset` on. One thread uses a view at a time.
 //
