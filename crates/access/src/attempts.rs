@@ -67,9 +67,9 @@ impl Source {
 /// Whose logins have failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
-    /// Those of the user whose name has this hash.
+    /// All failures name one user; this is the hash of the name.
     One(u64),
-    /// Those of several users, or of none that was named.
+    /// The failures name several users, or no user.
     Several,
 }
 

@@ -1,6 +1,6 @@
 //! The connections that were given no page yet: silent ones, slow ones, and those without the token.
 //!
-//! Whoever reaches the endpoint can open connections up to their limit. So each new one may end the oldest of these, and a client
+//! Any host that reaches the endpoint can open connections up to their limit. So a new connection may end the oldest of these, and a client
 //! that shows its token at once always gets in.
 
 use std::collections::BTreeMap;
