@@ -34,7 +34,7 @@ module multimqc_batch #(
     assign m_tlast  = s_tlast;
     assign m_tvalid = s_tvalid;
     assign s_tready = m_tready;
-    assign m_header = {cfg_epoch[topic*32 +: 32], s_tuser[multimqc_pkg::BATCH_OFFSET +: 64], sequence_number, cfg_batch_cookie,
+    assign m_header = {1'b0, {multimqc_pkg::SUM_W{1'b0}}, cfg_epoch[topic*32 +: 32], s_tuser[multimqc_pkg::BATCH_OFFSET +: 64], sequence_number, cfg_batch_cookie,
                        16'd0, cfg_id[topic*16 +: 16], multimqc_pkg::KIND_BATCH, cfg_batch_ports,
                        96'd0, cfg_batch_addresses[63:32], 96'd0, cfg_batch_addresses[31:0], cfg_batch_macs,
                        s_tuser[multimqc_pkg::BATCH_LENGTH +: 16], {multimqc_pkg::PORT_W{1'b0}}, 1'b1, 1'b0};

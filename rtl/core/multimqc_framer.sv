@@ -5,8 +5,8 @@
 //	 header ───┬─► sum, 2 clocks ─┴► checksums ─► queue ─► join ─► frame
 //	           └──────────────────────────► queue ──────────┘
 //
-// A UDP checksum stands before what it covers, so the payload waits until all of it was seen. A frame leaves without a gap. Frames
-// of fewer than 60 bytes are padded to that with zeros.
+// A UDP checksum stands before what it covers, so the payload waits until all of it was seen, or until its first beat was, if the header
+// brings the payload's sum. A frame leaves without a gap. Frames of fewer than 60 bytes are padded to that with zeros.
 //
 // `s_header` (multimqc_pkg::HEADER_*) goes with the first beat of its payload; a payload without bytes is one beat with tkeep 0.
 module multimqc_framer (
@@ -44,20 +44,13 @@ module multimqc_framer (
         udp_length = h[multimqc_pkg::HEADER_N +: 16] + (h[multimqc_pkg::HEADER_HEADED] ? 16'd40 : 16'd8);
     endfunction
 
-    function automatic logic [511:0] masked(input logic [511:0] data, input logic [63:0] keep);
-        for (int i = 0; i < 64; i++) masked[i*8 +: 8] = keep[i] ? data[i*8 +: 8] : 8'd0;
-    endfunction
-
-    wire [511:0] s_bytes = masked(s_tdata, s_tkeep);
+    wire [511:0] s_bytes = multimqc_pkg::masked(s_tdata, s_tkeep);
 
     // --- Clock 1: sums of a beat and of the headers ---------------------------------------
-    function automatic logic [20:0] sum_words(input logic [511:0] data);
-        sum_words = 21'd0;
-        for (int i = 0; i < 32; i++) sum_words = sum_words + {5'd0, data[i*16 +: 16]};
-    endfunction
-
     logic        first;  // the next beat is the first of its payload
     logic        place;  // for the payload, and for the header
+    logic        summed_before;  // of the payload that has begun
+    wire         summed = first ? s_header[multimqc_pkg::HEADER_SUMMED] : summed_before;
     wire         take = s_tvalid && s_tready;
     wire [255:0] form = s_header[multimqc_pkg::HEADER_HEADED] ? form_of(s_header) : '0;
     wire [15:0]  s_udp_length = swap(udp_length(s_header));
@@ -68,7 +61,7 @@ module multimqc_framer (
     wire [63:0]  v4_addresses = {s_header[multimqc_pkg::HEADER_ADDRESSES+128 +: 32],
                                  s_header[multimqc_pkg::HEADER_ADDRESSES +: 32]};
 
-    logic        valid1, first1, last1;
+    logic        valid1, first1, last1, summed1;
     logic [20:0] data_sum1, form_sum1, rest_sum1;
     logic [19:0] ip_sum1;
 
@@ -76,13 +69,17 @@ module multimqc_framer (
         valid1    <= take;
         first1    <= first;
         last1     <= s_tlast;
-        data_sum1 <= sum_words(s_bytes);
-        form_sum1 <= sum_words({s_header[multimqc_pkg::HEADER_ADDRESSES +: 256], form});
-        rest_sum1 <= sum_words({256'd0, rest});
+        summed1   <= summed;
+        data_sum1 <= summed ? 21'(s_header[multimqc_pkg::HEADER_SUM +: 16]) : multimqc_pkg::sum_of(s_bytes);
+        form_sum1 <= multimqc_pkg::sum_of({s_header[multimqc_pkg::HEADER_ADDRESSES +: 256], form});
+        rest_sum1 <= multimqc_pkg::sum_of({256'd0, rest});
         // Version and length, flags (do not fragment), hop limit and protocol: as in a frame, the first byte lowest.
         ip_sum1   <= 20'h00045 + 20'h00040 + 20'h01140 + 20'(s_total) + 20'(v4_addresses[15:0]) + 20'(v4_addresses[31:16]) +
                      20'(v4_addresses[47:32]) + 20'(v4_addresses[63:48]);
-        if (take) first <= s_tlast;
+        if (take) begin
+            first         <= s_tlast;
+            summed_before <= summed;
+        end
         if (rst) begin
             valid1 <= 1'b0;
             first  <= 1'b1;
@@ -96,7 +93,7 @@ module multimqc_framer (
     wire  [27:0] with_headers = 28'(data_sum1) + 28'(form_sum1) + 28'(rest_sum1);
 
     always_ff @(posedge clk) begin
-        valid2 <= valid1 && last1;
+        valid2 <= valid1 && (summed1 ? first1 : last1);
         if (valid1) begin
             sum2 <= first1 ? with_headers : sum2 + 28'(data_sum1);
             if (first1) ip_sum2 <= ip_sum1;
@@ -105,16 +102,10 @@ module multimqc_framer (
     end
 
     // --- Clock 3: the checksums --------------------------------------------------------------
-    function automatic logic [15:0] fold(input logic [27:0] sum);
-        logic [16:0] once;
-        once = 17'(sum[15:0]) + 17'(sum[27:16]);
-        fold = once[15:0] + 16'(once[16]);
-    endfunction
-
-    wire [15:0] udp_check_raw = ~fold(sum2);
+    wire [15:0] udp_check_raw = ~multimqc_pkg::folded(sum2);
     // 0 would say that there is none.
     wire [15:0] udp_check = udp_check_raw == 16'd0 ? 16'hffff : udp_check_raw;
-    wire [15:0] ip_check  = ~fold(28'(ip_sum2));
+    wire [15:0] ip_check  = ~multimqc_pkg::folded(28'(ip_sum2));
 
     logic                checks_ready, checks_valid, header_ready, header_valid, payload_ready, payload_valid, payload_last;
     logic [15:0]         c_udp, c_ip;

@@ -126,7 +126,7 @@ module multimqc_pull #(
                                   : {96'd0, n_seen[26*8 +: 32], 96'd0, n_seen[30*8 +: 32]};
     wire [31:0]  ports     = n_v6 ? {n_seen[54*8 +: 16], n_seen[56*8 +: 16]} : {n_seen[34*8 +: 16], n_seen[36*8 +: 16]};
 
-    assign m_header = {cfg_epoch[n_topic*32 +: 32], s_response_tuser[multimqc_pkg::RESPONSE_OFFSET +: 64], n_names,
+    assign m_header = {s_response_tuser[multimqc_pkg::RESPONSE_SUM +: multimqc_pkg::SUM_W + 1], cfg_epoch[n_topic*32 +: 32], s_response_tuser[multimqc_pkg::RESPONSE_OFFSET +: 64], n_names,
                        15'd0, status == multimqc_pkg::STATUS_END, cfg_id[n_topic*16 +: 16], multimqc_pkg::KIND_REPLY,
                        ports, addresses, n_seen[0 +: 48], n_seen[48 +: 48], length, n_port, n_headed, n_v6};
 

@@ -30,13 +30,17 @@ package multimqc_pkg;
     localparam int READ_TAG       = LENGTH_W + OFFSET_W + TOPIC_W;
 
     // Read responses, store to front end, in the order of the requests. tuser, the same on each beat:
-    // {tag, status, offset, length}.
+    // {summed, sum, tag, status, offset, length}. `summed`: `sum` is that of the bytes (see sum_of), byte 0 the low one of its word, and
+    // the beats come without a gap.
     localparam int STATUS_W        = 2;
-    localparam int READ_RESPONSE_W = TAG_W + STATUS_W + OFFSET_W + LENGTH_W;
+    localparam int SUM_W           = 16;
+    localparam int READ_RESPONSE_W = 1 + SUM_W + TAG_W + STATUS_W + OFFSET_W + LENGTH_W;
     localparam int RESPONSE_LENGTH = 0;
     localparam int RESPONSE_OFFSET = LENGTH_W;
     localparam int RESPONSE_STATUS = LENGTH_W + OFFSET_W;
     localparam int RESPONSE_TAG    = LENGTH_W + OFFSET_W + STATUS_W;
+    localparam int RESPONSE_SUM    = RESPONSE_TAG + TAG_W;
+    localparam int RESPONSE_SUMMED = RESPONSE_SUM + SUM_W;
 
     // The bytes from the request's offset on: min(max_length, head - offset) of them, all from one level.
     localparam logic [STATUS_W-1:0] STATUS_HIT = 2'd0;
@@ -124,11 +128,32 @@ package multimqc_pkg;
     localparam int HEADER_NAMES     = HEADER_STATUS + 16;      // cookie, sequence
     localparam int HEADER_OFFSET    = HEADER_NAMES + 64;
     localparam int HEADER_EPOCH     = HEADER_OFFSET + 64;
-    localparam int HEADER_W         = HEADER_EPOCH + 32;
+    localparam int HEADER_SUM       = HEADER_EPOCH + 32;       // of the payload, if HEADER_SUMMED; its beats then come without a gap
+    localparam int HEADER_SUMMED    = HEADER_SUM + SUM_W;
+    localparam int HEADER_W         = HEADER_SUMMED + 1;
 
     // tkeep of a last beat with `bytes` bytes, 0 to 64.
     function automatic logic [KEEP_W-1:0] keep_of(input logic [6:0] bytes);
         keep_of = ~({KEEP_W{1'b1}} << bytes);
+    endfunction
+
+    // --- Sums of the Internet's checksum (RFC 1071), over words whose first byte is the low one --------------------
+
+    // The bytes of `keep`, the others 0.
+    function automatic logic [DATA_W-1:0] masked(input logic [DATA_W-1:0] data, input logic [KEEP_W-1:0] keep);
+        for (int i = 0; i < KEEP_W; i++) masked[i*8 +: 8] = keep[i] ? data[i*8 +: 8] : 8'd0;
+    endfunction
+
+    function automatic logic [20:0] sum_of(input logic [DATA_W-1:0] data);
+        sum_of = 21'd0;
+        for (int i = 0; i < DATA_W / 16; i++) sum_of = sum_of + {5'd0, data[i*16 +: 16]};
+    endfunction
+
+    // In 16 bits: 0 is a sum of nothing but zeros, or 0xffff.
+    function automatic logic [15:0] folded(input logic [27:0] sum);
+        logic [16:0] once;
+        once   = 17'(sum[15:0]) + 17'(sum[27:16]);
+        folded = once[15:0] + 16'(once[16]);
     endfunction
 
 endpackage

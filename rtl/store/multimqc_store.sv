@@ -159,10 +159,37 @@ module multimqc_store #(
         .rd_data
     );
 
+    logic rd_tail, rd_first, sum_valid;
+    logic [5:0] rd_begin, rd_end;
+    logic [15:0] sum;
+
+    store_sums #(
+        .TOPICS(TOPICS),
+        .ROWS  (ROWS),
+        .ROW_W (ROW_W)
+    ) sums (
+        .clk,
+        .rst,
+        .wr_enable,
+        .wr_later,
+        .wr_topic(stored_topic),
+        .wr_next,
+        .wr_data,
+        .rd_tail,
+        .rd_first,
+        .rd_begin,
+        .rd_end,
+        .rd_row,
+        .rd_next,
+        .rd_data,
+        .sum_valid,
+        .sum
+    );
+
     logic [2:0] job_valid, job_ready, decided, bytes_valid, bytes_ready;
     logic [3*97-1:0] job_data;
     logic [3*513-1:0] bytes_data;
-    logic decided_hit, decided_end, decided_miss;
+    logic decided_hit, decided_end, decided_miss, decided_summed;
     logic [7:0] decided_tag, decided_topic;
     logic [63:0] decided_offset, decided_floor, decided_committed;
     logic [15:0] decided_length;
@@ -184,6 +211,7 @@ module multimqc_store #(
         .decided_hit,
         .decided_end,
         .decided_miss,
+        .decided_summed,
         .decided_tag,
         .decided_topic,
         .decided_offset,
@@ -195,6 +223,10 @@ module multimqc_store #(
         .rd_row,
         .rd_next,
         .rd_data,
+        .rd_tail,
+        .rd_first,
+        .rd_begin,
+        .rd_end,
         .m_valid(bytes_valid),
         .m_ready(bytes_ready),
         .m_data (bytes_data)
@@ -313,6 +345,7 @@ module multimqc_store #(
         .decided_hit,
         .decided_end,
         .decided_miss,
+        .decided_summed,
         .decided_tag,
         .decided_topic,
         .decided_offset,
@@ -321,6 +354,8 @@ module multimqc_store #(
         .s_valid        (bytes_valid[0]),
         .s_ready        (bytes_ready[0]),
         .s_data         (bytes_data[0+:513]),
+        .sum_valid,
+        .sum,
         .level2_valid,
         .level2_data,
         .level2_ready,

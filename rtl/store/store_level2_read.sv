@@ -5,7 +5,8 @@
 //                   └─▶ AXI4 reads ─▶ DRAM ─▶ beats, each range checked when it is ──┴─ or buffers of the prefetcher
 //                                             whole: were its bytes overwritten?
 //
-// A response begins when all its beats are there and checked, so nothing torn leaves the level. The prefetcher sees readers that go on
+// A response begins when all its beats are there and checked, so nothing torn leaves the level; they are summed up as they come, so that
+// the checksum needs no second wait. The prefetcher sees readers that go on
 // where they ended: it fetches the next range into one of its buffers before it is asked for. A log's bytes never change, so a buffer
 // never is stale; a topic that is opened anew empties its buffers.
 module store_level2_read #(
@@ -54,16 +55,18 @@ module store_level2_read #(
 
 `ifdef PLANTED
     // Bugs that the tests must catch, switched on by a plusarg of their name.
-    logic BUG_SPLIT, BUG_TORN, BUG_FILLING;
+    logic BUG_SPLIT, BUG_TORN, BUG_FILLING, BUG_HALVES;
     initial begin
         BUG_SPLIT = $test$plusargs("BUG_SPLIT") != 0;
         BUG_TORN = $test$plusargs("BUG_TORN") != 0;
         BUG_FILLING = $test$plusargs("BUG_FILLING") != 0;
+        BUG_HALVES = $test$plusargs("BUG_HALVES") != 0;
     end
 `else
     localparam logic BUG_SPLIT = 1'b0;
     localparam logic BUG_TORN = 1'b0;
     localparam logic BUG_FILLING = 1'b0;
+    localparam logic BUG_HALVES = 1'b0;
 `endif
 
     // --- Judge --------------------------------------------------------------------------
@@ -165,7 +168,7 @@ module store_level2_read #(
 
     // --- Fetches ------------------------------------------------------------------------------
 
-    localparam int FETCH_W = 3 + TW + 2 + 64 + 6;  // {buffer, its number, topic, generation, offset, beats}
+    localparam int FETCH_W = 3 + TW + 2 + 6 + 64 + 6;  // {buffer, its number, topic, generation, end in its last beat, offset, beats}
     logic [7:0] room;  // beats of the FIFO that are promised to nobody
     logic order_ready, fetch_ready, pending_fetch, pending_next;
     logic [FETCH_W-1:0] fetch_data, next_data;
@@ -186,8 +189,10 @@ module store_level2_read #(
     wire [6:0] to_edge = 7'd64 - {1'b0, line[11:6]};
     wire [5:0] burst = {1'b0, beats_left} > to_edge && !BUG_SPLIT ? to_edge[5:0] : beats_left;
     wire burst_moves = m_axi_arvalid && m_axi_arready;
-    wire fetch_begins = !bursting && (pending_fetch || pending_next) && fetch_ready;
-    wire [FETCH_W-1:0] fetch = pending_fetch ? fetch_data : next_data;
+    // A fetch of a request begins at once if none goes on.
+    wire fetch_begins = !bursting && (pending_fetch || pending_next || fetch_now) && fetch_ready;
+    wire [FETCH_W-1:0] fetch_asked = {3'd0, j_topic[TW-1:0], j_generation, j_end[5:0], j_offset, j_beats};
+    wire [FETCH_W-1:0] fetch = pending_fetch ? fetch_data : pending_next ? next_data : fetch_asked;
 
     assign m_axi_arvalid = bursting;
     assign m_axi_arlen   = {2'd0, burst - 6'd1};
@@ -203,7 +208,7 @@ module store_level2_read #(
             bursting   <= 1'b1;
             beats_left <= fetch[5:0];
             line       <= fetch[6+6+:RW-6];
-            line_topic <= fetch[6+64+2+:TW];
+            line_topic <= fetch[6+64+6+2+:TW];
             if (pending_fetch) pending_fetch <= 1'b0;
             else pending_next <= 1'b0;
         end
@@ -213,12 +218,12 @@ module store_level2_read #(
             if (beats_left == burst) bursting <= 1'b0;
         end
         if (fetch_now) begin
-            pending_fetch <= 1'b1;
-            fetch_data    <= {3'd0, j_topic[TW-1:0], j_generation, j_offset, j_beats};
+            pending_fetch <= !fetch_begins;
+            fetch_data    <= fetch_asked;
         end
         if (next_now) begin
             pending_next <= 1'b1;
-            next_data    <= {1'b1, victim, j_topic[TW-1:0], j_generation, next_start, next_beats};
+            next_data    <= {1'b1, victim, j_topic[TW-1:0], j_generation, next_end[5:0], next_start, next_beats};
         end
         if (rst) begin
             bursting      <= 1'b0;
@@ -233,7 +238,7 @@ module store_level2_read #(
     logic [1:0] in_number, in_generation;
     logic [TW-1:0] in_topic;
     logic [63:0] in_offset;
-    logic [5:0] in_beats, in_at;
+    logic [5:0] in_beats, in_at, in_end;
 
     multimqc_fifo #(
         .WIDTH(FETCH_W),
@@ -244,13 +249,23 @@ module store_level2_read #(
         .s_data (fetch),
         .s_valid(fetch_taken),
         .s_ready(fetch_ready),
-        .m_data ({in_buffer, in_number, in_topic, in_generation, in_offset, in_beats}),
+        .m_data ({in_buffer, in_number, in_topic, in_generation, in_end, in_offset, in_beats}),
         .m_valid(in_valid),
         .m_ready(in_done)
     );
 
     assign m_axi_rready = 1'b1;
     assign in_done = m_axi_rvalid && in_at + 6'd1 == in_beats;
+
+    // The bytes of a beat that are of the range, and their sum with those before.
+    logic c_beat, c_first;
+    logic [20:0] c_bytes;
+    logic [27:0] c_before;
+    wire [63:0] in_keep = (in_at == 6'd0 ? {64{1'b1}} << in_offset[5:0] : {64{1'b1}})
+        & (in_done && in_end != 6'd0 ? multimqc_pkg::keep_of({1'b0, in_end}) : {64{1'b1}});
+    wire [27:0] c_all = 28'(c_bytes) + (c_first ? 28'd0 : c_before);
+    wire [15:0] c_words = multimqc_pkg::folded(c_all);
+    wire [15:0] c_sum = c_offset[0] && !BUG_HALVES ? {c_words[7:0], c_words[15:8]} : c_words;
 
     logic c_valid, c_buffer, c_error;
     logic [1:0] c_number, c_generation;
@@ -264,6 +279,10 @@ module store_level2_read #(
             in_at    <= in_done ? 6'd0 : in_at + 6'd1;
             in_error <= !in_done && (in_error || m_axi_rresp != 2'd0);
         end
+        c_beat       <= m_axi_rvalid;
+        c_first      <= in_at == 6'd0;
+        c_bytes      <= multimqc_pkg::sum_of(multimqc_pkg::masked(m_axi_rdata, in_keep));
+        if (c_beat) c_before <= c_all;
         c_valid      <= in_done;
         c_buffer     <= in_buffer;
         c_number     <= in_number;
@@ -296,16 +315,17 @@ module store_level2_read #(
         .m_ready(beat_taken)
     );
 
-    multimqc_fifo #(
-        .WIDTH(1),
+    logic [15:0] range_sum;
+    multimqc_bypass_fifo #(
+        .WIDTH(17),
         .DEPTH(BEATS)
     ) verdicts (
         .clk,
         .rst,
-        .s_data (c_good),
+        .s_data ({c_good, c_sum}),
         .s_valid(c_valid && !c_buffer),
         .s_ready(good_ready),
-        .m_data (good),
+        .m_data ({good, range_sum}),
         .m_valid(good_valid),
         .m_ready(good_taken)
     );
@@ -344,7 +364,7 @@ module store_level2_read #(
 
     // --- Realign -------------------------------------------------------------------------------------
 
-    // Bytes of two neighbouring beats make one of the response. The first beat of several is only kept.
+    // Bytes of two neighbouring beats make one of the response. The first beat of several is only kept, without a verdict.
     logic [511:0] kept;
     logic [5:0] row;      // beats that were taken
     logic [15:0] done;    // bytes that were sent
@@ -366,11 +386,11 @@ module store_level2_read #(
     assign buffered = buffers[{o_number, o_row + row}];
 
     // A bad range: its beats are thrown away, then there is a status.
-    wire throws = is_here && o_from == DRAM && !is_good && !all_taken;
+    wire throws = is_here && o_from == DRAM && !is_good && !all_taken && !only_keep;
     wire fails = is_here && (o_from == NOTHING || (!is_good && (o_from == BUFFER || all_taken)));
     wire sends = is_here && o_from != NOTHING && is_good && !only_keep;
     wire moves = (fails || sends) && room_out;
-    wire keeps = is_here && o_from != NOTHING && is_good && only_keep;
+    wire keeps = o_valid && only_keep && (o_from == DRAM ? beat_valid : o_from == BUFFER && buffer_whole && buffer_good);
     wire uses_beat = throws || keeps || (sends && room_out && !all_taken);
 
     assign beat_taken = o_from == DRAM && uses_beat;
@@ -402,7 +422,7 @@ module store_level2_read #(
         .rst,
         .s_data ({o_beats == 6'd1 ? single : all_taken ? rest : joined,
                   fails ? 64'd0 : multimqc_pkg::keep_of(last_bytes ? left[6:0] : 7'd64), fails || last_bytes,
-                  o_tag, out_status, o_offset, fails ? 16'd0 : o_length}),
+                  o_from == DRAM && !fails, range_sum, o_tag, out_status, o_offset, fails ? 16'd0 : o_length}),
         .s_valid(fails || sends),
         .s_ready(room_out),
         .m_data ({m_tdata, m_tkeep, m_tlast, m_tuser}),

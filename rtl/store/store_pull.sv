@@ -21,6 +21,7 @@ module store_pull #(
     input  logic                                     decided_hit,
     input  logic                                     decided_end,
     input  logic                                     decided_miss,
+    input  logic                                     decided_summed,
     input  logic [7:0]                               decided_tag,
     input  logic [7:0]                               decided_topic,
     input  logic [63:0]                              decided_offset,
@@ -29,6 +30,9 @@ module store_pull #(
     input  logic                                     s_valid,
     output logic                                     s_ready,
     input  logic [512:0]                             s_data,
+    // The sums of the ranges that were decided with `decided_summed`, before their bytes.
+    input  logic                                     sum_valid,
+    input  logic [15:0]                              sum,
     // To level 2, and its responses. A request: {alone, tag, topic, offset, length}; `alone`: level 1 does not answer, so the log
     // ends where level 2 ends.
     output logic                                     level2_valid,
@@ -80,27 +84,44 @@ module store_pull #(
 
     logic order_ready, order_valid, order_taken;
     logic [1:0] from, status;
+    logic summed;
     logic [7:0] tag;
     logic [63:0] offset;
     logic [15:0] length;
 
     multimqc_fifo #(
-        .WIDTH(2 + 2 + 8 + 64 + 16),
+        .WIDTH(1 + 2 + 2 + 8 + 64 + 16),
         .DEPTH(PULLS)
     ) order (
         .clk,
         .rst,
-        .s_data ({from_now, status_now, decided_tag, at_end ? decided_committed : decided_offset,
+        .s_data ({decided_summed, from_now, status_now, decided_tag, at_end ? decided_committed : decided_offset,
                   decided_hit ? decided_length : 16'd0}),
         .s_valid(decided),
         .s_ready(order_ready),
-        .m_data ({from, status, tag, offset, length}),
+        .m_data ({summed, from, status, tag, offset, length}),
         .m_valid(order_valid),
         .m_ready(order_taken)
     );
 
-    logic level2_full;
+    logic [15:0] range_sum;
+    logic sums_ready, sums_valid;
     multimqc_fifo #(
+        .WIDTH(16),
+        .DEPTH(PULLS)
+    ) sums (
+        .clk,
+        .rst,
+        .s_data (sum),
+        .s_valid(sum_valid),
+        .s_ready(sums_ready),
+        .m_data (range_sum),
+        .m_valid(sums_valid),
+        .m_ready(order_taken && summed)
+    );
+
+    logic level2_full;
+    multimqc_bypass_fifo #(
         .WIDTH(97),
         .DEPTH(PULLS)
     ) to_level_2 (
@@ -125,7 +146,7 @@ module store_pull #(
         m_response_tdata  = s_data[511:0];
         m_response_tkeep  = multimqc_pkg::keep_of(bytes);
         m_response_tlast  = s_data[512];
-        m_response_tuser  = {tag, status, offset, length};
+        m_response_tuser  = {summed, summed ? range_sum : 16'd0, tag, status, offset, length};
         m_response_tvalid = order_valid && s_valid;
         s_ready           = order_valid && m_response_tready;
         s_level2_tready   = 1'b0;
@@ -152,5 +173,5 @@ module store_pull #(
         if (moves) done <= m_response_tlast ? 16'd0 : done + 16'd64;
         if (rst) done <= '0;
     end
-    wire unused = &{1'b0, order_ready, level2_full};
+    wire unused = &{1'b0, order_ready, level2_full, sums_ready, sums_valid};
 endmodule

@@ -4,13 +4,16 @@
 //                           └─ floor and committed of its topic, read again in each clock that it waits
 //
 // A burst's FIFO has room for all of it before it begins, so it reads 64 bytes in each clock, as fast as a ring can be
-// overwritten. Bytes that were overwritten since the look at the floor, at most eight clocks before the first beat is read,
+// overwritten. Bytes that were overwritten since the look at the floor, at most nine clocks before the first beat is read,
 // are the reason for the guard of store_append. The bytes of reader 2 stay in their lanes (offset % 64); those of the
 // others begin with lane 0.
 //
 // Pulls go first. A pull interrupts a burst of readers 1 and 2, which goes on behind it: INTERRUPT_BEATS beats of pulls at most, and only
 // where its range is so near to the head of its log (HURRY_BYTES) that it cannot be overwritten by then. A reader which is further
 // behind than that goes before pulls, and is not interrupted: no bytes are lost since pulls were quick.
+//
+// A long pull reads the row in which its range ends first, its tail, so that its sum is known before its bytes are (store_sums). One of
+// SUMLESS_BEATS or fewer is not worth this beat.
 module store_read #(
     parameter int TOPICS      = 8,
     parameter int RING_BYTES  = 16384,
@@ -34,6 +37,7 @@ module store_read #(
     output logic                 decided_hit,
     output logic                 decided_end,
     output logic                 decided_miss,
+    output logic                 decided_summed,
     output logic [7:0]           decided_tag,
     output logic [7:0]           decided_topic,
     output logic [63:0]          decided_offset,
@@ -46,6 +50,11 @@ module store_read #(
     output logic [ROW_W-1:0]     rd_row,
     output logic [ROW_W-1:0]     rd_next,
     input  logic [511:0]         rd_data,
+    // For store_sums, beside the row that is read: that it is a tail, or the first one of a range that has one.
+    output logic                 rd_tail,
+    output logic                 rd_first,
+    output logic [5:0]           rd_begin,  // where the range begins in its row
+    output logic [5:0]           rd_end,    // and ends in its tail
     // The bytes, for each reader: {last, data}.
     output logic [2:0]           m_valid,
     input  logic [2:0]           m_ready,
@@ -55,6 +64,7 @@ module store_read #(
     localparam int TW = TOPICS > 1 ? $clog2(TOPICS) : 1;
     localparam int MAX_BYTES = multimqc_pkg::MAX_MESSAGE_BYTES;
     localparam int MAX_BEATS = (MAX_BYTES + 63 + 63) / 64;
+    localparam int SUMLESS_BEATS = 4;
     localparam int CREDIT_W = $clog2(FIFO_BEATS) + 1;
 
     if (GUARD_BYTES < 64 * 12) begin : g_guard
@@ -125,7 +135,7 @@ module store_read #(
     end
 
     logic begins;
-    wire [6:0] beats;
+    wire [6:0] beats, takes;
     // A pull may wait for its burst behind another; a job of the others is taken only if its burst can begin at once, so that no pull
     // waits behind it.
     logic burst_busy, held_valid;
@@ -142,7 +152,7 @@ module store_read #(
         .clk,
         .rst,
         .request(asks),
-        .first_beats(begins && job_reader == 2'd0 ? beats : 7'd0),
+        .first_beats(begins && job_reader == 2'd0 ? takes : 7'd0),
         .hurry,
         .enable ({free_soon, free_soon, !job_full || job_taken}),
         .grant
@@ -193,13 +203,17 @@ module store_read #(
     wire kept = job_offset >= job_floor;
     wire [15:0] there = ahead >= {48'd0, job_length} ? job_length : ahead[15:0];
     wire hit = reached && kept && !job_miss;
+    wire summed = hit && job_reader == 2'd0 && beats > 7'(SUMLESS_BEATS);
+    wire [RING_ROW_W+5:0] range_end = job_offset[0+:RING_ROW_W+6] + (RING_ROW_W + 6)'(there);
     assign beats = beats_of(there, job_reader == 2'd2 ? job_offset[5:0] : 6'd0);
+    assign takes = beats + 7'(summed);
 
     assign job_taken         = job_full && (job_reader == 2'd0 ? pull_may_go : burst_free && !held_valid);
     assign decided           = job_taken ? 3'd1 << job_reader : 3'd0;
     assign decided_hit       = hit;
     assign decided_end       = !reached;
     assign decided_miss      = job_miss;
+    assign decided_summed    = summed;
     assign decided_tag       = job_tag;
     assign decided_topic     = job_topic;
     assign decided_offset    = job_offset;
@@ -213,18 +227,22 @@ module store_read #(
     logic [1:0] held_reader;
     logic [6:0] held_left;
     logic [TW-1:0] burst_topic, held_topic;
-    logic [RING_ROW_W-1:0] burst_row, held_row;
+    logic [RING_ROW_W-1:0] burst_row, held_row, tail_row;
+    logic burst_tail, burst_first;  // the tail is read now, or the beat after it
+    logic [5:0] tail_bytes;
     logic [5:0] burst_shift, held_shift;
     logic [7:0] wait_left;  // beats of pulls for which the burst of readers 1 or 2 that is going on may still wait
 
     assign burst_free = !burst_busy || burst_left == 7'd1;
-    wire may_wait = wait_left >= 8'(MAX_BEATS);
+    wire may_wait = wait_left >= 8'(MAX_BEATS + 1);
     assign begins = job_taken && hit;
     wire interrupts = begins && !burst_free;
     assign pull_may_go = burst_free ? !held_valid || may_wait : burst_reader != 2'd0 && may_wait && !BUG_WAIT;
 
     always_ff @(posedge clk) begin
-        if (burst_busy) begin
+        burst_tail  <= 1'b0;
+        burst_first <= burst_tail;
+        if (burst_busy && !burst_tail) begin
             burst_left <= burst_left - 7'd1;
             burst_row  <= burst_row + 1'b1;
             if (burst_left == 7'd1) burst_busy <= 1'b0;
@@ -244,7 +262,10 @@ module store_read #(
             burst_topic  <= job_topic[TW-1:0];
             burst_row    <= job_offset[6+:RING_ROW_W];
             burst_shift  <= job_reader == 2'd2 ? 6'd0 : job_offset[5:0];
-            if (job_reader == 2'd0) wait_left <= wait_left - {1'b0, beats};
+            burst_tail   <= summed;
+            tail_row     <= range_end[6+:RING_ROW_W];
+            tail_bytes   <= range_end[5:0];
+            if (job_reader == 2'd0) wait_left <= wait_left - {1'b0, takes};
             else wait_left <= ahead < 64'(HURRY_BYTES) ? 8'(INTERRUPT_BEATS) : 8'd0;
         end else if (burst_free && held_valid) begin
             held_valid   <= 1'b0;
@@ -257,21 +278,27 @@ module store_read #(
         end
         if (rst) begin
             burst_busy <= 1'b0;
+            burst_tail <= 1'b0;
             held_valid <= 1'b0;
         end
     end
 
-    logic [RING_ROW_W-1:0] burst_row_next;
+    logic [RING_ROW_W-1:0] row_now, burst_row_next;
+    assign row_now = burst_tail ? tail_row : burst_row;
     assign burst_row_next = burst_row + 1'b1;
     assign rd_enable = burst_busy;
+    assign rd_tail   = burst_tail;
+    assign rd_first  = burst_first;
+    assign rd_begin  = burst_shift;
+    assign rd_end    = tail_bytes;
     if (TOPICS > 1) begin : g_rows
-        assign rd_row  = {burst_topic, burst_row};
+        assign rd_row  = {burst_topic, row_now};
         assign rd_next = {burst_topic, burst_row_next};
     end else begin : g_row
-        assign rd_row  = burst_row;
+        assign rd_row  = row_now;
         assign rd_next = burst_row_next;
     end
-    always_comb for (int i = 0; i < 64; i++) rd_later[i] = 6'(i) < burst_shift;
+    always_comb for (int i = 0; i < 64; i++) rd_later[i] = 6'(i) < burst_shift && !burst_tail;
 
     logic s1_valid, s1_last, s3_valid, s3_last;
     logic [1:0] s1_reader, s3_reader;
@@ -279,7 +306,7 @@ module store_read #(
     logic [511:0] s3_data;
 
     always_ff @(posedge clk) begin
-        s1_valid  <= burst_busy && !rst;
+        s1_valid  <= burst_busy && !burst_tail && !rst;
         s1_last   <= burst_left == 7'd1;
         s1_reader <= burst_reader;
         s1_shift  <= burst_shift;

@@ -40,6 +40,9 @@ class Joined {
 public:
     Joined(const char *wire_name, const char *host_name) : wire(open_tap(wire_name)), host(open_tap(host_name)) {
         nic.rst = 1;
+        // The model's inputs begin with any value.
+        nic.s_axil_awvalid = nic.s_axil_wvalid = nic.s_axil_bready = nic.s_axil_arvalid = nic.s_axil_rready = 0;
+        nic.s_port_tuser = 0;
         for (int i = 0; i < 10; i++) clock();
         nic.rst = 0;
         // The counters are cleared.

@@ -25,6 +25,8 @@ DRAM_CLOCKS = 40
 AIM_CLOCKS = 256 * CLOCK_HZ // 1_000_000_000
 KINDS = {"Plain": (1, "plain", False), "Plain, busy": (1, "plain", True), "Header form": (1, "header", False),
          "Header form, busy": (1, "header", True), "Level 2": (2, "plain", False)}
+# Messages that the other ports push while a pull comes: its frame may wait for one of each of them.
+LONG = [32, 512, 1472]
 
 
 def opened():
@@ -99,7 +101,7 @@ def pull_level2(size, count):
     return pull(size, count, 2)
 
 
-def latencies(size, busy, form, level=1):
+def latencies(size, busy, form, level=1, pushed=32):
     script = opened()
     script.write(0x08, level)
     script.dram(DRAM_CLOCKS)
@@ -109,7 +111,7 @@ def latencies(size, busy, form, level=1):
     script.settle(3000)
     # To another topic, so that nothing is overwritten.
     script.open(1, Topic(id=8, push=20000, pull=20001))
-    other = Udp(bytes(32), port=20000).frame()
+    other = Udp(bytes(pushed), port=20000).frame()
     asking, pulls = PORTS - 1, []
     for number in range(40):
         if form == "plain":
@@ -121,7 +123,7 @@ def latencies(size, busy, form, level=1):
             script.frame(0, other)
         pulls.append(between + (pulls[-1] + 1 if pulls else 8 * (PORTS == 1)))
         script.frame(asking, Udp(request, port=port).frame(), gap=0 if between else 300 + 13 * number)
-    for _ in range(600 * busy):
+    for _ in range((600 if pushed < 100 else 150) * busy):
         for port in range(asking):
             script.frame(port, other)
     result = script.run()
@@ -163,6 +165,18 @@ def latency_rows():
             row.append(f"{least} / {middle} / {most}" + ("" if GBITS == 10 else f" ({middle * CLOCK_NS:.0f} ns)"))
         rows.append(row)
     return rows, slowest, beyond
+
+
+def waiting_rows():
+    """Pulls while other ports push messages of a length: how much longer they take than alone."""
+    rows = []
+    for pushed in LONG:
+        row = [f"{pushed:,}", (PORTS - 1) * -(-(pushed + 42) // 64)]
+        for size in (16, 1440):
+            alone, (least, middle, most) = latencies(size, False, "plain")[2], latencies(size, True, "plain", pushed=pushed)
+            row += [f"{least} / {middle} / {most}", most - alone]
+        rows.append(row)
+    return table(["Pushed B", "Beats of 3 frames", "Reply of 16 B", "Longer by", "Reply of 1,440 B", "Longer by"], rows)
 
 
 HEAD = """# Rates and latencies of the NIC level, in simulation
@@ -207,9 +221,15 @@ The aim is {aim} clocks at most, and {aim2} for level 2. Beyond it:
 """
 
 FOOT = """
-The UDP checksum stands before what it covers, so a reply of 1,440 bytes waits for 23 beats of the store, and a read of level 2 for all
-beats of the DRAM before that.
-"""
+The UDP checksum stands before what it covers. Level 1 knows the sum of a range after two beats, so a reply of any size begins at once; a
+read of level 2 waits for all beats of the DRAM, which are summed up as they come.
+
+## Waiting for other ports
+
+A pull's frame waits for the frames of other ports before it, one of each at most. The same pulls while three ports push longer messages,
+with the beats of three such frames:
+
+{waiting}"""
 
 
 def main():
@@ -230,7 +250,7 @@ def main():
         aim2=AIM_CLOCKS + DRAM_CLOCKS, beyond="; ".join(beyond) or "none")
     before = RESULTS.read_text().split(HEADING)[0] + HEADING if wide else ""
     head_text = HEAD_100 if wide else HEAD + "\n![Rates](rates.svg)\n"
-    RESULTS.write_text(before + head_text.format(packets=packets) + text + ("" if wide else FOOT))
+    RESULTS.write_text(before + head_text.format(packets=packets) + text + ("" if wide else FOOT.format(waiting=waiting_rows())))
     print(text)
     if not (pushes_good and pulls_good):
         sys.exit("a rate is below 99 % of the wire, or a frame was lost")

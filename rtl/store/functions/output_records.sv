@@ -159,6 +159,7 @@ module output_records #(
     always_comb begin
         user_now = from_user;
         user_now[multimqc_pkg::RESPONSE_LENGTH+:16] = all_bytes;
+        user_now[multimqc_pkg::RESPONSE_SUMMED] = 1'b0;
         if (was_hit && (!whole_now || all_bytes == 16'd0)) begin
             user_now[multimqc_pkg::RESPONSE_STATUS+:2]  = multimqc_pkg::STATUS_OVERWRITTEN;
             user_now[multimqc_pkg::RESPONSE_LENGTH+:16] = 16'd0;

@@ -52,7 +52,7 @@ class Bench:
         self.recent = deque()  # (clock, topic, head): messages on their way
         self.stored = [0] * self.topics
         self.response_parts, self.batch_parts = [], []
-        self.responses = 0
+        self.responses = self.gaps = 0
         self.first_beat = {}
         self.covered = set()
         self.push_valid = self.read_valid = False
@@ -164,6 +164,7 @@ class Bench:
         valid = bool(getattr(dut, f"{stream}_tvalid").value)
         if not valid:
             assert stream not in self.held, f"{stream}: tvalid was taken back"
+            self.gaps += stream == "m_response" and bool(self.response_parts)
             return
         keep = int(getattr(dut, f"{stream}_tkeep").value)
         bytes_in = keep.bit_length()
@@ -182,13 +183,15 @@ class Bench:
     def _response_beat(self, beat):
         data, bytes_in, last, user = beat
         if not self.response_parts:
-            self.first_clock = self.clock
+            self.first_clock, self.gaps = self.clock, 0
         self.response_parts.append(data.to_bytes(64, "little")[:bytes_in])
         if not last:
             assert bytes_in == 64
             return
         body, self.response_parts = b"".join(self.response_parts), []
-        response = Response(user >> 82, user >> 80 & 3, user >> 16 & (1 << 64) - 1, user & 0xFFFF, body)
+        response = Response(user >> 82 & 0xFF, user >> 80 & 3, user >> 16 & (1 << 64) - 1, user & 0xFFFF, body)
+        if user >> 106:
+            self._summed(user >> 90 & 0xFFFF, response)
         request = self.waiting.popleft()
         request.check(response, self.keeps, self.alone)
         self.responses += 1
@@ -199,6 +202,17 @@ class Bench:
             self.covered.add("unaligned")
         if self.on_response:
             self.on_response(request, response, self.first_clock)
+
+    def _summed(self, total, response):
+        """Checks the sum that came with a response, and that it came without a gap."""
+        words = response.data + bytes(len(response.data) % 2)
+        right = sum(int.from_bytes(words[at : at + 2], "little") for at in range(0, len(words), 2))
+        # In 16 bits there are two zeros.
+        assert total % 0xFFFF == right % 0xFFFF, f"another sum: {total:#06x} of {response}"
+        assert not self.gaps, f"{self.gaps} gaps in {response}"
+        self.covered.add("summed")
+        if response.offset % 2:
+            self.covered.add("summed from an odd offset")
 
     def _batch_beat(self, beat):
         data, bytes_in, last, user = beat

@@ -151,7 +151,7 @@ async def output_functions(dut):
                 parts[name] += int(getattr(dut, f"o{name}_tdata").value).to_bytes(64, "little")[: keep.bit_length()]
                 if last:
                     user = int(getattr(dut, f"o{name}_tuser").value)
-                    got[name].append((user >> 82, user >> 80 & 3, user >> 16 & (1 << 64) - 1, user & 0xFFFF, parts[name]))
+                    got[name].append((user >> 82 & 0xFF, user >> 80 & 3, user >> 16 & (1 << 64) - 1, user & 0xFFFF, parts[name]))
                     parts[name] = b""
         await FallingEdge(dut.clk)
     for name in "ab":

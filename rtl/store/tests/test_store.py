@@ -76,7 +76,8 @@ async def random_traffic(dut):
         assert await bench.stat(topic, 4) == host.hole_bytes
     dut._log.info("%d messages, %d responses, covered: %s", sum(len(log.ends) - 1 for log in bench.logs), bench.responses,
                   ", ".join(sorted(bench.covered)))
-    needed = {"status 0", "status 1", "short", "unaligned", "batch", "m_response waits", "m_batch waits"}
+    needed = {"status 0", "status 1", "short", "unaligned", "batch", "m_response waits", "m_batch waits", "summed",
+              "summed from an odd offset"}
     if not bench.level2:
         needed |= {"status 2", "hole"}
     missing = needed - bench.covered

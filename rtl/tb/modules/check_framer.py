@@ -6,8 +6,9 @@ import axis
 import frames
 
 
-def header_of(udp, headed=None):
-    """The fields of multimqc_pkg::HEADER_* of the reply that `udp` is; `headed`: the 32 bytes of the header form."""
+def header_of(udp, headed=None, summed=None):
+    """The fields of multimqc_pkg::HEADER_* of the reply that `udp` is; `headed`: the 32 bytes of the header form; `summed`: the payload
+    whose sum the header brings."""
     fields, at = 0, 0
 
     def put(data, bits):
@@ -32,7 +33,12 @@ def header_of(udp, headed=None):
     put(form[8:16], 64)
     put(form[16:24], 64)
     put(form[28:32], 32)
-    assert at == 606
+    words = (summed or b"") + bytes(len(summed or b"") % 2)
+    total = sum(int.from_bytes(words[i : i + 2], "little") for i in range(0, len(words), 2))
+    # A sum of 0 has two forms.
+    put(total and (total - 1) % 0xFFFF + 1 if total or summed is None else 0xFFFF, 16)
+    put(int(summed is not None), 1)
+    assert at == 623
     return fields
 
 
@@ -63,10 +69,12 @@ async def random_replies(dut):
             size = rng.choice([0, 1, 2, 17, 18, 22, 23, 63, 64, 65, rng.randrange(0, 300), rng.randrange(0, 2048)])
             udp, form, data = random_reply(rng, size)
             beats = axis.beats_of(data)
+            # A payload whose sum is known comes without a gap.
+            summed = data if busy_in == 1.0 and rng.random() < 0.5 else None
             for beat in beats:
                 # The bytes behind tkeep must not matter.
                 beat["tdata"] |= rng.getrandbits(512) & ~((1 << 8 * bin(beat["tkeep"]).count("1")) - 1)
-                source.beats.append({**{key: beat[key] for key in ("tdata", "tkeep", "tlast")}, "header": header_of(udp, form)})
+                source.beats.append({**{key: beat[key] for key in ("tdata", "tkeep", "tlast")}, "header": header_of(udp, form, summed)})
             expected.append((udp.frame(), udp.to_mac[5] & 3))
         await axis.run(dut, [source, sink], lambda: sum(beat["tlast"] for beat in sink.beats) == 60)
         got = [(data, last["tdest"]) for data, last in axis.frames_of(sink.beats)]
@@ -90,3 +98,23 @@ async def small_replies_in_each_clock(dut):
         source.beats.append({"tdata": int.from_bytes(data, "little"), "tkeep": 3, "tlast": 1, "header": header_of(udp)})
     await axis.run(dut, [source, sink], lambda: len(sink.beats) == 100)
     assert sink.clocks[-1] - sink.clocks[0] == 99
+
+
+@cocotb.test()
+async def a_known_sum_saves_the_wait(dut):
+    """With the payload's sum in the header, a long reply begins as early as a short one."""
+    rng = axis.generator("known")
+    await axis.start(dut)
+    source = axis.Source(dut, "s_", rng)
+    sink = axis.Sink(dut, "m_", rng, ["tdata", "tkeep", "tlast", "tdest"])
+    waits = []
+    for size in (2, 2, 1440, 1440):
+        udp, form, data = random_reply(rng, size)
+        begin, clock = len(sink.beats), sink.clock
+        header = header_of(udp, form, data if len(waits) != 2 else None)
+        source.beats = [{**{key: beat[key] for key in ("tdata", "tkeep", "tlast")}, "header": header} for beat in axis.beats_of(data)]
+        await axis.run(dut, [source, sink], lambda: len(sink.beats) > begin and sink.beats[-1]["tlast"])
+        assert axis.frames_of(sink.beats[begin:])[0][0] == udp.frame()
+        waits.append(sink.clocks[begin] - clock)
+    short, _, without, known = waits
+    assert known == short and without == short + 22, waits
