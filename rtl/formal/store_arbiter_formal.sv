@@ -1,5 +1,5 @@
-// Properties of store_arbiter: at most one grant, only to a request that is enabled, one whenever all are enabled and there is a request;
-// request 0 goes first where no other is in a hurry or overdue; and none waits for ever.
+// Properties of store_arbiter: at most one grant, only to a request that is enabled, one whenever all are enabled and there is a request
+// that is not held up; request 0 goes first where no other is in a hurry or overdue; and none waits for ever.
 module store_arbiter_formal (
     input logic       clk,
     input logic       rst,
@@ -8,7 +8,7 @@ module store_arbiter_formal (
     input logic [2:0] hurry,
     input logic [2:0] enable
 );
-    localparam int FIRST_PATIENCE = 4;
+    localparam int SHARE = 2;
     localparam int PATIENCE = 2;
 
     logic [2:0] grant;
@@ -18,12 +18,12 @@ module store_arbiter_formal (
     always_ff @(posedge clk) granted <= grant[0];
     always_comb assume ((begun || rst) && (granted || beats == 2'd0));
 
-    logic [7:0] owed;
+    logic [12:0] owed;
     logic [5:0] waited;
     store_arbiter #(
-        .N             (3),
-        .FIRST_PATIENCE(FIRST_PATIENCE),
-        .PATIENCE      (PATIENCE)
+        .N       (3),
+        .SHARE   (SHARE),
+        .PATIENCE(PATIENCE)
     ) arbiter (
         .clk,
         .rst,
@@ -43,28 +43,37 @@ module store_arbiter_formal (
         before1 <= rst || !request[1] || grant[1] ? 8'd0 : before1 + 8'(grant != 3'd0);
         before2 <= rst || !request[2] || grant[2] ? 8'd0 : before2 + 8'(grant != 3'd0);
     end
+    // Others that are overdue, or will be by the turns of these.
+    localparam int MOST = 7 * SHARE;  // grants and clocks for two pulls, the second one of three beats
+    wire [1:0] overdue = {waited[5:4] == 2'(PATIENCE), waited[3:2] == 2'(PATIENCE)} & request[2:1];
+    logic [1:0] extra;
+    always_comb begin
+        case ({waited[3:2], waited[5:4]})
+            {2'd2, 2'd2}, {2'd2, 2'd1}, {2'd1, 2'd2}: extra = 2'd2;
+            {2'd2, 2'd0}, {2'd0, 2'd2}: extra = 2'd1;
+            default: extra = 2'd0;
+        endcase
+    end
     always_comb begin
         if (!rst && begun) begin
             assert ((grant & ~(request & enable)) == 3'd0);
             assert ((grant & (grant - 3'd1)) == 3'd0);
-            assert (enable != 3'd7 || (grant != 3'd0) == (request != 3'd0));
-            // Request 0 goes first, where nobody is overdue or in a hurry.
-            if (request[0] && enable[0] && ({waited[5:4] == 2'(PATIENCE), waited[3:2] == 2'(PATIENCE)} & request[2:1]) == 2'd0
-                && (hurry[2:1] & request[2:1]) == 2'd0) begin
-                assert (grant == 3'd1);
-            end
-            // The bounds rest on this: a grant to another request that is overdue makes that request wait again.
+            assert (enable != 3'd7
+                || (grant != 3'd0) == (request[2:1] != 2'd0 || (request[0] && (hurry[2:1] == 2'd0 || (owed == 13'd0 && beats == 2'd0)))));
+            // Request 0 goes first, where no other is overdue or in a hurry; held up by a hurry, it does not go until it is overdue.
+            if (request[0] && enable[0] && overdue == 2'd0 && hurry[2:1] == 2'd0) assert (grant == 3'd1);
+            if (hurry[2:1] != 2'd0 && owed != 13'd0) assert (!grant[0]);
+            // What the bounds rest on: those that are overdue have their turn once before request 0 has.
             assert (waited[3:2] <= 2'(PATIENCE) && waited[5:4] <= 2'(PATIENCE));
-            assert (9'(before0) + 9'(owed) <= 9'(FIRST_PATIENCE + 12));
-            assert (!granted || (before0 == 8'd0 && owed <= 8'(FIRST_PATIENCE + 6)));
-            assert (before1 <= 8'(waited[3:2]) || (waited[3:2] == 2'(PATIENCE) && before1 <= 8'(PATIENCE) + 8'(owed != 8'd0)));
-            assert (before2 <= 8'(waited[5:4]) || (waited[5:4] == 2'(PATIENCE)
-                && (before2 <= 8'(PATIENCE) || (before2 == 8'(PATIENCE + 1) && (owed >= 8'd4 || waited[3:2] == 2'd0))
-                    || (before2 == 8'(PATIENCE + 2) && owed >= 8'd3 && waited[3:2] <= 2'd1))));
+            assert (owed == 13'd0 ? 14'(before0) + 14'(extra) <= 14'(MOST + 2) : 14'(before0) + 14'(owed) <= 14'(MOST));
+            assert (!granted || (before0 == 8'd0 && owed <= 13'(4 * SHARE)));
+            assert (before1 <= 8'(waited[3:2]));
+            assert (before2 <= 8'(waited[5:4])
+                || (waited[5:4] == 2'(PATIENCE) && waited[3:2] == 2'd0 && before2 == 8'(PATIENCE + 1)));
             // The bounds.
-            assert (before0 <= 8'(FIRST_PATIENCE + 12));
-            assert (before1 <= 8'(PATIENCE + 1));
-            assert (before2 <= 8'(PATIENCE + 2));
+            assert (before0 <= 8'(MOST + 2));
+            assert (before1 <= 8'(PATIENCE));
+            assert (before2 <= 8'(PATIENCE + 1));
         end
     end
 endmodule

@@ -206,6 +206,7 @@ int main() {
         std::printf("| %d | %.2f | %.0f %% | %llu | %llu |\n", size, clocks, 100 * frame_clocks(size) / clocks,
                     (unsigned long long)holes.host, (unsigned long long)holes.level2);
     }
+    uint64_t lost = 0;
     std::printf("\nThe same pushes, and pulls near the head asked for without a pause: more than the ring can be read.\n\n"
                 "| payload | of the line rate | bytes of a pull | clocks a pull | longest wait | holes to the host | holes in level 2 |\n"
                 "|---:|---:|---:|---:|---:|---:|---:|\n");
@@ -217,6 +218,7 @@ int main() {
                 bench.flood_bytes = pull;
                 uint64_t begin = bench.now;
                 Holes holes = push_at(bench, size, rate);
+                lost += holes.host;
                 std::printf("| %d | %.0f %% | %d | %.1f | %llu | %llu | %llu |\n", size, 100 * rate, pull,
                             double(bench.now - begin) / double(bench.answers.size()), (unsigned long long)bench.longest_wait,
                             (unsigned long long)holes.host, (unsigned long long)holes.level2);
@@ -258,6 +260,10 @@ int main() {
         std::printf("| %d | %.2f | %.2f | %.2f | %.2f | %llu | %llu | %llu |\n", size, level1, anywhere, in_order,
                     frame_clocks(std::max(size, 16)), (unsigned long long)latency1, (unsigned long long)latency2,
                     (unsigned long long)foreseen);
+    }
+    if (lost != 0) {
+        std::fprintf(stderr, "%llu holes to the host\n", (unsigned long long)lost);
+        return 1;
     }
     return 0;
 }
