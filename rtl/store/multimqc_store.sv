@@ -259,6 +259,8 @@ module multimqc_store #(
         logic [7:0] copy_decided_topic;
         logic [63:0] copy_decided_offset;
         logic [15:0] copy_decided_length;
+        logic copy_summed, copy_tail, copy_first;
+        logic [5:0] copy_begin, copy_end;
 
         store_ring #(
             .ROWS (ROWS),
@@ -300,6 +302,11 @@ module multimqc_store #(
             .decided_topic    (copy_decided_topic),
             .decided_offset   (copy_decided_offset),
             .decided_length   (copy_decided_length),
+            .decided_summed   (copy_summed),
+            .rd_tail          (copy_tail),
+            .rd_first         (copy_first),
+            .rd_begin         (copy_begin),
+            .rd_end           (copy_end),
             .rd_enable        (copy_enable),
             .rd_later         (copy_later),
             .rd_row           (copy_row),
@@ -315,7 +322,8 @@ module multimqc_store #(
         assign copied_valid   = copy_valid[2];
         assign copied_bytes   = copy_bytes[2*513+:513];
         wire unused_copy = &{1'b0, copy_ready[1:0], copy_decided[1:0], copy_valid[1:0], copy_bytes[0+:2*513], copy_decided_end, copy_decided_miss,
-                             copy_decided_tag, copy_decided_topic, copy_decided_offset, copy_decided_length};
+                             copy_decided_tag, copy_decided_topic, copy_decided_offset, copy_decided_length, copy_summed, copy_tail, copy_first, copy_begin,
+                             copy_end};
         wire unused_first = &{1'b0, job_ready[2], decided[2], bytes_valid[2], bytes_data[2*513+:513]};
     end
 
