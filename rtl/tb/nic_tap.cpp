@@ -5,9 +5,9 @@
 // WIRE and HOST are names of TAP devices, which are made. Batches go to TO_IP, from FROM_IP, in the header form to port 19997; the
 // plain ports are 19999 and 19998. Reads commands, one a line, from standard input, and answers each with a line:
 //
-//     open MAC TOPIC EPOCH    opens the topic; batches go to this MAC address
-//     levels BITS             1: level 1 answers, 2: level 2 answers
-//     count                   the counters, as `name value` pairs
+//     open MAC TOPIC EPOCH OFFSET    opens the topic, whose log goes on at the offset; batches go to this MAC address
+//     levels BITS                    1: level 1 answers, 2: level 2 answers
+//     count                          the counters, as `name value` pairs
 //
 // Ends with its standard input.
 #include <arpa/inet.h>
@@ -105,11 +105,13 @@ private:
 
     void command() {
         unsigned mac[6], topic, epoch, levels;
-        if (sscanf(line.c_str(), "open %x:%x:%x:%x:%x:%x %u %u", mac, mac + 1, mac + 2, mac + 3, mac + 4, mac + 5, &topic, &epoch) == 8) {
+        unsigned long long offset;
+        if (sscanf(line.c_str(), "open %x:%x:%x:%x:%x:%x %u %u %llu", mac, mac + 1, mac + 2, mac + 3, mac + 4, mac + 5, &topic, &epoch,
+                   &offset) == 9) {
             write(0x40, mac[0] | mac[1] << 8 | mac[2] << 16 | mac[3] << 24);
             write(0x44, mac[4] | mac[5] << 8 | 0x02 << 16);
             write(0x48, 0x01000000);
-            const uint32_t values[] = {1, topic, 19999, 19998, epoch, 0, 0};
+            const uint32_t values[] = {1, topic, 19999, 19998, epoch, (uint32_t)offset, (uint32_t)(offset >> 32)};
             for (int i = 0; i < 7; i++) write(0x2000 + 4 * i, values[i]);
             puts("opened");
         } else if (sscanf(line.c_str(), "levels %u", &levels) == 1) {
