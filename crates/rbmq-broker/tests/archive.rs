@@ -336,6 +336,46 @@ fn an_archive_that_is_ahead_of_the_disk_gets_and_gives_nothing() {
     assert_eq!(archive.end(), end);
 }
 
+/// The archive comes late: the disk has no byte left to compare, and must not take the bytes of another history for its own.
+#[test]
+fn an_archive_that_cannot_be_compared_gets_and_gives_nothing() {
+    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let copy = tempfile::tempdir().unwrap();
+    let broker = start(dir.path(), &archive);
+    publish_archived(&mut topic(&broker.addr()), &archive, 0..1_000);
+    broker.stop();
+    copy_folder(dir.path(), copy.path());
+    let broker = start(dir.path(), &archive);
+    publish_archived(&mut topic(&broker.addr()), &archive, 1_000..4_000);
+    broker.stop();
+    let end = archive.end();
+    archive.set_down(true);
+    let broker = start(copy.path(), &archive);
+    publish(&mut topic(&broker.addr()), 1_000..20_000);
+    archive.set_down(false);
+    archive.wait_until_open(LONG);
+    let losses = receive_with_losses(&mut subscribe(&broker.addr(), StartFrom::Position(0)), 19_999);
+    assert!(matches!(losses[..], [((0, _), None, _)]), "{losses:?}");
+    assert_eq!(archive.end(), end);
+}
+
+/// The same with the archive's own broker, which was restarted: the archive goes on with a hole.
+#[test]
+fn an_archive_whose_last_bytes_the_disk_has_removed_goes_on_after_a_restart() {
+    let (dir, archive) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let broker = start(dir.path(), &archive);
+    publish_archived(&mut topic(&broker.addr()), &archive, 0..4_000);
+    archive.set_down(true);
+    publish(&mut topic(&broker.addr()), 4_000..20_000);
+    broker.stop();
+    let broker = start(dir.path(), &archive);
+    publish(&mut topic(&broker.addr()), 20_000..21_000);
+    archive.set_down(false);
+    archive.wait_for_end(bytes_of(0..21_000), LONG);
+    let losses = receive_with_losses(&mut subscribe(&broker.addr(), StartFrom::Position(0)), 20_999);
+    assert!(matches!(losses[..], [(_, Some(3_999), 8_000..)]), "{losses:?}");
+}
+
 /// Publishes to a broker whose archive does not answer.
 fn publish_with(dir: &Path, numbers: std::ops::Range<usize>) {
     let archive = Arc::<Memory>::default();

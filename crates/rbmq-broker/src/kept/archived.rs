@@ -10,8 +10,10 @@
 //! positions mean the same in both. Bytes that the disk removes before they were copied are a hole of the archive.
 //!
 //! The folder of a topic can be copied, and a second broker can run with the copy. Its log has the same name and goes another way. So
-//! the last bytes of the archive are compared with the disk, first and after each failure.
+//! the last bytes of the archive are compared with the disk, first and after each failure. Where the disk has removed all of these bytes,
+//! the archive must end where this folder's broker has written last ([`Copied`]).
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -23,6 +25,7 @@ use seglog::{HoleCause, Read, ReadError, Reader};
 use tracing::{info, warn};
 
 use super::archive::{Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog};
+use super::copied::Copied;
 
 /// How long an archive that failed is left alone.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
@@ -75,6 +78,7 @@ struct Copier {
     batch_bytes: usize,
     /// The archive has the same log as the disk.
     agrees: bool,
+    copied: Copied,
 }
 
 /// The counters of a topic and its archive.
@@ -120,9 +124,10 @@ enum Next {
 }
 
 impl Archived {
-    pub(crate) fn new(topic: &TopicName, disk: Reader, batch_bytes: usize) -> Self {
-        let copier =
-            Copier { reader: disk.clone().durable_only(), batch: Vec::new(), batch_bytes, agrees: false };
+    /// `copied` is the file that says how far the topic was copied.
+    pub(crate) fn new(topic: &TopicName, disk: Reader, copied: &Path, batch_bytes: usize) -> Self {
+        let (reader, copied) = (disk.clone().durable_only(), Copied::open(copied));
+        let copier = Copier { reader, batch: Vec::new(), batch_bytes, agrees: false, copied };
         Self {
             topic: topic.clone(),
             disk,
@@ -272,6 +277,7 @@ impl Archived {
             Next::Hole { to, .. } => (to, to),
             Next::Batch(begin) => (begin, begin + copier.batch.len() as u64),
         };
+        copier.copied.note(at..=end.max(at)).map_err(not_noted)?;
         log.append(begin, &copier.batch)?;
         let now = log.kept().end;
         if now != end {
@@ -288,7 +294,8 @@ impl Archived {
         Ok(Turn::Again)
     }
 
-    /// Refuses an archive whose last bytes are others than those on the disk, as far as the disk still has these.
+    /// Refuses an archive whose last bytes are others than those on the disk. If the disk has none of these any more, it must end where this
+    /// folder's broker has written last.
     fn compare(&self, copier: &mut Copier, log: &dyn ArchiveLog) -> Result<(), ArchiveError> {
         if copier.agrees {
             return Ok(());
@@ -302,8 +309,8 @@ impl Archived {
         if kept.end > end {
             return Err(refused(format!("it ends at {}, and the disk at {end}", kept.end)));
         }
-        let from = kept.start.max(kept.end.saturating_sub(COMPARED_BYTES));
-        let mut there = vec![0; (kept.end - from) as usize];
+        let from = kept.start.max(kept.end.saturating_sub(COMPARED_BYTES)).max(self.disk.first());
+        let mut there = vec![0; kept.end.saturating_sub(from) as usize];
         let mut count = 0;
         while count < there.len() {
             let ArchiveRead::Bytes(bytes) = log.read(from + count as u64, &mut there[count..])? else {
@@ -312,13 +319,22 @@ impl Archived {
             count += bytes;
         }
         let mut here = vec![0; count];
-        let count = copier.reader.read_into(from, &mut here).map_err(disk_failed)?.len;
+        let count = self.disk.clone().read_into(from, &mut here).map_err(disk_failed)?.len;
         if here[..count] != there[..count] {
             return Err(refused(format!("it has other bytes at {from}")));
         }
+        if count == 0 && !kept.is_empty() && !copier.copied.includes(kept.end) {
+            let first = self.disk.first();
+            return Err(refused(format!("it ends at {}, before what the disk has, {first}", kept.end)));
+        }
+        copier.copied.note(kept.end..=kept.end).map_err(not_noted)?;
         copier.agrees = true;
         Ok(())
     }
+}
+
+fn not_noted(error: std::io::Error) -> ArchiveError {
+    ArchiveError::Down(format!("the disk cannot be written: {error}"))
 }
 
 fn disk_failed(error: ReadError) -> ArchiveError {
@@ -401,7 +417,7 @@ mod tests {
     fn only_what_is_on_the_disk_is_copied_and_holes_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let mut log = Log::open(dir.path(), Options::default().sync(SyncPolicy::Never)).unwrap();
-        let archived = Archived::new(&"a".parse().unwrap(), log.reader(), 250);
+        let archived = Archived::new(&"a".parse().unwrap(), log.reader(), &dir.path().join("archive"), 250);
         let notes = Arc::<Notes>::default();
         let copied = || {
             while archived.copy(&notes) == Turn::Again {}

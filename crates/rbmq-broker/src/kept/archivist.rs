@@ -1,6 +1,7 @@
 //! The thread that copies kept topics to their archive.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -62,8 +63,8 @@ impl Archives {
         self.0.options.replay_wait
     }
 
-    /// A topic that is to have an archive is open.
-    pub(super) fn add(&self, topic: &TopicName, bid: Bid, disk: Reader) {
+    /// A topic that is to have an archive is open. `copied`: the file that says how far it was copied.
+    pub(super) fn add(&self, topic: &TopicName, bid: Bid, disk: Reader, copied: &Path) {
         let (mut topics, most) = (lock(&self.0.topics), self.0.options.max_topics);
         if !self.is_there() {
             warn!("topic '{topic}' is on disk only: the broker was started without Kafka");
@@ -72,7 +73,7 @@ impl Archives {
                 "topic '{topic}' is on disk only: {most} topics have an archive, the limit (kafka.max_topics)"
             );
         } else {
-            topics.insert(bid, Arc::new(Archived::new(topic, disk, self.0.options.batch_bytes)));
+            topics.insert(bid, Arc::new(Archived::new(topic, disk, copied, self.0.options.batch_bytes)));
         }
     }
 

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use super::archived::Archived;
 use super::archivist::Archives;
+use super::copied;
 use super::scribe::{Scribe, ScribeThread};
 use super::store::{KeepError, Recovered, Store, StoreOptions, folder, read_name};
 
@@ -114,7 +115,8 @@ impl Keeper {
     /// A topic has a buffer. `archived`: bytes that the disk removes are kept in the archive.
     pub(crate) fn opened(&mut self, topic: &TopicName, bid: Bid, reader: seglog::Reader, archived: bool) {
         if archived {
-            self.archives.add(topic, bid, reader.clone());
+            let file = self.dir.join(folder(topic)).join(copied::FILE);
+            self.archives.add(topic, bid, reader.clone(), &file);
         }
         self.names.insert(bid, topic.clone());
         sync::lock(&self.logs.0).insert(bid, reader);

@@ -18,11 +18,13 @@
 //! * `replay`: one subscriber that reads from the disk;
 //! * `replays`: all of them, and their threads;
 //! * `archive`: the store behind the disk, as a contract; `archived`: a topic that has it; `archivist`: the thread that copies;
+//!   `copied`: how far it came, in a file;
 //! * `older`: the bytes that a replay reads from the archive.
 
 mod archive;
 mod archived;
 mod archivist;
+mod copied;
 mod keeper;
 mod older;
 mod places;

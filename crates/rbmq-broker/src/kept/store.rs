@@ -5,6 +5,7 @@
 //!     topic          the topic's name
 //!     log/           a seglog: what the ring of the topic had, at the same positions
 //!     publishers/    a seglog: the journal
+//!     archive        how far the log was copied to the archive, if there is one
 //! ```
 //!
 //! A delivery is appended before any subscriber can see it. So a subscriber never has a position that the log does not have, unless
