@@ -53,7 +53,7 @@ impl Lines {
     }
 }
 
-/// What a line asks for.
+/// The order in a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Order {
     /// The levels of the NIC that answer, as bits and by name.

@@ -160,7 +160,7 @@ impl Nic {
 
     fn set_levels(&mut self, bits: u8) -> Result<(), Failure> {
         if self.bits == 0 && bits != 0 {
-            // What was pushed meanwhile has gone to the server, whose log has grown.
+            // Messages that were pushed meanwhile have gone to the server, whose log has grown.
             let log = self.server.log(self.topic)?;
             self.simulator.open(&self.mac, (log.topic, log.epoch), log.head)?;
         }
