@@ -156,7 +156,7 @@ pub enum LoadError {
         /// Since when, or until when.
         fault: String,
     },
-    /// One of two settings that need each other is unset.
+    /// A setting is unset that another one needs.
     #[error("{set} is set and {unset} is not: {reason}")]
     Incomplete {
         /// The setting that is set.

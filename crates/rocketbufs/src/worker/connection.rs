@@ -1,4 +1,4 @@
-//! One connection of a worker, and the execution of the effects that its messages, its role and time ask for.
+//! A connection of a worker, and the execution of the effects that its messages, its role and time ask for.
 //!
 //! A [`Connection`] is a link with the worker's transport, time and schedule, found with one look-up for each
 //! event. Effects on other connections, or on the connection's own existence, are left to the reactor

@@ -1,4 +1,4 @@
-//! One worker: its work when something arrives, is written, or time passes.
+//! A worker: its work when something arrives, is written, or time passes.
 //!
 //! A [`Reactor`] owns a transport and its connections. [`Reactor::turn`] drives it: handle the transport's
 //! events, the application's commands and the news of buffers; then give every connection with something to
