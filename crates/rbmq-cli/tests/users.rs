@@ -486,7 +486,7 @@ fn a_broker_logs_in_at_its_upstream_broker() {
         let mut config = BrokerConfig::default();
         config.broker.listen = "127.0.0.1:0".into();
         config.broker.upstream = vec![settings.clone()];
-        Broker::start(config).err().expect("an error").to_string()
+        Broker::start(config).expect_err("an error").to_string()
     };
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let why = refused(&settings);
