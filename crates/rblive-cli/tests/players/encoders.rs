@@ -1,4 +1,4 @@
-//! Encoders that push a picture and a sound in real time, and keep what they push in a file.
+//! Encoders that push a picture and a sound in real time, out of a film that they have encoded before.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -33,8 +33,8 @@ pub enum Encoder {
 pub struct Pushing {
     process: Running,
     pushed: PathBuf,
-    /// Keeps the pushed file, if that is a film.
-    _film: Option<Arc<Film>>,
+    /// Keeps the pushed file.
+    _film: Arc<Film>,
 }
 
 impl Pushing {
@@ -65,7 +65,7 @@ impl Encoder {
             return has_hevc;
         }
         let Self::Gstreamer = self else { return true };
-        let elements = "x264enc voaacenc flvmux rtmp2sink matroskamux h264parse aacparse";
+        let elements = "x264enc voaacenc flvmux rtmp2sink matroskamux matroskademux h264parse aacparse";
         let inspect = |name: &&str| {
             let output = Command::new("gst-inspect-1.0").arg(name).output();
             !output.is_ok_and(|output| output.status.success())
@@ -96,8 +96,8 @@ impl Encoder {
         if let Self::PutThrough = self { "ts" } else { "camera" }
     }
 
-    /// Pushes in real time, and repeats a film that often; -1: without an end.
-    pub fn push(self, nodes: &Nodes, folder: &Path, repetitions: i32) -> Pushing {
+    /// Pushes in real time. ffmpeg repeats the film that often; -1: without an end.
+    pub fn push(self, nodes: &Nodes, repetitions: i32) -> Pushing {
         let put = format!("https://{}/live/{}/index.m3u8", nodes.https, self.stream());
         let hls = ["-f", "hls", "-hls_time", "1", "-hls_list_size", "5", "-method", "PUT"];
         let rtmp = format!("rtmp://{}/live/camera", nodes.rtmp);
@@ -110,15 +110,16 @@ impl Encoder {
             command.args(["-nostdin", "-v", "error", "-re", "-stream_loop", &repetitions.to_string(), "-i"]);
             command.arg(&film.files[0]).args(["-c", "copy"]).args(options).arg(to);
             let (process, pushed) = (Running(command.spawn().unwrap()), film.files[0].clone());
-            Pushing { process, pushed, _film: Some(film) }
+            Pushing { process, pushed, _film: film }
         };
         match self {
             Self::Put | Self::PutNewer | Self::PutThrough => ffmpeg(&hls, &put),
             Self::PutMp4 => ffmpeg(&[&hls[..], &["-hls_segment_type", "fmp4"]].concat(), &put),
             Self::Rtmp => ffmpeg(&["-f", "flv"], &rtmp),
             Self::Gstreamer => {
-                let (process, pushed) = gstreamer(folder, film::length(), &rtmp);
-                Pushing { process: Running(process), pushed, _film: None }
+                let film = film::take(&GSTREAMER_FILM, encode_with_gstreamer);
+                let pushed = film.files[0].clone();
+                Pushing { process: Running(gstreamer(&pushed, &rtmp)), pushed, _film: film }
             }
         }
     }
@@ -126,6 +127,7 @@ impl Encoder {
 
 static FILM: film::Shelf = Mutex::new(Weak::new());
 static NEWER_FILM: film::Shelf = Mutex::new(Weak::new());
+static GSTREAMER_FILM: film::Shelf = Mutex::new(Weak::new());
 
 const H264_AND_AAC: &str =
     "-c:v libx264 -preset veryfast -bf 2 -g 25 -keyint_min 25 -sc_threshold 0 -c:a aac";
@@ -143,25 +145,36 @@ fn encode(folder: &Path, coding: &str) -> Vec<PathBuf> {
     vec![file]
 }
 
-/// Encodes what it pushes while it pushes, with pictures that all differ.
-fn gstreamer(folder: &Path, seconds: u32, to: &str) -> (Child, PathBuf) {
-    let pushed = folder.join("pushed.mkv");
-    let frames = seconds as usize * RATE;
+/// Encodes a film with GStreamer, with pictures that all differ.
+fn encode_with_gstreamer(folder: &Path) -> Vec<PathBuf> {
+    let file = folder.join("pushed.mkv");
+    let frames = film::length() as usize * RATE;
     // A buffer of the sound is as long as a picture.
     let pipeline = format!(
-        "videotestsrc is-live=true pattern=snow num-buffers={frames} ! video/x-raw,width=160,height=120,framerate={RATE}/1 ! \
+        "videotestsrc pattern=snow num-buffers={frames} ! video/x-raw,width=160,height=120,framerate={RATE}/1 ! \
          x264enc tune=zerolatency speed-preset=ultrafast key-int-max={RATE} bitrate=600 ! \
-         video/x-h264,profile=baseline ! h264parse ! tee name=v \
-         audiotestsrc is-live=true num-buffers={frames} samplesperbuffer={} ! audio/x-raw,rate=48000,channels=2 ! voaacenc ! \
-         aacparse ! tee name=a \
-         flvmux name=flv streamable=true ! rtmp2sink location={to} \
-         matroskamux name=file ! filesink location={} \
-         v. ! queue ! flv. a. ! queue ! flv. v. ! queue ! file. a. ! queue ! file.",
+         video/x-h264,profile=baseline ! h264parse ! queue ! matroskamux name=file ! filesink location={} \
+         audiotestsrc num-buffers={frames} samplesperbuffer={} ! audio/x-raw,rate=48000,channels=2 ! voaacenc ! \
+         aacparse ! queue ! file.",
+        file.display(),
         48_000 / RATE,
-        pushed.display()
     );
     let mut command = Command::new("gst-launch-1.0");
-    // Its file ends in order when it is interrupted.
-    command.args(["-q", "-e"]).args(pipeline.split_whitespace());
-    (command.spawn().unwrap(), pushed)
+    assert!(
+        command.arg("-q").args(pipeline.split_whitespace()).status().unwrap().success(),
+        "GStreamer encodes"
+    );
+    vec![file]
+}
+
+/// Pushes a film with GStreamer. The film is encoded before: a pipeline that pushes and keeps its pictures at the same time comes to a
+/// stop now and then, before its first picture.
+fn gstreamer(film: &Path, to: &str) -> Child {
+    let pipeline = format!(
+        "filesrc location={} ! matroskademux name=film \
+         film. ! queue ! h264parse ! identity sync=true ! flvmux name=flv streamable=true ! rtmp2sink location={to} \
+         film. ! queue ! aacparse ! identity sync=true ! flv.",
+        film.display()
+    );
+    Command::new("gst-launch-1.0").arg("-q").args(pipeline.split_whitespace()).spawn().unwrap()
 }

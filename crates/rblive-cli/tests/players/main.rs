@@ -47,7 +47,7 @@ fn is_taken_whole(encoder: Encoder) {
     }
     let folder = tempfile::tempdir().unwrap();
     let nodes = Nodes::start(folder.path(), &ROOMY);
-    let mut pushing = encoder.push(&nodes, folder.path(), 0);
+    let mut pushing = encoder.push(&nodes, 0);
     let url = nodes.file(&format!("{}/index.m3u8", encoder.stream()));
     taking::wait_for(&url);
     let taken = folder.path().join("taken.mkv");
@@ -77,7 +77,7 @@ fn what_leaves_the_playlists_can_still_be_fetched() {
     }
     let folder = tempfile::tempdir().unwrap();
     let nodes = Nodes::start(folder.path(), &NARROW);
-    let _pushing = Encoder::Rtmp.push(&nodes, folder.path(), -1);
+    let _pushing = Encoder::Rtmp.push(&nodes, -1);
     let url = nodes.file("camera/index.m3u8");
     taking::wait_for(&url);
     apple::check(&url, 5, &["--removals", "3"]);
