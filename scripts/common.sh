@@ -8,9 +8,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 
 # The packages that the tests build: with the same packages, dependencies have the same features in each part, and are
-# compiled once. Kafka's client would bring features along, and has a part of its own.
+# compiled once.
 # shellcheck disable=SC2034
-whole=(--locked --workspace --exclude multimqc-kafka)
+whole=(--locked --workspace)
 # Builds some of these packages' targets, with the examples: what they depend on has the features that it has for tests, and programs alone would
 # compile it again with fewer.
 build_whole() { cargo build "${whole[@]}" --examples "$@"; }

@@ -6,6 +6,7 @@
 
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fuzz_bodies::mutate::Mutator;
@@ -76,9 +77,16 @@ fn every_target_survives() {
         return replay(Path::new(&path));
     }
     let time = Duration::from_secs(setting("FUZZ_SECONDS", 1));
-    for (target, body) in TARGETS {
-        run_for(target, *body, time);
-    }
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|threads| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            threads.spawn(|| {
+                while let Some((target, body)) = TARGETS.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    run_for(target, *body, time);
+                }
+            });
+        }
+    });
 }
 
 /// The path is relative to the repository, as printed.
