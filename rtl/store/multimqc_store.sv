@@ -247,6 +247,13 @@ module multimqc_store #(
         assign copied_valid     = bytes_valid[2];
         assign copied_bytes     = bytes_data[2*513+:513];
     end else begin : g_two_rings
+`ifdef PLANTED
+        // A bug that the tests must catch, switched on by a plusarg of its name.
+        logic BUG_COPY;
+        initial BUG_COPY = $test$plusargs("BUG_COPY") != 0;
+`else
+        localparam logic BUG_COPY = 1'b0;
+`endif
         logic [2:0] copy_ready, copy_decided, copy_valid;
         logic [3*513-1:0] copy_bytes;
         logic copy_enable;
@@ -268,7 +275,7 @@ module multimqc_store #(
         ) ring (
             .clk,
             .wr_enable,
-            .wr_later,
+            .wr_later (wr_later & ~{64{BUG_COPY}}),
             .wr_row,
             .wr_next,
             .wr_data,

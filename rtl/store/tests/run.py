@@ -25,6 +25,7 @@ OUT = RTL.parent / "target" / "rtl" / "store"
 # Parameters of the builds.
 CONFIGS = {
     "level2": {"TOPICS": 4, "LEVEL1_BYTES": 16384, "LEVEL2_BYTES": 32768, "STALL": 2},
+    "rings": {"TOPICS": 4, "LEVEL1_BYTES": 16384, "LEVEL2_BYTES": 32768, "STALL": 2, "RINGS": 2},
     "level1": {"TOPICS": 4, "LEVEL1_BYTES": 8192, "LEVEL2_BYTES": 0},
     "functions": {},
     "one": {"TOPICS": 1, "LEVEL1_BYTES": 4096, "LEVEL2_BYTES": 0},
@@ -48,7 +49,10 @@ PLANTED = {
     "BUG_RESUME": "a_pull_interrupts_batches",
     "BUG_TORN": "what_is_overwritten_meanwhile_is_not_answered",
     "BUG_STROBE": "the_oldest_bytes_of_level_2_stay_whole",
+    "BUG_COPY": "level_2_has_what_level_1_has_lost",
 }
+# The configuration that has the bug, if it is not level2.
+PLANTED_IN = {"BUG_COPY": "rings"}
 
 
 def sources():
@@ -135,12 +139,13 @@ def run_tests(options):
 
 def run_planted(options):
     """Runs the tests against each planted bug. Returns the bugs that are not caught."""
-    runner = build("level2")
     module_of = {test: module for module, test in tests_of("level2")}
+    chosen = {bug: (test, PLANTED_IN.get(bug, "level2")) for bug, test in PLANTED.items() if not options.test or test in options.test}
+    runners = {name: build(name) for name in sorted({name for _, name in chosen.values()})}
     failed = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        todo = {pool.submit(run, runner, module_of[test], test, options.seed, [bug]): (bug, test) for bug, test in PLANTED.items()
-                if not options.test or test in options.test}
+        todo = {pool.submit(run, runners[name], module_of[test], test, options.seed, [bug]): (bug, test)
+                for bug, (test, name) in chosen.items()}
         for done in concurrent.futures.as_completed(todo):
             passed, log = done.result()
             bug, test = todo[done]

@@ -3,6 +3,7 @@ module store_tb #(
     parameter int TOPICS = 4,
     parameter int LEVEL1_BYTES = 8192,
     parameter int LEVEL2_BYTES = 0,
+    parameter int RINGS = 1,
     parameter int STALL = 0
 ) (
     input  logic                                     clk,
@@ -91,7 +92,10 @@ module store_tb #(
     multimqc_store #(
         .TOPICS      (TOPICS),
         .LEVEL1_BYTES(LEVEL1_BYTES),
-        .LEVEL2_BYTES(LEVEL2_BYTES)
+        .LEVEL2_BYTES(LEVEL2_BYTES),
+        // 100 GbE at 322.27 MHz, for which there are two rings.
+        .BYTES_PER_CLOCK(RINGS == 2 ? 39 : 32),
+        .RINGS       (RINGS)
     ) store (
         .*
     );

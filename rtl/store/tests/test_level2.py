@@ -43,7 +43,8 @@ async def level_2_has_what_level_1_has_lost(dut):
     bench = Bench(dut, SEED)
     await bench.start()
     for topic in range(bench.topics):
-        await fill(bench, topic, 40, 1472)
+        # Messages begin at all places of a row.
+        await fill(bench, topic, 40, 1471)
     for length in (1, 32, 64, 65, 512, 1472, 2047):
         for topic in range(bench.topics):
             head = bench.logs[topic].head
@@ -70,6 +71,21 @@ async def a_sequential_reader_is_foreseen(dut):
     assert foreseen * 2 > len(statuses), f"{foreseen} of {len(statuses)}"
     assert min(clocks) <= 40, clocks
     assert sorted(clocks)[len(clocks) // 2] < clocks[0], clocks
+
+
+@cocotb.test()
+async def nothing_is_lost_at_the_rate_of_the_wire(dut):
+    """Long messages at the most that level 2 is made for: no holes in batches, and none in level 2."""
+    bench = Bench(dut, SEED)
+    await bench.start()
+    bench.p_push = bench.level2_rate
+    for _ in range(2500):
+        if len(bench.push_beats) < 64:
+            bench.push(bench.rng.randrange(bench.topics), message(bench.rng, 1472))
+        await bench.step()
+    await bench.flush()
+    for topic in range(bench.topics):
+        assert [await bench.stat(topic, index) for index in (3, 10)] == [0, 0], f"holes of topic {topic}"
 
 
 @cocotb.test()
