@@ -233,7 +233,7 @@ with the beats of three such frames:
 
 
 def main():
-    packets = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
+    packets = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     wide = GBITS == 100
     if wide:
         packets *= 4
