@@ -182,6 +182,15 @@ impl Authenticator {
         Step::Check(self.check(Work::Password { user, password, counted }, peer))
     }
 
+    /// The login that a connection itself shows, without credentials: by its certificate, or else by its Unix user. A refusal is no failed
+    /// attempt, since neither can be guessed.
+    ///
+    /// # Errors
+    /// [`Refused`], for the log.
+    pub fn of_connection(&self, peer: &Peer) -> Result<Login, Refused> {
+        self.users.as_ref().map_or_else(|| Ok(Login::anonymous()), |users| of_connection(users, peer))
+    }
+
     fn check(&self, work: Work, peer: &Peer) -> Check {
         Check { authenticator: self.clone(), work, source: peer.source }
     }

@@ -35,6 +35,7 @@ mod kept;
 mod limits;
 mod merge;
 mod names;
+mod observation;
 mod observers;
 mod offline;
 mod outgoing;
@@ -174,6 +175,7 @@ impl Broker {
             events,
             draining: Arc::default(),
             max_topic_series,
+            observation: observation::Observation::new(authenticator.clone(), rights.clone(), audit.clone()),
             foreign,
             merge_index,
             feeds,
@@ -181,12 +183,11 @@ impl Broker {
             replays,
             archives,
         };
-        let (listener, thread) = (Some(listener), Some(thread));
         Ok(Self {
             watch,
-            listener,
+            listener: Some(listener),
             addr,
-            thread,
+            thread: Some(thread),
             replay_threads,
             archive_thread,
             authenticator,
@@ -262,6 +263,7 @@ impl Broker {
         };
         self.rights.clone_from(&rights);
         self.authenticator = authenticator.clone();
+        self.watch.observation.replace(authenticator.clone(), rights.clone());
         self.watch.max_topic_series.store(self.config.http.max_topic_series, Ordering::Relaxed);
         self.audit.reopen();
         let (settings, quotas) = (self.config.broker.clone(), &self.config.quotas);

@@ -15,6 +15,7 @@ use super::foreign_connections::ForeignConnections;
 use super::inbox::{Event, Sender};
 use super::kept::{ArchiveLoad, Archives, KeptLoad, KeptLogs, Replays};
 use super::merge::{MergeIndex, TableLoad};
+use super::observation::Observation;
 
 /// Observes a broker from other threads, also while it stops. A request costs the broker's thread a visit of its tables.
 /// Positions are read directly, without the threads that move data.
@@ -25,6 +26,7 @@ pub struct Watch {
     pub(super) events: Sender,
     pub(super) draining: Arc<AtomicBool>,
     pub(super) max_topic_series: Arc<AtomicUsize>,
+    pub(super) observation: Observation,
     pub(super) foreign: Arc<ForeignConnections>,
     pub(super) merge_index: MergeIndex,
     pub(super) feeds: Feeds,
@@ -66,6 +68,10 @@ impl Watch {
 
     pub(crate) fn out(&self) -> &ROut {
         &self.out
+    }
+
+    pub(crate) fn observation(&self) -> &Observation {
+        &self.observation
     }
 
     pub(crate) fn foreign_connections(&self) -> &ForeignConnections {

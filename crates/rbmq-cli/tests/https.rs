@@ -27,13 +27,21 @@ fn start(setup: &Setup, http: &str) -> (Operated, String) {
 /// The settings of a token, whose file exists then.
 fn token(setup: &Setup) -> String {
     let path = setup.file("token");
-    std::fs::write(&path, TOKEN).expect("a file");
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("a file");
+    write_secret(&path, TOKEN);
     format!("token_file = '{}'\n", path.display())
 }
 
+fn write_secret(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("a file");
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).expect("a file");
+}
+
 fn request(more: &str) -> String {
-    format!("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n")
+    request_for("/health", more)
+}
+
+fn request_for(path: &str, more: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n")
 }
 
 /// The head of the answer to a request over TLS; `own`: the name of the client's certificate.
@@ -44,11 +52,21 @@ fn ask(
     protocols: &[&[u8]],
     more: &str,
 ) -> Result<String, String> {
+    exchange(setup, addr, (own, protocols), &request(more))
+}
+
+/// The answer to any request over TLS.
+fn exchange(
+    setup: &Setup,
+    addr: &str,
+    (own, protocols): (Option<&str>, &[&[u8]]),
+    request: &str,
+) -> Result<String, String> {
     let file = |name: &str| setup.file(&format!("tls/{name}.pem"));
     let own = own.map(|own| (file(own), file(&format!("{own}-key"))));
     let own = own.as_ref().map(|(cert, key)| (cert.as_path(), key.as_path()));
     let mut stream = connect(config(&file("ca"), own, protocols), addr).map_err(|error| error.to_string())?;
-    stream.write_all(request(more).as_bytes()).map_err(|error| error.to_string())?;
+    stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
     let mut answer = String::new();
     // An end without close_notify is an error of rustls.
     stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
@@ -137,6 +155,87 @@ fn clients_show_certificates_where_they_are_asked_for_them() {
         assert!(ask(&setup, &addr, own, &[], "").expect("an answer").starts_with("HTTP/1.1 200"));
     }
     broker.end();
+}
+
+/// Certificates of an authority that also signs those of publishers, and a file with two of their users.
+fn with_users(certificates: &str) -> (Setup, String) {
+    let setup = Setup::new();
+    for name in ["carol", "mallory"] {
+        run(&["keygen", "client", &setup.text("tls"), name], b"").expect("a certificate");
+    }
+    let user = |name: &str| format!("[[user]]\nname = '{name}'\ncertificates = ['CN={name}']\n");
+    write_secret(&setup.file("users.toml"), &(user("carol") + &user("mallory")));
+    let file = setup.text("users.toml");
+    let http =
+        format!("client_certificates = '{certificates}'\n[users]\nfile = '{file}'\n{}", observe("carol"));
+    (setup, http)
+}
+
+fn observe(user: &str) -> String {
+    format!("[[access.rules]]\nusers = ['{user}']\nobserve = true\n")
+}
+
+/// The status and the body of a page.
+fn page(setup: &Setup, addr: &str, own: Option<&str>, (path, more): (&str, &str)) -> (u16, String) {
+    let answer = exchange(setup, addr, (own, &[]), &request_for(path, more)).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head[9..12].parse().expect("a status"), body.to_owned())
+}
+
+#[test]
+fn a_certificate_opens_the_pages_for_a_user_who_may_observe() {
+    let (setup, http) = with_users("require");
+    let audit = setup.text("audit.log");
+    let (broker, addr) = start(&setup, &format!("{http}[audit]\nfile = '{audit}'\n"));
+    let get = |own: &str, path: &str| page(&setup, &addr, Some(own), (path, ""));
+    for path in ["/", "/metrics", "/topics"] {
+        assert_eq!(get("carol", path).0, 200, "{path}");
+        let (status, why) = get("mallory", path);
+        assert!(status == 403 && why.contains("user 'mallory' may not observe the broker"), "{path}: {why}");
+        let (status, why) = get("client", path);
+        assert!(status == 403 && why.contains("of no user"), "{path}: {why}");
+    }
+    // A probe learns nothing of topics.
+    for path in ["/health", "/ready"] {
+        assert_eq!((get("mallory", path).0, get("client", path).0), (200, 200), "{path}");
+    }
+    broker.wait_log("refused at the HTTP endpoint: user 'mallory' may not observe the broker");
+    until("the refusals are in the audit log", || {
+        let lines = std::fs::read_to_string(&audit).unwrap_or_default();
+        lines.contains("\"user\":\"mallory\"") && lines.contains("no user has the certificate CN=client")
+    });
+    // A reload takes the right from one user and gives it to another.
+    setup.config(&format!("[http]\nlisten = '127.0.0.1:0'\n{}", http.replace("'carol'", "'mallory'")));
+    broker.signal("HUP");
+    broker.wait_log("HTTP endpoint: token and certificates read again");
+    assert_eq!((get("carol", "/metrics").0, get("mallory", "/metrics").0), (403, 200));
+    broker.end();
+}
+
+#[test]
+fn without_a_certificate_the_token_opens_the_pages() {
+    let (setup, http) = with_users("optional");
+    let metrics = |addr: &str, own, more: &str| page(&setup, addr, own, ("/metrics", more)).0;
+    let (broker, addr) = start(&setup, &http);
+    assert_eq!([None, Some("carol"), Some("client")].map(|own| metrics(&addr, own, "")), [403, 200, 403]);
+    assert_eq!(page(&setup, &addr, None, ("/health", "")).0, 200);
+    broker.end();
+    let (broker, addr) = start(&setup, &(token(&setup) + &http));
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+    assert_eq!([None, Some("carol")].map(|own| metrics(&addr, own, "")), [401, 401]);
+    let shown = [None, Some("carol"), Some("mallory"), Some("client")];
+    assert_eq!(shown.map(|own| metrics(&addr, own, &bearer)), [200, 200, 403, 403]);
+    broker.end();
+}
+
+#[test]
+fn with_rules_and_no_users_a_rule_for_everybody_opens_the_pages() {
+    let setup = Setup::new();
+    for (user, expected) in [("*", 200), ("client", 403)] {
+        let (broker, addr) = start(&setup, &format!("client_certificates = 'require'\n{}", observe(user)));
+        assert_eq!(page(&setup, &addr, Some("client"), ("/metrics", "")).0, expected, "{user}");
+        broker.end();
+    }
 }
 
 #[test]

@@ -58,7 +58,8 @@ pub struct HttpSettings {
     /// File with the certificates of the authorities that sign the clients' certificates, in PEM. Default "": `tls.ca`.
     pub ca: String,
     /// Whether the endpoint asks its clients for certificates: "none", "optional" or "require". Default "none". A token is asked for
-    /// besides, if there is one.
+    /// besides, if there is one. With users or rules, the certificate must be that of a user (`users.file`) with a rule that gives
+    /// `observe`; `/health` and `/ready` take any valid one. Without users and rules any valid certificate opens all pages.
     pub client_certificates: HttpClients,
     /// Largest number of topics with time series of their own in /metrics. The other topics have one sum with the label
     /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring

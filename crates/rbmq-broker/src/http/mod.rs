@@ -9,7 +9,8 @@
 //!
 //! The metrics cost nothing per message. A scrape visits the existing topics, buffers and subscriptions, and asks the subscribers
 //! that have not confirmed everything for their positions. A client must make its handshake and send its request within time-outs, and
-//! a connection lives at most [`MAX_CONNECTION_TIME`]. The endpoint has at most `http.max_connections` connections. Where there is no room for
+//! a connection lives at most [`MAX_CONNECTION_TIME`]. A client that shows a certificate gets the pages that its user may see
+//! (`observation.rs`). The endpoint has at most `http.max_connections` connections. Where there is no room for
 //! another one, the oldest makes room that was given no page yet (`strangers.rs`).
 
 mod metrics;
@@ -39,8 +40,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::{BrokerConfig, HttpSettings, Watch};
-use pages::{Counters, Pages};
+use crate::observation::Observation;
+use crate::{BrokerConfig, HttpClients, HttpSettings, Watch};
+use pages::{Counters, Denied, Pages};
 use strangers::Strangers;
 use tls::Tls;
 use token::Token;
@@ -146,6 +148,7 @@ impl Endpoint {
             counters,
             strangers: Strangers::default(),
             failures: Mutex::default(),
+            refusals: Mutex::default(),
         });
         let settings = settings.clone();
         let serve = move || {
@@ -199,6 +202,8 @@ struct Door {
     token_file: String,
     token: Mutex<Token>,
     tls: Option<Tls>,
+    /// The rights of clients with certificates. None: clients are not asked for one.
+    observation: Option<Observation>,
 }
 
 impl Door {
@@ -206,7 +211,9 @@ impl Door {
         let token_file = settings.token_file.clone();
         let token = Mutex::new(read_token(&token_file)?);
         let tls = Tls::open(settings, &watch.ctx.config().tls).map_err(EndpointError::Tls)?;
-        Ok(Self { token_file, token, tls })
+        let asks = settings.client_certificates != HttpClients::None;
+        let observation = asks.then(|| watch.observation().clone());
+        Ok(Self { token_file, token, tls, observation })
     }
 
     fn reload(&self) -> Result<(), EndpointError> {
@@ -241,6 +248,16 @@ struct Shared {
     strangers: Strangers,
     /// Limits the lines about failed handshakes.
     failures: Mutex<LogLimiter>,
+    /// Limits the lines about refused clients.
+    refusals: Mutex<LogLimiter>,
+}
+
+/// The other end of a connection.
+struct Client {
+    /// Its number among the strangers.
+    number: u64,
+    addr: SocketAddr,
+    certificate: Option<Arc<[u8]>>,
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, settings: HttpSettings) {
@@ -286,11 +303,12 @@ impl Shared {
     async fn serve(
         self: Arc<Self>,
         (stream, peer): (TcpStream, SocketAddr),
-        stranger: u64,
+        number: u64,
         header_timeout: Duration,
     ) {
+        let client = Client { number, addr: peer, certificate: None };
         let Some(tls) = &self.door.tls else {
-            return answer(stream, move |request| self.answer(request, stranger), header_timeout).await;
+            return answer(stream, |request| self.answer(request, &client), header_timeout).await;
         };
         let handshake = async {
             let mut first = [0];
@@ -301,8 +319,8 @@ impl Shared {
         };
         match tokio::time::timeout(header_timeout, handshake).await {
             Ok(Ok(Ok(stream))) => {
-                let own = self.clone();
-                answer(stream, move |request| own.answer(request, stranger), header_timeout).await;
+                let client = Client { certificate: tls::certificate(&stream), ..client };
+                answer(stream, |request| self.answer(request, &client), header_timeout).await;
             }
             // A client without TLS is told so, in what it speaks.
             Ok(Ok(Err(stream))) => answer(stream, |_| pages::only_https(), header_timeout).await,
@@ -311,12 +329,39 @@ impl Shared {
         }
     }
 
-    fn answer<B>(&self, request: &hyper::Request<B>, stranger: u64) -> pages::Answer {
-        let admitted = lock(&self.door.token).admits(request);
-        if admitted {
-            self.strangers.forget(stranger);
+    fn answer<B>(&self, request: &hyper::Request<B>, client: &Client) -> pages::Answer {
+        self.pages.answer(request, self.admit(request, client))
+    }
+
+    /// Decides whether a client may have a page. The token is asked for first, if there is one, and then the right of the certificate's
+    /// user. Without a certificate the token is enough.
+    fn admit<B>(&self, request: &hyper::Request<B>, client: &Client) -> Result<(), Denied> {
+        let (is_shown, is_asked) = {
+            let token = lock(&self.door.token);
+            (token.admits(request), token.is_set())
+        };
+        if !is_shown {
+            return Err(Denied::Token);
         }
-        self.pages.answer(request, admitted)
+        let by_token = is_asked && client.certificate.is_none();
+        if let Some(observation) = self.door.observation.as_ref().filter(|_| !by_token) {
+            // Probes stay strangers, so that they take no place from a client with the right.
+            if pages::is_probe(request.uri().path()) {
+                return Ok(());
+            }
+            observation.check(client.addr, client.certificate.clone()).map_err(|denied| {
+                self.log_refusal(client.addr, &denied.for_log);
+                Denied::Right(denied.for_client)
+            })?;
+        }
+        self.strangers.forget(client.number);
+        Ok(())
+    }
+
+    fn log_refusal(&self, peer: SocketAddr, why: &str) {
+        if let Some(more) = lock(&self.refusals).allow(Instant::now()) {
+            tracing::warn!(more, %peer, "refused at the HTTP endpoint: {why}");
+        }
     }
 
     fn log_failure(&self, peer: SocketAddr, why: &str) {

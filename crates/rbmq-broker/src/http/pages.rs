@@ -50,6 +50,19 @@ pub(super) struct Pages {
     last: Mutex<LastScrape>,
 }
 
+/// Why a client is refused.
+pub(super) enum Denied {
+    /// The request does not show the token.
+    Token,
+    /// The client's certificate does not give it the right to the page, for this reason.
+    Right(String),
+}
+
+/// Whether a page is for probes: it tells nothing of topics and clients.
+pub(super) fn is_probe(path: &str) -> bool {
+    matches!(path, "/health" | "/ready")
+}
+
 /// An answer with its whole body.
 pub(super) type Answer = Response<Full<Bytes>>;
 
@@ -58,16 +71,11 @@ impl Pages {
         Self { watch, counters, last: Mutex::default() }
     }
 
-    /// The answer to a request; `admitted`: it has the token, or none is needed.
-    pub(super) fn answer<B>(&self, request: &Request<B>, admitted: bool) -> Answer {
+    /// The answer to a request; `admitted`: whether its client may have the page.
+    pub(super) fn answer<B>(&self, request: &Request<B>, admitted: Result<(), Denied>) -> Answer {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
-        if !admitted {
-            let mut answer = refuse(
-                StatusCode::UNAUTHORIZED,
-                "this endpoint asks for its token: Authorization: Bearer TOKEN",
-            );
-            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            return answer;
+        if let Err(denied) = admitted {
+            return refused(denied);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut answer = refuse(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are available");
@@ -118,6 +126,18 @@ impl Pages {
         let Some(topics) = self.watch.topics(ANSWER_WITHIN) else { return no_answer() };
         let (memory, _) = self.watch.ring_bytes();
         json(StatusCode::OK, &serde_json::json!({ "ring_memory_bytes": memory, "topics": topics }))
+    }
+}
+
+fn refused(denied: Denied) -> Answer {
+    match denied {
+        Denied::Token => {
+            let why = "this endpoint asks for its token: Authorization: Bearer TOKEN";
+            let mut answer = refuse(StatusCode::UNAUTHORIZED, why);
+            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            answer
+        }
+        Denied::Right(why) => refuse(StatusCode::FORBIDDEN, &why),
     }
 }
 

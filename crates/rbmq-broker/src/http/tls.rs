@@ -68,6 +68,12 @@ impl Tls {
     }
 }
 
+/// The certificate that a client has shown, in DER. The handshake has checked it.
+pub(super) fn certificate(stream: &TlsStream<TcpStream>) -> Option<Arc<[u8]>> {
+    let (_, connection) = stream.get_ref();
+    connection.peer_certificates()?.first().map(|certificate| Arc::from(certificate.as_ref()))
+}
+
 fn load(credentials: &Credentials) -> Result<Arc<ServerConfig>, String> {
     let config = credentials.server().map_err(|error| error.to_string())?;
     config.ok_or_else(|| {

@@ -43,6 +43,11 @@ impl Token {
         Ok(Self(Some(token.as_bytes().into())))
     }
 
+    /// Whether the endpoint asks for a token.
+    pub(super) fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Whether a request presents the token, or none is needed.
     pub(super) fn admits<B>(&self, request: &Request<B>) -> bool {
         let Some(token) = &self.0 else { return true };
