@@ -38,6 +38,7 @@ mod password;
 mod proofs;
 mod quotas;
 mod rights;
+mod secret_file;
 mod token;
 mod users;
 
@@ -56,5 +57,6 @@ pub use rights::{
     AccessRule, BrokerRight, Decision, Grants, MAX_NAMES, MAX_PATTERNS, MAX_RULES, Operation, Pattern,
     PatternError, Reason, Rights, RuleError,
 };
+pub use secret_file::{ReadableByAll, check_secret_mode};
 pub use token::{NoRandomNumbers, TOKEN_PREFIX, TokenHash, TokenHashError, new_token};
 pub use users::{MAX_FILE_BYTES, MAX_TOKENS, MAX_USERS, Token, User, Users, UsersError};

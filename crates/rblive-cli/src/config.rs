@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use access::check_secret_mode;
 use commands::Failure;
 use rblive::Rule;
 use rblive_ingest::IngestSettings;
 use rblive_record::RecordRule;
-use rocketbufs::config::read_file;
+use rocketbufs::config::read_file_with_mode;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -89,12 +90,30 @@ struct Sections {
 }
 
 impl Config {
-    /// Reads a file; without one, everything has its default.
+    /// Reads a file; without one, everything has its default. A file with secrets is refused that everybody on the machine can read.
     pub fn load(path: Option<&Path>) -> Result<Self, Failure> {
-        match path {
-            None => Ok(Self::alone()),
-            Some(path) => Self::parse(&read_file(path).map_err(Failure::failed)?, Some(path)),
+        let Some(path) = path else { return Ok(Self::alone()) };
+        let (text, mode) = read_file_with_mode(path).map_err(Failure::failed)?;
+        let config = Self::parse(&text, Some(path))?;
+        let secrets = config.secrets().join(", ");
+        if !secrets.is_empty() {
+            let refused = |why| Failure::Failed(format!("{} with {secrets}: {why}", path.display()));
+            check_secret_mode(path, mode).map_err(refused)?;
         }
+        Ok(config)
+    }
+
+    /// The settings with secrets in the file itself.
+    fn secrets(&self) -> Vec<&'static str> {
+        let Self { control, deliver, ingest, .. } = self;
+        let all = [
+            ("control.token", !control.token.is_empty()),
+            ("deliver.token_key", !deliver.token_key.is_empty()),
+            ("ingest.keys", ingest.keys.values().any(|key| !key.is_empty())),
+            ("ingest.users", !ingest.users.is_empty()),
+            ("ingest.hook.secret", !ingest.hook.secret.is_empty()),
+        ];
+        all.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
     }
 
     /// One node on one machine, which takes streams from encoders of this machine and delivers them.
@@ -129,6 +148,8 @@ pub fn example() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -151,6 +172,33 @@ mod tests {
         assert_eq!(config.record, [RecordRule { folder, ..RecordRule::default() }]);
         let lines = toml::to_string(&RecordRule::default()).unwrap().lines().count();
         assert_eq!(text.matches(" = ").count(), lines, "every setting is there");
+    }
+
+    #[test]
+    fn a_file_with_secrets_is_for_its_owner_and_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.toml");
+        let load = |text: &str, mode: u32| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            Config::load(Some(&path)).map(drop).map_err(|failure| format!("{failure:?}"))
+        };
+        for (name, text) in [
+            ("control.token", "[control]\ntoken = 't'"),
+            ("deliver.token_key", "[deliver]\ntoken_key = 'k'"),
+            ("ingest.keys", "[ingest.keys]\ncamera = 'k'"),
+            ("ingest.users", "[ingest.users]\nanna = { password = 'h' }"),
+            ("ingest.hook.secret", "[ingest.hook]\nsecret = 's'"),
+        ] {
+            let refused = load(text, 0o644).unwrap_err();
+            let says = format!(
+                "{path} with {name}: everybody on this machine can read it (mode 644); run: chmod 640 {path}",
+                path = path.display()
+            );
+            assert!(refused.contains(&says), "{refused}");
+            assert_eq!(load(text, 0o640), Ok(()));
+        }
+        assert_eq!(load(&example(), 0o644), Ok(()));
     }
 
     #[test]

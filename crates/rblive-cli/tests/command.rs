@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 fn rblive() -> Command {
@@ -144,6 +146,19 @@ fn a_node_that_other_machines_reach_asks_who_they_are() {
     assert!(said.contains("insecure: other machines reach"), "{said}");
     let token = folder.path().join("token");
     std::fs::write(&token, "0123456789abcdef\n").unwrap();
-    let (line, said) = serve(&format!("[dissemination]\ntoken_file = '{}'\n", token.display()), &[]);
+    let allow = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let more = format!("[dissemination]\ntoken_file = '{}'\n", token.display());
+    allow(&token, 0o644);
+    let (line, said) = serve(&more, &[]);
+    assert!(line.is_empty() && said.contains(&format!("run: chmod 640 {}", token.display())), "{said}");
+    allow(&token, 0o600);
+    let (line, said) = serve(&more, &[]);
+    assert!(line.contains("takes streams of other nodes"), "{line} {said}");
+    let more = format!("{more}[ingest.keys]\ncamera = 'key'\n");
+    allow(&file, 0o644);
+    let (line, said) = serve(&more, &[]);
+    assert!(line.is_empty() && said.contains("ingest.keys: everybody on this machine can read it"), "{said}");
+    allow(&file, 0o640);
+    let (line, said) = serve(&more, &[]);
     assert!(line.contains("takes streams of other nodes"), "{line} {said}");
 }

@@ -11,12 +11,14 @@
 //! nothing. Before the receiver has proved that it knows the token, it learns of no stream and can subscribe to none.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use access::CertificateName;
+use access::{CertificateName, check_secret_mode};
 use aws_lc_rs::hmac;
 use rocketbufs::PeerIdentity;
 
@@ -50,16 +52,14 @@ impl Token {
     /// Reads the first line of a file.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let fault = |why: String| format!("dissemination.token_file = {}: {why}", path.display());
-        let about = std::fs::metadata(path).map_err(|error| fault(error.to_string()))?;
-        if about.len() > MAX_TOKEN_BYTES {
+        let failed = |error: std::io::Error| fault(error.to_string());
+        let file = File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.mode();
+        check_secret_mode(path, mode).map_err(|refused| fault(refused.to_string()))?;
+        let mut text = String::new();
+        file.take(MAX_TOKEN_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_TOKEN_BYTES {
             return Err(fault(format!("it has more than {MAX_TOKEN_BYTES} bytes")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
-        if about.mode() & 0o007 != 0 {
-            tracing::warn!(
-                "dissemination.token_file = {}: every user of this machine may use it; chmod 600",
-                path.display()
-            );
         }
         let token = text.lines().next().unwrap_or("").trim();
         if token.len() < MIN_TOKEN_BYTES {
@@ -212,6 +212,8 @@ pub(crate) fn check_certificate(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const TIME: u64 = 1_790_000_000;
@@ -250,6 +252,14 @@ mod tests {
     fn a_token_is_a_line_of_a_file() {
         let folder = std::env::temp_dir().join(format!("rblive-token-{}", std::process::id()));
         std::fs::write(&folder, "too short\n").unwrap();
+        let allow = |mode| std::fs::set_permissions(&folder, PermissionsExt::from_mode(mode)).unwrap();
+        allow(0o644);
+        let error = Token::load(&folder).err().unwrap();
+        assert!(
+            error.contains("everybody on this machine can read it (mode 644); run: chmod 640"),
+            "{error}"
+        );
+        allow(0o640);
         let error = Token::load(&folder).err().unwrap();
         assert!(error.contains("token_file") && error.contains("9 characters"), "{error}");
         std::fs::write(&folder, "0123456789abcdef\nmore\n").unwrap();

@@ -490,7 +490,7 @@ fn a_broker_logs_in_at_its_upstream_broker() {
     };
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let why = refused(&settings);
-    assert!(why.contains("everybody on this machine can read it; run: chmod 640"), "{why}");
+    assert!(why.contains("everybody on this machine can read it (mode 644); run: chmod 640"), "{why}");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
     settings.address = "192.0.2.1:7411".into();
     let why = refused(&settings);

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 pub use error::{ConfigError, Origin, Relation, nearest};
-pub use file::{MAX_FILE_BYTES, read_file};
+pub use file::{MAX_FILE_BYTES, read_file, read_file_with_mode};
 pub use knob::{ENV_PREFIX, Knob, parse_bytes};
 use knob::{Range, Setting, Spec};
 use origins::{Lines, Origins};

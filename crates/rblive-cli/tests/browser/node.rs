@@ -1,6 +1,7 @@
 //! The demonstration, nodes and encoders for the browser's tests.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -52,6 +53,8 @@ pub struct Node {
 pub fn serve(folder: &Path, lines: &str) -> Node {
     let file = folder.join("node.toml");
     std::fs::write(&file, format!("{lines}\n[[rules]]\nstreams = '*'\nnodes = ['local']\n")).unwrap();
+    // A file with tokens must not be readable by everybody.
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
     let addresses = ["--control", "--listen", "--rtmp"].map(|option| [option, "127.0.0.1:0"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_rblive"));
     command.arg("serve").arg("--config").arg(&file).args(addresses.as_flattened());

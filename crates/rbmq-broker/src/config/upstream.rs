@@ -4,6 +4,7 @@ use std::io::{BufRead, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use access::check_secret_mode;
 use rbmq_wire::connect::is_this_machine;
 use rbmq_wire::{Credentials, Secret, TopicFilter, TopicName};
 use serde::{Deserialize, Serialize};
@@ -12,9 +13,6 @@ use super::sizes::{millis, optional_bytes};
 
 /// The largest number of upstream brokers. Each has a thread.
 pub(super) const MAX_UPSTREAMS: usize = 64;
-
-/// The rights of users who are neither the owner nor in the group of a file.
-const OTHERS: u32 = 0o007;
 
 /// More than any password or token has.
 const MAX_LINE_BYTES: usize = 4096;
@@ -55,9 +53,8 @@ pub struct UpstreamSettings {
 fn first_line(path: &str) -> Result<Secret, String> {
     let failed = |error: std::io::Error| format!("{path}: {error}");
     let file = std::fs::File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.permissions().mode() & OTHERS != 0 {
-        return Err(format!("{path}: everybody on this machine can read it; run: chmod 640 {path}"));
-    }
+    let mode = file.metadata().map_err(failed)?.permissions().mode();
+    check_secret_mode(path.as_ref(), mode).map_err(|refused| format!("{path}: {refused}"))?;
     let mut line = String::with_capacity(MAX_LINE_BYTES);
     std::io::BufReader::new(file).take(MAX_LINE_BYTES as u64).read_line(&mut line).map_err(failed)?;
     line.truncate(line.trim_end_matches(['\r', '\n']).len());

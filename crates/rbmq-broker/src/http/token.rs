@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 
+use access::check_secret_mode;
 use hyper::Request;
 use hyper::header::AUTHORIZATION;
 
@@ -28,9 +29,9 @@ impl Token {
         }
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
         let file = File::open(path)?;
-        if file.metadata()?.permissions().mode() & 0o007 != 0 {
-            return wrong("everybody on this machine can read it; chmod 640 helps");
-        }
+        let mode = file.metadata()?.permissions().mode();
+        check_secret_mode(path.as_ref(), mode)
+            .map_err(|refused| io::Error::new(io::ErrorKind::InvalidData, refused))?;
         let mut text = String::new();
         file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
         let token = text.trim();
