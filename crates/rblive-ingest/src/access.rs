@@ -4,11 +4,15 @@ use std::net::IpAddr;
 
 use rblive::StreamError;
 use rblive::content::check_name;
+use tokio::sync::Semaphore;
 
 use crate::attempts::Attempts;
 use crate::hook::{Event, Hook, Said, now};
 use crate::settings::IngestSettings;
-use crate::users::Users;
+use crate::users::{Users, same};
+
+/// The passwords that are checked at once, so that guesses leave processors for streams.
+const CHECKS_AT_ONCE: usize = 2;
 
 /// Why somebody may not publish.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +53,17 @@ pub(crate) struct Access {
     users: Users,
     attempts: Attempts,
     hook: Option<Hook>,
+    /// The passwords that may be checked now.
+    checks: Semaphore,
+}
+
+impl Claim {
+    /// Whether this is the same client with the same proof. The time tells nothing of another one's key.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let keys = (self.key.as_deref().unwrap_or(""), other.key.as_deref().unwrap_or(""));
+        let same_keys = keys == ("", "") || same(keys.0.as_bytes(), keys.1.as_bytes());
+        same_keys && self.user == other.user && self.address.to_canonical() == other.address.to_canonical()
+    }
 }
 
 impl Access {
@@ -58,6 +73,7 @@ impl Access {
             users: Users::new(&settings.users)?,
             attempts: Attempts::new(settings.limits.failed_attempts),
             hook: Hook::new(&settings.hook)?,
+            checks: Semaphore::new(CHECKS_AT_ONCE),
             settings: settings.clone(),
         })
     }
@@ -67,25 +83,50 @@ impl Access {
         self.settings.keys.is_empty() && self.users.is_empty() && self.hook.is_none()
     }
 
+    /// Whether a right key or password is not enough for another client than the publisher: a hook decides about each.
+    pub(crate) fn asks_for_each(&self) -> bool {
+        self.hook.is_some()
+    }
+
     /// Checks the key, or the user and the password. A hook is not asked.
-    pub(crate) fn check(&self, stream: &str, claim: &Claim) -> Result<(), Refusal> {
+    pub(crate) async fn check(&self, stream: &str, claim: &Claim) -> Result<(), Refusal> {
         if self.settings.keys.is_empty() && self.users.is_empty() {
             return Ok(());
         }
         if !self.attempts.may(claim.address) {
             return Err(Refusal::Attempts);
         }
-        let by_user = |name: &str| {
-            let password = claim.key.as_deref().unwrap_or("");
-            // A hash takes long on purpose.
-            tokio::task::block_in_place(|| self.users.open(name, password, stream))
-        };
-        let user = claim.user.as_deref().filter(|_| !self.users.is_empty());
-        if self.settings.opens(stream, claim.key.as_deref()) || user.is_some_and(by_user) {
+        if self.settings.opens(stream, claim.key.as_deref()) {
             return Ok(());
         }
-        self.attempts.failed(claim.address);
-        Err(Refusal::Key)
+        let user = claim.user.as_deref().filter(|_| !self.users.is_empty());
+        match user {
+            Some(name) if self.check_user(name, stream, claim).await? => Ok(()),
+            Some(_) => Err(Refusal::Key),
+            None => {
+                self.attempts.failed(claim.address);
+                Err(Refusal::Key)
+            }
+        }
+    }
+
+    /// Checks a password, when it is its turn: failed attempts before it are counted by then.
+    async fn check_user(&self, name: &str, stream: &str, claim: &Claim) -> Result<bool, Refusal> {
+        let password = claim.key.as_deref().unwrap_or("");
+        if self.users.open_known(name, password, stream) {
+            return Ok(true);
+        }
+        let turn = self.checks.acquire().await;
+        if !self.attempts.may(claim.address) {
+            return Err(Refusal::Attempts);
+        }
+        // A hash takes long on purpose.
+        let opens = tokio::task::block_in_place(|| self.users.open(name, password, stream));
+        if !opens {
+            self.attempts.failed(claim.address);
+        }
+        drop(turn);
+        Ok(opens)
     }
 
     /// Asks the hook, if there is one. Gives the name under which the stream is published.

@@ -40,6 +40,8 @@ type Slot = Arc<AsyncMutex<Option<Files>>>;
 /// The files of a stream.
 struct Files {
     publisher: Publisher,
+    /// The client that may write, which the hook was asked about last.
+    claim: Claim,
     last: Option<LastFile>,
     rate: Rate,
     touched: Instant,
@@ -244,19 +246,19 @@ impl HttpStreams {
         let access = &self.registry.access;
         if request.method() == Method::DELETE {
             // Old segments leave the stream's buffer by themselves. The key is checked all the same.
-            return Ok(access.check(stream, claim)?);
+            return Ok(access.check(stream, claim).await?);
         }
         let playlist = file.ends_with(".m3u8");
         let body = self.body(request, playlist)?;
         if playlist {
-            access.check(stream, claim)?;
-            return self.playlist(stream, body).await;
+            access.check(stream, claim).await?;
+            return self.playlist(stream, claim, body).await;
         }
         let mut held = self.files(stream, claim).await?;
         let Some(files) = held.as_mut() else { return Err(RequestFailure::Broken) };
         if files.publisher.is_replaced() {
             let publisher = self.registry.publish_again(stream, claim).await?;
-            (files.publisher, files.last) = (publisher, None);
+            (files.publisher, files.claim, files.last) = (publisher, claim.clone(), None);
         }
         files.touched = Instant::now();
         let taken = self.upload(files, file, body).await;
@@ -265,24 +267,28 @@ impl HttpStreams {
     }
 
     /// Takes a playlist. Segments say everything that a media playlist does; a multivariant one names renditions.
-    async fn playlist(&self, stream: &str, mut body: Body<'_>) -> Result<(), RequestFailure> {
+    async fn playlist(&self, stream: &str, claim: &Claim, mut body: Body<'_>) -> Result<(), RequestFailure> {
         let mut text = Vec::new();
         while let Some(bytes) = body.next().await? {
             text.extend_from_slice(&bytes);
         }
         let renditions = master::renditions(stream, &String::from_utf8_lossy(&text))?;
         if !renditions.is_empty() {
-            self.registry.declare(stream, &renditions)?;
+            self.registry.declare(stream, &renditions, claim).await?;
         }
         Ok(())
     }
 
-    /// The publisher of a stream. The first request begins to publish; others wait for it.
+    /// The publisher of a stream. The first request begins to publish; others wait for it. The right of each client is decided while the
+    /// stream is not locked, so that strangers hold no publisher up.
     async fn files(
         self: &Arc<Self>,
         stream: &str,
         claim: &Claim,
     ) -> Result<OwnedMutexGuard<Option<Files>>, RequestFailure> {
+        let access = &self.registry.access;
+        access.check(stream, claim).await?;
+        let mut allowed = None;
         loop {
             let slot = self.lock().entry(stream.to_owned()).or_default().clone();
             let mut held = slot.clone().lock_owned().await;
@@ -290,8 +296,19 @@ impl HttpStreams {
                 // The publisher has left meanwhile.
                 continue;
             }
-            if held.is_some() {
-                self.registry.access.check(stream, claim)?;
+            if let Some(files) = held.as_mut() {
+                if !access.asks_for_each() || files.claim.is_same(claim) {
+                    return Ok(held);
+                }
+                match allowed.take() {
+                    None => {
+                        drop(held);
+                        allowed = Some(access.ask(stream, claim).await?);
+                        continue;
+                    }
+                    Some(name) if name == files.publisher.name => files.claim = claim.clone(),
+                    Some(_) => return Err(Refusal::Busy.into()),
+                }
                 return Ok(held);
             }
             let publisher = match self.registry.publish(stream, claim).await {
@@ -303,7 +320,8 @@ impl HttpStreams {
             };
             tracing::info!(stream = publisher.name, "an encoder publishes by HTTP");
             let rate = Rate::new(self.registry.settings.limits.bytes_per_second);
-            *held = Some(Files { publisher, last: None, rate, touched: Instant::now() });
+            let claim = claim.clone();
+            *held = Some(Files { publisher, claim, last: None, rate, touched: Instant::now() });
             tokio::spawn(expire(Arc::downgrade(self), stream.to_owned(), slot));
             return Ok(held);
         }

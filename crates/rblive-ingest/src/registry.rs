@@ -93,7 +93,7 @@ impl Registry {
         if !check_name(name) {
             return Err(Refusal::Name);
         }
-        self.access.check(name, claim)?;
+        self.access.check(name, claim).await?;
         let name = self.access.ask(name, claim).await?;
         self.begin(&name, claim, takeover)
     }
@@ -166,20 +166,42 @@ impl Registry {
         }
     }
 
-    /// Takes the renditions that an encoder's multivariant playlist names. Renditions that are published as streams of
-    /// their own become renditions of stream `name`.
-    pub(crate) fn declare(&self, name: &str, renditions: &[String]) -> Result<(), Refusal> {
-        let mut tables = lock(&self.tables);
-        let by_rule = |own: &String| self.settings.ladders.iter().any(|rule| rule.step(own).is_some());
-        let is_known = |own: &String| tables.declared.contains_key(own) || by_rule(own);
-        if !check_name(name) || renditions.iter().all(is_known) {
-            return Ok(());
-        }
+    fn by_rule(&self, rendition: &str) -> bool {
+        self.settings.ladders.iter().any(|rule| rule.step(rendition).is_some())
+    }
+
+    /// Whether [`Registry::declare`] would change something.
+    fn are_new(&self, tables: &Tables, name: &str, renditions: &[String]) -> bool {
+        let is_known = |own: &String| tables.declared.contains_key(own) || self.by_rule(own);
         let alone = |own: &String| tables.entries.get(own).is_some_and(|entry| lock(entry).group.is_none());
-        if !renditions.iter().any(alone) {
-            // Only what is published takes memory here.
+        // Only what is published takes memory here.
+        check_name(name) && !renditions.iter().all(is_known) && renditions.iter().any(alone)
+    }
+
+    /// Takes the renditions that an encoder's multivariant playlist names, if it may publish stream `name`. Renditions that are
+    /// published as streams of their own become renditions of the stream.
+    pub(crate) async fn declare(
+        &self,
+        name: &str,
+        renditions: &[String],
+        claim: &Claim,
+    ) -> Result<(), Refusal> {
+        if !self.are_new(&lock(&self.tables), name, renditions) {
             return Ok(());
         }
+        match self.access.ask(name, claim).await? {
+            own if own == name => self.join(name, renditions),
+            // A hook that renames streams names the renditions' stream by their own names.
+            _ => Ok(()),
+        }
+    }
+
+    fn join(&self, name: &str, renditions: &[String]) -> Result<(), Refusal> {
+        let mut tables = lock(&self.tables);
+        if !self.are_new(&tables, name, renditions) {
+            return Ok(());
+        }
+        let by_rule = |own: &String| self.by_rule(own);
         for (index, own) in renditions.iter().enumerate().filter(|(_, own)| !by_rule(own)) {
             let step = Step { name: name.to_owned(), rendition: index as u16 + 1, of: renditions.len() };
             let entry = tables.entries.get(own).cloned();

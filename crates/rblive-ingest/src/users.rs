@@ -116,22 +116,33 @@ impl Users {
         self.users.is_empty()
     }
 
+    /// Whether this user may publish this stream, and the password was right before. Takes no time.
+    pub(crate) fn open_known(&self, name: &str, password: &str, stream: &str) -> bool {
+        self.is_known(name, password)
+            && self.users.get(name).is_some_and(|(_, streams)| Self::names(streams, stream))
+    }
+
+    fn is_known(&self, name: &str, password: &str) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let tag = known.get(name);
+        tag.is_some_and(|tag| hmac::verify(&self.key, password.as_bytes(), tag.as_ref()).is_ok())
+    }
+
+    fn names(streams: &[String], stream: &str) -> bool {
+        streams.iter().any(|pattern| matches(pattern, stream))
+    }
+
     /// Whether this user with this password may publish this stream.
     pub(crate) fn open(&self, name: &str, password: &str, stream: &str) -> bool {
         let user = self.users.get(name);
-        let is_known = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known
-                .get(name)
-                .is_some_and(|tag| hmac::verify(&self.key, password.as_bytes(), tag.as_ref()).is_ok())
-        };
+        let is_known = self.is_known(name, password);
         let fits = is_known || user.map_or(&self.nobody, |(hash, _)| hash).fits(password);
         let Some((_, streams)) = user.filter(|_| fits) else { return false };
         if !is_known {
             let tag = hmac::sign(&self.key, password.as_bytes());
             self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), tag);
         }
-        streams.iter().any(|pattern| matches(pattern, stream))
+        Self::names(streams, stream)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rblive_ingest::{User, hash_password};
 
-use crate::http::{exchange, head, put};
+use crate::http::{exchange, head, put, put_at};
 use crate::material::{RATE, SMALL, ts};
 use crate::node::{KEY, Node};
 use crate::rtmp::Peer;
@@ -17,6 +17,11 @@ type Calls = Arc<Mutex<Vec<(String, String)>>>;
 /// A web server that gives the same answer each time.
 fn hook(answer: &str) -> (SocketAddr, Calls) {
     let answer = answer.to_owned();
+    hook_that(move |_| answer.clone())
+}
+
+/// A web server whose answer depends on the body.
+fn hook_that(answers: impl Fn(&str) -> String + Send + 'static) -> (SocketAddr, Calls) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, calls) = (listener.local_addr().unwrap(), Calls::default());
     let seen = calls.clone();
@@ -41,7 +46,9 @@ fn hook(answer: &str) -> (SocketAddr, Calls) {
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
-            seen.lock().unwrap().push((signature, String::from_utf8(body).unwrap()));
+            let body = String::from_utf8(body).unwrap();
+            let answer = answers(&body);
+            seen.lock().unwrap().push((signature, body));
             // The caller may have given up.
             let _ = socket.write_all(answer.as_bytes());
         }
@@ -108,6 +115,48 @@ fn a_hook_refuses_and_renames() {
     node.wait_for_frames(usize::from(RATE));
 }
 
+/// A node whose only door is a hook, which opens for a key.
+fn opens_for_a_key() -> (Node, Calls) {
+    let is_known = format!(r#""key":"{KEY}""#);
+    let (address, calls) =
+        hook_that(move |body| answer(if body.contains(&is_known) { "200 OK" } else { "403 Forbidden" }, ""));
+    let node = Node::with(|settings| {
+        settings.keys.clear();
+        settings.hook.url = format!("http://{address}/");
+    });
+    (node, calls)
+}
+
+/// The status of a PUT without a key.
+fn put_without(node: &Node, path: &str, body: &[u8]) -> u16 {
+    let head = String::from_utf8(head("PUT", path, body.len())).unwrap();
+    let head = head.replace(&format!("Authorization: Bearer {KEY}\r\n"), "");
+    exchange(node.addresses().http.unwrap(), &[head.as_bytes(), body].concat())
+}
+
+#[test]
+fn a_hook_is_asked_for_every_client_that_writes_to_a_stream() {
+    let (node, calls) = opens_for_a_key();
+    assert_eq!(put(&node, "0.ts", &ts(SMALL, 0..RATE)), 201);
+    assert_eq!(put_without(&node, "/live/camera/1.ts", &ts(SMALL, RATE..2 * RATE)), 403);
+    assert_eq!(put(&node, "1.ts", &ts(SMALL, 2 * RATE..3 * RATE)), 201);
+    assert_eq!(calls.lock().unwrap().len(), 2, "its answer for a publisher holds while the stream is there");
+    node.wait_for_end();
+    assert_eq!(node.frames(), (0..RATE).chain(2 * RATE..3 * RATE).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_hook_is_asked_for_the_stream_of_a_playlist_with_renditions() {
+    let (node, calls) = opens_for_a_key();
+    let playlist = b"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n0/media.m3u8\n";
+    assert_eq!(put_at(&node, "show/0/0.ts", &ts(SMALL, 0..RATE)), 201);
+    assert_eq!(put_without(&node, "/live/show/master.m3u8", playlist), 403);
+    assert_eq!(put_at(&node, "show/master.m3u8", playlist), 201);
+    assert_eq!(put_at(&node, "show/master.m3u8", playlist), 201);
+    assert_eq!(put_without(&node, "/live/show/master.m3u8", playlist), 201, "the renditions are known");
+    assert_eq!(calls.lock().unwrap().len(), 3);
+}
+
 #[test]
 fn without_an_answer_nobody_publishes() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -145,6 +194,24 @@ fn users_publish_their_streams() {
     assert_eq!(status("/live/other/0.ts", right), 401);
     assert_eq!(status("/live/camera/0.ts", right), 201);
     assert_eq!(put(&node, "1.ts", &body), 401, "a key opens nothing");
+}
+
+#[test]
+fn guesses_at_once_are_the_attempts_of_one_address_too() {
+    let user = User { password: hash_password("pass word").unwrap(), streams: vec!["*".to_owned()] };
+    let node = Node::with(|settings| {
+        settings.keys.clear();
+        settings.users.insert("anna".to_owned(), user);
+        settings.limits.failed_attempts = 3;
+    });
+    let address = node.addresses().http.unwrap();
+    // base64 of "anna:wrong".
+    let guess = move || exchange(address, &basic("/live/camera/0.ts", "YW5uYTp3cm9uZw==", 0));
+    let all: Vec<_> = (0..24).map(|_| std::thread::spawn(guess)).collect();
+    let all: Vec<u16> = all.into_iter().map(|guessed| guessed.join().unwrap()).collect();
+    let checked = all.iter().filter(|status| **status == 401).count();
+    assert!((3..=4).contains(&checked), "{checked} of {all:?}: two are checked at once");
+    assert_eq!(all.iter().filter(|status| **status == 429).count(), 24 - checked);
 }
 
 #[test]
