@@ -46,6 +46,13 @@ def modules_of(path):
     return json.loads(modules + "\n   }\n}" if end else modules)["modules"]
 
 
+def second_ring(design):
+    """LUTs, flip-flops and block RAMs of a ring of the store and its reader."""
+    parts = [design.resources(name) for name in design.modules if name_of(name) in ("store_ring", "store_read")]
+    logic, memory, flops, ram36, ram18 = map(sum, zip(*parts))
+    return f"{logic + memory:,} LUT, {flops:,} flip-flops and {ram36 + ram18 / 2:g} block RAMs (RAMB36)"
+
+
 def port_rows(folder):
     """A row of each module of a port and width: resources, and the cells of the longest path between two registers."""
     rows = []
@@ -80,7 +87,8 @@ frequency; the design has to reach 156.25 MHz, and was not tried on a device.
 |---|---:|---:|---:|---:|---:|---:|
 {chr(10).join(lines)}
 
-Numbers are of one instance.
+Numbers are of one instance. Where more than 32 bytes come in a clock, as from a port of 100 GbE, level 2 reads a second ring (`RINGS`), which is
+not in the table. The first one and its reader have {second_ring(design)}; the second needs about as many.
 
 ## A port of 64 bit and one of 512 bit
 
