@@ -287,7 +287,8 @@ impl HttpStreams {
         claim: &Claim,
     ) -> Result<OwnedMutexGuard<Option<Files>>, RequestFailure> {
         let access = &self.registry.access;
-        access.check(stream, claim).await?;
+        let count = |_: &Refusal| self.registry.count_refusal();
+        access.check(stream, claim).await.inspect_err(count)?;
         let mut allowed = None;
         loop {
             let slot = self.lock().entry(stream.to_owned()).or_default().clone();
@@ -303,7 +304,7 @@ impl HttpStreams {
                 match allowed.take() {
                     None => {
                         drop(held);
-                        allowed = Some(access.ask(stream, claim).await?);
+                        allowed = Some(access.ask(stream, claim).await.inspect_err(count)?);
                         continue;
                     }
                     Some(name) if name == files.publisher.name => files.claim = claim.clone(),

@@ -75,9 +75,16 @@ impl Registry {
     /// Lets somebody publish, or says why not.
     pub(crate) async fn publish(self: &Arc<Self>, name: &str, claim: &Claim) -> Result<Publisher, Refusal> {
         let publisher = self.ask(name, claim, self.settings.takeover).await;
-        let counters = &self.counters;
-        IngestCounters::count(if publisher.is_ok() { &counters.publishers } else { &counters.refused }, 1);
+        match &publisher {
+            Ok(_) => IngestCounters::count(&self.counters.publishers, 1),
+            Err(_) => self.count_refusal(),
+        }
         publisher
+    }
+
+    /// A client was refused that wanted to write to a stream.
+    pub(crate) fn count_refusal(&self) {
+        IngestCounters::count(&self.counters.refused, 1);
     }
 
     /// Lets a publisher whose place was taken publish again, once the stream has none.

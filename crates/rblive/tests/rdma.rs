@@ -13,8 +13,7 @@ fn pair(folder: &std::path::Path) -> Option<(RsManager, RsId, RsManager, Seen)> 
         println!("skipped: no RDMA devices to test with; scripts/rdma-vm has some");
         return None;
     };
-    let token = folder.join("token");
-    std::fs::write(&token, "a token of these nodes\n").unwrap();
+    let token = common::token(folder, "a token");
     let device = addresses.split_whitespace().nth(1).expect("two addresses");
     let cluster = Cluster::new(&[NodeRole::Dissemination, NodeRole::Delivery], TransportKind::Rdma);
     let cluster = cluster.with(|config| {

@@ -5,19 +5,13 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use common::{Cluster, Seen, chunk_of, send};
+use common::{Cluster, Seen, chunk_of, send, token};
 use rblive::{Config, NodeRole, RsId, RsManager, StartError, StreamEvent};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Conn, Context};
 
 const ROLES: [NodeRole; 2] = [NodeRole::Dissemination, NodeRole::Delivery];
-
-fn token(folder: &Path, text: &str) -> PathBuf {
-    let file = folder.join(text);
-    std::fs::write(&file, format!("{text} of these nodes\n")).unwrap();
-    file
-}
 
 /// Two nodes, each with settings of its own. Returns the sender, with a stream for the receiver.
 fn pair(

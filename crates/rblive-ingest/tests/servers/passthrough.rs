@@ -103,7 +103,7 @@ fn anything_else_is_refused() {
     node.wait_for_end();
     let failed = node.ingest.counters().failed.load(Ordering::Relaxed);
     let mut peer = Peer::accepted(&node);
-    peer.stream(0..1);
+    peer.try_stream(0..1);
     node.wait("the publisher is refused", || node.ingest.counters().failed.load(Ordering::Relaxed) > failed);
     assert_eq!(segments(&node, 1).len(), 1);
 }

@@ -86,6 +86,12 @@ pub struct Peer {
     socket: TcpStream,
 }
 
+/// The messages of whole seconds.
+fn frames(seconds: Range<u8>) -> impl Iterator<Item = Vec<u8>> {
+    let numbers = seconds.start * RATE..seconds.end * RATE;
+    numbers.map(|number| message(9, u32::from(number) * 40, &flv_frame(number)))
+}
+
 impl Peer {
     /// Asks to publish, and says whether it was let.
     pub fn publish(node: &Node, name: &str, key: &str) -> (Self, bool) {
@@ -121,7 +127,7 @@ impl Peer {
 
     /// Sends as long as the server takes it.
     pub fn try_send(&mut self, bytes: &[u8]) {
-        // The server closes the connection when another publisher takes the stream.
+        // The server closes the connection when another publisher takes the stream, or when it refuses what was sent before.
         let _ = self.socket.write_all(bytes);
     }
 
@@ -131,9 +137,13 @@ impl Peer {
 
     /// Sends whole seconds.
     pub fn seconds(&mut self, seconds: Range<u8>) {
-        for number in seconds.start * RATE..seconds.end * RATE {
-            self.send(&message(9, u32::from(number) * 40, &flv_frame(number)));
-        }
+        frames(seconds).for_each(|frame| self.send(&frame));
+    }
+
+    /// Sends the configuration and whole seconds, as long as the server takes them.
+    pub fn try_stream(&mut self, seconds: Range<u8>) {
+        self.configure(SMALL);
+        frames(seconds).for_each(|frame| self.try_send(&frame));
     }
 
     /// Sends the configuration and whole seconds.

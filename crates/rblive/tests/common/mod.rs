@@ -2,6 +2,8 @@
 #![allow(dead_code)]
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
@@ -10,6 +12,14 @@ use rocketbufs::config::TransportKind;
 
 /// How long a test waits for something that must come.
 pub const WAIT: Duration = Duration::from_secs(60);
+
+/// Writes a token into a file that its owner alone reads. The file is named after its token.
+pub fn token(folder: &Path, text: &str) -> PathBuf {
+    let file = folder.join(text);
+    std::fs::write(&file, format!("{text} of these nodes\n")).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    file
+}
 
 /// Nodes with the numbers from 1 on.
 pub struct Cluster {
