@@ -177,7 +177,7 @@ fn claim(request: &Request<Incoming>, address: IpAddr) -> Claim {
 
 fn shown(request: &Request<Incoming>) -> Option<(Option<String>, Option<String>)> {
     if let Some(key) = crate::query::value(request.uri().query().unwrap_or(""), "key") {
-        return Some((None, Some(key.to_owned())));
+        return Some((None, Some(key)));
     }
     let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     if let Some(key) = header.strip_prefix("Bearer ") {

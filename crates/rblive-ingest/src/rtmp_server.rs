@@ -125,7 +125,7 @@ async fn publish(
     (app, name): (&str, &str),
 ) -> Result<Publishing, RtmpFailure> {
     let (name, query) = name.split_once('?').unwrap_or((name, ""));
-    let value = |name| crate::query::value(query, name).map(str::to_owned);
+    let value = |name| crate::query::value(query, name);
     let (user, key) = (value("user"), value("key").or_else(|| value("password")));
     let claim = Claim { key, user, address, protocol: "rtmp" };
     let name = if app == "live" || app.is_empty() { name.to_owned() } else { format!("{app}/{name}") };
