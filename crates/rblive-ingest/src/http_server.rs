@@ -308,7 +308,10 @@ impl HttpStreams {
                         continue;
                     }
                     Some(name) if name == files.publisher.name => files.claim = claim.clone(),
-                    Some(_) => return Err(Refusal::Busy.into()),
+                    Some(_) => {
+                        self.registry.count_refusal();
+                        return Err(Refusal::Busy.into());
+                    }
                 }
                 return Ok(held);
             }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use rblive_ingest::{User, hash_password};
+use rblive_ingest::{IngestSettings, User, hash_password};
 
 use crate::http::{exchange, head, put, put_at};
 use crate::material::{RATE, SMALL, ts};
@@ -176,13 +176,16 @@ fn basic(path: &str, credentials: &str, length: usize) -> Vec<u8> {
     head.replace(&format!("Bearer {KEY}"), &format!("Basic {credentials}")).into_bytes()
 }
 
+/// The user anna alone may publish, with the password "pass word".
+fn admit_anna(settings: &mut IngestSettings, streams: &str) {
+    settings.keys.clear();
+    let user = User { password: hash_password("pass word").unwrap(), streams: vec![streams.to_owned()] };
+    settings.users.insert("anna".to_owned(), user);
+}
+
 #[test]
 fn users_publish_their_streams() {
-    let user = User { password: hash_password("pass word").unwrap(), streams: vec!["cam*".to_owned()] };
-    let node = Node::with(|settings| {
-        settings.keys.clear();
-        settings.users.insert("anna".to_owned(), user);
-    });
+    let node = Node::with(|settings| admit_anna(settings, "cam*"));
     let address = node.addresses().http.unwrap();
     let body = ts(SMALL, 0..RATE);
     // base64 of "anna:pass word" and "anna:wrong".
@@ -198,10 +201,8 @@ fn users_publish_their_streams() {
 
 #[test]
 fn guesses_at_once_are_the_attempts_of_one_address_too() {
-    let user = User { password: hash_password("pass word").unwrap(), streams: vec!["*".to_owned()] };
     let node = Node::with(|settings| {
-        settings.keys.clear();
-        settings.users.insert("anna".to_owned(), user);
+        admit_anna(settings, "*");
         settings.limits.failed_attempts = 3;
     });
     let address = node.addresses().http.unwrap();
