@@ -112,7 +112,8 @@ pub(super) fn send_parts<'a>(
 ) -> io::Result<(usize, usize)> {
     let mut iov = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_IOV];
     let (mut count, mut offered) = (0, 0);
-    for (slot, part) in iov.iter_mut().zip(parts) {
+    // The iterators run the loop: a loop around them would go through each of their layers again for each part.
+    parts.take(MAX_IOV).for_each(|part| {
         let (base, len) = match part {
             Part::Bytes(bytes) => (bytes.as_ptr(), bytes.len()),
             Part::Range { ring, from, len } => {
@@ -120,10 +121,10 @@ pub(super) fn send_parts<'a>(
                 (ring.raw(from, len), len)
             }
         };
-        slot.write(libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len });
+        iov[count].write(libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len });
         count += 1;
         offered += len;
-    }
+    });
     // SAFETY: all zeroes is a valid msghdr (null pointers with length 0).
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     message.msg_iov = iov.as_mut_ptr().cast();
