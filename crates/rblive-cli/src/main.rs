@@ -11,6 +11,7 @@ mod kept;
 mod man;
 mod push;
 mod serve;
+mod token;
 mod watch;
 
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Command {
     Watch(watch::Args),
     /// List the recordings that nodes keep
     Kept(kept::Args),
+    /// Print a token with which viewers may watch a stream, where deliver.token_key is set
+    Token(token::Args),
     /// Print the hash of a password, read from standard input, for ingest.users
     #[command(after_help = "Example:
   printf %s \"$PASSWORD\" | rblive password")]
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Push(args) => push::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Kept(args) => kept::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Password => password(),
         Command::Config => print(config::example()),
         Command::Completions { shell } => commands::print_completions(shell, Cli::command()),

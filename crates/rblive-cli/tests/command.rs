@@ -47,6 +47,34 @@ fn pages_and_scripts_are_printed() {
 }
 
 #[test]
+fn tokens_are_made_with_the_key_of_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    let path = file.to_str().unwrap();
+    let write = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    };
+    write("[deliver]\ntoken_key = 'a long secret'\n");
+    let opens = |token: &str, stream: &str| {
+        rblive_deliver::token::check(b"a long secret", stream, Some(token.trim())).is_ok()
+    };
+    let one = output(&["token", "live/camera", "--expires", "1h", "--config", path]);
+    assert!(opens(&one, "live/camera") && !opens(&one, "live/other"), "{one}");
+    let every = output(&["token", "*", "-c", path]);
+    assert!(opens(&every, "live/camera") && opens(&every, "live/other"), "{every}");
+    for (text, args, said) in [
+        ("", ["token", "a", "-c", path], "has no deliver.token_key"),
+        ("[deliver]\ntoken_key = 'k'\n", ["token", "a b", "-c", path], "the name of a stream"),
+    ] {
+        write(text);
+        let output = rblive().args(args).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(said), "{error}");
+    }
+}
+
+#[test]
 fn a_node_serves_without_a_configuration_until_a_signal() {
     let addresses = ["--control", "--listen", "--rtmp", "--http"].map(|option| [option, "127.0.0.1:0"]);
     let mut child =

@@ -271,12 +271,16 @@ byId('filter').addEventListener('input', () => {
   mark();
 });
 
+/** The server has a list only for viewers with a token. */
+class Refused extends Error {}
+
 let looks = 0;
 
 async function refresh() {
   const trouble = byId('trouble');
   try {
-    const answer = await fetch('/streams');
+    const answer = await fetch(`/streams${location.search}`);
+    if (answer.status === 403) throw new Refused();
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     ({ streams } = await answer.json());
     if (looks % SELDOM === 0) await recordings.refresh();
@@ -285,8 +289,10 @@ async function refresh() {
     show();
     player.hear(streams.find((stream) => stream.name === player.name)?.health ?? null);
     tell();
-  } catch {
-    set(trouble, 'The server does not answer. What is below may have changed; the page tries again by itself.');
+  } catch (error) {
+    set(trouble, error instanceof Refused
+      ? 'The list of streams is for invited viewers. Open the page with the whole address that you were given: a part of it is a token.'
+      : 'The server does not answer. What is below may have changed; the page tries again by itself.');
     trouble.hidden = false;
   }
   setTimeout(refresh, document.hidden ? 5 * EVERY : EVERY);

@@ -13,6 +13,7 @@ use rblive_record::{File, Place, Store};
 
 use crate::answer::{Answer, Body, Cache};
 use crate::file::FilePart;
+use crate::token::Access;
 
 /// The most recordings of a list.
 const MOST: usize = 1000;
@@ -38,9 +39,9 @@ impl Kept {
         Self { store: Arc::new(store), lists: Mutex::default() }
     }
 
-    /// The list of the recordings of a stream, or of all.
-    pub async fn list(&self, stream: Option<String>) -> Answer {
-        let of = |list: Bytes| Answer::of(200, "application/json", Cache::No, list);
+    /// The list of the recordings of a stream, or of all, as far as a request may see them.
+    pub async fn list(&self, stream: Option<String>, access: &Access) -> Answer {
+        let of = |list: Bytes| Answer::of(200, "application/json", Cache::No, open(list, access));
         let known = self.lists.lock().get(&stream).filter(|(at, _)| at.elapsed() < LISTED).cloned();
         if let Some((_, list)) = known {
             return of(list);
@@ -96,6 +97,18 @@ fn listed(store: &Store, stream: Option<&str>) -> String {
     };
     let all: Vec<_> = store.list(stream, MOST).into_iter().map(row).collect();
     serde_json::json!({ "recordings": all }).to_string()
+}
+
+/// The recordings of a list that a request may see.
+fn open(list: Bytes, access: &Access) -> Bytes {
+    if access.is_all() {
+        return list;
+    }
+    let mut list: serde_json::Value = serde_json::from_slice(&list).unwrap_or_default();
+    if let Some(rows) = list.get_mut("recordings").and_then(|rows| rows.as_array_mut()) {
+        rows.retain(|row| row["name"].as_str().is_some_and(|name| access.opens(name)));
+    }
+    list.to_string().into()
 }
 
 fn text(file: std::fs::File) -> io::Result<String> {

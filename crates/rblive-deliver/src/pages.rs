@@ -15,8 +15,9 @@ use crate::catalog::{Catalog, Stream};
 use crate::counters::Counters;
 use crate::kept::Kept;
 use crate::live::{self, Ahead, parse};
+use crate::metrics;
 use crate::settings::Settings;
-use crate::{metrics, token};
+use crate::token::{Access, TokenError};
 
 /// The pages of a server.
 #[derive(Debug)]
@@ -101,20 +102,18 @@ impl Pages {
             return self.live(path, request, watching).await;
         }
         match request.path.as_str() {
-            "/vod" => self.kept.list(listed(request)).await,
+            "/vod" => match self.access(request) {
+                Ok(access) => self.kept.list(listed(request), &access).await,
+                Err(error) => refused(error),
+            },
             "/health" => Answer::text(200, "ok"),
             "/ready" if self.catalog.streams().is_empty() => Answer::text(503, "no stream yet"),
             "/ready" => Answer::text(200, "ok"),
-            "/streams" => Answer::of(200, "application/json", Cache::No, self.streams()),
-            "/metrics" => match metrics::text(&self.catalog, &self.counters) {
-                Ok(text) => Answer::of(
-                    200,
-                    "application/openmetrics-text; version=1.0.0; charset=utf-8",
-                    Cache::No,
-                    text,
-                ),
-                Err(error) => Answer::text(500, error.to_string()),
+            "/streams" => match self.access(request) {
+                Ok(access) => Answer::of(200, "application/json", Cache::No, self.streams(&access)),
+                Err(error) => refused(error),
             },
+            "/metrics" => self.metrics(request),
             path => assets::VIEWERS.iter().find(|asset| asset.path == path).map_or_else(
                 || Answer::text(404, "there is nothing at this address; / lists the streams"),
                 asset,
@@ -175,17 +174,49 @@ impl Pages {
 
     /// The query that the addresses in a viewer's playlists get: the token that opens a stream.
     fn token(&self, name: &str, request: &Request) -> Result<String, Answer> {
-        let Some(key) = &self.settings.token_key else { return Ok(String::new()) };
-        let own = request.query.split('&').find_map(|pair| pair.strip_prefix("token="));
-        token::check(key, name, own).map_err(|error| Answer::text(403, error.to_string()))?;
+        if !self.access(request).map_err(refused)?.opens(name) {
+            return Err(refused(TokenError::Invalid));
+        }
         // A valid token has digits, a dot and letters only.
-        Ok(format!("?token={}", own.unwrap_or("")))
+        let own = self.settings.token_key.as_ref().and_then(|_| presented(request));
+        Ok(own.map_or(String::new(), |own| format!("?token={own}")))
     }
 
-    fn streams(&self) -> String {
-        let all: Vec<_> = self.catalog.streams().iter().map(|stream| row(stream)).collect();
-        serde_json::json!({ "streams": all }).to_string()
+    fn access(&self, request: &Request) -> Result<Access, TokenError> {
+        Access::of(self.settings.token_key.as_deref(), presented(request))
     }
+
+    /// The streams that a request may see.
+    fn streams(&self, access: &Access) -> String {
+        let all = self.catalog.streams();
+        let open: Vec<_> =
+            all.iter().filter(|stream| access.opens(&stream.name)).map(|stream| row(stream)).collect();
+        serde_json::json!({ "streams": open }).to_string()
+    }
+
+    /// The metrics name every stream.
+    fn metrics(&self, request: &Request) -> Answer {
+        match self.access(request) {
+            Ok(access) if access.is_all() => {}
+            Ok(_) => return Answer::text(403, "the metrics need a token for every stream: rblive token '*'"),
+            Err(error) => return refused(error),
+        }
+        match metrics::text(&self.catalog, &self.counters) {
+            Ok(text) => {
+                Answer::of(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", Cache::No, text)
+            }
+            Err(error) => Answer::text(500, error.to_string()),
+        }
+    }
+}
+
+fn refused(error: TokenError) -> Answer {
+    Answer::text(403, error.to_string())
+}
+
+/// The token of a request.
+fn presented(request: &Request) -> Option<&str> {
+    request.query.split('&').find_map(|pair| pair.strip_prefix("token="))
 }
 
 fn asset(asset: &Asset) -> Answer {

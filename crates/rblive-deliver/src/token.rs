@@ -1,15 +1,18 @@
-//! Viewers' tokens: a stream, a time until which it may be watched, and a signature.
+//! Viewers' tokens: a stream, a time until which it may be watched, and a signature. A token for the stream [`EVERY`] opens all.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
+
+/// The name in a token that opens every stream and recording, the lists of all, and the metrics. No stream has this name.
+pub const EVERY: &str = "*";
 
 /// Why a token does not open a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// The address has no token.
-    #[error("this stream needs a token: add ?token=… to the address")]
+    #[error("this address needs a token: add ?token=… to it")]
     Missing,
     /// The token is no token, or for another stream, or signed with another key.
     #[error("the token is not valid for this stream")]
@@ -38,13 +41,49 @@ pub fn sign(key: &[u8], stream: &str, expires: u64) -> String {
 /// # Errors
 /// [`TokenError`]: the stream may not be watched.
 pub fn check(key: &[u8], stream: &str, token: Option<&str>) -> Result<(), TokenError> {
-    let (expires, hex) = token.ok_or(TokenError::Missing)?.split_once('.').ok_or(TokenError::Invalid)?;
-    let expires: u64 = expires.parse().map_err(|_| TokenError::Invalid)?;
-    let tag = bytes(hex).ok_or(TokenError::Invalid)?;
-    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-    hmac::verify(&key, message(stream, expires).as_bytes(), &tag).map_err(|_| TokenError::Invalid)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    if now > expires { Err(TokenError::Expired) } else { Ok(()) }
+    if Access::of(Some(key), token)?.opens(stream) { Ok(()) } else { Err(TokenError::Invalid) }
+}
+
+/// What a request may see.
+pub(crate) enum Access {
+    /// There is no key, or the token is for [`EVERY`] stream.
+    All,
+    /// The stream that the token was signed for.
+    Signed { key: hmac::Key, expires: u64, tag: Vec<u8> },
+}
+
+impl Access {
+    /// The access by a token; to everything where there is no key.
+    ///
+    /// # Errors
+    /// There is no token, what is there is none, or its time is over.
+    pub fn of(key: Option<&[u8]>, token: Option<&str>) -> Result<Self, TokenError> {
+        let Some(key) = key else { return Ok(Self::All) };
+        let (expires, hex) = token.ok_or(TokenError::Missing)?.split_once('.').ok_or(TokenError::Invalid)?;
+        let expires: u64 = expires.parse().map_err(|_| TokenError::Invalid)?;
+        let tag = bytes(hex).ok_or(TokenError::Invalid)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if now > expires {
+            return Err(TokenError::Expired);
+        }
+        let signed = Self::Signed { key: hmac::Key::new(hmac::HMAC_SHA256, key), expires, tag };
+        Ok(if signed.opens(EVERY) { Self::All } else { signed })
+    }
+
+    /// Whether the streams that are not named are open too.
+    pub fn is_all(&self) -> bool {
+        matches!(self, Self::All)
+    }
+
+    /// Whether a stream is open.
+    pub fn opens(&self, stream: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Signed { key, expires, tag } => {
+                hmac::verify(key, message(stream, *expires).as_bytes(), tag).is_ok()
+            }
+        }
+    }
 }
 
 fn message(stream: &str, expires: u64) -> String {
@@ -77,5 +116,24 @@ mod tests {
         assert_eq!(check(b"other", "a/b", Some(&token)), Err(TokenError::Invalid));
         assert_eq!(check(b"key", "a/b", None), Err(TokenError::Missing));
         assert_eq!(check(b"key", "a/b", Some(&sign(b"key", "a/b", 1))), Err(TokenError::Expired));
+    }
+
+    /// Web sites sign too, as docs/RBLIVE.md says.
+    #[test]
+    fn the_form_of_a_token_stays() {
+        let digits = "a17ba61ebc4abcd7190453ebf68414e62ab8559eb74ed76b9886a3bcbc312ca6";
+        let token = sign(b"a long secret", "live/camera", 4_000_000_000);
+        assert_eq!(token, format!("4000000000.{digits}"));
+    }
+
+    #[test]
+    fn a_token_for_every_stream_opens_all() {
+        assert!(Access::of(None, None).unwrap().is_all());
+        let every = sign(b"key", EVERY, 4_000_000_000);
+        assert!(Access::of(Some(b"key"), Some(&every)).unwrap().is_all());
+        assert_eq!(check(b"key", "a/b", Some(&every)), Ok(()));
+        assert_eq!(check(b"other", "a/b", Some(&every)), Err(TokenError::Invalid));
+        let one = Access::of(Some(b"key"), Some(&sign(b"key", "a/b", 4_000_000_000))).unwrap();
+        assert!(!one.is_all() && one.opens("a/b") && !one.opens("a/c") && !one.opens(EVERY));
     }
 }

@@ -133,8 +133,9 @@ fn what_cannot_be_watched_says_why() {
     let node = serve(folder.path(), "[deliver]\ntoken_key = 'secret'");
     browser.go(&format!("{}#/closed", node.page));
     browser.wait("document.getElementById('said').textContent.includes('invited viewers')");
+    browser.wait("document.getElementById('trouble').textContent.includes('invited viewers')");
     drop(node);
-    browser.wait("!document.getElementById('trouble').hidden");
+    browser.wait("document.getElementById('trouble').textContent.includes('does not answer')");
     check(&browser, "a server that is gone");
 }
 

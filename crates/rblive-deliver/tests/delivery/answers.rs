@@ -194,6 +194,35 @@ fn tokens_open_their_stream_and_travel_in_playlists() {
 }
 
 #[test]
+fn lists_and_metrics_name_only_streams_that_the_token_opens() {
+    let key = b"0123456789abcdef".to_vec();
+    let settings = Settings { tls: Tls::Off, token_key: Some(key.clone()), ..Settings::default() };
+    let lab = Lab::new(settings, 256 << 10, 5);
+    lab.segments(0..2, 1000);
+    let token = |stream: &str, expires| format!("?token={}", token::sign(&key, stream, expires));
+    let [own, other, every] = [NAME, "cam/2", token::EVERY].map(|stream| token(stream, 4_000_000_000));
+    lab.playlist_with("\n1.m4s?token", |path| lab.get(&format!("{path}{every}")));
+    for refused in [String::new(), "?token=1.2".into(), token(token::EVERY, 1)] {
+        for path in ["/streams", "/vod", "/metrics"] {
+            let got = lab.get(&format!("{path}{refused}"));
+            let said = String::from_utf8(got.body).unwrap();
+            assert!(got.status == 403 && !said.contains(NAME), "{path}{refused}: {said}");
+        }
+    }
+    for (token, is_named) in [(&own, true), (&other, false), (&every, true)] {
+        let got = lab.get(&format!("/streams{token}"));
+        let said = String::from_utf8(got.body).unwrap();
+        assert_eq!((got.status, said.contains(NAME)), (200, is_named), "{said}");
+    }
+    assert_eq!(
+        [&own, &other, &every].map(|token| lab.get(&format!("/metrics{token}")).status),
+        [403, 403, 200]
+    );
+    // Nothing on these depends on the streams' names.
+    assert_eq!([lab.get("/").status, lab.get("/health").status, lab.get("/ready").status], [200; 3]);
+}
+
+#[test]
 fn limits_refuse_what_is_too_much() {
     let settings = Settings {
         tls: Tls::Off,

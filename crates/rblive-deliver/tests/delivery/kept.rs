@@ -164,6 +164,22 @@ fn tokens_open_recordings_of_their_stream() {
     assert!(text.contains(&format!("\n0.m4s?token={own}\n")), "{text}");
     assert_eq!(lab.get(&format!("{AT}/1/0.m4s")).status, 403);
     assert_eq!(lab.get(&format!("{AT}/1/0.m4s?token={own}")).status, 200);
+    let every = token::sign(b"key", token::EVERY, 4_000_000_000);
+    for (query, listed) in [
+        (format!("token={own}"), 1),
+        (format!("stream=cam/1&token={own}"), 1),
+        (format!("token={other}"), 0),
+        (format!("stream=cam/1&token={other}"), 0),
+        (format!("token={every}"), 1),
+    ] {
+        let got = lab.get(&format!("/vod?{query}"));
+        let list: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
+        assert_eq!(
+            (got.status, list["recordings"].as_array().unwrap().len()),
+            (200, listed),
+            "{query}: {list}"
+        );
+    }
 }
 
 #[test]
