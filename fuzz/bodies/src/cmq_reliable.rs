@@ -47,7 +47,7 @@ pub fn cmq_reliable(data: &[u8]) {
     let peer = |high: u8| SocketAddr::from(([127, 0, 0, 1], 1 + u16::from(high >> 7)));
     for number in 0..20_u8 {
         let key = Key::new(peer(number << 7), u32::from(number & 3));
-        let _ = outbound.push(now, key, &[number; 400], || 1200);
+        let _ = outbound.push(|| now, key, &[number; 400], || 1200);
     }
     outbound.flush();
     let (mut received, mut answered, mut steps) = ([0; 2], [0; 2], 0);

@@ -207,14 +207,17 @@ impl SendHalf {
         if key.addr.ip().is_multicast() {
             return Err(PushError::Multicast);
         }
-        let (mut state, now) = (lock(&self.state), Instant::now());
-        let environment = SocketEnvironment(&self.socket, self.max_datagram);
+        let mut state = lock(&self.state);
         let outbound = state.outbound.as_mut().ok_or(PushError::ReliableOff)?;
-        let number = outbound.push(now, key, message, || environment.path(key.addr))?;
-        if outbound.is_sendable() {
-            state.transmit(now, &self.events);
+        let environment = SocketEnvironment(&self.socket, self.max_datagram);
+        let (number, is_news) =
+            outbound.push(|| environment.now(), key, message, || environment.path(key.addr))?;
+        if is_news {
+            if outbound.is_sendable() {
+                state.transmit(environment.now(), &self.events);
+            }
+            self.send_and_wake(state);
         }
-        self.send_and_wake(state);
         Ok(number)
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::lane::{Fate, Lane};
+use super::lane::{Fate, Lane, MAX_LENGTH_BYTES};
 use super::link::{Flight, Link, Report};
 use crate::config::{Config, MIN_DATAGRAM, Reliable};
 use crate::error::PushError;
@@ -68,25 +68,35 @@ impl Outbound {
         }
     }
 
-    /// Adds a message. `limit` is called for the largest datagram on the path, once for each link. Returns the number of the message
-    /// among those of its key.
+    /// Adds a message. `clock` is called for the time where the message needs one, and `limit` for the largest datagram on the path, once
+    /// for each link. Returns the number of the message among those of its key, and whether anything may leave or be due earlier than
+    /// before.
     ///
     /// # Errors
     /// [`PushError`]; nothing is sent.
     pub fn push(
         &mut self,
-        now: Instant,
+        clock: impl FnOnce() -> Instant,
         key: Key,
         message: &[u8],
         limit: impl FnOnce() -> usize,
-    ) -> Result<u64, PushError> {
+    ) -> Result<(u64, bool), PushError> {
         if message.len() > self.max_message {
             return Err(PushError::TooLarge { size: message.len(), limit: self.max_message });
         }
         if self.buffered + message.len() > self.settings.send_bytes {
             return Err(PushError::Full);
         }
+        if let Some(number) = self.push_to_open_batch(key, message) {
+            return Ok((number, false));
+        }
+        let now = clock();
         self.prepare(now, key, limit)?;
+        Ok((self.push_prepared(now, key, message), true))
+    }
+
+    /// Adds a message to the lane of its key, on a link that exists. Returns the number of the message among those of its key.
+    fn push_prepared(&mut self, now: Instant, key: Key, message: &[u8]) -> u64 {
         let credit = self.settings.window as u64;
         let link = self.links.get_mut(&key.addr).expect("the link was prepared");
         if !link.lanes.contains_key(&key.id) {
@@ -118,7 +128,28 @@ impl Outbound {
         if was_idle {
             self.schedule(key.addr);
         }
-        Ok(number)
+        number
+    }
+
+    /// Adds a message to a batch that is open, and stays open, as most messages do. Then no deadline changes and nothing may leave. Returns
+    /// the number of the message among those of its key, or `None` if there is no such batch.
+    fn push_to_open_batch(&mut self, key: Key, message: &[u8]) -> Option<u64> {
+        let link = self.links.get_mut(&key.addr)?;
+        let size = link.size();
+        let lane = link.lanes.get_mut(&key.id)?;
+        let since = lane.waits_since?;
+        let (messages, bytes) = (lane.waiting + 1, lane.unflushed() + MAX_LENGTH_BYTES + message.len());
+        let stays_open = messages < self.qmessages && bytes < self.qthresh;
+        if !stays_open {
+            return None;
+        }
+        let before = lane.buffered();
+        let number = lane.push(since, message, size);
+        let added = lane.buffered() - before;
+        link.buffered += added;
+        self.buffered += added;
+        self.counts.pushed += 1;
+        Some(number)
     }
 
     /// The link to an address, begun or renewed if necessary.

@@ -149,7 +149,8 @@ impl Net {
     }
 
     pub fn push(&mut self, mailbox: u32, message: &[u8]) -> u64 {
-        let number = self.sender.push(self.now, Net::key(mailbox), message, || 1400).expect("room");
+        let now = self.now;
+        let (number, _) = self.sender.push(|| now, Net::key(mailbox), message, || 1400).expect("room");
         self.transmit();
         number
     }

@@ -74,7 +74,7 @@ pub(super) fn bottleneck(time: Duration) -> [usize; 2] {
             let begun = number == 0 || path.now > start + time / 10;
             while begun && sender.buffered() < 1 << 20 {
                 let key = Key { addr: addr(9), id: 0 };
-                sender.push(path.now, key, &[7; 1000], || 1400).expect("room");
+                sender.push(|| path.now, key, &[7; 1000], || 1400).expect("room");
             }
             let mut flights = Vec::new();
             sender.expire(path.now, &mut flights);
