@@ -49,7 +49,7 @@ pub(crate) enum Access {
     /// There is no key, or the token is for [`EVERY`] stream.
     All,
     /// The stream that the token was signed for.
-    Signed { key: hmac::Key, expires: u64, tag: Vec<u8> },
+    Signed { key: Box<hmac::Key>, expires: u64, tag: Vec<u8> },
 }
 
 impl Access {
@@ -66,7 +66,8 @@ impl Access {
         if now > expires {
             return Err(TokenError::Expired);
         }
-        let signed = Self::Signed { key: hmac::Key::new(hmac::HMAC_SHA256, key), expires, tag };
+        let key = Box::new(hmac::Key::new(hmac::HMAC_SHA256, key));
+        let signed = Self::Signed { key, expires, tag };
         Ok(if signed.opens(EVERY) { Self::All } else { signed })
     }
 
