@@ -39,10 +39,17 @@ impl Frame {
 
     /// A plain datagram in its frame.
     pub fn wrap(self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-        let mut bytes = vec![0; self.head];
-        write(&mut bytes);
-        bytes.resize(bytes.len() + self.tail, 0);
+        let mut bytes = Vec::new();
+        self.wrap_into(&mut bytes, write);
         bytes
+    }
+
+    /// The same, in place of what `bytes` has.
+    pub fn wrap_into(self, bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        bytes.clear();
+        bytes.resize(self.head, 0);
+        write(bytes);
+        bytes.resize(bytes.len() + self.tail, 0);
     }
 
     /// The bytes of both.

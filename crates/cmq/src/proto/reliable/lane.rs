@@ -34,6 +34,27 @@ struct Chunk {
     state: State,
 }
 
+/// Memory of chunks that were confirmed, for the next ones.
+#[derive(Default)]
+pub(crate) struct Spares(Vec<Vec<u8>>);
+
+impl Spares {
+    /// The most chunks, and the most bytes of one.
+    const MOST: usize = 256;
+    const MAX_BYTES: usize = 2048;
+
+    fn take(&mut self, size: usize) -> Vec<u8> {
+        self.0.pop().unwrap_or_else(|| Vec::with_capacity(size.min(Self::MAX_BYTES)))
+    }
+
+    fn put(&mut self, mut bytes: Vec<u8>) {
+        if self.0.len() < Self::MOST && bytes.capacity() <= Self::MAX_BYTES {
+            bytes.clear();
+            self.0.push(bytes);
+        }
+    }
+}
+
 /// The fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -92,31 +113,31 @@ impl Lane {
     }
 
     /// Adds a message, in chunks of at most `size` bytes. Returns its number.
-    pub fn push(&mut self, now: Instant, message: &[u8], size: usize) -> u64 {
+    pub fn push(&mut self, now: Instant, message: &[u8], size: usize, spares: &mut Spares) -> u64 {
         if self.messages.is_empty() {
             self.progress = now;
         }
         match u16::try_from(message.len()) {
-            Ok(length) if length != LONG => self.append(&length.to_le_bytes(), size),
+            Ok(length) if length != LONG => self.append(&length.to_le_bytes(), size, spares),
             _ => {
-                self.append(&LONG.to_le_bytes(), size);
-                self.append(&(message.len() as u32).to_le_bytes(), size);
+                self.append(&LONG.to_le_bytes(), size, spares);
+                self.append(&(message.len() as u32).to_le_bytes(), size, spares);
             }
         }
-        self.append(message, size);
+        self.append(message, size, spares);
         self.messages.push_back(self.end);
         self.waits_since.get_or_insert(now);
         self.waiting += 1;
         self.first + self.messages.len() as u64 - 1
     }
 
-    fn append(&mut self, mut bytes: &[u8], size: usize) {
+    fn append(&mut self, mut bytes: &[u8], size: usize, spares: &mut Spares) {
         while !bytes.is_empty() {
             let open = self.chunks.back_mut().filter(|c| c.state == State::Unsent && c.bytes.len() < size);
             let Some(chunk) = open else {
                 self.chunks.push_back(Chunk {
                     offset: self.end,
-                    bytes: Vec::with_capacity(size.min(2048)),
+                    bytes: spares.take(size),
                     state: State::Unsent,
                 });
                 continue;
@@ -211,7 +232,7 @@ impl Lane {
     }
 
     /// A part has arrived. Returns the number of messages that are confirmed by it.
-    pub fn arrived(&mut self, now: Instant, offset: u64, length: usize) -> u64 {
+    pub fn arrived(&mut self, now: Instant, offset: u64, length: usize, spares: &mut Spares) -> u64 {
         let end = offset + length as u64;
         let begin = self.chunks.partition_point(|chunk| chunk.offset < offset);
         for chunk in self.chunks.range_mut(begin..) {
@@ -225,8 +246,8 @@ impl Lane {
                 chunk.state = State::Done;
             }
         }
-        while self.chunks.front().is_some_and(|chunk| chunk.state == State::Done) {
-            self.chunks.pop_front();
+        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.state == State::Done) {
+            spares.put(chunk.bytes);
             self.unsent -= 1;
         }
         let base = self.base();

@@ -1,12 +1,13 @@
 //! The link from a queue to an address in the reliable mode: the streams of its keys, and the state that they share: the round trip
 //! time, the congestion window, and the numbers of segments.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::cubic::Cubic;
-use super::lane::Lane;
+use super::lane::{Lane, Spares};
+use super::recent_map::RecentMap;
 use super::rtt::Rtt;
 use super::sent::{Part, Sent};
 use crate::config::MIN_DATAGRAM;
@@ -14,6 +15,9 @@ use crate::event::Undelivered;
 use crate::proto::open_batch::{Frame, segments_per_call};
 use crate::wire::HEADER_BYTES;
 use crate::wire::reliable::{Ack, End, MIN_FIRST_SEGMENT, SEGMENT_BYTES, Segment};
+
+/// The segments that a flight has memory for at first.
+const FLIGHT_SEGMENTS: usize = 10;
 
 /// Segments that are sent again when nothing is acknowledged.
 const PROBES: usize = 2;
@@ -55,7 +59,7 @@ pub(crate) struct Link {
     frame: Frame,
     /// The epoch of the receiver, or 0 until it has answered.
     receiver: u64,
-    pub lanes: HashMap<u32, Lane>,
+    pub lanes: RecentMap<u32, Lane>,
     /// Lanes that may have something to send.
     queue: VecDeque<u32>,
     sent: Sent,
@@ -88,6 +92,8 @@ pub(crate) struct Link {
     newest_ack: u64,
     /// The sender has finished: the receiver is told once everything is confirmed or given up.
     pub ending: bool,
+    /// The segment that was written last, in its frame.
+    framed: Vec<u8>,
 }
 
 impl Link {
@@ -99,7 +105,7 @@ impl Link {
             id,
             frame,
             receiver: 0,
-            lanes: HashMap::new(),
+            lanes: RecentMap::new(),
             queue: VecDeque::new(),
             sent: Sent::new(),
             rtt: Rtt::new(),
@@ -121,6 +127,7 @@ impl Link {
             postponed: 0,
             newest_ack: 0,
             ending: false,
+            framed: Vec::new(),
         }
     }
 
@@ -154,7 +161,7 @@ impl Link {
         (self.in_vain, self.silent_since, self.stuck, self.answered) = (0, None, 0, false);
         (self.newest_ack, self.ending) = (0, false);
         self.cubic = Cubic::new(self.size + self.frame.bytes() + HEADER_BYTES + SEGMENT_BYTES);
-        for lane in self.lanes.values_mut() {
+        for (_, lane) in self.lanes.iter_mut() {
             self.next_run += 1;
             lane.renew(now, self.next_run, credit);
         }
@@ -175,7 +182,7 @@ impl Link {
 
     /// Puts a lane into the queue if it has something to send.
     pub fn enqueue(&mut self, mailbox: u32) {
-        let Some(lane) = self.lanes.get_mut(&mailbox) else { return };
+        let Some(lane) = self.lanes.get_mut(mailbox) else { return };
         if !lane.queued && lane.is_ready() {
             lane.queued = true;
             self.queue.push_back(mailbox);
@@ -204,37 +211,46 @@ impl Link {
                 }
             }
             self.queue.pop_front();
-            let Some(framed) = self.segment(now, mailbox) else { continue };
+            if !self.segment(now, mailbox) {
+                continue;
+            }
             self.probes = self.probes.saturating_sub(1);
-            self.cubic.sent(framed.len());
+            self.cubic.sent(self.framed.len());
             self.enqueue(mailbox);
-            append(&mut flight, framed, out);
+            append(&mut flight, &self.framed, out);
         }
         if !flight.bytes.is_empty() {
             out.push(flight);
         }
     }
 
-    /// Writes the next segment of a lane, in its frame.
-    fn segment(&mut self, now: Instant, mailbox: u32) -> Option<Vec<u8>> {
-        let lane = self.lanes.get_mut(&mailbox)?;
+    /// Writes the next segment of a lane. Returns false if it has none.
+    fn segment(&mut self, now: Instant, mailbox: u32) -> bool {
+        let Link { lanes, sent, frame, framed, .. } = self;
+        let Some(lane) = lanes.get_mut(mailbox) else { return false };
         lane.queued = false;
-        let (number, run) = (self.sent.next(), lane.run);
-        let (offset, bytes, again) = lane.next(number, self.size)?;
+        let (number, run) = (sent.next(), lane.run);
+        let Some((offset, bytes, again)) = lane.next(number, self.size) else { return false };
         let part = Part { mailbox, run, offset, length: bytes.len() };
         let segment = Segment { receiver: self.receiver, run, offset, bytes };
-        let framed = self.frame.wrap(|out| {
+        frame.wrap_into(framed, |out| {
             segment.write((self.id, self.epoch), number, mailbox, out);
-            pad_first(self.receiver, self.frame.head, out);
+            pad_first(self.receiver, frame.head, out);
         });
-        self.sent.push(now, part, framed.len());
+        sent.push(now, part, framed.len());
         self.segments += 1;
         self.repeated += u64::from(again);
-        Some(framed)
+        true
     }
 
     /// Handles an acknowledgement of this link. Returns false if it is not true.
-    pub fn acknowledge(&mut self, now: Instant, ack: &Ack<'_>, reports: &mut Vec<Report>) -> bool {
+    pub fn acknowledge(
+        &mut self,
+        now: Instant,
+        ack: &Ack<'_>,
+        reports: &mut Vec<Report>,
+        spares: &mut Spares,
+    ) -> bool {
         if self.receiver != 0 && (ack.reset || ack.receiver != self.receiver) {
             // The numbers must be those of segments, since the acknowledgement may be forged.
             let known = ack.ranges().all(|(_, last)| last < self.sent.next());
@@ -256,7 +272,7 @@ impl Link {
         let full = 2 * before >= self.cubic.window();
         for (part, bytes, sent) in &result.parts {
             self.cubic.acknowledged(now, *bytes, *sent, self.rtt.smoothed(), full);
-            self.arrived(now, part, reports);
+            self.arrived(now, part, reports, spares);
         }
         (self.in_vain, self.silent_since, self.answered) = (0, None, result.parts.is_empty());
         if !result.parts.is_empty() {
@@ -264,7 +280,7 @@ impl Link {
         }
         for (number, part) in &result.refused {
             self.postponed += 1;
-            if let Some(lane) = self.lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run) {
+            if let Some(lane) = self.lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run) {
                 lane.lost(*number, part.offset, part.length);
                 self.enqueue(part.mailbox);
             }
@@ -279,7 +295,7 @@ impl Link {
         let newest = ack.greatest >= self.newest_ack;
         self.newest_ack = self.newest_ack.max(ack.greatest);
         for credit in ack.credits() {
-            let lane = self.lanes.get_mut(&credit.mailbox).filter(|lane| lane.run == credit.run);
+            let lane = self.lanes.get_mut(credit.mailbox).filter(|lane| lane.run == credit.run);
             if let Some(lane) = lane {
                 lane.credit = if newest { credit.limit } else { lane.credit.max(credit.limit) };
                 self.enqueue(credit.mailbox);
@@ -301,12 +317,12 @@ impl Link {
         Flight { to: self.to, segment: once.len(), bytes: once.repeat(END_COPIES) }
     }
 
-    fn arrived(&mut self, now: Instant, part: &Part, reports: &mut Vec<Report>) {
-        let Some(lane) = self.lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run) else {
+    fn arrived(&mut self, now: Instant, part: &Part, reports: &mut Vec<Report>, spares: &mut Spares) {
+        let Some(lane) = self.lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run) else {
             return;
         };
         let before = lane.buffered();
-        let confirmed = lane.arrived(now, part.offset, part.length);
+        let confirmed = lane.arrived(now, part.offset, part.length, spares);
         self.buffered -= before - lane.buffered();
         if confirmed > 0 {
             reports.push(Report::Confirmed(confirmed));
@@ -318,7 +334,7 @@ impl Link {
         let mut mailboxes = Vec::new();
         sent.detect_losses(now, rtt, |number, part, sent| {
             cubic.lost(now, sent);
-            if let Some(lane) = lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run) {
+            if let Some(lane) = lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run) {
                 lane.lost(number, part.offset, part.length);
                 mailboxes.push(part.mailbox);
             }
@@ -334,7 +350,7 @@ impl Link {
     }
 
     fn lanes_blocked(&self) -> bool {
-        self.queue.is_empty() && self.lanes.values().any(|lane| lane.is_blocked())
+        self.queue.is_empty() && self.lanes.iter().any(|(_, lane)| lane.is_blocked())
     }
 
     /// When [`Link::expire`] has something to do.
@@ -374,7 +390,7 @@ impl Link {
         let Link { sent, lanes, .. } = self;
         let mut mailboxes = Vec::new();
         sent.abandon_all(|number, part| {
-            if let Some(lane) = lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run) {
+            if let Some(lane) = lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run) {
                 lane.lost(number, part.offset, part.length);
                 mailboxes.push(part.mailbox);
             }
@@ -388,7 +404,7 @@ impl Link {
         let again = sent.on_their_way().filter_map(|(number, part)| {
             // Segments that the receiver refuses for now would not leave.
             let lane =
-                lanes.get_mut(&part.mailbox).filter(|lane| lane.run == part.run && !lane.is_blocked())?;
+                lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run && !lane.is_blocked())?;
             // An earlier probe has the part otherwise.
             let lost = lane.lost(number, part.offset, part.length);
             // A lane that is in the queue already has more to send.
@@ -406,7 +422,7 @@ impl Link {
     /// Sends a segment without bytes for a lane that has no credit, or for any.
     fn ask(&mut self, now: Instant, out: &mut Vec<Flight>) {
         let lanes = self.lanes.iter().filter(|(_, lane)| lane.has_unconfirmed());
-        let Some((&mailbox, lane)) = lanes.max_by_key(|(_, lane)| lane.is_blocked()) else { return };
+        let Some((mailbox, lane)) = lanes.max_by_key(|(_, lane)| lane.is_blocked()) else { return };
         let (run, number) = (lane.run, self.sent.next());
         let segment = Segment { receiver: self.receiver, run, offset: 0, bytes: &[] };
         let bytes = self.frame.wrap(|out| {
@@ -420,7 +436,7 @@ impl Link {
 
     /// Gives up the messages of lanes without progress since then, or of all lanes.
     pub fn fail(&mut self, now: Instant, before: Instant, all: bool, credit: u64, reports: &mut Vec<Report>) {
-        for (&mailbox, lane) in &mut self.lanes {
+        for (mailbox, lane) in self.lanes.iter_mut() {
             if !lane.has_unconfirmed() || !all && lane.progress > before {
                 continue;
             }
@@ -434,8 +450,8 @@ impl Link {
             self.buffered -= bytes;
             reports.push(Report::Failed { mailbox, first, count, why });
         }
-        let unconfirmed = self.lanes.values().filter(|lane| lane.has_unconfirmed());
-        self.oldest_progress = unconfirmed.map(|lane| lane.progress).min();
+        let unconfirmed = self.lanes.iter().filter(|(_, lane)| lane.has_unconfirmed());
+        self.oldest_progress = unconfirmed.map(|(_, lane)| lane.progress).min();
     }
 
     /// The smoothed round trip time and the congestion window.
@@ -452,17 +468,16 @@ fn pad_first(receiver: u64, head: usize, out: &mut Vec<u8>) {
 }
 
 /// Appends a datagram to a flight, or begins another flight. A shorter datagram is the last one of its flight.
-fn append(flight: &mut Flight, framed: Vec<u8>, out: &mut Vec<Flight>) {
-    if flight.bytes.is_empty() {
-        (flight.segment, flight.bytes) = (framed.len(), framed);
-        return;
-    }
+fn append(flight: &mut Flight, framed: &[u8], out: &mut Vec<Flight>) {
     let (segment, length) = (flight.segment, flight.bytes.len());
-    let fits = framed.len() <= segment && length.is_multiple_of(segment);
-    if fits && length / segment < segments_per_call(segment) {
-        flight.bytes.extend_from_slice(&framed);
-    } else {
-        let next = Flight { to: flight.to, segment: framed.len(), bytes: framed };
+    let fits = length == 0 || framed.len() <= segment && length.is_multiple_of(segment);
+    if !fits || length > 0 && length / segment >= segments_per_call(segment) {
+        let next = Flight { to: flight.to, segment: 0, bytes: Vec::new() };
         out.push(std::mem::replace(flight, next));
     }
+    if flight.bytes.is_empty() {
+        flight.segment = framed.len();
+        flight.bytes.reserve(FLIGHT_SEGMENTS * framed.len());
+    }
+    flight.bytes.extend_from_slice(framed);
 }

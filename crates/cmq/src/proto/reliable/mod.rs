@@ -31,6 +31,7 @@ mod link;
 pub mod outbound;
 mod postponed;
 mod ranges;
+mod recent_map;
 mod records;
 mod rtt;
 mod sent;

@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::lane::{Fate, Lane, MAX_LENGTH_BYTES};
+use super::lane::{Fate, Lane, MAX_LENGTH_BYTES, Spares};
 use super::link::{Flight, Link, Report};
+use super::recent_map::RecentMap;
 use crate::config::{Config, MIN_DATAGRAM, Reliable};
 use crate::error::PushError;
 use crate::event::{Event, ReliableCounts};
@@ -30,7 +31,7 @@ pub struct Outbound {
     max_message: usize,
     epoch: u64,
     frame: Frame,
-    links: HashMap<SocketAddr, Link>,
+    links: RecentMap<SocketAddr, Link>,
     next_link: u32,
     /// When each link has something to do.
     due: BTreeSet<(Instant, SocketAddr)>,
@@ -38,6 +39,7 @@ pub struct Outbound {
     waiting: BTreeSet<Waiting>,
     /// Links with something that may leave now.
     sendable: Vec<SocketAddr>,
+    spares: Spares,
     buffered: usize,
     keys: usize,
     events: Vec<Event>,
@@ -55,12 +57,13 @@ impl Outbound {
             max_message: config.max_message,
             epoch,
             frame: Frame::new(config.security.is_some()),
-            links: HashMap::new(),
+            links: RecentMap::new(),
             next_link: epoch as u32,
             due: BTreeSet::new(),
             due_of: HashMap::new(),
             waiting: BTreeSet::new(),
             sendable: Vec::new(),
+            spares: Spares::default(),
             buffered: 0,
             keys: 0,
             events: Vec::new(),
@@ -98,16 +101,16 @@ impl Outbound {
     /// Adds a message to the lane of its key, on a link that exists. Returns the number of the message among those of its key.
     fn push_prepared(&mut self, now: Instant, key: Key, message: &[u8]) -> u64 {
         let credit = self.settings.window as u64;
-        let link = self.links.get_mut(&key.addr).expect("the link was prepared");
-        if !link.lanes.contains_key(&key.id) {
+        let link = self.links.get_mut(key.addr).expect("the link was prepared");
+        if link.lanes.get(key.id).is_none() {
             let run = link.new_run();
             link.lanes.insert(key.id, Lane::new(now, run, credit));
             self.keys += 1;
         }
         let (size, was_idle) = (link.size(), link.begin_push(now));
-        let lane = link.lanes.get_mut(&key.id).expect("the lane was just found");
+        let lane = link.lanes.get_mut(key.id).expect("the lane was just found");
         let (before, waited) = (lane.buffered(), lane.waits_since);
-        let number = lane.push(now, message, size);
+        let number = lane.push(now, message, size, &mut self.spares);
         let added = lane.buffered() - before;
         link.buffered += added;
         self.buffered += added;
@@ -134,9 +137,9 @@ impl Outbound {
     /// Adds a message to a batch that is open, and stays open, as most messages do. Then no deadline changes and nothing may leave. Returns
     /// the number of the message among those of its key, or `None` if there is no such batch.
     fn push_to_open_batch(&mut self, key: Key, message: &[u8]) -> Option<u64> {
-        let link = self.links.get_mut(&key.addr)?;
+        let link = self.links.get_mut(key.addr)?;
         let size = link.size();
-        let lane = link.lanes.get_mut(&key.id)?;
+        let lane = link.lanes.get_mut(key.id)?;
         let since = lane.waits_since?;
         let (messages, bytes) = (lane.waiting + 1, lane.unflushed() + MAX_LENGTH_BYTES + message.len());
         let stays_open = messages < self.qmessages && bytes < self.qthresh;
@@ -144,7 +147,7 @@ impl Outbound {
             return None;
         }
         let before = lane.buffered();
-        let number = lane.push(since, message, size);
+        let number = lane.push(since, message, size, &mut self.spares);
         let added = lane.buffered() - before;
         link.buffered += added;
         self.buffered += added;
@@ -154,19 +157,19 @@ impl Outbound {
 
     /// The link to an address, begun or renewed if necessary.
     fn prepare(&mut self, now: Instant, key: Key, limit: impl FnOnce() -> usize) -> Result<(), PushError> {
-        if let Some(link) = self.links.get_mut(&key.addr) {
+        if let Some(link) = self.links.get_mut(key.addr) {
             if link.is_idle() && now.saturating_duration_since(link.used) >= self.settings.idle / RENEW_PART {
                 self.next_link = self.next_link.wrapping_add(1);
                 link.renew(now, self.next_link, self.settings.window as u64);
             }
-            if link.lanes.contains_key(&key.id) || self.keys < self.settings.max_keys {
+            if link.lanes.get(key.id).is_some() || self.keys < self.settings.max_keys {
                 return Ok(());
             }
         }
         if self.keys >= self.settings.max_keys && !self.forget_idle(key.addr) {
             return Err(PushError::Full);
         }
-        if !self.links.contains_key(&key.addr) {
+        if self.links.get(key.addr).is_none() {
             self.next_link = self.next_link.wrapping_add(1);
             let limit = limit().clamp(MIN_DATAGRAM, MAX_DATAGRAM);
             let name = (self.next_link, self.epoch);
@@ -177,9 +180,9 @@ impl Outbound {
 
     /// Forgets the idle link that was used longest ago, and its keys.
     fn forget_idle(&mut self, but: SocketAddr) -> bool {
-        let idle = self.links.iter().filter(|(addr, link)| link.is_idle() && **addr != but);
-        let Some((&addr, _)) = idle.min_by_key(|(_, link)| link.used) else { return false };
-        let link = self.links.remove(&addr).expect("the link was just found");
+        let idle = self.links.iter().filter(|(addr, link)| link.is_idle() && *addr != but);
+        let Some((addr, _)) = idle.min_by_key(|(_, link)| link.used) else { return false };
+        let link = self.links.remove(addr).expect("the link was just found");
         self.keys -= link.lanes.len();
         self.counts.segments += link.segments;
         self.counts.repeated += link.repeated;
@@ -197,8 +200,8 @@ impl Outbound {
     }
 
     fn flush_lane(&mut self, addr: SocketAddr, mailbox: u32) {
-        let Some(link) = self.links.get_mut(&addr) else { return };
-        if let Some(lane) = link.lanes.get_mut(&mailbox) {
+        let Some(link) = self.links.get_mut(addr) else { return };
+        if let Some(lane) = link.lanes.get_mut(mailbox) {
             lane.flush();
         }
         link.enqueue(mailbox);
@@ -215,7 +218,7 @@ impl Outbound {
     /// Collects the segments that may leave now.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<Flight>) {
         while let Some(addr) = self.sendable.pop() {
-            if let Some(link) = self.links.get_mut(&addr) {
+            if let Some(link) = self.links.get_mut(addr) {
                 link.transmit(now, out);
                 if link.has_ended() {
                     out.push(link.end());
@@ -231,7 +234,7 @@ impl Outbound {
     /// that is pushed before that goes on as if nothing had been said; a later one begins another link.
     pub fn finish(&mut self) {
         self.flush();
-        for (&addr, link) in &mut self.links {
+        for (addr, link) in self.links.iter_mut() {
             link.ending = true;
             if link.has_ended() {
                 self.sendable.push(addr);
@@ -241,7 +244,7 @@ impl Outbound {
 
     /// The number of links whose end was not told yet.
     pub fn ending(&self) -> usize {
-        self.links.values().filter(|link| link.has_ended()).count()
+        self.links.iter().filter(|(_, link)| link.has_ended()).count()
     }
 
     /// Handles an acknowledgement. `link` and `epoch` are those of its header. Returns false if it is not true.
@@ -252,13 +255,13 @@ impl Outbound {
         (id, epoch): (u32, u64),
         ack: &Ack<'_>,
     ) -> bool {
-        let known = self.links.get_mut(&from).filter(|link| link.id() == id && epoch == self.epoch);
+        let known = self.links.get_mut(from).filter(|link| link.id() == id && epoch == self.epoch);
         let Some(link) = known else {
             self.counts.strange += 1;
             return false;
         };
         let (before, mut reports) = (link.buffered, Vec::new());
-        let good = link.acknowledge(now, ack, &mut reports);
+        let good = link.acknowledge(now, ack, &mut reports, &mut self.spares);
         if reports.contains(&Report::Restarted) {
             let credit = self.settings.window as u64;
             link.fail(now, now, true, credit, &mut reports);
@@ -304,7 +307,7 @@ impl Outbound {
 
     fn schedule(&mut self, addr: SocketAddr) {
         self.unschedule(addr);
-        let Some(link) = self.links.get(&addr).filter(|link| !link.is_idle()) else { return };
+        let Some(link) = self.links.get(addr).filter(|link| !link.is_idle()) else { return };
         let gives_up = link.oldest_progress.map(|progress| after(progress, self.settings.give_up));
         let Some(due) = [link.next_deadline(), gives_up].into_iter().flatten().min() else { return };
         self.due.insert((due, addr));
@@ -328,7 +331,7 @@ impl Outbound {
     }
 
     fn expire_link(&mut self, now: Instant, addr: SocketAddr, out: &mut Vec<Flight>) {
-        let Some(link) = self.links.get_mut(&addr) else { return };
+        let Some(link) = self.links.get_mut(addr) else { return };
         let (before, mut reports) = (link.buffered, Vec::new());
         let since = now.checked_sub(self.settings.give_up);
         if let Some(since) = since.filter(|&since| link.oldest_progress.is_some_and(|oldest| oldest <= since))
@@ -347,14 +350,14 @@ impl Outbound {
 
     /// A datagram to an address was too large for the path.
     pub fn path_changed(&mut self, to: SocketAddr) {
-        if let Some(link) = self.links.get_mut(&to) {
+        if let Some(link) = self.links.get_mut(to) {
             link.path_changed();
         }
     }
 
     /// The fate of a message: `None` if it was never pushed, or is forgotten.
     pub fn fate(&self, key: Key, number: u64) -> Option<Fate> {
-        self.links.get(&key.addr)?.lanes.get(&key.id)?.fate(number)
+        self.links.get(key.addr)?.lanes.get(key.id)?.fate(number)
     }
 
     /// Bytes that are not confirmed.
@@ -364,7 +367,7 @@ impl Outbound {
 
     /// The time of a round trip to an address, and the bytes that may be on their way.
     pub fn path(&self, to: SocketAddr) -> Option<(std::time::Duration, usize)> {
-        self.links.get(&to).map(Link::path)
+        self.links.get(to).map(Link::path)
     }
 
     /// Takes the events.
@@ -375,7 +378,7 @@ impl Outbound {
     /// The counters of the machine.
     pub fn counts(&self) -> ReliableCounts {
         let mut counts = self.counts;
-        for link in self.links.values() {
+        for (_, link) in self.links.iter() {
             counts.segments += link.segments;
             counts.repeated += link.repeated;
             counts.timeouts += link.timeouts;
