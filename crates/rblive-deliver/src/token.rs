@@ -44,21 +44,21 @@ pub fn check(key: &[u8], stream: &str, token: Option<&str>) -> Result<(), TokenE
     if Access::of(Some(key), token)?.opens(stream) { Ok(()) } else { Err(TokenError::Invalid) }
 }
 
-/// What a request may see.
+/// The streams that a request may see.
 pub(crate) enum Access {
-    /// There is no key, or the token is for [`EVERY`] stream.
-    All,
-    /// The stream that the token was signed for.
+    /// All: no key is configured.
+    Open,
+    /// Those that the token was signed for.
     Signed { key: Box<hmac::Key>, expires: u64, tag: Vec<u8> },
 }
 
 impl Access {
-    /// The access by a token; to everything where there is no key.
+    /// The access by a token; to everything where no key is configured.
     ///
     /// # Errors
-    /// There is no token, what is there is none, or its time is over.
+    /// The token is missing, malformed or expired.
     pub fn of(key: Option<&[u8]>, token: Option<&str>) -> Result<Self, TokenError> {
-        let Some(key) = key else { return Ok(Self::All) };
+        let Some(key) = key else { return Ok(Self::Open) };
         let (expires, hex) = token.ok_or(TokenError::Missing)?.split_once('.').ok_or(TokenError::Invalid)?;
         let expires: u64 = expires.parse().map_err(|_| TokenError::Invalid)?;
         let tag = bytes(hex).ok_or(TokenError::Invalid)?;
@@ -66,20 +66,23 @@ impl Access {
         if now > expires {
             return Err(TokenError::Expired);
         }
-        let key = Box::new(hmac::Key::new(hmac::HMAC_SHA256, key));
-        let signed = Self::Signed { key, expires, tag };
-        Ok(if signed.opens(EVERY) { Self::All } else { signed })
+        Ok(Self::Signed { key: Box::new(hmac::Key::new(hmac::HMAC_SHA256, key)), expires, tag })
     }
 
-    /// Whether the streams that are not named are open too.
+    /// Whether every stream is open, also those that the caller cannot name.
     pub fn is_all(&self) -> bool {
-        matches!(self, Self::All)
+        self.is_for(EVERY)
     }
 
     /// Whether a stream is open.
     pub fn opens(&self, stream: &str) -> bool {
+        // Most tokens are for one stream.
+        self.is_for(stream) || self.is_all()
+    }
+
+    fn is_for(&self, stream: &str) -> bool {
         match self {
-            Self::All => true,
+            Self::Open => true,
             Self::Signed { key, expires, tag } => {
                 hmac::verify(key, message(stream, *expires).as_bytes(), tag).is_ok()
             }

@@ -94,7 +94,8 @@ mod tests {
                 }
                 let mut all: Vec<_> = map.iter().map(|(key, value)| (key, *value)).collect();
                 let mut wanted: Vec<_> = model.iter().map(|(key, value)| (*key, *value)).collect();
-                (all.sort_unstable(), wanted.sort_unstable());
+                all.sort_unstable();
+                wanted.sort_unstable();
                 prop_assert_eq!((map.len(), all), (model.len(), wanted));
             }
         }
