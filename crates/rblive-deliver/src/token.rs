@@ -46,9 +46,9 @@ pub fn check(key: &[u8], stream: &str, token: Option<&str>) -> Result<(), TokenE
 
 /// The streams that a request may see.
 pub(crate) enum Access {
-    /// All: no key is configured.
+    /// All streams: no key is configured.
     Open,
-    /// Those that the token was signed for.
+    /// The streams that the token was signed for.
     Signed { key: Box<hmac::Key>, expires: u64, tag: Vec<u8> },
 }
 
