@@ -106,7 +106,7 @@ fn open(list: Bytes, access: &Access) -> Bytes {
     }
     let mut list: serde_json::Value = serde_json::from_slice(&list).unwrap_or_default();
     if let Some(rows) = list.get_mut("recordings").and_then(|rows| rows.as_array_mut()) {
-        rows.retain(|row| row["name"].as_str().is_some_and(|name| access.opens(name)));
+        rows.retain(|row| row["name"].as_str().is_some_and(|name| access.is_for(name)));
     }
     list.to_string().into()
 }

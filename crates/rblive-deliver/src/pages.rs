@@ -188,9 +188,9 @@ impl Pages {
 
     /// The streams that a request may see.
     fn streams(&self, access: &Access) -> String {
-        let all = self.catalog.streams();
-        let open: Vec<_> =
-            all.iter().filter(|stream| access.opens(&stream.name)).map(|stream| row(stream)).collect();
+        let (all, is_all) = (self.catalog.streams(), access.is_all());
+        let open = all.iter().filter(|stream| is_all || access.is_for(&stream.name));
+        let open: Vec<_> = open.map(|stream| row(stream)).collect();
         serde_json::json!({ "streams": open }).to_string()
     }
 

@@ -80,7 +80,8 @@ impl Access {
         self.is_for(stream) || self.is_all()
     }
 
-    fn is_for(&self, stream: &str) -> bool {
+    /// Whether the token is for exactly this stream. Lists, which ask for many streams, ask [`Access::is_all`] once before.
+    pub fn is_for(&self, stream: &str) -> bool {
         match self {
             Self::Open => true,
             Self::Signed { key, expires, tag } => {

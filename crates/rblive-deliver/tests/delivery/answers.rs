@@ -170,12 +170,18 @@ fn a_request_waits_for_the_part_that_it_names() {
     assert_eq!(late.status, 503, "the wait is bounded");
 }
 
-#[test]
-fn tokens_open_their_stream_and_travel_in_playlists() {
+/// A server whose viewers need tokens, with two segments of a stream, and the key.
+fn closed_lab() -> (Lab, Vec<u8>) {
     let key = b"0123456789abcdef".to_vec();
     let settings = Settings { tls: Tls::Off, token_key: Some(key.clone()), ..Settings::default() };
     let lab = Lab::new(settings, 256 << 10, 5);
     lab.segments(0..2, 1000);
+    (lab, key)
+}
+
+#[test]
+fn tokens_open_their_stream_and_travel_in_playlists() {
+    let (lab, key) = closed_lab();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let good = token::sign(&key, NAME, now + 1000);
     let list = lab.playlist_with("\n1.m4s?token", |path| lab.get(&format!("{path}?token={good}")));
@@ -195,10 +201,7 @@ fn tokens_open_their_stream_and_travel_in_playlists() {
 
 #[test]
 fn lists_and_metrics_name_only_streams_that_the_token_opens() {
-    let key = b"0123456789abcdef".to_vec();
-    let settings = Settings { tls: Tls::Off, token_key: Some(key.clone()), ..Settings::default() };
-    let lab = Lab::new(settings, 256 << 10, 5);
-    lab.segments(0..2, 1000);
+    let (lab, key) = closed_lab();
     let token = |stream: &str, expires| format!("?token={}", token::sign(&key, stream, expires));
     let [own, other, every] = [NAME, "cam/2", token::EVERY].map(|stream| token(stream, 4_000_000_000));
     lab.playlist_with("\n1.m4s?token", |path| lab.get(&format!("{path}{every}")));

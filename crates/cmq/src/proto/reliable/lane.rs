@@ -13,9 +13,6 @@ use std::time::Instant;
 use crate::event::Undelivered;
 use crate::wire::reliable::LONG;
 
-/// The most bytes of a message's length.
-pub(crate) const MAX_LENGTH_BYTES: usize = 6;
-
 /// The most ranges of failed messages that are remembered for each key.
 const MAX_FAILED: usize = 16;
 

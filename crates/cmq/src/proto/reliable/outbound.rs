@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::lane::{Fate, Lane, MAX_LENGTH_BYTES, Spares};
+use super::lane::{Fate, Lane, Spares};
 use super::link::{Flight, Link, Report};
 use super::recent_map::RecentMap;
+use super::records::LONG_BYTES;
 use crate::config::{Config, MIN_DATAGRAM, Reliable};
 use crate::error::PushError;
 use crate::event::{Event, ReliableCounts};
@@ -141,7 +142,7 @@ impl Outbound {
         let size = link.size();
         let lane = link.lanes.get_mut(key.id)?;
         let since = lane.waits_since?;
-        let (messages, bytes) = (lane.waiting + 1, lane.unflushed() + MAX_LENGTH_BYTES + message.len());
+        let (messages, bytes) = (lane.waiting + 1, lane.unflushed() + LONG_BYTES + message.len());
         let stays_open = messages < self.qmessages && bytes < self.qthresh;
         if !stays_open {
             return None;

@@ -14,7 +14,7 @@ use crate::wire::reliable::LONG;
 use crate::wire::{Messages, RECORD_BYTES};
 
 /// Bytes of a short and of a long length.
-const LONG_BYTES: usize = RECORD_BYTES + 4;
+pub(super) const LONG_BYTES: usize = RECORD_BYTES + 4;
 
 /// Where messages go.
 pub(crate) struct Feed<'a, S> {
