@@ -24,7 +24,7 @@ const SAFE_CRATES: [(&str, &str); 25] = [
     ("crates/rbmq-cli", "forbid"),
     ("crates/cmq", "forbid"),
     ("crates/cmq-cli", "forbid"),
-    ("crates/seglog", "deny"),
+    ("base/seglog", "deny"),
     ("crates/multimqc", "forbid"),
     ("crates/multimqc-kafka", "forbid"),
     ("crates/multimqc-cli", "forbid"),
