@@ -1,6 +1,6 @@
 //! Smoke tests of the benches: they measure, every byte arrives, and their output is complete. No test checks a rate.
 
-#[path = "../../../crates/rbmq-cli/tests/common/process.rs"]
+#[path = "../../../rbmq/cli/tests/common/process.rs"]
 #[allow(dead_code, reason = "every test file uses a part of this")]
 mod process;
 

@@ -18,10 +18,10 @@ const FUNCTION_LINES_HARD: usize = 70;
 /// some.
 const SAFE_CRATES: [(&str, &str); 25] = [
     ("rocketbufs/framework", "deny"),
-    ("crates/rbmq-wire", "forbid"),
-    ("crates/rbmq", "forbid"),
-    ("crates/rbmq-broker", "forbid"),
-    ("crates/rbmq-cli", "forbid"),
+    ("rbmq/protocol", "forbid"),
+    ("rbmq/client", "forbid"),
+    ("rbmq/broker", "forbid"),
+    ("rbmq/cli", "forbid"),
     ("crates/cmq", "forbid"),
     ("crates/cmq-cli", "forbid"),
     ("base/seglog", "deny"),

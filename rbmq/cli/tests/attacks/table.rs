@@ -25,7 +25,7 @@ pub const ATTACKS: &str = "\
 `cargo test -p rbmq-cli --test attacks` sends each of these exchanges to a running broker, on a connection of its own. A
 publisher and a subscriber exchange a message after each of them, and nothing of theirs is lost. Each reason that the broker
 gives is a readable line. The broker's memory stays within 64 MiB of its memory before the attacks. The files of
-`crates/rbmq-cli/tests/attacks` have the exact bytes.
+`rbmq/cli/tests/attacks` have the exact bytes.
 
 Families with one exchange for each byte (messages that are cut) are one line here.
 ";
@@ -36,7 +36,7 @@ pub const LOGINS: &str = "\
 `cargo test -p rbmq-cli --test attacks` presents each of these logins to a broker that has users. The answer to each login of the
 right form is the same text, whatever was wrong; after some of them the text is that there were too many. A publisher and a
 subscriber with a token exchange a message after each of them.
-The file `crates/rbmq-cli/tests/attacks/credentials.rs` has the exact bytes.
+The file `rbmq/cli/tests/attacks/credentials.rs` has the exact bytes.
 ";
 
 pub const TLS: &str = "\
@@ -45,7 +45,7 @@ pub const TLS: &str = "\
 `cargo test -p rbmq-cli --test attacks` runs each of these attacks against a broker with `tls.mode = \"require\"`, those with certificates
 of clients against one that requires them. A publisher and a subscriber with TLS exchange a message after each of them, and nothing of
 theirs is lost. The broker's memory stays within 64 MiB of its memory before the attacks. An alert is the last that the broker sends, and
-the peer can read it. The files `crates/rbmq-cli/tests/attacks/tls*.rs` have the exact bytes.
+the peer can read it. The files `rbmq/cli/tests/attacks/tls*.rs` have the exact bytes.
 
 \"Inside TLS\" is every fifth exchange of each family of [ATTACKS](ATTACKS.md), after a good handshake.
 ";
