@@ -34,7 +34,7 @@ run-live: setup ## push a live picture through three nodes, to be watched in a b
 test: ## run every suite, as in continuous integration
 	@scripts/test
 
-nic: ## lint and simulate MultiMQC's NIC level (rtl/); installs Verilator, Yosys and cocotb
+nic: ## lint and simulate MultiMQC's NIC level (multimqc/rtl/); installs Verilator, Yosys and cocotb
 	@scripts/nic
 
 bench: setup ## measure beside other systems and their libraries, half an hour, into bench/results (BENCH=full: hours)

@@ -41,7 +41,7 @@ kafka_jars() {
     [[ -e $1/complete ]] && return
     say "fetching Kafka's jars"
     mkdir -p "$1"
-    timeout 600 mvn --quiet --batch-mode -f "$root/crates/multimqc-kafka/tests/pom.xml" dependency:copy-dependencies \
+    timeout 600 mvn --quiet --batch-mode -f "$root/multimqc/kafka/tests/pom.xml" dependency:copy-dependencies \
         "-DoutputDirectory=$(cd "$1" && pwd)" >&2 && touch "$1/complete"
 }
 

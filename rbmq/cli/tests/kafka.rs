@@ -2,7 +2,7 @@
 //! killed.
 
 mod common;
-#[path = "../../../crates/multimqc-kafka/tests/kafka/mod.rs"]
+#[path = "../../../multimqc/kafka/tests/kafka/mod.rs"]
 mod kafka;
 
 use std::io::{Read, Write};

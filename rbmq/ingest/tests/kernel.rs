@@ -1,6 +1,6 @@
 //! Ingests by the level in the kernel, between two network namespaces.
 
-#[path = "../../../crates/multimqc-kernel/tests/common/net.rs"]
+#[path = "../../../multimqc/kernel/tests/common/net.rs"]
 #[allow(dead_code, reason = "shared with the tests of the level")]
 mod net;
 
