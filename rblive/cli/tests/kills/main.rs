@@ -12,7 +12,7 @@
 mod encoder;
 mod media;
 mod nodes;
-#[path = "../../../rblive-media/tests/playlists/rules.rs"]
+#[path = "../../../media/tests/playlists/rules.rs"]
 #[allow(dead_code, reason = "checks of playlists as text, which other tests use with a track")]
 mod rules;
 mod viewer;
