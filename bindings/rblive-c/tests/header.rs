@@ -1,6 +1,6 @@
-//! `include/rocketstreams.h` is what cbindgen makes of the crate.
+//! `bindings/include/rocketstreams.h` is what cbindgen makes of the crate.
 
-#[path = "../../rocketbufs-c/tests/header/compare.rs"]
+#[path = "../../c/tests/header/compare.rs"]
 mod compare;
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The C API of RocketBufs, RBMQ's client and CMQ. `include/rocketbufs.h` is generated from this crate, and its
+//! The C API of RocketBufs, RBMQ's client and CMQ. `bindings/include/rocketbufs.h` is generated from this crate, and its
 //! documentation is that of the functions here; `docs/C.md` is the guide.
 //!
 //! ```text

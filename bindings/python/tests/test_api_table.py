@@ -1,6 +1,6 @@
 """Each public method of Rust is in the Python package, or the reason why not stands here.
 
-    python python/tests/test_api_table.py        # prints the methods in Rust, Python and C
+    python bindings/python/tests/test_api_table.py        # prints the methods in Rust, Python and C
 """
 
 import pathlib

@@ -169,7 +169,7 @@ const C_ONLY: &[(&str, &str)] = &[
 const HIDDEN: &[&str] = &["relay.rs", "state", "proto", "worker", "strategy"];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../crates")
 }
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -235,7 +235,7 @@ fn functions(file: &str) -> BTreeSet<String> {
 
 /// The functions of the C header.
 fn declared() -> BTreeSet<String> {
-    let text = std::fs::read_to_string(root().join("include/rocketbufs.h")).expect("the header");
+    let text = std::fs::read_to_string(root().join("bindings/include/rocketbufs.h")).expect("the header");
     functions("rocketbufs.h").into_iter().filter(|name| text.contains(&format!("{name}("))).collect()
 }
 

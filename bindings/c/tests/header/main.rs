@@ -1,4 +1,4 @@
-//! `include/rocketbufs.h` is what cbindgen makes of the crate.
+//! `bindings/include/rocketbufs.h` is what cbindgen makes of the crate.
 
 mod compare;
 

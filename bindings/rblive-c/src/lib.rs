@@ -1,4 +1,4 @@
-//! The C API of RBLive's library: `include/rocketstreams.h`, and `rs::RsManager` in `include/rocketstreams.hpp`.
+//! The C API of RBLive's library: `bindings/include/rocketstreams.h`, and `rs::RsManager` in `bindings/include/rocketstreams.hpp`.
 
 #![allow(non_camel_case_types)]
 

@@ -12,10 +12,10 @@ pub fn is_up_to_date(folder: &Path, name: &str) {
         .generate()
         .expect("cbindgen understands the crate")
         .write(&mut generated);
-    let header = folder.join("../../include").join(name);
+    let header = folder.join("../include").join(name);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&header, &generated).expect("the header can be written");
     }
     let committed = std::fs::read(&header).unwrap_or_default();
-    assert!(committed == generated, "include/{name} is out of date; UPDATE=1 cargo test writes it");
+    assert!(committed == generated, "bindings/include/{name} is out of date; UPDATE=1 cargo test writes it");
 }
