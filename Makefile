@@ -37,7 +37,7 @@ test: ## run every suite, as in continuous integration
 nic: ## lint and simulate MultiMQC's NIC level (multimqc/rtl/); installs Verilator, Yosys and cocotb
 	@scripts/nic
 
-bench: setup ## measure beside other systems and their libraries, half an hour, into bench/results (BENCH=full: hours)
+bench: setup ## measure beside other systems and their libraries, half an hour, into lab/bench/results (BENCH=full: hours)
 	@scripts/bench
 
 bench-cmq: setup ## measure CMQ beside UDP, ZeroMQ, nng, NATS, QUIC and MessagePack-RPC, as root (BENCH=full: hours)
@@ -57,4 +57,4 @@ doc: setup ## build the documentation of every crate
 
 clean: ## remove all build outputs
 	cargo clean
-	rm -rf fuzz/target fuzz/artifacts
+	rm -rf lab/fuzz/target lab/fuzz/artifacts

@@ -1,0 +1,447 @@
+//! `rbmq-bench direct`: two processes and the memory between them, no broker: RocketBufs beside Aeron's IPC and iceoryx2.
+//!
+//! ```text
+//!   harness ──pipes──┬── publish ──▶ subscribe        one way: at full rate, every byte summed
+//!                    └── ping ◀────▶ pong             round trips: one message in flight
+//! ```
+//!
+//! Every system runs the same loops (`benchkit::direct`; Aeron's are in Java), each as its makers intend: RocketBufs sleeps
+//! while no message comes, and with `--spin-us` spins for a while before it sleeps; the others spin. The systems and the start
+//! of their processes are in `direct_systems`.
+
+use std::{
+    fmt::Write as _,
+    thread,
+    time::{Duration, Instant},
+};
+
+use benchkit::{
+    direct::Role,
+    fleet::Process,
+    output::{self, Output, Progress, human},
+    plot::Chart,
+    stats, sys,
+    turns::in_turn,
+};
+use clap::Args;
+use serde::Serialize;
+
+use crate::{
+    campaign::least_disturbed_of,
+    direct_systems::{Meeting, Runner, System},
+    error::BenchError,
+    report::Setting,
+    units,
+};
+
+/// A JVM takes seconds to start, more of them on a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// The options of `rbmq-bench direct`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rbmq-bench direct --sizes 64 --seconds 500ms --warmup 200ms --reps 1
+  rbmq-bench direct --spin-us 50")]
+pub struct DirectArgs {
+    /// Systems of ours to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "rocketbufs,rocketbufs-trusting")]
+    system: Vec<System>,
+    /// Systems to measure beside them, in turn
+    #[arg(long, value_enum, value_delimiter = ',')]
+    against: Vec<System>,
+    /// Bytes of a message one way
+    #[arg(long, value_delimiter = ',', default_value = "8,64,256,1024",
+          value_parser = clap::value_parser!(u32).range(8..=32_768))]
+    sizes: Vec<u32>,
+    /// Bytes of a message that goes there and back
+    #[arg(long, default_value_t = 34, value_parser = clap::value_parser!(u32).range(8..=32_768))]
+    trip_size: u32,
+    /// Ours is measured also with both sides spinning for so many microseconds before they sleep (shm.busy_poll_us)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    spin_us: Option<u32>,
+    /// How long the window is that is measured
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
+    seconds: f64,
+    /// How long it runs before the window
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
+    warmup: f64,
+    /// Repetitions of each point; the table shows medians and 95 % intervals
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
+    /// How often a disturbed point is measured again; the least disturbed one is kept
+    #[arg(long, default_value_t = 3)]
+    retries: u32,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The path of a message: one way, or a round trip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Way {
+    OneWay,
+    ThereAndBack,
+}
+
+/// A measurement: a flat object in the JSON. See lab/bench/README.md.
+#[derive(Debug, Clone, Serialize)]
+struct Row {
+    #[serde(flatten)]
+    runner: Runner,
+    way: Way,
+    size_bytes: u32,
+    rep: u32,
+    #[serde(flatten)]
+    window: Window,
+    #[serde(flatten)]
+    setting: Setting,
+}
+
+/// A measured point.
+#[derive(Clone, Copy)]
+struct Point {
+    runner: Runner,
+    way: Way,
+    size: u32,
+}
+
+/// The counts of both ends in a window, and the processor time used in it.
+#[derive(Debug, Clone, Serialize)]
+struct Window {
+    /// Messages, or round trips, per second.
+    rate: f64,
+    /// Of round trips only.
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    lost: u64,
+    /// Cores that both ends kept busy.
+    busy_cores: f64,
+    other_cores: f64,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// Why there is no result.
+pub fn run(args: &DirectArgs) -> Result<(), BenchError> {
+    const NAME: &str = "direct";
+    let sane = |seconds: f64| (0.0..=3600.0).contains(&seconds);
+    if !(sane(args.seconds) && args.seconds > 0.0 && sane(args.warmup)) {
+        return Err(BenchError::BadTime);
+    }
+    let systems = System::installed(args.system.iter().chain(&args.against).copied());
+    if systems.is_empty() {
+        return Err(BenchError::NothingToMeasure);
+    }
+    Meeting::sweep();
+    let loads = loads(args, &systems);
+    let mut progress = Progress::new(loads.iter().map(Vec::len).sum::<usize>() * args.reps as usize);
+    let mut rows = Vec::new();
+    for load in &loads {
+        for rep in 0..args.reps {
+            for point in in_turn(load, rep) {
+                let measured = || measure(args, *point, rep);
+                let row = least_disturbed_of(args.retries, |row: &Row| row.window.other_cores, measured)?;
+                progress.one(&summary(&row));
+                rows.push(row);
+            }
+        }
+        args.output.write_rows(NAME, &rows)?;
+    }
+    let text = format!("{}\n{}\n{}", head(args, &rows), one_way(&rows), there_and_back(&rows));
+    Ok(args.output.publish(NAME, &text, &plots(&rows))?)
+}
+
+fn loads(args: &DirectArgs, systems: &[System]) -> Vec<Vec<Point>> {
+    let spin_us = args.spin_us.filter(|_| Runner::can_spin());
+    let runners = systems.iter().flat_map(|system| {
+        let spinning =
+            spin_us.filter(|_| system.is_ours()).map(|spin_us| Runner { system: *system, spin_us });
+        std::iter::once(Runner { system: *system, spin_us: 0 }).chain(spinning)
+    });
+    let runners: Vec<Runner> = runners.collect();
+    let load = |way, size| runners.iter().map(move |runner| Point { runner: *runner, way, size }).collect();
+    let one_way = args.sizes.iter().map(|size| load(Way::OneWay, *size));
+    one_way.chain([load(Way::ThereAndBack, args.trip_size)]).collect()
+}
+
+fn measure(args: &DirectArgs, point: Point, rep: u32) -> Result<Row, BenchError> {
+    let meeting = Meeting::new()?;
+    let (first, second) = match point.way {
+        Way::OneWay => (Role::Publish, Role::Subscribe),
+        Way::ThereAndBack => (Role::Pong, Role::Ping),
+    };
+    let start = |role: Role, at: &str| {
+        let mut command = point.runner.command(role, at)?;
+        command.args(["--size", &point.size.to_string()]);
+        command.args(["--seconds", &args.seconds.to_string(), "--warmup", &args.warmup.to_string()]);
+        Ok::<Process, BenchError>(Process::spawn(role.name(), command)?)
+    };
+    let first = start(first, meeting.place())?;
+    let mut words = first.answer_within("ready", READY_WITHIN)?.into_iter();
+    let at = words.next().unwrap_or_default();
+    let version = words.next().unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
+    let second = start(second, &at)?;
+    second.answer_within("ready", READY_WITHIN)?;
+    let window = match point.way {
+        Way::OneWay => rate(args, [first, second])?,
+        Way::ThereAndBack => trips(args, [first, second])?,
+    };
+    let setting = Setting {
+        system_version: version,
+        congestion_control: "none: no TCP".to_owned(),
+        kernel: sys::kernel(),
+        cpu: sys::cpu(),
+        command: sys::command(),
+    };
+    let Point { runner, way, size: size_bytes } = point;
+    Ok(Row { runner, way, size_bytes, rep, window, setting })
+}
+
+/// The processor time used up to a moment.
+struct Used {
+    at: Instant,
+    machine_s: f64,
+    own_s: f64,
+    ends_s: f64,
+}
+
+impl Used {
+    fn now(ends: &[Process; 2]) -> Used {
+        Used {
+            at: Instant::now(),
+            machine_s: sys::machine_busy_s(),
+            own_s: sys::process_cpu_s(std::process::id()),
+            ends_s: ends.iter().map(Process::cpu_s).sum(),
+        }
+    }
+
+    /// The cores that the ends kept busy since `self`, and the cores that other programs kept busy.
+    fn cores_since(&self, ends: &[Process; 2]) -> (f64, f64) {
+        let now = Used::now(ends);
+        let seconds = (now.at - self.at).as_secs_f64();
+        let ends_s = now.ends_s - self.ends_s;
+        let others_s = now.machine_s - self.machine_s - (now.own_s - self.own_s) - ends_s;
+        (ends_s / seconds, (others_s / seconds).max(0.0))
+    }
+}
+
+/// Measures publisher and subscriber: the messages received in a window, and whether all published ones arrived in the end.
+fn rate(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
+    ends[0].send("go")?;
+    thread::sleep(Duration::from_secs_f64(args.warmup));
+    let before = count(&mut ends[1])?;
+    let used = Used::now(&ends);
+    thread::sleep(Duration::from_secs_f64(args.seconds));
+    let after = count(&mut ends[1])?;
+    let (busy_cores, other_cores) = used.cores_since(&ends);
+    ends[0].send("stop")?;
+    let sent = ends[0].numbers("total")?;
+    let number = |of: &[u64], at: usize| of.get(at).copied().unwrap_or(0);
+    ends[1].send(&format!("expect {} {}", number(&sent, 0), number(&sent, 1)))?;
+    let came = ends[1].numbers("total")?;
+    if number(&came, 0) == number(&sent, 0) && came != sent {
+        return Err(benchkit::Error::Wrong { after: number(&sent, 0) }.into());
+    }
+    let (messages, nanos) = (after.0 - before.0, (after.1 - before.1).max(1));
+    Ok(Window {
+        rate: messages as f64 * 1e9 / nanos as f64,
+        p50_ns: None,
+        p99_ns: None,
+        lost: number(&sent, 0).saturating_sub(number(&came, 0)),
+        busy_cores,
+        other_cores,
+    })
+}
+
+/// Messages so far, and when.
+fn count(end: &mut Process) -> Result<(u64, u64), BenchError> {
+    end.send("mark")?;
+    let numbers = end.numbers("count")?;
+    Ok((numbers.first().copied().unwrap_or(0), numbers.get(1).copied().unwrap_or(0)))
+}
+
+/// Measures round trips; the pinger counts them.
+fn trips(args: &DirectArgs, mut ends: [Process; 2]) -> Result<Window, BenchError> {
+    ends[1].send("go")?;
+    thread::sleep(Duration::from_secs_f64(args.warmup));
+    let used = Used::now(&ends);
+    let limit = READY_WITHIN + Duration::from_secs_f64(args.seconds);
+    let numbers = ends[1].numbers_within("total", limit)?;
+    let (busy_cores, other_cores) = used.cores_since(&ends);
+    let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
+    Ok(Window {
+        rate: number(0) as f64 * 1e9 / number(3).max(1) as f64,
+        p50_ns: Some(number(1)),
+        p99_ns: Some(number(2)),
+        lost: 0,
+        busy_cores,
+        other_cores,
+    })
+}
+
+fn summary(row: &Row) -> String {
+    let figure = match (row.window.p50_ns, row.window.p99_ns) {
+        (Some(p50), Some(p99)) => format!("p50 {} us  p99 {} us", us(p50 as f64), us(p99 as f64)),
+        _ => format!("{:>8} msg/s  lost {}", human(row.window.rate), row.window.lost),
+    };
+    let (busy, others) = (row.window.busy_cores, row.window.other_cores);
+    format!(
+        "{:>5} B  {:<28} #{}  {figure}  cores {busy:.2}  others {others:.2}",
+        row.size_bytes,
+        row.runner.name(),
+        row.rep
+    )
+}
+
+/// Nanoseconds as microseconds.
+fn us(nanos: f64) -> String {
+    let us = nanos / 1e3;
+    if us < 10.0 { format!("{us:.2}") } else { format!("{us:.1}") }
+}
+
+fn head(args: &DirectArgs, rows: &[Row]) -> String {
+    let mut named: Vec<String> = Vec::new();
+    for row in rows {
+        let name = format!("{} {}", row.runner.system.name(), row.setting.system_version);
+        if !named.contains(&name) {
+            named.push(name);
+        }
+    }
+    format!(
+        "{}, {}; {}\ntwo processes, shared memory; window {} s after {} s, {} repetitions\n\n    {}\n",
+        sys::cpu(),
+        sys::kernel(),
+        named.join(", "),
+        args.seconds,
+        args.warmup,
+        args.reps,
+        sys::command(),
+    )
+}
+
+/// The rows of each point, which are its repetitions, in their order.
+fn points(rows: &[Row], way: Way) -> Vec<Vec<&Row>> {
+    let mut points: Vec<Vec<&Row>> = Vec::new();
+    for row in rows.iter().filter(|row| row.way == way) {
+        let same = |other: &Row| (other.size_bytes, other.runner) == (row.size_bytes, row.runner);
+        match points.iter_mut().find(|point| same(point[0])) {
+            Some(point) => point.push(row),
+            None => points.push(vec![row]),
+        }
+    }
+    points
+}
+
+/// The median of a figure and its interval, in two cells.
+fn cells(rows: &[&Row], figure: impl Fn(&Row) -> f64, words: fn(f64) -> String) -> String {
+    let figures: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
+    stats::estimate(&figures).map_or_else(
+        || " | ".to_owned(),
+        |estimate| format!("{} | {}", words(estimate.median), output::span(estimate.interval, words)),
+    )
+}
+
+fn median(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> f64 {
+    let figures: Vec<f64> = rows.iter().map(|row| figure(row)).collect();
+    stats::estimate(&figures).map_or(0.0, |estimate| estimate.median)
+}
+
+/// The systems in these rows that are not ours.
+fn others(rows: &[Row]) -> Vec<Runner> {
+    let mut others: Vec<Runner> = Vec::new();
+    for row in rows.iter().filter(|row| !row.runner.system.is_ours()) {
+        if !others.contains(&row.runner) {
+            others.push(row.runner);
+        }
+    }
+    others
+}
+
+/// How many times each other system's figure ours is, a cell for each; the other systems' own lines have empty ones.
+fn times(point: &[&Row], all: &[Vec<&Row>], others: &[Runner], figure: fn(&Row) -> f64) -> String {
+    let of = |rows: &[&Row]| rows.iter().map(|row| (row.rep, figure(row))).collect::<Vec<(u32, f64)>>();
+    let cell = |other: &Runner| {
+        let is_it = |rows: &&Vec<&Row>| rows[0].runner == *other && rows[0].size_bytes == point[0].size_bytes;
+        let ratio = all.iter().find(is_it).filter(|_| point[0].runner.system.is_ours());
+        ratio.and_then(|rows| stats::times(&of(point), &of(rows)))
+    };
+    others.iter().map(|other| cell(other).map_or(" |".to_owned(), |ratio| format!(" {ratio:.2} |"))).collect()
+}
+
+fn columns(others: &[Runner]) -> (String, String) {
+    (others.iter().map(|other| format!(" ×{} |", other.name())).collect(), "---:|".repeat(others.len()))
+}
+
+fn one_way(rows: &[Row]) -> String {
+    let others = others(rows);
+    let (names, marks) = columns(&others);
+    let mut out = format!(
+        "| size | system | msg/s | 95 % | GB/s |{names} cores | lost | others |\n\
+         |---:|---|---:|---|---:|{marks}---:|---:|---:|\n"
+    );
+    let points = points(rows, Way::OneWay);
+    for same in &points {
+        let size = same[0].size_bytes;
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "| {size} | {} | {} | {:.2} |{} {:.2} | {} | {:.2} |",
+            same[0].runner.name(),
+            cells(same, |row| row.window.rate, human),
+            median(same, |row| row.window.rate) * f64::from(size) / 1e9,
+            times(same, &points, &others, |row| row.window.rate),
+            median(same, |row| row.window.busy_cores),
+            same.iter().map(|row| row.window.lost).sum::<u64>(),
+            median(same, |row| row.window.other_cores),
+        );
+    }
+    out
+}
+
+fn p50(row: &Row) -> f64 {
+    row.window.p50_ns.unwrap_or(0) as f64
+}
+
+fn p99(row: &Row) -> f64 {
+    row.window.p99_ns.unwrap_or(0) as f64
+}
+
+fn there_and_back(rows: &[Row]) -> String {
+    let others = others(rows);
+    let (names, marks) = columns(&others);
+    let mut out = format!(
+        "| size | system | p50 us | 95 % |{names} p99 us | 95 % | round trips/s | cores | others |\n\
+         |---:|---|---:|---|{marks}---:|---|---:|---:|---:|\n"
+    );
+    let points = points(rows, Way::ThereAndBack);
+    for same in &points {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} |{} {} | {} | {:.2} | {:.2} |",
+            same[0].size_bytes,
+            same[0].runner.name(),
+            cells(same, p50, us),
+            times(same, &points, &others, p50),
+            cells(same, p99, us),
+            human(median(same, |row| row.window.rate)),
+            median(same, |row| row.window.busy_cores),
+            median(same, |row| row.window.other_cores),
+        );
+    }
+    out
+}
+
+fn plots(rows: &[Row]) -> Vec<(String, String)> {
+    let rates: Vec<Row> = rows.iter().filter(|row| row.way == Way::OneWay).cloned().collect();
+    let chart = |title: &str, unit: &str, figure: fn(&Row) -> f64| {
+        let chart = Chart::new(title, "message size", unit).sizes().log_y();
+        chart.points(&rates, |row| row.runner.name(), |row| f64::from(row.size_bytes), figure).svg()
+    };
+    let goodput = |row: &Row| row.window.rate * f64::from(row.size_bytes) / 1e9;
+    vec![
+        ("messages".to_owned(), chart("One way between two processes", "messages/s", |row| row.window.rate)),
+        ("goodput".to_owned(), chart("Payload between two processes", "GB/s", goodput)),
+    ]
+}

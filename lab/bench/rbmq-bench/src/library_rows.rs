@@ -1,0 +1,146 @@
+//! The rows of `rbmq-bench libraries`.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::report::Setting;
+
+/// A client library in one way of using it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Library {
+    /// RBMQ's
+    Rbmq,
+    /// redis, blocking, with pipelines of up to 128 commands
+    RedisPipelined,
+    /// redis, asynchronous, with its connection manager and up to 256 calls under way
+    RedisManager,
+    /// async-nats
+    AsyncNats,
+    /// lapin, with RabbitMQ
+    Lapin,
+    /// rumqttc, with Mosquitto
+    Rumqttc,
+    /// zenoh, with its router
+    Zenoh,
+    /// RBMQ's in C
+    RbmqC,
+    /// hiredis, with pipelines of up to 128 commands
+    Hiredis,
+    /// nats.c
+    NatsC,
+    /// librabbitmq, with RabbitMQ
+    Librabbitmq,
+    /// libzmq, with its proxy
+    Libzmq,
+}
+
+impl Library {
+    /// The language of the ends.
+    pub fn is_c(self) -> bool {
+        use Library::{Hiredis, Librabbitmq, Libzmq, NatsC, RbmqC};
+        matches!(self, RbmqC | Hiredis | NatsC | Librabbitmq | Libzmq)
+    }
+
+    /// As on the command line and in the rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Library::Rbmq => "rbmq",
+            Library::RedisPipelined => "redis-pipelined",
+            Library::RedisManager => "redis-manager",
+            Library::AsyncNats => "async-nats",
+            Library::Lapin => "lapin",
+            Library::Rumqttc => "rumqttc",
+            Library::Zenoh => "zenoh",
+            Library::RbmqC => "rbmq-c",
+            Library::Hiredis => "hiredis",
+            Library::NatsC => "nats-c",
+            Library::Librabbitmq => "librabbitmq",
+            Library::Libzmq => "libzmq",
+        }
+    }
+
+    /// As in tables: the crate, how it is used, and the server.
+    pub fn title(self) -> &'static str {
+        match self {
+            Library::Rbmq => "`rbmq`",
+            Library::RedisPipelined => "`redis`, pipelined (Redis)",
+            Library::RedisManager => "`redis`, connection manager (Redis)",
+            Library::AsyncNats => "`async-nats` (NATS)",
+            Library::Lapin => "`lapin` (RabbitMQ)",
+            Library::Rumqttc => "`rumqttc` (Mosquitto)",
+            Library::Zenoh => "`zenoh` (its router)",
+            Library::RbmqC => "C: `rbmq_…`",
+            Library::Hiredis => "C: `hiredis`, pipelined (Redis)",
+            Library::NatsC => "C: `nats.c` (NATS)",
+            Library::Librabbitmq => "C: `librabbitmq` (RabbitMQ)",
+            Library::Libzmq => "C: `libzmq` (its proxy)",
+        }
+    }
+}
+
+/// The kind of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// As many messages as go
+    Full,
+    /// Messages at a rate that every library carries, for the processor time
+    Paced,
+    /// Round trips of one message at a time
+    Trips,
+}
+
+/// A measurement: a flat object in the JSON. See lab/bench/README.md.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Row {
+    pub library: Library,
+    pub library_version: String,
+    pub load: Kind,
+    /// Whether more than the library held the publisher back.
+    pub held_back: bool,
+    pub size_bytes: u32,
+    pub subscribers: u32,
+    pub rep: u32,
+    /// Messages per second that the publisher was to hand over; 0: as many as go.
+    pub asked_per_s: f64,
+    pub published_per_s: f64,
+    /// Messages that all subscribers together received and checked per second.
+    pub delivered_per_s: f64,
+    /// Messages published in the whole measurement and never received, summed over subscribers.
+    pub dropped: u64,
+    /// Messages received in the whole measurement, summed over subscribers.
+    pub received: u64,
+    /// Subscribers whose connection the server ended.
+    pub cut_off: u64,
+    pub publisher_cpu_s_per_million: f64,
+    pub subscriber_cpu_s_per_million: f64,
+    pub broker_cpu_s_per_million: f64,
+    pub broker_rss_bytes: u64,
+    /// Of round trips only.
+    pub p50_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    pub max_us: Option<f64>,
+    pub other_cores: f64,
+    #[serde(flatten)]
+    pub setting: Setting,
+}
+
+impl Row {
+    /// Messages per second that each subscriber got.
+    pub fn to_each(&self) -> f64 {
+        self.delivered_per_s / f64::from(self.subscribers.max(1))
+    }
+
+    /// CPU time of all processes per message that a subscriber got, in microseconds.
+    pub fn cpu_us(&self) -> f64 {
+        let publisher = self.publisher_cpu_s_per_million / f64::from(self.subscribers.max(1));
+        publisher + self.broker_cpu_s_per_million + self.subscriber_cpu_s_per_million
+    }
+
+    /// Whether both rows have the same load, of any library.
+    pub fn same_load(&self, other: &Row) -> bool {
+        let key = |row: &Row| (row.load, row.size_bytes, row.subscribers, row.asked_per_s as u64);
+        key(self) == key(other)
+    }
+}
