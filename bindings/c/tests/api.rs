@@ -6,36 +6,36 @@ use std::path::{Path, PathBuf};
 
 use syn::{Attribute, ImplItem, Item, Type, Visibility};
 
-/// The crate of a Rust type, and the prefix of its functions.
+/// The folder of the crate of a Rust type, and the prefix of its functions.
 const TYPES: &[(&str, &str, &str)] = &[
-    ("Budget", "rocketbufs", "rb_budget_"),
-    ("BufSeg", "rocketbufs", "rb_buf_seg_"),
-    ("Cmq", "cmq", "cmq_"),
-    ("Config", "rocketbufs", "rb_config_"),
-    ("Confirmation", "rbmq", "rbmq_confirmation_"),
-    ("Conn", "rocketbufs", "rb_conn_"),
-    ("Context", "rocketbufs", "rb_context_"),
-    ("DeferredBatch", "rbmq", "rbmq_deferred_"),
-    ("InReader", "rocketbufs", "rb_reader_"),
-    ("InView", "rocketbufs", "rb_view_"),
-    ("Listener", "rocketbufs", "rb_listener_"),
-    ("Mailbox", "cmq", "cmq_mailbox_"),
-    ("MessageSegment", "rbmq", "rbmq_segment_"),
-    ("Multicast", "cmq", "cmq_"),
-    ("Observer", "rbmq", "rbmq_observer_"),
-    ("OutBuffer", "rocketbufs", "rb_buffer_"),
-    ("OutSegment", "rocketbufs", "rb_segment_"),
-    ("OutWriter", "rocketbufs", "rb_writer_"),
-    ("Batch", "rbmq", "rbmq_subscriber_batch_"),
-    ("PublicKey", "cmq", "cmq_public_key_"),
-    ("Publisher", "rbmq", "rbmq_publisher_"),
-    ("RIn", "rocketbufs", "rb_rin_"),
-    ("ROut", "rocketbufs", "rb_rout_"),
-    ("SecretKey", "cmq", "cmq_secret_key_"),
-    ("Subscriber", "rbmq", "rbmq_subscriber_"),
-    ("Subscription", "rocketbufs", "rb_subscription_"),
-    ("TopicWriter", "rbmq", "rbmq_topic_"),
-    ("WriteBatch", "rbmq", "rbmq_topic_batch_"),
+    ("Budget", "rocketbufs/framework", "rb_budget_"),
+    ("BufSeg", "rocketbufs/framework", "rb_buf_seg_"),
+    ("Cmq", "cmq/library", "cmq_"),
+    ("Config", "rocketbufs/framework", "rb_config_"),
+    ("Confirmation", "rbmq/client", "rbmq_confirmation_"),
+    ("Conn", "rocketbufs/framework", "rb_conn_"),
+    ("Context", "rocketbufs/framework", "rb_context_"),
+    ("DeferredBatch", "rbmq/client", "rbmq_deferred_"),
+    ("InReader", "rocketbufs/framework", "rb_reader_"),
+    ("InView", "rocketbufs/framework", "rb_view_"),
+    ("Listener", "rocketbufs/framework", "rb_listener_"),
+    ("Mailbox", "cmq/library", "cmq_mailbox_"),
+    ("MessageSegment", "rbmq/client", "rbmq_segment_"),
+    ("Multicast", "cmq/library", "cmq_"),
+    ("Observer", "rbmq/client", "rbmq_observer_"),
+    ("OutBuffer", "rocketbufs/framework", "rb_buffer_"),
+    ("OutSegment", "rocketbufs/framework", "rb_segment_"),
+    ("OutWriter", "rocketbufs/framework", "rb_writer_"),
+    ("Batch", "rbmq/client", "rbmq_subscriber_batch_"),
+    ("PublicKey", "cmq/library", "cmq_public_key_"),
+    ("Publisher", "rbmq/client", "rbmq_publisher_"),
+    ("RIn", "rocketbufs/framework", "rb_rin_"),
+    ("ROut", "rocketbufs/framework", "rb_rout_"),
+    ("SecretKey", "cmq/library", "cmq_secret_key_"),
+    ("Subscriber", "rbmq/client", "rbmq_subscriber_"),
+    ("Subscription", "rocketbufs/framework", "rb_subscription_"),
+    ("TopicWriter", "rbmq/client", "rbmq_topic_"),
+    ("WriteBatch", "rbmq/client", "rbmq_topic_batch_"),
 ];
 
 /// Methods whose C function has another name: a function with more arguments, or one that fills a structure.
@@ -169,7 +169,7 @@ const C_ONLY: &[(&str, &str)] = &[
 const HIDDEN: &[&str] = &["relay.rs", "state", "proto", "worker", "strategy"];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../crates")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -197,7 +197,7 @@ fn is_hidden(attributes: &[Attribute]) -> bool {
 /// The public methods of the types of a crate, as `Type.method`.
 fn methods(of: &str) -> Vec<String> {
     let mut files = Vec::new();
-    sources(&root().join("crates").join(of).join("src"), &mut files);
+    sources(&root().join(of).join("src"), &mut files);
     let mut found = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a source");
@@ -221,7 +221,7 @@ fn methods(of: &str) -> Vec<String> {
 
 /// The functions that a text names: `rb_…(`, `rbmq_…(` and `cmq_…(`.
 fn functions(file: &str) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(root().join("include").join(file)).expect("a header");
+    let text = std::fs::read_to_string(root().join("bindings/include").join(file)).expect("a header");
     let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut found = BTreeSet::new();

@@ -10,32 +10,32 @@ import pytest
 
 from rocketbufs import _rocketbufs, aio
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 # The crate of a Rust type, the prefix of its functions in C, and its class in Python.
 TYPES = {
-    "Config": ("rocketbufs", "rb_config_", "Config"),
-    "Context": ("rocketbufs", "rb_context_", "Context"),
-    "Listener": ("rocketbufs", "rb_listener_", "Listener"),
-    "Conn": ("rocketbufs", "rb_conn_", "Conn"),
-    "ROut": ("rocketbufs", "rb_rout_", "ROut"),
-    "OutBuffer": ("rocketbufs", "rb_buffer_", "OutBuffer"),
-    "OutWriter": ("rocketbufs", "rb_writer_", "OutWriter"),
-    "OutSegment": ("rocketbufs", "rb_segment_", "OutSegment"),
-    "RIn": ("rocketbufs", "rb_rin_", "RIn"),
-    "InReader": ("rocketbufs", "rb_reader_", "InReader"),
-    "Subscription": ("rocketbufs", "rb_subscription_", "Subscription"),
-    "InView": ("rocketbufs", "rb_view_", "InView"),
-    "Publisher": ("rbmq", "rbmq_publisher_", "Publisher"),
-    "TopicWriter": ("rbmq", "rbmq_topic_", "TopicWriter"),
-    "Confirmation": ("rbmq", "rbmq_confirmation_", "Confirmation"),
-    "Subscriber": ("rbmq", "rbmq_subscriber_", "Subscriber"),
-    "OwnedBatch": ("rbmq", "rbmq_subscriber_batch_", "Batch"),
-    "DeferredBatch": ("rbmq", "rbmq_deferred_", "DeferredBatch"),
-    "Observer": ("rbmq", "rbmq_observer_", "Observer"),
-    "Cmq": ("cmq", "cmq_", "Cmq"),
-    "Mailbox": ("cmq", "cmq_mailbox_", "Mailbox"),
-    "PublicKey": ("cmq", "cmq_public_key_", "PublicKey"),
-    "SecretKey": ("cmq", "cmq_secret_key_", "SecretKey"),
+    "Config": ("rocketbufs/framework", "rb_config_", "Config"),
+    "Context": ("rocketbufs/framework", "rb_context_", "Context"),
+    "Listener": ("rocketbufs/framework", "rb_listener_", "Listener"),
+    "Conn": ("rocketbufs/framework", "rb_conn_", "Conn"),
+    "ROut": ("rocketbufs/framework", "rb_rout_", "ROut"),
+    "OutBuffer": ("rocketbufs/framework", "rb_buffer_", "OutBuffer"),
+    "OutWriter": ("rocketbufs/framework", "rb_writer_", "OutWriter"),
+    "OutSegment": ("rocketbufs/framework", "rb_segment_", "OutSegment"),
+    "RIn": ("rocketbufs/framework", "rb_rin_", "RIn"),
+    "InReader": ("rocketbufs/framework", "rb_reader_", "InReader"),
+    "Subscription": ("rocketbufs/framework", "rb_subscription_", "Subscription"),
+    "InView": ("rocketbufs/framework", "rb_view_", "InView"),
+    "Publisher": ("rbmq/client", "rbmq_publisher_", "Publisher"),
+    "TopicWriter": ("rbmq/client", "rbmq_topic_", "TopicWriter"),
+    "Confirmation": ("rbmq/client", "rbmq_confirmation_", "Confirmation"),
+    "Subscriber": ("rbmq/client", "rbmq_subscriber_", "Subscriber"),
+    "OwnedBatch": ("rbmq/client", "rbmq_subscriber_batch_", "Batch"),
+    "DeferredBatch": ("rbmq/client", "rbmq_deferred_", "DeferredBatch"),
+    "Observer": ("rbmq/client", "rbmq_observer_", "Observer"),
+    "Cmq": ("cmq/library", "cmq_", "Cmq"),
+    "Mailbox": ("cmq/library", "cmq_mailbox_", "Mailbox"),
+    "PublicKey": ("cmq/library", "cmq_public_key_", "PublicKey"),
+    "SecretKey": ("cmq/library", "cmq_secret_key_", "SecretKey"),
 }
 # The methods with another name in Python: in all classes, and in one.
 PYTHON = {
@@ -103,7 +103,7 @@ METHOD = re.compile(r"((?:    #\[.*\]\n)*)    pub (?:const )?(?:async )?fn (\w+)
 
 def methods(name):
     """The public methods of a Rust type, from its source."""
-    for file in sorted((ROOT / "crates" / TYPES[name][0] / "src").rglob("*.rs")):
+    for file in sorted((ROOT / TYPES[name][0] / "src").rglob("*.rs")):
         if HIDDEN & set(file.parts):
             continue
         for hidden, block in re.findall(BLOCK % name, file.read_text(), re.MULTILINE | re.DOTALL):
@@ -132,7 +132,7 @@ def test_python_has_each_method(name):
 
 
 def main():
-    header = (ROOT / "include" / "rocketbufs.h").read_text()
+    header = (ROOT / "bindings" / "include" / "rocketbufs.h").read_text()
     for name, (_, prefix, _) in TYPES.items():
         for method in methods(name):
             c = prefix + {"pollable": "fd"}.get(method, method)

@@ -12,7 +12,7 @@ from conftest import WAIT
 
 from rocketbufs import cmq
 
-VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "cmq-vectors.json").read_text())
+VECTORS = json.loads((pathlib.Path(__file__).parents[3] / "docs" / "cmq-vectors.json").read_text())
 DATAGRAMS = {vector["name"]: vector for vector in VECTORS["datagrams"]}
 BATCHES = [vector for vector in DATAGRAMS.values() if vector["kind"] == "batch"]
 # The bytes of a header that a test cannot choose: the sender's epoch.

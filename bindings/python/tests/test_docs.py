@@ -10,7 +10,7 @@ import pytest
 import rocketbufs
 from rocketbufs import rbmq
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 def programs(name):

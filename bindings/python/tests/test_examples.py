@@ -11,7 +11,7 @@ import pytest
 
 from rocketbufs import cmq, rbmq
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "python"
+EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "python"
 LIMIT = 60
 
 

@@ -10,7 +10,7 @@ from conftest import WAIT
 
 from rocketbufs import Conn, Context, InView, Listener, RIn, ROut
 
-VECTORS = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "protocol-vectors.json").read_text())
+VECTORS = json.loads((pathlib.Path(__file__).parents[3] / "docs" / "protocol-vectors.json").read_text())
 MESSAGES = {vector["name"]: vector for vector in VECTORS["messages"]}
 CONTROL, MORE = VECTORS["constants"]["control_wire"], VECTORS["constants"]["more_bit"]
 # The bytes that an end chooses itself: the name of its process, and the names of its logs.

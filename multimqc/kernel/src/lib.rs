@@ -20,7 +20,7 @@
 //! * [`KernelLevel`] is the level in a stack, with other levels behind it.
 //! * [`detach`] removes the files that a crashed process has left.
 //!
-//! The programs are in the folder `bpf`, with their objects, so building this crate needs no clang. docs/MULTIMQC_KERNEL.md is
+//! The programs are in the folder `multimqc/bpf`, with their objects, so building this crate needs no clang. docs/MULTIMQC_KERNEL.md is
 //! the user's guide: rights, limits, and what is stored.
 
 mod attach;

@@ -29,5 +29,5 @@ fn objects_are_what_the_sources_compile_to() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf");
     let output = Command::new("make").args(["-C", folder, "check"]).output().expect("make runs");
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "run `make -C bpf` and commit the objects\n{text}");
+    assert!(output.status.success(), "run `make -C multimqc/bpf` and commit the objects\n{text}");
 }

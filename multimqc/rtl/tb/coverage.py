@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nic import POINTS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Files whose tests are of their own (multimqc/rtl/store/tests).
 OWN = ("multimqc/rtl/store/",)
 

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BENCH = Path(os.environ.get("NIC_BENCH", Path(__file__).parents[2] / "target/rtl/nic/nic_bench"))
+BENCH = Path(os.environ.get("NIC_BENCH", Path(__file__).parents[3] / "target/rtl/nic/nic_bench"))
 # The ports that the bench was built with, 4x10 or 1x100: how many, and of how many GbE.
 SHAPE = os.environ.get("NIC_SHAPE", "4x10")
 PORTS, GBITS = map(int, SHAPE.split("x"))

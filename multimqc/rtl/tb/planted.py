@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TESTS = ("test_nic.py", "test_load.py", "test_functions.py")
 
 # Name: the file, what is there, and what it becomes.
@@ -33,17 +33,17 @@ def find(folder, name):
     path, old, new = BUGS[name]
     tree = folder / name
     shutil.rmtree(tree, ignore_errors=True)
-    shutil.copytree(ROOT / "rtl", tree / "rtl")
+    shutil.copytree(ROOT / "multimqc/rtl", tree / "multimqc/rtl")
     (tree / "docs").mkdir()
     shutil.copy(ROOT / "docs/multimqc-vectors.json", tree / "docs")
-    source = tree / "rtl" / path
+    source = tree / "multimqc/rtl" / path
     text = source.read_text()
     if text.count(old) != 1:
         sys.exit(f"{name}: {path} does not have the text once")
     source.write_text(text.replace(old, new))
     environment = {**os.environ, "SEEDS": "2", "NIC_BENCH": str(tree / "build/nic_bench")}
     parts = ("pkg", "lib", "front", "core", "store", "store/functions", "top")
-    files = [str(file) for part in parts for file in sorted((tree / "rtl" / part).glob("*.sv"))]
+    files = [str(file) for part in parts for file in sorted((tree / "multimqc/rtl" / part).glob("*.sv"))]
     subprocess.run(
         ["verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "--x-initial", "unique", "-Wno-fatal", "-Wno-WIDTH",
          "--top-module", "multimqc_nic", "-GFUNCTIONS=1", "-CFLAGS", "-O1 -std=c++17", "--Mdir", str(tree / "build"), "-o", "nic_bench", *files,

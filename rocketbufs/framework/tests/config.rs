@@ -217,7 +217,7 @@ fn every_knob_is_documented_and_takes_its_default_back() {
 
 /// Compares a committed file with its expected content. UPDATE=1 writes the file.
 fn committed(relative: &str, expected: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../crates").join(relative);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(relative);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, expected).unwrap();
     }

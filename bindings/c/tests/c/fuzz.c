@@ -149,7 +149,7 @@ static void make(fuzzer *f) {
 static void make_clients(fuzzer *f) {
     void *made = NULL;
     char topic[16];
-    snprintf(topic, sizeof topic, "lab/fuzz/%u", below(f, 4));
+    snprintf(topic, sizeof topic, "fuzz/%u", below(f, 4));
     rbmq_topic_options options = {.size = sizeof options, .ring_bytes = 1 << 16};
     cmq_reliable soon = {.size = sizeof soon, .give_up_ns = 100 * RB_MS, .idle_ns = 3 * RB_S};
     cmq_options deliver = {.size = sizeof deliver, .reliable = &soon};

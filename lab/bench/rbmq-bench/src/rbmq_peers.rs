@@ -63,7 +63,7 @@ pub fn topic_ring_bytes(load: &Load, record_bytes: u64, configured: u64) -> u64 
 
 /// The name of topic number so and so.
 pub fn topic_name(number: u8) -> String {
-    format!("lab/bench/{number}")
+    format!("bench/{number}")
 }
 
 /// Runs a broker as `rbmq serve` does until the harness goes away.

@@ -4,7 +4,7 @@ use super::{Graph, Import, Package, graph};
 
 fn package(sources: &[(&str, &str)]) -> Package {
     let sources = sources.iter().map(|(path, text)| (format!("src/{path}"), (*text).to_owned())).collect();
-    Package { name: "small-crate".into(), folder: "crates/small".into(), sources }
+    Package { name: "small-crate".into(), folder: "base/small".into(), sources }
 }
 
 fn read(sources: &[(&str, &str)]) -> Graph {
@@ -151,5 +151,5 @@ fn exported_names_are_those_of_the_root() {
 #[test]
 fn a_syntax_error_is_reported_with_its_line() {
     let error = graph(&package(&[("lib.rs", "mod a;"), ("a.rs", "fn f() {}\nfn {")])).unwrap_err();
-    assert!(error.starts_with("crates/small/src/a.rs:2: "), "{error}");
+    assert!(error.starts_with("base/small/src/a.rs:2: "), "{error}");
 }

@@ -20,7 +20,7 @@ fn crate_with(types: &str, a: &str, b: &str) -> Vec<Graph> {
         ("proto/shown.rs", "pub struct Shown;\nuse super::a::A;\n"),
     ];
     let sources = sources.iter().map(|(path, text)| (format!("src/{path}"), (*text).to_owned())).collect();
-    let package = Package { name: "small".into(), folder: "crates/small".into(), sources };
+    let package = Package { name: "small".into(), folder: "base/small".into(), sources };
     vec![graph(&package).unwrap()]
 }
 
@@ -50,7 +50,7 @@ fn an_upward_import_is_reported_with_its_line_and_layers() {
     let graphs = crate_with("pub struct T;\nuse crate::proto::b::B;", "pub struct A;", "pub struct B;");
     let found = check(&graphs, LAYERS, "");
     let [upward] = &found[..] else { panic!("{found:?}") };
-    let text = "crates/small/src/types.rs:2 imports crate::proto::b::B from src/proto/b.rs: an upward import, from layer \
+    let text = "base/small/src/types.rs:2 imports crate::proto::b::B from src/proto/b.rs: an upward import, from layer \
                 ground to proto";
     assert!(upward.starts_with(text), "{upward}");
     assert_eq!(check(&graphs, LAYERS, "[small]\nupward = [\"src/types.rs -> src/proto/b.rs\"]"), [""; 0]);
@@ -67,13 +67,13 @@ fn a_planted_cycle_is_reported_with_its_imports() {
     assert_eq!(found[0].imports.len(), 2);
     let found = check(&cycle(), LAYERS, "");
     let [text] = &found[..] else { panic!("{found:?}") };
-    assert!(text.starts_with("crates/small/src/proto/a.rs is in an import cycle:\n"), "{text}");
+    assert!(text.starts_with("base/small/src/proto/a.rs is in an import cycle:\n"), "{text}");
     assert!(
-        text.contains("\n      crates/small/src/proto/a.rs:2 imports super::b::B from src/proto/b.rs\n"),
+        text.contains("\n      base/small/src/proto/a.rs:2 imports super::b::B from src/proto/b.rs\n"),
         "{text}"
     );
     assert!(
-        text.contains("\n      crates/small/src/proto/b.rs:2 imports super::a::A from src/proto/a.rs\n"),
+        text.contains("\n      base/small/src/proto/b.rs:2 imports super::a::A from src/proto/a.rs\n"),
         "{text}"
     );
 }
@@ -89,7 +89,7 @@ fn a_known_cycle_may_not_grow() {
     );
     let found = check(&three, "", two);
     let [text] = &found[..] else { panic!("{found:?}") };
-    assert!(text.starts_with("crates/small/src/types.rs has joined a known import cycle:\n"), "{text}");
+    assert!(text.starts_with("base/small/src/types.rs has joined a known import cycle:\n"), "{text}");
     assert!(text.contains("src/types.rs:2 imports crate::proto::a::A"), "{text}");
 }
 
@@ -109,7 +109,7 @@ fn every_file_needs_a_layer_and_every_entry_a_file() {
     let layers = LAYERS.replace("\"src/lib.rs\"", "\"src/gone.rs\", \"src/old/\"");
     let found = check(&sound(), &layers, "");
     assert_eq!(found.len(), 3, "{found:?}");
-    assert!(found[0].starts_with("crates/small/src/lib.rs has no layer"), "{found:?}");
+    assert!(found[0].starts_with("base/small/src/lib.rs has no layer"), "{found:?}");
     assert!(
         found[1].contains("src/gone.rs matches no file") && found[2].contains("src/old/ matches no file"),
         "{found:?}"
@@ -133,7 +133,7 @@ fn the_printed_list_of_known_violations_covers_all() {
 #[test]
 fn benches_are_checked_for_cycles() {
     let mut graphs = cycle();
-    graphs[0].folder = "bench/small".into();
+    graphs[0].folder = "lab/bench/small".into();
     let found = check(&graphs, "", "");
-    assert!(found[0].starts_with("bench/small/src/proto/a.rs is in an import cycle:\n"), "{found:?}");
+    assert!(found[0].starts_with("lab/bench/small/src/proto/a.rs is in an import cycle:\n"), "{found:?}");
 }

@@ -20,7 +20,7 @@ from cocotb.runner import get_runner  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 STORE = HERE.parent
 RTL = STORE.parent
-OUT = RTL.parent / "target" / "rtl" / "store"
+OUT = RTL.parents[1] / "target" / "rtl" / "store"
 
 # Parameters of the builds.
 CONFIGS = {
