@@ -20,4 +20,5 @@ pub mod licence;
 pub mod links;
 pub mod report;
 pub mod rust;
+pub mod signatures;
 pub mod tree;

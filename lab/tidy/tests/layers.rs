@@ -61,7 +61,8 @@ fn packages_depend_as_the_streets_allow() {
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
         .output()
         .expect("cargo runs");
-    let Metadata { packages } = serde_json::from_slice(&metadata.stdout).expect("the format of cargo metadata");
+    let Metadata { packages } =
+        serde_json::from_slice(&metadata.stdout).expect("the format of cargo metadata");
     let mut found = Vec::new();
     let mut known = Vec::from(KNOWN);
     for package in &packages {
@@ -75,15 +76,16 @@ fn packages_depend_as_the_streets_allow() {
             if dependency.kind.as_deref() == Some("dev") || to == from || allowed.contains(&to.as_str()) {
                 continue;
             }
-            let is_known =
-                |(user, used): &(&str, &str)| *user == package.name && *used == dependency.name;
+            let is_known = |(user, used): &(&str, &str)| *user == package.name && *used == dependency.name;
             match known.iter().position(is_known) {
                 Some(index) => drop(known.swap_remove(index)),
                 None => found.push(format!("{} ({from}) uses {} ({to})", package.name, dependency.name)),
             }
         }
     }
-    found.extend(known.iter().map(|(user, used)| format!("{user} no longer uses {used}: remove it from KNOWN")));
+    found.extend(
+        known.iter().map(|(user, used)| format!("{user} no longer uses {used}: remove it from KNOWN")),
+    );
     assert!(found.is_empty(), "a street builds only on those below:\n  {}\n", found.join("\n  "));
 }
 

@@ -13,7 +13,9 @@ fn objects_are_what_the_sources_compile_to() {
     let version = match Command::new("clang-19").arg("--version").output() {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
         Err(error) => {
-            return common::skip(&format!("the objects of multimqc/bpf/ were not compiled again: clang-19: {error}"));
+            return common::skip(&format!(
+                "the objects of multimqc/bpf/ were not compiled again: clang-19: {error}"
+            ));
         }
     };
     if !version.contains(COMPILER) {
@@ -24,7 +26,9 @@ fn objects_are_what_the_sources_compile_to() {
     if !Path::new("/usr/include/bpf/bpf_helpers.h").exists()
         || Command::new("llvm-strip-19").arg("-V").output().is_err()
     {
-        return common::skip("the objects of multimqc/bpf/ were not compiled again: libbpf-dev or llvm-19 is missing");
+        return common::skip(
+            "the objects of multimqc/bpf/ were not compiled again: libbpf-dev or llvm-19 is missing",
+        );
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf");
     let output = Command::new("make").args(["-C", folder, "check"]).output().expect("make runs");
