@@ -1,7 +1,7 @@
 # The entry points of the project. `make help` lists the targets; the work is done by scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install deb wheel run run-multimqc run-live test nic bench bench-cmq fuzz deny coverage doc clean
+.PHONY: help setup build install deb wheel run run-multimqc run-live test test-all nic bench bench-cmq fuzz deny coverage doc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -31,8 +31,11 @@ run-multimqc: setup ## push and pull through every set of MultiMQC's levels, and
 run-live: setup ## push a live picture through three nodes, to be watched in a browser, until Ctrl-C (DEMO_SECONDS=5: for 5 s)
 	cargo run --release --locked -p rblive-cli -- demo
 
-test: ## run every suite, as in continuous integration
+test: ## every test that needs no special hardware and few installs, in twenty minutes
 	@scripts/test
+
+test-all: ## the same and the rest: style, planted bugs, fuzzing, RDMA, Kafka, browsers, players, the NIC, packages
+	@scripts/test --all
 
 nic: ## lint and simulate MultiMQC's NIC level (multimqc/rtl/); installs Verilator, Yosys and cocotb
 	@scripts/nic

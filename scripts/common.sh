@@ -8,9 +8,11 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 
 # The packages that the tests build: with the same packages, dependencies have the same features in each part, and are
-# compiled once.
+# compiled once. Kafka's level, whose library takes minutes of a C++ compiler, only where Kafka is tested.
 # shellcheck disable=SC2034
-whole=(--locked --workspace)
+whole=(--locked --workspace --exclude multimqc-kafka)
+# shellcheck disable=SC2034
+everything=(--locked --workspace)
 # Builds some of these packages' targets, with the examples: what they depend on has the features that it has for tests, and programs alone would
 # compile it again with fewer.
 build_whole() { cargo build "${whole[@]}" --examples "$@"; }
