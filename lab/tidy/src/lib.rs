@@ -20,5 +20,6 @@ pub mod licence;
 pub mod links;
 pub mod report;
 pub mod rust;
+pub mod shell;
 pub mod signatures;
 pub mod tree;
