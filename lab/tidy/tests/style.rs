@@ -17,7 +17,7 @@ const FUNCTION_LINES: usize = 50;
 const FUNCTION_LINES_HARD: usize = 70;
 /// Crates that restrict `unsafe`, by folder, and their lint level: `forbid` without any `unsafe`, `deny` if a listed file has
 /// some.
-const SAFE_CRATES: [(&str, &str); 25] = [
+const SAFE_CRATES: [(&str, &str); 26] = [
     ("rocketbufs/framework", "deny"),
     ("rbmq/protocol", "forbid"),
     ("rbmq/client", "forbid"),
@@ -26,6 +26,7 @@ const SAFE_CRATES: [(&str, &str); 25] = [
     ("cmq/library", "forbid"),
     ("cmq/cli", "forbid"),
     ("base/seglog", "deny"),
+    ("base/settings", "forbid"),
     ("multimqc/levels", "forbid"),
     ("multimqc/kafka", "forbid"),
     ("multimqc/cli", "forbid"),

@@ -23,39 +23,36 @@
 //! # Ok::<(), rocketbufs::config::ConfigError>(())
 //! ```
 
-mod error;
-mod file;
-mod knob;
-mod origins;
-mod reference;
 mod settings;
-mod time;
 mod transport;
 
 use std::path::Path;
 
+use ::settings::{Configuration, Lines, Range, Section, Spec, Visitor, VisitorMut, parse, shown};
 use serde::{Deserialize, Serialize};
-use toml::{Table, Value};
+use toml::Table;
 
-pub use error::{ConfigError, Origin, Relation, nearest};
-pub use file::{MAX_FILE_BYTES, read_file, read_file_with_mode};
-pub use knob::{ENV_PREFIX, Knob, parse_bytes};
-use knob::{Range, Setting, Spec};
-use origins::{Lines, Origins};
-pub use reference::{example_toml, knobs, section_help};
-pub use settings::{
+pub use self::settings::{
     BufferSettings, Limits, RdmaSettings, SessionSettings, ShmSettings, TcpSettings, TlsSettings,
 };
-pub use time::{TIME_UNITS, parse_time};
+pub use ::settings::{
+    ConfigError, Knob, MAX_FILE_BYTES, Origin, Origins, Relation, TIME_UNITS, nearest, parse_bytes,
+    parse_time, read_file, read_file_with_mode,
+};
 pub use transport::TransportKind;
+
+/// The prefix of the names of environment variables.
+pub const ENV_PREFIX: &str = "ROCKETBUFS_";
 
 /// The sections of a file, in the order in which they are written.
 pub const SECTIONS: [&str; 7] = ["tcp", "tls", "shm", "rdma", "buffers", "session", "limits"];
 
 static TRANSPORT: Spec = Spec {
     name: "transport",
+    field: "transport",
     unit: "",
     range: Range::Choice(&["tcp", "shm", "auto", "rdma"]),
+    expects: "one of: tcp, shm, auto, rdma",
     cost: "see the transport's own section",
     help: " The transport between processes. tcp: TCP. shm: shared memory, between processes of one machine and of one \
            user; addresses have the same form as for TCP. auto: shared memory where both ends are on one machine and may \
@@ -63,6 +60,7 @@ static TRANSPORT: Spec = Spec {
            tcp and an end with shm cannot connect to each other; an end with auto connects to both. rdma: a connecting \
            end uses RDMA only; a listening end accepts peers over RDMA and, under the same address, all peers that auto \
            accepts (docs/RDMA.md).\n",
+    reloadable: false,
 };
 
 /// All settings. The fields are public: a program may also assign them, and [`Config::validate`] then checks them. See
@@ -108,11 +106,9 @@ impl Eq for Config {}
 impl<'de> Deserialize<'de> for Config {
     /// As [`Config::from_table`], but an unknown name is an error.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (config, rest) =
-            Self::from_table(Table::deserialize(deserializer)?).map_err(serde::de::Error::custom)?;
-        let lines = Lines::default();
-        refuse_rest(&rest, &lines).map_err(serde::de::Error::custom)?;
-        config.validate().map_err(serde::de::Error::custom)?;
+        let wrong = |error: ConfigError| serde::de::Error::custom(error);
+        let (config, rest) = Self::from_table(Table::deserialize(deserializer)?).map_err(wrong)?;
+        config.refuse_rest(&rest, &Lines::default()).and_then(|()| config.validate()).map_err(wrong)?;
         Ok(config)
     }
 }
@@ -138,7 +134,7 @@ impl Config {
             None => Self::default(),
             Some(path) => Self::whole(&read_file(path)?, Some(path))?,
         };
-        config.apply_env(environment())?;
+        config.apply_env(::settings::environment())?;
         config.validate()?;
         Ok(config)
     }
@@ -158,7 +154,7 @@ impl Config {
     /// # Ok::<(), rocketbufs::config::ConfigError>(())
     /// ```
     pub fn from_toml_shared(text: &str, path: Option<&Path>) -> Result<(Self, Table), ConfigError> {
-        let (table, lines) = origins::parse(text, path)?;
+        let (table, lines) = parse(text, path)?;
         Self::from_parsed(table, &lines)
     }
 
@@ -180,33 +176,15 @@ impl Config {
     }
 
     fn whole(text: &str, path: Option<&Path>) -> Result<Self, ConfigError> {
-        let (table, lines) = origins::parse(text, path)?;
+        let (table, lines) = parse(text, path)?;
         let (config, rest) = Self::from_parsed(table, &lines)?;
-        refuse_rest(&rest, &lines)?;
+        config.refuse_rest(&rest, &lines)?;
         Ok(config)
     }
 
     fn from_parsed(mut table: Table, lines: &Lines) -> Result<(Self, Table), ConfigError> {
         let mut config = Self::default();
-        if let Some(value) = table.remove(TRANSPORT.name) {
-            config.assign(TRANSPORT.name, &value, lines.origin(TRANSPORT.name))?;
-        }
-        for section in SECTIONS {
-            match table.remove(section) {
-                None => {}
-                Some(Value::Table(fields)) => {
-                    for (field, value) in fields {
-                        let name = format!("{section}.{field}");
-                        config.assign(&name, &value, lines.origin(&name))?;
-                    }
-                }
-                Some(other) => {
-                    let message =
-                        format!("'{section}' is a section and cannot be of type {}", other.type_str());
-                    return Err(ConfigError::Syntax { origin: lines.origin(section), message });
-                }
-            }
-        }
+        config.take_table(&mut table, lines)?;
         Ok((config, table))
     }
 
@@ -221,25 +199,7 @@ impl Config {
         &mut self,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<(), ConfigError> {
-        let names = self.names();
-        for (variable, text) in variables {
-            let origin = Origin::Variable(variable.clone());
-            if let Some(name) = names.iter().find(|name| knob::variable(name) == variable) {
-                self.assign_text(name, &text, origin)?;
-                continue;
-            }
-            let Some(own) = variable.strip_prefix(ENV_PREFIX) else { continue };
-            let begins = |section: &str| variable.starts_with(&format!("{}_", knob::variable(section)));
-            let known: Vec<String> = names.iter().map(|n| knob::variable(n)).collect();
-            // The common prefix does not count in the distance between names.
-            let nearest =
-                error::nearest(own, known.iter().filter_map(|known| known.strip_prefix(ENV_PREFIX)));
-            if nearest.is_some() || SECTIONS.into_iter().any(begins) {
-                let nearest = nearest.map(|own| format!("{ENV_PREFIX}{own}"));
-                return Err(ConfigError::Unknown { name: variable, origin, nearest });
-            }
-        }
-        Ok(())
+        self.apply_variables(variables)
     }
 
     /// Sets one setting from a text, for example from a program's argument: `set("tcp.nodelay", "false")`. Sizes and
@@ -248,51 +208,7 @@ impl Config {
     /// # Errors
     /// An unknown name, or a value of the wrong type or out of range; the configuration is then unchanged.
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
-        self.assign_text(name, text, Origin::Argument)
-    }
-
-    fn assign_text(&mut self, name: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
-        self.with_setting(name, origin, |spec, setting| match text.trim() {
-            "" if setting.unset() => Ok(()),
-            text => read_setting(spec, setting, &knob::value_of_text(text, spec)),
-        })
-    }
-
-    fn assign(&mut self, name: &str, value: &Value, origin: Origin) -> Result<(), ConfigError> {
-        self.with_setting(name, origin, |spec, setting| read_setting(spec, setting, value))
-    }
-
-    /// Changes one setting and remembers the origin of its value. A refused change is undone: `change` returns the refused
-    /// value as text.
-    fn with_setting(
-        &mut self,
-        name: &str,
-        origin: Origin,
-        change: impl FnOnce(&'static Spec, &mut dyn Setting) -> Result<(), String>,
-    ) -> Result<(), ConfigError> {
-        let before = self.clone();
-        let (mut change, mut outcome) = (Some(change), None);
-        self.visit_mut(&mut |spec, setting| {
-            if spec.name == name
-                && let Some(change) = change.take()
-            {
-                outcome = Some((spec, change(spec, setting), shown(setting)));
-            }
-        });
-        match outcome {
-            None => {
-                let nearest = error::nearest(name, self.names().into_iter());
-                Err(ConfigError::Unknown { name: name.to_owned(), origin, nearest })
-            }
-            Some((spec, Ok(()), now)) => {
-                self.origins.remember(spec.name, origin, now);
-                Ok(())
-            }
-            Some((spec, Err(value), _)) => {
-                *self = before;
-                Err(ConfigError::Value { name: spec.name, value, origin, expects: spec.expects() })
-            }
-        }
+        self.set_text(name, text, Origin::Argument)
     }
 
     /// Checks the range of every setting and the relations between settings. Call this after the last change; a context
@@ -301,15 +217,7 @@ impl Config {
     /// # Errors
     /// The first invalid value, with its origin.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let mut wrong = None;
-        self.visit(&mut |spec, setting| {
-            if wrong.is_none() && !setting.fits(&spec.range) {
-                let (name, value) = (spec.name, shown(setting));
-                let origin = self.origin(name);
-                wrong = Some(ConfigError::Value { name, value, origin, expects: spec.expects() });
-            }
-        });
-        wrong.map_or_else(|| self.check_relations(), Err)
+        self.check_ranges().and_then(|()| self.check_relations())
     }
 
     fn check_relations(&self) -> Result<(), ConfigError> {
@@ -354,97 +262,79 @@ impl Config {
     /// assert_eq!(config.origin("tcp.backlog"), Origin::Default);
     /// ```
     pub fn origin(&self, name: &str) -> Origin {
-        let (now, default) = (self.text_of(name), Self::default().text_of(name));
-        match self.origins.of(name) {
-            Some((origin, value)) if Some(value) == now.as_deref() => origin.clone(),
-            _ if now == default => Origin::Default,
-            _ => Origin::Program,
-        }
+        self.origin_of(name)
     }
 
     /// The whole configuration as TOML, without unset settings. Reading this text gives the same configuration.
     pub fn to_toml(&self) -> String {
-        let mut text = String::new();
-        let mut section = "";
-        self.visit(&mut |spec, setting| {
-            let Some(value) = setting.value() else { return };
-            let (own, field) = spec.name.split_once('.').unwrap_or(("", spec.name));
-            if own != section {
-                section = own;
-                text.push_str(&format!("\n[{section}]\n"));
-            }
-            text.push_str(&format!("{field} = {value}\n"));
-        });
-        text
+        self.text()
+    }
+}
+
+impl Configuration for Config {
+    const PREFIX: &'static str = ENV_PREFIX;
+
+    fn sections(&self) -> Vec<&dyn Section> {
+        vec![&self.tcp, &self.tls, &self.shm, &self.rdma, &self.buffers, &self.session, &self.limits]
     }
 
-    fn text_of(&self, name: &str) -> Option<String> {
-        let mut text = None;
-        self.visit(&mut |spec, setting| {
-            if spec.name == name {
-                text = Some(shown(setting));
-            }
-        });
-        text
-    }
-
-    fn names(&self) -> Vec<&'static str> {
-        let mut names = Vec::new();
-        self.visit(&mut |spec, _| names.push(spec.name));
-        names
-    }
-
-    fn visit(&self, f: &mut dyn FnMut(&'static Spec, &dyn Setting)) {
+    fn visit(&self, f: &mut Visitor<'_>) {
         f(&TRANSPORT, &self.transport);
-        self.tcp.visit(f);
-        self.tls.visit(f);
-        self.shm.visit(f);
-        self.rdma.visit(f);
-        self.buffers.visit(f);
-        self.session.visit(f);
-        self.limits.visit(f);
+        self.sections().into_iter().for_each(|section| section.visit(f));
     }
 
-    fn visit_mut(&mut self, f: &mut dyn FnMut(&'static Spec, &mut dyn Setting)) {
+    fn visit_mut(&mut self, f: &mut VisitorMut<'_>) {
         f(&TRANSPORT, &mut self.transport);
-        self.tcp.visit_mut(f);
-        self.tls.visit_mut(f);
-        self.shm.visit_mut(f);
-        self.rdma.visit_mut(f);
-        self.buffers.visit_mut(f);
-        self.session.visit_mut(f);
-        self.limits.visit_mut(f);
+        let Self { tcp, tls, shm, rdma, buffers, session, limits, .. } = self;
+        let sections: [&mut dyn Section; 7] = [tcp, tls, shm, rdma, buffers, session, limits];
+        sections.into_iter().for_each(|section| section.visit_mut(f));
     }
-}
 
-/// Stores a value in a setting. Returns the value as text if its type is wrong or the value is out of range.
-fn read_setting(spec: &Spec, setting: &mut dyn Setting, value: &Value) -> Result<(), String> {
-    if setting.read(value, spec) && setting.fits(&spec.range) { Ok(()) } else { Err(value.to_string()) }
-}
+    fn origins(&self) -> &Origins {
+        &self.origins
+    }
 
-fn shown(setting: &dyn Setting) -> String {
-    setting.value().map_or_else(|| "(unset)".to_owned(), |value| value.to_string())
-}
-
-fn refuse_rest(rest: &Table, lines: &Lines) -> Result<(), ConfigError> {
-    let Some(name) = rest.keys().next() else { return Ok(()) };
-    let known = SECTIONS.into_iter().chain([TRANSPORT.name]);
-    let nearest = error::nearest(name, known);
-    Err(ConfigError::Unknown { name: name.clone(), origin: lines.origin(name), nearest })
+    fn origins_mut(&mut self) -> &mut Origins {
+        &mut self.origins
+    }
 }
 
 /// The environment variables of this process that begin with [`ENV_PREFIX`] and name no setting, sorted. Programs can warn
 /// about them.
 pub fn unknown_variables() -> Vec<String> {
-    let names = Config::default().names();
-    let is_setting = |variable: &str| names.iter().any(|name| knob::variable(name) == variable);
-    let mut unknown: Vec<String> = environment().map(|(name, _)| name).collect();
-    unknown.retain(|name| name.starts_with(ENV_PREFIX) && !is_setting(name));
-    unknown.sort_unstable();
-    unknown
+    ::settings::unknown_variables::<Config>()
 }
 
-/// The process's environment, without variables that are not Unicode. No value of a setting needs them.
-fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+/// Every knob, in the order of the file.
+///
+/// ```
+/// let knobs = rocketbufs::config::knobs();
+/// assert_eq!(knobs[0].name, "transport");
+/// assert!(knobs.iter().all(|knob| !knob.help.is_empty() && !knob.cost.is_empty()));
+/// let knob = knobs.iter().find(|k| k.name == "tcp.nodelay").unwrap();
+/// assert_eq!(knob.variable(), "ROCKETBUFS_TCP_NODELAY");
+/// ```
+pub fn knobs() -> Vec<Knob> {
+    Config::default().knobs()
+}
+
+/// The description of a section; `None` if the section does not exist.
+pub fn section_help(section: &str) -> Option<&'static str> {
+    let config = Config::default();
+    let found = config.sections().into_iter().find(|own| own.name() == section);
+    found.map(|section| section.about().trim())
+}
+
+/// A configuration file with every knob at its default, commented out, and its help text.
+pub fn example_toml() -> String {
+    let config = Config::default();
+    let mut text = String::from(
+        "# Every setting of RocketBufs with its default. To change a setting, remove the # before its line.\n\
+         # Environment variables override the file: ROCKETBUFS_TCP_NODELAY=false sets nodelay of [tcp].\n\n",
+    );
+    text.push_str(&::settings::example_setting(&TRANSPORT, &config.transport));
+    config.sections().into_iter().for_each(|section| text.push_str(&::settings::example(section)));
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
 }

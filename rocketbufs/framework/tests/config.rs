@@ -280,29 +280,7 @@ transport = \"tcp\"
 ";
 
 fn reference() -> String {
-    let mut text = String::from(INTRODUCTION);
-    text.push_str("\n## All settings\n\n| Setting | Default | Values |\n|---|---|---|\n");
-    for knob in knobs() {
-        text.push_str(&format!("| `{}` | `{}` | {} |\n", knob.name, knob.default, knob.range));
-    }
-    let mut section = "";
-    for knob in knobs() {
-        let own = knob.name.split_once('.').map_or("", |(section, _)| section);
-        if own != section {
-            section = own;
-            text.push_str(&format!("\n## [{own}]\n\n{}\n", section_help(own).unwrap()));
-        }
-        let help: Vec<&str> = knob.help.lines().map(str::trim).collect();
-        text.push_str(&format!("\n### `{}`\n\n{}\n\n", knob.name, help.join("\n")));
-        text.push_str(&format!(
-            "- default: `{}`\n- values: {}\n- cost: {}\n- variable: `{}`\n",
-            knob.default,
-            knob.range,
-            knob.cost,
-            knob.variable()
-        ));
-    }
-    text
+    format!("{INTRODUCTION}\n## All settings\n\n{}", settings::table(&knobs(), section_help))
 }
 
 #[test]

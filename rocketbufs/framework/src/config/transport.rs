@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use settings::{Range, Setting, Spec};
+use toml::Value;
 
 /// The transport that carries the bytes. A program does not change with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -30,6 +32,20 @@ impl TransportKind {
             Self::Auto => "auto",
             Self::Rdma => "rdma",
         }
+    }
+}
+
+impl Setting for TransportKind {
+    fn read(&mut self, value: &Value, _: &Spec) -> bool {
+        value.as_str().and_then(|v| v.parse().ok()).map(|v| *self = v).is_some()
+    }
+
+    fn value(&self) -> Option<Value> {
+        Some(Value::String(self.as_str().to_owned()))
+    }
+
+    fn fits(&self, range: &Range) -> bool {
+        matches!(range, Range::Choice(words) if words.contains(&self.as_str()))
     }
 }
 

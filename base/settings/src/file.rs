@@ -13,12 +13,10 @@ use super::ConfigError;
 /// The largest configuration file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Reads the text of a configuration file, as [`Config::load`] does. For programs with sections of their own in the file.
+/// Reads the text of a configuration file.
 ///
 /// A pipe of the process's own (`/dev/stdin`, `/dev/fd/…`) is read until its end, which waits for its writer. Nothing else makes the
 /// call wait.
-///
-/// [`Config::load`]: super::Config::load
 ///
 /// # Errors
 /// [`ConfigError::Read`]: the file does not exist, is a pipe or a directory, has more than [`MAX_FILE_BYTES`], or is not UTF-8.

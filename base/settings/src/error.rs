@@ -18,7 +18,7 @@ pub enum Origin {
     },
     /// An environment variable, by its name.
     Variable(String),
-    /// An argument of the program ([`Config::set`](super::Config::set)).
+    /// An argument of the program.
     Argument,
     /// An assignment by the program.
     Program,
