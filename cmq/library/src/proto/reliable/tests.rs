@@ -301,7 +301,7 @@ fn everything_arrives(seed: u64) {
 
 #[test]
 fn every_message_arrives_once_and_in_order() {
-    seeds(400, everything_arrives);
+    seeds(150, everything_arrives);
 }
 
 /// Receivers are restarted, and mailboxes are full for a while. Every message is confirmed or reported, and each run of the receiver gets
@@ -375,7 +375,7 @@ fn number(bytes: &[u8]) -> u64 {
 
 #[test]
 fn every_message_is_confirmed_or_reported() {
-    seeds(200, confirmed_or_reported);
+    seeds(100, confirmed_or_reported);
 }
 
 /// Begins of large messages of many keys fill the memory of the receiver: it stays within its limit, and messages are confirmed, or

@@ -1,13 +1,11 @@
 //! Queues on a bad network: loss, duplication and reordering; restarts; hostile datagrams.
 
-mod common;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use cmq::{Cmq, Config, Delivery, Event, ReceiveCounts, new_rq_with};
 
-use common::{Fate, Proxy, messages};
+use crate::common::{Fate, Proxy, messages};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -26,7 +24,7 @@ fn exchange(
     config: Config,
     count: u64,
     fate: impl FnMut(u64, &[u8]) -> Fate + Send + 'static,
-) -> (Vec<u64>, ReceiveCounts, common::ProxyCounts) {
+) -> (Vec<u64>, ReceiveCounts, crate::common::ProxyCounts) {
     let receiver = queue(config);
     let proxy = Proxy::start(receiver.local_addr(), fate);
     let from = proxy.addr();

@@ -1,14 +1,12 @@
 //! The paper's strategies, over queues on this machine that lose chosen datagrams.
 
-mod common;
-
 use std::time::Duration;
 
 use cmq::strategy::repair::{Policy, Repair, RepairConfig, Repairable};
 use cmq::strategy::request::{Call, CallConfig, CallError, CallState, Caller, Responder, Served};
 use cmq::{Cmq, Config, new_rq_with};
 
-use common::{Fate, Proxy};
+use crate::common::{Fate, Proxy};
 
 const LONG: Duration = Duration::from_secs(60);
 

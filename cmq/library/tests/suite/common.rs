@@ -1,8 +1,5 @@
 //! A bad network in user space: a proxy that decides the fate of each datagram. And a wait for events.
 
-// Each test file uses a part of this module.
-#![allow(dead_code, reason = "every test file compiles this module for itself")]
-
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,16 +1,14 @@
 //! Queues with keys on real sockets.
 
-mod common;
-
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
+use crate::common::{Fate, Proxy, event};
 use bytes::Bytes;
 use cmq::{
     Cmq, Config, Event, HandshakeError, KeyError, PublicKey, PushError, Refusal, SecretKey, Security,
     new_raw_rq,
 };
-use common::{Fate, Proxy, event};
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -1,13 +1,11 @@
 //! The reliable mode on real sockets.
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{Fate as Network, Proxy, event};
 use bytes::Bytes;
 use cmq::wire::Malformed;
 use cmq::{Cmq, Config, Event, Fate, Key, PushError, Reliable, SecretKey, Security, Undelivered, new_raw_rq};
-use common::{Fate as Network, Proxy, event};
 
 const LONG: Duration = Duration::from_secs(30);
 

@@ -1,0 +1,4 @@
+//! The command, as a user runs it.
+
+mod command;
+mod multicast;
