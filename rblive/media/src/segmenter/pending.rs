@@ -12,6 +12,8 @@ pub(super) struct Pending {
     units: [Vec<AccessUnit>; 2],
     /// The usual duration of a frame, and the time of the newest one.
     newest: [Option<(i64, i64)>; 2],
+    /// The bytes of all frames: an encoder may send so many small ones that their sum is too long to be made for each.
+    bytes: usize,
 }
 
 /// The frames of a part, in decoding order.
@@ -33,6 +35,7 @@ impl Pending {
         let newest = &mut self.newest[index(unit.media)];
         let frame = newest.map_or(FIRST_FRAME, |(_, before)| (unit.dts - before).clamp(1, MAX_FRAME));
         *newest = Some((frame, unit.dts));
+        self.bytes += unit.data.len();
         self.units[index(unit.media)].push(unit);
     }
 
@@ -56,7 +59,7 @@ impl Pending {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.units.iter().flatten().map(|unit| unit.data.len()).sum()
+        self.bytes
     }
 
     /// Takes the frames of the leading track, and those of the other one that begin before `end`.
@@ -67,6 +70,8 @@ impl Pending {
                 if media == lead { units.len() } else { units.partition_point(|unit| unit.dts < end) };
             units.drain(..count).collect()
         };
-        Taken { video: take(Media::Video), audio: take(Media::Audio) }
+        let taken = Taken { video: take(Media::Video), audio: take(Media::Audio) };
+        self.bytes -= taken.video.iter().chain(&taken.audio).map(|unit| unit.data.len()).sum::<usize>();
+        taken
     }
 }
