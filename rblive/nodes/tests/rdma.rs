@@ -1,6 +1,8 @@
 //! Streams over real RDMA devices (scripts/rdma-vm): chunks arrive whole, a reader that is overtaken learns it, and nodes prove who they
-//! are although RDMA has no TLS.
+//! are although RDMA has no TLS. A program of its own, which is carried into a virtual machine.
 
+#[allow(dead_code, reason = "the other program of tests uses the rest")]
+#[path = "suite/common.rs"]
 mod common;
 
 use common::{Cluster, Seen, chunk_of, send};
@@ -15,12 +17,10 @@ fn pair(folder: &std::path::Path) -> Option<(RsManager, RsId, RsManager, Seen)> 
     };
     let token = common::token(folder, "a token");
     let device = addresses.split_whitespace().nth(1).expect("two addresses");
-    let cluster = Cluster::new(&[NodeRole::Dissemination, NodeRole::Delivery], TransportKind::Rdma);
-    let cluster = cluster.with(|config| {
-        let port = config.nodes[1].address.rsplit(':').next().unwrap().to_owned();
-        config.nodes[1].address = format!("{device}:{port}");
-        config.dissemination.token_file = token;
-    });
+    let mut cluster = Cluster::new(&[NodeRole::Dissemination, NodeRole::Delivery], TransportKind::Rdma);
+    let port = cluster.config.nodes[1].address.rsplit(':').next().unwrap().to_owned();
+    cluster.config.nodes[1].address = format!("{device}:{port}");
+    cluster.config.dissemination.token_file = token;
     let (delivery, seen) = cluster.receiver(2);
     let ingest = cluster.ruled(1, &[2]);
     let id = ingest.create_stream("camera").unwrap();

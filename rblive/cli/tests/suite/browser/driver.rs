@@ -1,0 +1,167 @@
+//! A browser that a test drives: Chromium, by the WebDriver protocol (JSON over HTTP).
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::process::Running;
+
+/// How long a browser may take for one command, or to reach a state that lasts. The machine may be busy.
+pub const WAIT: Duration = Duration::from_secs(180);
+
+/// A browser window, which closes with this value.
+pub struct Browser {
+    session: String,
+    address: String,
+    _driver: Running,
+}
+
+impl Browser {
+    /// Opens a window of this size. `None` where Chromium or its driver is not installed.
+    pub fn open(width: u32, height: u32) -> Option<Self> {
+        let mut command = Command::new("chromedriver");
+        let mut child = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let driver = Running(child);
+        let port = lines.find_map(|line| {
+            let line = line.unwrap();
+            let port = line.split_once("successfully on port ")?.1;
+            Some(port.trim_end_matches('.').to_owned())
+        });
+        // The driver ends when nobody reads what it says.
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = format!("127.0.0.1:{}", port.expect("the driver says its port"));
+        let options = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--autoplay-policy=document-user-activation-required",
+        ];
+        let wanted = json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "acceptInsecureCerts": true,
+            "timeouts": { "script": WAIT.as_millis() as u64, "pageLoad": WAIT.as_millis() as u64 }, "goog:loggingPrefs": { "browser": "ALL" },
+            "goog:chromeOptions": { "args": options } } } });
+        let answer = call(&address, "POST", "/session", &wanted).unwrap_or_else(|error| panic!("{error}"));
+        let session = answer["sessionId"].as_str().expect("a session").to_owned();
+        let browser = Self { session, address, _driver: driver };
+        browser.resize(width, height);
+        Some(browser)
+    }
+
+    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+        let path = format!("/session/{}/{path}", self.session);
+        call(&self.address, method, &path, body).unwrap_or_else(|error| panic!("{path} {body}: {error}"))
+    }
+
+    /// Makes the page as large as a window of a desktop, or as a phone with two pixels for each of its own.
+    pub fn resize(&self, width: u32, height: u32) {
+        let phone = width < 600;
+        let metrics = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": { "width": width, "height": height,
+            "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone } });
+        self.call("POST", "goog/cdp/execute", &metrics);
+    }
+
+    /// Lets the system prefer dark or light colours.
+    pub fn prefer(&self, scheme: &str) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        let media = json!({ "cmd": "Emulation.setEmulatedMedia", "params": { "features": features } });
+        self.call("POST", "goog/cdp/execute", &media);
+    }
+
+    pub fn go(&self, url: &str) {
+        self.call("POST", "url", &json!({ "url": url }));
+    }
+
+    /// The value of a script's `return`.
+    pub fn run(&self, script: &str) -> Value {
+        self.call("POST", "execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// The value with which a promise is fulfilled.
+    pub fn finish(&self, promise: &str) -> Value {
+        let script = format!(
+            "const done = arguments[0]; ({promise}).then(done, (error) => done({{ error: String(error) }}))"
+        );
+        self.call("POST", "execute/async", &json!({ "script": script, "args": [] }))
+    }
+
+    /// Waits until an expression is true.
+    pub fn wait(&self, expression: &str) {
+        let until = Instant::now() + WAIT;
+        while self.run(&format!("return Boolean({expression})")) != json!(true) {
+            let text = || self.run("return document.body.innerText");
+            assert!(Instant::now() < until, "{expression} never holds: {}", text());
+            std::thread::sleep(Duration::from_millis(250));
+        }
+    }
+
+    /// Presses a key where the focus is.
+    pub fn press(&self, key: &str) {
+        let actions = json!({ "actions": [{ "type": "key", "id": "keyboard",
+            "actions": [{ "type": "keyDown", "value": key }, { "type": "keyUp", "value": key }] }] });
+        self.call("POST", "actions", &actions);
+    }
+
+    /// Clicks as a person does: the element must be in sight and uncovered.
+    pub fn click(&self, selector: &str) {
+        let found = self.call("POST", "element", &json!({ "using": "css selector", "value": selector }));
+        let id = found.as_object().and_then(|own| own.values().next()).and_then(Value::as_str).unwrap();
+        self.call("POST", &format!("element/{id}/click"), &json!({}));
+    }
+
+    /// The errors that the page has reported since the last call.
+    pub fn errors(&self) -> Vec<String> {
+        let log = self.call("POST", "se/log", &json!({ "type": "browser" }));
+        let severe = |entry: &&Value| entry["level"] == "SEVERE";
+        log.as_array().unwrap().iter().filter(severe).map(|entry| entry["message"].to_string()).collect()
+    }
+
+    /// The page as it looks, as a WebP file in Base64.
+    pub fn screenshot(&self) -> String {
+        let format =
+            json!({ "cmd": "Page.captureScreenshot", "params": { "format": "webp", "quality": 82 } });
+        self.call("POST", "goog/cdp/execute", &format)["data"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // The driver, which is killed then, would leave its browsers.
+        let _ = call(&self.address, "DELETE", &format!("/session/{}", self.session), &Value::Null);
+    }
+}
+
+/// A call of the driver: the value of its answer, or its error.
+fn call(address: &str, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+    let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
+    stream.set_read_timeout(Some(WAIT)).map_err(|error| error.to_string())?;
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let length = body.len();
+    write!(stream, "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n")
+        .and_then(|()| {
+            write!(stream, "content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
+        })
+        .map_err(|error| error.to_string())?;
+    // The driver does not close connections.
+    let (mut answer, mut line, mut length) = (BufReader::new(stream), String::new(), 0);
+    while line != "\r\n" {
+        line.clear();
+        let got = answer.read_line(&mut line).map_err(|error| error.to_string())?;
+        let field = line.to_ascii_lowercase();
+        if let Some(text) = field.strip_prefix("content-length:") {
+            length = text.trim().parse().map_err(|_| line.clone())?;
+        }
+        if got == 0 {
+            return Err("no answer".to_owned());
+        }
+    }
+    let mut json = vec![0; length];
+    answer.read_exact(&mut json).map_err(|error| error.to_string())?;
+    let mut value: Value = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+    let value = value["value"].take();
+    if value["error"].is_string() { Err(value.to_string()) } else { Ok(value) }
+}

@@ -1,0 +1,116 @@
+//! The nodes: processes of the command, which keep their addresses over restarts.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use crate::process::rblive;
+
+/// A node, and the nodes to which it sends.
+pub struct Place {
+    pub name: &'static str,
+    role: &'static str,
+    sends_to: &'static [&'static str],
+}
+
+pub const NODES: [Place; 4] = [
+    Place { name: "ingest", role: "dissemination", sends_to: &["inner", "near"] },
+    Place { name: "inner", role: "dissemination", sends_to: &["far"] },
+    Place { name: "far", role: "delivery", sends_to: &[] },
+    Place { name: "near", role: "delivery", sends_to: &[] },
+];
+
+pub struct Nodes {
+    running: Vec<(&'static str, PathBuf, Child)>,
+    viewers: Vec<(&'static str, String)>,
+    encoders: String,
+}
+
+/// An address that these nodes alone use: they take the same one again after a restart.
+fn own_address() -> String {
+    static NODES: AtomicU8 = AtomicU8::new(0);
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    let second = 64 + a % 16 * 4 + NODES.fetch_add(1, Ordering::Relaxed) % 4;
+    format!("127.{second}.{b}.{}", c.max(1))
+}
+
+impl Nodes {
+    pub fn start(folder: &Path, transport: &str) -> Self {
+        let ip = own_address();
+        let ports: Vec<TcpListener> =
+            (0..NODES.len() * 3).map(|_| TcpListener::bind(format!("{ip}:0")).unwrap()).collect();
+        let mut addresses: Vec<String> =
+            ports.iter().map(|port| port.local_addr().unwrap().to_string()).collect();
+        drop(ports);
+        let mut some = || addresses.pop().unwrap();
+        let nodes = NODES.map(|place| (place, some()));
+        let list: String = (1..)
+            .zip(&nodes)
+            .map(|(id, (Place { name, role, .. }, address))| {
+                format!("[[nodes]]\nname = '{name}'\nid = {id}\nrole = '{role}'\naddress = '{address}'\n")
+            })
+            .collect();
+        let mut all = Self { running: Vec::new(), viewers: Vec::new(), encoders: String::new() };
+        for (Place { name, role, sends_to }, _) in nodes {
+            let file = folder.join(format!("{name}.toml"));
+            let (encoders, viewers) = (some(), some());
+            let text = format!(
+                "node = '{name}'\ntransport = '{transport}'\n{list}\
+                 [[rules]]\nstreams = '*'\nnodes = {sends_to:?}\n\
+                 [control]\nlisten = ''\n[streams]\nchunks = 40\n[ingest]\nsegment_ms = 500\npart_ms = 200\n\
+                 rtmp = '{encoders}'\n\
+                 [[ingest.ladders]]\nname = 'ladder'\nstreams = ['hi', 'lo']\n[deliver]\nlisten = '{viewers}'\ntls = false\n"
+            );
+            std::fs::write(&file, text).unwrap();
+            match role {
+                "delivery" => all.viewers.push((name, viewers)),
+                _ if name == "ingest" => all.encoders = encoders,
+                _ => {}
+            }
+            let child = serve(&file);
+            all.running.push((name, file, child));
+        }
+        all
+    }
+
+    /// Where encoders publish.
+    pub fn encoders(&self) -> String {
+        self.encoders.clone()
+    }
+
+    /// Where a node has its viewers.
+    pub fn viewers(&self, node: &str) -> String {
+        self.viewers.iter().find(|(name, _)| *name == node).unwrap().1.clone()
+    }
+
+    /// Kills a node, and starts it again after a pause.
+    pub fn restart(&mut self, node: &str, pause: Duration) {
+        let (_, file, child) = self.running.iter_mut().find(|(name, ..)| *name == node).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        std::thread::sleep(pause);
+        *child = serve(file);
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for (.., child) in &mut self.running {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn serve(file: &Path) -> Child {
+    let mut command = rblive();
+    command.env("RBLIVE_LOG", "error").arg("serve").arg("--config").arg(file).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("rblive: node "), "the node starts: {line}");
+    child
+}

@@ -1,0 +1,11 @@
+//! The command as its users run it.
+
+mod browser;
+mod command;
+mod kept;
+mod kills;
+mod live;
+mod players;
+mod process;
+mod publish;
+mod watch;

@@ -1,0 +1,126 @@
+//! A node from a publisher to a viewer: frames that a test makes go in over RTMP, and a playlist and its segments come out over HTTP.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rblive_ingest::rtmp::{Client, ClientState};
+
+use crate::process::{Running, rblive};
+
+const WAIT: Duration = Duration::from_secs(60);
+/// Frames per second, of which the first one is a key frame.
+const RATE: u32 = 25;
+const SPS: &[u8] = &[
+    0x67, 0x42, 0xC0, 0x1F, 0xDA, 0x01, 0x40, 0x16, 0xE8, 0x40, 0x00, 0x00, 0x03, 0x00, 0x40, 0x00, 0x00,
+    0x0C, 0xA1,
+];
+const PPS: &[u8] = &[0x68, 0xCE, 0x38, 0x80];
+
+/// The slice of a frame: its content says which one it is.
+fn slice(number: u32) -> Vec<u8> {
+    let header = if number.is_multiple_of(RATE) { 0x65 } else { 0x41 };
+    let filler = (0..400_u32).map(|at| (at * 7 + number * 13) as u8 | 1);
+    std::iter::once(header).chain(filler).collect()
+}
+
+/// A publisher of frames without pictures.
+struct Publisher {
+    client: Client,
+    socket: TcpStream,
+}
+
+impl Publisher {
+    fn connect(address: &str, name: &str) -> Self {
+        let mut client = Client::new("live", name, &format!("rtmp://{address}/live"));
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(WAIT)).unwrap();
+        let mut bytes = [0; 4096];
+        loop {
+            socket.write_all(&client.take_output()).unwrap();
+            let read = socket.read(&mut bytes).unwrap();
+            assert_ne!(read, 0, "the node lets the stream begin");
+            if client.receive(&bytes[..read]).unwrap() == ClientState::Publishing {
+                break;
+            }
+        }
+        let [profile, compatible, level] = [1, 2, 3].map(|at| SPS[at]);
+        let head = [0x17, 0, 0, 0, 0, 1, profile, compatible, level, 0xFF, 0xE1, 0, SPS.len() as u8];
+        client.metadata(Some(7), None);
+        client.video(0, &[&head[..], SPS, &[1, 0, PPS.len() as u8], PPS].concat());
+        Self { client, socket }
+    }
+
+    fn push(&mut self, number: u32) {
+        let slice = slice(number);
+        let kind = if number.is_multiple_of(RATE) { 0x17 } else { 0x27 };
+        let head = [kind, 1, 0, 0, 0];
+        self.client
+            .video(number * 1000 / RATE, &[&head[..], &(slice.len() as u32).to_be_bytes(), &slice].concat());
+        self.socket.write_all(&self.client.take_output()).unwrap();
+    }
+}
+
+/// The body of an answer, if there is such a file.
+fn get(viewers: &str, path: &str) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(viewers).unwrap();
+    stream.set_read_timeout(Some(WAIT)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head");
+    answer.starts_with(b"HTTP/1.1 200 ").then(|| answer[end + 4..].to_vec())
+}
+
+/// The whole segments of a playlist, and its initialisation segment.
+fn segments(playlist: &str) -> (Vec<String>, String) {
+    let uris = playlist.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let map = playlist.split("#EXT-X-MAP:URI=\"").nth(1).unwrap_or_default();
+    (uris.map(str::to_owned).collect(), map.split('"').next().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn frames_go_in_and_segments_come_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    let text = "[control]\nlisten = ''\n[deliver]\nlisten = '127.0.0.1:0'\ntls = false\n\
+                [ingest]\nrtmp = '127.0.0.1:0'\nsegment_ms = 1000\n[[rules]]\nstreams = '*'\nnodes = ['local']\n";
+    std::fs::write(&file, text).unwrap();
+    let mut child = rblive().arg("serve").arg("--config").arg(&file).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut serving = Running(child);
+    let after = |text: &str| line.split(text).nth(1).unwrap_or_else(|| panic!("{line}"));
+    let address = |text: &str| after(text).split(['/', ';', '\n']).next().unwrap().to_owned();
+    let (encoders, viewers) = (address("encoders at rtmp://"), address("viewers at http://"));
+    let mut publisher = Publisher::connect(&encoders, "camera");
+    (0..3 * RATE + 1).for_each(|number| publisher.push(number));
+    let begun = Instant::now();
+    let (uris, map) = loop {
+        let playlist = get(&viewers, "/live/camera/1/media.m3u8").unwrap_or_default();
+        let (uris, map) = segments(&String::from_utf8(playlist).unwrap());
+        if uris.len() >= 3 {
+            break (uris, map);
+        }
+        assert!(begun.elapsed() < WAIT, "three segments appear: {uris:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let index = String::from_utf8(get(&viewers, "/live/camera/index.m3u8").unwrap()).unwrap();
+    assert!(index.contains("RESOLUTION=1280x720") && index.contains("1/media.m3u8"), "{index}");
+    let file = |uri: &str| get(&viewers, &format!("/live/camera/1/{uri}")).unwrap_or_else(|| panic!("{uri}"));
+    assert_eq!(&file(&map)[4..8], b"ftyp");
+    for (uri, first) in uris.iter().zip([0, RATE, 2 * RATE]) {
+        let segment = file(uri);
+        let slices: Vec<u8> = (first..first + RATE)
+            .flat_map(|number| [&401_u32.to_be_bytes()[..], &slice(number)].concat())
+            .collect();
+        let frames: Vec<_> = (first..first + RATE).map(slice).collect();
+        let is_there = |frame: &Vec<u8>| segment.windows(frame.len()).any(|bytes| bytes == frame);
+        assert!(frames.iter().all(is_there), "each frame from {first} on is in {uri}");
+        assert!(segment.len() < slices.len() + 4000, "nothing else is");
+    }
+    let pid = rustix::process::Pid::from_child(&serving.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(serving.0.wait().unwrap().success());
+}

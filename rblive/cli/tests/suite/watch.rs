@@ -1,0 +1,240 @@
+//! Viewers for load: against a real node with a real push, and against servers that do what no server should.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use crate::process::{Running, rblive};
+
+fn watch(args: &[&str], url: &str) -> Output {
+    rblive().arg("watch").args(["--json", "--quiet"]).args(args).arg(url).output().unwrap()
+}
+
+/// The JSON object, and what was said about the failure.
+fn said(output: &Output) -> (Value, String) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    (serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{message}")), message)
+}
+
+/// A node, and the addresses of its encoders and of its viewers.
+fn serve() -> (Running, String, String) {
+    let addresses = ["--listen", "--rtmp", "--http"].map(|option| [option, "127.0.0.1:0"]);
+    let mut command = rblive();
+    command.arg("serve").args(addresses.as_flattened()).args(["--control", ""]).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let after = |text: &str| line.split(text).nth(1).unwrap().split(['/', ';']).next().unwrap().to_owned();
+    let (encoders, viewers) = (after("encoders at rtmp://"), after("viewers at https://"));
+    (Running(child), encoders, viewers)
+}
+
+/// A loaded machine may be late. No other error may be.
+fn assert_only_late(run: &Value) {
+    let kinds = run["errors_by_kind"].as_object().unwrap();
+    assert!(kinds.keys().all(|kind| kind == "late"), "{run}");
+}
+
+#[test]
+fn viewers_check_every_frame_of_a_push() {
+    let (_node, encoders, viewers) = serve();
+    let url = format!("rtmp://{encoders}/live/load");
+    let mut push = rblive();
+    push.args(["push", "--quiet", "--streams", "2", "--mbit", "1", "--key-every", "1", &url]);
+    let _push = Running(push.spawn().unwrap());
+    let [first, second] = [1, 2].map(|number| format!("https://{viewers}/live/load{number}/index.m3u8"));
+    wait_for(&first);
+    wait_for(&second);
+    for args in [&["--mode", "live"][..], &["--mode", "low-latency"], &["--http", "2"]] {
+        let common =
+            ["--stamped", "--viewers", "9", "--threads", "2", "--ramp", "1", "--seconds", "4", &second];
+        let (run, _) = said(&watch(&[args, &common].concat(), &first));
+        assert_only_late(&run);
+        assert_eq!(run["viewers"], 9, "{run}");
+        assert!(run["stamped_frames"].as_u64().unwrap() >= 25, "{run}");
+        assert!(run["media"].as_u64().unwrap() > run["inspected"].as_u64().unwrap(), "{run}");
+        assert!(run["mbit_per_s"].as_f64().unwrap() > 0.0, "{run}");
+    }
+}
+
+/// Waits until a stream can be watched.
+fn wait_for(url: &str) {
+    let begun = std::time::Instant::now();
+    while !rblive()
+        .args(["watch", "--quiet", "--ramp", "0", "--seconds", "0.5", url])
+        .status()
+        .unwrap()
+        .success()
+    {
+        assert!(begun.elapsed().as_secs() < 120, "nothing at {url}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
+
+/// A server with the given answers, of which a path's last one is repeated. More connections at once than `most` are closed.
+struct Fake {
+    address: SocketAddr,
+}
+
+type Answers = HashMap<&'static str, Vec<Vec<u8>>>;
+
+impl Fake {
+    fn start(answers: &[(&'static str, &[u8])], most: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut table = Answers::new();
+        for (path, answer) in answers {
+            table.entry(path).or_default().push(answer.to_vec());
+        }
+        let (table, open) = (Arc::new(Mutex::new(table)), Arc::new(AtomicUsize::new(0)));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map(Result::unwrap) {
+                let (table, open) = (table.clone(), open.clone());
+                std::thread::spawn(move || {
+                    if open.fetch_add(1, Ordering::SeqCst) < most {
+                        let _ = Self::serve(stream, &table);
+                    }
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { address }
+    }
+
+    fn serve(mut stream: TcpStream, table: &Mutex<Answers>) -> std::io::Result<()> {
+        let mut head = Vec::new();
+        loop {
+            let mut byte = [0];
+            if stream.read(&mut byte)? == 0 {
+                return Ok(());
+            }
+            head.push(byte[0]);
+            if !head.ends_with(b"\r\n\r\n") {
+                continue;
+            }
+            let text = String::from_utf8(std::mem::take(&mut head)).unwrap();
+            let path = text.split(' ').nth(1).unwrap();
+            let answer = {
+                let mut table = table.lock().unwrap();
+                table.get_mut(path).map(|own| if own.len() > 1 { own.remove(0) } else { own[0].clone() })
+            };
+            match answer {
+                Some(body) => {
+                    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len())?;
+                    stream.write_all(&body)?;
+                }
+                None => write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")?,
+            }
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+}
+
+const ENDED: &[u8] = b"#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\na.m4s\n#EXT-X-ENDLIST\n";
+const GOOD: &[u8] = b"\0\0\0\x08moof\0\0\0\x0Cmdatabcd";
+
+/// The kind of the first error of two viewers, and what was said of it.
+fn fault(server: &Fake) -> (String, String) {
+    let output = watch(&["--viewers", "2", "--ramp", "0.2", "--seconds", "2"], &server.url("/x.m3u8"));
+    assert_eq!(output.status.code(), Some(1));
+    let (run, message) = said(&output);
+    assert_eq!(run["error_free"], false);
+    (run["first_error"]["kind"].as_str().unwrap().to_owned(), message)
+}
+
+#[test]
+fn a_stream_that_ends_ends_the_run() {
+    let server = Fake::start(&[("/x.m3u8", ENDED), ("/a.m4s", GOOD)], 10);
+    let output = watch(&["--viewers", "3", "--ramp", "0.1", "--seconds", "10000"], &server.url("/x.m3u8"));
+    let (run, message) = said(&output);
+    assert!(output.status.success(), "{message}");
+    assert_eq!(
+        (&run["media"], &run["inspected"], &run["errors"]),
+        (&3.into(), &1.into(), &0.into()),
+        "{run}"
+    );
+}
+
+#[test]
+fn wrong_bytes_are_found() {
+    let other = [&GOOD[..GOOD.len() - 1], b"e"].concat();
+    let (kind, message) =
+        fault(&Fake::start(&[("/x.m3u8", ENDED), ("/a.m4s", GOOD), ("/a.m4s", &other)], 10));
+    assert!(
+        kind == "content" && message.contains("another viewer got") && message.contains("/a.m4s"),
+        "{message}"
+    );
+    let (kind, message) = fault(&Fake::start(&[("/x.m3u8", ENDED), ("/a.m4s", &GOOD[1..])], 10));
+    assert!(kind == "content" && message.contains("the box at byte 0"), "{message}");
+}
+
+#[test]
+fn missing_segments_and_playlists_are_found() {
+    let (kind, message) = fault(&Fake::start(&[("/x.m3u8", ENDED)], 10));
+    assert!(kind == "expired" && message.contains("404"), "{message}");
+    let (kind, _) = fault(&Fake::start(&[], 10));
+    assert_eq!(kind, "status");
+    let (kind, message) = fault(&Fake::start(&[("/x.m3u8", b"<html>")], 10));
+    assert!(kind == "playlist" && message.contains("#EXTM3U"), "{message}");
+    let list = |first: u32| {
+        format!("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXT-X-MEDIA-SEQUENCE:{first}\n#EXTINF:0.1,\na.m4s\n")
+            .into_bytes()
+    };
+    let (kind, message) = fault(&Fake::start(
+        &[("/x.m3u8", &list(1)), ("/x.m3u8", &list(1)), ("/x.m3u8", &list(9)), ("/a.m4s", GOOD)],
+        10,
+    ));
+    assert!(kind == "expired" && message.contains("has left the playlist"), "{message}");
+}
+
+#[test]
+fn a_stream_that_stands_still_is_late() {
+    let list = b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:0.1,\na.m4s\n";
+    let (kind, message) = fault(&Fake::start(&[("/x.m3u8", list), ("/a.m4s", GOOD)], 10));
+    assert!(kind == "late" && message.contains("has been empty"), "{message}");
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/x.m3u8", server.local_addr().unwrap());
+    let (run, message) = said(&watch(&["--ramp", "0", "--seconds", "0.5"], &url));
+    assert!(run["error_free"] == false && message.contains("nothing has come"), "{message}");
+}
+
+#[test]
+fn the_highest_number_of_viewers_is_found() {
+    let list = b"#EXTM3U\n#EXT-X-TARGETDURATION:1000\n#EXTINF:1000,\na.m4s\n";
+    let server = Fake::start(&[("/x.m3u8", list), ("/a.m4s", GOOD)], 5);
+    let output = watch(
+        &["--find-max", "--precision", "0", "--ramp", "0.2", "--seconds", "0.5"],
+        &server.url("/x.m3u8"),
+    );
+    let (found, message) = said(&output);
+    assert!(output.status.success(), "{message}");
+    assert_eq!(
+        (&found["max_viewers"], &found["viewers"], &found["error_free"]),
+        (&5.into(), &5.into(), &true.into())
+    );
+    assert!(found["runs"].as_array().unwrap().len() >= 4, "{found}");
+}
+
+#[test]
+fn wrong_arguments_are_said() {
+    for (args, text) in [
+        (&["watch", "rtmp://a/b"][..], "is no http or https address"),
+        (&["watch", "--ca", "/nowhere.pem", "https://127.0.0.1:1/"], "/nowhere.pem"),
+        (&["push", "rtmp://127.0.0.1/live"], "is no address like"),
+        (&["push", "--mbit", "0.01", "--fps", "1000", "rtmp://127.0.0.1/live/a"], "needs --mbit"),
+        (&["push", "rtmp://127.0.0.1:1/live/a"], "no connection"),
+    ] {
+        let output = rblive().args(args).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && message.contains(text), "{message}");
+    }
+}

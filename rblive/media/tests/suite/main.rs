@@ -1,0 +1,7 @@
+//! The formats of live video, as their users call them.
+
+mod ffmpeg;
+mod ladder;
+mod playlists;
+mod still;
+mod timing;

@@ -1,0 +1,86 @@
+//! Sources that say anything: numbers, times and sizes at the ends of their types.
+
+use proptest::prelude::*;
+use rblive_media::dash;
+use rblive_media::rendition::Rendition;
+use rblive_media::track::{NewPart, Track};
+
+use super::cases;
+use super::tracks::playlist;
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(1),
+        Just(u64::MAX),
+        Just(u64::MAX / 2),
+        Just(u64::from(u32::MAX)),
+        any::<u64>(),
+        0..100_u64
+    ]
+}
+
+fn part() -> impl Strategy<Value = NewPart<()>> {
+    let small = prop_oneof![3 => 0..4_u32, 1 => any::<u32>(), 1 => Just(u32::MAX)];
+    let numbers = (number(), small.clone(), number(), small.clone(), number());
+    (numbers, any::<[bool; 3]>(), small, 0..2_u32, prop::option::of(number())).prop_map(
+        |(numbers, [independent, discontinuity, last], bytes, init, timeline)| {
+            let (sequence, index, start_us, duration_us, produced_ns) = numbers;
+            NewPart {
+                sequence,
+                index,
+                start_us,
+                duration_us,
+                produced_ns,
+                independent,
+                discontinuity,
+                timeline,
+                last,
+                bytes,
+                init,
+                data: (),
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(cases(500))]
+
+    #[test]
+    fn no_source_makes_a_playlist_impossible(parts in prop::collection::vec((part(), any::<u8>()), 1..40), targets: (u64, u64)) {
+        let mut track = Track::new(targets.0.clamp(1, 3_600_000_000), targets.1.clamp(1, 3_600_000_000));
+        for (part, action) in parts {
+            let (before, breaks) = (track.first_number(), track.discontinuity_sequence());
+            match action {
+                0..4 => track.start_over(),
+                4..8 => track.end(),
+                8..20 => track.release(|()| None),
+                20..40 => track.release(|()| Some(0.7)),
+                _ => {
+                    track.push(part);
+                }
+            }
+            prop_assert!(track.first_number() >= before, "numbers never go back");
+            prop_assert!(track.discontinuity_sequence() >= breaks, "timelines neither");
+            prop_assert!(track.segments().len() <= rblive_media::track::MAX_SEGMENTS);
+            for low_latency in [false, true] {
+                let text = playlist(low_latency).write(&track);
+                prop_assert!(text.starts_with("#EXTM3U\n"));
+            }
+            let about = Rendition {
+                id: 1,
+                codecs: "avc1.42c00b".into(),
+                bandwidth: u64::MAX,
+                average_bandwidth: track.average_bandwidth(),
+                resolution: None,
+                frame_rate: Some(f64::INFINITY),
+                audio_only: false,
+            };
+            let _ = dash::manifest(&[(about, &track)], "", u64::MAX);
+            let (number, index) = track.next_part();
+            let _ = track.reached(number, Some(index));
+            let _ = track.reached(u64::MAX, Some(u32::MAX));
+        }
+    }
+}

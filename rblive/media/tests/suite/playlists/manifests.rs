@@ -1,0 +1,48 @@
+//! DASH manifests, read by an XML parser.
+
+use rblive_media::dash::manifest;
+use rblive_media::rendition::Rendition;
+use rblive_media::track::Track;
+use roxmltree::{Document, Node};
+
+use super::parsed::{renditions, track};
+
+fn all<'a>(node: Node<'a, 'a>, name: &str) -> Vec<Node<'a, 'a>> {
+    node.descendants().filter(|own| own.has_tag_name(("urn:mpeg:dash:schema:mpd:2011", name))).collect()
+}
+
+#[test]
+fn a_manifest_has_a_period_for_each_discontinuity_and_every_segment_once() {
+    let tracks: Vec<Track<()>> = (0..3).map(|_| track(100, 5)).collect();
+    let streams: Vec<(Rendition, &Track<()>)> = renditions().into_iter().zip(&tracks).collect();
+    let text = manifest(&streams, "?token=a&b", 1_760_000_300_000_000_000).expect("segments");
+    let document = Document::parse(&text).expect("XML");
+    let mpd = document.root_element();
+    assert_eq!(mpd.attribute("type"), Some("dynamic"));
+    assert_eq!(mpd.attribute("minimumUpdatePeriod"), Some("PT1.000000S"));
+    let periods = all(mpd, "Period");
+    assert_eq!(periods.len(), 2, "{text}");
+    for (period, numbers) in periods.into_iter().zip([100..102_u64, 102..105]) {
+        assert_eq!(all(period, "AdaptationSet").len(), 2);
+        assert_eq!(all(period, "Representation").len(), 3);
+        for template in all(period, "SegmentTemplate") {
+            assert_eq!(template.attribute("startNumber"), Some(numbers.start.to_string().as_str()));
+            assert!(
+                template.attribute("media").is_some_and(|media| media.ends_with("/$Number$.m4s?token=a&b"))
+            );
+            let times: Vec<u64> =
+                all(template, "S").iter().map(|s| s.attribute("t").unwrap().parse().unwrap()).collect();
+            assert_eq!(times, numbers.clone().map(|number| number * 2_000_000).collect::<Vec<_>>());
+        }
+    }
+    let video = all(mpd, "Representation")[0];
+    let attributes = ["width", "height", "codecs", "frameRate"].map(|name| video.attribute(name));
+    assert_eq!(attributes, [Some("1920"), Some("1080"), Some("avc1.64001f"), Some("29970/1000")]);
+}
+
+#[test]
+fn a_stream_without_a_whole_segment_has_no_manifest() {
+    let empty = Track::<()>::new(1_000_000, 1_000_000);
+    assert_eq!(manifest(&[(renditions().remove(0), &empty)], "", 0), None);
+    assert_eq!(manifest::<()>(&[], "", 0), None);
+}

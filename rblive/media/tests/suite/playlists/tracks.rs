@@ -1,0 +1,25 @@
+//! The playlists of a track against the rules.
+
+use rblive_media::hls::MediaPlaylist;
+use rblive_media::rendition::Container;
+use rblive_media::track::Track;
+
+use super::rules::{Read, check};
+
+pub fn playlist(low_latency: bool) -> MediaPlaylist<'static> {
+    MediaPlaylist { container: Container::Cmaf, low_latency, skip: false, query: "", reports: &[] }
+}
+
+/// The playlists of `track` follow the rules, and a delta playlist is the end of the whole one.
+pub fn check_track<T>(track: &Track<T>, low_latency: bool) -> Read {
+    let whole = check(&playlist(low_latency).write(track));
+    let delta = check(&MediaPlaylist { skip: true, ..playlist(low_latency) }.write(track));
+    assert_eq!(whole.sequence, delta.sequence);
+    assert_eq!(delta.skipped as usize + delta.segments.len(), whole.segments.len());
+    for (number, segment) in &delta.segments {
+        let same = &whole.segments[number];
+        assert_eq!((&segment.uri, segment.us, segment.gap), (&same.uri, same.us, same.gap));
+    }
+    assert_eq!((delta.hint, delta.ended), (whole.hint.clone(), whole.ended));
+    whole
+}

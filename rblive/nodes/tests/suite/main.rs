@@ -1,0 +1,5 @@
+//! Nodes in one process.
+
+mod common;
+mod nodes;
+mod trust;
