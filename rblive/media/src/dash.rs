@@ -125,7 +125,7 @@ fn representation<T>(to: &mut String, run: &Run<'_, T>, period_us: u64, query: &
         let _ = write!(to, " frameRate=\"{}/1000\"", (rate * 1000.0).round());
     }
     let (first, query) = (run.segments[0], escaped(query));
-    // The first sample is presented when its wall clock says, relative to the period.
+    // The first sample is presented at its wall clock time, relative to the period.
     let offset = run.begin_us().saturating_sub((run.begin_ns() / 1000).saturating_sub(period_us));
     let _ = writeln!(
         to,
@@ -149,7 +149,7 @@ fn escaped(text: &str) -> String {
             '&' => to.push_str("&amp;"),
             '<' => to.push_str("&lt;"),
             '"' => to.push_str("&quot;"),
-            // A template would take it for a variable.
+            // A template would read it as the beginning of a variable.
             '$' => to.push_str("$$"),
             c => to.push(c),
         }

@@ -6,7 +6,8 @@ use crate::codec::{ConfigError, audio_config, video_config};
 use crate::unit::{AccessUnit, AudioCodec, Input, Media, TICKS_PER_SECOND, TrackConfig, Unwrap, VideoCodec};
 
 const TICKS_PER_MILLISECOND: i64 = TICKS_PER_SECOND / 1000;
-/// Some encoders begin anew after 31 bits of milliseconds, 24 days, and others after 32. The latter is a whole number of the former.
+/// The bits of a timestamp. Some encoders wrap after 31 bits of milliseconds, which are 24 days, and others after 32. The period of 31
+/// bits suits both, since that of 32 bits is twice as long.
 const CLOCK_BITS: u32 = 31;
 const AAC: u8 = 10;
 const AVC: u8 = 7;

@@ -93,7 +93,7 @@ impl InitSegment {
     /// Reads an initialisation segment.
     ///
     /// # Errors
-    /// [`Fmp4Error`]: the bytes are none, or have no track that is played.
+    /// [`Fmp4Error`]: the bytes are no initialisation segment, or have no track that is played.
     pub fn parse(bytes: &Bytes) -> Result<Self, Fmp4Error> {
         let moov = find(bytes, &[b"moov"]).ok_or(Fmp4Error::Damaged("moov"))?;
         let mvex = find(moov, &[b"mvex"]).ok_or(Fmp4Error::Damaged("mvex"))?;

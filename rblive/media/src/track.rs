@@ -1,4 +1,4 @@
-//! Content of a live rendition at a moment: segments, their parts, and which of them are still there.
+//! The segments and parts of a live rendition, and which of them can still be fetched.
 //!
 //! ```text
 //!                    first_number()              last segment, open
@@ -7,12 +7,12 @@
 //!              └─ held ─┘ └── listed in playlists ──┘    └─ listed with low latency
 //! ```
 //!
-//! A segment leaves the playlists long before its bytes are overwritten: players that have just read of it may still fetch it
-//! (RFC 8216bis, 6.2.2). So the playlists have about the newer half of what is held.
+//! A segment leaves the playlists long before its bytes are overwritten: players that have just read a playlist may still fetch it
+//! (RFC 8216bis, 6.2.2). So the playlists list about the newer half of the held segments.
 //!
-//! A [`Track`] takes parts in the order in which a source wrote them and numbers their segments. The numbers never go back, also if
-//! the source starts over. A hole in the source's numbers becomes segments that are marked as gaps, or a discontinuity. `T` is the
-//! place where the bytes of a part are; this module only asks its owner whether they are still there.
+//! A [`Track`] receives parts in the order in which a source wrote them, and numbers their segments. The numbers never go back, even
+//! if the source starts over. A hole in the source's numbers becomes segments that are marked as gaps, or a discontinuity. `T` is the
+//! location of a part's bytes. The owner of the track knows whether they are still there, see [`Track::release`].
 
 use std::collections::VecDeque;
 
@@ -22,27 +22,26 @@ pub const MAX_SEGMENTS: usize = 1024;
 /// The most parts of a segment. Later parts of a longer segment are lost, and the segment is a gap.
 pub const MAX_PARTS: usize = 512;
 
-/// The largest number of a segment, and of a timeline, that is taken from a source.
+/// The largest segment number, and the largest timeline number, that a track adopts from its source.
 const MAX_NUMBER: u64 = u64::MAX / 2;
 
-/// Segments of a new source after which those of the one before cannot be fetched any more.
+/// Once a track holds more segments than this after a new source began, the segments of the previous source are removed.
 const RETIRED_FOR: usize = 3;
 
-/// The list has at least this many target durations (RFC 8216bis, 6.2.2), also if its oldest segment is then overwritten sooner than it
-/// should be.
+/// A playlist keeps at least this many target durations (RFC 8216bis, 6.2.2), even if its oldest segment is then overwritten too early.
 const MIN_LISTED: u64 = 3;
 
-/// The rest of its life that a removed segment needs, in lengths of the list. The rate of a stream varies, so the rest is more than
-/// the one length that it must be.
+/// A segment leaves the playlist while its bytes still stay for this many playlist durations. One is required; the rate of a stream
+/// varies, so there is a reserve.
 const REST: f64 = 1.2;
 
-/// The longest hole that is listed as gaps. After a longer one the list begins anew.
+/// The longest hole that is listed as gaps, in segments. A longer one clears the list.
 const MAX_GAPS: u64 = 16;
 
 /// A part as its source describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPart<T> {
-    /// The number of the segment, by the source's count.
+    /// The number that the source gave the segment.
     pub sequence: u64,
     /// The index of the part in its segment.
     pub index: u32,
@@ -56,7 +55,7 @@ pub struct NewPart<T> {
     pub independent: bool,
     /// Whether timestamps, codecs or the encoder changed before this part.
     pub discontinuity: bool,
-    /// The number of the timeline by the source's count, which grows with each discontinuity. `None`: the source does not count.
+    /// The number that the source gave the timeline. It grows with each discontinuity. `None`: the source does not number timelines.
     pub timeline: Option<u64>,
     /// Whether the part is the last one of its segment.
     pub last: bool,
@@ -127,16 +126,16 @@ impl<T> Segment<T> {
 pub enum Pushed {
     /// The part is listed.
     Listed,
-    /// The segment of the part began before the track did, or has lost bytes.
+    /// The part is not listed: an earlier part of its segment is missing, the segment has [`MAX_PARTS`], or a later segment has begun.
     Unusable,
 }
 
-/// Whether a playlist has what a request waits for.
+/// Whether a playlist has the segment or part that a request waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reached {
     /// The playlist has it.
     Yes,
-    /// The part is one of the next.
+    /// The playlist will have it soon, so the request may wait.
     NotYet,
     /// The part is too far in the future for a waiting request.
     TooFar,
@@ -145,30 +144,30 @@ pub enum Reached {
 /// The segments of a live rendition that can be fetched, see the [module](self).
 #[derive(Debug, Clone)]
 pub struct Track<T> {
-    /// All that are held.
+    /// The held segments, the oldest first.
     segments: VecDeque<Segment<T>>,
-    /// How many of them, the oldest ones, are not listed any more.
+    /// The number of oldest segments among them that are not listed any more.
     unlisted: usize,
     /// The number of the next new segment.
     next: u64,
-    /// Added to the source's numbers.
+    /// The source's segment numbers plus this offset are the track's.
     offset: u64,
     /// Whether a segment was ever listed.
     begun: bool,
     /// The number of the newest segment's timeline.
     timeline: u64,
-    /// The same by the source's count.
+    /// The number that the source gave the newest segment's timeline.
     source_timeline: Option<u64>,
     target_us: u64,
     part_target_us: u64,
     /// Wall clock minus presentation time, in nanoseconds, since the last discontinuity.
     wall_offset_ns: i128,
-    /// The same of another rendition, and the timeline for which it holds, by the source's count.
+    /// The offset of another rendition, with the source's number of the timeline for which it holds.
     common_wall: Option<(u64, i128)>,
     ended: bool,
     /// The next part comes from another source.
     anew: bool,
-    /// Segments that another source has taken from the list, for players that have just read it.
+    /// Segments of the previous source. Players that have just read a playlist may still fetch them.
     retired: Vec<Segment<T>>,
     /// Whether a segment ever had to stay in the list for longer than its bytes allow.
     cramped: bool,
@@ -197,28 +196,28 @@ impl<T> Track<T> {
         }
     }
 
-    /// Another source takes over, whose times have nothing to do with those before. The list begins anew with its first segment, after
-    /// a discontinuity, and under its own number unless that would go back: all servers that get the source list a segment under one
-    /// number, whatever they had before.
+    /// Announces another source, whose times are unrelated to those of the previous one. Its first segment is a discontinuity. The
+    /// segment keeps the source's number unless numbers would go back, so that all servers list a segment of this source under one
+    /// number, whatever they listed before. If that number leaves a hole, the segments of the previous source leave the list.
     pub fn start_over(&mut self) {
         self.anew = self.begun;
     }
 
-    /// The timeline of the newest segment by the source's count, and the wall clock at its beginning, for
-    /// [`share`](Self::share) with the other renditions. `None`: the source does not count, or nothing has come yet.
+    /// Returns the source's number of the newest segment's timeline, and the wall clock minus presentation time on it in nanoseconds,
+    /// for [`share`](Self::share) of the other renditions. `None`: the source does not number timelines, or no segment has begun.
     pub fn wall(&self) -> Option<(u64, i128)> {
         self.source_timeline.filter(|_| self.begun).map(|timeline| (timeline, self.wall_offset_ns))
     }
 
-    /// Takes over what all renditions of a stream have in common: on one timeline one wall clock, although their parts arrive one after
-    /// the other, and the longest duration of a segment (RFC 8216bis, 6.2.4).
+    /// Sets the values that all renditions of a stream share. `wall` is that of another rendition, since parts of one timeline have one
+    /// wall clock although they arrive one after the other. `target_us` is the longest duration of a segment (RFC 8216bis, 6.2.4).
     pub fn share(&mut self, wall: Option<(u64, i128)>, target_us: u64) {
         self.common_wall = wall;
         self.target_us = self.target_us.max(target_us);
     }
 
-    /// Takes the next part of the source. Parts come in the order in which they were written, and each of them once; a number that
-    /// goes back is a source that started over.
+    /// Adds the next part of the source. Parts come in the order in which they were written, each of them once. A segment number that
+    /// goes back means that the source started over.
     pub fn push(&mut self, part: NewPart<T>) -> Pushed {
         if (!self.begun || self.anew) && part.index != 0 {
             return Pushed::Unusable;
@@ -256,13 +255,13 @@ impl<T> Track<T> {
         }
     }
 
-    /// Begins segment `number` with its first part, after what is missing before it.
+    /// Begins segment `number` with its first part. Segments that are missing before it become gaps, or the list is cleared.
     fn begin(&mut self, number: u64, part: &NewPart<T>, restarted: bool) {
         let hole = if self.begun { number - self.next } else { 0 };
         let (is_cut, breaks) = self.breaks(part, hole);
         let mut discontinuity = restarted || breaks > 0;
         if let Some(last) = self.segments.back_mut() {
-            // An encoder that stops abruptly leaves a short segment. Without a discontinuity parts are missing.
+            // A short segment before a discontinuity is complete: its encoder stopped abruptly. Any other short segment lacks parts.
             let whole = discontinuity || part.start_us == last.start_us.saturating_add(last.duration_us);
             if last.state == SegmentState::Open {
                 last.state = if whole && hole == 0 { SegmentState::Complete } else { SegmentState::Gap };
@@ -318,8 +317,8 @@ impl<T> Track<T> {
         });
     }
 
-    /// Whether the list begins anew after a hole, and how many timelines have begun since the newest segment. A source that counts its
-    /// timelines says so also where the part with the flag was lost.
+    /// Returns whether the list is cleared after a hole, and how many timelines have begun since the newest segment. If the source
+    /// numbers its timelines, their numbers show a discontinuity even if the part with the flag was lost.
     fn breaks(&self, part: &NewPart<T>, hole: u64) -> (bool, u64) {
         let is_long = hole > MAX_GAPS;
         let by_flag = u64::from(part.discontinuity);
@@ -327,12 +326,12 @@ impl<T> Track<T> {
             (Some(before), Some(now)) => now.saturating_sub(before).max(by_flag),
             _ => by_flag.max(u64::from(is_long)),
         };
-        // A list has each of its discontinuities, and of several in a hole nobody knows where they were.
+        // A list must show each discontinuity at its segment. The segments of several discontinuities in one hole are unknown.
         (self.begun && (is_long || breaks > 1), breaks)
     }
 
-    /// Numbers the timeline of a segment that is about to be listed. Within a list each discontinuity is one more. Where a list begins,
-    /// the source's number counts, which all servers have, unless that would go back.
+    /// Numbers the timeline of a segment before it is listed. Within a list each discontinuity adds one. At the beginning of a list the
+    /// timeline has the source's number, which is the same on all servers, unless the number would go back.
     fn count_timeline(&mut self, part: &NewPart<T>, discontinuity: bool) {
         self.timeline += u64::from(self.begun && discontinuity);
         let counted = counted(part);
@@ -349,7 +348,7 @@ impl<T> Track<T> {
     fn append(&mut self, part: NewPart<T>) -> Pushed {
         let Some(segment) = self.segments.back_mut() else { return Pushed::Unusable };
         if segment.state != SegmentState::Open && segment.duration_us > 0 {
-            // A gap is listed, and what is listed does not change.
+            // The segment is listed already, and a listed segment does not change.
             return Pushed::Unusable;
         }
         segment.duration_us = segment.duration_us.saturating_add(part.duration_us.into());
@@ -368,8 +367,8 @@ impl<T> Track<T> {
         Pushed::Listed
     }
 
-    /// Removes the oldest segments whose bytes are gone, and takes out of the list those whose bytes will be. `age` tells of a part how
-    /// much of the time for which its bytes are held has passed, from 0 to 1; `None` if they are gone.
+    /// Removes the oldest segments if their bytes are gone, and takes the next ones out of the list before their bytes are overwritten.
+    /// `age` returns which share of the time for which the bytes of a part are held has passed, from 0 to 1; `None` if they are gone.
     pub fn release(&mut self, age: impl Fn(&T) -> Option<f64>) {
         while let Some(first) = self.segments.front() {
             let gone = first.parts.iter().any(|part| age(&part.data).is_none());
@@ -384,8 +383,8 @@ impl<T> Track<T> {
         }
     }
 
-    /// Whether the first listed segment leaves the list: what is left of its life is not much longer than it and the list are, or it is
-    /// a gap.
+    /// Whether the first listed segment leaves the list: it is a gap, or its bytes stay for less than its own duration and [`REST`]
+    /// playlist durations.
     fn first_must_go(&mut self, age: impl Fn(&T) -> Option<f64>) -> bool {
         let Some(first) = self.segments().next().filter(|_| self.segments().len() > 1) else { return false };
         let Some(part) = first.parts.first() else { return first.state == SegmentState::Gap };
@@ -402,14 +401,15 @@ impl<T> Track<T> {
         self.unlisted = self.unlisted.saturating_sub(1);
     }
 
-    /// The source of the open segment is gone. Other servers may have more of the segment, or less: nobody lists it.
+    /// Turns the open segment into a gap, because its source is gone. Other servers may have more or fewer parts of it, so no server
+    /// lists it as complete.
     fn break_off(&mut self) {
         if let Some(last) = self.segments.back_mut().filter(|last| last.state == SegmentState::Open) {
             last.state = SegmentState::Gap;
         }
     }
 
-    /// Takes all segments out of the list, and keeps them for a while.
+    /// Takes all segments out of the list. They can still be fetched until the new source has some segments.
     fn retire(&mut self) {
         self.retired = self.segments.drain(..).collect();
         self.unlisted = 0;
@@ -433,8 +433,8 @@ impl<T> Track<T> {
         self.ended
     }
 
-    /// Returns whether so few segments are held that those which leave the list cannot be fetched for as long as they should be: for
-    /// their own duration and that of the list. About eight target durations are enough.
+    /// Returns whether the bytes of segments are overwritten too early: a segment that left the list could not be fetched for its own
+    /// duration and that of the list, even if the list was as short as it may be. About eight target durations of bytes are enough.
     pub fn is_cramped(&self) -> bool {
         self.cramped
     }
@@ -444,7 +444,7 @@ impl<T> Track<T> {
         self.segments.range(self.unlisted..)
     }
 
-    /// Returns a segment that is held: it is listed, or it was, also just before another source took over.
+    /// Returns a segment whose bytes are held. It is listed or was listed, perhaps with the previous source.
     pub fn segment(&self, number: u64) -> Option<&Segment<T>> {
         let held = self
             .segments
@@ -463,8 +463,8 @@ impl<T> Track<T> {
         self.next
     }
 
-    /// Returns the number of the timeline before the first listed segment and its discontinuity: `EXT-X-DISCONTINUITY-SEQUENCE`.
-    /// Without a source that counts, it is how many discontinuities were removed from the list.
+    /// Returns the value of `EXT-X-DISCONTINUITY-SEQUENCE`: the number of the timeline before the discontinuity of the first listed
+    /// segment. If the source does not number timelines, it is the number of discontinuities that were removed from the list.
     pub fn discontinuity_sequence(&self) -> u64 {
         self.segments()
             .next()
@@ -510,7 +510,7 @@ impl<T> Track<T> {
             return Reached::Yes;
         }
         if !self.begun {
-            // A player that knows the stream from before this server's start: its number will come.
+            // The player has read the stream before this server started. The segment that it asks for will come.
             return Reached::NotYet;
         }
         if number > self.next + 1 {
@@ -531,7 +531,7 @@ impl<T> Track<T> {
     }
 }
 
-/// The source's number of a part's timeline, if it can be one.
+/// The source's number of a part's timeline, unless it is above [`MAX_NUMBER`].
 fn counted<T>(part: &NewPart<T>) -> Option<u64> {
     part.timeline.filter(|number| *number <= MAX_NUMBER)
 }

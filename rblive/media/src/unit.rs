@@ -97,7 +97,7 @@ pub struct AccessUnit {
 /// An item that a demuxer finds, in the order of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Which tracks the stream says that it has.
+    /// The tracks that the stream announces.
     Tracks {
         /// The stream has a video track.
         video: bool,
@@ -110,7 +110,7 @@ pub enum Input {
     Unit(AccessUnit),
 }
 
-/// Extends timestamps of few bits to 64. The tracks of a stream share one, so that they stay together.
+/// Extends timestamps of few bits to 64 bits. The tracks of a stream share one `Unwrap`, so that their times stay close together.
 #[derive(Debug, Clone)]
 pub struct Unwrap {
     bits: u32,

@@ -6,7 +6,7 @@ use super::bits::Bits;
 use super::error::ConfigError;
 use crate::unit::{AudioCodec, AudioConfig};
 
-/// The bytes of a frame that are looked at.
+/// The bytes at the beginning of a frame that are read.
 pub(crate) const AC3_HEADER_BYTES: usize = 8;
 
 /// The first byte of a frame.
@@ -147,7 +147,7 @@ fn parse_record(codec: AudioCodec, record: &[u8]) -> Option<(u32, u16)> {
     let mut bits = Bits::new(record);
     let enhanced = codec == AudioCodec::EAc3;
     bits.skip(if enhanced { 16 } else { 0 })?;
-    // Half rates are not told apart here.
+    // The record does not distinguish half rates.
     let rate = *RATES.get(bits.take(2)? as usize)?;
     bits.skip(if enhanced { 10 } else { 8 })?;
     Some((rate, channels(bits.take(3)?, bits.flag()?)))

@@ -7,7 +7,7 @@ pub enum ConfigError {
     /// The bytes end too early or contradict each other.
     #[error("the encoder's {0} configuration is damaged")]
     Damaged(&'static str),
-    /// The configuration is valid, and nothing here plays it.
+    /// The configuration is valid, but not supported.
     #[error("the encoder's {0} is not supported")]
     Unsupported(&'static str),
 }

@@ -6,7 +6,7 @@ use crate::civil::rfc3339;
 use crate::rendition::Container;
 use crate::track::{Part, Segment, SegmentState, Track};
 
-/// Where another rendition of the stream is, for a player that changes to it (`EXT-X-RENDITION-REPORT`).
+/// The live edge of another rendition of the stream, for a player that changes to it (`EXT-X-RENDITION-REPORT`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The address of its playlist, relative to this one.

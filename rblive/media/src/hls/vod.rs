@@ -1,4 +1,4 @@
-//! Playlists of what was kept: they grow only at their end, and are complete at any moment.
+//! Playlists of recordings. They grow only at their end, and are valid at any time.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub struct VodSegment {
     pub duration_us: u64,
     /// The wall clock time of the first sample, in nanoseconds since 1970.
     pub wall_ns: u64,
-    /// The number of the initialisation segment. Of no meaning in a transport stream.
+    /// The number of the initialisation segment. Unused with a transport stream.
     pub init: u32,
     /// Whether the segment was lost.
     pub gap: bool,
@@ -35,7 +35,7 @@ pub struct VodError {
     pub line: usize,
 }
 
-/// The playlist of a rendition that was kept. Segment 12 is at `12.m4s` or `12.ts`, its initialisation segment at `init-N.mp4`.
+/// The playlist of a recorded rendition. Segment 12 is at `12.m4s` or `12.ts`, its initialisation segment at `init-N.mp4`.
 ///
 /// ```
 /// use rblive_media::hls::{VodPlaylist, VodSegment};
@@ -98,7 +98,7 @@ impl VodPlaylist {
         self.duration_us
     }
 
-    /// Sets a line for the recorder, which players ignore: where it goes on.
+    /// Sets a line for the recorder, which players ignore: the position from which it continues.
     pub fn set_note(&mut self, note: impl Into<String>) {
         self.note = Some(note.into()).filter(|note| !note.contains(['\r', '\n']));
     }

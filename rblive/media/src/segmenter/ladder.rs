@@ -19,11 +19,12 @@ const MAX_APART: i64 = 30 * TICKS_PER_SECOND;
 /// The most by which key frames of two renditions differ that stand for the same picture, in ticks. Encoders that reorder frames shift
 /// their decoding times by some frames.
 const TOLERANCE: i64 = TICKS_PER_SECOND / 5;
-/// Encoders' clocks that are remembered: renditions find out one after the other that an encoder has started over.
+/// The most clock differences that are remembered. Renditions notice one after the other that their encoder has started over, so an
+/// older difference is still needed.
 const MAX_SHIFTS: usize = 4;
-/// Beginnings of segments, and of timelines, that are remembered.
+/// The most beginnings of segments, and of timelines, that are remembered.
 const MAX_CUTS: usize = 64;
-/// The longest hole that is counted in segments.
+/// The most segment numbers that a hole skips.
 const MAX_HOLE: i64 = 1000;
 
 /// The timeline that the renditions of a stream share. A clone is another handle. See [`Segmenter::of_ladder`](super::Segmenter::of_ladder).
@@ -34,11 +35,11 @@ pub struct Ladder(Arc<Mutex<State>>);
 struct State {
     /// The differences of the timeline's timestamps and those of encoders, the newest last.
     shifts: VecDeque<i64>,
-    /// The numbers of the newest segments, and where they begin. Segments of earlier timelines are not among them.
+    /// The numbers of the newest segments, and their beginnings in ticks. Segments of earlier timelines are not among them.
     cuts: VecDeque<(u64, i64)>,
-    /// The first segments of the newest timelines, and the numbers of these.
+    /// For each of the newest timelines, the number of its first segment and the number of the timeline.
     timelines: VecDeque<(u64, u64)>,
-    /// The number of the next segment that no rendition has.
+    /// The number after that of the newest segment of any rendition.
     next: u64,
     /// The latest time that a rendition has reached.
     end: i64,
@@ -46,7 +47,7 @@ struct State {
 }
 
 impl Ladder {
-    /// A timeline whose first segment has this number; `timeline` is that of the timeline itself.
+    /// A timeline with the number `timeline`, whose first segment has the number `first_sequence`.
     pub fn new(first_sequence: u64, timeline: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             shifts: VecDeque::new(),
@@ -87,7 +88,7 @@ impl Ladder {
             return Some(number);
         };
         if time - start >= target - tolerance {
-            // The renditions were away together: the segments between are missing in all of them.
+            // All renditions were interrupted together: the segments between are missing in all of them.
             let missed = ((time - start + target / 2) / target).clamp(1, MAX_HOLE);
             let number = newest.saturating_add(missed as u64).max(least);
             state.cut(number, time);
@@ -102,18 +103,19 @@ impl Ladder {
         before.filter(|_| must).map(|(number, _)| (*number).max(least))
     }
 
-    /// A rendition goes on with segment `sequence` at `time`, in ticks.
+    /// Records that segment `sequence` of a rendition begins at `time`, in ticks.
     pub fn cut(&self, sequence: u64, time: i64) {
         self.lock().cut(sequence, time);
     }
 
-    /// Where segment `sequence` begins in another rendition or this one, in ticks.
+    /// Returns the beginning of segment `sequence`, in ticks, in the rendition that reached it first.
     pub(super) fn start_of(&self, sequence: u64) -> Option<i64> {
         self.lock().cuts.iter().find(|(number, _)| *number == sequence).map(|(_, start)| *start)
     }
 
-    /// A rendition whose newest frame ended at `own_end` has a frame with the encoder's time `dts`. Returns the difference of the two
-    /// clocks: that of the other renditions, if the frame is then where they are; otherwise a timeline begins for all of them.
+    /// Returns the difference of the timeline's clock and the encoder's, for a rendition whose newest frame ended at `own_end` and whose
+    /// next frame has the encoder's time `dts`. A known difference is used if it places the frame near the other renditions. Otherwise
+    /// the difference is a new one, and a timeline begins for all renditions.
     pub(super) fn shift(&self, dts: i64, own_end: i64) -> i64 {
         let mut state = self.lock();
         let end = state.end;
@@ -136,13 +138,13 @@ impl Ladder {
         shift
     }
 
-    /// A rendition has frames up to `end`, in ticks.
+    /// Records that a rendition has frames up to `end`, in ticks.
     pub(super) fn reach(&self, end: i64) {
         let mut state = self.lock();
         state.end = state.end.max(end);
     }
 
-    /// Whether segments with one number begin at different times, since the encoder's key frames do; true once.
+    /// Returns whether segments with one number began at different times since the last call, because the key frames did.
     pub fn is_uneven(&self) -> bool {
         std::mem::take(&mut self.lock().is_uneven)
     }

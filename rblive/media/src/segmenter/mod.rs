@@ -28,15 +28,15 @@ use part::Parts;
 const MAX_JUMP: i64 = 10 * TICKS_PER_SECOND;
 /// Decoding times that go back by more begin a new timeline: the encoder has started over. In ticks.
 const MAX_STEP_BACK: i64 = TICKS_PER_SECOND / 2;
-/// How long the other track is waited for at the beginning, in ticks.
+/// How long frames wait at the beginning for the configuration of the other track, in ticks.
 const MAX_WAIT: i64 = TICKS_PER_SECOND;
-/// How many frames wait for the other track at the beginning. The clocks of some encoders stand still.
+/// The most frames that wait at the beginning for the configuration of the other track: the clocks of some encoders stand still.
 const MAX_EARLY: usize = 4096;
 /// How far audio may be ahead of video before parts without video are made, in ticks.
 const MAX_LEAD: i64 = 2 * TICKS_PER_SECOND;
-/// The bytes of a part that are no media: a box, besides some for each frame, for which a sixteenth of a part is left.
+/// The bytes of a part's boxes. The entries of its frames in these boxes have a sixteenth of the part besides.
 const HEAD_BYTES: usize = 1024;
-/// How many segments a rendition waits at its beginning for a key frame where other renditions have one.
+/// How many target durations a rendition waits at its beginning for a key frame at which a segment of another rendition begins.
 const MAX_JOIN: i64 = 3;
 const TICKS_PER_MS: i64 = TICKS_PER_SECOND / 1000;
 
@@ -68,7 +68,7 @@ impl Default for SegmenterConfig {
     }
 }
 
-/// Why a segmenter takes no more.
+/// Why a segmenter refuses further input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmenterError {
@@ -79,7 +79,7 @@ pub enum SegmenterError {
 
 /// Cuts the frames of one stream into parts. Bounded by [`SegmenterConfig::max_pending_bytes`].
 ///
-/// [`push`](Self::push) takes what demuxers give; [`next_part`](Self::next_part) gives what is complete.
+/// [`push`](Self::push) takes the items of demuxers; [`next_part`](Self::next_part) returns complete parts.
 #[derive(Debug)]
 pub struct Segmenter {
     config: SegmenterConfig,
@@ -91,7 +91,7 @@ pub struct Segmenter {
     begun: bool,
     /// The timeline of the other renditions, if there are some.
     ladder: Option<Ladder>,
-    /// Since when the rendition waits for a key frame where the others have one.
+    /// The time since which the rendition waits for a key frame at which a segment of another rendition begins.
     joining: Option<i64>,
     /// The difference of the timeline's timestamps and the input's.
     shift: Option<i64>,
@@ -126,7 +126,7 @@ impl Segmenter {
     }
 
     /// A segmenter of one of several renditions, whose segments have numbers and times in common. `first_sequence` is the lowest number
-    /// that it may give. Discontinuities are not marked in its parts: [`Ladder::timeline`] has them.
+    /// that it may give. [`Ladder::timeline`] has the discontinuities of all renditions; [`Part::discontinuity`] is that of one alone.
     pub fn of_ladder(config: SegmenterConfig, first_sequence: u64, ladder: Ladder) -> Self {
         Self { ladder: Some(ladder), ..Self::new(config, first_sequence) }
     }
@@ -140,7 +140,7 @@ impl Segmenter {
         }
     }
 
-    /// Takes the next of a demuxer's findings.
+    /// Takes the next item of a demuxer.
     ///
     /// # Errors
     /// [`SegmenterError`]; nothing more may be pushed before [`finish`](Self::finish), which begins a new timeline.
@@ -175,7 +175,7 @@ impl Segmenter {
     }
 
     /// Ends the segment. The input that follows is a new timeline of the same stream: the encoder starts over, or another
-    /// one takes its place. The tracks of the new timeline are found out anew.
+    /// one takes its place. The new timeline may have other tracks.
     pub fn finish(&mut self) {
         if !self.begun && (self.video.is_some() || self.audio.is_some()) {
             self.begin();
@@ -249,12 +249,12 @@ impl Segmenter {
         if !known {
             return self.drop_unit(&unit);
         }
-        // The other track says where the timeline is until this one has begun.
+        // Until this track has begun, the times of the other track are the reference.
         let own = self.last[track];
         let jumps =
             own.or(self.last[1 - track]).is_some_and(|last| unit.dts.abs_diff(last) > MAX_JUMP as u64);
         let is_back = own.is_some_and(|last| unit.dts < last.saturating_sub(MAX_STEP_BACK));
-        // Other renditions have segments where this one has a hole.
+        // Other renditions may have segments where this one has a hole, so its next segment needs a number from the ladder.
         let target = i64::from(self.config.target_ms) * TICKS_PER_MS;
         let skips = self.ladder.is_some() && own.is_some_and(|last| unit.dts.saturating_sub(last) > target);
         if jumps || is_back || skips {
@@ -296,7 +296,7 @@ impl Segmenter {
         self.pending.push(unit);
     }
 
-    /// Where the segment begins. Sound alone has frames anywhere, and follows the pictures of other renditions.
+    /// The beginning of the open segment, in ticks. Sound alone could be cut at any frame, and follows the other renditions.
     fn segment_start(&self) -> i64 {
         let common = self.ladder.as_ref().filter(|_| self.video.is_none());
         common.and_then(|ladder| ladder.start_of(self.parts.sequence())).unwrap_or(self.parts.segment_start())

@@ -1,4 +1,4 @@
-//! Parts: what is known of them, and their bytes.
+//! Parts: their properties and their bytes.
 
 use bytes::Bytes;
 
@@ -6,8 +6,8 @@ use super::pending::Taken;
 use crate::cmaf::{self, Run, Sample};
 use crate::unit::{AccessUnit, Media, TICKS_PER_SECOND, TrackConfig};
 
-/// The most that audio may differ from an uninterrupted sequence of frames before it is placed anew, in ticks. Timestamps of RTMP
-/// are rounded to milliseconds, and encoders' clocks jitter; players hear every hole.
+/// The largest difference between the time of an audio frame and the end of the frame before, in ticks, up to which the frame follows
+/// without a hole. Timestamps of RTMP are rounded to milliseconds, and encoders' clocks jitter; listeners hear every hole.
 const MAX_AUDIO_DRIFT: i64 = TICKS_PER_SECOND / 20;
 
 /// A complete part: `moof` and `mdat`.
@@ -65,7 +65,7 @@ impl Part {
     }
 }
 
-/// Makes parts, and knows where on the timeline the stream is. All times are in ticks.
+/// Makes parts, and has the position of the stream on its timeline. All times are in ticks.
 #[derive(Debug)]
 pub(super) struct Parts {
     sequence: u64,
@@ -112,7 +112,7 @@ impl Parts {
         self.sequence
     }
 
-    /// The next segment has this number, unless numbers would go back.
+    /// Sets the number of the next segment, unless numbers would go back.
     pub(super) fn begin_segment(&mut self, sequence: u64) {
         self.sequence = self.sequence.max(sequence);
     }
@@ -144,7 +144,7 @@ impl Parts {
         self.next_audio = None;
     }
 
-    /// The next part does not continue the parts before.
+    /// Marks the next part as a discontinuity, unless it is the first one.
     pub(super) fn discontinuity(&mut self) {
         self.discontinuity = self.begun;
     }
@@ -168,7 +168,7 @@ impl Parts {
             // A part is closed when the first frame of the next one is there, and a segment with its last part.
             return None;
         }
-        // Video that was late, behind parts without video, does not turn the timeline back.
+        // Late video, after parts without video, does not turn the timeline back.
         let end = end.max(self.part_start + 1);
         let first = taken.video.first().or(taken.audio.first());
         let independent = first.is_some_and(|unit| unit.key);
@@ -215,7 +215,7 @@ impl Parts {
         Run { media: Media::Video, time: units.first().map_or(0, |unit| unit.dts.max(0) as u64), samples }
     }
 
-    /// Frames of audio have exactly their samples' duration; a hole is closed by the last frame before it.
+    /// Each audio frame lasts exactly as long as its samples. The last frame before a hole also lasts for the hole.
     fn audio_run(&mut self, units: &[AccessUnit]) -> Run {
         let mut samples: Vec<Sample> = Vec::with_capacity(units.len());
         let mut time = None;

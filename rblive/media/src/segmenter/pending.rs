@@ -53,7 +53,7 @@ impl Pending {
         self.newest[index(media)].map(|(_, dts)| dts)
     }
 
-    /// Where the newest frame of any track ends, as far as that is known.
+    /// The latest end of the tracks' newest frames, by the usual duration of their frames.
     pub(super) fn end(&self) -> i64 {
         self.newest.iter().flatten().map(|(frame, dts)| dts + frame).max().unwrap_or(0)
     }

@@ -103,7 +103,7 @@ impl Elementary {
                 self.audio(times.map(|(pts, _)| pts), content, ready)?
             }
             (_, Some(times)) => self.video(times, content, ready)?,
-            // Without a time the picture belongs to no place.
+            // A picture without a time has no place on the timeline.
             (_, None) => self.damaged += 1,
         }
         // Kept for its memory; the next PES packet is about as long.

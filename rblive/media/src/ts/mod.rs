@@ -21,7 +21,7 @@ pub const PACKET_BYTES: usize = 188;
 const SYNC: u8 = 0x47;
 const PAT_PID: u16 = 0;
 
-/// Takes a transport stream apart. Needs at most the memory of an unfinished frame for each track.
+/// Demultiplexes a transport stream. Needs at most the memory of an unfinished frame for each track.
 ///
 /// Bytes come in pieces of any size. After each [`push`](Self::push), [`next_input`](Self::next_input) gives what was complete.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Demuxer {
         self.ready.pop_front()
     }
 
-    /// Ends the stream, or a segment after which the next one begins anew: what is unfinished is complete.
+    /// Ends the stream, or a segment whose successor does not continue its frames. An unfinished frame counts as complete.
     ///
     /// # Errors
     /// [`TsError`], as of [`push`](Self::push).
@@ -149,14 +149,14 @@ impl Demuxer {
     fn stream_table(&mut self, section: &[u8]) {
         let Some(streams) = psi::streams(section) else { return };
         let first = |wanted: Media| streams.iter().find(|(kind, _)| kind.media() == wanted).copied();
-        // More players know AAC.
+        // AAC comes first, since more players support it.
         let aac = streams.iter().find(|(kind, _)| *kind == StreamType::Aac).copied();
         let chosen = [first(Media::Video), aac.or_else(|| first(Media::Audio))];
         let known = self.tracks.iter().map(|track| (track.kind, track.pid));
         if chosen.iter().flatten().copied().eq(known) {
             return;
         }
-        // A stream that keeps its place keeps what it has of a frame.
+        // A stream that is in the new table too keeps its unfinished frame.
         let mut old = std::mem::take(&mut self.tracks);
         for (kind, pid) in chosen.into_iter().flatten() {
             let kept = old.iter().position(|track| track.kind == kind && track.pid == pid);

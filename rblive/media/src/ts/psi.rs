@@ -12,7 +12,7 @@ pub(super) enum StreamType {
     Hevc,
     /// AAC with ADTS headers.
     Aac,
-    /// AC-3 or E-AC-3: each frame says which.
+    /// AC-3 or E-AC-3: the header of each frame distinguishes them.
     Ac3,
 }
 

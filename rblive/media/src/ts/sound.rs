@@ -4,10 +4,10 @@ use super::psi::StreamType;
 use crate::codec::{AC3_HEADER_BYTES, AC3_SYNC, ADTS_HEADER_BYTES, ADTS_SYNC, Adts, ConfigError, SyncFrame};
 use crate::unit::AudioConfig;
 
-/// The header of a frame, and what of the frame MP4 stores.
+/// The header of a frame, and the bytes of the frame that MP4 stores.
 #[derive(Debug)]
 pub(super) struct Framed {
-    /// The bytes that are left out at the beginning.
+    /// The bytes at the beginning that MP4 does not store.
     pub(super) header: usize,
     /// The bytes of the frame with its header.
     pub(super) total: usize,
