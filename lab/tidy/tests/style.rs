@@ -17,7 +17,7 @@ const FUNCTION_LINES: usize = 50;
 const FUNCTION_LINES_HARD: usize = 70;
 /// Crates that restrict `unsafe`, by folder, and their lint level: `forbid` without any `unsafe`, `deny` if a listed file has
 /// some.
-const SAFE_CRATES: [(&str, &str); 26] = [
+const SAFE_CRATES: [(&str, &str); 27] = [
     ("rocketbufs/framework", "deny"),
     ("rbmq/protocol", "forbid"),
     ("rbmq/client", "forbid"),
@@ -41,6 +41,7 @@ const SAFE_CRATES: [(&str, &str); 26] = [
     ("lab/bench/rbmq-bench", "forbid"),
     ("lab/bench/live-bench", "deny"),
     ("lab/bench/multimqc-bench", "deny"),
+    ("lab/testkit", "forbid"),
     ("lab/tidy", "forbid"),
     ("lab/fuzz/bodies", "forbid"),
     ("bindings/python", "deny"),

@@ -10,9 +10,10 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{BrokerProcess, random, reserved_addr};
+use common::{BrokerProcess, random};
 use kafka::Kafka;
 use rbmq::{ConfirmLevel, Event, Notice, Publisher, StartFrom, Subscriber, TopicOptions, TopicWriter};
+use testkit::reserved_addr;
 
 /// The time for events that must come: Kafka's connections come back slowly, and the machine may be loaded.
 const LONG: Duration = Duration::from_secs(240);

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use rbmq::wire::RECORD_HEADER_BYTES;
 
-use common::{BrokerProcess, Outcome, Process, assert_same, client, lines, piped, random, until};
+use common::{BrokerProcess, assert_same, client, lines, piped, random};
+use testkit::{Outcome, Process, until};
 
 const TRANSPORT: &str = "ROCKETBUFS_TRANSPORT";
 

@@ -1,14 +1,10 @@
 //! Smoke tests of the benches: they measure, every byte arrives, and their output is complete. No test checks a rate.
 
-#[path = "../../../../rbmq/cli/tests/common/process.rs"]
-#[allow(dead_code, reason = "every test file uses a part of this")]
-mod process;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use process::{Outcome, Process, until};
 use serde_json::Value;
+use testkit::{Outcome, Process, until};
 
 /// Windows as short as can be: enough to see everything work.
 const SHORT: &str = "--seconds 0.1 --warmup 0.05 --reps 1 --retries 0";

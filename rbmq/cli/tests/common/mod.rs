@@ -1,12 +1,7 @@
 //! Real processes on free ports of the loopback, bounded in time; nothing is left behind.
 #![allow(dead_code, unused_imports, reason = "every test file uses a part of this")]
 
-pub mod inside;
 pub mod operator;
-mod port;
-mod process;
-pub mod proxy;
-pub mod raw;
 #[cfg(feature = "tls")]
 pub mod secure;
 pub mod setup;
@@ -16,8 +11,7 @@ use std::io::BufRead;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-pub use port::reserved_addr;
-pub use process::{LONG, Outcome, Process, until};
+use testkit::{Process, reserved_addr};
 
 pub fn rbmq<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     // Elsewhere where the tests run on another machine than they were built on (scripts/rdma-vm).

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use super::{Process, rbmq, until};
+use testkit::{Process, until};
+
+use super::rbmq;
 
 /// A running broker, with everything that it has logged.
 pub struct Operated {

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::LONG;
+use testkit::LONG;
 
 /// An encrypted connection.
 pub type Secure = StreamOwned<ClientConnection, TcpStream>;

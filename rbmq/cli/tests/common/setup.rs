@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{Process, piped, rbmq};
+use testkit::Process;
+
+use super::{piped, rbmq};
 
 /// A folder with what `rbmq keygen all` makes, and a broker's configuration of it.
 pub struct Setup {

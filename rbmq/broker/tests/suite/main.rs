@@ -1,0 +1,15 @@
+//! Brokers in the test's process, and clients. `cargo test -p rbmq-broker --test suite kept::` runs one file.
+
+mod archive;
+mod chains;
+mod halfopen;
+mod kept;
+mod kept_model;
+mod memory;
+mod merge;
+mod merge_confirm;
+mod patterns;
+mod policies;
+mod quotas;
+mod rights;
+mod stored;

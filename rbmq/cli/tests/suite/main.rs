@@ -1,0 +1,38 @@
+//! The command with real processes, and what it does for its users. `cargo test -p rbmq-cli --test suite top::` runs one file.
+
+mod attacks;
+mod away;
+mod chain_kills;
+mod chains;
+mod command;
+#[path = "../common/mod.rs"]
+mod common;
+mod confirm;
+mod endings;
+mod events;
+mod faults;
+mod files;
+mod from;
+mod hostile_broker;
+mod http;
+#[cfg(feature = "tls")]
+mod https;
+mod ingest;
+mod kept;
+mod kills;
+mod least;
+mod merge;
+mod merge_restart;
+mod mesh;
+mod operations;
+mod other_user;
+mod patterns;
+mod policies;
+mod rates;
+#[cfg(feature = "tls")]
+mod reload_load;
+mod scale;
+#[cfg(feature = "tls")]
+mod tls;
+mod top;
+mod users;

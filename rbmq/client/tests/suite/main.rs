@@ -1,0 +1,8 @@
+//! The client library with brokers in the same process. `cargo test -p rbmq --test suite observe::` runs one file.
+
+mod away;
+mod between;
+mod events;
+mod library;
+mod observe;
+mod tasks;
