@@ -11,10 +11,10 @@ use crate::hook::{Event, Hook, Said, now};
 use crate::settings::IngestSettings;
 use crate::users::{Users, same};
 
-/// The passwords that are checked at once, so that guesses leave processors for streams.
+/// The most passwords that are checked at once. The limit leaves processors for streams while somebody guesses passwords.
 const CHECKS_AT_ONCE: usize = 2;
 
-/// Why somebody may not publish.
+/// Why a client may not publish.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("the stream key, or the user and the password, are wrong or missing")]
@@ -53,12 +53,12 @@ pub(crate) struct Access {
     users: Users,
     attempts: Attempts,
     hook: Option<Hook>,
-    /// The passwords that may be checked now.
+    /// Limits the passwords that are checked at once.
     checks: Semaphore,
 }
 
 impl Claim {
-    /// Whether this is the same client with the same proof. The time tells nothing of another one's key.
+    /// Whether this is the same client with the same proof. The time of the comparison reveals nothing of another client's key.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let keys = (self.key.as_deref().unwrap_or(""), other.key.as_deref().unwrap_or(""));
         let same_keys = keys == ("", "") || same(keys.0.as_bytes(), keys.1.as_bytes());
@@ -83,7 +83,7 @@ impl Access {
         self.settings.keys.is_empty() && self.users.is_empty() && self.hook.is_none()
     }
 
-    /// Whether a right key or password is not enough for another client than the publisher: a hook decides about each.
+    /// Whether a hook decides about each client, so that a right key or password alone is not enough.
     pub(crate) fn asks_for_each(&self) -> bool {
         self.hook.is_some()
     }
@@ -110,7 +110,7 @@ impl Access {
         }
     }
 
-    /// Checks a password, when it is its turn: failed attempts before it are counted by then.
+    /// Checks a password after the checks that wait before it, so that their failures are counted first.
     async fn check_user(&self, name: &str, stream: &str, claim: &Claim) -> Result<bool, Refusal> {
         let password = claim.key.as_deref().unwrap_or("");
         if self.users.open_known(name, password, stream) {
@@ -120,7 +120,7 @@ impl Access {
         if !self.attempts.may(claim.address) {
             return Err(Refusal::Attempts);
         }
-        // A hash takes long on purpose.
+        // The hash is slow on purpose.
         let opens = tokio::task::block_in_place(|| self.users.open(name, password, stream));
         if !opens {
             self.attempts.failed(claim.address);
@@ -129,7 +129,7 @@ impl Access {
         Ok(opens)
     }
 
-    /// Asks the hook, if there is one. Gives the name under which the stream is published.
+    /// Asks the hook, if there is one. Returns the name under which the stream is published.
     pub(crate) async fn ask(&self, stream: &str, claim: &Claim) -> Result<String, Refusal> {
         let Some(hook) = &self.hook else { return Ok(stream.to_owned()) };
         if !self.attempts.may(claim.address) {
@@ -153,7 +153,7 @@ impl Access {
         }
     }
 
-    /// Tells the hook that a publisher is gone.
+    /// Reports to the hook that a publisher is gone.
     pub(crate) async fn tell_gone(&self, stream: &str, claim: &Claim) {
         let Some(hook) = &self.hook else { return };
         if let Err(failure) = hook.call(&event("unpublish", stream, claim)).await {

@@ -1,4 +1,4 @@
-//! The web-hook that says who may publish: a POST with JSON, signed.
+//! The web-hook that decides who may publish: a POST with JSON, signed.
 //!
 //! ```text
 //!   POST /path                                    200
@@ -30,7 +30,7 @@ use crate::users::hex;
 
 /// The longest answer.
 const MAX_ANSWER: usize = 64 << 10;
-/// The longest reason that a publisher is told.
+/// The longest reason that is passed on to a publisher.
 const MAX_REASON: usize = 200;
 
 /// The web-hook.
@@ -80,13 +80,13 @@ struct Verdict {
 /// The outcome of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// Publish, under another name if there is one.
+    /// The client may publish, under another name if there is one.
     Yes(Option<String>),
-    /// Do not.
+    /// The client may not publish. The reason is for the client.
     No(String),
 }
 
-/// Why there is no outcome.
+/// Why a call has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HookFailure {
     #[error("{0}")]
@@ -138,7 +138,7 @@ impl Hook {
         }))
     }
 
-    /// Tells the hook of a publisher, and gives what it says.
+    /// Reports an event of a publisher to the hook, and returns its decision.
     pub(crate) async fn call(&self, event: &Event<'_>) -> Result<Said, HookFailure> {
         let limit = Duration::from_millis(self.timeout_ms);
         let answered = timeout(limit, self.post(serde_json::to_vec(event)?)).await;

@@ -28,19 +28,19 @@ use crate::upload::{LastFile, MAX_PLAYLIST, Upload, UploadFailure};
 
 type Answer = Response<Full<Bytes>>;
 
-/// Streams that are published by requests. Requests of one stream are taken one after the other.
+/// Streams that are published by requests. Requests of one stream are handled one after the other.
 pub(crate) struct HttpStreams {
     registry: Arc<Registry>,
     open: Mutex<HashMap<String, Slot>>,
 }
 
-/// The files of a stream; none before its publisher was accepted, and after it has left.
+/// The files of a stream. `None` before its publisher is accepted, and after it has left.
 type Slot = Arc<AsyncMutex<Option<Files>>>;
 
 /// The files of a stream.
 struct Files {
     publisher: Publisher,
-    /// The client that may write, which the hook was asked about last.
+    /// The client that may write. The hook allowed it last.
     claim: Claim,
     last: Option<LastFile>,
     rate: Rate,
@@ -101,7 +101,7 @@ impl RequestFailure {
     }
 }
 
-/// Serves a connection until it ends. An encoder that takes no answer to its pushes is no failure: ffmpeg never waits for
+/// Serves a connection until it ends. An encoder that does not read the answers to its pushes is no failure: ffmpeg never waits for
 /// an answer.
 pub(crate) async fn serve<S>(
     socket: S,
@@ -140,7 +140,7 @@ where
     }
 }
 
-/// Answers in a task of its own: what has arrived of a body is taken, also if the connection is closed meanwhile.
+/// Answers in a task of its own, so that the received bytes of a body are used even if the connection is closed meanwhile.
 async fn whole(streams: Arc<HttpStreams>, address: IpAddr, request: Request<Incoming>) -> Answer {
     let answered = tokio::spawn(async move { streams.answer(request, address).await }).await;
     answered
@@ -266,7 +266,7 @@ impl HttpStreams {
         taken
     }
 
-    /// Takes a playlist. Segments say everything that a media playlist does; a multivariant one names renditions.
+    /// Receives a playlist. A media playlist has nothing that its segments lack; a multivariant playlist names renditions.
     async fn playlist(&self, stream: &str, claim: &Claim, mut body: Body<'_>) -> Result<(), RequestFailure> {
         let mut text = Vec::new();
         while let Some(bytes) = body.next().await? {
@@ -279,8 +279,8 @@ impl HttpStreams {
         Ok(())
     }
 
-    /// The publisher of a stream. The first request begins to publish; others wait for it. The right of each client is decided while the
-    /// stream is not locked, so that strangers hold no publisher up.
+    /// The files of a stream, with its publisher. The first request begins to publish; others wait for it. The right of each client is
+    /// decided while the stream is not locked, so that clients without the right do not delay the publisher.
     async fn files(
         self: &Arc<Self>,
         stream: &str,
@@ -348,7 +348,7 @@ impl HttpStreams {
         Ok(Body { body: request.into_body(), most, bytes: 0, idle, counters: &self.registry.counters })
     }
 
-    /// Takes a file. A transport stream is passed on as it arrives.
+    /// Receives a file. A transport stream is read as it arrives.
     async fn upload(&self, files: &mut Files, name: &str, mut body: Body<'_>) -> Result<(), RequestFailure> {
         let Files { publisher, last, rate, .. } = files;
         let mut upload = Upload::begin(publisher, name, last.take())?;

@@ -15,8 +15,8 @@ pub(crate) enum MasterError {
     TooMany,
 }
 
-/// The names of the streams that the playlist of stream `name` has as its renditions, the first one first. None: the playlist is no
-/// multivariant one.
+/// The names of the streams that are renditions in the playlist of stream `name`, in the playlist's order. Empty if the playlist is not
+/// a multivariant one.
 pub(crate) fn renditions(name: &str, text: &str) -> Result<Vec<String>, MasterError> {
     let mut found: Vec<String> = Vec::new();
     let mut is_variant = false;

@@ -1,4 +1,4 @@
-//! Where the chunks of one stream go: those of its publisher, or of the publishers of all its renditions.
+//! The output of one stream: the chunks of its publisher, or of the publishers of all its renditions.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use rblive::{ChunkError, RsChunk, RsId, RsManager};
 /// gone, and viewers change to another.
 const MAX_BEHIND: u64 = 2;
 
-/// Why a chunk does not leave.
+/// Why a chunk is not disseminated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
     #[error("a chunk could not be disseminated: {0}")]
@@ -39,7 +39,7 @@ pub(crate) struct Output {
     pub(crate) id: RsId,
     pub(crate) name: String,
     pub(crate) container: Container,
-    /// Filled chunks that leave together with the next one, the oldest first.
+    /// Filled chunks that are disseminated together with the next one, the oldest first.
     held: Vec<RsChunk>,
     renditions: BTreeMap<u16, Described>,
     /// The number after that of the newest segment.
@@ -72,7 +72,7 @@ impl Output {
         self.renditions.retain(|_, one| {
             one.timeline != timeline || begins_us.saturating_sub(one.begins_us) <= MAX_BEHIND * target_us
         });
-        // After a new timeline the others have as much time to follow.
+        // When one rendition begins a timeline, the others have the same time to follow.
         for one in self.renditions.values_mut().filter(|one| one.timeline < timeline) {
             (one.timeline, one.begins_us) = (timeline, begins_us);
         }
@@ -114,7 +114,7 @@ impl Output {
     ) -> Result<(), OutputError> {
         let allocated = self.manager.allocate_chunk(self.id, HEADER_BYTES + bytes);
         let Ok(mut chunk) = allocated else {
-            // The held bytes are whole, and must not wait.
+            // The held chunks are complete, and must not wait.
             self.release()?;
             return allocated.map(drop).map_err(OutputError::from);
         };
@@ -128,7 +128,7 @@ impl Output {
         Ok(())
     }
 
-    /// Disseminates what is held, the newest chunk first: all of it leaves with the oldest one, and wakes each node once.
+    /// Disseminates the held chunks, the newest first. All of them leave together with the oldest one, and wake each node once.
     fn release(&mut self) -> Result<(), OutputError> {
         for chunk in std::mem::take(&mut self.held).into_iter().rev() {
             let size = chunk.size();
@@ -137,7 +137,7 @@ impl Output {
         Ok(())
     }
 
-    /// Nobody publishes the stream any more.
+    /// Announces the end of the stream to the nodes, and destroys it.
     pub(crate) fn end(&mut self) {
         let header = Header { sequence: self.next_sequence, ..Header::new(Kind::End) };
         let ended = self.write(header, |_| {}, 0).map_err(|failure| failure.to_string());

@@ -17,12 +17,12 @@ use crate::output::Output;
 use crate::settings::IngestSettings;
 use crate::stream::{RENDITION, Stream, StreamFailure, first_sequence, first_timeline};
 
-/// A name under which somebody publishes, or did so until shortly.
+/// A name that has a publisher, or had one within `linger_ms`.
 struct Entry {
     stream: Stream,
-    /// The stream of whose renditions this is one.
+    /// The stream of which this is a rendition. `None`: it is a stream of its own.
     group: Option<String>,
-    /// The publisher that may write, and the last one's number.
+    /// The number of the publisher that may write, and in `last` that of the newest publisher.
     publisher: Option<u64>,
     last: u64,
 }
@@ -41,7 +41,7 @@ struct Tables {
     entries: HashMap<String, Arc<Mutex<Entry>>>,
     /// The streams with several renditions, by their names for viewers.
     groups: HashMap<String, Group>,
-    /// The renditions that multivariant playlists of encoders have named, of streams in `groups`.
+    /// The renditions that encoders' multivariant playlists have named, by the names that publish them. Their streams are in `groups`.
     declared: HashMap<String, Step>,
 }
 
@@ -72,7 +72,7 @@ impl Registry {
         Arc::new(Self { manager, settings, counters: Arc::default(), access, tables: Mutex::default() })
     }
 
-    /// Lets somebody publish, or says why not.
+    /// Admits a publisher, or returns why it is refused.
     pub(crate) async fn publish(self: &Arc<Self>, name: &str, claim: &Claim) -> Result<Publisher, Refusal> {
         let publisher = self.ask(name, claim, self.settings.takeover).await;
         match &publisher {
@@ -82,12 +82,12 @@ impl Registry {
         publisher
     }
 
-    /// A client was refused that wanted to write to a stream.
+    /// Counts a refused client that wanted to write to a stream.
     pub(crate) fn count_refusal(&self) {
         IngestCounters::count(&self.counters.refused, 1);
     }
 
-    /// Lets a publisher whose place was taken publish again, once the stream has none.
+    /// Publishes again after a takeover, only if the stream has no publisher.
     pub(crate) async fn publish_again(
         self: &Arc<Self>,
         name: &str,
@@ -181,12 +181,12 @@ impl Registry {
     fn are_new(&self, tables: &Tables, name: &str, renditions: &[String]) -> bool {
         let is_known = |own: &String| tables.declared.contains_key(own) || self.by_rule(own);
         let alone = |own: &String| tables.entries.get(own).is_some_and(|entry| lock(entry).group.is_none());
-        // Only what is published takes memory here.
+        // A playlist whose renditions are not published takes no memory here.
         check_name(name) && !renditions.iter().all(is_known) && renditions.iter().any(alone)
     }
 
-    /// Takes the renditions that an encoder's multivariant playlist names, if it may publish stream `name`. Renditions that are
-    /// published as streams of their own become renditions of the stream.
+    /// Declares the renditions that an encoder's multivariant playlist names, if the encoder may publish stream `name`. Renditions that
+    /// are published as streams of their own become renditions of that stream.
     pub(crate) async fn declare(
         &self,
         name: &str,
@@ -228,7 +228,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends the stream if nobody publishes it and nobody did since.
+    /// Ends the stream if it has no publisher, and has had none since publisher `number`.
     fn end(&self, name: &str, number: u64) {
         let mut tables = lock(&self.tables);
         let Some(entry) = tables.entries.get(name).cloned() else { return };
@@ -277,7 +277,7 @@ impl Publisher {
     }
 }
 
-/// The publisher is gone. Its stream waits for a return, and then ends.
+/// A stream whose publisher is gone waits `linger_ms` for another one, and then ends.
 impl Drop for Publisher {
     fn drop(&mut self) {
         // Without a runtime the servers are stopping, and the manager ends the stream.

@@ -58,7 +58,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let idle = Duration::from_millis(limits.idle_ms);
     let mut deadline = Instant::now() + idle;
     loop {
-        // A peer that does not publish has no more time than this for everything that it says.
+        // A peer that does not publish yet has one such time for all of its messages.
         if publishing.is_some() {
             deadline = Instant::now() + idle;
         }

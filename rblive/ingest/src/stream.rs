@@ -1,4 +1,4 @@
-//! A stream: what a publisher sends becomes chunks.
+//! The input of a publisher, which becomes chunks of a stream.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,7 +22,7 @@ pub(crate) const RENDITION: u16 = 1;
 /// The most by which a segment of fragmented MP4 begins before or after the end of the one before, in microseconds, unless there is a hole.
 const MAX_DRIFT_US: u64 = 200_000;
 
-/// Why a stream takes no more of its publisher.
+/// Why a stream refuses input of its publisher.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamFailure {
     #[error(transparent)]
@@ -66,7 +66,7 @@ pub(crate) struct Stream {
     ts_frames: u64,
     /// How often packets were damaged before the current file.
     ts_damaged: u64,
-    /// The current file of a transport stream that passes as it comes.
+    /// The current file of a transport stream that is passed on unchanged.
     ts_file: Option<TsFile>,
     /// The bytes of the current file of a transport stream.
     ts_bytes: usize,
@@ -80,29 +80,29 @@ pub(crate) struct Stream {
     /// The number of the newest segment's timeline.
     timeline: u64,
     discontinuity: bool,
-    /// Where the newest file of fragmented MP4 began, and where it ended.
+    /// The beginning and the end of the newest segment that was passed on unchanged.
     passed_us: u64,
     passed_end_us: u64,
     longest_us: u64,
     segment_us: u64,
     segment_bytes: u64,
     bandwidth: u64,
-    /// Whether the bandwidth is that of a part alone: no segment was whole yet.
+    /// Whether the bandwidth is that of a single part, because no segment is complete yet.
     is_guessed: bool,
     counters: Arc<IngestCounters>,
 }
 
-/// The number of a stream's first segment: the time since 1970 in segments, and in seconds where segments are longer. The numbers that a
-/// restarted node gives are above those that it gave before, so a delivery node that starts later never lists a lower number than
-/// viewers have seen. Encoders that upload shorter segments than configured are an exception.
+/// The number of a stream's first segment: the time since 1970 in units of the segment duration, or of a second if segments are longer.
+/// The numbers that a restarted node gives are above those that it gave before, so a delivery node that starts later never lists a
+/// lower number than viewers have seen. Encoders that upload shorter segments than configured are an exception.
 pub(crate) fn first_sequence(segment_ms: u32) -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64 / u64::from(segment_ms.min(1000))
 }
 
 /// The number of a stream's first timeline: the minutes since November 2026. So the numbers that a restarted node gives are above those
-/// that it gave before, unless a stream had more timelines than minutes. Finer steps would be larger numbers, and some players take a
-/// time for each playlist that grows with the number: hls.js 1.7 looks at all numbers below.
+/// that it gave before, unless a stream had more timelines than minutes. hls.js 1.7 loops over all smaller discontinuity numbers for
+/// each playlist; minutes keep the number small.
 pub(crate) fn first_timeline() -> u64 {
     const NOVEMBER_2026: u64 = 1_793_491_200;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -126,7 +126,7 @@ impl Stream {
         let max_unit = settings.limits.message_bytes;
         let first = first_sequence(config.target_ms);
         let ts_file = ts_file(&output);
-        // A rendition takes the numbers of the others.
+        // A rendition gets its numbers from the ladder.
         let first = if ladder.is_some() { 0 } else { first };
         Self {
             output,
@@ -158,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// Becomes a rendition of another stream, and ends the one that it was.
+    /// Makes this input a rendition of `output`'s stream. Its own stream ends.
     pub(crate) fn move_to(&mut self, output: Arc<Mutex<Output>>, rendition: u16, ladder: &Ladder) {
         self.segmenter.end_timeline();
         if let Err(failure) = self.disseminate() {
@@ -167,7 +167,7 @@ impl Stream {
         let before = std::mem::replace(&mut self.output, output);
         lock(&before).end();
         self.segmenter.join_ladder(0, ladder.clone());
-        // A file that passes already goes on.
+        // A file that is passed on already is continued.
         let passes = ts_file(&self.output);
         self.ts_file = passes.map(|new| self.ts_file.take().unwrap_or(new));
         (self.rendition, self.ladder) = (rendition, Some(ladder.clone()));
@@ -176,12 +176,12 @@ impl Stream {
         (self.segment_us, self.segment_bytes) = (0, 0);
     }
 
-    /// The stream to which it belongs.
+    /// The output of the stream to which this input belongs.
     pub(crate) fn output(&self) -> Arc<Mutex<Output>> {
         self.output.clone()
     }
 
-    /// Takes a frame or a configuration. After a failure the stream takes a new timeline, as after [`interrupt`](Self::interrupt).
+    /// Adds a frame or a configuration. After a failure a new timeline begins, as after [`interrupt`](Self::interrupt).
     pub(crate) fn push(&mut self, input: Input) -> Result<(), StreamFailure> {
         if self.ts_file.is_some() {
             return Err(StreamFailure::OnlyTs);
@@ -191,7 +191,7 @@ impl Stream {
         self.recovered(pushed)
     }
 
-    /// Takes bytes of a transport stream. After a failure the stream takes a new timeline.
+    /// Adds bytes of a transport stream. After a failure a new timeline begins.
     pub(crate) fn push_ts(&mut self, bytes: &[u8]) -> Result<(), StreamFailure> {
         if self.passed.is_some() {
             self.interrupt()?;
@@ -203,7 +203,7 @@ impl Stream {
         self.recovered(pushed)
     }
 
-    /// Keeps bytes of a file that passes when it is complete.
+    /// Keeps the bytes of a file that is passed on once it is complete.
     fn keep_ts(&mut self, bytes: &[u8]) -> Result<(), StreamFailure> {
         self.ts_bytes += bytes.len();
         if self.ts_file.is_some() {
@@ -215,7 +215,7 @@ impl Stream {
         Ok(())
     }
 
-    /// A file of a transport stream is complete. After a failure the stream takes a new timeline.
+    /// Ends a file of a transport stream, which is complete. After a failure a new timeline begins.
     pub(crate) fn end_of_ts(&mut self) -> Result<(), StreamFailure> {
         let ended = self.ts.finish().map_err(StreamFailure::from).and_then(|()| self.take_ts());
         let frames = std::mem::take(&mut self.ts_frames);
@@ -228,7 +228,7 @@ impl Stream {
         self.recovered(ended)
     }
 
-    /// Passes a file of a transport stream on, if the stream does.
+    /// Passes a file of a transport stream on, if this stream's files are passed on unchanged.
     fn pass_ts(&mut self) -> Result<(), StreamFailure> {
         let Some(own) = &mut self.ts_file else {
             self.ts_bytes = 0;
@@ -238,7 +238,7 @@ impl Stream {
         let tracks = own.tracks();
         self.discontinuity |= changed;
         if bytes.len() != std::mem::take(&mut self.ts_bytes) {
-            // The stream became a rendition of one that passes files while this one came.
+            // While the file arrived, this input became a rendition of a stream whose files are passed on.
             return Ok(());
         }
         let times = times.ok_or(StreamFailure::NoFrames)?;
@@ -270,8 +270,8 @@ impl Stream {
         outcome
     }
 
-    /// Takes an MP4 file: an initialisation segment, a media segment, or both. After a failure the next one is marked as a
-    /// discontinuity; an initialisation segment holds until the next one.
+    /// Adds an MP4 file: an initialisation segment, a media segment, or both. After a failure the next media segment is marked as a
+    /// discontinuity. An initialisation segment is in force until the next one.
     pub(crate) fn push_mp4(&mut self, file: &Bytes) -> Result<(), StreamFailure> {
         if self.ts_file.is_some() {
             return Err(StreamFailure::OnlyTs);
@@ -310,7 +310,7 @@ impl Stream {
         self.fits(&output, file.len())?;
         self.longest_us = self.longest_us.max(times.duration_us);
         self.rate(file.len() as u64, times.duration_us);
-        // Times that go back begin a timeline, also if the encoder says nothing of it.
+        // Times that go back begin a timeline, even if the encoder marks no discontinuity.
         let before_us = std::mem::replace(&mut self.passed_us, times.start_us);
         self.discontinuity |= times.start_us < before_us;
         let sequence = self.place(times.start_us);
@@ -341,7 +341,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes the initialisation segment of a file. Returns whether the file has nothing else.
+    /// Reads the initialisation segment of a file that has one. Returns whether the file has no media.
     fn take_init(&mut self, file: &Bytes) -> Result<bool, StreamFailure> {
         let boxed = |kind: &[u8; 4]| file.windows(4).take(4096).any(|window| window == kind);
         if !boxed(b"moov") {
@@ -357,7 +357,7 @@ impl Stream {
         Ok(!boxed(b"moof"))
     }
 
-    /// The number of a segment of fragmented MP4. After a hole, a rendition takes that of the others.
+    /// The number of a segment that is passed on. After a hole, a rendition continues with the number that the others give this time.
     fn place(&self, start_us: u64) -> u64 {
         let goes_on = self.discontinuity || start_us.abs_diff(self.passed_end_us) <= MAX_DRIFT_US;
         let Some(ladder) = &self.ladder else { return self.next_sequence };
@@ -368,14 +368,14 @@ impl Stream {
         ladder.place(ticks(start_us), (self.next_sequence, target), true).unwrap_or(self.next_sequence)
     }
 
-    /// Tells the other renditions where a segment begins.
+    /// Records in the ladder where a segment begins, for the other renditions.
     fn cut(&self, sequence: u64, start_us: u64) {
         let Some(ladder) = &self.ladder else { return };
         ladder.cut(sequence, ticks(start_us));
     }
 
-    /// Takes note of the timeline of a segment. Returns whether the segment begins it. The segment's rendition breaks off by itself if it
-    /// `breaks`; so it does with another initialisation segment. The other renditions follow with the same segment.
+    /// Sets the timeline of a segment. Returns whether the segment begins a timeline. It does if this rendition `breaks`; with several
+    /// renditions also if its initialisation segment changes, or if another rendition has begun a timeline with this segment or earlier.
     fn begins_timeline(&mut self, sequence: u64, breaks: bool, init: &Bytes) -> bool {
         let Some(ladder) = &self.ladder else {
             self.timeline += u64::from(breaks);
@@ -396,7 +396,7 @@ impl Stream {
         own > 0 && self.timeline > own
     }
 
-    /// Whether the stream's buffer can hold a segment of this size while viewers fetch it.
+    /// Checks that the stream's buffer can hold a segment of this size while viewers fetch it.
     fn fits(&self, output: &Output, bytes: usize) -> Result<(), StreamFailure> {
         let most = output.largest_segment();
         if bytes <= most {
@@ -406,7 +406,7 @@ impl Stream {
         Err(StreamFailure::TooLarge { bytes, most })
     }
 
-    /// Frames were cut into segments before; now segments are passed on.
+    /// Changes from frames, which are cut into segments here, to segments that are passed on.
     fn leave_segmenter(&mut self) -> Result<(), StreamFailure> {
         self.interrupt()?;
         self.segmenter = segmenter(&self.config, self.next_sequence, &self.ladder);
@@ -414,7 +414,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The publisher is gone, or its input has a hole. The segment ends; what comes next begins a new timeline.
+    /// Ends the segment, because the publisher is gone or its input has a hole. The next input begins a new timeline.
     pub(crate) fn interrupt(&mut self) -> Result<(), StreamFailure> {
         self.segmenter.finish();
         let disseminated = self.disseminate();
@@ -473,7 +473,7 @@ impl Stream {
         };
         match output.write(header, |to| part.copy_to(to), part.size()) {
             Err(OutputError::Chunk(error @ ChunkError::TooLarge { .. })) => {
-                // The segment is a gap for viewers; the next one is whole again.
+                // The segment is a gap for viewers; the next one is complete again.
                 IngestCounters::count(&self.counters.oversized, 1);
                 tracing::warn!(stream = self.name, "a frame is left out, raise streams.chunk_bytes: {error}");
             }
@@ -501,7 +501,7 @@ impl Stream {
         }
     }
 
-    /// Takes the rate of a whole segment into account.
+    /// Updates the bandwidth with the rate of a complete segment.
     fn rate(&mut self, bytes: u64, duration_us: u64) {
         let rate = bytes * 8_000_000 / duration_us.max(1);
         self.bandwidth = if std::mem::take(&mut self.is_guessed) { rate } else { self.bandwidth.max(rate) };
@@ -542,7 +542,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The place for files that pass as they come, if those of the stream do.
+/// The state for files that are passed on unchanged, if the stream's container is MPEG-TS.
 fn ts_file(output: &Mutex<Output>) -> Option<TsFile> {
     (lock(output).container == Container::Ts).then(TsFile::default)
 }

@@ -1,4 +1,4 @@
-//! The findings in a file of a transport stream that passes as it came: its times and its tracks.
+//! The times and the tracks of a transport stream file that is passed on unchanged.
 
 use bytes::BytesMut;
 use rblive_media::fmp4::SegmentTimes;
@@ -35,7 +35,7 @@ impl Span {
         (self.last, self.frames) = (dts, self.frames + 1);
     }
 
-    /// The frames are taken to be equally long: the last one has no successor here.
+    /// The duration of all frames. The last frame has no successor in the file, and counts as long as the average of the others.
     fn duration(&self) -> i64 {
         let between = self.last.saturating_sub(self.first).max(0);
         match i64::try_from(self.frames).unwrap_or(i64::MAX) {
@@ -46,7 +46,7 @@ impl Span {
 }
 
 impl TsFile {
-    /// Takes note of an item.
+    /// Records an item of the demuxer.
     pub(crate) fn take(&mut self, input: Input) {
         match input {
             Input::Tracks { .. } => {}
@@ -66,7 +66,7 @@ impl TsFile {
         }
     }
 
-    /// Ends the file: its bytes, its times, and whether a configuration has changed. `None`: it has no frame.
+    /// Ends the file. Returns its bytes, its times (`None` if it has no frame), and whether a configuration has changed.
     pub(crate) fn end(&mut self) -> (BytesMut, Option<SegmentTimes>, bool) {
         let own = std::mem::take(self);
         let span = if own.video.frames > 0 { own.video } else { own.audio };

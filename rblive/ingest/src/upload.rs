@@ -1,7 +1,7 @@
 //! Files that encoders upload, and send again.
 //!
-//! An encoder that gets no answer sends its file again. The part that was taken before is known by its check sums, and is
-//! not taken twice:
+//! An encoder that gets no answer sends its file again. The part that was written before is recognised by its check sums, and is
+//! not written twice:
 //!
 //! ```text
 //!   first attempt   aaaabbbbcc|  breaks off          aaaabbbbccccdd|  complete; the answer is lost
@@ -16,9 +16,9 @@ use bytes::{Bytes, BytesMut};
 use crate::registry::Publisher;
 use crate::stream::{Stream, StreamFailure};
 
-/// The bytes that have a check sum of their own.
+/// The bytes of a block, which has a check sum of its own.
 const BLOCK: usize = 64 << 10;
-/// The longest playlist that is taken.
+/// The longest playlist that is accepted.
 pub(crate) const MAX_PLAYLIST: usize = 1 << 20;
 
 /// The kind of a file.
@@ -42,7 +42,7 @@ pub(crate) enum UploadFailure {
     Replaced,
 }
 
-/// How much there was of a file, and the check sums of its blocks.
+/// The received bytes of a file: their number, and the check sums of their blocks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Content {
     bytes: usize,
@@ -74,7 +74,7 @@ pub(crate) struct LastFile {
     complete: bool,
 }
 
-/// A file that was sent before, until it differs.
+/// An upload that equals the publisher's last file so far.
 struct Repetition {
     before: LastFile,
     seen: Content,
@@ -88,12 +88,12 @@ pub(crate) struct Upload<'a> {
     repetition: Option<Repetition>,
     content: Content,
     format: Option<Format>,
-    /// Bytes that are not yet taken: the beginning, or a file that is taken as a whole.
+    /// Bytes that are not yet written: the beginning of a file, or a file that is written as a whole.
     kept: BytesMut,
 }
 
 impl<'a> Upload<'a> {
-    /// Begins after the publisher's last file. Files without a name repeat none.
+    /// Begins an upload. `last` is the publisher's last file, which this one may repeat. A file without a name repeats none.
     pub(crate) fn begin(
         publisher: &'a Publisher,
         name: &str,
@@ -113,7 +113,7 @@ impl<'a> Upload<'a> {
         Ok(upload)
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub(crate) fn push(&mut self, bytes: &Bytes) -> Result<(), UploadFailure> {
         let Some(repetition) = &mut self.repetition else { return self.take(bytes) };
         let missing = repetition.before.content.bytes - repetition.seen.bytes;
@@ -137,7 +137,7 @@ impl<'a> Upload<'a> {
         self.take(bytes)
     }
 
-    /// The file is complete.
+    /// Ends the file, which is complete.
     pub(crate) fn end(&mut self) -> Result<(), UploadFailure> {
         match &self.repetition {
             Some(same) if same.seen == same.before.content => {
@@ -161,7 +161,7 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// The file that the next upload is compared with. `None` after a failure of the stream, which takes the file from its beginning.
+    /// The file that the next upload is compared with. `None` after a failure of the stream: a repetition is then written completely.
     pub(crate) fn last(self, complete: bool, stream_failed: bool) -> Option<LastFile> {
         if stream_failed {
             return None;
@@ -174,14 +174,14 @@ impl<'a> Upload<'a> {
         Some(LastFile { name: self.name, content: self.content, format, complete })
     }
 
-    /// The file has the name of the last one, and other content.
+    /// Handles a file that has the name of the last one, but other content.
     fn differs(&mut self) -> Result<(), UploadFailure> {
         let Some(repetition) = self.repetition.take() else { return Ok(()) };
         self.give_up(&repetition.before)?;
         self.take(&repetition.held)
     }
 
-    /// The rest of a file does not come any more.
+    /// Handles an incomplete file whose rest will not come.
     fn give_up(&self, file: &LastFile) -> Result<(), UploadFailure> {
         if file.complete {
             return Ok(());

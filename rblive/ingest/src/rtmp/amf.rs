@@ -79,7 +79,7 @@ pub fn encode(value: &Value, to: &mut Vec<u8>) {
     }
 }
 
-/// A text with its length; longer ones are cut, which only names of this crate's own could be.
+/// Appends a text with its length. A text of more than 65,535 bytes is cut.
 fn put_name(text: &str, to: &mut Vec<u8>) {
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
     to.extend((bytes.len() as u16).to_be_bytes());

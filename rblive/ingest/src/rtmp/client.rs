@@ -12,7 +12,7 @@ const MAX_MESSAGE: usize = 64 << 10;
 /// The most bytes between two acknowledgements, whatever the server's window is.
 const WINDOW: u64 = 1 << 20;
 
-/// Where a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientState {
     /// The server has not answered everything yet.
@@ -25,7 +25,7 @@ pub enum ClientState {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The first byte is none of RTMP.
+    /// The first byte is not RTMP's version.
     #[error("the server does not speak RTMP: it begins with {0:#04x}")]
     NotRtmp(u8),
     /// The server's chunk stream is damaged.
@@ -104,7 +104,7 @@ impl Client {
         }
     }
 
-    /// Takes bytes of the server, and says where the connection is.
+    /// Reads bytes of the server, and returns the state of the connection.
     ///
     /// # Errors
     /// [`ClientError`]: the connection is to be closed.
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Says which codecs the stream has, by the numbers of FLV: 7 is H.264, 10 is AAC.
+    /// Announces the codecs of the stream, by the numbers of FLV: 7 is H.264, 10 is AAC.
     pub fn metadata(&mut self, video: Option<u8>, audio: Option<u8>) {
         let codecs = [("videocodecid", video), ("audiocodecid", audio)];
         let member = |(name, codec): (&str, Option<u8>)| {

@@ -38,7 +38,7 @@ pub enum SessionEvent {
         /// The content.
         payload: Bytes,
     },
-    /// Which tracks the publisher says that it has.
+    /// The tracks that the publisher announces.
     Tracks {
         /// The publisher has video.
         video: bool,
@@ -53,7 +53,7 @@ pub enum SessionEvent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// The first byte is none of RTMP.
+    /// The first byte is not RTMP's version.
     #[error("the peer does not speak RTMP: it begins with {0:#04x}")]
     NotRtmp(u8),
     /// The chunk stream is damaged.
@@ -136,7 +136,7 @@ impl Session {
     /// The next event of what was received. `None`: more bytes are needed, or an answer of the owner.
     ///
     /// # Errors
-    /// [`SessionError`]: the connection is to be closed, after what [`take_output`](Self::take_output) gives was sent.
+    /// [`SessionError`]: the connection must be closed once the bytes of [`take_output`](Self::take_output) are sent.
     pub fn next_event(&mut self) -> Result<Option<SessionEvent>, SessionError> {
         loop {
             match self.state {
@@ -163,20 +163,20 @@ impl Session {
         }
     }
 
-    /// Lets the peer publish.
+    /// Accepts the publish of the peer.
     pub fn accept(&mut self) {
         self.state = State::Publishing;
         chunks::write(2, 4, 0, &[0, 0, 0, 0, 0, 0, 0, 1], &mut self.output);
         self.status("status", "NetStream.Publish.Start", "the stream is live");
     }
 
-    /// Does not let the peer publish, and says why.
+    /// Refuses the publish of the peer, which gets the reason.
     pub fn refuse(&mut self, reason: &str) {
         self.state = State::Commands;
         self.status("error", "NetStream.Publish.BadName", reason);
     }
 
-    /// Answers the handshake; false if it is not complete. Old versions of a digest in it are not asked for by any encoder.
+    /// Answers the handshake; false if it is not complete. The answer has no digest, since no encoder needs one.
     fn hello(&mut self) -> Result<bool, SessionError> {
         if let Some(&first) = self.input.first()
             && first != 3
