@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 /// A new connection costs as much as this many requests: a handshake is the most work that a client can ask for.
 const CONNECTION: u32 = 10;
 
-/// The time whose requests may come at once.
+/// The requests of so much time may come at once.
 const BURST: Duration = Duration::from_secs(2);
 
-/// The addresses that have connections, or had some a moment ago.
+/// The addresses that have connections, or made requests recently.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     table: Mutex<HashMap<IpAddr, Arc<Address>>>,
@@ -32,7 +32,7 @@ struct Address {
     due: AtomicU64,
 }
 
-/// A connection's place in the table.
+/// The entry of a connection in the table. Dropping it removes the connection.
 #[derive(Debug)]
 pub(crate) struct Place {
     addresses: Arc<Addresses>,
@@ -46,7 +46,7 @@ impl Addresses {
         Self { table: Mutex::default(), began: Instant::now(), max_connections, pause }
     }
 
-    /// Takes a place for a connection. `None`: the address has as many as it may have, or comes too often.
+    /// Adds a connection. `None`: the address has the most connections that it may have, or connects too often.
     pub fn place(self: &Arc<Self>, addr: IpAddr) -> Option<Place> {
         let address = self.table.lock().entry(addr).or_default().clone();
         if !self.may_ask(&address, CONNECTION) {
@@ -75,7 +75,7 @@ impl Addresses {
         address.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved).is_ok()
     }
 
-    /// Forgets the addresses that have no connection, and could ask at once.
+    /// Removes the addresses that have no connection and no requests to wait for.
     pub fn sweep(&self) {
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.table.lock().retain(|_, own| {

@@ -7,7 +7,7 @@ use rblive::ChunkRef;
 
 use crate::file::FilePart;
 
-/// A request, as far as the pages look at it.
+/// The fields of a request that the pages use.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Request {
     pub path: String,
@@ -19,11 +19,11 @@ pub(crate) struct Request {
 /// How long an answer may be kept by caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cache {
-    /// Not at all: it is true for a moment.
+    /// Not at all: the content may change at any time.
     No,
     /// Seconds.
     For(u32),
-    /// Its address never has other bytes.
+    /// Forever: the address never has other bytes.
     Forever,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Cache {
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
     Bytes(Bytes),
-    /// Memory of a ring, in this order.
+    /// Chunks in the memory of a ring, in this order.
     Ring(Vec<ChunkRef>),
     /// A part of a file.
     File(FilePart),

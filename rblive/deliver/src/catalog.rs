@@ -1,4 +1,4 @@
-//! The streams that a delivery node has, from the chunks that arrive.
+//! The streams of a delivery node, made from the chunks that arrive.
 //!
 //! ```text
 //!   rblive's worker ─▶ Catalog::take(chunk) ─▶ Stream: description, tracks of references into the ring
@@ -31,7 +31,7 @@ const MAX_INIT_BYTES: usize = 1 << 20;
 /// The initialisation segments of a rendition that are kept after a newer one.
 const MAX_INITS: usize = 8;
 
-/// The share of a buffer that is whole while the rest is about to be overwritten.
+/// The part of the ring that may be listed; the last eighth may be overwritten before a viewer has read it.
 const WHOLE: f64 = 0.875;
 
 /// The streams of a delivery node. The callback for arriving chunks calls [`Catalog::take`].
@@ -45,11 +45,11 @@ pub struct Catalog {
 #[derive(Debug, Default)]
 struct Tables {
     by_name: HashMap<String, Arc<Stream>>,
-    /// The ids that have described a stream and have not ended, the ones whose place another id has taken included.
+    /// The ids of sources that have described a stream and have not ended it, including those that another source has replaced.
     by_id: HashMap<RsId, Arc<Stream>>,
 }
 
-/// A stream of a [`Catalog`] at a moment.
+/// The state of a stream of a [`Catalog`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StreamStatus {
@@ -82,19 +82,18 @@ pub(crate) struct State {
     position: Option<u64>,
     /// When the source ended.
     ended_at: Option<Instant>,
-    /// Since when the source is gone without having ended the stream.
+    /// When the source was lost without having ended the stream.
     lost_at: Option<Instant>,
     json: Vec<u8>,
     pub description: Description,
     pub renditions: Vec<Live>,
-    /// Renditions that are not described any more. Their media can be fetched for as long as it is there, and they may
-    /// return.
+    /// Renditions that are not described any more. Their media can be fetched until it is overwritten, and they may return.
     absent: Vec<Live>,
     pub last_chunk: Instant,
     pub began: Instant,
-    /// Whether the log says that the buffer is too small.
+    /// Whether the log has the warning that the buffer is too small.
     is_said_cramped: bool,
-    /// Counts what viewers can see.
+    /// Counts the changes that viewers can see.
     changes: u64,
     pub written: Written,
 }
@@ -114,7 +113,7 @@ impl Live {
         Self { about, track, inits: Vec::new() }
     }
 
-    /// The rendition as it is, with the rates of its segments.
+    /// The rendition with the measured rates of its segments.
     pub fn measured(&self) -> Rendition {
         let average_bandwidth = self.track.average_bandwidth();
         let bandwidth = self.about.bandwidth.max(average_bandwidth.unwrap_or(0));
@@ -127,8 +126,8 @@ impl Live {
 }
 
 impl Catalog {
-    /// Takes a chunk of a stream. The media that the chunk refers to is read when viewers ask for it. A chunk that is none
-    /// of RBLive's, or that was overwritten already, is ignored and counted.
+    /// Adds a chunk to its stream. The media that the chunk refers to is read when viewers ask for it. A chunk that is not of RBLive's
+    /// format, or that is overwritten already, is ignored and counted.
     pub fn take(&self, chunk: ChunkRef) {
         if self.try_take(&chunk).is_none() {
             self.refused_chunks.fetch_add(1, Ordering::Relaxed);
@@ -175,10 +174,10 @@ impl Catalog {
         Some(())
     }
 
-    /// Takes note that the source of a stream is gone. If it ended the stream, the server removes the stream
+    /// Handles the loss of a stream's source. If the source ended the stream, the server removes the stream
     /// [`Settings::keep_ended`](crate::Settings::keep_ended) target durations later. Otherwise the stream waits
-    /// [`Settings::linger`](crate::Settings::linger) for a return, and its playlists do not say that it has ended: players would
-    /// stop. A newer stream of the same name stays.
+    /// [`Settings::linger`](crate::Settings::linger) for a source. Until then its playlists have no end, because players would stop.
+    /// A stream that a newer source of the same name continues is not changed.
     pub fn end(&self, id: RsId) {
         let mut tables = self.tables.write();
         let Some(stream) = tables.by_id.get(&id).cloned() else { return };
@@ -234,7 +233,7 @@ impl Catalog {
 }
 
 impl Tables {
-    /// Takes the description of a stream by the source `id`. The newest source of a name has the stream until it ends.
+    /// Sets the description of a stream by the source `id`. The newest source of a name owns the stream until that source ends.
     fn describe(&mut self, id: RsId, json: Vec<u8>, description: Description) -> Option<Arc<Stream>> {
         let stream = match self.by_name.get(&description.name) {
             Some(stream) => {
@@ -258,7 +257,7 @@ impl Tables {
 }
 
 impl Stream {
-    /// Whether the source `id` has nothing new to say with this description.
+    /// Whether the stream has this description of the source `id` already.
     fn is_described(&self, id: RsId, json: &[u8]) -> bool {
         let state = self.state.lock();
         state.id == id && state.json == json
@@ -300,7 +299,7 @@ impl State {
         self.written.clear();
     }
 
-    /// Takes a description. Returns the lost source whose place the source `id` takes.
+    /// Sets the description. Returns the lost source that the source `id` replaces.
     fn describe(
         &mut self,
         id: RsId,
@@ -341,7 +340,7 @@ impl State {
         self.share();
     }
 
-    /// Takes note that a source is gone. Returns whether it may return: the stream is its own, and it has not ended it.
+    /// Handles the loss of a source. True if it was the current source and had not ended the stream.
     fn source_is_gone(&mut self, id: RsId) -> bool {
         let (is_own, is_ended) = (self.id == id, self.is_ended());
         let since = if is_ended { &mut self.ended_at } else { &mut self.lost_at };
@@ -375,7 +374,7 @@ impl State {
         Some(())
     }
 
-    /// Removes what was overwritten, and what will be soon, from the playlists.
+    /// Removes segments that are overwritten, or will be soon, from the playlists.
     pub fn release(&mut self) {
         let mut released = false;
         for live in self.renditions.iter_mut().chain(&mut self.absent) {
@@ -422,7 +421,7 @@ impl State {
         let live = self.live_mut(header.rendition)?;
         let wall = live.track.wall();
         let init = live.inits.last().map(|(number, _)| *number);
-        // Without its initialisation segment nobody can play the part.
+        // Without its initialisation segment the part cannot be played.
         let init = if is_cmaf { init? } else { 0 };
         let target_us = live.track.target_us();
         live.track.push(NewPart {
@@ -447,7 +446,7 @@ impl State {
         Some(())
     }
 
-    /// Gives all renditions what they have in common.
+    /// Gives all renditions the same wall clock and target duration.
     fn share(&mut self) {
         if self.renditions.len() < 2 {
             return;
@@ -464,7 +463,7 @@ impl State {
         self.renditions.iter().find(|live| live.about.id == id)
     }
 
-    /// A rendition, also if it is not listed any more.
+    /// A rendition, even if it is not described any more.
     pub fn held(&self, id: u16) -> Option<&Live> {
         self.live(id).or_else(|| self.absent.iter().find(|live| live.about.id == id))
     }

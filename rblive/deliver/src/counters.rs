@@ -14,7 +14,7 @@ pub(crate) struct Counters {
     pub too_slow: AtomicU64,
     /// Connections of HTTP/2 whose client sent too many frames.
     pub floods: AtomicU64,
-    /// Responses that ended because new data took the place of what was being sent.
+    /// Responses that ended because new data overwrote the bytes that were being sent.
     pub overtaken: AtomicU64,
     pub media_bytes: AtomicU64,
 }

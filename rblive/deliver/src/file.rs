@@ -1,7 +1,7 @@
 //! Parts of files, read in pieces.
 //!
-//! A piece that the system has in memory is read at once, on the thread that serves viewers; others are read by a thread that may wait
-//! for the disk. `sendfile` would let live viewers wait for it, and a mapping would end the process when a file is cut.
+//! A piece that is in the page cache is read at once, on the thread that serves viewers. Any other piece is read by a thread that may
+//! wait for the disk. With `sendfile`, live viewers would wait for the disk; with a mapping, the process would end when a file is cut.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -37,7 +37,7 @@ impl FilePart {
         }
     }
 
-    /// Reads the next bytes, which are no part of it any more, into the beginning of `to`. 0: there are no more.
+    /// Reads the next bytes into the beginning of `to`, and removes them from this part. 0: the part is empty.
     ///
     /// # Errors
     /// The disk fails, or the file is shorter than it was.
@@ -60,7 +60,7 @@ impl FilePart {
         Ok(count)
     }
 
-    /// Reads on a thread that may wait.
+    /// Reads on a thread that may wait for the disk.
     async fn wait(&self, to: &mut [u8]) -> io::Result<usize> {
         let (file, from, count) = (self.file.clone(), self.from, to.len());
         let read = move || {

@@ -1,7 +1,7 @@
 //! HTTP/1.1 for viewers: requests without bodies, and answers that go from the ring into TLS records.
 //!
 //! A library for HTTP takes bodies as plain slices, and writes them before it asks for more. Here a piece is encrypted, then checked,
-//! and only then written: a viewer never gets bytes that were overwritten meanwhile, not even in a response that is cut.
+//! and only then written, so that a viewer never gets bytes that were overwritten meanwhile, not even in a response that is cut.
 
 use std::fmt::Write as _;
 use std::io;
@@ -25,7 +25,7 @@ const MAX_HEAD: usize = 16 << 10;
 /// The most fields of a request.
 const MAX_FIELDS: usize = 64;
 
-/// A request that was read, or the answer to one that cannot be.
+/// A request that was read, or the answer to a request that is refused.
 pub(crate) enum Head {
     Request { method: String, request: Request, keep: bool, bytes: usize },
     Refused(u16, &'static str),
@@ -222,7 +222,7 @@ async fn send_file(link: &mut Link, pages: &Pages, mut part: FilePart) -> io::Re
     }
 }
 
-/// Writes what is buffered, as fast as a viewer must take it.
+/// Writes the buffered bytes, within the time that a viewer has for them.
 async fn flush(link: &mut Link, pages: &Pages) -> io::Result<()> {
     let limit = pages.settings.time_for(PIECE);
     let result = link.flush(limit).await;

@@ -18,16 +18,16 @@ use crate::token::Access;
 /// The most recordings of a list.
 const MOST: usize = 1000;
 
-/// How long a list is answered again before the folders are looked at.
+/// How long a list is reused before the folders are read again.
 const LISTED: Duration = Duration::from_secs(2);
 
-/// The lists that are kept for answers.
+/// The most lists that are kept for reuse.
 const MAX_LISTS: usize = 256;
 
 /// Lists by the stream that was asked for.
 type Lists = HashMap<Option<String>, (Instant, Bytes)>;
 
-/// The recordings, and lists of them that are reused for a moment.
+/// The recordings, and lists of them that are reused for [`LISTED`].
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     store: Arc<Store>,
@@ -39,7 +39,7 @@ impl Kept {
         Self { store: Arc::new(store), lists: Mutex::default() }
     }
 
-    /// The list of the recordings of a stream, or of all, as far as a request may see them.
+    /// The list of the recordings of a stream, or of all streams, without those that the request may not see.
     pub async fn list(&self, stream: Option<String>, access: &Access) -> Answer {
         let of = |list: Bytes| Answer::of(200, "application/json", Cache::No, open(list, access));
         let known = self.lists.lock().get(&stream).filter(|(at, _)| at.elapsed() < LISTED).cloned();
@@ -59,7 +59,7 @@ impl Kept {
         of(list)
     }
 
-    /// A file of a recording. `query` is what the addresses in playlists get: a token.
+    /// A file of a recording. `query`, a token, is appended to the addresses in playlists.
     pub async fn file(&self, place: Place, query: &str) -> Answer {
         let (store, file) = (self.store.clone(), place.file);
         let is_list = matches!(file, File::Index | File::Playlist(_));
@@ -117,7 +117,7 @@ fn text(file: std::fs::File) -> io::Result<String> {
     Ok(text)
 }
 
-/// The answer for a playlist, which grows while its stream is kept.
+/// The answer for a playlist, which grows while its stream is recorded.
 fn playlist(text: String) -> Answer {
     let etag = format!("\"{:08x}-{}\"", crc32c::crc32c(text.as_bytes()), text.len());
     Answer { etag: Some(etag), ..Answer::of(200, MEDIA_TYPE, Cache::No, text) }

@@ -41,10 +41,10 @@ impl Target {
     }
 }
 
-/// The server's view of a player that asks for a segment far behind the newest one.
+/// How the server judges a player that asks for a segment far beyond the newest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ahead {
-    /// The player is wrong.
+    /// The request is wrong.
     Wrong,
     /// The server has just started and still reads what the rings hold, so the player may have the newer segments.
     Settling,
@@ -91,7 +91,7 @@ fn of_rendition(id: u16, file: &str) -> Option<Target> {
     })
 }
 
-/// A number as this server writes it: no sign, no leading zeros. Each thing has one address.
+/// A number as this server writes it: no sign, no leading zeros. So each resource has one address.
 fn decimal<N: std::str::FromStr + std::fmt::Display>(text: &str) -> Option<N> {
     text.parse().ok().filter(|number: &N| number.to_string() == text)
 }
@@ -101,7 +101,7 @@ pub(crate) fn is_watching(target: &Target) -> bool {
     !matches!(target, Target::Multivariant | Target::Manifest | Target::Poster)
 }
 
-/// Answers a request for a stream. `query` is what the addresses in playlists get: a token.
+/// Answers a request for a stream. `query`, a token, is appended to the addresses in playlists.
 pub(crate) async fn answer(
     stream: &Arc<Stream>,
     target: Target,
@@ -141,7 +141,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// The answer for a playlist, which is true until the stream changes.
+/// The answer for a playlist, which is valid until the stream changes.
 fn playlist(text: impl Into<Text>, kind: &'static str) -> Answer {
     let Text { etag, bytes } = text.into();
     Answer { etag: Some(etag), ..Answer::of(200, kind, Cache::No, bytes) }
@@ -268,7 +268,7 @@ async fn all_renditions(stream: &Arc<Stream>) -> Result<(), Answer> {
             }
         }
     };
-    // The renditions that are there by then are listed.
+    // After this time the playlist lists the renditions that have a segment.
     let _ = tokio::time::timeout(patience, until_whole).await;
     Ok(())
 }
@@ -278,7 +278,7 @@ fn patience(target_us: u64) -> Duration {
     Duration::from_micros(target_us.saturating_mul(3).min(60_000_000))
 }
 
-/// Waits until a segment or a part is there, for at most three target durations (RFC 8216bis, 6.2.5.2).
+/// Waits until the playlist has a segment or a part, for at most three target durations (RFC 8216bis, 6.2.5.2).
 async fn wait(
     stream: &Arc<Stream>,
     id: u16,
@@ -312,7 +312,7 @@ fn reached(stream: &Stream, id: u16, number: u64, part: Option<u32>) -> Result<(
     let missing = || Answer::text(404, "the stream has no such rendition");
     let live = state.held(id).ok_or_else(missing)?;
     match live.track.reached(number, part) {
-        // Nothing more comes of a rendition that has left the stream.
+        // A rendition that has left the stream gets no more segments.
         Reached::NotYet if state.live(id).is_none() => Err(missing()),
         reached => Ok((reached, live.track.target_us())),
     }
@@ -347,7 +347,7 @@ fn part_of(state: &State, id: u16, number: u64, part: u32) -> Answer {
     }
 }
 
-/// The answer with memory of the ring, if it is still there.
+/// The answer with memory of the ring, if it is not overwritten.
 fn media(state: &State, chunks: Vec<ChunkRef>) -> Answer {
     if chunks.iter().any(|chunk| chunk.check().is_err()) {
         return Answer::text(410, "the segment is older than what the server holds");

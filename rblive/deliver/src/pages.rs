@@ -29,7 +29,7 @@ pub(crate) struct Pages {
     pub kept: Kept,
 }
 
-/// The stream that a connection watches, so that viewers are counted, and the connection's place among those of its address.
+/// The stream that a connection watches, which counts its viewers, and the connection's entry among those of its address.
 #[derive(Debug)]
 pub(crate) struct Watching {
     stream: Option<Arc<Stream>>,
@@ -41,7 +41,7 @@ impl Watching {
         Self { stream: None, place }
     }
 
-    /// Whether the connection may watch `stream`, from now on instead of another.
+    /// Counts the connection as a viewer of `stream`, and no longer of another stream. False if the stream has too many viewers.
     pub fn switch_to(&mut self, stream: &Arc<Stream>, most: usize) -> bool {
         if self.stream.as_ref().is_some_and(|own| Arc::ptr_eq(own, stream)) {
             return true;
@@ -144,7 +144,7 @@ impl Pages {
         live::answer(&stream, target, request, &query, ahead).await
     }
 
-    /// Players do not try again after a 404, so a server that has just started says that the streams are on their way.
+    /// The answer for an unknown stream. Players do not try again after a 404, so a server that has just started answers 503.
     fn no_stream(&self) -> Answer {
         match self.is_settling() {
             true => Answer::text(
@@ -172,7 +172,7 @@ impl Pages {
         }
     }
 
-    /// The query that the addresses in a viewer's playlists get: the token that opens a stream.
+    /// The query that is appended to the addresses in a viewer's playlists: the token that opens the stream.
     fn token(&self, name: &str, request: &Request) -> Result<String, Answer> {
         if !self.access(request).map_err(refused)?.opens(name) {
             return Err(refused(TokenError::Invalid));
@@ -194,7 +194,7 @@ impl Pages {
         serde_json::json!({ "streams": open }).to_string()
     }
 
-    /// The metrics name every stream.
+    /// The answer with the metrics. They contain the name of every stream, so a token for one stream does not open them.
     fn metrics(&self, request: &Request) -> Answer {
         match self.access(request) {
             Ok(access) if access.is_all() => {}

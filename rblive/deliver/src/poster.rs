@@ -1,8 +1,8 @@
 //! Posters: a picture of a stream, for lists of streams.
 //!
-//! The server has no decoder. A poster is the newest key frame as an MP4 file of one frame, which the viewer's browser decodes with
-//! what it has for the video anyway. Making one copies a frame out of the ring and costs the server nothing between requests; an image
-//! would need a decoder for each codec, and processor time for each stream, watched or not.
+//! The server has no decoder. A poster is the newest key frame as an MP4 file of one frame. The viewer's browser decodes it with the
+//! decoder that it has for the video. A poster costs one copy of a frame out of the ring, and nothing between requests. An image would
+//! need a decoder for each codec, and processor time for each stream, whether it is watched or not.
 
 use rblive::content::Container;
 use rblive_media::fmp4::InitSegment;
@@ -11,7 +11,7 @@ use rblive_media::track::{Segment, SegmentState};
 use crate::answer::{Answer, Cache};
 use crate::catalog::{Live, State};
 
-/// How much of a segment is searched for its first `moof`.
+/// The bytes at the beginning of a segment that are searched for its first `moof`.
 const HEAD_BYTES: usize = 64 << 10;
 /// The largest frame that becomes a poster.
 const MAX_FRAME_BYTES: u32 = 4 << 20;

@@ -1,4 +1,4 @@
-//! How this server reads a viewer's bytes, for programs that send it any bytes.
+//! Exposes how this server reads a viewer's bytes, for tests and fuzzing.
 
 use bytes::Bytes;
 use rblive_media::hls::Directives;
@@ -14,7 +14,7 @@ pub struct Understood {
     pub bytes: usize,
     /// The path and the query.
     pub target: (String, String),
-    /// The stream that the path names, and the only path that names the same.
+    /// The stream that the path names, and the only path below it that names the same resource.
     pub stream: Option<(String, String)>,
     /// The directives of a playlist.
     pub directives: Option<Directives>,

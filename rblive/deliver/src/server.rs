@@ -27,10 +27,10 @@ use crate::tls::{Certificates, TlsError};
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Threads that wait for the disk, where recordings are not in memory.
+/// The most threads that wait for the disk, for recordings that are not in memory.
 const MAX_DISK_THREADS: usize = 32;
 
-/// The time between two looks for streams that ended.
+/// The time between two sweeps, which remove ended streams.
 const SWEEP: Duration = Duration::from_millis(500);
 
 /// Why a server cannot start.
@@ -123,7 +123,7 @@ impl Drop for Server {
     }
 }
 
-/// Ends streams whose sources do not return, removes streams some time after their end, and addresses that are gone.
+/// Ends streams whose sources do not return, and removes streams some time after their end. Removes addresses without connections.
 async fn sweep(pages: Arc<Pages>, addresses: Arc<Addresses>) {
     loop {
         tokio::time::sleep(SWEEP).await;

@@ -80,7 +80,7 @@ fn config(from: &Tls) -> Result<Option<Arc<ServerConfig>>, TlsError> {
     let builder =
         ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
     let mut config = builder.with_no_client_auth().with_single_cert(chain, key)?;
-    // Tickets that the viewers keep: a table of sessions would have no room for thousands of them. New certificates end them.
+    // Viewers keep the tickets, since a table of sessions would be too small for thousands of viewers. A new certificate ends the tickets.
     config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
     // Records are sealed by this crate, from the memory of rings.
     config.enable_secret_extraction = true;

@@ -53,7 +53,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// The access by a token; to everything where no key is configured.
+    /// The access that a token gives. Without a configured key it is access to everything.
     ///
     /// # Errors
     /// The token is missing, malformed or expired.
@@ -69,7 +69,7 @@ impl Access {
         Ok(Self::Signed { key: Box::new(hmac::Key::new(hmac::HMAC_SHA256, key)), expires, tag })
     }
 
-    /// Whether every stream is open, also those that the caller cannot name.
+    /// Whether all streams are open, so that the names of streams may be listed too.
     pub fn is_all(&self) -> bool {
         self.is_for(EVERY)
     }

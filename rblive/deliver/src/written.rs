@@ -5,17 +5,17 @@ use bytes::Bytes;
 /// Stands for a viewer's token in a text that others get too. No playlist has this character.
 const TOKEN: &str = "\u{1}";
 
-/// A playlist: the rendition, and whether it leaves out what an older one has.
+/// The key of a playlist: the rendition, and whether it skips segments that an older playlist has.
 pub(crate) type Key = (u16, bool);
 
-/// A text with its tag.
+/// A text with its entity tag.
 #[derive(Debug, Clone)]
 pub(crate) struct Text {
     pub etag: String,
     pub bytes: Bytes,
 }
 
-/// The playlists of a stream as it is now. Each change of the stream clears them.
+/// The playlists of a stream in its present state. Each change of the stream clears them.
 #[derive(Debug, Default)]
 pub(crate) struct Written(Vec<(Key, Text)>);
 
@@ -28,7 +28,7 @@ impl Written {
         self.0.iter().any(|(own, _)| *own == key)
     }
 
-    /// The playlist for a viewer with the token `query`. Without a token, viewers share its memory.
+    /// The playlist for a viewer with the token `query`. Viewers without a token share the memory of one text.
     pub fn get(&self, key: Key, query: &str) -> Option<Text> {
         let (_, text) = self.0.iter().find(|(own, _)| *own == key)?;
         Some(if query.is_empty() { text.clone() } else { with_token(text, query) })
@@ -40,7 +40,7 @@ impl Written {
 }
 
 impl Text {
-    /// The text for all viewers, which `write` writes with this for a token. Viewers have tokens if `query` is one.
+    /// The text for all viewers. If `query` is a token, `write` gets a placeholder that [`Written::get`] replaces by each viewer's token.
     pub fn of(query: &str, write: impl FnOnce(&str) -> String) -> Self {
         write(if query.is_empty() { "" } else { TOKEN }).into()
     }

@@ -1,8 +1,8 @@
-//! The end of connections of HTTP/2 that are no viewer's: floods of frames, responses that nobody takes, silence.
+//! Ends HTTP/2 connections that do not behave like a viewer: floods of frames, responses that are not read, silence.
 //!
-//! A client of HTTP/1.1 that sends or takes nothing is found where its connection waits. Here one connection has many responses, and a
-//! library reads and writes its frames. A look each second at what came in, what went out, and how old the responses are finds the
-//! same.
+//! With HTTP/1.1, the wait of a connection has a time limit that ends silent clients. With HTTP/2 one connection has many responses,
+//! and a library reads and writes its frames. So a check each second looks at the bytes that were received and sent, and at the age of
+//! the responses.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,7 +13,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::link::Corked;
 
-/// The bytes of frames that a client may send at once, more than it is allowed for what it gets. The largest request has 16 KiB.
+/// The bytes of frames that a client may send at once, beyond the bytes that its responses allow. The largest request has 16 KiB.
 const BURST: u64 = 128 << 10;
 
 /// The bytes that a client may send each second, also while it gets nothing.
@@ -22,10 +22,10 @@ const EACH_SECOND: u64 = 16 << 10;
 /// The bytes that a client may send for each answer.
 const EACH_ANSWER: u64 = 1 << 10;
 
-/// A client may send a byte for so many that it got: windows of 16 KiB need two frames of 13 bytes each time.
+/// The received bytes for which a client may send one byte: for each 16 KiB it sends two window updates of 13 bytes.
 const GOT_FOR_ONE: u64 = 256;
 
-/// Bytes that a connection gets while nothing happens on it: pings.
+/// The bytes that may be sent on a silent connection: pings are no activity.
 const QUIET: u64 = 4 << 10;
 
 /// The requests and responses of a connection.
@@ -37,7 +37,7 @@ struct State {
     answered: u64,
     /// Requests that wait for their answer.
     waiting: usize,
-    /// Responses that are being sent, and when each was taken a piece of.
+    /// Responses that are being sent, and when the client last took a piece of each.
     sending: Vec<(u64, Instant)>,
     next: u64,
 }
@@ -72,7 +72,7 @@ impl Drop for Waiting {
 }
 
 impl Sending {
-    /// Notes that the client takes the next piece.
+    /// Records that the client takes the next piece.
     pub fn goes_on(&self) {
         let now = Instant::now();
         let mut state = self.0.0.lock();
@@ -89,13 +89,13 @@ impl Drop for Sending {
 /// Why a connection should end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A response stands still.
+    /// The client reads a response too slowly.
     TooSlow,
-    /// Nothing happened for long.
+    /// The connection was silent for too long.
     Idle,
 }
 
-/// Looks at a connection each second.
+/// Checks a connection each second.
 pub(super) struct Guard {
     link: Corked,
     activity: Arc<Activity>,

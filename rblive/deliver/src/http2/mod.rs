@@ -28,14 +28,14 @@ mod guard;
 
 use guard::{Activity, Guard, Sending, Verdict};
 
-/// Requests of a connection that are answered at once.
+/// The most requests of a connection that are answered at the same time.
 const MAX_STREAMS: u32 = 32;
 
 /// Bytes of a response that wait for the client.
 const MAX_BUFFERED: usize = 64 << 10;
 
-/// Bytes of a ring that are copied at once. The copy is checked before a frame announces it: a frame whose bytes were overwritten could
-/// not be taken back.
+/// Bytes of a ring that are copied at once. The copy is checked before a frame announces it, since a frame that was sent cannot be
+/// withdrawn if its bytes were overwritten.
 const PIECE: usize = 32 << 10;
 
 /// Streams that the client reset before they were answered, and those that broke the protocol. With more, the connection ends.
@@ -139,7 +139,7 @@ struct Pieces {
     sending: Sending,
 }
 
-/// Gives the piece back, and the rest of the file.
+/// Returns the piece, and the rest of the file.
 type Reading = Pin<Box<dyn Future<Output = (io::Result<Bytes>, FilePart)> + Send>>;
 
 async fn read(mut part: FilePart) -> (io::Result<Bytes>, FilePart) {

@@ -1,4 +1,4 @@
-//! The socket of a viewer, and what waits on the way to it and from it.
+//! The socket of a viewer, and the buffers on the way to it and from it.
 
 use std::io;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Link {
         Self { session: Some(Box::new(session)), incoming, ..Self::plain(socket) }
     }
 
-    /// Appends what the client sent. 0: nothing more comes.
+    /// Appends the bytes that the client sent. 0: the client sends no more.
     pub async fn read(&mut self, to: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             if let Some(count) = self.try_read(to)? {
@@ -63,7 +63,7 @@ impl Link {
         }
     }
 
-    /// As [`Link::read`]. `None`: nothing came yet.
+    /// As [`Link::read`], without waiting. `None`: no bytes have arrived yet.
     pub(super) fn try_read(&mut self, to: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let before = to.len();
         to.append(&mut std::mem::take(&mut self.plain));
@@ -91,7 +91,7 @@ impl Link {
         Ok(Some(to.len() - before))
     }
 
-    /// Opens the whole records that came in.
+    /// Decrypts the complete records that have arrived.
     fn open(&mut self, to: &mut Vec<u8>) -> io::Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
         match session.receive(&mut self.incoming, to) {
@@ -110,7 +110,7 @@ impl Link {
         }
     }
 
-    /// Takes bytes, at most [`PIECE`] and the head of an answer between two flushes.
+    /// Buffers bytes, at most [`PIECE`] and the head of an answer between two flushes.
     pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         let out = self.out.get_or_insert_with(Out::take);
         match &mut self.session {
@@ -123,8 +123,8 @@ impl Link {
         }
     }
 
-    /// Takes a piece of a ring, at most [`PIECE`] between two flushes: encrypted from where it is, or copied where nothing is
-    /// encrypted. The piece was whole when this returns.
+    /// Buffers a piece of a ring, at most [`PIECE`] between two flushes. With TLS the piece is encrypted straight from the ring, otherwise
+    /// it is copied. Success means that the piece was not overwritten meanwhile.
     ///
     /// # Errors
     /// The piece was overwritten. The connection must be closed with [`Link::abort`].
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// Writes what waits, as far as the socket takes it at once. Returns whether all is written.
+    /// Writes the buffered bytes that the socket takes at once. Returns whether all are written.
     pub fn try_flush(&mut self) -> io::Result<bool> {
         while let Some(out) = &mut self.out {
             if out.is_empty() {
@@ -160,7 +160,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Writes what waits.
+    /// Writes the buffered bytes.
     ///
     /// # Errors
     /// `TimedOut`: the client did not take it within `limit`.
@@ -179,7 +179,7 @@ impl Link {
         timeout(limit, all).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
-    /// Tells the client that the connection ends. The client is told once.
+    /// Announces the end of the connection to the client, once.
     pub(super) fn end(&mut self, alert: Alert) -> io::Result<()> {
         let Some(session) = self.session.as_mut().filter(|_| !self.has_closed) else { return Ok(()) };
         self.has_closed = true;
@@ -193,7 +193,7 @@ impl Link {
         self.socket.shutdown().await
     }
 
-    /// Closes the connection so that the client sees an error, and nothing of what waits.
+    /// Closes the connection so that the client sees an error. The buffered bytes are dropped.
     pub fn abort(&mut self) {
         self.out = None;
         // If it fails, the client sees a response that is shorter than announced.
@@ -201,7 +201,7 @@ impl Link {
     }
 }
 
-/// A buffer that is empty takes no memory while its connection waits.
+/// Frees the memory of an empty buffer, so that a waiting connection has none.
 fn release(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
         *buffer = Vec::new();

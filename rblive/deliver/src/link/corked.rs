@@ -1,4 +1,4 @@
-//! A connection for a library of HTTP/2, which writes and flushes each frame: here the frames of one step leave with one write.
+//! A connection for a library of HTTP/2, which writes and flushes each frame. Here the frames of one step are sent with one write.
 //!
 //! ```text
 //!   library ── poll_write, poll_flush ──▶ Out
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::Link;
 
-/// The room that a record should have. With less, what waits is written first.
+/// The free space that a record should have. With less, the buffered bytes are written first.
 const LEAST_ROOM: usize = 1 << 10;
 
 /// A connection that the library and its driver share.
@@ -28,7 +28,7 @@ pub(crate) fn corked(link: Link) -> Corked {
 }
 
 impl Corked {
-    /// Writes what waits. The driver calls this after each step.
+    /// Writes the buffered bytes. The driver calls this after each step.
     pub fn poll_written(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_flush(cx)
     }
@@ -68,7 +68,7 @@ impl Link {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes the first bytes of `data` into a record.
+    /// Puts the first bytes of `data` into a record.
     fn poll_put(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if self.room() < LEAST_ROOM {
             ready!(self.poll_flush(cx))?;
@@ -78,7 +78,7 @@ impl Link {
         Poll::Ready(Ok(count))
     }
 
-    /// The room for one more record, after a change of keys.
+    /// The free space for the data of one more record. The space for a change of keys is reserved.
     fn room(&mut self) -> usize {
         self.out.get_or_insert_with(Out::take).room().len().saturating_sub(3 * OVERHEAD)
     }

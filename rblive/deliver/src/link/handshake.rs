@@ -19,7 +19,7 @@ pub(crate) async fn accept(mut socket: TcpStream, config: Arc<ServerConfig>) -> 
     let mut got = Vec::with_capacity(READ);
     loop {
         let advanced = own.advance();
-        // Also the reason why it failed, for the client.
+        // After a failure these bytes have its reason, for the client.
         let written = socket.write_all(own.waiting()).await;
         own.written(own.waiting().len());
         if advanced.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {

@@ -11,7 +11,7 @@ use tls13::{Content, Out, Session};
 /// overwrote the piece meanwhile.
 ///
 /// # Errors
-/// The piece was overwritten. The connection must be closed without writing what waits.
+/// The piece was overwritten. The connection must be closed without writing the buffered bytes.
 pub(super) fn seal(session: &mut Session, piece: &ChunkRef, out: &mut Out) -> io::Result<()> {
     // SAFETY: the cipher reads each byte once, out of the ring into a record that belongs to this connection, and nothing is decided
     // by it. The slice ends with the call.

@@ -5,7 +5,7 @@
 //!            one encryption, no copy before it           one write
 //! ```
 //!
-//! A piece of a ring goes into the buffer, and is checked there: the socket gets only what was whole.
+//! A piece of a ring goes into the buffer, and is checked after that. So the socket gets only bytes that were not overwritten.
 
 mod connection;
 mod corked;
