@@ -14,8 +14,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use peers::HostAddress;
 
 /// Failures without a delay: people mistype.
 const FREE: u32 = 3;
@@ -34,8 +35,8 @@ const MAX_SOURCES: usize = 16_384;
 /// Where a client comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
-    /// An address. Of an IPv6 address only the first 64 bits count, since a customer has at least so many.
-    Address(IpAddr),
+    /// A host.
+    Address(HostAddress),
     /// A Unix user of this machine.
     Unix(u32),
     /// Unknown: all such clients are one source.
@@ -53,14 +54,7 @@ impl Source {
     /// assert_eq!(Source::of("somewhere"), Source::Unknown);
     /// ```
     pub fn of(address: &str) -> Self {
-        let socket = address.parse::<std::net::SocketAddr>().map(|socket| socket.ip());
-        match socket.or_else(|_| address.parse::<IpAddr>()) {
-            Ok(ip) => Self::Address(match ip.to_canonical() {
-                IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
-                v4 => v4,
-            }),
-            Err(_) => Self::Unknown,
-        }
+        address.parse().map_or(Self::Unknown, Self::Address)
     }
 }
 

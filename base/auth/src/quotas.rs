@@ -10,9 +10,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use peers::HostAddress;
 use rbmq_wire::sync::lock;
 
 /// Something of which the broker has a limited amount.
@@ -64,8 +64,8 @@ impl fmt::Display for Resource {
 pub enum Principal {
     /// A user, over all its connections.
     User(Arc<str>),
-    /// An address, with all users there.
-    Address(IpAddr),
+    /// The host of an address, with all users there.
+    Address(HostAddress),
 }
 
 impl Principal {
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     fn whom(user: usize, address: usize) -> [Principal; 2] {
-        let address: IpAddr = [10, 0, 0, address as u8].into();
+        let address = HostAddress::of([10, 0, 0, address as u8].into());
         [Principal::User(["a", "b", "c"][user].into()), Principal::Address(address)]
     }
 

@@ -1,7 +1,9 @@
 //! Keys: the destination or the source of a message.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+use peers::HostAddress;
 
 /// The paper's key: an address and an integer.
 ///
@@ -45,13 +47,9 @@ pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::V6(SocketAddrV6::new(ip, addr.port(), 0, scope))
 }
 
-/// The host of an address, for fair shares: a host has all its ports, and for IPv6 the lower 64 bits of its
-/// address.
-pub(crate) fn host(addr: SocketAddr) -> IpAddr {
-    match addr.ip() {
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
-        ip => ip,
-    }
+/// The host of an address, for fair shares: a host has all its ports.
+pub(crate) fn host(addr: SocketAddr) -> HostAddress {
+    HostAddress::of(addr.ip())
 }
 
 impl From<(SocketAddr, u32)> for Key {

@@ -1,4 +1,5 @@
-//! The addresses of viewers: how many connections each has, and how often it asks.
+//! The addresses of viewers: how many connections each has, and how often it asks. All addresses of a host count as one
+//! ([`HostAddress`]).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use peers::HostAddress;
 
 /// A new connection costs as much as this many requests: a handshake is the most work that a client can ask for.
 const CONNECTION: u32 = 10;
@@ -17,7 +19,7 @@ const BURST: Duration = Duration::from_secs(2);
 /// The addresses that have connections, or made requests recently.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    table: Mutex<HashMap<IpAddr, Arc<Address>>>,
+    table: Mutex<HashMap<HostAddress, Arc<Address>>>,
     began: Instant,
     max_connections: usize,
     /// The time between two requests that come one after the other. Zero: no limit.
@@ -48,7 +50,7 @@ impl Addresses {
 
     /// Adds a connection. `None`: the address has the most connections that it may have, or connects too often.
     pub fn place(self: &Arc<Self>, addr: IpAddr) -> Option<Place> {
-        let address = self.table.lock().entry(addr).or_default().clone();
+        let address = self.table.lock().entry(HostAddress::of(addr)).or_default().clone();
         if !self.may_ask(&address, CONNECTION) {
             return None;
         }
@@ -121,6 +123,23 @@ mod tests {
         assert!(addresses.place(ONE).is_some());
         addresses.sweep();
         assert_eq!(addresses.len(), 0);
+    }
+
+    /// A host has many addresses of IPv6, and a viewer with IPv4 may be seen as one with IPv6.
+    #[test]
+    fn the_addresses_of_a_host_share_their_connections() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let addresses = Arc::new(Addresses::new(1, 0));
+        for [one, same, other] in [
+            ["2001:db8::1", "2001:db8::2:3:4:5", "2001:db8:0:1::1"],
+            ["10.0.0.1", "::ffff:10.0.0.1", "::ffff:10.0.0.2"],
+        ] {
+            let place = addresses.place(address(one)).unwrap();
+            assert!(addresses.place(address(same)).is_none(), "{one} and {same}");
+            assert!(addresses.place(address(other)).is_some(), "{one} and {other}");
+            drop(place);
+            assert!(addresses.place(address(same)).is_some());
+        }
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub struct Settings {
     /// The most connections. Each takes a descriptor, the state of TLS and of a request, and at most 136 KiB more while its viewer is
     /// slower than its answer.
     pub max_connections: usize,
-    /// The most connections of one address. Viewers behind one proxy share an address.
+    /// The most connections of one address. Viewers behind one proxy share an address. IPv6 addresses count by their first 64 bits, here and
+    /// below.
     pub max_connections_per_address: usize,
     /// The requests per second of one address, for which a connection counts ten times; 0 is no limit. Two seconds' requests may come at
     /// once; what is more gets the status 429. A player asks once or twice for each part or segment; viewers behind one proxy share

@@ -1,9 +1,11 @@
 //! Failed attempts to publish, by address.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use peers::HostAddress;
 
 /// The time in which failed attempts are counted, and for which an address with too many is refused.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -15,7 +17,7 @@ const MAX_ADDRESSES: usize = 10_000;
 pub(crate) struct Attempts {
     /// The most of an address in a period; 0 is no limit.
     most: u32,
-    failed: Mutex<HashMap<IpAddr, (Instant, u32)>>,
+    failed: Mutex<HashMap<HostAddress, (Instant, u32)>>,
 }
 
 impl Attempts {
@@ -26,7 +28,7 @@ impl Attempts {
     /// Whether an address may try.
     pub(crate) fn may(&self, address: IpAddr) -> bool {
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = failed.get(&network(address)).filter(|(since, _)| since.elapsed() < PERIOD);
+        let known = failed.get(&HostAddress::of(address)).filter(|(since, _)| since.elapsed() < PERIOD);
         self.most == 0 || known.is_none_or(|(_, count)| *count < self.most)
     }
 
@@ -37,21 +39,13 @@ impl Attempts {
             failed.retain(|_, (since, _)| since.elapsed() < PERIOD);
         }
         let room = failed.len() < MAX_ADDRESSES;
-        let address = network(address);
+        let address = HostAddress::of(address);
         if let Some((since, count)) = failed.get_mut(&address) {
             let goes_on = since.elapsed() < PERIOD;
             (*since, *count) = if goes_on { (*since, count.saturating_add(1)) } else { (Instant::now(), 1) };
         } else if room {
             failed.insert(address, (Instant::now(), 1));
         }
-    }
-}
-
-/// The network of an address. A client with an address of IPv6 has its whole network of 64 bits.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(own) => Ipv6Addr::from_bits(own.to_bits() >> 64 << 64).into(),
-        own => own,
     }
 }
 

@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -414,18 +413,8 @@ impl Admission {
 /// Whose quotas a client is charged to: its user, if it has one, and its address, if it came over a network.
 fn whom(identity: &Identity, addr: &str) -> Arc<[Principal]> {
     let user = (!identity.user.is_empty()).then(|| Principal::User(identity.user.as_str().into()));
-    let address = addr.parse::<SocketAddr>().ok().map(|addr| Principal::Address(network(addr.ip())));
+    let address = addr.parse().ok().map(Principal::Address);
     user.into_iter().chain(address).collect()
-}
-
-/// An address as quotas count it. A machine has all IPv6 addresses with its first 64 bits.
-fn network(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) if !ip.is_loopback() => {
-            Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()
-        }
-        ip => ip,
-    }
 }
 
 /// The reason for a refusal: the user, the operation and the topic, and how the operator learns the rule.

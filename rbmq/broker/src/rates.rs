@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn address(last: u8) -> Principal {
-        Principal::Address([10, 0, 0, last].into())
+        Principal::Address(format!("10.0.0.{last}").parse().unwrap())
     }
 
     fn settings() -> RateSettings {

@@ -1,8 +1,10 @@
 //! The receiving machine: takes datagrams and the time, gives messages and events.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use peers::HostAddress;
 
 use super::SlotTable;
 use super::fair_share::FairShare;
@@ -76,7 +78,7 @@ pub struct Receiver {
     addresses: SlotTable<AddressEntry>,
     by_addr: HashMap<SocketAddr, u32>,
     /// The streams of each host.
-    hosts: FairShare<IpAddr>,
+    hosts: FairShare<HostAddress>,
     /// Streams in the order in which they were last heard.
     last_heard: Timeline,
     /// Streams with missing messages.

@@ -7,8 +7,10 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use peers::HostAddress;
 
 use super::postponed::{Postponed, Stream};
 use super::ranges::Ranges;
@@ -87,7 +89,7 @@ pub struct Inbound {
     links: SlotTable<InLink>,
     by_key: HashMap<LinkKey, u32>,
     last_heard: Timeline,
-    hosts: FairShare<IpAddr>,
+    hosts: FairShare<HostAddress>,
     /// Lanes, and bytes that wait: held segments, and begins of messages.
     shares: Shares,
     /// Links that must acknowledge something.
@@ -550,7 +552,7 @@ impl InLink {
         }
     }
 
-    fn host(&self) -> IpAddr {
+    fn host(&self) -> HostAddress {
         crate::key::host(self.key.0)
     }
 

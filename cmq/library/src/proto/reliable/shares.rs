@@ -4,7 +4,8 @@
 //! host that has nothing yet. (These are the dynamic thresholds of Choudhury and Hahne for switches with shared memory.)
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+
+use peers::HostAddress;
 
 /// How many times the free rest a host may have.
 const ALPHA: usize = 8;
@@ -18,7 +19,7 @@ struct Used {
 /// The use of memory and keys, by host.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    by: HashMap<IpAddr, Used>,
+    by: HashMap<HostAddress, Used>,
     all: Used,
     limit: Used,
     /// The bytes that a host may have in any case, as long as the memory lasts.
@@ -36,12 +37,12 @@ impl Shares {
         self.all.bytes
     }
 
-    fn of(&self, host: IpAddr) -> Used {
+    fn of(&self, host: HostAddress) -> Used {
         self.by.get(&host).copied().unwrap_or_default()
     }
 
     /// True if all hosts together have room for so many bytes more, and this host may have them.
-    pub fn has_room(&self, host: IpAddr, more: usize) -> bool {
+    pub fn has_room(&self, host: HostAddress, more: usize) -> bool {
         let Some(free) = self.limit.bytes.checked_sub(self.all.bytes + more) else { return false };
         // Mostly there is much room, and the host needs no look.
         if self.all.bytes + more <= free.saturating_mul(ALPHA) {
@@ -52,29 +53,29 @@ impl Shares {
     }
 
     /// True if this host may have one more key.
-    pub fn has_place(&self, host: IpAddr) -> bool {
+    pub fn has_place(&self, host: HostAddress) -> bool {
         let free = self.limit.keys.saturating_sub(self.all.keys);
         self.all.keys < free.saturating_mul(ALPHA) || self.of(host).keys < free.saturating_mul(ALPHA)
     }
 
     /// Notes that a part of a host's bytes, `before`, has become `after`.
-    pub fn change(&mut self, host: IpAddr, before: usize, after: usize) {
+    pub fn change(&mut self, host: HostAddress, before: usize, after: usize) {
         if before != after {
             self.edit(host, |used| used.bytes = used.bytes + after - before);
         }
     }
 
     /// Notes one more key of a host.
-    pub fn add_key(&mut self, host: IpAddr) {
+    pub fn add_key(&mut self, host: HostAddress) {
         self.edit(host, |used| used.keys += 1);
     }
 
     /// Notes that so many keys of a host are gone, with their bytes.
-    pub fn remove(&mut self, host: IpAddr, keys: usize, bytes: usize) {
+    pub fn remove(&mut self, host: HostAddress, keys: usize, bytes: usize) {
         self.edit(host, |used| *used = Used { bytes: used.bytes - bytes, keys: used.keys - keys });
     }
 
-    fn edit(&mut self, host: IpAddr, change: impl Fn(&mut Used)) {
+    fn edit(&mut self, host: HostAddress, change: impl Fn(&mut Used)) {
         let used = self.by.entry(host).or_default();
         change(used);
         if *used == Used::default() {
@@ -90,8 +91,8 @@ mod tests {
 
     use super::*;
 
-    fn host(number: u8) -> IpAddr {
-        [10, 0, 0, number].into()
+    fn host(number: u8) -> HostAddress {
+        HostAddress::of([10, 0, 0, number].into())
     }
 
     /// Takes as many bytes as a host may have, in pieces.

@@ -2,8 +2,10 @@
 //! handshakes of other hosts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use peers::HostAddress;
 
 use crate::key::host;
 
@@ -18,7 +20,7 @@ pub(crate) struct HalfOpen {
     entries: HashMap<u32, (Instant, SocketAddr)>,
     /// The newest one of each address.
     by_addr: HashMap<SocketAddr, u32>,
-    hosts: HashMap<IpAddr, usize>,
+    hosts: HashMap<HostAddress, usize>,
 }
 
 impl HalfOpen {

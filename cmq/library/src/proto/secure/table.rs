@@ -1,8 +1,10 @@
 //! The sessions of a queue, by index and by address, within their limits.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use peers::HostAddress;
 
 use super::session::Session;
 use crate::key::host;
@@ -21,7 +23,7 @@ pub(crate) struct Table {
     /// When each session ends.
     ends: BTreeSet<(Instant, u32)>,
     end_of: HashMap<u32, Instant>,
-    hosts: FairShare<IpAddr>,
+    hosts: FairShare<HostAddress>,
     /// The keys of addresses whose session has ended, the oldest first.
     known: HashMap<SocketAddr, PublicKey>,
     known_order: VecDeque<SocketAddr>,

@@ -2,11 +2,12 @@
 //! without I/O.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::key::Key;
+use peers::HostAddress;
+
+use crate::key::{Key, host};
 use crate::proto::fair_share::FairShare;
 use crate::proto::timeline::Timeline;
 use crate::proto::{SlotTable, after};
@@ -22,7 +23,7 @@ pub(super) type Peer = (Key, u32);
 /// The numbers received from one sender.
 struct ReceivedLog {
     peer: Peer,
-    /// The index among the senders of its address.
+    /// The index among the senders of its host.
     at: usize,
     /// When the sender was last heard, as a count of updates.
     heard: u64,
@@ -39,7 +40,7 @@ struct ReceivedLog {
 pub(super) struct ReceivedLogs {
     logs: SlotTable<ReceivedLog>,
     by_peer: HashMap<Peer, u32>,
-    by_addr: FairShare<SocketAddr>,
+    by_host: FairShare<HostAddress>,
     /// Senders in the order in which they were last heard.
     heard: Timeline,
     notes: u64,
@@ -61,7 +62,7 @@ impl ReceivedLogs {
         ReceivedLogs {
             logs: SlotTable::new(),
             by_peer: HashMap::new(),
-            by_addr: FairShare::new(),
+            by_host: FairShare::new(),
             notes: 0,
             heard: Timeline::new(),
             requested: Timeline::new(),
@@ -160,19 +161,19 @@ impl ReceivedLogs {
     }
 
     fn begin(&mut self, peer: Peer, first: u64) -> u32 {
-        let addr = peer.0.addr;
+        let own = host(peer.0.addr);
         if self.logs.len() >= self.limit {
-            let ReceivedLogs { logs, by_addr, heard, .. } = self;
+            let ReceivedLogs { logs, by_host, heard, .. } = self;
             let silent = heard.first().map(|(slot, _)| slot);
-            let victim = by_addr.victim(addr, self.limit, silent, |slot| {
+            let victim = by_host.victim(own, self.limit, silent, |slot| {
                 let log = logs.get_mut(slot).expect("a counted slot has an entry");
-                (log.heard, log.peer.0.addr)
+                (log.heard, host(log.peer.0.addr))
             });
             victim.into_iter().for_each(|slot| self.evict(slot));
         }
         let next = if self.has_evicted { first } else { 0 };
         let slot = self.logs.insert(ReceivedLog::new(peer, next));
-        let at = self.by_addr.add(addr, slot);
+        let at = self.by_host.add(own, slot);
         self.logs.get_mut(slot).expect("the entry was just inserted").at = at;
         self.by_peer.insert(peer, slot);
         slot
@@ -181,7 +182,7 @@ impl ReceivedLogs {
     fn evict(&mut self, slot: u32) {
         let Some(log) = self.logs.remove(slot) else { return };
         self.by_peer.remove(&log.peer);
-        let moved = self.by_addr.remove(&log.peer.0.addr, log.at);
+        let moved = self.by_host.remove(&host(log.peer.0.addr), log.at);
         if let Some(moved) = moved.and_then(|moved| self.logs.get_mut(moved)) {
             moved.at = log.at;
         }
@@ -295,8 +296,9 @@ mod tests {
 
     use super::*;
 
-    fn peer(port: u16) -> Peer {
-        (Key::new(SocketAddr::from(([127, 0, 0, 1], port)), 0), 7)
+    /// A sender of a host of its own.
+    fn peer(host: u8) -> Peer {
+        (Key::new(SocketAddr::from(([10, 0, 0, host], 9)), 0), 7)
     }
 
     #[test]
@@ -415,8 +417,8 @@ mod tests {
     #[test]
     fn one_address_evicts_only_its_own_senders() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(64, Duration::ZERO));
-        for port in 1..=8 {
-            assert!(senders.arrived(peer(port), 1, false, now));
+        for host in 1..=8 {
+            assert!(senders.arrived(peer(host), 1, false, now));
         }
         let (unknown, _) = peer(9);
         for token in 0..1000 {
@@ -424,19 +426,33 @@ mod tests {
         }
         assert_eq!((senders.missing(), senders.unrecoverable()), (8, 0), "the others' gaps are remembered");
         // Senders of other addresses still find room.
-        for port in 10..=40 {
-            assert!(senders.arrived(peer(port), 0, false, now));
-            assert!(senders.arrived((unknown, 1000 + u32::from(port)), 0, false, now));
+        for host in 10..=40 {
+            assert!(senders.arrived(peer(host), 0, false, now));
+            assert!(senders.arrived((unknown, 1000 + u32::from(host)), 0, false, now));
         }
         assert_eq!((senders.missing(), senders.unrecoverable()), (8, 0));
-        assert!((10..=40).all(|port| !senders.arrived(peer(port), 0, false, now)), "each is remembered");
+        assert!((10..=40).all(|host| !senders.arrived(peer(host), 0, false, now)), "each is remembered");
+    }
+
+    /// Neither a port for each sender nor an address of IPv6 for each gives a host more than its share.
+    #[test]
+    fn one_host_with_many_addresses_evicts_only_its_own_senders() {
+        let (now, mut senders) = (Instant::now(), ReceivedLogs::new(64, Duration::ZERO));
+        for host in 1..=8 {
+            assert!(senders.arrived(peer(host), 1, false, now));
+        }
+        for n in 1..=1000 {
+            let own = SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, n], n));
+            assert!(senders.arrived((Key::new(own, 0), 7), 0, false, now));
+        }
+        assert_eq!((senders.missing(), senders.unrecoverable()), (8, 0), "the others' gaps are remembered");
     }
 
     #[test]
     fn too_many_senders_evict_each_other() {
         let (now, mut senders) = (Instant::now(), ReceivedLogs::new(2, Duration::ZERO));
-        for port in 1..=3 {
-            assert!(senders.arrived(peer(port), 5, false, now));
+        for host in 1..=3 {
+            assert!(senders.arrived(peer(host), 5, false, now));
         }
         // The first sender was evicted with its missing messages. The third one began when the table was
         // full.
