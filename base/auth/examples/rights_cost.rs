@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use access::{AccessRule, Grants, Identity, Rights};
-use rbmq_wire::TopicName;
+use topics::TopicName;
 
 const USERS: usize = 10_000;
 const RULES: usize = 1_000;

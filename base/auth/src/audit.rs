@@ -11,13 +11,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use rbmq_wire::sync::lock;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 /// The most lines that wait to be written: about 2 MiB.
@@ -124,7 +124,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // The thread writes what waits first.
         let _ = self.jobs.send(Job::Stop);
-        if let Some(thread) = lock(&self.thread).take() {
+        if let Some(thread) = self.thread.lock().take() {
             // The panic of a thread was printed already.
             let _ = thread.join();
         }
@@ -195,7 +195,7 @@ impl Audit {
 
 impl Shared {
     fn allows(&self, now: Instant) -> bool {
-        let mut second = lock(&self.second);
+        let mut second = self.second.lock();
         if now.duration_since(second.began) >= Duration::from_secs(1) {
             *second = Second { began: now, lines: 0 };
         }

@@ -8,10 +8,11 @@
 //! The presented credentials decide alone: a client with a wrong password does not get in by its certificate.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use rbmq_wire::{Credentials, Secret};
+use parking_lot::{Mutex, MutexGuard};
+use peers::{Credentials, Secret};
 
 use crate::attempts::{Attempts, Source};
 use crate::certificate::CertificateName;
@@ -135,7 +136,7 @@ impl Authenticator {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.memory.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.memory.state.lock()
     }
 
     /// Whether clients have to log in.
@@ -259,7 +260,7 @@ impl Check {
         let Self { authenticator, work, source } = self;
         match work {
             Work::Password { user, password, counted } => {
-                authenticator.check_password(user, &password, (source, counted))
+                authenticator.check_password(user, &password, source, counted)
             }
             Work::Jwt(token) => authenticator.check_jwt(&token, source),
         }
@@ -286,7 +287,8 @@ impl Authenticator {
         &self,
         user: String,
         password: &Secret,
-        (source, counted): (Source, bool),
+        source: Source,
+        counted: bool,
     ) -> Result<Login, Refused> {
         let users = self.users.as_deref();
         let known = users.and_then(|users| users.get(&user));

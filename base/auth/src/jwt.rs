@@ -11,7 +11,7 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD};
-use rbmq_wire::Secret;
+use peers::Secret;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use access::{Authenticator, Check, PasswordHash, Peer, Source, Step, Users, UsersFile};
-//! use rbmq_wire::{Credentials, Secret};
+//! use peers::{Credentials, Secret};
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("users.toml");
 //! let password = || Secret::from("hunter2".to_owned());
@@ -55,7 +55,7 @@ pub use password::{MAX_MEMORY_KIB, PasswordError, PasswordHash};
 pub use quotas::{Charge, Exceeded, Limits, NearLimit, Principal, QuotaLimits, Quotas, Resource};
 pub use rights::{
     AccessRule, BrokerRight, Decision, Grants, MAX_NAMES, MAX_PATTERNS, MAX_RULES, Operation, Pattern,
-    PatternError, Reason, Rights, RuleError,
+    PatternError, Policies, Policy, Reason, Rights, RuleError,
 };
 pub use secret_file::{ReadableByAll, check_secret_mode};
 pub use token::{NoRandomNumbers, TOKEN_PREFIX, TokenHash, TokenHashError, new_token};

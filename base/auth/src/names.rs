@@ -1,7 +1,7 @@
 //! Names of users and roles.
 
 /// The longest name of a user or role in bytes, as in the hello of a client.
-pub const MAX_NAME_BYTES: usize = rbmq_wire::MAX_USER_BYTES;
+pub const MAX_NAME_BYTES: usize = peers::MAX_USER_BYTES;
 
 /// A name of a user or role is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

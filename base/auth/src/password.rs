@@ -9,7 +9,7 @@
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use data_encoding::BASE64_NOPAD;
-use rbmq_wire::Secret;
+use peers::Secret;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
@@ -74,7 +74,7 @@ impl PasswordHash {
     ///
     /// ```
     /// use access::PasswordHash;
-    /// use rbmq_wire::Secret;
+    /// use peers::Secret;
     /// let hash = PasswordHash::of(&Secret::from("hunter2".to_owned()))?;
     /// let read: PasswordHash = hash.to_string().parse()?;
     /// assert!(read.verify(&Secret::from("hunter2".to_owned())));

@@ -10,10 +10,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use peers::HostAddress;
-use rbmq_wire::sync::lock;
 
 /// Something of which the broker has a limited amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -235,7 +235,7 @@ impl Quotas {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+        self.0.lock()
     }
 
     /// Sets other limits. Resources that are in use stay, also beyond the limits.

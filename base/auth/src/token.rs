@@ -9,7 +9,7 @@
 //! connect again at once cost nothing.
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
-use rbmq_wire::Secret;
+use peers::Secret;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroize;
 

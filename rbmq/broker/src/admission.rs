@@ -17,7 +17,7 @@ use access::{
 };
 use rbmq_wire::sync::lock;
 use rbmq_wire::{TopicFilter, TopicName};
-use rocketbufs::{Admitted, Asking, Bid, Context, PolicySet, RateLimits};
+use rocketbufs::{Admitted, Asking, Bid, Context, Policy, PolicySet, RateLimits};
 
 use super::rates::{RateSettings, RateUse, Rates};
 use super::session_key::SessionKey;
@@ -99,7 +99,7 @@ impl State {
 
 impl Client {
     fn policies(&self, topic: &TopicName) -> PolicySet {
-        self.grants.as_ref().map_or(PolicySet::ALL, |grants| grants.policies(topic))
+        self.grants.as_ref().map_or(PolicySet::ALL, |grants| policy_set(grants.policies(topic)))
     }
 }
 
@@ -415,6 +415,17 @@ fn whom(identity: &Identity, addr: &str) -> Arc<[Principal]> {
     let user = (!identity.user.is_empty()).then(|| Principal::User(identity.user.as_str().into()));
     let address = addr.parse().ok().map(Principal::Address);
     user.into_iter().chain(address).collect()
+}
+
+/// The policies of RocketBufs that rules allow.
+fn policy_set(allowed: access::Policies) -> PolicySet {
+    let policy = |allowed| match allowed {
+        access::Policy::Block => Policy::Block,
+        access::Policy::Drop => Policy::Drop,
+        access::Policy::Disconnect => Policy::Disconnect,
+        access::Policy::Overwrite => Policy::Overwrite,
+    };
+    allowed.iter().map(policy).collect()
 }
 
 /// The reason for a refusal: the user, the operation and the topic, and how the operator learns the rule.

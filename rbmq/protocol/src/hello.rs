@@ -3,11 +3,11 @@
 //! Version 1 has no credentials. Version 2 is version 1 with credentials at the end, so a broker that knows no credentials
 //! refuses it, and a client never falls back to a hello without them.
 
+use peers::{Credentials, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret};
 use rocketbufs::fields::{FieldError, Reader};
 use zeroize::Zeroizing;
 
 use super::DecodeError;
-use super::credentials::{Credentials, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret};
 
 const MAGIC: &[u8; 4] = b"RBMQ";
 const VERSION: u8 = 1;

@@ -18,31 +18,23 @@
 
 pub mod connect;
 mod control;
-mod credentials;
 mod error;
-mod filter;
 mod framing;
 mod hello;
-mod levels;
 mod observe;
 mod records;
 mod runs;
 pub mod sync;
-mod topic;
 
 pub use control::{Control, RefuseCode, ReplayFrom, SubscribeLimits, Topic};
-pub use credentials::{
-    Credentials, CredentialsError, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret,
-};
 pub use error::DecodeError;
-pub use filter::{FilterError, TopicFilter};
 pub use framing::Framing;
 pub use hello::{Hello, MAX_CLIENT_NAME_BYTES, Role};
-pub use levels::{Levels, OWN_LEVEL};
 pub use observe::{
     BlockReason, BrokerSummary, BufferStage, BufferStats, LimitStats, Observe, Page, SlowestSubscriber,
     SubscriptionSortKey, SubscriptionStats, TopicStats,
 };
+pub use peers::{Credentials, CredentialsError, MAX_PASSWORD_BYTES, MAX_TOKEN_BYTES, MAX_USER_BYTES, Secret};
 pub use records::{RECORD_HEADER_BYTES, RecordError, Records, push_record, record_header};
 pub use runs::{Piece, RUN_HEADER_BYTES, Run, RunError, Runs, Unpack, UnpackError, run_header};
-pub use topic::{MAX_TOPIC_BYTES, TopicError, TopicName};
+pub use topics::{FilterError, Levels, MAX_TOPIC_BYTES, TopicError, TopicFilter, TopicName};

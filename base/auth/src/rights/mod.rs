@@ -9,6 +9,7 @@
 //! topic, level by level, and not the other ones. A pattern with `%u` is one entry for all users, so the tables do not grow with
 //! the users. A connection costs one bit for each rule.
 
+mod policies;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -17,9 +18,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use rbmq_wire::{Levels, TopicName};
-use rocketbufs::{Policy, PolicySet};
+use topics::{Levels, TopicName};
 
+pub use policies::{Policies, Policy};
 use rule::EVERYBODY;
 pub use rule::{AccessRule, Pattern, PatternError};
 
@@ -175,7 +176,7 @@ impl Table {
 #[derive(Debug, Default)]
 pub struct Rights {
     rules: Vec<AccessRule>,
-    policies: Vec<PolicySet>,
+    policies: Vec<Policies>,
     everybody: Vec<u16>,
     users: HashMap<String, Vec<u16>>,
     roles: HashMap<String, Vec<u16>>,
@@ -377,14 +378,13 @@ impl Grants {
     }
 
     /// The policies with which the user may read a topic. None of them: the user may not read it.
-    pub fn policies(&self, topic: &TopicName) -> PolicySet {
-        let none: PolicySet = [].into_iter().collect();
+    pub fn policies(&self, topic: &TopicName) -> Policies {
         if self.rights.deny_subscribe.any(self, topic) {
-            return none;
+            return Policies::NONE;
         }
-        let mut policies = none;
+        let mut policies = Policies::NONE;
         self.rights.subscribe.visit(self, topic, &mut |rule| {
-            policies = policies.iter().chain(self.rights.policies[usize::from(rule)].iter()).collect();
+            policies = policies.with(self.rights.policies[usize::from(rule)]);
             false
         });
         policies

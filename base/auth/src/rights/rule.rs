@@ -11,9 +11,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rbmq_wire::{FilterError, OWN_LEVEL, TopicFilter};
-use rocketbufs::Policy;
 use serde::{Deserialize, Serialize};
+use topics::{FilterError, OWN_LEVEL, TopicFilter};
+
+use super::policies::Policy;
 
 /// The level of a pattern that stands for the name of the user.
 pub(super) const USER: &str = "%u";

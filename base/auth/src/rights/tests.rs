@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use rbmq_wire::TopicFilter;
+use topics::TopicFilter;
 
 use super::rule::USER;
 use super::*;
@@ -32,7 +32,7 @@ impl Model<'_> {
             && !self.of(who).any(|rule| Self::matches(&rule.deny_publish, who, topic))
     }
 
-    fn policies(&self, who: &Identity, topic: &TopicName) -> PolicySet {
+    fn policies(&self, who: &Identity, topic: &TopicName) -> Policies {
         if self.of(who).any(|rule| Self::matches(&rule.deny_subscribe, who, topic)) {
             return [].into_iter().collect();
         }

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use access::{
     AccessOptions, AccessRule, Authenticator, CertificateName, Identity, JwtOptions, Login, Method, Pattern,
-    Peer, Refused, Rights, Source, Step, TOKEN_PREFIX, Users, check_name,
+    Peer, Policies, Policy, Refused, Rights, Source, Step, TOKEN_PREFIX, Users, check_name,
 };
 use aws_lc_rs::hmac;
 use data_encoding::BASE64URL_NOPAD;
 use rbmq_wire::{Credentials, Secret, TopicFilter, TopicName};
-use rocketbufs::{Policy, PolicySet};
 use serde_json::{Map, Value};
 
 /// An accepted file of users has valid names, one user for each way to log in, and tokens of its users. A refused one is refused
@@ -77,7 +76,7 @@ pub fn access_rights(data: &[u8]) {
     let grants = rights.of(&who);
     assert_eq!(grants.may_publish(&topic), any(|rule| &rule.publish) && !any(|rule| &rule.deny_publish));
     let gives = mine.iter().filter(|rule| matches(&rule.subscribe, user, &topic));
-    let policies: PolicySet = match any(|rule| &rule.deny_subscribe) {
+    let policies: Policies = match any(|rule| &rule.deny_subscribe) {
         true => [].into_iter().collect(),
         false => gives.flat_map(|rule| rule.policies.clone()).collect(),
     };

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use access::AccessRule;
+use access::{AccessRule, Policy};
 use rbmq::wire::RefuseCode;
 use rbmq::{
     Observer, PublishError, Publisher, PublisherEvent, ReceiveError, SlowPolicy, StartFrom, Subscriber,
     TopicOpenError, TopicOptions, TopicWriter,
 };
 use rbmq_broker::{Broker, BrokerConfig, Ingest, Rule, UpstreamSettings};
-use rocketbufs::{Config, Conn, Context, InEvent, Policy, RIn};
+use rocketbufs::{Config, Conn, Context, InEvent, RIn};
 
 /// The time for events that must come. The machine may be loaded.
 const LONG: Duration = Duration::from_secs(60);

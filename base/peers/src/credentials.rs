@@ -16,7 +16,7 @@ pub const MAX_TOKEN_BYTES: usize = 3072;
 /// A password or token. Its memory is overwritten when it is dropped, and no `Debug` output shows it.
 ///
 /// ```
-/// use rbmq_wire::Secret;
+/// use peers::Secret;
 /// let secret = Secret::from("hunter2".to_owned());
 /// assert_eq!(secret.expose(), "hunter2");
 /// assert_eq!(format!("{secret:?}"), "[secret]");
@@ -45,7 +45,6 @@ impl fmt::Debug for Secret {
 
 /// The credentials in a client's hello.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
 pub enum Credentials {
     /// Nothing: the client is nobody, or its connection shows which user it is (certificate, Unix user).
     #[default]

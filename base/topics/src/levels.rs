@@ -203,14 +203,15 @@ impl<T> Levels<T> {
     ) -> bool {
         let levels: Vec<&str> = topic.as_str().split('/').collect();
         let hidden = topic.as_str().starts_with('$');
-        self.follow_topic(&mut Path::root(), &levels, (hidden, own), visit)
+        self.follow_topic(&mut Path::root(), &levels, hidden, own, visit)
     }
 
     fn follow_topic<'t>(
         &'t self,
         path: &mut Path,
         topic: &[&str],
-        (hidden, own): (bool, Option<&str>),
+        hidden: bool,
+        own: Option<&str>,
         visit: &mut impl FnMut(&'t T) -> bool,
     ) -> bool {
         let wildcards = !(hidden && path.depth == 0);
@@ -228,7 +229,7 @@ impl<T> Levels<T> {
         let own_level = own.filter(|own| own == level).map(|_| OWN_LEVEL);
         for child in [Some(*level), wildcards.then_some("+"), own_level].into_iter().flatten() {
             let before = path.push(child);
-            let enough = self.is_there(path) && self.follow_topic(path, rest, (hidden, own), visit);
+            let enough = self.is_there(path) && self.follow_topic(path, rest, hidden, own, visit);
             path.pop(before);
             if enough {
                 return true;

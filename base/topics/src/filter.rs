@@ -53,7 +53,7 @@ pub enum FilterError {
 /// Selects topics: a name, or a name with wildcards. Cloning copies a pointer.
 ///
 /// ```
-/// use rbmq_wire::{TopicFilter, TopicName};
+/// use topics::{TopicFilter, TopicName};
 /// let filter: TopicFilter = "sensors/+/temp".parse()?;
 /// let topic: TopicName = "sensors/kitchen/temp".parse()?;
 /// assert!(filter.matches(&topic));

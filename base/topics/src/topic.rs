@@ -32,11 +32,11 @@ pub enum TopicError {
 /// Cloning copies a pointer.
 ///
 /// ```
-/// use rbmq_wire::TopicName;
+/// use topics::TopicName;
 /// let topic: TopicName = "sensors/kitchen".parse()?;
 /// assert_eq!(topic.as_str(), "sensors/kitchen");
 /// assert!("a+b".parse::<TopicName>().is_err());
-/// # Ok::<(), rbmq_wire::TopicError>(())
+/// # Ok::<(), topics::TopicError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TopicName(Arc<str>);
