@@ -5,7 +5,11 @@
 //! `PLANTED=14` looks at one bug only.
 #![cfg(feature = "planted-bugs")]
 
-#[allow(dead_code, unused_imports, reason = "shared with simulator.rs, which uses more of it")]
+#[allow(dead_code, reason = "the suite uses more of it")]
+#[path = "suite/rng.rs"]
+mod rng;
+#[allow(dead_code, unused_imports, reason = "the suite uses more of it")]
+#[path = "suite/sim/mod.rs"]
 mod sim;
 
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,7 +1,12 @@
 //! The framework over real RDMA devices (scripts/rdma-vm): streams, many buffers, a budget, no flow control.
 
+#[path = "suite/ends.rs"]
 mod ends;
+#[path = "suite/invariants.rs"]
 mod invariants;
+#[path = "suite/rng.rs"]
+#[allow(dead_code, reason = "the suite uses more of it")]
+mod rng;
 
 use rocketbufs::config::TransportKind;
 use rocketbufs::{Budget, BufferOptions, Config, Conn, Context, InEvent, Listener, Policy, RIn, ROut};
@@ -235,7 +240,7 @@ fn a_log_continues_over_another_transport() {
     }
 }
 
-/// As tests/transports.rs over transports that need no device: `INVARIANT_SEED=7` runs one, `INVARIANT_SEEDS=100` more.
+/// As `transports` in the suite, over transports that need no device: `INVARIANT_SEED=7` runs one, `INVARIANT_SEEDS=100` more.
 #[test]
 fn the_invariants_of_the_simulator() {
     let Some(addr) = device() else { return };

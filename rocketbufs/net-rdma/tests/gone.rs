@@ -1,6 +1,7 @@
 //! A device that is removed under connections and a listener. An emulated device does not come back while this process lives,
 //! so this test runs last in a virtual machine.
 
+#[path = "rdma_suite/common.rs"]
 mod common;
 
 use std::process::Command;

@@ -1,7 +1,8 @@
 //! Descriptors that offers carry: an offer in the queue uses no descriptor, and where the process has no room for one more, a
 //! subscription is refused and the connection continues.
 
-mod common;
+#[path = "suite/wait.rs"]
+mod wait;
 
 use std::io::Read;
 use std::os::linux::net::SocketAddrExt;
@@ -11,11 +12,11 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use common::wait;
 use rocketnet::tcp::{Carry, Tcp, TcpConfig};
 use rocketnet::{ConnId, Event, Transport};
 use rocketring::{MapError, Pool, PoolConfig, Ring, RingConfig, Waker};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use wait::wait;
 
 /// Descriptors are those of the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());

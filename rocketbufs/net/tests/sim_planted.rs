@@ -1,8 +1,8 @@
 //! The suite finds the simulated network's planted bugs. A test binary of its own, because the switch is global to the process.
 #![cfg(feature = "planted-bugs")]
 
-#[allow(dead_code, reason = "shared with the tests of sim.rs, which use more of it")]
-#[path = "sim/traffic.rs"]
+#[allow(dead_code, reason = "the suite uses more of it")]
+#[path = "suite/sim/traffic.rs"]
 mod traffic;
 
 use std::panic::catch_unwind;

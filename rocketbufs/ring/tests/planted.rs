@@ -3,6 +3,7 @@
 //! `cargo test -p rocketring --features planted-bugs --test planted`
 #![cfg(all(feature = "planted-bugs", not(loom)))]
 
+#[path = "suite/common.rs"]
 mod common;
 
 use std::sync::atomic::Ordering;

@@ -1,0 +1,45 @@
+//! The framework's tests that share one process; `cargo test -p rocketbufs --test suite NAME::` runs those of one file. Beside them are
+//! the programs `process`, `planted` (with the feature `planted-bugs`) and `rdma` (in a virtual machine).
+
+mod admission;
+mod budget;
+mod careless;
+mod catch_up;
+mod config;
+mod confirm;
+mod direct;
+mod drive;
+mod driven;
+mod ends;
+mod event_queues;
+mod hostile;
+mod hostile_senders;
+mod idle_ticks;
+mod inline;
+mod inspect;
+mod invariants;
+mod last;
+mod listings;
+mod places;
+mod progress;
+mod protocol_props;
+mod protocol_vectors;
+mod rate_limits;
+mod raw;
+mod reader;
+mod relays;
+mod rest;
+mod rng;
+mod room;
+mod several_workers;
+mod shm;
+mod shm_follow;
+mod shm_python;
+mod shm_splices;
+mod sim;
+mod simulator;
+mod tasks;
+mod transports;
+mod unsubscribe;
+mod vectors;
+mod victim;

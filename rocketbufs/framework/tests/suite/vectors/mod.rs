@@ -1,0 +1,4 @@
+//! The protocol's messages as vectors, and the JSON in which other languages read them.
+
+pub mod cases;
+pub mod fields;
