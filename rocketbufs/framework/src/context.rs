@@ -87,7 +87,7 @@ impl Context {
         let reactor = Reactor::new(self.handle.shared.clone(), worker.clone(), transport);
         let pin = inner.config.tcp.tcp_thread_pinning.then_some(worker.index);
         let lends = inner.config.tcp.inline_idle_us > 0;
-        thread::spawn(reactor, worker, (inner.started, pin, lends)).map_err(ContextError::Thread)
+        thread::spawn(reactor, worker, inner.started, pin, lends).map_err(ContextError::Thread)
     }
 
     /// Creates a context without threads. The caller drives its workers with [`Reactor::turn`], and supplies

@@ -147,7 +147,7 @@ impl OutBuffer {
             return Err(WaitError::CalledFromWorker);
         }
         let (buffer, timeout) = (&self.buffer, timeout.unwrap_or(NO_LIMIT));
-        if buffer.wait_until((level, position), timeout, |buffer| buffer.confirmed().at(level) >= position) {
+        if buffer.wait_until(level, position, timeout, |buffer| buffer.confirmed().at(level) >= position) {
             return Ok(());
         }
         Err(WaitError::TimedOut { confirmed: buffer.confirmed().at(level) })
@@ -215,7 +215,7 @@ impl OutBuffer {
             false => buffer.min_landed() >= boundary,
         };
         let timeout = timeout.unwrap_or(NO_LIMIT);
-        if self.buffer.wait_until((ProgressLevel::Landed, boundary), timeout, done) {
+        if self.buffer.wait_until(ProgressLevel::Landed, boundary, timeout, done) {
             return Ok(());
         }
         Err(WaitError::TimedOut { confirmed: self.buffer.min_landed() })

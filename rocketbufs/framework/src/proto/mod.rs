@@ -22,7 +22,7 @@ pub use message::{
 pub use receive_subscription::{
     AllocationStep, Answer, Attachment, BudgetNote, CreditAllocation, CreditReport, Downstream, Drained,
     Ending, GrantLimit, Item, LogEnd, Need, ReceiveConfig, ReceiveCursor, ReceiveError, ReceiveLog,
-    ReceiveSubscription, RingPositions, Share, Suspension, TooMuch,
+    ReceiveSubscription, RingPositions, Share, SubscribeOver, Suspension, TooMuch,
 };
 pub use refused::RefusedError;
 pub use send_subscription::{

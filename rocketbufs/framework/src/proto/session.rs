@@ -1,6 +1,8 @@
 //! The session of one connection: versions, whether the peer is alive, and when a delivering thread may send by itself: after a
 //! pause, and not for each delivery of a stream.
 
+use std::ops::{Range, RangeInclusive};
+
 use super::message::{Hello, MIN_VERSION, VERSION};
 use crate::types::Nanos;
 
@@ -8,12 +10,12 @@ use crate::types::Nanos;
 ///
 /// ```
 /// use rocketbufs::proto::choose_version;
-/// assert_eq!(choose_version((1, 3), (2, 5)), Some(3));
-/// assert_eq!(choose_version((1, 1), (2, 5)), None);
+/// assert_eq!(choose_version(&(1..=3), &(2..=5)), Some(3));
+/// assert_eq!(choose_version(&(1..=1), &(2..=5)), None);
 /// ```
-pub fn choose_version(ours: (u16, u16), theirs: (u16, u16)) -> Option<u16> {
-    let (low, high) = (ours.0.max(theirs.0), ours.1.min(theirs.1));
-    (low <= high && theirs.0 <= theirs.1).then_some(high)
+pub fn choose_version(ours: &RangeInclusive<u16>, theirs: &RangeInclusive<u16>) -> Option<u16> {
+    let high = *ours.end().min(theirs.end());
+    (ours.contains(&high) && theirs.contains(&high)).then_some(high)
 }
 
 /// The times of a session.
@@ -75,7 +77,7 @@ impl Session {
 
     /// Handles the peer's HELLO or WELCOME. Returns `None` if the ends have no version in common.
     pub fn on_hello(&mut self, hello: &Hello, now: Nanos) -> Option<u16> {
-        let version = choose_version((MIN_VERSION, VERSION), (hello.min_version, hello.max_version))?;
+        let version = choose_version(&(MIN_VERSION..=VERSION), &(hello.min_version..=hello.max_version))?;
         self.greeted = true;
         self.heard = now;
         self.peer_heartbeat = Nanos::from(hello.heartbeat_ms) * 1_000_000;
@@ -197,10 +199,10 @@ impl Pauses {
         self.written
     }
 
-    /// Ends a send by a delivering thread.
-    pub fn end(&mut self, (began, ended): (Nanos, Nanos), idle: Nanos) {
-        self.left = self.until(began, idle).saturating_sub(self.price(idle));
-        self.ended = ended;
+    /// Ends a send by a delivering thread, which took this time.
+    pub fn end(&mut self, send: Range<Nanos>, idle: Nanos) {
+        self.left = self.until(send.start, idle).saturating_sub(self.price(idle));
+        self.ended = send.end;
         self.lone = std::mem::take(&mut self.written);
         self.even &= self.lone <= EVEN_BYTES;
     }
@@ -351,7 +353,7 @@ mod pauses {
                 }
                 if self.pending == 0 && self.pauses.pay(self.now, IDLE) {
                     self.pauses.wrote(BYTES);
-                    self.pauses.end((self.now, self.now + SEND), IDLE);
+                    self.pauses.end(self.now..self.now + SEND, IDLE);
                     (self.now, self.sent) = (self.now + SEND, self.sent + 1);
                 } else {
                     self.due = if self.pending == 0 { self.now + WAKE_UP } else { self.due };

@@ -56,7 +56,7 @@ impl<T: Transport> Connection<'_, T> {
         let Some(log) = buffer.log().cloned() else {
             return self.park(&buffer, Parked { conn: number, subscribe });
         };
-        self.accept(&out, (&buffer, &log), &subscribe, admitted)
+        self.accept(&out, &buffer, &log, &subscribe, admitted)
     }
 
     pub(super) fn unpark(&mut self, parked: Parked) -> Handled {
@@ -100,20 +100,14 @@ impl<T: Transport> Connection<'_, T> {
     fn accept(
         &mut self,
         out: &Arc<ROutShared>,
-        (buffer, log): (&Arc<Buffer>, &Log),
+        buffer: &Arc<Buffer>,
+        log: &Log,
         subscribe: &Subscribe,
         admitted: Admitted,
     ) -> Result<(), Refusal> {
         let ring = &log.ring;
-        let (flow_control, needed) = (ring.flow_control(), 2 * ring.max_delivery());
         let limits = *lock(&buffer.limits);
-        let allowed = PolicySet::possible(flow_control).and(limits.policies).and(admitted.policies);
-        if !allowed.contains(subscribe.policy) {
-            return Err((RefuseCode::PolicyNotAllowed, allowed.bits(), 0));
-        }
-        if subscribe.capacity < needed {
-            return Err((RefuseCode::RingTooSmall, subscribe.capacity, needed));
-        }
+        check_request(ring, subscribe, limits.policies.and(admitted.policies))?;
         let name = OwnedName { owner: admitted.owner, name: subscribe.name.clone() };
         let known = (!subscribe.name.is_empty()).then(|| buffer.known(&name)).flatten();
         let past = match subscribe.start {
@@ -123,13 +117,17 @@ impl<T: Transport> Connection<'_, T> {
         let maps = !subscribe.own_memory && self.may_map(ring);
         let positions = known.as_ref().map(|known| known.positions);
         let origin = Origin { known: positions, past, keeps: buffer.keep_until_delivered, maps };
-        let (begin, hold) = begin(log, subscribe, &origin)?;
-        let Begin { start, restarted, .. } = begin;
+        let first = begin(log, subscribe, &origin)?;
+        let Begin { start, restarted, .. } = first.begin;
         let coverage = known.as_ref().filter(|_| !restarted).map(|known| known.coverage).unwrap_or_default();
-        let config = self.send_config((buffer, ring), subscribe, &limits);
-        let cursor = self.cursor((subscribe.wire, ring), config, (&begin, hold.as_ref()), (coverage, maps));
+        let maps = maps && self.offer(subscribe.wire, ring, &first);
+        let config = SendConfig {
+            maps: maps.then(|| ring.capacity()),
+            ..self.send_config(buffer, ring, subscribe, &limits)
+        };
+        let cursor = first.cursor(ring, config, coverage, self.io.now);
         let hold_ms = limits.hold_ms(subscribe.hold_ms);
-        let without_slot = self.add_out((out, buffer), (subscribe, name), (cursor, begin, hold, hold_ms));
+        let without_slot = self.add_out(out, buffer, Accepted { subscribe, name, first, cursor, hold_ms });
         if let Some((conn, worker)) = known.and_then(|known| known.live) {
             let why = format!("subscription '{}' was taken over", shown(&subscribe.name));
             self.io.inner.workers[worker].request(Request::Close { conn, code: CloseCode::TakenOver, why });
@@ -138,7 +136,7 @@ impl<T: Transport> Connection<'_, T> {
             wire: subscribe.wire,
             epoch: log.epoch,
             start,
-            flow_control,
+            flow_control: ring.flow_control(),
             restarted,
             without_slot,
             capacity: ring.capacity(),
@@ -156,29 +154,17 @@ impl<T: Transport> Connection<'_, T> {
         fits && !limited && self.io.transport.carrier(self.id()).name == "shm"
     }
 
-    /// Creates the state machine of a subscription. Offers the ring ahead of SUBSCRIBED, so that the receiver
-    /// can create its ring over the same memory.
-    fn cursor(
-        &mut self,
-        (wire, ring): (WireId, &Ring),
-        mut config: SendConfig,
-        (begin, hold): (&Begin, Option<&Hold>),
-        (coverage, maps): (PeerCoverage, bool),
-    ) -> SendCursor {
-        let held = hold.map_or(begin.start, Hold::position);
-        let behind = begin.start.saturating_sub(held);
-        let offered = maps && self.io.transport.offer(self.id(), wire, ring, behind);
-        config.maps = offered.then(|| ring.capacity());
-        let mut cursor = SendCursor::new(config, begin.start, self.io.now);
-        cursor.resume_at(begin.levels, coverage);
-        cursor.keep_from(held);
-        cursor.begin_behind(ring);
-        cursor
+    /// Offers the ring ahead of SUBSCRIBED, so that the receiver can create its ring over the same memory. Returns whether the
+    /// receiver may map it.
+    fn offer(&mut self, wire: WireId, ring: &Ring, first: &HeldStart) -> bool {
+        let behind = first.begin.start.saturating_sub(first.held());
+        self.io.transport.offer(self.id(), wire, ring, behind)
     }
 
     fn send_config(
         &self,
-        (buffer, ring): (&Buffer, &Ring),
+        buffer: &Buffer,
+        ring: &Ring,
         subscribe: &Subscribe,
         limits: &SubscriptionLimits,
     ) -> SendConfig {
@@ -203,22 +189,14 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Adds a subscription. Returns whether it asked for a durable slot and got none.
-    fn add_out(
-        &mut self,
-        (out, buffer): (&ROutShared, &Arc<Buffer>),
-        (subscribe, name): (&Subscribe, OwnedName),
-        (cursor, begin, hold, hold_ms): (SendCursor, Begin, Option<Hold>, u32),
-    ) -> bool {
-        let hold_ms = hold_ms.min(self.io.inner.config.limits.max_hold_ms);
+    fn add_out(&mut self, out: &ROutShared, buffer: &Arc<Buffer>, accepted: Accepted<'_>) -> bool {
+        let (subscribe, begin) = (accepted.subscribe, accepted.first.begin);
+        let hold_ms = accepted.hold_ms.min(self.io.inner.config.limits.max_hold_ms);
         let wants = hold_ms > 0 && !subscribe.name.is_empty();
         let link = &mut *self.link;
-        let sub = Arc::new(shared_of(
-            (link.line.shared.id, self.io.shared.index),
-            (subscribe, name),
-            (hold, begin.resume_boundary, &cursor),
-            self.io.now,
-        ));
-        drop(buffer.add_sub(sub.clone(), begin.restarted, (&out.durable_slots, wants)));
+        let (status, cursor) = accepted.divide(link.line.shared.id, self.io.shared.index, self.io.now);
+        let sub = Arc::new(status);
+        drop(buffer.add_sub(sub.clone(), begin.restarted, &out.durable_slots, wants));
         let has_slot = sub.has_slot.load(Ordering::Relaxed);
         buffer.notify_upstream();
         if wants && !has_slot {
@@ -241,42 +219,86 @@ fn shown(name: &[u8]) -> String {
     printable(&String::from_utf8_lossy(name))
 }
 
-/// Creates the shared status of a new subscription.
-fn shared_of(
-    (conn, worker): (u64, usize),
-    (subscribe, name): (&Subscribe, OwnedName),
-    (hold, resume_boundary, cursor): (Option<Hold>, Position, &SendCursor),
-    now: Nanos,
-) -> SubscriptionStatus {
-    SubscriptionStatus {
-        conn,
-        worker,
-        wire: subscribe.wire,
-        name,
-        policy: subscribe.policy,
-        hold: Mutex::new(hold),
-        sent: AtomicU64::new(cursor.sent()),
-        landed: AtomicU64::new(cursor.landed()),
-        delivered: AtomicU64::new(cursor.delivered()),
-        consumed: AtomicU64::new(cursor.consumed()),
-        resume_boundary: AtomicU64::new(resume_boundary),
-        coverage: Mutex::new(cursor.coverage()),
-        dropped: AtomicU64::new(0),
-        has_slot: AtomicBool::new(false),
-        start: cursor.start(),
-        progress: AtomicU64::new(now),
-        heard_end: AtomicBool::new(false),
+/// Checks the policy and the ring that a receiver asks for.
+fn check_request(ring: &Ring, subscribe: &Subscribe, policies: PolicySet) -> Result<(), Refusal> {
+    let allowed = PolicySet::possible(ring.flow_control()).and(policies);
+    if !allowed.contains(subscribe.policy) {
+        return Err((RefuseCode::PolicyNotAllowed, allowed.bits(), 0));
+    }
+    let needed = 2 * ring.max_delivery();
+    if subscribe.capacity < needed {
+        return Err((RefuseCode::RingTooSmall, subscribe.capacity, needed));
+    }
+    Ok(())
+}
+
+/// Where a subscription begins, and its hold there.
+struct HeldStart {
+    begin: Begin,
+    hold: Option<Hold>,
+}
+
+impl HeldStart {
+    /// Returns the position that is held; the first one without a hold.
+    fn held(&self) -> Position {
+        self.hold.as_ref().map_or(self.begin.start, Hold::position)
+    }
+
+    /// Creates the positions of the subscription.
+    fn cursor(&self, ring: &Ring, config: SendConfig, coverage: PeerCoverage, now: Nanos) -> SendCursor {
+        let mut cursor = SendCursor::new(config, self.begin.start, now);
+        cursor.resume_at(self.begin.levels, coverage);
+        cursor.keep_from(self.held());
+        cursor.begin_behind(ring);
+        cursor
+    }
+}
+
+/// A subscription that is accepted, before it has its place in the tables.
+struct Accepted<'a> {
+    subscribe: &'a Subscribe,
+    name: OwnedName,
+    first: HeldStart,
+    cursor: SendCursor,
+    /// The time for which its position is held when it goes, before the limit of the configuration.
+    hold_ms: u32,
+}
+
+impl Accepted<'_> {
+    /// Returns the status that other threads see, and the positions that stay with the worker.
+    fn divide(self, conn: u64, worker: usize, now: Nanos) -> (SubscriptionStatus, SendCursor) {
+        let Self { subscribe, name, first: HeldStart { begin, hold }, cursor, .. } = self;
+        let status = SubscriptionStatus {
+            conn,
+            worker,
+            wire: subscribe.wire,
+            name,
+            policy: subscribe.policy,
+            hold: Mutex::new(hold),
+            sent: AtomicU64::new(cursor.sent()),
+            landed: AtomicU64::new(cursor.landed()),
+            delivered: AtomicU64::new(cursor.delivered()),
+            consumed: AtomicU64::new(cursor.consumed()),
+            resume_boundary: AtomicU64::new(begin.resume_boundary),
+            coverage: Mutex::new(cursor.coverage()),
+            dropped: AtomicU64::new(0),
+            has_slot: AtomicBool::new(false),
+            start: cursor.start(),
+            progress: AtomicU64::new(now),
+            heard_end: AtomicBool::new(false),
+        };
+        (status, cursor)
     }
 }
 
 /// Decides where a subscription begins, and holds its position. The tail may move between the two. The tail moves only when
 /// the writer does.
-fn begin(log: &Log, subscribe: &Subscribe, origin: &Origin) -> Result<(Begin, Option<Hold>), Refusal> {
+fn begin(log: &Log, subscribe: &Subscribe, origin: &Origin) -> Result<HeldStart, Refusal> {
     for _ in 0..64 {
-        let begin = Begin::new((&log.ring, log.epoch), (subscribe.start, subscribe.policy), origin);
+        let begin = Begin::new(&log.ring, log.epoch, subscribe.start, subscribe.policy, origin);
         match begin.holds_at.map(|at| log.ring.hold(at)) {
-            None => return Ok((begin, None)),
-            Some(Ok(hold)) => return Ok((begin, Some(hold))),
+            None => return Ok(HeldStart { begin, hold: None }),
+            Some(Ok(hold)) => return Ok(HeldStart { begin, hold: Some(hold) }),
             Some(Err(_)) => {}
         }
     }

@@ -50,7 +50,7 @@ impl Buffer {
         let waiting = self.only_worker().filter(|_| large && self.inner.callers_may_run());
         let waiting = waiting.map(|worker| Waiting::new(&self.inner, worker));
         if let Some(waiting) = waiting.as_ref().filter(|waiting| waiting.is_alone())
-            && waiting.run_for_room(self, (ring, until), limit)
+            && waiting.run_for_room(self, ring, until, limit)
         {
             return;
         }
@@ -92,13 +92,13 @@ impl<'a> Waiting<'a> {
             return false;
         }
         let mut token = Taken { worker: self.worker, next: None };
-        token.next = self.turns((&*reactor, borrow), limit, done);
+        token.next = self.turns(&*reactor, borrow, limit, done);
         token.next.is_some()
     }
 
     /// Like [`Waiting::run`], for a writer. Subscribers usually report in time by themselves; a request
     /// makes them report smaller steps.
-    fn run_for_room(&self, buffer: &Buffer, (ring, until): (&Ring, Position), limit: Duration) -> bool {
+    fn run_for_room(&self, buffer: &Buffer, ring: &Ring, until: Position, limit: Duration) -> bool {
         let is_only = || buffer.only_worker().is_some_and(|only| only.index == self.worker.index);
         let done = || buffer.ended() || !is_only() || ring.request(until) >= until;
         if !self.run(limit.min(UNASKED), &done) {
@@ -115,7 +115,8 @@ impl<'a> Waiting<'a> {
     /// worker has ended, has more to do than this thread waits for, or must not run here any more.
     fn turns(
         &self,
-        (reactor, borrow): (&Mutex<dyn BorrowedReactor>, &Borrow),
+        reactor: &Mutex<dyn BorrowedReactor>,
+        borrow: &Borrow,
         limit: Duration,
         done: &dyn Fn() -> bool,
     ) -> Option<Nanos> {

@@ -40,7 +40,7 @@ impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
         let Some(mut connection) = Connection::find(&mut self.io, &mut self.links, conn) else {
             return Sent::Not;
         };
-        match connection.send_now((slot, wire), clock) {
+        match connection.send_now(slot, wire, clock) {
             Ok(CallerSent::All) => Sent::All,
             Ok(CallerSent::Rest) => Sent::Not,
             Ok(CallerSent::Deferred) => {
@@ -115,11 +115,7 @@ enum CallerSent {
 
 impl<T: Transport> Connection<'_, T> {
     /// Sends the pending bytes of a buffer's only subscription, if one system call can do it.
-    fn send_now(
-        &mut self,
-        (slot, wire): (u32, WireId),
-        clock: &dyn Fn() -> Nanos,
-    ) -> Result<CallerSent, Upcall> {
+    fn send_now(&mut self, slot: u32, wire: WireId, clock: &dyn Fn() -> Nanos) -> Result<CallerSent, Upcall> {
         let now = clock();
         let Some(mut turn) = self.out(wire) else { return Ok(CallerSent::Rest) };
         let follows = turn.line.phase == LinkPhase::Up && turn.out.can_wait();
@@ -146,7 +142,7 @@ impl<T: Transport> Connection<'_, T> {
         let line = &mut self.link.line;
         // The end of the send counts: a thread that delivers again at once writes a stream, however long the
         // system call took.
-        line.pauses.end((now, clock()), idle);
+        line.pauses.end(now..clock(), idle);
         if !left || !line.ready.is_empty() {
             // The transport reports the bytes that the kernel did not take. The rest belongs to the worker's next turn.
             // The mark makes it visible to checks for work.

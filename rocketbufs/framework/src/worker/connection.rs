@@ -210,13 +210,13 @@ impl<T: Transport> Connection<'_, T> {
                 None => Err(ReceiveError::NotAsked),
             },
             Message::Refused { wire, code, a, b } => {
-                self.on_refused(wire, (code, a, b));
+                self.on_refused(wire, code, a, b);
                 Ok(())
             }
             Message::Unsubscribed(wire) => self.on_unsubscribed(wire),
             Message::Ask { wire, wanted } => self.with(wire, |turn| turn.on_ask(wanted)),
             Message::Recalled { wire, at } => self.with(wire, |turn| turn.on_recalled(at)),
-            Message::Lost { wire, from, to } => self.with(wire, |turn| turn.on_lost((from, to))),
+            Message::Lost { wire, from, to } => self.with(wire, |turn| turn.on_lost(from, to)),
             Message::Closed { wire, end } => self.with(wire, |turn| turn.on_end(End::Closed(end))),
             Message::Gone { wire, end } => self.with(wire, |turn| turn.on_end(End::Gone(end))),
             _ => Ok(()),

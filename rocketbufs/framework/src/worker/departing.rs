@@ -64,11 +64,11 @@ impl<T: Transport> Connection<'_, T> {
         let rout = buffer.out.upgrade();
         let until = self.io.now + Nanos::from(hold_ms) * 1_000_000;
         let leaving = match hold && hold_ms > 0 && !status.name.is_empty() {
-            true => place_of((machine.cursor(), &status), until),
+            true => place_of(machine.cursor(), &status, until),
             false => Leaving::Gone,
         };
         let slots = rout.as_ref().map(|rout| rout.durable_slots());
-        let removed = buffer.remove_sub((number, wire), leaving, slots);
+        let removed = buffer.remove_sub(number, wire, leaving, slots);
         buffer.notify_upstream();
         if removed == Some(true) {
             self.io.look_at_held(until);
@@ -161,7 +161,7 @@ fn holds_others(ring: &Ring, out: &OutSub, slowest: &mut HashMap<u32, Option<Pos
 }
 
 /// Returns the durable cursor of a named subscription that goes.
-fn place_of((cursor, sub): (&SendCursor, &SubscriptionStatus), until: Nanos) -> Leaving {
+fn place_of(cursor: &SendCursor, sub: &SubscriptionStatus, until: Nanos) -> Leaving {
     if planted::is(planted::PLACE_NOT_HELD)
         && let Some(hold) = &*lock(&sub.hold)
     {

@@ -1,5 +1,6 @@
 //! The handshake of a connection, its time limits, and its end.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,14 +29,14 @@ impl<T: Transport> Connection<'_, T> {
     pub(super) fn on_connected(&mut self) {
         self.link.line.phase = LinkPhase::Greeting;
         let hello = std::mem::take(&mut self.link.hello);
-        let hello = self.our_hello((MIN_VERSION, VERSION), hello);
+        let hello = self.our_hello(MIN_VERSION..=VERSION, hello);
         self.send(&Message::Hello(hello));
     }
 
-    fn our_hello(&self, versions: (u16, u16), hello: Vec<u8>) -> Hello {
+    fn our_hello(&self, versions: RangeInclusive<u16>, hello: Vec<u8>) -> Hello {
         Hello {
-            min_version: versions.0,
-            max_version: versions.1,
+            min_version: *versions.start(),
+            max_version: *versions.end(),
             capabilities: 0,
             instance: self.io.inner.instance,
             heartbeat_ms: self.io.inner.config.session.heartbeat_ms,
@@ -55,7 +56,7 @@ impl<T: Transport> Connection<'_, T> {
         };
         self.link.version = version;
         self.link.line.phase = LinkPhase::Offered;
-        self.link.line.shared.greeted(hello, Phase::Offered, (carrier, identity));
+        self.link.line.shared.greeted(hello, Phase::Offered, carrier, identity);
         self.io.transport.pause(self.id(), true);
         let Some(listener) = self.link.listener.take().and_then(|listener| listener.upgrade()) else {
             return Err(Upcall::Close(CloseCode::ShuttingDown, "no longer listening".to_owned()));
@@ -77,7 +78,7 @@ impl<T: Transport> Connection<'_, T> {
             return Err(Upcall::Close(CloseCode::Version, why));
         }
         self.link.line.phase = LinkPhase::Up;
-        self.link.line.shared.greeted(hello, Phase::Up, (carrier, identity));
+        self.link.line.shared.greeted(hello, Phase::Up, carrier, identity);
         if self.link.role.is_none() {
             // Without a role there is no recipient for incoming messages.
             self.io.transport.pause(self.id(), true);
@@ -104,7 +105,7 @@ impl<T: Transport> Connection<'_, T> {
                 self.link.line.phase = LinkPhase::Up;
                 self.link.line.shared.set_phase(Phase::Up);
                 let version = self.link.version;
-                let welcome = self.our_hello((version, version), Vec::new());
+                let welcome = self.our_hello(version..=version, Vec::new());
                 self.send(&Message::Welcome(welcome));
             }
             LinkPhase::Up => {}

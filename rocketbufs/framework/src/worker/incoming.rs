@@ -194,7 +194,7 @@ impl<T: Transport> Incoming<'_, T> {
         Ok(())
     }
 
-    pub(super) fn on_lost(&mut self, (from, to): (Position, Position)) -> Received {
+    pub(super) fn on_lost(&mut self, from: Position, to: Position) -> Received {
         if !self.sub.machine.takes_data()? {
             return Ok(());
         }

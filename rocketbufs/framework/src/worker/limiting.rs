@@ -16,8 +16,8 @@ use rocketring::Ring;
 
 use super::connection::Connection;
 use super::incoming::Incoming;
-use super::io::{Io, Line};
-use super::metering::{Limiting, Metered};
+use super::io::Line;
+use super::metering::Limiting;
 use super::peer::OutSub;
 use super::upcall::Upcall;
 use crate::lock::lock;
@@ -157,47 +157,44 @@ impl<T: Transport> Incoming<'_, T> {
         let ring = state.ring().map(|ring| (ring.head(), ring.flow_control()));
         let grants = state.is_granted_beyond_head();
         drop(state);
-        let Some(ring) = ring else { return Some(GrantLimit::Window) };
-        let limit = charge((self.io, self.line, self.wire), &mut self.sub.metered, ring);
+        let Some((head, flow_control)) = ring else { return Some(GrantLimit::Window) };
+        let limit = self.charge(head, flow_control);
         // A first CREDIT that grants nothing would speak of credit on demand.
         let must_wait = limit == GrantLimit::Nothing && self.sub.metered.owes_credit && !grants;
         (!must_wait).then_some(limit)
+    }
+
+    /// Charges what has arrived in a ring with this head. Returns what may be granted now.
+    fn charge(&mut self, head: Position, flow_control: bool) -> GrantLimit {
+        let (now, conn) = (self.io.now, self.line.id);
+        let Some(limiting) = &mut self.line.limiting else { return GrantLimit::Unlimited };
+        if !limiting.limits_arrivals() {
+            return GrantLimit::Unlimited;
+        }
+        let metered = &mut self.sub.metered;
+        let bytes = head.saturating_sub(std::mem::replace(&mut metered.charged, head));
+        if bytes > 0 {
+            limiting.limits.arrived(bytes, now);
+        }
+        let at = limiting.limits.credit_at(now);
+        if at <= now {
+            return GrantLimit::Window;
+        }
+        if !std::mem::replace(&mut metered.waits, true) {
+            limiting.waiting.push(self.wire);
+        }
+        if limiting.look_at.is_none() {
+            limiting.look_at = Some(at);
+            self.io.deferred.delay(conn, at);
+        }
+        if !flow_control && !std::mem::replace(&mut limiting.paused, true) {
+            self.io.transport.pause(conn, true);
+        }
+        GrantLimit::Nothing
     }
 
     /// Returns whether the first CREDIT has waited, and is to be sent.
     pub(super) fn owes_credit(&self, limit: GrantLimit) -> bool {
         limit != GrantLimit::Unlimited && self.sub.metered.owes_credit
     }
-}
-
-/// Charges what has arrived in a ring with this head. Returns what may be granted now.
-fn charge<T: Transport>(
-    (io, line, wire): (&mut Io<T>, &mut Line, WireId),
-    metered: &mut Metered,
-    (head, flow_control): (Position, bool),
-) -> GrantLimit {
-    let (now, conn) = (io.now, line.id);
-    let Some(limiting) = &mut line.limiting else { return GrantLimit::Unlimited };
-    if !limiting.limits_arrivals() {
-        return GrantLimit::Unlimited;
-    }
-    let bytes = head.saturating_sub(std::mem::replace(&mut metered.charged, head));
-    if bytes > 0 {
-        limiting.limits.arrived(bytes, now);
-    }
-    let at = limiting.limits.credit_at(now);
-    if at <= now {
-        return GrantLimit::Window;
-    }
-    if !std::mem::replace(&mut metered.waits, true) {
-        limiting.waiting.push(wire);
-    }
-    if limiting.look_at.is_none() {
-        limiting.look_at = Some(at);
-        io.deferred.delay(conn, at);
-    }
-    if !flow_control && !std::mem::replace(&mut limiting.paused, true) {
-        io.transport.pause(conn, true);
-    }
-    GrantLimit::Nothing
 }

@@ -134,8 +134,8 @@ impl<T: Transport> Turn<'_, T> {
             buffer.log().and_then(|log| machine.skip(&log.ring))
         };
         self.publish();
-        if let Some(lost) = lost {
-            self.report_lost(lost);
+        if let Some((from, to)) = lost {
+            self.report_lost(from, to);
         }
         self.out.buffer.on_progress();
         self.out.buffer.report_landed_contexts();
@@ -145,7 +145,7 @@ impl<T: Transport> Turn<'_, T> {
         self.out.buffer.publish(&self.out.status, self.out.machine.cursor());
     }
 
-    fn report_lost(&mut self, (from, to): (Position, Position)) {
+    fn report_lost(&mut self, from: Position, to: Position) {
         if planted::is(planted::LOST_NOT_TOLD) {
             return;
         }
@@ -163,7 +163,7 @@ impl<T: Transport> Turn<'_, T> {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         machine.dequeue();
         let Some(log) = buffer.log() else { return Ok(false) };
-        match machine.take_turn(&log.ring, || buffer.end(), (room, ordered)) {
+        match machine.take_turn(&log.ring, || buffer.end(), room, ordered) {
             None => Ok(false),
             Some(Step::Idle) => {
                 self.ask();
@@ -173,11 +173,11 @@ impl<T: Transport> Turn<'_, T> {
                 let mapped = machine.cursor().config().maps.is_some();
                 let source = SourceRange { ring: log.ring.clone(), from, to, mapped };
                 let written = self.io.transport.write(self.line.id, self.wire, source, more);
-                self.after_write((from, to), written)
+                self.after_write(from, to, written)
             }
             Some(Step::Lost { from, to }) => {
                 self.publish();
-                self.report_lost((from, to));
+                self.report_lost(from, to);
                 self.out.buffer.on_progress();
                 self.enqueue();
                 Ok(true)
@@ -191,7 +191,8 @@ impl<T: Transport> Turn<'_, T> {
 
     fn after_write(
         &mut self,
-        (from, to): (Position, Position),
+        from: Position,
+        to: Position,
         written: Result<(), NotWritten>,
     ) -> Result<bool, Upcall> {
         self.out.machine.queue();
@@ -240,8 +241,8 @@ impl<T: Transport> Turn<'_, T> {
     /// demand.
     fn ask(&mut self) {
         let OutSub { buffer, machine, .. } = &mut *self.out;
-        let wanted = buffer.wanted(machine.cursor().levels());
-        let questions = machine.questions(wanted, buffer.log().map(|log| &log.ring));
+        let (wanted, all) = buffer.wanted(machine.cursor().levels());
+        let questions = machine.questions(wanted, all, buffer.log().map(|log| &log.ring));
         for wanted in questions.into_iter().flatten() {
             self.io.send(self.line, &Message::Ask { wire: self.wire, wanted });
         }
@@ -256,8 +257,8 @@ impl<T: Transport> Turn<'_, T> {
 
     pub(super) fn on_credit(&mut self, credit: &Credit) -> Handled {
         let OutSub { buffer, machine, .. } = &mut *self.out;
-        let log = (buffer.log().map(|log| &log.ring), buffer.source.is_some());
-        machine.on_credit(credit, log, self.io.now).map_err(Upcall::protocol)?;
+        let (log, spliced) = (buffer.log().map(|log| &log.ring), buffer.source.is_some());
+        machine.on_credit(credit, log, spliced, self.io.now).map_err(Upcall::protocol)?;
         self.moved_on();
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::options::ConfirmMode;
 use crate::planted;
 use crate::proto::{
     Answer, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveError, ReceiveLog, RefuseCode,
-    Start, Subscribe, Subscribed,
+    Start, Subscribe, SubscribeOver, Subscribed,
 };
 use crate::state::{
     Command, ContextInner, Log, Membership, ReceiveMemory, Role, SubscriptionNews, SubscriptionShared,
@@ -56,7 +56,8 @@ impl<T: Transport> Connection<'_, T> {
         let SubscriptionState { sub, memory } = &mut *state;
         let ring = memory.as_ref().map(ReceiveMemory::ring);
         let is_mapped = ring.is_some_and(Ring::is_peer_written);
-        let Some(machine) = sub.subscribe((number, wire), ring, (moves, is_current)) else { return };
+        let over = SubscribeOver { conn: number, wire, moves, is_current };
+        let Some(machine) = sub.subscribe(over, ring) else { return };
         link.next_wire += 1;
         let start = match sub.log().zip(machine.resumed_at()) {
             Some((log, at)) => {
@@ -75,8 +76,7 @@ impl<T: Transport> Connection<'_, T> {
         link.ins.insert(wire, InSub::new(subscription.clone(), machine));
         self.io.lingering.forget(&subscription);
         self.io.slots.set_in(subscription.slot, (conn, wire));
-        let subscribe =
-            Subscribe { own_memory, ..subscribe_message(&subscription, (wire, remote_id), start) };
+        let subscribe = Subscribe { own_memory, ..subscribe_message(&subscription, wire, remote_id, start) };
         self.io.send(&mut link.line, &Message::Subscribe(subscribe));
     }
 }
@@ -95,7 +95,7 @@ impl<T: Transport> Incoming<'_, T> {
     pub(super) fn on_subscribed(&mut self, subscribed: &Subscribed) -> Received {
         let offered = self.sub.offered.take();
         let known = lock(&self.sub.shared.state).sub.log().map(ReceiveLog::epoch);
-        match self.sub.machine.on_subscribed(known, (subscribed.epoch, subscribed.start))? {
+        match self.sub.machine.on_subscribed(known, subscribed.epoch, subscribed.start)? {
             Answer::Begin => self.begin_log(subscribed, offered),
             Answer::Resume if self.sub.machine.is_closed() => self.resume_closed(subscribed.start),
             Answer::Resume => self.resume_log(subscribed, offered),
@@ -146,8 +146,8 @@ impl<T: Transport> Incoming<'_, T> {
         self.sub.metered.begin(start);
         let log = Log { ring, epoch };
         let memory = ReceiveMemory::new(log.clone(), start, subscription.min_receivers.is_any(), member);
-        let config = receive_config((&subscription, subscribed), memory.receivers_hold.is_some());
-        let in_log = ReceiveLog::new(config, (epoch, start), window, allocation);
+        let config = receive_config(&subscription, subscribed, memory.receivers_hold.is_some());
+        let in_log = ReceiveLog::new(config, epoch, start, window, allocation);
         lock(&subscription.state).begin(in_log, memory);
         self.io.transport.bind(self.line.id, self.wire, receiver);
         self.follow();
@@ -325,7 +325,8 @@ fn make_ring(
 
 /// Returns the options of an accepted subscription.
 fn receive_config(
-    (subscription, subscribed): (&SubscriptionShared, &Subscribed),
+    subscription: &SubscriptionShared,
+    subscribed: &Subscribed,
     keeps_for_others: bool,
 ) -> ReceiveConfig {
     let (options, start) = (&subscription.options, subscribed.start);
@@ -359,11 +360,7 @@ fn is_whole(ring: &Ring, start: Position, offered: Option<&Offered>) -> bool {
     same && (!ring.flow_control() || ring.discard_below(start.saturating_sub(*behind)))
 }
 
-fn subscribe_message(
-    subscription: &SubscriptionShared,
-    (wire, bid): (WireId, Bid),
-    start: Start,
-) -> Subscribe {
+fn subscribe_message(subscription: &SubscriptionShared, wire: WireId, bid: Bid, start: Start) -> Subscribe {
     let options = &subscription.options;
     Subscribe {
         wire,
@@ -390,7 +387,7 @@ impl<T: Transport> Connection<'_, T> {
         }
     }
 
-    pub(super) fn on_refused(&mut self, wire: WireId, (code, a, b): (RefuseCode, u64, u64)) {
+    pub(super) fn on_refused(&mut self, wire: WireId, code: RefuseCode, a: u64, b: u64) {
         // REFUSED may cross UNSUBSCRIBE. UNSUBSCRIBED still arrives then and frees the wire id.
         if self.link.ins.get(&wire).is_some_and(|sub| sub.machine.is_leaving()) {
             return;

@@ -16,7 +16,9 @@ use crate::worker::caller_send::run_shared;
 pub(crate) fn spawn<T: Transport + Send + 'static>(
     mut reactor: Reactor<T>,
     shared: &Arc<Worker>,
-    (started, pin, lends): (Instant, Option<usize>, bool),
+    started: Instant,
+    pin: Option<usize>,
+    lends: bool,
 ) -> io::Result<JoinHandle<()>> {
     let name = format!("rocket-{}", shared.index);
     let shared = shared.clone();

@@ -158,8 +158,16 @@ fn start(role: &str, listener: &Listener) -> (Mortal, mpsc::Receiver<()>) {
     (Mortal(child), told)
 }
 
-/// Descriptors of rings, doorbells, sockets and pipes, and mappings of rings and doorbells, of this process.
-fn held() -> (usize, usize) {
+/// What this process holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Held {
+    /// Descriptors of rings, doorbells, sockets and pipes.
+    descriptors: usize,
+    /// Mappings of rings and doorbells.
+    mappings: usize,
+}
+
+fn held() -> Held {
     let of = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
     let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(of);
     let kept = |path: &std::path::PathBuf| {
@@ -167,11 +175,12 @@ fn held() -> (usize, usize) {
         path.contains("rocketring") || path.starts_with("socket:") || path.starts_with("pipe:")
     };
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    (files.filter(kept).count(), maps.lines().filter(|line| line.contains("rocketring")).count())
+    let mappings = maps.lines().filter(|line| line.contains("rocketring")).count();
+    Held { descriptors: files.filter(kept).count(), mappings }
 }
 
 /// The descriptors and mappings of this process, after those of an earlier test or child are released.
-fn held_at_rest() -> (usize, usize) {
+fn held_at_rest() -> Held {
     let mut last = held();
     loop {
         std::thread::sleep(Duration::from_millis(200));
@@ -184,7 +193,7 @@ fn held_at_rest() -> (usize, usize) {
 }
 
 /// Waits until this process has as many descriptors and mappings as `before`.
-fn settle(before: (usize, usize), what: &str) {
+fn settle(before: Held, what: &str) {
     until(before, held, &format!("{what}: descriptors and mappings"));
 }
 
@@ -346,7 +355,7 @@ impl Writer {
 fn a_subscriber_that_dies_at_any_step_or_moment() {
     let _alone = alone();
     let writer = Writer::new();
-    let before = held();
+    let before = held_at_rest();
     for step in ["connecting", "subscribed", "holding", "streaming"] {
         writer.survive(step, Duration::ZERO);
         settle(before, step);

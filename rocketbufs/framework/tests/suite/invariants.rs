@@ -89,7 +89,7 @@ fn run(seed: u64, config: &Config, addr: &str) {
 
     let written = Written { ends: Mutex::new(BTreeSet::from([start])) };
     let addresses = [listener.local_addr(), behind.local_addr()];
-    let join = |plan| Reader::join(plan, config, &addresses, (seed, start));
+    let join = |plan| Reader::join(plan, config, &addresses, seed, start);
     let mut readers: Vec<_> = plans.iter().map(join).collect();
     thread::scope(|scope| {
         for reader in &mut readers {
@@ -138,7 +138,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Subscribes, before anything is written.
-    fn join(plan: &'a Plan, config: &Config, addresses: &[String; 2], (seed, at): (u64, u64)) -> Self {
+    fn join(plan: &'a Plan, config: &Config, addresses: &[String; 2], seed: u64, at: u64) -> Self {
         let address = addresses[usize::from(plan.behind)].clone();
         let ctx = Context::new(config.clone()).unwrap();
         let input = RIn::new(&Conn::connect(&ctx, &address, b"reader").unwrap());

@@ -175,8 +175,8 @@ proptest! {
 
     #[test]
     fn the_version_chosen_is_the_newest_that_both_speak(ours in any::<(u16, u16)>(), theirs in any::<(u16, u16)>()) {
-        let speaks = |range: (u16, u16), v: u16| range.0 <= v && v <= range.1;
-        let newest = (0..=u16::MAX).rev().find(|v| speaks(ours, *v) && speaks(theirs, *v));
-        prop_assert_eq!(choose_version(ours, theirs), newest);
+        let (ours, theirs) = (ours.0..=ours.1, theirs.0..=theirs.1);
+        let newest = (0..=u16::MAX).rev().find(|v| ours.contains(v) && theirs.contains(v));
+        prop_assert_eq!(choose_version(&ours, &theirs), newest);
     }
 }

@@ -23,6 +23,20 @@ enum Way {
     Shut,
 }
 
+/// A piece of a range, as one request writes it.
+#[derive(Clone, Copy)]
+struct Piece {
+    wire: WireId,
+    /// The peer's ring.
+    key: Key,
+    at: Position,
+    len: u64,
+    /// The peer is asked before it is written over what it may not have read.
+    laps: bool,
+    /// The delivery goes on behind this piece.
+    more: bool,
+}
+
 impl Outgoing {
     /// Whether a request can be posted, and one more that is signalled.
     fn has_room(&self) -> bool {
@@ -172,7 +186,7 @@ impl Outgoing {
         self.stats.bytes += len;
         let signalled = self.queue.is_empty() || self.unsignalled_bytes + len >= ring.capacity() / 4;
         let flight = Flight { wire, reads_ring: true, bytes: len, ..Flight::nothing() };
-        let verb = self.verb(receives, (wire, key), (from, len), (laps, more || !last));
+        let verb = self.verb(receives, Piece { wire, key, at: from, len, laps, more: more || !last });
         let origins = std::mem::take(&mut self.origins);
         let region = origins.get(&wire).and_then(|origin| origin.region.as_ref());
         // At most `tx_queue_bytes`, which is a u32.
@@ -207,21 +221,16 @@ impl Outgoing {
         }
         self.stats.bytes += len as u64;
         self.stats.copied += len as u64;
-        let verb = self.verb(receives, (wire, key), (at, len as u64), (laps, more));
+        let verb = self.verb(receives, Piece { wire, key, at, len: len as u64, laps, more });
         let flight = Flight { wire, bytes: len as u64, part: Some(part), ..Flight::nothing() };
         let signal = self.queue.is_empty();
         self.post(queue_pair, verb, &Source::Outbox(part.at, len as u32), signal, flight)?;
         Ok(true)
     }
 
-    /// The write of `len` bytes from `at` on, which takes a receive.
-    fn verb(
-        &mut self,
-        receives: &mut Receives,
-        (wire, key): (WireId, Key),
-        (at, len): (Position, u64),
-        (laps, more): (bool, bool),
-    ) -> Verb {
+    /// The write of a piece, which takes a receive.
+    fn verb(&mut self, receives: &mut Receives, piece: Piece) -> Verb {
+        let Piece { wire, key, at, len, laps, more } = piece;
         let used = receives.take();
         if laps && len > 0 {
             self.ahead.posted(wire, used, at);

@@ -37,7 +37,7 @@ pub(super) enum Kind {
     /// The linger time of a close is over.
     Linger { conn: u64, side: usize },
     /// A partition ends.
-    Heal { pair: Pair },
+    Heal { pair: HostPair },
 }
 
 impl Kind {
@@ -55,11 +55,17 @@ impl Kind {
     }
 }
 
-/// Two hosts' numbers, the smaller first.
-pub(super) type Pair = (u32, u32);
+/// Two hosts, by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HostPair {
+    smaller: u32,
+    larger: u32,
+}
 
-pub(super) fn pair(a: u32, b: u32) -> Pair {
-    (a.min(b), a.max(b))
+impl HostPair {
+    pub(super) fn new(a: u32, b: u32) -> Self {
+        Self { smaller: a.min(b), larger: a.max(b) }
+    }
 }
 
 /// The state of the network without its hosts and connections.
@@ -71,8 +77,8 @@ pub(super) struct Clock {
     /// Ties are broken by the order of scheduling.
     coming: BinaryHeap<Reverse<(u64, u64, Kind)>>,
     scheduled: u64,
-    partitions: BTreeMap<Pair, u64>,
-    parked: Vec<(Pair, Kind)>,
+    partitions: BTreeMap<HostPair, u64>,
+    parked: Vec<(HostPair, Kind)>,
 }
 
 impl Clock {
@@ -132,12 +138,12 @@ impl Clock {
     }
 
     /// When the partition between these two ends, if there is one.
-    pub(super) fn parted(&self, pair: Pair) -> Option<u64> {
+    pub(super) fn parted(&self, pair: HostPair) -> Option<u64> {
         self.partitions.get(&pair).copied()
     }
 
-    pub(super) fn part(&mut self, pair: Pair, until: u64) {
-        self.note("partition", u64::from(pair.0), pair.1, until, 0);
+    pub(super) fn part(&mut self, pair: HostPair, until: u64) {
+        self.note("partition", u64::from(pair.smaller), pair.larger, until, 0);
         self.partitions.insert(pair, until);
         if until != u64::MAX {
             self.at(until, Kind::Heal { pair });
@@ -145,20 +151,20 @@ impl Clock {
     }
 
     /// A Heal that a later call has postponed is stale.
-    pub(super) fn heals(&self, pair: Pair, time: u64) -> bool {
+    pub(super) fn heals(&self, pair: HostPair, time: u64) -> bool {
         self.partitions.get(&pair).is_some_and(|&until| until <= time)
     }
 
-    pub(super) fn park(&mut self, pair: Pair, kind: Kind) {
+    pub(super) fn park(&mut self, pair: HostPair, kind: Kind) {
         self.parked.push((pair, kind));
     }
 
     /// Ends a partition: parked events continue in their order.
-    pub(super) fn heal(&mut self, pair: Pair) {
+    pub(super) fn heal(&mut self, pair: HostPair) {
         if self.partitions.remove(&pair).is_none() {
             return;
         }
-        self.note("heal", u64::from(pair.0), pair.1, 0, 0);
+        self.note("heal", u64::from(pair.smaller), pair.larger, 0, 0);
         let mut time = self.now;
         for (of, kind) in std::mem::take(&mut self.parked) {
             if of == pair {

@@ -62,12 +62,19 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub(super) fn new(clock: &Clock, no: u64, addr: &str, from: (u32, u64), to_host: u32) -> Self {
+    pub(super) fn new(
+        clock: &Clock,
+        no: u64,
+        addr: &str,
+        from_host: u32,
+        endpoint: u64,
+        to_host: u32,
+    ) -> Self {
         Self {
             no,
             addr: addr.to_owned(),
             ends: [
-                End::new(from.0, Some(from.1), Phase::Connecting),
+                End::new(from_host, Some(endpoint), Phase::Connecting),
                 End::new(to_host, None, Phase::Pending),
             ],
             lanes: [Lane::new(clock), Lane::new(clock)],

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::clock::pair;
+use super::clock::HostPair;
 use super::config::SimConfig;
 use super::world::World;
 use crate::contract::ConnId;
@@ -70,14 +70,14 @@ impl SimNet {
     /// nothing is lost, everything waits. Another call for the same two replaces the first.
     pub fn partition(&self, a: &str, b: &str, until: u64) {
         let mut world = self.lock();
-        let pair = pair(world.host_no(a), world.host_no(b));
+        let pair = HostPair::new(world.host_no(a), world.host_no(b));
         world.clock.part(pair, until);
     }
 
     /// Ends a partition now.
     pub fn heal(&self, a: &str, b: &str) {
         let mut world = self.lock();
-        let pair = pair(world.host_no(a), world.host_no(b));
+        let pair = HostPair::new(world.host_no(a), world.host_no(b));
         world.clock.heal(pair);
     }
 

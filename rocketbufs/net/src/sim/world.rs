@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::clock::{Clock, Kind, pair};
+use super::clock::{Clock, HostPair, Kind};
 use super::config::{ORPHAN_NS, SimConfig};
 use super::conn::Conn;
 use super::end::Phase;
@@ -122,7 +122,7 @@ impl World {
         let to_host = listener.map_or(host, |listener| listener.host);
         self.next_conn += 1;
         let no = self.next_conn;
-        let conn = Conn::new(&self.clock, no, addr, (host, endpoint), to_host);
+        let conn = Conn::new(&self.clock, no, addr, host, endpoint, to_host);
         let id = conn.id(0);
         self.conns.insert(no, conn);
         self.alive(endpoint, addr)?.conns.insert(id);
@@ -244,7 +244,7 @@ impl World {
         if let Some(no) = kind.crosses()
             && let Some(conn) = self.conns.get(&no)
         {
-            let pair = pair(conn.ends[0].host, conn.ends[1].host);
+            let pair = HostPair::new(conn.ends[0].host, conn.ends[1].host);
             if let Some(until) = self.clock.parted(pair) {
                 self.wait_for_heal(pair, until, kind);
                 return true;
@@ -255,7 +255,7 @@ impl World {
     }
 
     /// An event that crosses a partition waits for its end. A connection request waits for a limited time.
-    fn wait_for_heal(&mut self, pair: (u32, u32), until: u64, kind: Kind) {
+    fn wait_for_heal(&mut self, pair: HostPair, until: u64, kind: Kind) {
         let patience = self.clock.now.saturating_add(self.clock.config.connect_timeout_ns);
         match kind {
             Kind::Syn { conn } | Kind::SynAck { conn } if until > patience => {

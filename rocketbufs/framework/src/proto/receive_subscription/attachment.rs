@@ -144,7 +144,8 @@ impl Attachment {
     pub fn on_subscribed(
         &mut self,
         known: Option<Epoch>,
-        (epoch, start): (Epoch, Position),
+        epoch: Epoch,
+        start: Position,
     ) -> Result<Answer, ReceiveError> {
         if std::mem::replace(&mut self.answered, true) {
             return Err(ReceiveError::SubscribedTwice);
@@ -233,10 +234,10 @@ mod tests {
             (Some(5), Some(EPOCH), (EPOCH, 6), Err(ReceiveError::OtherPosition)),
             (Some(5), Some(EPOCH), (Epoch(8), 6), Ok(Answer::Restarted)),
         ];
-        for (at, known, subscribed, answer) in cases {
+        for (at, known, (epoch, start), answer) in cases {
             let mut attachment = resumed(at);
-            assert_eq!(attachment.on_subscribed(known, subscribed), answer);
-            assert_eq!(attachment.on_subscribed(known, subscribed), Err(ReceiveError::SubscribedTwice));
+            assert_eq!(attachment.on_subscribed(known, epoch, start), answer);
+            assert_eq!(attachment.on_subscribed(known, epoch, start), Err(ReceiveError::SubscribedTwice));
         }
     }
 
@@ -244,7 +245,7 @@ mod tests {
     fn an_answer_after_unsubscribe_begins_nothing() {
         let mut attachment = resumed(Some(5));
         assert!(attachment.leave() && !attachment.leave());
-        assert_eq!(attachment.on_subscribed(Some(EPOCH), (EPOCH, 6)), Ok(Answer::Left));
+        assert_eq!(attachment.on_subscribed(Some(EPOCH), EPOCH, 6), Ok(Answer::Left));
         assert!(attachment.is_answered() && !attachment.is_live());
     }
 

@@ -6,6 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rocketring::{Pool, PoolConfig, Ring, RingConfig};
 
+use super::tests::over;
 use super::*;
 use crate::proto::PeerCoverage;
 use crate::proto::send_subscription::{PeerSubscription, SendConfig, SendCursor, Step};
@@ -73,7 +74,7 @@ impl Ends {
             covered_from: START,
         };
         let mut sub = ReceiveSubscription::new(7);
-        sub.begin(ReceiveLog::new(config, (EPOCH, START), 4096, None));
+        sub.begin(ReceiveLog::new(config, EPOCH, START, 4096, None));
         sub.end(Ending::End(End::Closed(END)));
         Self { ring, sub, link: None, links: 0, cursor: Some([END, END, START]) }
     }
@@ -83,10 +84,11 @@ impl Ends {
             return;
         }
         self.links += 1;
-        let at = (self.links, 5);
         // Whether the transport would map the ring makes no difference.
         let moves = self.links.is_multiple_of(2);
-        let Some(attachment) = self.sub.subscribe(at, Some(&self.ring), (moves, true)) else { return };
+        let Some(attachment) = self.sub.subscribe(over(self.links, 5, moves, true), Some(&self.ring)) else {
+            return;
+        };
         let start = attachment.resumed_at().expect("the log began before");
         let up = VecDeque::from([Up::Subscribe(start)]);
         self.link = Some(Link { number: self.links, attachment, peer: None, up, down: VecDeque::new() });
@@ -118,7 +120,7 @@ impl Ends {
             }
             Some(Up::Credit(credit)) => {
                 let Some(peer) = &mut link.peer else { return };
-                peer.on_credit(&credit, (Some(&self.ring), false), 0).expect("a valid CREDIT");
+                peer.on_credit(&credit, Some(&self.ring), false, 0).expect("a valid CREDIT");
             }
             Some(Up::Unsubscribe) => {
                 let peer = link.peer.take().expect("it is subscribed");
@@ -134,7 +136,7 @@ impl Ends {
     fn turn(&mut self) {
         let Some(Link { peer: Some(peer), down, .. }) = &mut self.link else { return };
         loop {
-            match peer.take_turn(&self.ring, || Some(End::Closed(END)), (1 << 20, true)) {
+            match peer.take_turn(&self.ring, || Some(End::Closed(END)), 1 << 20, true) {
                 Some(Step::Write { from, to, .. }) => {
                     assert_eq!((from, to), (END, END), "nothing is sent twice");
                     down.push_back(Down::Empty);
@@ -154,7 +156,7 @@ impl Ends {
         match link.down.pop_front() {
             None => return,
             Some(Down::Subscribed(start)) => {
-                let answer = link.attachment.on_subscribed(Some(EPOCH), (EPOCH, start));
+                let answer = link.attachment.on_subscribed(Some(EPOCH), EPOCH, start);
                 assert_eq!(answer, Ok(Answer::Resume));
                 self.tell();
             }
@@ -252,7 +254,7 @@ proptest! {
             [Op::Consume(BYTES), Op::Connect, Op::Send, Op::Receive].iter().for_each(|op| ends.take(op));
         }
         prop_assert!(ends.cursor.is_none() && !ends.sub.is_unsettled() && ends.link.is_none());
-        prop_assert!(ends.sub.subscribe((99, 5), Some(&ends.ring), (false, true)).is_none(), "nothing is left");
+        prop_assert!(ends.sub.subscribe(over(99, 5, false, true), Some(&ends.ring)).is_none(), "nothing is left");
     }
 }
 
@@ -262,11 +264,11 @@ fn only_a_closed_log_of_the_application_resumes() {
         let mut ends = Ends::new();
         ends.sub = ReceiveSubscription::new(7);
         ends.sub.end(ending);
-        assert!(ends.sub.subscribe((1, 5), Some(&ends.ring), (false, true)).is_none());
+        assert!(ends.sub.subscribe(over(1, 5, false, true), Some(&ends.ring)).is_none());
     }
     let mut ends = Ends::new();
     ends.sub.leave();
-    assert!(!ends.sub.is_unsettled() && ends.sub.subscribe((1, 5), None, (false, true)).is_none());
+    assert!(!ends.sub.is_unsettled() && ends.sub.subscribe(over(1, 5, false, true), None).is_none());
 }
 
 #[test]

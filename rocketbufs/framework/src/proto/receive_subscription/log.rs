@@ -75,7 +75,8 @@ impl ReceiveLog {
     /// capacities for bytes in flight.
     pub fn new(
         config: ReceiveConfig,
-        (epoch, start): (Epoch, Position),
+        epoch: Epoch,
+        start: Position,
         window: u64,
         allocation: Option<CreditAllocation>,
     ) -> Self {

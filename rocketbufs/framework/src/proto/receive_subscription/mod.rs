@@ -66,6 +66,19 @@ pub struct ReceiveSubscription {
     looked_at: bool,
 }
 
+/// The connection over which a subscription begins or resumes.
+#[derive(Debug, Clone, Copy)]
+pub struct SubscribeOver {
+    /// The number of the connection.
+    pub conn: u64,
+    /// The id under which data arrives there.
+    pub wire: WireId,
+    /// The log continues in another ring, so the application first releases its data.
+    pub moves: bool,
+    /// The connection is the one that the application has chosen.
+    pub is_current: bool,
+}
+
 impl ReceiveSubscription {
     /// Creates a subscription of the buffer that the peer knows by this id.
     pub fn new(remote_id: Bid) -> Self {
@@ -118,15 +131,9 @@ impl ReceiveSubscription {
         self.wire.and_then(|(at, wire)| (at == conn).then_some(wire))
     }
 
-    /// Begins to subscribe, or to resume, over a connection under a wire id. `moves`: the log continues in
-    /// another ring, so the application first releases its data. `is_current`: the connection is the one that
-    /// the application has chosen. Returns `None` if nothing is to be sent, or not yet.
-    pub fn subscribe(
-        &mut self,
-        (conn, wire): (u64, WireId),
-        ring: Option<&Ring>,
-        (moves, is_current): (bool, bool),
-    ) -> Option<Attachment> {
+    /// Begins to subscribe, or to resume, over a connection. Returns `None` if nothing is to be sent, or not yet.
+    pub fn subscribe(&mut self, over: SubscribeOver, ring: Option<&Ring>) -> Option<Attachment> {
+        let SubscribeOver { conn, wire, moves, is_current } = over;
         let closed = self.is_unsettled();
         if self.left || (self.ending.is_some() && !closed) || self.wire_on(conn).is_some() {
             return None;

@@ -87,7 +87,7 @@ impl Pair {
         };
         let ring = pool.ring(shape).unwrap();
         Self {
-            log: ReceiveLog::new(config, (Epoch(1), START), CAPACITY, None),
+            log: ReceiveLog::new(config, Epoch(1), START, CAPACITY, None),
             receiver: ring.receiver().unwrap(),
             hold: ring.hold(START).unwrap(),
             ring,
@@ -272,13 +272,18 @@ fn each_kind_of_subscription_confirms_what_it_may() {
     assert_eq!(levels(PLAIN, Some((120, 110))), [100, 100, 100], "receivers may be ahead of this end");
 }
 
+/// A connection over which a log stays in its ring, unless it `moves`.
+pub(super) fn over(conn: u64, wire: WireId, moves: bool, is_current: bool) -> SubscribeOver {
+    SubscribeOver { conn, wire, moves, is_current }
+}
+
 /// A subscription with 100 bytes, of which the application was shown all.
 fn accepted() -> (ReceiveSubscription, Pair) {
     let mut pair = Pair::with(PLAIN);
     pair.land(100, true);
     let mut sub = ReceiveSubscription::new(7);
-    assert!(sub.subscribe((1, 5), None, (false, true)).is_some_and(|first| first.resumed_at().is_none()));
-    let log = ReceiveLog::new(PLAIN, (Epoch(1), START), CAPACITY, None);
+    assert!(sub.subscribe(over(1, 5, false, true), None).is_some_and(|first| first.resumed_at().is_none()));
+    let log = ReceiveLog::new(PLAIN, Epoch(1), START, CAPACITY, None);
     sub.begin(log);
     assert!(sub.log_mut().unwrap().cursor_mut().next_item(&pair.ring, false, false).is_some());
     (sub, pair)
@@ -288,7 +293,7 @@ fn accepted() -> (ReceiveSubscription, Pair) {
 fn a_subscription_resumes_once_the_old_connection_is_down() {
     let (mut sub, pair) = accepted();
     let resume = |sub: &mut ReceiveSubscription, conn, is_current| {
-        sub.subscribe((conn, 9), Some(&pair.ring), (false, is_current)).map(|again| again.resumed_at())
+        sub.subscribe(over(conn, 9, false, is_current), Some(&pair.ring)).map(|again| again.resumed_at())
     };
     assert_eq!(resume(&mut sub, 1, true), None, "it is subscribed there");
     assert_eq!((resume(&mut sub, 2, false), sub.take_resume()), (None, None), "the application left it");
@@ -303,11 +308,11 @@ fn a_log_that_moves_waits_until_its_data_is_released() {
     let (mut sub, pair) = accepted();
     sub.disconnect();
     let boundary = START + 100;
-    assert!(sub.subscribe((2, 9), Some(&pair.ring), (true, true)).is_none());
+    assert!(sub.subscribe(over(2, 9, true, true), Some(&pair.ring)).is_none());
     assert!(sub.waits_to_resume() && sub.resumes(boundary).is_none());
     sub.log_mut().unwrap().cursor_mut().give_back(boundary, &pair.ring);
     assert_eq!((sub.resumes(boundary), sub.resumes(boundary)), (Some(2), None));
-    let moved = sub.subscribe((2, 9), Some(&pair.ring), (true, true)).unwrap();
+    let moved = sub.subscribe(over(2, 9, true, true), Some(&pair.ring)).unwrap();
     assert!(moved.moves() && moved.resumed_at() == Some(boundary));
 }
 
@@ -318,7 +323,7 @@ fn only_a_subscription_without_a_connection_lingers() {
     sub.disconnect();
     assert!(sub.begin_linger(60) && !sub.begin_linger(70));
     assert!(sub.is_gone(60) && !sub.is_gone(50));
-    assert!(sub.subscribe((2, 9), Some(&pair.ring), (false, true)).is_some());
+    assert!(sub.subscribe(over(2, 9, false, true), Some(&pair.ring)).is_some());
     assert!(!sub.is_gone(60), "the writer came back");
     sub.disconnect();
     assert!(sub.begin_linger(80) && !sub.leave() && !sub.is_gone(80));

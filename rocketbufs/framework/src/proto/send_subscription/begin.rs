@@ -59,7 +59,7 @@ pub struct Begin {
 impl Begin {
     /// Decides for the log of this epoch. The tail may move afterwards, when the writer does: if the position cannot be held,
     /// decide again.
-    pub fn new((ring, epoch): (&Ring, Epoch), (asked, policy): (Start, Policy), origin: &Origin) -> Self {
+    pub fn new(ring: &Ring, epoch: Epoch, asked: Start, policy: Policy, origin: &Origin) -> Self {
         let oldest = origin.oldest(ring);
         let (start, restarted) = match asked {
             Start::Position(of, at) if of == epoch || planted::is(planted::EPOCH_IGNORED) => (at, false),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn begin(ring: &Ring, asked: Start, origin: &Origin) -> Begin {
-        Begin::new((ring, EPOCH), (asked, Policy::Block), origin)
+        Begin::new(ring, EPOCH, asked, Policy::Block, origin)
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         }
         let other = begin(&ring, Start::Position(Epoch(8), 99), &NEW);
         assert_eq!((other.start, other.restarted, other.levels), (0, true, [0; 3]));
-        let holds = Begin::new((&ring, EPOCH), (Start::Oldest, Policy::Overwrite), &NEW).holds_at;
+        let holds = Begin::new(&ring, EPOCH, Start::Oldest, Policy::Overwrite, &NEW).holds_at;
         assert_eq!(holds, None);
     }
 

@@ -167,7 +167,8 @@ impl PeerSubscription {
         &mut self,
         log: &Ring,
         end: impl FnOnce() -> Option<End>,
-        (room, ordered): (u64, bool),
+        room: u64,
+        ordered: bool,
     ) -> Option<Step> {
         let waits = self.in_flight && !ordered;
         (!waits).then(|| self.cursor.next(log, end(), room))
@@ -196,7 +197,8 @@ impl PeerSubscription {
     pub fn on_credit(
         &mut self,
         credit: &Credit,
-        (log, spliced): (Option<&Ring>, bool),
+        log: Option<&Ring>,
+        spliced: bool,
         now: Nanos,
     ) -> Result<(), CreditError> {
         let credit = self.known_part(credit, log, spliced);
@@ -255,7 +257,8 @@ impl PeerSubscription {
     /// and for more credit.
     pub fn questions(
         &mut self,
-        (wanted, all): ([Option<Position>; 3], Option<ProgressLevel>),
+        wanted: [Option<Position>; 3],
+        all: Option<ProgressLevel>,
         log: Option<&Ring>,
     ) -> [Option<[Position; 3]>; 2] {
         // A buffer's end is reported, and the call that destroyed the buffer waits until all receivers have

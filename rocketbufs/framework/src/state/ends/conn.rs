@@ -92,7 +92,7 @@ impl ConnShared {
     }
 
     /// Records the peer's first message.
-    pub(crate) fn greeted(&self, hello: Hello, phase: Phase, (carrier, identity): (Carrier, PeerIdentity)) {
+    pub(crate) fn greeted(&self, hello: Hello, phase: Phase, carrier: Carrier, identity: PeerIdentity) {
         self.max_control.fetch_min(hello.max_control_bytes, Ordering::AcqRel);
         let mut state = lock(&self.state);
         state.peer_hello = hello.hello;

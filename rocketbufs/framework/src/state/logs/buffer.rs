@@ -197,14 +197,15 @@ impl Buffer {
     }
 
     /// Adds a subscription. Atomically replaces any live or durable subscription with this name. `anew`: the
-    /// new subscription does not continue from the old one's data. A subscription that `wants` a durable slot
+    /// new subscription does not continue from the old one's data. A subscription that `wants_slot`
     /// gets the old one's, or another if one is free. Returns the old durable cursor and hold, to be dropped
     /// once the new subscription holds.
     pub(crate) fn add_sub(
         &self,
         sub: Arc<SubscriptionStatus>,
         anew: bool,
-        (slots, wants): (&DurableSlots, bool),
+        slots: &DurableSlots,
+        wants_slot: bool,
     ) -> (Option<DurableCursor>, Option<Hold>) {
         let bit = 1 << sub.worker;
         let mut table = lock(&self.subscribers);
@@ -217,8 +218,8 @@ impl Buffer {
             slots.are_back(usize::from(held.is_some()));
             let live_has = live.as_ref().is_some_and(|live| live.has_slot.swap(false, Ordering::Relaxed));
             let had = usize::from(held.is_some()) + usize::from(live_has);
-            slots.give_back(had.saturating_sub(usize::from(wants)));
-            sub.has_slot.store(wants && (had > 0 || slots.take()), Ordering::Relaxed);
+            slots.give_back(had.saturating_sub(usize::from(wants_slot)));
+            sub.has_slot.store(wants_slot && (had > 0 || slots.take()), Ordering::Relaxed);
             if anew {
                 let counts =
                     held.iter().map(|held| held.coverage.count()).chain(live.iter().map(|live| live.count()));
@@ -245,7 +246,8 @@ impl Buffer {
     /// `None` if another subscription of its name has replaced it.
     pub(crate) fn remove_sub(
         self: &Arc<Self>,
-        (conn, wire): (u64, WireId),
+        conn: u64,
+        wire: WireId,
         leaving: Leaving,
         slots: Option<&DurableSlots>,
     ) -> Option<bool> {

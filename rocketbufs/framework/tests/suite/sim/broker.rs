@@ -145,13 +145,13 @@ impl Broker {
                 self.subs[at(bid)].over = true;
                 env.event("RESTARTED received");
             }
-            InEvent::Refused { bid, error } => self.on_refused(env, (bid, at(bid)), &error),
+            InEvent::Refused { bid, error } => self.on_refused(env, bid, at(bid), &error),
             InEvent::ConnDown { .. } => env.event("CONN DOWN received"),
             other => panic!("broker {node}: {other:?} is no event"),
         }
     }
 
-    fn on_refused(&mut self, env: &mut Env, (bid, at): (u32, usize), error: &RefusedError) {
+    fn on_refused(&mut self, env: &mut Env, bid: u32, at: usize, error: &RefusedError) {
         let node = self.node;
         env.event("REFUSED received");
         env.note(&format!("broker refused {error}"), [node as u64, u64::from(bid), 0, 0]);

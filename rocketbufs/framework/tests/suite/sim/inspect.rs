@@ -39,7 +39,7 @@ impl World<'_> {
             let flow_control = self.plan.buffers[buffer].flow_control;
             self.ring(at, bid, &info, flow_control);
             for sub in out.buffer(bid).map_or(Vec::new(), |buffer| buffer.subscribers()) {
-                self.subscription(at, (bid, buffer), &info, &sub);
+                self.subscription(at, bid, buffer, &info, &sub);
             }
         }
         self.memory(at);
@@ -61,7 +61,8 @@ impl World<'_> {
     fn subscription(
         &mut self,
         node: usize,
-        (bid, buffer): (u32, usize),
+        bid: u32,
+        buffer: usize,
         info: &BufferInfo,
         sub: &SubscriberInfo,
     ) {

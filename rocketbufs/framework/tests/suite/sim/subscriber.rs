@@ -1,6 +1,7 @@
 //! A subscriber's application: it checks all data against the writer's log, and releases it late.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -231,7 +232,7 @@ impl Subscriber {
             return;
         };
         let len = bytes.len() as u64;
-        if !self.arrived(env, bid, (epoch, at, at + len)) {
+        if !self.arrived(env, bid, epoch, at..at + len) {
             return;
         }
         env.check_bytes(&self.name, epoch, at, &bytes);
@@ -243,7 +244,7 @@ impl Subscriber {
     fn on_view(&mut self, env: &mut Env, view: InView) {
         let bid = view.bid();
         let (epoch, from, to) = (view.epoch(), view.position(), view.position() + view.len() as u64);
-        if !self.arrived(env, bid, (epoch, from, to)) {
+        if !self.arrived(env, bid, epoch, from..to) {
             return;
         }
         check_view(env, &self.name, &view);
@@ -265,8 +266,8 @@ impl Subscriber {
     }
 
     /// Checks that data follows the previous data. False if the data belongs to an ended subscription.
-    fn arrived(&mut self, env: &mut Env, bid: u32, data: (Epoch, Position, Position)) -> bool {
-        let (epoch, from, to) = data;
+    fn arrived(&mut self, env: &mut Env, bid: u32, epoch: Epoch, data: Range<Position>) -> bool {
+        let Range { start: from, end: to } = data;
         let name = self.name.clone();
         let sub = self.sub(bid);
         if sub.state != State::Open {

@@ -287,7 +287,7 @@ impl<'p> World<'p> {
         }
         for conn in fresh {
             did = true;
-            attach_up(env, plan, at, process, &conn, (again, &node.places));
+            attach_up(env, plan, at, process, &conn, again, &node.places);
         }
         did |= attach_down(env, process);
         if let App::Broker(broker) = &process.app
@@ -476,7 +476,8 @@ fn attach_up(
     at: usize,
     process: &mut Process,
     conn: &Conn,
-    (again, places): (bool, Places<'_>),
+    again: bool,
+    places: Places<'_>,
 ) {
     match &process.app {
         App::Waiting if plan.nodes[at].kind == Kind::Broker => {

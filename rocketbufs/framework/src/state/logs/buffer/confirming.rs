@@ -155,7 +155,8 @@ impl Buffer {
     /// Waits until `done`, which a position at a level brings about. Returns false on time-out.
     pub(crate) fn wait_until(
         &self,
-        (level, position): (ProgressLevel, Position),
+        level: ProgressLevel,
+        position: Position,
         timeout: Duration,
         done: impl Fn(&Self) -> bool,
     ) -> bool {
