@@ -166,7 +166,7 @@ const C_ONLY: &[(&str, &str)] = &[
 ];
 
 /// Files with items that only other crates of the workspace use, or that are in no public type.
-const HIDDEN: &[&str] = &["relay.rs", "state", "proto", "worker", "strategy"];
+const HIDDEN: &[&str] = &["relay.rs", "ends", "logs", "records", "workers", "proto", "worker", "strategy"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -96,7 +96,7 @@ TASK_NAMES = {
     "topic_with": "topic", "publish_raw": "publish", "batch": "publish_many", "next_batch": "recv_batch", "recv_ref": "recv"
 }
 # Modules that only other crates of the workspace use, or that no public type comes from.
-HIDDEN = {"relay.rs", "state", "proto", "worker", "strategy"}
+HIDDEN = {"relay.rs", "ends", "logs", "records", "workers", "proto", "worker", "strategy"}
 BLOCK = r"^(#\[doc\(hidden\)\]\n)?impl(?:<[^{]*?>)? %s(?:<[^{]*>)? \{\n(.*?)^\}"
 METHOD = re.compile(r"((?:    #\[.*\]\n)*)    pub (?:const )?(?:async )?fn (\w+)")
 

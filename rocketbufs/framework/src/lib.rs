@@ -29,66 +29,46 @@
 
 #![deny(unsafe_code)]
 
-mod callback;
+mod api;
 pub mod config;
-mod conn;
-mod context;
-pub mod error;
-pub mod event_queue;
-#[cfg(feature = "tokio")]
-mod event_stream;
-mod events;
-pub mod fields;
-mod in_event;
-pub mod inspect;
-mod limits;
-mod listener;
-#[doc(hidden)]
-pub mod lock;
-mod options;
-mod out_buffer;
-mod out_segment;
-#[doc(hidden)]
-pub mod planted;
+mod ground;
 #[doc(hidden)]
 pub mod proto;
-#[cfg(feature = "tokio")]
-#[doc(hidden)]
-pub mod readiness;
-#[doc(hidden)]
-pub mod relay;
-mod rin;
-mod rout;
-mod segment;
 mod state;
-mod times;
-mod types;
-mod view;
 #[doc(hidden)]
 pub mod worker;
 
-pub use config::Config;
-pub use conn::Conn;
-pub use context::Context;
-pub use error::{DownReason, SegmentError, WaitError};
+pub use api::conn::Conn;
+pub use api::context::Context;
 #[cfg(feature = "tokio")]
-pub use event_stream::{EventSource, EventStream};
-pub use events::{ConnEvent, OutEvent};
-pub use in_event::InEvent;
-pub use limits::{Admitted, Asking, BlockTimeout, PolicySet, SubscriptionLimits};
-pub use listener::Listener;
-pub use options::{BufferOptions, ConfirmMode, SubscribeOptions};
-pub use out_buffer::{OutBuffer, OutWriter, Room};
-pub use out_segment::OutSegment;
+pub use api::event_stream::{EventSource, EventStream};
+pub use api::inspect;
+pub use api::listener::Listener;
+pub use api::out_buffer::{OutBuffer, OutWriter, Room};
+#[doc(hidden)]
+pub use api::relay;
+pub use api::rin::{InRead, InReader, RIn, Subscription};
+pub use api::rout::ROut;
+pub use config::Config;
+pub use ground::limits::{Admitted, Asking, BlockTimeout, PolicySet, SubscriptionLimits};
+pub use ground::out_segment::OutSegment;
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+pub use ground::readiness;
+pub use ground::types::{Bid, Epoch, Nanos, Policy, Position, ProgressLevel};
+pub use ground::{event_queue, fields};
+#[doc(hidden)]
+pub use ground::{lock, planted};
 #[doc(inline)]
 pub use proto::{CloseCode, Coverage, Start};
-pub use rin::{InRead, InReader, RIn, Subscription};
 pub use rocketnet::{Carrier, PeerIdentity, UnixPeer};
 pub use rocketring::Lapped;
-pub use rout::ROut;
+pub use state::error::{self, DownReason, SegmentError, WaitError};
+pub use state::events::{ConnEvent, OutEvent};
+pub use state::in_event::InEvent;
+pub use state::options::{BufferOptions, ConfirmMode, SubscribeOptions};
+pub use state::view::{BufSeg, InView, RangeRef};
 pub use state::{
     Budget, ConfirmedPositions, ForeignConnection, ForeignReason, Progress, RateLimit, RateLimits, RateUsage,
     SubscriberProgress,
 };
-pub use types::{Bid, Epoch, Nanos, Policy, Position, ProgressLevel};
-pub use view::{BufSeg, InView, RangeRef};

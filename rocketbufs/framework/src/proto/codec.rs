@@ -2,8 +2,8 @@
 
 use rocketnet::wire::{CONTROL_WIRE, MORE_BIT};
 
-use crate::fields::{FieldError, Reader};
-use crate::types::WireId;
+use crate::ground::fields::{FieldError, Reader};
+use crate::ground::types::WireId;
 
 /// An encoder of fields.
 pub(crate) struct Writer(Vec<u8>);

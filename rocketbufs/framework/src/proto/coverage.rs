@@ -12,8 +12,8 @@
 //! enough.
 
 use super::codec::Writer;
-use crate::fields::{FieldError, Reader};
-use crate::types::Position;
+use crate::ground::fields::{FieldError, Reader};
+use crate::ground::types::Position;
 
 /// The most parts of a [`Coverage`].
 pub const MAX_COVERAGE_PARTS: usize = 4;

@@ -12,7 +12,7 @@
 //! receivers have reported. So they are true through any chain, and one CREDIT costs the same at any length.
 
 use super::coverage::Coverage;
-use crate::types::{Position, ProgressLevel};
+use crate::ground::types::{Position, ProgressLevel};
 
 /// The receivers that a subscription speaks for, as its sender knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -7,8 +7,8 @@
 use super::codec::{Writer, wire};
 use super::coverage::{decode_coverage, encode_coverage};
 use super::credit::Credit;
-use crate::fields::{FieldError, Reader};
-use crate::types::{Bid, Epoch, Policy, Position, WireId};
+use crate::ground::fields::{FieldError, Reader};
+use crate::ground::types::{Bid, Epoch, Policy, Position, WireId};
 
 /// The first four bytes of every connection's first message, which tell a foreign client apart at once.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RKTB");

@@ -1,8 +1,8 @@
 //! Why a subscription is refused, by the sender or by this end.
 
 use super::RefuseCode;
-use crate::limits::PolicySet;
-use crate::types::Position;
+use crate::ground::limits::PolicySet;
+use crate::ground::types::Position;
 
 /// Why a subscription was refused or ended early, and by which end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::message::{Hello, MIN_VERSION, VERSION};
-use crate::types::Nanos;
+use crate::ground::types::Nanos;
 
 /// Returns the version that both ends speak, if there is one.
 ///

@@ -19,11 +19,18 @@
 //! mailbox as a `RequestQueue`, its reactor as a `BorrowedReactor`, and an rIn that waits for it as a
 //! `WaitingThread`.
 //!
+//! Errors, events and options, which handles return and take, are beside the four folders.
+//!
 //! These layers do no I/O and know no handle: callbacks of the application are closures over its state.
 
 mod ends;
+pub mod error;
+pub(crate) mod events;
+pub(crate) mod in_event;
 mod logs;
+pub(crate) mod options;
 mod records;
+pub(crate) mod view;
 mod workers;
 
 pub(crate) use ends::{

@@ -17,8 +17,8 @@ use super::io::LinkPhase;
 use super::reactor::Reactor;
 use super::upcall::Upcall;
 use crate::config::Config;
-use crate::error::DownReason;
 use crate::proto::CloseCode;
+use crate::state::error::DownReason;
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase};
 
 /// A worker's slots for connections that are only refused.

@@ -9,18 +9,18 @@ use rocketring::{Hold, Ring};
 use super::connection::Connection;
 use super::peer::OutSub;
 use super::upcall::Handled;
-use crate::events::OutEvent;
-use crate::fields::printable;
-use crate::limits::{Admitted, Asking, PolicySet, SubscriptionLimits};
-use crate::lock::lock;
+use crate::ground::fields::printable;
+use crate::ground::limits::{Admitted, Asking, PolicySet, SubscriptionLimits};
+use crate::ground::lock::lock;
+use crate::ground::types::{Nanos, Position, WireId};
 use crate::proto::{
     Begin, CloseCode, Message, Origin, PeerCoverage, PeerSubscription, RefuseCode, SendConfig, SendCursor,
     Start, Subscribe, Subscribed,
 };
+use crate::state::events::OutEvent;
 use crate::state::{
     Buffer, BufferOwner, Log, OwnedName, Parked, ROutShared, Request, Role, SubscriptionStatus,
 };
-use crate::types::{Nanos, Position, WireId};
 
 /// A refusal: its code and numbers.
 type Refusal = (RefuseCode, u64, u64);

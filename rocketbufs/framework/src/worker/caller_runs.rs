@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use rocketring::{Position, Ring};
 
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::Nanos;
 use crate::state::{
     Borrow, BorrowedReactor, Buffer, ContextInner, RInShared, WaitingThread, WorkerShared, after, as_worker,
     nanos_since,
 };
-use crate::types::Nanos;
 
 /// How long the worker's own thread leaves an unused token alone.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(4);

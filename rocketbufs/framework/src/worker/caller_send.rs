@@ -26,10 +26,10 @@ use super::io::LinkPhase;
 use super::peer::Turn;
 use super::reactor::Reactor;
 use super::upcall::Upcall;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::{Nanos, WireId};
 use crate::proto::CallerSend;
 use crate::state::{BorrowedReactor, Sent, Worker, after};
-use crate::types::{Nanos, WireId};
 
 /// Polls of followed rings between two turns that also ask the kernel.
 const LOOKS_PER_TURN: u32 = 64;

@@ -14,11 +14,11 @@ use super::incoming::{InSub, Incoming, Received};
 use super::io::{Io, Line, LinkPhase};
 use super::peer::{OutSub, Turn, wire_of_pong};
 use super::upcall::{Handled, Upcall};
-use crate::error::DownReason;
-use crate::fields::printable;
+use crate::ground::fields::printable;
+use crate::ground::types::WireId;
 use crate::proto::{CloseCode, End, Message, ReceiveError};
+use crate::state::error::DownReason;
 use crate::state::{Buffer, Command, ListenerShared, Request, Role};
-use crate::types::WireId;
 
 /// Bytes of the application's control messages between two flushes. Each flush shows whether the peer still
 /// reads.

@@ -10,13 +10,13 @@ use rocketring::Ring;
 use super::connection::Connection;
 use super::peer::OutSub;
 use super::upcall::{Handled, Upcall};
-use crate::events::OutEvent;
-use crate::limits::Asking;
-use crate::lock::lock;
-use crate::planted;
+use crate::ground::limits::Asking;
+use crate::ground::lock::lock;
+use crate::ground::planted;
+use crate::ground::types::{Nanos, Position, WireId};
 use crate::proto::{Message, RefuseCode, SendCursor};
+use crate::state::events::OutEvent;
 use crate::state::{DurableCursor, Leaving, ROutShared, Role, SubscriptionStatus};
-use crate::types::{Nanos, Position, WireId};
 
 impl<T: Transport> Connection<'_, T> {
     /// Handles UNSUBSCRIBE. `forwarded`: the subscription's last confirmations were forwarded, which comes

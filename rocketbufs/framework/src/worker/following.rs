@@ -14,8 +14,8 @@
 use rocketnet::Transport;
 
 use super::incoming::Incoming;
-use crate::lock::lock;
-use crate::types::Policy;
+use crate::ground::lock::lock;
+use crate::ground::types::Policy;
 
 impl<T: Transport> Incoming<'_, T> {
     /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.

@@ -9,9 +9,9 @@ use rocketnet::Transport;
 use super::connection::{APP_BYTES_PER_FLUSH, Connection, Link};
 use super::io::LinkPhase;
 use super::upcall::{Handled, Upcall};
-use crate::error::DownReason;
-use crate::in_event::InEvent;
 use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Tick, VERSION};
+use crate::state::error::DownReason;
+use crate::state::in_event::InEvent;
 use crate::state::{Command, ForeignReason, Phase, Role};
 
 impl Link {

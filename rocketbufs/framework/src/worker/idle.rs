@@ -37,9 +37,9 @@ use rocketring::{Armed, Ring};
 use rustc_hash::FxHashMap;
 
 use crate::config::Config;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::{Nanos, Position};
 use crate::state::{Activated, Buffer, IdleState, MOVING, NOWHERE, PLACES_APART, SubscriptionShared};
-use crate::types::{Nanos, Position};
 
 /// Rings that are trimmed and rings that are checked in one turn. A trim costs one or two system calls, a
 /// check some nanoseconds.

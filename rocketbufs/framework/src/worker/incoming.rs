@@ -13,11 +13,11 @@ use rocketring::{Ring, Trimmed};
 use super::io::{Io, Line};
 use super::lingering::end_subscription;
 use super::metering::Metered;
-use crate::lock::lock;
-use crate::planted;
+use crate::ground::lock::lock;
+use crate::ground::planted;
+use crate::ground::types::{Position, WireId};
 use crate::proto::{Attachment, End, Ending, LogEnd, Message, ReceiveError};
 use crate::state::{Buffer, SubscriptionShared, downstream_of};
-use crate::types::{Position, WireId};
 
 /// A subscription of this process at the peer.
 pub(super) struct InSub {

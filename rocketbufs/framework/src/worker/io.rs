@@ -11,9 +11,9 @@ use rustc_hash::FxHashMap;
 use super::idle::Idle;
 use super::lingering::Lingering;
 use super::metering::Limiting;
+use crate::ground::types::{Nanos, WireId};
 use crate::proto::{Message, Pauses, Session};
 use crate::state::{ConnShared, ContextInner, ContextShared, Request, SubscriptionShared, Worker};
-use crate::types::{Nanos, WireId};
 
 /// The interval of checks of the connections while a subscription may hold others up.
 pub(super) const TICK: Nanos = 250_000_000;

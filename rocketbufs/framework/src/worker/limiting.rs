@@ -20,10 +20,10 @@ use super::io::Line;
 use super::metering::Limiting;
 use super::peer::OutSub;
 use super::upcall::Upcall;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::{Nanos, Position, WireId};
 use crate::proto::GrantLimit;
 use crate::state::RateLimits;
-use crate::types::{Nanos, Position, WireId};
 
 /// A transfer has at least so many bytes, if its delivery has: a smaller one would cost more than the bytes that wait for the next
 /// reservation.

@@ -7,12 +7,12 @@ use std::sync::{Arc, Weak};
 
 use rocketring::Ring;
 
-use crate::limits::millis;
-use crate::lock::lock;
-use crate::planted;
+use crate::ground::limits::millis;
+use crate::ground::lock::lock;
+use crate::ground::planted;
+use crate::ground::types::Nanos;
 use crate::proto::{End, Ending};
 use crate::state::SubscriptionShared;
-use crate::types::Nanos;
 
 /// The subscriptions of a worker that wait for their writers. The references are weak, since another worker
 /// may resume a subscription and drop it.

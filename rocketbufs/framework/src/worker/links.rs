@@ -12,10 +12,10 @@ use super::handshake::report_down;
 use super::io::{Line, LinkPhase};
 use super::reactor::Reactor;
 use super::upcall::{Handled, Upcall};
-use crate::error::{DownReason, ListenError};
+use crate::ground::types::Nanos;
 use crate::proto::{CloseCode, Message, Session, SessionConfig, VERSION};
+use crate::state::error::{DownReason, ListenError};
 use crate::state::{Command, ConnShared, ForeignReason, ListenerShared, Phase, Role};
-use crate::types::Nanos;
 
 impl<T: Transport> Reactor<T> {
     pub(super) fn listen(

@@ -1,7 +1,7 @@
 //! The rate limits of a connection, and the counts of its subscriptions: the state for [`super::limiting`].
 
+use crate::ground::types::{Nanos, Position, WireId};
 use crate::state::RateLimits;
-use crate::types::{Nanos, Position, WireId};
 
 /// The limits of a connection, and what waits because of them.
 pub(super) struct Limiting {

@@ -6,11 +6,11 @@ use rocketnet::Transport;
 use rocketring::{PoolError, Ring, RingConfig};
 
 use super::incoming::{Incoming, Received};
-use crate::error::RefusedError;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::Position;
 use crate::proto::{AllocationStep, CreditAllocation, Ending, Message, ReceiveLog, Share, Subscribed};
+use crate::state::error::RefusedError;
 use crate::state::{ContextInner, Member, Membership, SubscriptionShared, page_bytes};
-use crate::types::Position;
 
 /// Returns the credit allocation of an accepted subscription that has a budget, and its membership. `None`
 /// without a budget, or without flow control, where nothing is granted.

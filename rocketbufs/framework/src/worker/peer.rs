@@ -12,11 +12,11 @@ use rocketring::{PeerDoorbell, Ring};
 
 use super::io::{Io, Line, LinkPhase};
 use super::upcall::{Handled, Upcall};
-use crate::events::OutEvent;
-use crate::planted;
+use crate::ground::planted;
+use crate::ground::types::{Position, WireId};
 use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
+use crate::state::events::OutEvent;
 use crate::state::{Buffer, SubscriptionStatus};
-use crate::types::{Position, WireId};
 
 /// The PING after an end has this bit and the wire id. Other PINGs carry the time, which does not reach this
 /// bit.

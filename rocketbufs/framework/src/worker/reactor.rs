@@ -17,10 +17,10 @@ use super::incoming::Incoming;
 use super::io::{At, Io, SlotUse};
 use super::peer::OutSub;
 use super::upcall::{Handled, Upcall};
-use crate::planted;
+use crate::ground::planted;
+use crate::ground::types::{Nanos, WireId};
 use crate::proto::CloseCode;
 use crate::state::{Command, ContextShared, ListenerShared, ROutShared, Request, Worker};
-use crate::types::{Nanos, WireId};
 
 /// The state of one worker. Public only for the simulator, which drives it by hand.
 #[doc(hidden)]

@@ -11,20 +11,20 @@ use super::incoming::{InSub, Incoming, Received};
 use super::io::LinkPhase;
 use super::lingering::end_subscription;
 use super::on_demand;
-use crate::error::RefusedError;
-use crate::limits::millis;
-use crate::lock::lock;
-use crate::options::ConfirmMode;
-use crate::planted;
+use crate::ground::limits::millis;
+use crate::ground::lock::lock;
+use crate::ground::planted;
+use crate::ground::types::{Bid, Position, WireId};
 use crate::proto::{
     Answer, CreditAllocation, End, Ending, Message, ReceiveConfig, ReceiveError, ReceiveLog, RefuseCode,
     Start, Subscribe, SubscribeOver, Subscribed,
 };
+use crate::state::error::RefusedError;
+use crate::state::options::ConfirmMode;
 use crate::state::{
     Command, ContextInner, Log, Membership, ReceiveMemory, Role, SubscriptionNews, SubscriptionShared,
     SubscriptionState,
 };
-use crate::types::{Bid, Position, WireId};
 
 impl<T: Transport> Connection<'_, T> {
     /// Sends SUBSCRIBE, either for the first time or to resume.

@@ -7,10 +7,10 @@ use std::sync::Weak;
 use rocketnet::Transport;
 
 use super::reactor::Reactor;
-use crate::events::OutEvent;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::Nanos;
 use crate::state::BufferOwner;
-use crate::types::Nanos;
+use crate::state::events::OutEvent;
 
 /// Practically never: the worker sleeps until there is an event.
 const IDLE: Nanos = 3_600_000_000_000;

@@ -8,9 +8,9 @@ use rocketring::{Armed, Ring, RingReceiver, Trimmed};
 use super::idle::{LOOKS_PER_TURN, Owner, TRIMS_PER_TURN};
 use super::io::Io;
 use super::reactor::Reactor;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::Position;
 use crate::state::SubscriptionShared;
-use crate::types::Position;
 
 /// A last delivery up to this size stays in memory, whatever the budget.
 const LAST_DELIVERY_BYTES: u64 = 64 << 10;

@@ -1,9 +1,9 @@
 //! The work that a connection leaves to the reactor: effects on other connections, and on the connection's existence.
 
-use crate::error::DownReason;
+use crate::ground::types::WireId;
 use crate::proto::{CloseCode, Message, ReceiveError};
 use crate::state::Command;
-use crate::types::WireId;
+use crate::state::error::DownReason;
 
 /// An effect that the reactor executes before the connection continues.
 pub(super) enum Upcall {

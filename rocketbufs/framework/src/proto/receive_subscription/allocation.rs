@@ -7,7 +7,7 @@
 //!   quiet            drained, and nothing beyond was granted: the ring can go
 //! ```
 
-use crate::types::Position;
+use crate::ground::types::Position;
 
 /// The bytes that a subscription needs from its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

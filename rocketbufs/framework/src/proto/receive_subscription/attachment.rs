@@ -8,8 +8,8 @@
 //! A closed log resumes to report released bytes, and to learn that the sender knows. Its sender repeats the end, perhaps
 //! after an empty transfer.
 
+use crate::ground::types::{Epoch, Position};
 use crate::proto::End;
-use crate::types::{Epoch, Position};
 
 /// A subscription on one connection, see the module.
 #[derive(Debug)]

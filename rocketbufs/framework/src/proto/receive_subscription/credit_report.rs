@@ -5,10 +5,10 @@
 //! that the sender asked for is reached, or when receivers joined or left. The window is the smaller of the
 //! two rings, so that a sender with the smaller ring does not run out of credit.
 
-use crate::planted;
+use crate::ground::planted;
+use crate::ground::types::Position;
 use crate::proto::coverage::Coverage;
 use crate::proto::credit::{Asked, AskedLevels, Credit};
-use crate::types::Position;
 
 /// The last CREDIT of a subscription, and the positions that its sender waits for.
 #[derive(Debug, Clone)]

@@ -14,8 +14,8 @@
 use rocketring::{Ring, verify};
 
 use super::item::Item;
-use crate::planted;
-use crate::types::Position;
+use crate::ground::planted;
+use crate::ground::types::Position;
 
 /// More was released than was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The reports of a subscription to its application: data, holes and the end, in order.
 
+use crate::ground::types::{Epoch, Position};
 use crate::proto::{End, RefusedError};
-use crate::types::{Epoch, Position};
 
 /// The next thing that a subscription reports, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]

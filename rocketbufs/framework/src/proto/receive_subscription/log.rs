@@ -5,10 +5,10 @@ use rocketring::Ring;
 use super::allocation::{CreditAllocation, Drained, RingPositions, Share, Suspension};
 use super::credit_report::CreditReport;
 use super::cursor::ReceiveCursor;
-use crate::planted;
+use crate::ground::planted;
+use crate::ground::types::{Epoch, Position};
 use crate::proto::coverage::Coverage;
 use crate::proto::credit::Credit;
-use crate::types::{Epoch, Position};
 
 /// The options of an accepted subscription.
 #[derive(Debug, Clone, Copy)]

@@ -19,7 +19,7 @@
 mod allocation;
 mod attachment;
 #[cfg(test)]
-mod closed;
+mod closed_tests;
 mod credit_report;
 mod cursor;
 mod item;
@@ -31,7 +31,7 @@ use rocketring::Ring;
 
 use super::End;
 use super::credit::Credit;
-use crate::types::{Bid, Nanos, Position, WireId};
+use crate::ground::types::{Bid, Nanos, Position, WireId};
 
 pub use allocation::{
     AllocationStep, BudgetNote, CreditAllocation, Drained, Need, RingPositions, Share, Suspension,

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use rocketring::{Hold, Pool, PoolConfig, Ring, RingConfig, RingReceiver};
 
 use super::*;
+use crate::ground::types::Epoch;
 use crate::proto::Coverage;
-use crate::types::Epoch;
 
 const START: Position = (1 << 32) - 100;
 const CAPACITY: u64 = 4096;

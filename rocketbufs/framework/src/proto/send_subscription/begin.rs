@@ -12,9 +12,9 @@
 
 use rocketring::Ring;
 
-use crate::planted;
+use crate::ground::planted;
+use crate::ground::types::{Epoch, Policy, Position};
 use crate::proto::Start;
-use crate::types::{Epoch, Policy, Position};
 
 /// The positions of a durable subscription that comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

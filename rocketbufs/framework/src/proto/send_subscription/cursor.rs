@@ -31,9 +31,9 @@
 use rocketring::Ring;
 
 use super::on_demand::OnDemandCredit;
-use crate::planted;
+use crate::ground::planted;
+use crate::ground::types::{Nanos, Policy, Position, ProgressLevel};
 use crate::proto::credit::{Asked, AskedLevels, Credit, CreditError, PeerCoverage};
-use crate::types::{Nanos, Policy, Position, ProgressLevel};
 
 /// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

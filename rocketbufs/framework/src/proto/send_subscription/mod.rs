@@ -19,7 +19,7 @@ mod on_demand;
 use rocketring::Ring;
 
 use super::credit::{Credit, CreditError};
-use crate::types::{Nanos, Policy, Position, ProgressLevel};
+use crate::ground::types::{Nanos, Policy, Position, ProgressLevel};
 
 pub use begin::{Begin, KnownPositions, Origin};
 pub use cursor::{End, SendConfig, SendCursor, Step};

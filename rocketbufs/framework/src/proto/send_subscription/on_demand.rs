@@ -15,7 +15,7 @@
 //! rest has no room. When the connection is lost such a receiver drops an incomplete delivery, and so reports
 //! only whole ones as landed.
 
-use crate::types::Position;
+use crate::ground::types::Position;
 
 /// The sender's state of a receiver that grants on demand.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use rocketnet::Accepted;
 use rocketring::Mailbox;
 
-use crate::error::{DownReason, ListenError};
 use crate::proto::CloseCode;
+use crate::state::error::{DownReason, ListenError};
 use crate::state::{
     Buffer, ConnShared, ListenerShared, Phase, RInShared, ROutShared, Request, SubscriptionShared,
     WorkerShared,

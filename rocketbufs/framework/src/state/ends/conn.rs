@@ -5,11 +5,11 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use rocketnet::{Carrier, PeerIdentity};
 
-use crate::error::{ControlError, DownReason};
-use crate::event_queue::EventQueue;
-use crate::events::ConnEvent;
-use crate::lock::lock;
+use crate::ground::event_queue::EventQueue;
+use crate::ground::lock::lock;
 use crate::proto::{CloseCode, Hello};
+use crate::state::error::{ControlError, DownReason};
+use crate::state::events::ConnEvent;
 use crate::state::{ContextInner, Request};
 
 /// The most queued events of one connection.

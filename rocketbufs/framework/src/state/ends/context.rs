@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::command::{Command, Worker};
 use crate::config::Config;
-use crate::error::ContextError;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::state::error::ContextError;
 use crate::state::{ContextInner, Entropy, ROutShared, Request, WorkerShared, is_worker};
 
 /// The workers of a context, and its rOuts.

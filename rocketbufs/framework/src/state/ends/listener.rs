@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rocketnet::Down;
 
-use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
-use crate::event_queue::{EventQueue, NotQueued};
+use crate::ground::callback::{CALLBACK_PANICKED, Callback, Ran};
+use crate::ground::event_queue::{EventQueue, NotQueued};
 use crate::proto::CloseCode;
 use crate::state::ConnShared;
 

@@ -1,4 +1,4 @@
-//! The rings of an rIn that application threads poll while the worker busy-polls (`crate::rin`).
+//! The rings of an rIn that application threads poll while the worker busy-polls (`crate::api::rin`).
 
 use std::sync::Arc;
 

@@ -4,17 +4,17 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
-use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
-use crate::event_queue::Readable;
-use crate::in_event::{InEvent, event_of};
-use crate::lock::lock;
+use crate::ground::callback::{CALLBACK_PANICKED, Callback, Ran};
+use crate::ground::event_queue::Readable;
+use crate::ground::lock::lock;
+use crate::ground::types::Bid;
 use crate::proto::{CloseCode, Item};
+use crate::state::in_event::{InEvent, event_of};
+use crate::state::view::{BufSeg, InView};
 use crate::state::{
     ConnShared, ContextInner, PolledRings, Request, SubscriptionNews, SubscriptionOwner, SubscriptionShared,
     WaitingThread, WorkerShared,
 };
-use crate::types::Bid;
-use crate::view::{BufSeg, InView};
 
 /// The number of waiting notices beyond which holes are merged.
 const MAX_HOLES_WAITING: usize = 1024;

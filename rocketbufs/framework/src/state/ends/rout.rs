@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use crate::callback::{CALLBACK_PANICKED, Callback, Ran};
-use crate::error::{BufferError, DownReason};
-use crate::event_queue::EventQueue;
-use crate::events::OutEvent;
-use crate::limits::{Admitted, Asking, PolicySet};
-use crate::lock::lock;
+use crate::ground::callback::{CALLBACK_PANICKED, Callback, Ran};
+use crate::ground::event_queue::EventQueue;
+use crate::ground::limits::{Admitted, Asking, PolicySet};
+use crate::ground::lock::lock;
+use crate::ground::types::{Bid, Position};
 use crate::proto::{CloseCode, Coverage};
+use crate::state::error::{BufferError, DownReason};
+use crate::state::events::OutEvent;
 use crate::state::{
     Buffer, BufferOwner, ConnShared, ContextInner, DurableSlots, Request, SubscriberProgress, Traffic,
 };
-use crate::types::{Bid, Position};
 
 type DataOutCallback = dyn FnMut(Bid, u64) + Send;
 type ControlCallback = dyn FnMut(&Arc<ConnShared>, &[u8]) + Send;

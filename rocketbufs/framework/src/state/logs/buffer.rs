@@ -12,16 +12,16 @@ use rocketring::{EventCount, Hold, PeerDoorbell, WatchKey, Writer, barrier};
 pub(crate) use subscribers::{DurableCursor, Leaving, OwnedName, SubscriptionStatus};
 use subscribers::{Known, SubscriberTable};
 
-use crate::events::OutEvent;
-use crate::limits::SubscriptionLimits;
-use crate::lock::lock;
-use crate::planted;
+use crate::ground::limits::SubscriptionLimits;
+use crate::ground::lock::lock;
+use crate::ground::planted;
+use crate::ground::times::Times;
+use crate::ground::types::{Bid, Nanos, Position, WireId};
 use crate::proto::{Coverage, End, KnownPositions, PeerCoverage, SendCursor};
+use crate::state::events::OutEvent;
 use crate::state::{
     ContextInner, Contexts, DurableSlots, IdleState, Log, MinReceivers, Parked, ProgressWatch, Waits,
 };
-use crate::times::Times;
-use crate::types::{Bid, Nanos, Position, WireId};
 
 /// A buffer, shared by the application's handles and the workers that send it.
 pub(crate) struct Buffer {

@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rocketring::{PeerDoorbell, Ring, View, WatchKey};
 
-use crate::error::RecvError;
-use crate::lock::lock;
-use crate::options::{ConfirmMode, SubscribeOptions};
+use crate::ground::lock::lock;
+use crate::ground::types::{Bid, Epoch, Position, WireId};
 use crate::proto::{Coverage, Downstream, End, Item, ReceiveLog, ReceiveSubscription};
+use crate::state::error::RecvError;
+use crate::state::options::{ConfirmMode, SubscribeOptions};
 use crate::state::{
     Activated, Buffer, Calls, ContextInner, IdleState, Log, Member, MinReceivers, Request, Upstream,
     Watchers, held_at,
 };
-use crate::types::{Bid, Epoch, Position, WireId};
 
 pub(crate) use memory::{ReceiveMemory, SubscriptionState};
 pub(crate) use reading::Readable;

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::lock::lock;
+use crate::ground::lock::lock;
 use crate::proto::{Need, Share};
 use ledger::{Key, Ledger};
 

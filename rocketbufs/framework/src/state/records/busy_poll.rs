@@ -1,11 +1,11 @@
 //! The permission to poll the rings that a worker follows, which the worker gives to application threads.
 //!
 //! While a worker busy-polls (`shm.busy_poll_us`), receiving threads poll the rings themselves between two
-//! turns of the worker (`crate::rin`).
+//! turns of the worker (`crate::api::rin`).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::types::Nanos;
+use crate::ground::types::Nanos;
 
 /// Polls between two reads of the clock, and the polls that one delivery counts for.
 const POLLS: u32 = 512;

@@ -7,9 +7,9 @@ use std::task::Waker;
 
 use rocketring::NotifyFlag;
 
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::{Bid, Position, ProgressLevel};
 use crate::proto::{AskedLevels, Coverage};
-use crate::types::{Bid, Position, ProgressLevel};
 
 /// How far a buffer is confirmed by everyone that counts now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

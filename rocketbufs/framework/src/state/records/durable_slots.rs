@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rocketnet::LogLimiter;
 
-use crate::lock::lock;
+use crate::ground::lock::lock;
 
 /// The durable slots of an rOut, see the module.
 pub(crate) struct DurableSlots {

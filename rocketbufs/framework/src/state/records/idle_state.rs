@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rocketring::barrier::Light;
 use rocketring::{Armed, NotifyFlag, Ring};
 
-use crate::types::Position;
+use crate::ground::types::Position;
 
 /// Values of [`IdleState::place`] for rings that do not rest. Values for rings at rest are greater.
 pub(crate) const NOWHERE: u64 = 0;

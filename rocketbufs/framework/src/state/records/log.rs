@@ -2,7 +2,7 @@
 
 use rocketring::Ring;
 
-use crate::types::Epoch;
+use crate::ground::types::Epoch;
 
 /// A ring and the epoch of the log whose end it holds.
 #[derive(Clone)]

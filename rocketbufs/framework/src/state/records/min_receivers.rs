@@ -9,8 +9,8 @@
 use std::sync::Mutex;
 
 use super::confirmed::ConfirmedPositions;
-use crate::lock::lock;
-use crate::types::Position;
+use crate::ground::lock::lock;
+use crate::ground::types::Position;
 
 /// The least number of receivers of a subscription, see [the module](self).
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::types::Nanos;
+use crate::ground::types::Nanos;
 
 /// Parts of a nanosecond: a small transfer at a high rate takes less than one. 36 years of them fit.
 const PARTS: u64 = 16;

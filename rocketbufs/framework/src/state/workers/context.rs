@@ -8,11 +8,11 @@ use rocketring::{PeerMapper, Pool, PoolConfig, PoolError, Ring, RingConfig};
 
 use super::request::Request;
 use super::worker::WorkerShared;
-use crate::callback::Callback;
 use crate::config::{Config, TransportKind};
-use crate::error::ContextError;
-use crate::lock::lock;
-use crate::types::Nanos;
+use crate::ground::callback::Callback;
+use crate::ground::lock::lock;
+use crate::ground::types::Nanos;
+use crate::state::error::ContextError;
 
 /// The source of a context's random numbers: the system, or a seed in the simulator.
 pub(crate) type Entropy = Box<dyn FnMut() -> u128 + Send>;

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use crate::ground::types::{Bid, Nanos, WireId};
 use crate::proto::{CloseCode, Subscribe};
 use crate::state::RateLimits;
-use crate::types::{Bid, Nanos, WireId};
 
 /// A request to a worker, see [the module](self).
 pub(crate) enum Request {

@@ -12,10 +12,10 @@ use rocketring::barrier::{self, Full};
 use rocketring::{Mailbox, PendingSet, ReactorToken};
 
 use super::request::Request;
-use crate::error::RecvError;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::Nanos;
 use crate::state::BusyPollBudget;
-use crate::types::Nanos;
+use crate::state::error::RecvError;
 
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };

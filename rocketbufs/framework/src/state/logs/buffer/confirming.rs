@@ -25,11 +25,11 @@ use std::time::Duration;
 use rocketring::barrier::Full;
 
 use super::Buffer;
-use crate::events::OutEvent;
-use crate::lock::lock;
-use crate::planted;
+use crate::ground::lock::lock;
+use crate::ground::planted;
+use crate::ground::types::{Position, ProgressLevel};
+use crate::state::events::OutEvent;
 use crate::state::{ConfirmedPositions, Progress};
-use crate::types::{Position, ProgressLevel};
 
 impl Buffer {
     /// Returns how far the buffer is confirmed by everyone that counts now.

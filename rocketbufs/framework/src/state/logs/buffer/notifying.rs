@@ -8,10 +8,10 @@ use rocketring::barrier::{self, Full, Light};
 use rocketring::{PeerDoorbell, WatchKey};
 
 use super::Buffer;
-use crate::lock::lock;
-use crate::planted;
+use crate::ground::lock::lock;
+use crate::ground::planted;
+use crate::ground::types::Position;
 use crate::state::{Activated, Request, WorkerShared};
-use crate::types::Position;
 
 impl Buffer {
     /// Notifies every worker that sends this buffer. Cheap while an earlier notification is unread.

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use rocketring::Hold;
 
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::{Nanos, Policy, Position, WireId};
 use crate::proto::{Coverage, KnownPositions, PeerCoverage};
-use crate::types::{Nanos, Policy, Position, WireId};
 
 /// The name of a subscription, with its owner. An empty name names nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use rocketring::{Hold, LazyCursor, Ring, RingReceiver};
 
+use crate::ground::types::Position;
 use crate::proto::{
     AllocationStep, BudgetNote, Credit, CreditAllocation, Downstream, Drained, GrantLimit, Need, ReceiveLog,
     ReceiveSubscription, Share,
 };
 use crate::state::{Calls, Log, Membership};
-use crate::types::Position;
 
 /// The state that the lock of a subscription protects.
 pub(crate) struct SubscriptionState {

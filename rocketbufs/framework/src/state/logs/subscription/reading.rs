@@ -13,8 +13,8 @@ use std::sync::Arc;
 use rocketring::{LazyCursor, Ring};
 
 use super::SubscriptionShared;
-use crate::lock::lock;
-use crate::types::{Epoch, Position};
+use crate::ground::lock::lock;
+use crate::ground::types::{Epoch, Position};
 
 /// The ring and the positions that a reader needs to read on by itself.
 pub(crate) struct Readable {

@@ -4,9 +4,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::conn::Conn;
-use crate::context::Context;
-use crate::error::{ListenError, RecvError};
+use crate::api::conn::Conn;
+use crate::api::context::Context;
+use crate::state::error::{ListenError, RecvError};
 use crate::state::{Command, ConnShared, ForeignConnection, ListenerShared, is_worker, may_wait};
 
 /// Takes connections on an address. The peer's hello is read before the application sees a connection. Dropping it

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rocketring::{Claim, ClaimError, MARK_TAIL_BYTES, Writer, write_marks};
 
-use crate::error::{DeliverError, SegmentError};
-use crate::out_segment::{MARK_BYTES, OutSegment};
+use crate::ground::out_segment::{MARK_BYTES, OutSegment};
+use crate::ground::types::Position;
+use crate::state::error::{DeliverError, SegmentError};
 use crate::state::{Buffer, is_worker};
-use crate::types::Position;
 
 /// Waiting for room, with one deadline over several attempts.
 pub(crate) struct Wait {

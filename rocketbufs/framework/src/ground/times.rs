@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rocketring::Ring;
 
-use crate::lock::lock;
-use crate::types::{Nanos, Position};
+use crate::ground::lock::lock;
+use crate::ground::types::{Nanos, Position};
 
 /// Entries are at least so far apart.
 const APART: Nanos = 100_000_000;

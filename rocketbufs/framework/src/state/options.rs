@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use crate::limits::BlockTimeout;
+use crate::ground::limits::BlockTimeout;
+use crate::ground::types::{Bid, Epoch, Policy, Position};
 use crate::proto::Start;
 use crate::state::Budget;
-use crate::types::{Bid, Epoch, Policy, Position};
 
 /// Which event makes received data count as landed for the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

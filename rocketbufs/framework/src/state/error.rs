@@ -4,9 +4,9 @@
 //! Errors of configuration are in [`config`](crate::config).
 
 use crate::config::ConfigError;
-use crate::out_segment::OutSegment;
+use crate::ground::out_segment::OutSegment;
+use crate::ground::types::{Bid, Position};
 use crate::proto::CloseCode;
-use crate::types::{Bid, Position};
 
 pub use crate::proto::{RefuseCode, RefusedError};
 pub use rocketnet::tcp::TlsError;

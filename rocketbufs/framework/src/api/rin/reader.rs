@@ -15,12 +15,12 @@ use std::time::Duration;
 use rocketring::LazyCursor;
 
 use super::receive::RIn;
-use crate::error::RecvError;
-use crate::in_event::InEvent;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::{Bid, Position};
+use crate::state::error::RecvError;
+use crate::state::in_event::InEvent;
+use crate::state::view::{BufSeg, InView};
 use crate::state::{POLLS_PER_DELIVERY, PolledRings, Readable, SubscriptionShared, WorkerShared};
-use crate::types::{Bid, Position};
-use crate::view::{BufSeg, InView};
 
 /// The result of [`InReader::recv`].
 #[derive(Debug)]

@@ -9,15 +9,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::conn::Conn;
-use crate::error::{ControlError, RecvError, SubscribeError};
-use crate::in_event::InEvent;
-use crate::lock::lock;
-use crate::options::SubscribeOptions;
+use crate::api::conn::Conn;
+use crate::ground::lock::lock;
+use crate::ground::types::{Bid, Policy};
 use crate::proto::{CloseCode, MAX_NAME_BYTES};
+use crate::state::error::{ControlError, RecvError, SubscribeError};
+use crate::state::in_event::InEvent;
+use crate::state::options::SubscribeOptions;
+use crate::state::view::{BufSeg, InView};
 use crate::state::{Command, RInShared, Role, SubscriptionOwner, SubscriptionShared};
-use crate::types::{Bid, Policy};
-use crate::view::{BufSeg, InView};
 
 pub use reader::{InRead, InReader};
 pub use receive::RIn;

@@ -14,9 +14,9 @@
 use std::sync::Arc;
 
 use super::receive::RIn;
-use crate::in_event::{InEvent, event_of};
+use crate::state::in_event::{InEvent, event_of};
+use crate::state::view::InView;
 use crate::state::{Followed, MOST_RINGS, POLLS_PER_DELIVERY, PolledRings, SubscriptionShared, WorkerShared};
-use crate::view::InView;
 
 impl RIn {
     /// Returns whether this thread should poll instead of doing the worker's work.

@@ -10,8 +10,8 @@ use rocketnet::tcp::{Carry, ClientCertificates, Tcp, TcpConfig, Tls, TlsError, T
 use rocketnet_rdma::{Rdma, RdmaAndTcp, RdmaConfig};
 
 use crate::config::{Config, RdmaSettings, TcpSettings, TransportKind};
-use crate::error::ContextError;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::state::error::ContextError;
 use crate::state::{ContextInner, ContextShared, Entropy, RateLimit, Worker};
 use crate::worker::{Reactor, thread, transport_connections};
 

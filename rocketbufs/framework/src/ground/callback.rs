@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use crate::lock::lock;
+use crate::ground::lock::lock;
 
 /// Holds at most one callback. The callback may be replaced while it runs, also by itself.
 pub(crate) struct Callback<F: ?Sized>(Mutex<Option<Arc<Mutex<Box<F>>>>>);

@@ -20,16 +20,16 @@ use std::sync::Arc;
 
 use rocketring::Hold;
 
-use crate::conn::Conn;
-use crate::error::{BufferError, RecvError, SegmentError};
-use crate::lock::lock;
-use crate::options::{BufferOptions, SubscribeOptions};
-use crate::out_buffer::{OutBuffer, OutWriter};
+use crate::api::conn::Conn;
+use crate::api::out_buffer::{OutBuffer, OutWriter};
+use crate::api::rin::{RIn, Subscription};
+use crate::ground::lock::lock;
+use crate::ground::types::{Bid, Epoch, Position};
 use crate::proto::{Coverage, End};
 pub use crate::proto::{CoveragePart, CoverageParts, MAX_COVERAGE_PARTS};
-use crate::rin::{RIn, Subscription};
 use crate::state::Buffer;
-use crate::types::{Bid, Epoch, Position};
+use crate::state::error::{BufferError, RecvError, SegmentError};
+use crate::state::options::{BufferOptions, SubscribeOptions};
 
 option_setters::setters! {
     #[doc(hidden)]

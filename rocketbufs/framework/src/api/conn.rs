@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use rocketnet::{Carrier, PeerIdentity};
 
-use crate::context::Context;
-use crate::error::{ConnError, ControlError, DownReason, RecvError};
-use crate::events::ConnEvent;
-use crate::lock::lock;
+use crate::api::context::Context;
+use crate::ground::lock::lock;
+use crate::ground::types::NO_LIMIT;
 use crate::proto::{CloseCode, MAX_HELLO_BYTES};
+use crate::state::error::{ConnError, ControlError, DownReason, RecvError};
+use crate::state::events::ConnEvent;
 use crate::state::{Command, ConnShared, ConnState, Phase, RateLimits, Request, Role, is_worker, may_wait};
-use crate::types::NO_LIMIT;
 
 /// A connection to a peer. Cloning gives another handle of the same one.
 ///

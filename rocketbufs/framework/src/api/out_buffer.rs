@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use rocketring::Writer;
 
-use crate::context::Context;
-use crate::error::{BufferError, DeliverError, SegmentError, WaitError};
-use crate::limits::SubscriptionLimits;
-use crate::lock::lock;
-use crate::out_segment::OutSegment;
-use crate::segment;
+use crate::api::context::Context;
+use crate::api::segment;
+use crate::ground::limits::SubscriptionLimits;
+use crate::ground::lock::lock;
+use crate::ground::out_segment::OutSegment;
+use crate::ground::types::{Bid, NO_LIMIT, Position, ProgressLevel};
+use crate::state::error::{BufferError, DeliverError, SegmentError, WaitError};
 use crate::state::{Buffer, ConfirmedPositions, Progress, ROutShared, is_worker};
-use crate::types::{Bid, NO_LIMIT, Position, ProgressLevel};
 
 /// A buffer of an [`ROut`](crate::ROut). [`ROut::create_buffer`](crate::ROut::create_buffer) and [`ROut::buffer`](crate::ROut::buffer) give one. Cloning gives another handle of the same
 /// buffer; no call looks the buffer up.

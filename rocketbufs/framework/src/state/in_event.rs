@@ -1,9 +1,9 @@
 //! The events of an rIn.
 
-use crate::error::{DownReason, RefusedError};
+use crate::ground::types::{Bid, Epoch, Position};
 use crate::proto::{End, Ending, Item};
-use crate::types::{Bid, Epoch, Position};
-use crate::view::InView;
+use crate::state::error::{DownReason, RefusedError};
+use crate::state::view::InView;
 
 /// The data and events of [`RIn::recv`](crate::RIn::recv), in order within a buffer.
 #[derive(Debug)]

@@ -5,13 +5,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::lock::lock;
-use crate::out_buffer::OutBuffer;
-pub use crate::rin::SubscriptionInfo;
-use crate::rout::ROut;
+use crate::api::out_buffer::OutBuffer;
+pub use crate::api::rin::SubscriptionInfo;
+use crate::api::rout::ROut;
+use crate::ground::lock::lock;
+use crate::ground::types::{Epoch, Nanos, Policy, Position, WireId};
 pub use crate::state::Traffic;
 use crate::state::{DurableCursor, SubscriptionStatus, held_at};
-use crate::types::{Epoch, Nanos, Policy, Position, WireId};
 
 /// One subscription, as [`OutBuffer::subscribers`] shows it.
 #[derive(Debug, Clone)]

@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use rocketring::RingConfig;
 
-use crate::conn::Conn;
-use crate::context::Context;
-use crate::error::{BufferError, ControlError, DeliverError, RecvError, SegmentError, WaitError};
-use crate::events::OutEvent;
-use crate::limits::{Admitted, Asking};
-use crate::lock::lock;
-use crate::options::{BufferOptions, SubscribeOptions};
-use crate::out_buffer::OutBuffer;
-use crate::out_segment::OutSegment;
+use crate::api::conn::Conn;
+use crate::api::context::Context;
+use crate::api::out_buffer::OutBuffer;
+use crate::api::rin::RIn;
+use crate::ground::limits::{Admitted, Asking};
+use crate::ground::lock::lock;
+use crate::ground::out_segment::OutSegment;
+use crate::ground::types::{Bid, Epoch, Position, ProgressLevel};
 use crate::proto::End;
-use crate::rin::RIn;
+use crate::state::error::{BufferError, ControlError, DeliverError, RecvError, SegmentError, WaitError};
+use crate::state::events::OutEvent;
+use crate::state::options::{BufferOptions, SubscribeOptions};
 use crate::state::{
     Buffer, BufferOwner, Command, ConnShared, Log, ROutShared, Request, Role, SubscriberProgress,
     SubscriptionShared, Upstream, may_wait,
 };
-use crate::types::{Bid, Epoch, Position, ProgressLevel};
 
 /// Makes buffers and sends them to any number of [`RIn`]s. Cloning gives another handle.
 ///

@@ -8,9 +8,9 @@ use rocketring::{Pool, PoolConfig, Ring, RingConfig};
 
 use super::tests::over;
 use super::*;
+use crate::ground::types::{Epoch, Policy};
 use crate::proto::PeerCoverage;
 use crate::proto::send_subscription::{PeerSubscription, SendConfig, SendCursor, Step};
-use crate::types::{Epoch, Policy};
 
 const EPOCH: Epoch = Epoch(1);
 const START: Position = 1000;

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::context::Context;
-use crate::error::RecvError;
-use crate::in_event::{InEvent, event_of};
-use crate::lock::lock;
+use crate::api::context::Context;
+use crate::ground::lock::lock;
 use crate::proto::Item;
+use crate::state::error::RecvError;
+use crate::state::in_event::{InEvent, event_of};
+use crate::state::view::InView;
 use crate::state::{Queue, RInShared, SubscriptionOwner, SubscriptionShared, may_wait};
-use crate::view::InView;
 use crate::worker::Waiting;
 
 /// The receiving end for buffers of one [`ROut`](crate::ROut). A clone is another handle.

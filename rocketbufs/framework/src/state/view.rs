@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use rocketring::{Lapped, Ring, View};
 
+use crate::ground::types::{Bid, Epoch, Position};
 use crate::state::SubscriptionShared;
-use crate::types::{Bid, Epoch, Position};
 
 /// A range of a buffer that a callback receives (paper 1, Listing 1). The segment is valid until the callback returns.
 pub struct BufSeg<'a> {

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use futures_core::Stream;
 
-use crate::conn::Conn;
-use crate::context::Context;
-use crate::error::{ConnError, RecvError};
-use crate::events::{ConnEvent, OutEvent};
-use crate::in_event::InEvent;
-use crate::listener::Listener;
-use crate::readiness::Readiness;
-use crate::rin::RIn;
-use crate::rout::ROut;
+use crate::api::conn::Conn;
+use crate::api::context::Context;
+use crate::api::listener::Listener;
+use crate::api::rin::RIn;
+use crate::api::rout::ROut;
+use crate::ground::readiness::Readiness;
+use crate::state::error::{ConnError, RecvError};
+use crate::state::events::{ConnEvent, OutEvent};
+use crate::state::in_event::InEvent;
 
 /// A source of events with a descriptor: [`RIn`], [`ROut`], [`Conn`] and [`Listener`].
 pub trait EventSource: sealed::Sealed {

@@ -2,7 +2,7 @@
 
 use rocketring::{Claim, MARK_HEAD_BYTES, MARK_TAIL_BYTES};
 
-use crate::types::{Bid, Position};
+use crate::ground::types::{Bid, Position};
 
 /// Bytes of the markers around a delivery of an overwritable buffer.
 pub(crate) const MARK_BYTES: u64 = (MARK_HEAD_BYTES + MARK_TAIL_BYTES) as u64;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::types::{Bid, Policy};
+use crate::ground::types::{Bid, Policy};
 
 /// A set of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::lock::lock;
+use crate::ground::lock::lock;
 
 /// A descriptor that is readable while a queue has something. The descriptor is made when it is first asked for.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! The events of rOuts and connections.
 
-use crate::error::DownReason;
+use crate::ground::types::{Bid, Policy, Position};
 use crate::state::SubscriberProgress;
-use crate::types::{Bid, Policy, Position};
+use crate::state::error::DownReason;
 
 /// The events of an rOut.
 #[derive(Debug, Clone)]

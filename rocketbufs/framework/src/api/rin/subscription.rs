@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::receive::{Deadline, RIn};
-use crate::error::RecvError;
-use crate::in_event::InEvent;
-use crate::lock::lock;
+use crate::ground::lock::lock;
+use crate::ground::types::{Bid, Epoch, Position};
+use crate::state::error::RecvError;
+use crate::state::in_event::InEvent;
+use crate::state::view::InView;
 use crate::state::{Command, Queue, SubscriptionOwner, SubscriptionShared, may_wait};
-use crate::types::{Bid, Epoch, Position};
-use crate::view::InView;
 
 /// A subscription of an [`RIn`]. [`RIn::subscribe`] and [`RIn::subscription`] return one. A clone is another
 /// handle of the same subscription; no call looks the subscription up.
