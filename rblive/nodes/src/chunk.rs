@@ -36,8 +36,8 @@ impl RsChunk {
 
 /// A reference to a chunk of a stream on a delivery node: stream, position and size. Cloning it is cheap.
 ///
-/// A reference holds nothing: new data overwrites the oldest chunks of the stream. Each read finds out whether its bytes were
-/// still there, and fails with [`Lapped`] if not. The chunk was whole when it arrived: its consistency markers were checked.
+/// A reference does not keep the bytes: new data overwrites the oldest chunks of the stream. Each read checks that its bytes were not
+/// overwritten, and fails with [`Lapped`] otherwise. The chunk was complete when it arrived: its consistency markers were checked.
 ///
 /// A web server passes the bytes on without a copy, encrypts or sends them with [`ChunkRef::lend`], and ends the viewer's
 /// response when that fails.
@@ -47,7 +47,7 @@ pub struct ChunkRef {
     memory: Memory,
 }
 
-/// Where a chunk is.
+/// The memory of a chunk.
 #[derive(Clone, Debug)]
 enum Memory {
     /// In the stream's buffer.
@@ -67,7 +67,7 @@ impl Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// New data has taken the place of the chunk.
+    /// New data has overwritten the chunk.
     #[error(transparent)]
     Lapped(#[from] Lapped),
     /// The chunk has no valid header.
@@ -89,8 +89,8 @@ impl ChunkRef {
     }
 
     /// A chunk in memory of the application, for applications that get chunks by other ways than from a dissemination node.
-    /// `position` is the position of the first byte in the stream. The reference holds nothing: after the application has dropped
-    /// the memory, reads fail with [`Lapped`], as where new data has taken the place of a chunk.
+    /// `position` is the position of the first byte in the stream. The reference does not keep the memory: after the application has
+    /// dropped it, reads fail with [`Lapped`], as those of an overwritten chunk do.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -172,8 +172,8 @@ impl ChunkRef {
         }
     }
 
-    /// How much the stream wrote from this chunk on, in shares of its buffer: 0 when the chunk arrives. The chunk is overwritten when
-    /// this reaches 1, or up to an eighth before. 0 in memory of the application.
+    /// The bytes that the stream wrote from this chunk on, as a share of its buffer: 0 when the chunk arrives. The chunk is overwritten
+    /// when the share reaches 1, or up to an eighth earlier. A chunk in memory of the application has 0.
     pub fn age(&self) -> f64 {
         match &self.memory {
             Memory::Ring(range) => range.age(),
@@ -214,8 +214,8 @@ impl ChunkRef {
     /// is not called.
     ///
     /// # Errors
-    /// [`Lapped`]: what `read` made of the bytes must not be used. Bytes that it already sent may be mixed: the response that they
-    /// belong to must end with an error.
+    /// [`Lapped`]: the result of `read` must not be used. Bytes that it already sent may be mixed, so the response that they belong to
+    /// must end with an error.
     ///
     /// # Safety
     /// The bytes may change while `read` runs. `read` must give the slice only to code that reads each byte once and decides

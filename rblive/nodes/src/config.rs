@@ -239,8 +239,9 @@ impl Config {
         }
     }
 
-    /// As [`Config::from_toml`], for programs with sections of their own in the text: returns what is neither of the framework nor
-    /// of this library. The relations between settings are not checked yet: a program may still change them ([`Config::validate`]).
+    /// As [`Config::from_toml`], for programs with sections of their own in the text. Also returns the sections that belong neither to
+    /// the framework nor to this library. The relations between settings are not checked yet, since the program may still change them
+    /// ([`Config::validate`]).
     ///
     /// # Errors
     /// As [`Config::from_toml`], except that an unknown name at the top level is no error.

@@ -1,8 +1,8 @@
 //! RocketStreams on RocketBufs: live video from dissemination nodes to delivery nodes.
 //!
-//! A dissemination node writes the chunks of a live stream into the stream's buffer, which holds the newest five. Delivery nodes
-//! get every chunk as it is written, over any transport of RocketBufs, and deliver it to viewers straight from memory.
-//! RocketStreams has no flow control: the writer never waits, and a reader that is too slow finds out that its chunk was
+//! A dissemination node writes the chunks of a live stream into the stream's buffer, which holds the newest chunks (five by default).
+//! Delivery nodes get every chunk as it is written, over any transport of RocketBufs, and deliver it to viewers straight from memory.
+//! RocketStreams has no flow control: the writer never waits, and a reader that is too slow gets the error that its chunk was
 //! overwritten.
 //!
 //! ```text
@@ -15,7 +15,7 @@
 //!
 //! * [`RsManager`]: the streams of a node;
 //! * [`config`]: the nodes, their roles and addresses;
-//! * [`content`]: what a chunk carries;
+//! * [`content`]: the header and the payload of a chunk;
 //! * [`RsChunk`], [`ChunkRef`]: a chunk to be written, and a reference to a received one.
 
 #![deny(unsafe_code)]

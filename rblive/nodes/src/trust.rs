@@ -7,8 +7,8 @@
 //!     │── ANNOUNCE … ─────────────────────────────────────▶│
 //! ```
 //!
-//! The token itself is never sent. A hello is good for one receiver, for some minutes and once, so that one that was overheard opens
-//! nothing. Before the receiver has proved that it knows the token, it learns of no stream and can subscribe to none.
+//! The token itself is never sent. A hello is valid for one receiver, for some minutes and once, so an overheard hello is useless. Until
+//! the receiver has proved that it knows the token, the sender announces no stream to it, and lets it subscribe to none.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -41,7 +41,7 @@ pub(crate) struct Token {
     seen: Mutex<HashMap<[u8; PROOF_BYTES], u64>>,
 }
 
-/// The hello of a sender, and what its receiver answers.
+/// The hello of a sender, and the answer that it expects.
 pub(crate) struct Claim {
     pub(crate) hello: Vec<u8>,
     /// None without a token.
@@ -146,7 +146,8 @@ pub(crate) fn claim(token: Option<&Token>, from: NodeId, to: NodeId) -> Result<C
     Ok(Claim { hello: Hello { node: from, proof }.encode(), answer })
 }
 
-/// Checks the hello that node `to` has got. Returns the answer for its sender, if there are tokens. The error is for the sender.
+/// Checks the hello that node `to` has received. Returns the answer for the sender, if the nodes have a token. The sender gets the
+/// error.
 pub(crate) fn check(
     token: Option<&Token>,
     hello: &Hello,
@@ -169,8 +170,8 @@ pub(crate) fn check(
     }
 }
 
-/// Whether the other end has a certificate with one of the names that the configuration gives node `node`. A process of this machine
-/// and of the same user or root, over shared memory, needs none. The error is for both ends.
+/// Checks that the other end has a certificate with one of the names that the configuration gives node `node`. A process of this
+/// machine and of the same user or root, over shared memory, needs none. Both ends get the error.
 pub(crate) fn check_certificate(
     node: &str,
     names: Option<&Vec<String>>,

@@ -137,9 +137,9 @@ pub fn decode_answer(bytes: &[u8]) -> Option<[u8; PROOF_BYTES]> {
 /// A message of the sending node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// The receiver gets this stream.
+    /// Announces a stream to the receiver.
     Announce(Announce),
-    /// The receiver does not get this stream any more.
+    /// Withdraws a stream from the receiver.
     Withdraw(RsId),
     /// All streams of the receiver were announced on this connection.
     Complete,

@@ -92,9 +92,9 @@ pub struct Header {
     /// The bytes of the payload.
     pub payload_bytes: u32,
     /// The number of the timeline to which the segment belongs, for `EXT-X-DISCONTINUITY-SEQUENCE`: each segment with
-    /// [`Flags::DISCONTINUITY`] has one more than the segment before. A source that starts again begins above what it had given before,
-    /// so the number never goes back for viewers, also if the server that they ask was started in between. 0 if the source does not
-    /// count; servers count by themselves then.
+    /// [`Flags::DISCONTINUITY`] has one more than the segment before. A restarted source begins above all numbers that it gave before.
+    /// So the number never goes back for viewers, even if their delivery node was restarted in between. 0: the source does not number
+    /// timelines, and each server numbers them itself.
     pub discontinuities: u64,
 }
 
@@ -154,7 +154,7 @@ impl Header {
         bytes
     }
 
-    /// Decodes the first bytes of a chunk. Whether the chunk has the payload's bytes is the caller's to check.
+    /// Decodes the first bytes of a chunk. The caller must check that the chunk has the bytes of the payload.
     ///
     /// # Errors
     /// [`HeaderError`]; the chunk may not be used then.

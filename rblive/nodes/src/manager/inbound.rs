@@ -1,4 +1,4 @@
-//! The receiving half of a manager: connections of sending nodes, their announcements, and what arrives.
+//! The receiving half of a manager: connections of sending nodes, their announcements, and their chunks.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ use crate::wire::{Announce, Hello, Message, PROOF_BYTES, encode_answer};
 const _: () = assert!(MAX_NAME_BYTES <= u8::MAX as usize, "the length of a name is one byte of ANNOUNCE");
 
 impl Inner {
-    /// Takes or refuses the connection of a node.
+    /// Accepts or refuses the connection of a node.
     pub(super) fn accept(self: &Arc<Self>, conn: &Conn) {
         let (node, answer) = match self.admit(conn) {
             Ok(admitted) => admitted,
@@ -35,7 +35,7 @@ impl Inner {
         }
     }
 
-    /// Checks the node that connects. Returns it, and the proof for it that this node knows the token.
+    /// Checks the node that connects. Returns the node, and the answer that proves to it that this node knows the token.
     fn admit(&self, conn: &Conn) -> Result<(NodeId, Option<[u8; PROOF_BYTES]>), String> {
         let hello = Hello::decode(&conn.take_peer_hello()).map_err(|error| error.to_string())?;
         let node = hello.node;
@@ -65,7 +65,7 @@ impl Inner {
         }
     }
 
-    /// Takes the connection of a node that is new, or was restarted.
+    /// Accepts the connection of a node that is new, or was restarted.
     fn take(self: &Arc<Self>, node: NodeId, conn: &Conn) {
         let input = RIn::new(conn);
         let source = Arc::new(Source::new(node, conn.peer_instance(), input.clone()));
@@ -226,7 +226,7 @@ impl Inner {
         }
     }
 
-    /// Ends the streams of nodes that have been away for too long. Returns when to look again.
+    /// Ends the streams of nodes that have been disconnected for too long. Returns the time until the next check.
     pub(super) fn end_lingering(&self) -> Option<Duration> {
         let linger = Duration::from_millis(self.config.dissemination.linger_ms);
         let now = Instant::now();
@@ -250,7 +250,7 @@ impl Inner {
         next
     }
 
-    /// Lets the keeper look at once.
+    /// Wakes the keeper for a check.
     pub(super) fn wake_keeper(&self) {
         lock(&self.keeper.woken).1 = true;
         self.keeper.changed.notify_all();

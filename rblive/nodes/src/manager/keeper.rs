@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use super::locks::lock;
 
-/// How the manager and its keeper thread talk.
+/// The state that the manager shares with its keeper thread.
 #[derive(Default)]
 pub struct Keeper {
-    /// Whether the thread ends, and whether it looks at once.
+    /// Whether the thread must end, and whether it must check at once.
     pub woken: Mutex<(bool, bool)>,
     pub changed: Condvar,
 }
 
 impl Keeper {
-    /// Starts the thread. `look` returns when to look again, and none if the manager is gone.
+    /// Starts the thread. `look` makes a check, and returns the time until the next one, if one is due. It returns `None` if the manager
+    /// is gone.
     pub fn start(
         self: &Arc<Self>,
         mut look: impl FnMut() -> Option<Option<Duration>> + Send + 'static,
@@ -24,7 +25,7 @@ impl Keeper {
         std::thread::Builder::new().name("rblive-keeper".to_owned()).spawn(run).map(drop)
     }
 
-    /// Waits until the next look. False: the thread ends.
+    /// Waits until the next check. False: the thread ends.
     fn wait(&self, next: Option<Duration>) -> bool {
         let woken = lock(&self.woken);
         let waits = |woken: &mut (bool, bool)| !woken.0 && !woken.1;

@@ -1,4 +1,4 @@
-//! Locks whose holders may have panicked: what they guard is consistent between any two statements.
+//! Locks whose holders may have panicked: the guarded state is consistent between any two statements.
 
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 

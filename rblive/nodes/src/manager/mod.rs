@@ -76,8 +76,8 @@ impl RsManager {
         Self::prepared(config, |_| ())
     }
 
-    /// Starts a node, and calls `prepare` before the node takes streams. Callbacks that are set there miss nothing: a node that comes
-    /// back gets its streams as soon as it listens. [`address`](Self::address) is not known yet in `prepare`.
+    /// Starts a node, and calls `prepare` before the node receives streams. Callbacks that are set there miss no event: a restarted node
+    /// receives its streams as soon as it listens. [`address`](Self::address) is not known yet in `prepare`.
     ///
     /// # Errors
     /// As [`RsManager::new`].
@@ -157,17 +157,17 @@ impl RsManager {
         &self.inner.node
     }
 
-    /// The address at which this node takes streams, with its port. None if it takes none.
+    /// The address at which this node receives streams, with its port. `None` if it has no address.
     pub fn address(&self) -> Option<String> {
         self.inner.address()
     }
 
-    /// Bytes of the present buffers: their capacities. Their memory is taken on first use.
+    /// Bytes of the present buffers: their capacities. Their memory is allocated on first use.
     pub fn memory_in_use(&self) -> u64 {
         self.inner.context.memory_in_use()
     }
 
-    /// Closes the connections, giving queued data at most `grace` to leave, and ends the threads.
+    /// Closes the connections, once queued data is sent or `grace` has passed, and ends the threads.
     pub fn shutdown(&self, grace: Duration) {
         self.inner.keeper.stop();
         lock(&self.inner.peers).values().for_each(|peer| peer.stop());
@@ -204,7 +204,7 @@ impl RsManager {
         self.inner.destroy(id)
     }
 
-    /// Lets a node have a stream from now on, and what the stream's buffer holds. Repeating the call changes nothing.
+    /// Sends a stream to a node from now on, and the chunks that the stream's buffer holds. Repeating the call changes nothing.
     ///
     /// # Errors
     /// The stream or the node is unknown, or the node has no address.
@@ -212,7 +212,7 @@ impl RsManager {
         self.inner.add_outbound(node, id)
     }
 
-    /// Ends a stream at a node. Returns whether the node had it.
+    /// Stops sending a stream to a node, where it ends. Returns whether the node had the stream.
     ///
     /// # Errors
     /// [`StreamError::NoSuchStream`].
@@ -287,7 +287,7 @@ impl RsManager {
 /// Streams that this node receives.
 impl RsManager {
     /// Calls `callback` on a worker thread for every chunk that arrives, one call at a time. `callback` must not wait. Set
-    /// it before streams arrive, in [`prepared`](Self::prepared): chunks without a callback are not kept for one.
+    /// it before streams arrive, in [`prepared`](Self::prepared): a chunk that arrives without a callback is not reported later.
     pub fn inbound_callback(&self, callback: impl FnMut(ChunkRef) + Send + 'static) {
         self.inner.callbacks.set_chunk(Box::new(callback));
     }
@@ -299,7 +299,7 @@ impl RsManager {
     }
 
     /// Returns the oldest `size` bytes of a stream, which the application does not need any more. Without flow control their memory
-    /// is used again in any case: the call tells how much history the application keeps ([`InboundInfo::returned_bytes`]).
+    /// is reused in any case. The call only counts the bytes that the application has returned ([`InboundInfo::returned_bytes`]).
     ///
     /// # Errors
     /// [`StreamError::NoSuchStream`].

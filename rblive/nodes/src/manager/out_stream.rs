@@ -13,7 +13,7 @@ pub struct OutStream {
     pub id: RsId,
     pub name: Arc<str>,
     pub buffer: OutBuffer,
-    /// The capacity that receivers take.
+    /// The capacity of the receivers' buffers, in bytes.
     pub capacity: u64,
     /// Whether the stream was created here, and not received.
     pub own: bool,

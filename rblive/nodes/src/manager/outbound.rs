@@ -21,7 +21,7 @@ impl Inner {
         self.last_bid.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Creates a stream, and lets the nodes of the rules have it.
+    /// Creates a stream, and sends it to the nodes of the rules.
     pub(super) fn create(&self, name: &str, renditions: usize) -> Result<RsId, StreamError> {
         if !self.node.role.disseminates() {
             return Err(StreamError::NotDisseminating);
@@ -131,7 +131,7 @@ impl Inner {
         nodes
     }
 
-    /// Forgets a stream that has ended. The end reaches its receivers in the order of the data.
+    /// Removes a stream that has ended. Its receivers get the end after the last data.
     pub(super) fn forget_outbound(&self, id: RsId) -> Option<Arc<OutStream>> {
         let stream = write(&self.outgoing).remove(&id)?;
         write(&self.by_bid).remove(&stream.buffer.bid());

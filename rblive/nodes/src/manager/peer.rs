@@ -51,7 +51,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// The node gets this stream from now on.
+    /// Announces a stream to the node, now and on each later connection.
     pub fn add(&self, announce: Announce) {
         let mut state = lock(&self.state);
         if let Some(conn) = &state.conn {
@@ -62,7 +62,7 @@ impl Peer {
         self.changed.notify_all();
     }
 
-    /// The node does not get this stream any more. False if it did not before.
+    /// Withdraws a stream from the node. False if the node did not have it.
     pub fn remove(&self, id: RsId) -> bool {
         let mut state = lock(&self.state);
         let removed = state.streams.remove(&id).is_some();
@@ -72,7 +72,7 @@ impl Peer {
         removed
     }
 
-    /// The stream has ended. The node learns it from the buffer, after the last data.
+    /// Removes a stream that has ended. The node gets the end through the buffer, after the last data.
     pub fn forget(&self, id: RsId) {
         lock(&self.state).streams.remove(&id);
     }
@@ -117,7 +117,7 @@ impl Peer {
         }
     }
 
-    /// Waits until there is something to send. False: the thread ends.
+    /// Waits until the node has streams to get. False: the thread ends.
     fn wait_for_streams(&self) -> bool {
         let state = lock(&self.state);
         let idle = |state: &mut State| state.streams.is_empty() && !state.stopped;
@@ -125,7 +125,7 @@ impl Peer {
         !state.stopped
     }
 
-    /// Connects and waits until the connection is down. Returns why it was; none if it never was up.
+    /// Connects and waits until the connection is down. Returns the reason of the loss; `None` if the connection never was up.
     fn connect(&self, link: &Link) -> Option<String> {
         let conn = match self.open(link) {
             Ok(conn) => conn,
@@ -154,7 +154,7 @@ impl Peer {
         Some(why.map_or_else(String::new, |why| why.to_string()))
     }
 
-    /// Connects, and finds out which node answers.
+    /// Connects, and checks the certificate and the proof of the node that answers, where the configuration asks for them.
     fn open(&self, link: &Link) -> Result<Conn, String> {
         let claim = trust::claim(link.token.as_deref(), link.node, self.node.id)?;
         let conn = Conn::connect(&link.context, &self.node.address, &claim.hello);

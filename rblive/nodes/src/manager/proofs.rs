@@ -1,4 +1,4 @@
-//! Proofs of receivers before they learn of streams, where nodes have a token.
+//! The proofs that receivers give before streams are announced to them, if the nodes have a token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,7 +12,7 @@ use crate::wire::{PROOF_BYTES, decode_answer};
 
 /// How long a receiver may take for its proof.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time between two looks at whether the connection is still there.
+/// The time between two checks that the connection is still up.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Connections to receivers, by their ids.
@@ -24,7 +24,7 @@ pub struct Proofs {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// The receiver has to answer this.
+    /// The receiver must give this answer.
     Waiting([u8; PROOF_BYTES]),
     Proven,
     Wrong,
@@ -42,7 +42,7 @@ impl Proofs {
         out.set_control_msg_cb(move |conn, message| proofs.take(conn.id(), message));
     }
 
-    /// Takes a message of a receiver: its answer, or anything from a peer that is none.
+    /// Handles the first message of a receiver. Any message but the right answer is a wrong proof.
     fn take(&self, conn: u64, message: &[u8]) {
         let mut states = lock(&self.states);
         if let Some(state) = states.get_mut(&conn)
@@ -54,7 +54,7 @@ impl Proofs {
         }
     }
 
-    /// Gives a connection to `out`, and waits until the receiver has answered.
+    /// Adds a connection to `out`, and waits until the receiver has answered.
     pub fn wait(&self, conn: &Conn, out: &ROut, expected: [u8; PROOF_BYTES]) -> Result<(), String> {
         lock(&self.states).insert(conn.id(), State::Waiting(expected));
         out.add_conn(conn);
@@ -79,7 +79,7 @@ impl Proofs {
         Err(why)
     }
 
-    /// The connection is down.
+    /// Removes a connection that is down.
     pub fn forget(&self, conn: u64) {
         lock(&self.states).remove(&conn);
     }

@@ -16,7 +16,7 @@ pub struct InStream {
     pub id: RsId,
     pub bid: Bid,
     pub name: Arc<str>,
-    /// Whether this node only forwards the stream. The part that the node delivers comes over a connection to itself.
+    /// Whether this node only forwards the stream. A node of both roles delivers such a stream over a connection to itself.
     pub relayed: bool,
     pub activity: Activity,
     pub lost_bytes: AtomicU64,
@@ -78,7 +78,7 @@ impl Source {
         write(&self.streams).insert(stream.bid, stream);
     }
 
-    /// Takes a stream out. False if it is not there any more.
+    /// Removes a stream. False if it was removed before.
     pub fn remove(&self, stream: &InStream) -> bool {
         let mut streams = write(&self.streams);
         let known = streams.get(&stream.bid).is_some_and(|known| known.id == stream.id);
@@ -101,7 +101,7 @@ impl Source {
         lock(&self.state).down_since = Some(Instant::now());
     }
 
-    /// Notes that the connection is there again, over which everything will be announced.
+    /// Notes a new connection, on which all streams will be announced again.
     pub fn note_up(&self) {
         *lock(&self.state) = State::default();
     }

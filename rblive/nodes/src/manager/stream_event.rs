@@ -16,7 +16,7 @@ pub enum StreamEvent {
         /// Their bytes, with their markers.
         bytes: u64,
     },
-    /// The connection to the sending node is lost. The stream continues when the node returns within the time to linger.
+    /// The connection to the sending node is lost. The stream continues if the node returns within `dissemination.linger_ms`.
     Interrupted,
     /// The sending node has returned.
     Resumed,
