@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 const BETA: f64 = 0.7;
 /// The growth of the window, in segments for each cubic second.
 const C: f64 = 0.4;
-/// A burst that leaves at once, whatever the rate: segments, and a time at the rate.
+/// The burst that may be sent at once: so many segments, or the bytes of so much time at the rate, whichever is more.
 const BURST_SEGMENTS: usize = 10;
 const BURST_TIME: Duration = Duration::from_millis(2);
-/// The shortest pause: what leaves after it leaves in one call of the system. A path with a round trip below 2.5 ms has no pauses, since
-/// a window is then less than what leaves at once.
+/// The shortest pause. The segments that follow a pause are sent with one call of the system. A path with a round trip below 2.5 ms has
+/// no pauses, since its window is smaller than a burst.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Cubic {
@@ -23,7 +23,7 @@ pub(crate) struct Cubic {
     /// The window before the last loss, and when the growth since then began.
     before_loss: f64,
     epoch: Option<(Instant, f64)>,
-    /// The window of Reno since then, which is the least.
+    /// The window that Reno would have since then. The window is not smaller.
     reno: f64,
     /// Losses of segments that were sent before this time belong to the last reduction.
     recovery: Option<Instant>,
@@ -58,7 +58,7 @@ impl Cubic {
         2 * self.segment
     }
 
-    /// Bytes were acknowledged that were sent then. `full` says whether the window was used.
+    /// Handles the acknowledgement of bytes that were sent at `sent`. `full`: the window was used.
     pub fn acknowledged(&mut self, now: Instant, bytes: usize, sent: Instant, rtt: Duration, full: bool) {
         if self.recovery.is_some_and(|recovery| sent <= recovery) || !full {
             return;
@@ -83,7 +83,7 @@ impl Cubic {
         self.window = grown.max(self.reno) as usize;
     }
 
-    /// A segment was lost that was sent then.
+    /// Handles the loss of a segment that was sent at `sent`.
     pub fn lost(&mut self, now: Instant, sent: Instant) {
         if self.recovery.is_some_and(|recovery| sent <= recovery) {
             return;
@@ -97,7 +97,7 @@ impl Cubic {
         self.epoch = None;
     }
 
-    /// Nothing was acknowledged for long: begins with little again.
+    /// Returns to the smallest window, because nothing was acknowledged for long.
     pub fn collapse(&mut self, now: Instant) {
         if self.window <= self.least() {
             return;
@@ -112,7 +112,7 @@ impl Cubic {
         1.25 * self.window as f64 / rtt.as_secs_f64().max(1e-6)
     }
 
-    /// When this many bytes may leave: `None` is now.
+    /// When this many bytes may be sent. `None`: now.
     pub fn pace(&mut self, now: Instant, bytes: usize, rtt: Duration) -> Option<Instant> {
         let rate = self.rate(rtt);
         let most = (rate * BURST_TIME.as_secs_f64()).max((BURST_SEGMENTS * self.segment) as f64);
@@ -122,7 +122,7 @@ impl Cubic {
         (missing > 0.0).then(|| now + Duration::from_secs_f64((missing / rate).min(1.0)).max(LEAST_PAUSE))
     }
 
-    /// Bytes left.
+    /// Counts bytes that were sent.
     pub fn sent(&mut self, bytes: usize) {
         self.tokens -= bytes as f64;
     }

@@ -31,11 +31,11 @@ use crate::wire::reliable::{
 /// The bytes that a held segment costs beside its own.
 const HELD_BYTES: usize = 64;
 
-/// In how many acknowledgements a refusal and a credit are told, since each of them may be lost.
+/// Acknowledgements that repeat a refusal or a credit, since any may be lost.
 const TOLD_TIMES: u8 = 3;
-/// The most streams that are looked at for one that may go on.
+/// The most postponed streams that are examined for one that gets room.
 const MAX_LOOKS: usize = 16;
-/// How long the key that may exceed the memory limit keeps that right without a byte.
+/// How long the key that may exceed the memory limit keeps this right without receiving a byte.
 const EXCESS_PAUSE: Duration = Duration::from_secs(1);
 
 /// The name of a link: sender, epoch and number.
@@ -47,7 +47,7 @@ struct InLane {
     next: u64,
     held: BTreeMap<u64, Vec<u8>>,
     records: Records,
-    /// The credit that was told.
+    /// The credit in the last acknowledgement.
     told: u64,
 }
 
@@ -55,7 +55,7 @@ struct InLane {
 struct Mention {
     mailbox: u32,
     run: u32,
-    /// The stream was refused, and is to wait for room.
+    /// The stream was refused, and must wait for room.
     waits: bool,
     times: u8,
 }
@@ -66,22 +66,22 @@ struct InLink {
     /// True once the sender has shown that it receives datagrams at its address.
     proven: bool,
     ranges: Ranges,
-    /// Segments that were refused lately, and how often that was told.
+    /// Segments that were refused recently, and the number of acknowledgements that have reported them.
     refused: Ranges,
     refused_told: u8,
     lanes: HashMap<u32, InLane>,
-    /// The bytes that an acknowledgement may have, and the streams that it mentions.
+    /// The bytes that the next acknowledgement may have while the address is not proven, and the streams that it mentions.
     budget: usize,
     mentioned: Vec<Mention>,
     due: bool,
-    /// The sender has said that nothing more follows, and that was reported.
+    /// Whether the sender has ended the link, and whether the end was reported.
     ended: bool,
     reported: bool,
     bytes: u64,
     received: u64,
 }
 
-/// The machine.
+/// The state machine of the receiving half.
 pub struct Inbound {
     settings: Reliable,
     max_message: usize,
@@ -90,7 +90,7 @@ pub struct Inbound {
     by_key: HashMap<LinkKey, u32>,
     last_heard: Timeline,
     hosts: FairShare<HostAddress>,
-    /// Lanes, and bytes that wait: held segments, and begins of messages.
+    /// The lanes and the waiting bytes of each host: held segments, and begins of messages.
     shares: Shares,
     /// Links that must acknowledge something.
     due: Vec<u32>,
@@ -99,8 +99,7 @@ pub struct Inbound {
     /// Streams that wait for memory, or for the place of a key.
     postponed: Postponed,
     resets: Vec<(SocketAddr, Vec<u8>)>,
-    /// The key that may exceed the memory limit to complete a message, and when it last did: begins of messages that fill the memory
-    /// would otherwise wait for each other.
+    /// The one key that may exceed `receive_bytes`, and when it last did. Without it, incomplete messages could block each other.
     excess: Option<((u32, u32), Instant)>,
     counts: ReliableCounts,
 }
@@ -148,7 +147,7 @@ impl Inbound {
         if verdict == Verdict::Taken {
             link.ranges.insert(header.first);
         } else {
-            // The sender learns that the network is not at fault.
+            // The acknowledgement reports the refusal, so the sender does not take it for a loss.
             link.refused.insert(header.first);
             link.refused_told = 0;
         }
@@ -161,7 +160,7 @@ impl Inbound {
         };
         self.mention(stream, Mention { mailbox: header.mailbox, run, waits, times });
         if !self.postponed.is_empty() {
-            // A question of a sender for its credit is answered with one, also while other senders wait.
+            // A segment without bytes asks for credit. The sender gets it even while other senders wait.
             let asks = segment.bytes.is_empty() && self.has_window(stream);
             if asks && self.may_open(stream, run) {
                 self.postponed.remove(stream);
@@ -170,7 +169,7 @@ impl Inbound {
         }
     }
 
-    /// Tells a stream's credit in the next acknowledgements, of which the first one is due.
+    /// Puts a stream's credit into the next acknowledgements, and makes the first of them due.
     fn mention(&mut self, (slot, mailbox): Stream, new: Mention) {
         let Some(link) = self.links.get_mut(slot) else { return };
         let mentioned = &mut link.mentioned;
@@ -192,13 +191,13 @@ impl Inbound {
         self.shares.has_room(link.host(), self.settings.window)
     }
 
-    /// Tells a stream that there is room for it.
+    /// Announces to a stream that there is room for it.
     fn tell_room(&mut self, stream: Stream, run: u32) {
         self.mention(stream, Mention { mailbox: stream.1, run, waits: false, times: TOLD_TIMES });
     }
 
-    /// Lets a stream go on that was refused, if the memory has a window for it. Otherwise one goes on that completes a message beyond
-    /// the limit, if none does now.
+    /// Grants room to the first postponed stream whose window fits into the memory, or that may exceed the limit to complete a message.
+    /// One stream at a time may exceed it.
     fn grant(&mut self, now: Option<Instant>) {
         let may_exceed = match (self.excess, now) {
             (None, _) => true,
@@ -223,7 +222,7 @@ impl Inbound {
         }
     }
 
-    /// True if a segment of this run would find its lane open.
+    /// True if the lane of this stream would accept a segment of this run.
     fn may_open(&mut self, (slot, mailbox): Stream, run: u32) -> bool {
         let Some(link) = self.links.get_mut(slot) else { return false };
         let (sender, host) = (link.key.0, link.host());
@@ -265,7 +264,8 @@ impl Inbound {
         self.links.iter().map(InLink::info).collect()
     }
 
-    /// The link of this name. A segment for a link that another run of this queue knew is answered with a reset.
+    /// The link of this name, created if necessary. A segment for a link that only an earlier instance of this queue knew is answered
+    /// with a reset.
     fn link(&mut self, now: Instant, key: LinkKey, (number, receiver): (u64, u64)) -> Option<u32> {
         if let Some(&slot) = self.by_key.get(&key) {
             return Some(slot);
@@ -320,7 +320,7 @@ impl Inbound {
         self.stalled.retain(|&(link, _)| link != slot);
     }
 
-    /// Takes a segment, or refuses it: then it is not acknowledged, and comes again.
+    /// Accepts a segment, or refuses it. The sender sends a refused segment again.
     fn accept(
         &mut self,
         now: Instant,
@@ -341,7 +341,7 @@ impl Inbound {
         self.take(now, key, segment, sink)
     }
 
-    /// Takes a segment of an open lane, or refuses it.
+    /// Accepts a segment of an open lane, or refuses it.
     fn take(&mut self, now: Instant, key: Stream, segment: Segment<'_>, sink: &mut impl Sink) -> Verdict {
         let Inbound { links, settings, shares, counts, max_message, stalled, excess, postponed, .. } = self;
         let link = links.get_mut(key.0).expect("the caller has found the link");
@@ -385,8 +385,8 @@ impl Inbound {
         Verdict::Taken
     }
 
-    /// Opens the lane of a mailbox, or its next run. Messages that wait for a mailbox are confirmed: a later run, or a
-    /// later link of the same sender, waits behind them.
+    /// Opens the lane of a mailbox, or its next run. Messages that wait for a mailbox are confirmed already. So a later run, or a later
+    /// link of the same sender, must wait until they are delivered.
     fn open_lane(&mut self, (slot, mailbox): Stream, run: u32) -> Run {
         let link = self.links.get_mut(slot).expect("the caller has found the link");
         let (sender, host) = (link.key.0, link.host());
@@ -447,8 +447,8 @@ impl Inbound {
         }
     }
 
-    /// Takes the acknowledgements that are due, as plain datagrams. None is longer than what arrived from an address that has not
-    /// shown that it can be reached.
+    /// Returns the acknowledgements that are due, as plain datagrams. An acknowledgement to an address that is not proven is not longer
+    /// than the datagrams that arrived from it.
     pub fn take_acks(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut acks = std::mem::take(&mut self.resets);
         for slot in std::mem::take(&mut self.due) {
@@ -469,7 +469,7 @@ impl Inbound {
                 let (mailbox, run) = (mention.mailbox, mention.run);
                 let waits = mention.waits || self.postponed.run((slot, mailbox)) == Some(run);
                 let limit = match link.lanes.get_mut(&mailbox).filter(|lane| lane.run == run) {
-                    // Nothing more for now.
+                    // No more bytes for now.
                     Some(lane) if waits => lane.next,
                     Some(lane) => lane.limit(self.settings.window),
                     None if waits => 0,
@@ -495,12 +495,12 @@ impl Inbound {
         self.last_heard.first().map(|(_, heard)| after(heard, self.settings.idle))
     }
 
-    /// Forgets links that were silent for long.
+    /// Removes links that were silent for too long.
     pub fn expire(&mut self, now: Instant) {
         while let Some((slot, heard)) = self.last_heard.first()
             && after(heard, self.settings.idle) <= now
         {
-            // Messages that wait for a mailbox are confirmed: their link stays.
+            // Messages that wait for a mailbox are confirmed already, so their link stays.
             if self.stalled.iter().any(|&(stalled, _)| stalled == slot) {
                 self.last_heard.touch(slot, now);
             } else {
@@ -509,7 +509,7 @@ impl Inbound {
         }
     }
 
-    /// Bytes that wait for others or for a mailbox.
+    /// Bytes that wait for missing bytes or for a mailbox.
     pub fn waiting_bytes(&self) -> usize {
         self.shares.bytes()
     }
@@ -556,7 +556,7 @@ impl InLink {
         crate::key::host(self.key.0)
     }
 
-    /// True if nothing more follows, and all messages are in their mailboxes.
+    /// True if the sender has ended the link, and all messages are in their mailboxes.
     fn is_closed(&self) -> bool {
         self.ended && !self.lanes.values().any(|lane| lane.records.is_stalled())
     }
@@ -569,7 +569,7 @@ impl InLink {
     }
 }
 
-/// The fate of a segment.
+/// The outcome of a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Taken,
@@ -579,7 +579,7 @@ enum Verdict {
     NoRoom,
 }
 
-/// How a segment belongs to the runs of a stream.
+/// The run of a segment, compared with the run of its lane.
 #[derive(Clone, Copy)]
 enum Run {
     Current,
@@ -608,7 +608,7 @@ impl InLane {
         held + self.records.bytes()
     }
 
-    /// Keeps bytes behind missing ones.
+    /// Keeps bytes until the missing bytes before them arrive.
     fn hold(&mut self, offset: u64, bytes: &[u8]) {
         let held = self.held.entry(offset).or_default();
         if held.len() < bytes.len() {
@@ -616,12 +616,12 @@ impl InLane {
         }
     }
 
-    /// The offset up to which bytes are taken: a window beyond the bytes that left for the mailbox.
+    /// The offset up to which bytes are accepted: one window beyond the received bytes that do not wait for the mailbox.
     fn limit(&self, window: usize) -> u64 {
         self.next - self.records.undelivered() as u64 + window as u64
     }
 
-    /// Takes the next bytes of the stream, and the held ones behind them.
+    /// Adds the next bytes of the stream, and the held bytes that follow them.
     fn take(
         &mut self,
         bytes: &[u8],

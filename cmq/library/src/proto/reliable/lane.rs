@@ -31,7 +31,7 @@ struct Chunk {
     state: State,
 }
 
-/// Memory of chunks that were confirmed, for the next ones.
+/// The memory of confirmed chunks, for reuse.
 #[derive(Default)]
 pub(crate) struct Spares(Vec<Vec<u8>>);
 
@@ -70,16 +70,17 @@ pub(crate) struct Lane {
     /// The index of the first chunk that was not sent.
     unsent: usize,
     end: u64,
-    /// Chunks before this offset may be sent: a batch leaves as a whole, with few calls of the system.
+    /// Chunks before this offset may be sent: a batch is sent as a whole, with few calls of the system.
     flushed: u64,
     lost: BTreeSet<u64>,
-    /// The receiver takes bytes up to here. Less than before if it refused bytes for want of memory: they wait for a later credit.
+    /// The offset up to which the receiver accepts bytes. It goes back if the receiver refused bytes for lack of memory, which then wait
+    /// for a later credit.
     pub credit: u64,
-    /// Where each message that is not confirmed ends, and the number of the first of them.
+    /// The end offset of each unconfirmed message, and the number of the first of them.
     messages: VecDeque<u64>,
     first: u64,
     failed: VecDeque<(u64, u64, Undelivered)>,
-    /// The last confirmation, or the push of the first message after it.
+    /// The time of the last confirmation, or of the push of the first message after it.
     pub progress: Instant,
     /// When the oldest message that was not flushed was pushed.
     pub waits_since: Option<Instant>,
@@ -146,7 +147,7 @@ impl Lane {
         }
     }
 
-    /// Lets everything leave that was pushed.
+    /// Allows all pushed messages to be sent.
     pub fn flush(&mut self) {
         (self.flushed, self.waits_since, self.waiting) = (self.end, None, 0);
     }
@@ -170,7 +171,7 @@ impl Lane {
         !self.messages.is_empty()
     }
 
-    /// True if a chunk could leave but for the receiver's credit.
+    /// True if the next chunk waits only for the receiver's credit.
     pub fn is_blocked(&self) -> bool {
         self.sendable().is_some_and(|chunk| !self.is_allowed(chunk))
     }
@@ -190,8 +191,8 @@ impl Lane {
         self.sendable().is_some_and(|chunk| self.is_allowed(chunk))
     }
 
-    /// The next chunk to send, with `number`: a lost one first. A chunk larger than `size`, since the path has become smaller, is
-    /// cut. Returns the offset, the bytes, and whether they are sent again.
+    /// The next chunk to send, with `number`: a lost one first. A chunk larger than `size` is cut, because the path has become smaller.
+    /// Returns the offset, the bytes, and whether they are sent again.
     pub fn next(&mut self, number: u64, size: usize) -> Option<(u64, &[u8], bool)> {
         if !self.is_ready() {
             return None;
@@ -257,7 +258,7 @@ impl Lane {
         confirmed as u64
     }
 
-    /// Notes that a part is lost in the segment with this number. The part is sent again, unless a later segment has it.
+    /// Handles the loss of a part in the segment with this number. The part is sent again, unless a later segment has it.
     /// Returns whether it is sent again.
     pub fn lost(&mut self, number: u64, offset: u64, length: usize) -> bool {
         let before = self.lost.len();

@@ -23,17 +23,17 @@ const FLIGHT_SEGMENTS: usize = 10;
 const PROBES: usize = 2;
 /// After this many waits with answers that acknowledge nothing new, everything on its way is sent again.
 const STUCK_AFTER: u32 = 2;
-/// After this many waits in vain, and so much time, the window begins with little again. A receiver that got no processor for some
+/// After this many waits in vain, and this much time, the window returns to its minimum. A receiver that got no processor for some
 /// milliseconds is no congestion.
 const COLLAPSE_AFTER: u32 = 3;
 const COLLAPSE_TIME: Duration = Duration::from_millis(100);
-/// The waits in vain, at most, that make the next one longer.
+/// The most waits in vain that still make the next wait longer.
 const MAX_IN_VAIN: u32 = 10;
 
 /// How often the end of a link is sent.
 const END_COPIES: usize = 3;
 
-/// Datagrams of equal length that leave together.
+/// Datagrams of equal length that are sent together.
 #[derive(Debug)]
 pub struct Flight {
     /// The destination.
@@ -44,7 +44,7 @@ pub struct Flight {
     pub segment: usize,
 }
 
-/// The fate of messages.
+/// The outcome of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
     Confirmed(u64),
@@ -70,14 +70,14 @@ pub(crate) struct Link {
     /// Waits in vain since the last acknowledgement, and when the first of them ended.
     in_vain: u32,
     silent_since: Option<Instant>,
-    /// Waits since the last acknowledgement of something new that had an answer, and whether the current wait has.
+    /// Waits with an answer since the last acknowledgement of a new segment, and whether the current wait has an answer.
     stuck: u32,
     answered: bool,
-    /// Segments that leave whatever the window.
+    /// The number of segments that may be sent regardless of the window.
     probes: usize,
-    /// When the window or the pace lets something leave.
+    /// When the pace allows the next segment. `None`: the pace allows it now.
     pub paced: Option<Instant>,
-    /// No lane with unconfirmed messages has made its last progress before this time.
+    /// The last progress of each lane with unconfirmed messages is not earlier than this time.
     pub oldest_progress: Option<Instant>,
     /// The last push or acknowledgement.
     pub used: Instant,
@@ -90,7 +90,7 @@ pub(crate) struct Link {
     pub postponed: u64,
     /// The greatest number of the acknowledgements.
     newest_ack: u64,
-    /// The sender has finished: the receiver is told once everything is confirmed or given up.
+    /// The sender has finished. The end is announced once all messages are confirmed or given up.
     pub ending: bool,
     /// The segment that was written last, in its frame.
     framed: Vec<u8>,
@@ -140,7 +140,7 @@ impl Link {
         self.id
     }
 
-    /// A message follows. Returns true if none was unconfirmed.
+    /// Prepares the push of a message. Returns true if no message was unconfirmed.
     pub fn begin_push(&mut self, now: Instant) -> bool {
         (self.used, self.ending) = (now, false);
         if self.is_idle() {
@@ -154,7 +154,7 @@ impl Link {
         self.buffered == 0
     }
 
-    /// Takes another identity, while nothing is unconfirmed: the receiver may have forgotten the old one.
+    /// Gives the link a new identity while no message is unconfirmed, because the receiver may have forgotten the old one.
     pub fn renew(&mut self, now: Instant, id: u32, credit: u64) {
         (self.id, self.receiver, self.used) = (id, 0, now);
         (self.sent, self.rtt, self.paced) = (Sent::new(), Rtt::new(), None);
@@ -174,7 +174,7 @@ impl Link {
         self.next_run
     }
 
-    /// A datagram was too large for the path.
+    /// Continues with the smallest datagrams, because one was too large for the path.
     pub fn path_changed(&mut self) {
         self.size = MIN_DATAGRAM - self.frame.bytes() - HEADER_BYTES - SEGMENT_BYTES;
         self.cubic = Cubic::new(MIN_DATAGRAM);
@@ -189,12 +189,12 @@ impl Link {
         }
     }
 
-    /// True if something could leave now.
+    /// True if a lane is queued and the pace does not forbid a segment.
     pub fn is_sendable(&self) -> bool {
         !self.queue.is_empty() && self.paced.is_none()
     }
 
-    /// Collects the segments that may leave now, from the lanes in turn.
+    /// Collects the segments that may be sent now, from the lanes in turn.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<Flight>) {
         self.paced = None;
         let mut flight = Flight { to: self.to, bytes: Vec::new(), segment: 0 };
@@ -243,7 +243,7 @@ impl Link {
         true
     }
 
-    /// Handles an acknowledgement of this link. Returns false if it is not true.
+    /// Handles an acknowledgement of this link. Returns false if it acknowledges segments that were never sent, or cannot be genuine.
     pub fn acknowledge(
         &mut self,
         now: Instant,
@@ -252,7 +252,7 @@ impl Link {
         spares: &mut Spares,
     ) -> bool {
         if self.receiver != 0 && (ack.reset || ack.receiver != self.receiver) {
-            // The numbers must be those of segments, since the acknowledgement may be forged.
+            // The acknowledgement may be forged, so its numbers must be those of segments that were sent.
             let known = ack.ranges().all(|(_, last)| last < self.sent.next());
             if known {
                 reports.push(Report::Restarted);
@@ -289,8 +289,8 @@ impl Link {
         true
     }
 
-    /// Takes the credits of an acknowledgement. The newest one counts, and may be less than before: the receiver refuses what is beyond
-    /// it for now.
+    /// Applies the credits of an acknowledgement. The newest credit counts, even if it is lower than the one before: the receiver refuses
+    /// bytes beyond it for now.
     fn take_credits(&mut self, ack: &Ack<'_>) {
         let newest = ack.greatest >= self.newest_ack;
         self.newest_ack = self.newest_ack.max(ack.greatest);
@@ -303,12 +303,12 @@ impl Link {
         }
     }
 
-    /// True if the end of the link can be told: it had segments, and nothing is unconfirmed.
+    /// True if the end of the link can be announced: it had segments, and nothing is unconfirmed.
     pub fn has_ended(&self) -> bool {
         self.ending && self.is_idle() && self.sent.next() > 0
     }
 
-    /// The end of the link, as datagrams of equal length. Nobody confirms it, so it is sent several times.
+    /// The end of the link, as datagrams of equal length. It is never acknowledged, so it is sent several times.
     pub fn end(&self) -> Flight {
         let once = self.frame.wrap(|out| {
             let end = End { receiver: self.receiver };
@@ -398,14 +398,14 @@ impl Link {
         mailboxes.into_iter().for_each(|mailbox| self.enqueue(mailbox));
     }
 
-    /// Sends the oldest segments again, or asks a receiver that took no more for its credit.
+    /// Sends the oldest segments again, or asks a receiver that accepts no more bytes for its credit.
     fn probe(&mut self, now: Instant, out: &mut Vec<Flight>) {
         let Link { sent, lanes, queue, .. } = self;
         let again = sent.on_their_way().filter_map(|(number, part)| {
-            // Segments that the receiver refuses for now would not leave.
+            // A segment of a blocked lane would not be sent.
             let lane =
                 lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run && !lane.is_blocked())?;
-            // An earlier probe has the part otherwise.
+            // False: an earlier probe has sent the part again.
             let lost = lane.lost(number, part.offset, part.length);
             // A lane that is in the queue already has more to send.
             let queued = !lost || std::mem::replace(&mut lane.queued, true);
@@ -419,7 +419,7 @@ impl Link {
         self.sent.last_sent = Some(now);
     }
 
-    /// Sends a segment without bytes for a lane that has no credit, or for any.
+    /// Sends a segment without bytes, for a lane that waits for credit, or for any lane if none does.
     fn ask(&mut self, now: Instant, out: &mut Vec<Flight>) {
         let lanes = self.lanes.iter().filter(|(_, lane)| lane.has_unconfirmed());
         let Some((mailbox, lane)) = lanes.max_by_key(|(_, lane)| lane.is_blocked()) else { return };
@@ -434,7 +434,7 @@ impl Link {
         out.push(Flight { to: self.to, segment: bytes.len(), bytes });
     }
 
-    /// Gives up the messages of lanes without progress since then, or of all lanes.
+    /// Gives up the messages of all lanes without progress since `before`, or of all lanes.
     pub fn fail(&mut self, now: Instant, before: Instant, all: bool, credit: u64, reports: &mut Vec<Report>) {
         for (mailbox, lane) in self.lanes.iter_mut() {
             if !lane.has_unconfirmed() || !all && lane.progress > before {
@@ -460,7 +460,8 @@ impl Link {
     }
 }
 
-/// Until the receiver has shown that it can be reached, its answer must not be longer than the segment.
+/// Pads the segments before the receiver's first answer. The receiver does not know yet that this address is genuine, so its answer
+/// must not be longer than the segment.
 fn pad_first(receiver: u64, head: usize, out: &mut Vec<u8>) {
     if receiver == 0 && out.len() < head + MIN_FIRST_SEGMENT {
         out.resize(head + MIN_FIRST_SEGMENT, 0);

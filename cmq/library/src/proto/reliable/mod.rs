@@ -8,13 +8,13 @@
 //!                                     │   window     ◀── ranges, credits
 //! ```
 //!
-//! A lost segment holds up its own key only. A segment that is sent again has a new number, so an acknowledgement always says which
-//! of them arrived.
+//! A lost segment delays only its own key. A segment that is sent again has a new number, so an acknowledgement always shows which of
+//! the copies arrived.
 //!
 //! | Module | Subject |
 //! |---|---|
 //! | [`outbound`] | all links of a sender |
-//! | `link` | an address: what its keys share |
+//! | `link` | an address: the state that its keys share |
 //! | `lane` | a key: bytes until they are acknowledged, messages until they are confirmed |
 //! | `sent` | segments on their way, and which are lost |
 //! | `rtt`, `cubic` | the round trip time, the window and the pace |

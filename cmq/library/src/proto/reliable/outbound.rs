@@ -17,13 +17,14 @@ use crate::proto::open_batch::Frame;
 use crate::wire::MAX_DATAGRAM;
 use crate::wire::reliable::Ack;
 
-/// A link that was idle for this part of [`Reliable::idle`] gets another identity: the receiver forgets it after all of it.
+/// A link that was idle for this fraction (a third) of [`Reliable::idle`] gets a new identity, because the receiver forgets a link
+/// that was idle for all of it.
 const RENEW_PART: u32 = 3;
 
-/// A message that waits for its batch: when its lane is flushed, and which lane that is.
+/// A lane with messages that wait for their batch: when the lane is flushed, its address and its mailbox.
 type Waiting = (Instant, SocketAddr, u32);
 
-/// The machine.
+/// The state machine of the sending half.
 pub struct Outbound {
     settings: Reliable,
     qmessages: usize,
@@ -38,7 +39,7 @@ pub struct Outbound {
     due: BTreeSet<(Instant, SocketAddr)>,
     due_of: HashMap<SocketAddr, Instant>,
     waiting: BTreeSet<Waiting>,
-    /// Links with something that may leave now.
+    /// Links that may have something to send now.
     sendable: Vec<SocketAddr>,
     spares: Spares,
     buffered: usize,
@@ -72,8 +73,8 @@ impl Outbound {
         }
     }
 
-    /// Adds a message. `clock` is called for the time where the message needs one, and `limit` for the largest datagram on the path, once
-    /// for each link. Returns the number of the message among those of its key, and whether anything may leave or be due earlier than
+    /// Adds a message. `clock` is called only if the message needs the time, and `limit` for the largest datagram on the path, once for
+    /// each link. Returns the number of the message among those of its key, and whether anything may be sent now or is due earlier than
     /// before.
     ///
     /// # Errors
@@ -135,7 +136,7 @@ impl Outbound {
         number
     }
 
-    /// Adds a message to a batch that is open, and stays open, as most messages do. Then no deadline changes and nothing may leave. Returns
+    /// Adds a message to an open batch that stays open, which is the usual case. No deadline changes, and nothing may be sent yet. Returns
     /// the number of the message among those of its key, or `None` if there is no such batch.
     fn push_to_open_batch(&mut self, key: Key, message: &[u8]) -> Option<u64> {
         let link = self.links.get_mut(key.addr)?;
@@ -156,7 +157,7 @@ impl Outbound {
         Some(number)
     }
 
-    /// The link to an address, begun or renewed if necessary.
+    /// Begins or renews the link to an address if necessary, and makes room for a new key.
     fn prepare(&mut self, now: Instant, key: Key, limit: impl FnOnce() -> usize) -> Result<(), PushError> {
         if let Some(link) = self.links.get_mut(key.addr) {
             if link.is_idle() && now.saturating_duration_since(link.used) >= self.settings.idle / RENEW_PART {
@@ -179,7 +180,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// Forgets the idle link that was used longest ago, and its keys.
+    /// Removes the idle link that was used longest ago, with its keys. False: no other link is idle.
     fn forget_idle(&mut self, but: SocketAddr) -> bool {
         let idle = self.links.iter().filter(|(addr, link)| link.is_idle() && *addr != but);
         let Some((addr, _)) = idle.min_by_key(|(_, link)| link.used) else { return false };
@@ -193,7 +194,7 @@ impl Outbound {
         true
     }
 
-    /// Lets all messages leave.
+    /// Flushes all lanes, so that their messages are sent.
     pub fn flush(&mut self) {
         while let Some((_, addr, mailbox)) = self.waiting.pop_first() {
             self.flush_lane(addr, mailbox);
@@ -216,7 +217,7 @@ impl Outbound {
         !self.sendable.is_empty()
     }
 
-    /// Collects the segments that may leave now.
+    /// Collects the segments that may be sent now.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<Flight>) {
         while let Some(addr) = self.sendable.pop() {
             if let Some(link) = self.links.get_mut(addr) {
@@ -231,8 +232,8 @@ impl Outbound {
         }
     }
 
-    /// Lets all messages leave, and tells each receiver that nothing more follows, once everything is confirmed or given up. A message
-    /// that is pushed before that goes on as if nothing had been said; a later one begins another link.
+    /// Flushes all lanes, and announces the end of each link once all of its messages are confirmed or given up. A message that is pushed
+    /// before the announcement continues the link, which then does not end. A later message begins another link.
     pub fn finish(&mut self) {
         self.flush();
         for (addr, link) in self.links.iter_mut() {
@@ -243,12 +244,13 @@ impl Outbound {
         }
     }
 
-    /// The number of links whose end was not told yet.
+    /// The number of links whose end is to be announced now.
     pub fn ending(&self) -> usize {
         self.links.iter().filter(|(_, link)| link.has_ended()).count()
     }
 
-    /// Handles an acknowledgement. `link` and `epoch` are those of its header. Returns false if it is not true.
+    /// Handles an acknowledgement. `id` and `epoch` are those of its header. Returns false if it does not belong to a link, or acknowledges
+    /// segments that were never sent.
     pub fn acknowledge(
         &mut self,
         now: Instant,
@@ -349,7 +351,7 @@ impl Outbound {
         self.schedule(addr);
     }
 
-    /// A datagram to an address was too large for the path.
+    /// Handles the news that a datagram to an address was too large for the path.
     pub fn path_changed(&mut self, to: SocketAddr) {
         if let Some(link) = self.links.get_mut(to) {
             link.path_changed();

@@ -1,4 +1,4 @@
-//! Streams whose segments a receiver has refused for want of room, in the order in which they are told that there is some.
+//! Streams whose segments a receiver has refused for lack of room, in the order in which they get room.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -13,7 +13,7 @@ pub(crate) struct Postponed {
 }
 
 impl Postponed {
-    /// For at most this many streams. Further ones are not remembered, and ask again by themselves.
+    /// For at most this many streams. Further streams are not remembered: their senders ask again.
     pub fn new(limit: usize) -> Postponed {
         Postponed { order: VecDeque::new(), runs: HashMap::new(), limit }
     }
@@ -38,7 +38,7 @@ impl Postponed {
         } else if self.runs.len() < self.limit {
             self.runs.insert(stream, run);
             self.order.push_back(stream);
-            // The order also has streams that were removed, and some twice, as they came again.
+            // The order also has streams that were removed, and has some twice, which were refused again.
             if self.order.len() > 2 * self.runs.len() + 16 {
                 let (runs, mut seen) = (&self.runs, HashSet::new());
                 self.order.retain(|&stream| runs.contains_key(&stream) && seen.insert(stream));

@@ -7,11 +7,11 @@ use crate::wire::reliable::MAX_RANGES;
 pub(crate) struct Ranges(Vec<(u64, u64)>);
 
 impl Ranges {
-    /// Adds a number. Returns true if it is the next one. Of too many ranges the lowest is forgotten.
+    /// Adds a number. Returns true if it continues the highest range. If there are too many ranges, the lowest is dropped.
     pub fn insert(&mut self, number: u64) -> bool {
         let ranges = &mut self.0;
         let at = ranges.partition_point(|&(first, _)| first > number);
-        // `at` is the range that begins at the number or before it; `at - 1` begins behind it.
+        // `at` is the range that begins at the number or below it; `at - 1` begins above it.
         if ranges.get(at).is_some_and(|&(_, last)| number <= last) {
             return false;
         }

@@ -4,7 +4,7 @@
 //!   bytes ──▶ rest of a message whose begin is kept ──▶ whole messages, in place ──▶ begin of the next message: kept
 //! ```
 //!
-//! Messages leave while their mailbox has room. A message whose mailbox has none waits here, and its bytes are not credited
+//! Messages are delivered while their mailbox has room. A message whose mailbox has no room waits here, and its bytes are not credited
 //! to the sender.
 
 use crate::event::ReliableCounts;
@@ -16,7 +16,7 @@ use crate::wire::{Messages, RECORD_BYTES};
 /// Bytes of a short and of a long length.
 pub(super) const LONG_BYTES: usize = RECORD_BYTES + 4;
 
-/// Where messages go.
+/// The destination of messages.
 pub(crate) struct Feed<'a, S> {
     pub from: Key,
     pub max_message: usize,
@@ -30,11 +30,11 @@ pub(crate) struct Records {
     /// The begin of a message, or messages that wait for room.
     kept: Vec<u8>,
     stalled: bool,
-    /// The stream claimed a message that is too large: nothing more is taken from it.
+    /// The stream announced a message that is too large. Its further bytes are ignored.
     broken: bool,
 }
 
-/// A message at the front of some bytes: where it begins and ends.
+/// The beginning and the end of the message at the front of some bytes. `None`: its length is not complete.
 fn first(bytes: &[u8]) -> Option<(usize, usize)> {
     let short = u16::from_le_bytes(*bytes.first_chunk()?);
     if short != LONG {
@@ -45,7 +45,7 @@ fn first(bytes: &[u8]) -> Option<(usize, usize)> {
 }
 
 impl Records {
-    /// True if nothing waits.
+    /// True if no message waits for room, and the stream is not broken.
     pub fn is_clear(&self) -> bool {
         !self.stalled && !self.broken
     }
@@ -65,7 +65,7 @@ impl Records {
         if self.stalled { self.kept.len() } else { 0 }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn feed<S: Sink>(&mut self, mut bytes: &[u8], feed: &mut Feed<'_, S>) {
         if self.broken {
             return;

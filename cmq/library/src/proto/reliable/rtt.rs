@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The round trip time before the first measurement.
 const INITIAL: Duration = Duration::from_millis(100);
-/// The least allowance for the variation of round trips: a receiver that is busy reads its socket after as much.
+/// The least allowance for the variation of round trips: a busy receiver may read its socket so much later.
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// The shortest wait for an earlier segment once a later one was acknowledged. Timers are exact to some 50 µs, and a millisecond would be
 /// ten round trips of a local network.

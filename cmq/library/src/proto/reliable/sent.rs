@@ -5,7 +5,7 @@
 //!                          │ a segment sent later was acknowledged: by 3 numbers, or by a part of a round trip (RACK)
 //! ```
 //!
-//! A segment that is acknowledged after all was only overtaken. Both limits then grow, so that a path that reorders causes no
+//! If a lost segment is acknowledged after all, it was only overtaken. Both limits then grow, so that a path that reorders causes no
 //! repetitions.
 
 use std::collections::VecDeque;
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use super::rtt::Rtt;
 
-/// By how many numbers a segment is overtaken before it is lost, at first and at most.
+/// A segment counts as lost once one with a number higher by this was acknowledged: the limit at first, and at most.
 const THRESHOLD: u64 = 3;
 const MAX_THRESHOLD: u64 = 300;
 /// The reordering window in eighths of a round trip, at first and at most.
 const EIGHTHS: u32 = 1;
 const MAX_EIGHTHS: u32 = 8;
-/// After this many round trips with losses, none of them declared by mistake, both limits are as at first again (RFC 8985).
+/// After this many round trips with losses, of which none was declared by mistake, both limits return to their first values (RFC 8985).
 const CALM_ROUNDS: u32 = 16;
 
 /// The part of a stream that a segment carries.
@@ -35,7 +35,7 @@ pub(crate) struct Part {
 enum State {
     Flying,
     Lost,
-    /// Sent again since nothing was acknowledged, or the receiver refused it, which says nothing of the order on the path.
+    /// Sent again because nothing was acknowledged, or because the receiver refused it. Neither is a sign of reordering on the path.
     Abandoned,
     Done,
 }
@@ -53,7 +53,7 @@ struct Packet {
 pub(crate) struct Acknowledged {
     /// The parts that were taken, with the bytes of their datagrams and the time when each was sent.
     pub parts: Vec<(Part, usize, Instant)>,
-    /// The parts that arrived and were refused, with their numbers: they are to be sent again, and were not lost.
+    /// The parts that arrived and were refused, with their numbers. They must be sent again, but do not count as lost.
     pub refused: Vec<(u64, Part)>,
     /// When the greatest number was sent, if it is new.
     pub newest: Option<Instant>,
@@ -70,7 +70,7 @@ pub(crate) struct Sent {
     /// Round trips with losses since the last mistake, and when the last one began.
     calm: u32,
     round: Option<Instant>,
-    /// When the next segment is lost unless it is acknowledged.
+    /// When the next segment counts as lost, unless it is acknowledged before.
     pub loss_time: Option<Instant>,
     pub last_sent: Option<Instant>,
 }
@@ -194,7 +194,7 @@ impl Sent {
         self.forget(now, 3 * rtt.timeout(0));
     }
 
-    /// Forgets the oldest lost segments: a late acknowledgement of them says nothing any more.
+    /// Removes the oldest lost segments, whose late acknowledgement would have no meaning any more.
     fn forget(&mut self, now: Instant, age: Duration) {
         while self.packets.front().is_some_and(|packet| {
             let over = matches!(packet.state, State::Lost | State::Abandoned) && packet.sent + age <= now;
@@ -205,7 +205,7 @@ impl Sent {
         }
     }
 
-    /// Gives up all segments on their way: the receiver answers, and takes none of them.
+    /// Gives up all segments on their way, because the receiver answers and acknowledges none of them.
     pub fn abandon_all(&mut self, mut lost: impl FnMut(u64, Part)) {
         for (at, packet) in self.packets.iter_mut().enumerate() {
             if packet.state == State::Flying {

@@ -1,7 +1,8 @@
-//! How much of a receiver's memory and keys each host has, so that no host can take all of it and keep the others waiting.
+//! The memory and the keys of a receiver that each host uses, limited so that no host can use all of them and block the others.
 //!
-//! A host may have [`ALPHA`] times what is then free: eight ninths, if it is alone, and less the more the others have. Something is always free for a
-//! host that has nothing yet. (These are the dynamic thresholds of Choudhury and Hahne for switches with shared memory.)
+//! A host may use [`ALPHA`] times the rest that is then free: eight ninths of the whole if it is alone, and less the more the others
+//! use. So a rest is always free for a host that uses nothing yet. (These are the dynamic thresholds of Choudhury and Hahne for
+//! switches with shared memory.)
 
 use std::collections::HashMap;
 
@@ -22,12 +23,12 @@ pub(crate) struct Shares {
     by: HashMap<HostAddress, Used>,
     all: Used,
     limit: Used,
-    /// The bytes that a host may have in any case, as long as the memory lasts.
+    /// The bytes that a host may use in any case, as long as memory is free.
     window: usize,
 }
 
 impl Shares {
-    /// Nothing of so many bytes and keys is used.
+    /// For so many bytes and keys, none of which is used yet.
     pub fn new(bytes: usize, keys: usize, window: usize) -> Shares {
         Shares { by: HashMap::new(), all: Used::default(), limit: Used { bytes, keys }, window }
     }
@@ -44,7 +45,7 @@ impl Shares {
     /// True if all hosts together have room for so many bytes more, and this host may have them.
     pub fn has_room(&self, host: HostAddress, more: usize) -> bool {
         let Some(free) = self.limit.bytes.checked_sub(self.all.bytes + more) else { return false };
-        // Mostly there is much room, and the host needs no look.
+        // Usually so much is free that the share of the host does not matter.
         if self.all.bytes + more <= free.saturating_mul(ALPHA) {
             return true;
         }
