@@ -5,12 +5,12 @@
 //!   delay      none    0.5 s  1 s    2 s  …   30 s
 //! ```
 //!
-//! Only the check that costs this end much is delayed: that of a password. A right token or a password that was checked a
-//! moment ago passes, so a client that guesses passwords behind a shared address does not lock out others with credentials
-//! that cannot be guessed.
+//! Only the check of a password is delayed, because it is expensive. A valid token, or a password that was checked shortly before,
+//! passes without a delay. So a client that guesses passwords from a shared address does not lock out the other clients there whose
+//! credentials cannot be guessed.
 //!
-//! A right password makes up for the failures of its own user alone. Otherwise a user could guess the passwords of others without a
-//! delay, with the own password in between.
+//! A successful login clears only that user's failures. Otherwise an attacker could log in as himself between two guesses, and have no
+//! delay.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-/// Whose logins have failed.
+/// The users whose logins have failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
     /// All failures name one user; this is the hash of the name.
@@ -84,7 +84,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// How long a source still has to wait; none if it need not.
+    /// How long a source still has to wait. `None`: it need not wait.
     pub fn delay(&self, source: Source, now: Instant) -> Option<Duration> {
         let Failures { count, last, .. } = *self.sources.get(&source)?;
         let doublings = count.checked_sub(FREE + 1)?;
@@ -118,8 +118,8 @@ impl Attempts {
         self.by_age.insert((now, source));
     }
 
-    /// A user has logged in with a password. Failures of this user alone are forgotten. `counted`: the login was counted as failed
-    /// before, and is none.
+    /// Records that a user has logged in with a password. The failures of a source are cleared if all of them are of this user.
+    /// `counted`: this login was counted as a failure before its check.
     pub fn succeeded(&mut self, source: Source, user: &str, counted: bool) {
         let own = self.one(user);
         let Some(known) = self.sources.get_mut(&source) else { return };

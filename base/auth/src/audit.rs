@@ -1,4 +1,4 @@
-//! The audit log: who logged in, what was refused, whose rights changed, who was cut off.
+//! The audit log: logins, refusals, changes of rights, and clients that were cut off.
 //!
 //! ```text
 //!   broker's thread ── record: a bounded queue, never waits ──▶ thread ── a line of JSON each ──▶ file (0640) or standard error
@@ -43,7 +43,7 @@ pub struct AuditEvent<'a> {
     /// The user; empty for a client without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<&'a str>,
-    /// How the client has shown its identity.
+    /// The method by which the client has shown its identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<&'a str>,
     /// The address of the client.
@@ -122,7 +122,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The thread writes what waits first.
+        // The thread writes the waiting lines first.
         let _ = self.jobs.send(Job::Stop);
         if let Some(thread) = self.thread.lock().take() {
             // The panic of a thread was printed already.
@@ -131,7 +131,7 @@ impl Drop for Shared {
     }
 }
 
-/// The way to the audit log. Clones lead to the same one; the last one that is dropped waits until everything is written.
+/// A handle of the audit log. Clones share one log. Dropping the last handle waits until all lines are written.
 #[derive(Clone, Default)]
 pub struct Audit(Option<Arc<Shared>>);
 
@@ -171,7 +171,7 @@ impl Audit {
         Ok(Self(Some(Arc::new(Shared { jobs, dropped, second, thread: Mutex::new(Some(thread)) }))))
     }
 
-    /// Records an event. The call never waits: what the log cannot take is counted.
+    /// Records an event. The call never waits: an event for which the log has no room is counted.
     pub fn record(&self, event: &AuditEvent<'_>) {
         let Some(shared) = &self.0 else { return };
         if !shared.allows(Instant::now()) || shared.jobs.try_send(Job::Line(line(event.cut()))).is_err() {
@@ -235,7 +235,7 @@ impl Output {
     }
 }
 
-/// How often the thread tells of dropped lines while no others come.
+/// How often the thread reports dropped lines while no other lines come.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 fn write(jobs: &Receiver<Job>, mut output: Output, dropped: &AtomicU64) {

@@ -1,11 +1,11 @@
-//! The decision which user a client is.
+//! Authentication: which user a client is.
 //!
 //! ```text
 //!   credentials, peer ──▶ begin ──▶ Step::Done     at once: token, certificate, Unix user, a proof, nothing
 //!                              └──▶ Step::Check ──▶ run: milliseconds and megabytes; on a thread of its own
 //! ```
 //!
-//! The presented credentials decide alone: a client with a wrong password does not get in by its certificate.
+//! Only the presented credentials decide: a client with a wrong password is refused even if its certificate is valid.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::proofs::{ProofKey, Proofs};
 use crate::token::{NoRandomNumbers, TOKEN_PREFIX, TokenHash};
 use crate::users::{User, Users};
 
-/// Where the users come from, and how they are checked.
+/// The sources of users, and how logins are checked.
 #[derive(Debug, Clone, Default)]
 pub struct AccessOptions {
-    /// The file of users; none: there are no users, and every client is anonymous.
+    /// The file of users. `None`: there are no users, and every client is anonymous.
     pub users: Option<PathBuf>,
-    /// The issuer whose tokens (JWT) are taken. With an issuer clients have to log in, also if there is no file.
+    /// The issuer whose tokens (JWT) are accepted. With an issuer, clients have to log in even if there is no file.
     pub jwt: Option<JwtOptions>,
-    /// How long a password that was right is not checked again. Zero: it is checked every time.
+    /// The time after a successful check for which a password is not checked again. Zero: it is checked every time.
     pub password_cache: Duration,
 }
 
@@ -41,19 +41,19 @@ pub struct AccessOptions {
 pub struct Peer {
     /// Where the client comes from.
     pub source: Source,
-    /// Its certificate in DER, which the connection has checked.
+    /// Its certificate in DER, which the TLS connection has checked.
     pub certificate: Option<Arc<[u8]>>,
-    /// The number of its Unix user, which the system has told.
+    /// The number of its Unix user, from the system.
     pub uid: Option<u32>,
 }
 
-/// The users that a broker knows, and what it remembers of their logins. A clone is another handle of the same one.
+/// The users of a broker, with its memory of failed and successful logins. A clone is another handle of the same state.
 #[derive(Clone)]
 pub struct Authenticator {
     users: Option<Arc<Users>>,
     jwt: Option<Arc<Jwt>>,
-    /// A password that nobody has. Its check costs as much as the dearest of the file, so that users who do not exist are not
-    /// told by their time.
+    /// The hash of a password that nobody has. Its check costs as much as the most expensive one of the file, so that the time of a check
+    /// does not reveal whether a user exists.
     decoy: PasswordHash,
     memory: Arc<Memory>,
 }
@@ -173,8 +173,8 @@ impl Authenticator {
         if let Some(wait) = state.attempts.delay(peer.source, now) {
             return Step::Done(Err(Refused::TooManyAttempts { wait }));
         }
-        // A source that has guessed before counts as failed until the password has shown to be right, so that it has one attempt at a
-        // time. Others may begin many logins at once.
+        // The attempt of a source that has guessed before counts as failed until its password proves right, so that the source has one
+        // attempt at a time. Other sources may begin many logins at once.
         let counted = state.attempts.is_suspect(peer.source);
         if counted {
             state.attempts.failed(peer.source, Some(&user), now);
@@ -183,7 +183,7 @@ impl Authenticator {
         Step::Check(self.check(Work::Password { user, password, counted }, peer))
     }
 
-    /// The login that a connection itself shows, without credentials: by its certificate, or else by its Unix user. A refusal is no failed
+    /// The login of a connection without credentials: by its certificate, or else by its Unix user. A refusal is not counted as a failed
     /// attempt, since neither can be guessed.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl Authenticator {
         Check { authenticator: self.clone(), work, source: peer.source }
     }
 
-    /// Ends a login that needed no check. A client without credentials costs nothing and guesses nothing.
+    /// Ends a login that needs no check. A client without credentials has guessed nothing, so its refusal is not counted as a failure.
     fn done(&self, login: Result<Login, Refused>, peer: &Peer, now: Instant) -> Step {
         if login.as_ref().is_err_and(|refused| *refused != Refused::NoCredentials) {
             self.state().attempts.failed(peer.source, None, now);
@@ -204,7 +204,7 @@ impl Authenticator {
         Step::Done(login)
     }
 
-    /// Looks at a login again, after users were read again or its time has come. Returns it with the roles of now.
+    /// Checks a login again, because the users were read again or its time has come. Returns it with the present roles.
     ///
     /// # Errors
     /// The login has ended: cut the client off.
@@ -251,8 +251,8 @@ impl Authenticator {
 }
 
 impl Check {
-    /// Checks the password or the signature. For a password it takes as long, and as much memory, whether the user exists or not. Call it
-    /// on a thread that may take its time.
+    /// Checks the password or the signature. The check of a password takes the same time and memory whether the user exists or not. Call
+    /// this on a thread that may wait.
     ///
     /// # Errors
     /// [`Refused`], for the log.
@@ -333,7 +333,7 @@ fn of_token(users: &Users, token: &Secret, now: SystemTime) -> Result<Login, Ref
     Ok(login_of(user, Method::Token, Basis::Token(hash), token.expires))
 }
 
-/// The user whom the connection itself shows: by its certificate, or else by its Unix user.
+/// The user of a connection without credentials: by its certificate, or else by its Unix user.
 fn of_connection(users: &Users, peer: &Peer) -> Result<Login, Refused> {
     if let Some(der) = &peer.certificate {
         let names = CertificateName::of_der(der);

@@ -105,7 +105,7 @@ pub(crate) fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, UsersFileError
     Ok(bytes)
 }
 
-/// Adds to the system's reason why a file of users does not open what to do about it.
+/// Adds advice to the system's reason why a file of users cannot be opened.
 fn with_advice(error: io::Error, path: &Path) -> io::Error {
     let advice = match error.kind() {
         io::ErrorKind::NotFound => {
@@ -134,7 +134,7 @@ fn read_text(path: &Path) -> Result<String, UsersFileError> {
     Ok(text)
 }
 
-/// Refuses a file whose mode allows something forbidden, or whose owner is somebody else.
+/// Refuses a file whose mode has a forbidden right, or whose owner is another user.
 fn check_mode(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(), UsersFileError> {
     let open = |problem: String, advice: String| {
         Err(UsersFileError::Open { path: path.to_owned(), problem, advice })
@@ -154,7 +154,7 @@ fn check_mode(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(), Us
     Ok(())
 }
 
-/// A file of users that a command changes. Comments and order stay. Nobody else changes it meanwhile.
+/// A file of users that a command changes. Comments and order stay. No other command changes it meanwhile.
 ///
 /// ```
 /// use access::{PasswordHash, UsersFile};
@@ -169,7 +169,7 @@ fn check_mode(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(), Us
 pub struct UsersFile {
     path: PathBuf,
     document: DocumentMut,
-    /// The file before the change; none if it is new.
+    /// The metadata of the file before the change. `None`: the file is new.
     before: Option<Metadata>,
     /// The folder, locked.
     _lock: File,
@@ -315,7 +315,7 @@ impl UsersFile {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let new = self.path.with_file_name(name);
-        // A leftover of a command that was killed: the folder is locked, so nobody writes it now.
+        // The file is left from a command that was killed. The folder is locked, so no command writes it now.
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

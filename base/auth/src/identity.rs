@@ -1,4 +1,4 @@
-//! The user behind a connection.
+//! The user of a connection.
 
 /// How a client has shown its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ pub struct Identity {
     pub user: String,
     /// The roles of the user; rules may name them.
     pub roles: Vec<String>,
-    /// How the client has shown it.
+    /// The method by which the client has shown its identity.
     pub method: Method,
 }
 

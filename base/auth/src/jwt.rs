@@ -1,7 +1,7 @@
 //! Tokens of an issuer: JSON Web Tokens (RFC 7519), signed with the one key that the broker trusts.
 //!
-//! The key decides the algorithm, and a token must name exactly that one. So there is no token without a signature, and no token whose
-//! author chooses how it is checked (RFC 8725).
+//! The key decides the algorithm, and a token must name exactly this algorithm. So no token without a signature is accepted, and the
+//! author of a token cannot choose how it is checked (RFC 8725).
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -32,7 +32,7 @@ const MIN_SECRET_BYTES: usize = 32;
 /// The most roles of a token.
 const MAX_ROLES: usize = 32;
 
-/// Which tokens of an issuer are taken.
+/// The tokens of an issuer that are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtOptions {
     /// The file of the key: a public key in PEM (RSA, P-256 or Ed25519), or the secret of HS256, at least 32 bytes.
@@ -45,7 +45,7 @@ pub struct JwtOptions {
     pub roles: String,
 }
 
-/// The trust in an issuer cannot be used. Its author is at fault.
+/// The key of an issuer cannot be used. Its author is at fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JwtKeyError {
@@ -89,7 +89,7 @@ pub(crate) struct Claims {
 #[derive(Deserialize)]
 struct Header {
     alg: String,
-    /// Extensions that a reader must know. This one knows none.
+    /// Extensions that a reader must know. This reader knows none, so a token with extensions is refused.
     crit: Option<Value>,
 }
 
@@ -105,7 +105,7 @@ impl Jwt {
         Ok(Self { options: options.clone(), algorithm, key, fingerprint: hash.finalize().into() })
     }
 
-    /// Names key, issuer and audience: a login is valid while this stays the same.
+    /// A hash of the key, the issuer and the audience. A login is valid while it stays the same.
     pub(crate) fn fingerprint(&self) -> [u8; 32] {
         self.fingerprint
     }
@@ -129,7 +129,7 @@ impl Jwt {
         if !self.is_signed(signed.as_bytes(), &signature) {
             return Err("its signature is not valid");
         }
-        // Only now anything of it is believed.
+        // The signature is right, so the claims can be used.
         let claims: Map<String, Value> = part(claims).ok_or("its claims are not valid")?;
         self.claims(&claims, now)
     }
@@ -219,8 +219,8 @@ fn key_of(bytes: &[u8]) -> Option<(&'static str, Key)> {
     }
 }
 
-/// Whether bytes are a key that others may know, in a form that is not read here: as a secret it would let everybody in who knows
-/// it.
+/// True if the file may be a public key in another format (SSH, JWK, DER, damaged PEM). Used as an HS256 secret it would let anyone
+/// sign tokens.
 fn may_be_public(bytes: &[u8]) -> bool {
     // PEM that is damaged, or in UTF-16.
     let text: Vec<u8> = bytes.iter().copied().filter(|byte| !matches!(byte, 0 | b'\r' | b'\n')).collect();

@@ -1,7 +1,7 @@
 //! Users of a broker, and their rights and limits.
 //!
-//! Three questions are answered, each by modules of its own and without I/O on a connection: which user a client is
-//! ([`Authenticator`], [`Identity`]), what a user may do, and how much of it.
+//! Separate modules, without I/O on a connection, decide which user a client is ([`Authenticator`], [`Identity`]), which operations a
+//! user may perform, and how many resources a user may have.
 //!
 //! ```
 //! use access::{Authenticator, Check, PasswordHash, Peer, Source, Step, Users, UsersFile};

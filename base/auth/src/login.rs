@@ -1,4 +1,4 @@
-//! A login: whose it is, what it is based on, and why it is refused or ends.
+//! A login: its user, its basis, and the reasons for which it is refused or ends.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use crate::certificate::CertificateName;
 use crate::identity::Identity;
 use crate::token::TokenHash;
 
-/// The answer to every refused client, whatever was wrong, so that nobody learns which users exist.
+/// The answer to every refused client, whatever the reason, so that it does not reveal which users exist.
 pub const NOT_AUTHENTICATED: &str = "not authenticated: this broker needs a user that it knows (name and password, token, \
                                      client certificate or Unix user)";
 
@@ -16,7 +16,7 @@ pub const NOT_AUTHENTICATED: &str = "not authenticated: this broker needs a user
 pub struct Login {
     /// The user.
     pub identity: Arc<Identity>,
-    /// When the login ends by itself; none: never.
+    /// When the login ends by itself. `None`: never.
     pub expires: Option<SystemTime>,
     pub(crate) basis: Basis,
 }
@@ -37,7 +37,7 @@ pub(crate) enum Basis {
     Password(String),
     /// The hash of the token.
     Token(TokenHash),
-    /// The trust in an issuer: its key, its name and the audience.
+    /// The fingerprint of the issuer's key, its name and the audience.
     Jwt([u8; 32]),
     /// The names in the certificate.
     Certificate(Vec<CertificateName>),
@@ -49,7 +49,7 @@ pub(crate) enum Basis {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Nothing was presented, and the connection shows no user.
+    /// The client presented no credentials, and the connection has no certificate and no Unix user.
     #[error("no credentials")]
     NoCredentials,
     /// No user has the name.
@@ -87,7 +87,7 @@ pub enum Refused {
         /// The names in the certificate.
         names: String,
     },
-    /// The Unix user is no user.
+    /// The Unix user belongs to no user of the broker.
     #[error("no user has the Unix user {uid}")]
     UnknownUnixUser {
         /// The number of the Unix user.
@@ -108,8 +108,8 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The text for the client. The text is the same for every failed check. Only a client that was not checked learns how
-    /// long it must wait.
+    /// The text for the client. The text is the same for every failed check. Only a client that was not checked gets the time for which
+    /// it must wait.
     pub fn for_client(&self) -> String {
         match self {
             Self::TooManyAttempts { .. } | Self::Busy => self.to_string(),
@@ -122,7 +122,7 @@ impl Refused {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CutOff {
-    /// The broker has users now, and the client is none.
+    /// The broker has users now, and the client is not logged in.
     #[error("the broker has users now: log in")]
     NowAuthenticated,
     /// The user was removed from the file.

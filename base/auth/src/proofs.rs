@@ -1,10 +1,9 @@
-//! Passwords that were right a short time ago, so that clients that connect again at once are not checked again.
+//! The memory of passwords that were right a short time ago, so that clients that connect again soon need no new check.
 //!
 //! A proof is a keyed hash (HMAC-SHA-256) of the name, the password and the stored hash. The key is a random number of this
-//! process and is never written anywhere. So the memory of the broker has no password and no fast hash of one that would be of use
-//! without the key; a changed password has another proof; and a proof ends by itself after a short time. An attacker who
-//! can read the memory of the process could guess fast while proofs live, but reads the passwords of arriving clients there
-//! anyway.
+//! process and is never written anywhere. So the broker keeps no password, and no fast hash of a password that is useful without the
+//! key. A changed password has another proof, and a proof expires after a short time. An attacker who can read the memory of the
+//! process could guess fast while proofs are valid, but can also read the passwords of arriving clients there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -61,12 +60,12 @@ pub(crate) struct Proofs {
 }
 
 impl Proofs {
-    /// No proof. With a lifetime of zero nothing is ever remembered.
+    /// An empty memory. With a lifetime of zero it stays empty.
     pub(crate) fn new(lifetime: Duration) -> Self {
         Self { lifetime, ends: HashMap::new(), by_end: BTreeSet::new() }
     }
 
-    /// Other proofs live for this time from now on.
+    /// Sets the lifetime of later proofs. Zero removes all proofs.
     pub(crate) fn set_lifetime(&mut self, lifetime: Duration) {
         self.lifetime = lifetime;
         if lifetime.is_zero() {

@@ -1,12 +1,12 @@
-//! How much of a broker users and addresses may have at once.
+//! The resources of a broker that users and addresses may have at the same time.
 //!
 //! ```text
 //!   CREATE, a filter, a connection ──▶ charge(user and address, amounts) ──▶ Charge, held with the object; its drop gives back
 //!                                                                       └──▶ Exceeded: who, of what, how much, the limit
 //! ```
 //!
-//! A charge is all or nothing. Only users and addresses with a charge are remembered, so the table is no larger than what
-//! it counts.
+//! A charge is made completely or not at all. Only users and addresses with a charge are remembered, so the table has no more entries
+//! than there are charged objects.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -87,7 +87,7 @@ impl fmt::Display for Principal {
     }
 }
 
-/// Limits by resource, in the order of [`Resource::ALL`]. None: no limit.
+/// Limits by resource, in the order of [`Resource::ALL`]. `None`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits([Option<u64>; Resource::ALL.len()]);
 
@@ -127,7 +127,7 @@ impl QuotaLimits {
     }
 }
 
-/// A quota does not allow it.
+/// A charge is refused by a quota.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{who} has {in_use} {resource}{}; the limit (quotas.{}_{}) is {limit}", more(*asked), who.kind(), resource.as_str())]
 #[non_exhaustive]
@@ -243,7 +243,7 @@ impl Quotas {
         self.lock().limits = limits;
     }
 
-    /// Charges amounts to all of these, or to none.
+    /// Charges amounts to all of these principals, or to none.
     ///
     /// # Errors
     /// The first quota that does not allow it.

@@ -5,8 +5,8 @@
 //!   <SHA-256 of that text>                   what the file of users has
 //! ```
 //!
-//! A fast hash is enough: nobody guesses 256 random bits. So a token is checked in a microsecond, and thousands of devices that
-//! connect again at once cost nothing.
+//! A fast hash is enough, since 256 random bits cannot be guessed. So a token is checked in a microsecond, and thousands of devices may
+//! connect again at the same time.
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use peers::Secret;

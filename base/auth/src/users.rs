@@ -1,4 +1,4 @@
-//! The users of a broker and their tokens, as a file says them.
+//! The users of a broker and their tokens, as a file lists them.
 //!
 //! ```toml
 //! [[user]]
@@ -16,7 +16,7 @@
 //! expires = "2026-12-26T09:00:00Z"
 //! ```
 //!
-//! All limits are checked when the file is read, so everything that follows is small.
+//! All limits are checked when the file is read, so the tables in memory are small.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -68,9 +68,9 @@ pub struct Token {
     pub user: String,
     /// The hash.
     pub hash: TokenHash,
-    /// When it was made; none if the file does not say.
+    /// When it was made. `None`: the file has no such time.
     pub created: Option<SystemTime>,
-    /// When it expires; none: never.
+    /// When it expires. `None`: never.
     pub expires: Option<SystemTime>,
 }
 
@@ -237,7 +237,7 @@ impl Users {
         tokens
     }
 
-    /// The user of a certificate with these names; none if no user or more than one has one of them.
+    /// The user of a certificate with these names. `None`: no user, or more than one user, has one of them.
     pub fn of_certificate(&self, names: &[CertificateName]) -> Option<(&Arc<User>, CertificateName)> {
         let mut found = names.iter().filter_map(|name| Some((self.by_certificate.get(name)?, name.clone())));
         let first = found.next()?;
@@ -249,7 +249,7 @@ impl Users {
         self.by_uid.get(&uid)
     }
 
-    /// The hash that costs most to check.
+    /// The hash that is the most expensive to check.
     pub(crate) fn dearest_password(&self) -> Option<&PasswordHash> {
         self.users.values().filter_map(|user| user.password.as_ref()).max_by_key(|hash| hash.cost())
     }

@@ -5,9 +5,9 @@
 //!             tables of patterns         the rules of a user, one bit each
 //! ```
 //!
-//! A user may do what any of its rules gives and none of them denies. Deciding about a topic visits the patterns that match the
-//! topic, level by level, and not the other ones. A pattern with `%u` is one entry for all users, so the tables do not grow with
-//! the users. A connection costs one bit for each rule.
+//! A user has a right if one of its rules gives it and none of them denies it. A decision about a topic visits only the patterns that
+//! match the topic, level by level. A pattern with `%u` is one entry for all users, so the tables do not grow with the number of users.
+//! A connection costs one bit for each rule.
 
 mod policies;
 mod rule;
@@ -50,7 +50,7 @@ pub struct RuleError {
     pub message: String,
 }
 
-/// Something that rules give by topic.
+/// An operation that rules allow by topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -69,7 +69,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Something that a rule gives without a topic.
+/// An operation that a rule allows without a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BrokerRight {
@@ -117,11 +117,11 @@ pub enum Reason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Decision {
-    /// Whether the user may.
+    /// Whether the user may perform the operation.
     pub allowed: bool,
     /// The first rule that decided.
     pub reason: Reason,
-    /// The policies with which the user may read the topic, if it may. None for other operations.
+    /// The policies with which the user may read the topic. Empty if it may not, and for other operations.
     pub policies: Vec<Policy>,
 }
 
