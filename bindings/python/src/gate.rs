@@ -8,7 +8,7 @@
 //! A thread that asks for the interpreter while it ends would be killed in the middle of a call, or hang. So none asks.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::call::PyCallArgs;
@@ -19,31 +19,39 @@ use crate::errors;
 /// The longest time for which the end of the interpreter waits for callbacks.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-static STOPPED: AtomicBool = AtomicBool::new(false);
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// Set in [`STATE`] when no callback may begin any more.
+const STOPPED: usize = 1 << (usize::BITS - 1);
+
+/// The number of callbacks that run, and [`STOPPED`]. Both are one word, whose changes have one order: a callback that begins
+/// before the stop is counted when the stop is seen, and one that begins after it sees the stop.
+static STATE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// The callbacks of this thread that run, each inside of the one before.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The end of a callback, and whether it ran inside of another one.
-struct Leave(bool);
+/// The end of a callback.
+struct Leave;
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        INSIDE.set(self.0);
-        RUNNING.fetch_sub(1, Ordering::SeqCst);
+        DEPTH.set(DEPTH.get() - 1);
+        // Release pairs with the Acquire in `_stop_callbacks`: what the callback did is done.
+        STATE.fetch_sub(1, Ordering::Release);
     }
 }
 
 /// Whether this thread runs a callback, which must not wait.
 pub fn is_inside() -> bool {
-    INSIDE.get()
+    DEPTH.get() > 0
 }
 
 /// In a child process, after a fork: the callbacks of the parent do not run here.
 pub fn reset() {
-    RUNNING.store(0, Ordering::SeqCst);
+    // The child has this one thread, which may have forked in a callback.
+    let stopped = STATE.load(Ordering::Relaxed) & STOPPED;
+    STATE.store(stopped | DEPTH.get(), Ordering::Relaxed);
 }
 
 /// The exception of a call that would wait in a callback.
@@ -82,9 +90,10 @@ pub fn call_for<A, R>(
 where
     A: for<'py> PyCallArgs<'py>,
 {
-    RUNNING.fetch_add(1, Ordering::SeqCst);
-    let leave = Leave(INSIDE.replace(true));
-    if STOPPED.load(Ordering::SeqCst) {
+    let before = STATE.fetch_add(1, Ordering::Acquire);
+    DEPTH.set(DEPTH.get() + 1);
+    let leave = Leave;
+    if before & STOPPED != 0 {
         return None;
     }
     let called = Python::attach(|py| {
@@ -102,10 +111,11 @@ where
 /// Ends all callbacks, and waits for those that run.
 #[pyfunction]
 fn _stop_callbacks(py: Python<'_>) {
-    STOPPED.store(true, Ordering::SeqCst);
+    // Release pairs with the Acquire of a callback that begins too late.
+    STATE.fetch_or(STOPPED, Ordering::Release);
     py.detach(|| {
         let until = Instant::now() + END_TIMEOUT;
-        while RUNNING.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+        while STATE.load(Ordering::Acquire) != STOPPED && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
     });

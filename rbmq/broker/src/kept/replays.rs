@@ -15,7 +15,8 @@ use super::replay::{Replay, ReplayRequest, Step};
 /// The threads for the disk, and those for the archive. While one of them waits for the disk, the other one serves what is in the memory of the system.
 const THREADS: usize = 2;
 
-/// A place of a replay, or of a request that was not answered yet.
+/// A place of a replay, or of a request that was not answered yet. The flags are read and written with the lock of [`State`] alone,
+/// which orders them.
 struct Place {
     conn: u64,
     live: Bid,
@@ -23,6 +24,7 @@ struct Place {
     queued: AtomicBool,
     /// The next step is for the threads of the archive.
     older: AtomicBool,
+    /// Locked before the [`State`].
     work: Mutex<Work>,
 }
 
@@ -147,10 +149,10 @@ impl Replays {
 
     /// The queue of the disk has no times.
     fn enqueue_at(&self, state: &mut State, at: Instant, bid: Bid, place: Arc<Place>) {
-        if place.queued.swap(true, Ordering::SeqCst) {
+        if place.queued.swap(true, Ordering::Relaxed) {
             return;
         }
-        if place.older.load(Ordering::SeqCst) {
+        if place.older.load(Ordering::Relaxed) {
             state.older.push_back((at, bid, place));
             self.0.older_changed.notify_one();
         } else {
@@ -227,9 +229,12 @@ impl Replays {
 
     fn work(&self, bid: Bid, place: &Arc<Place>, step: fn(&mut Replay) -> Step) {
         let mut work = lock(&place.work);
+        let state = lock(&self.0.state);
         // Reset before the step: room that is made from here on puts it into the queue again.
-        place.queued.store(false, Ordering::SeqCst);
-        if !lock(&self.0.state).active.contains_key(&bid) {
+        place.queued.store(false, Ordering::Relaxed);
+        let is_active = state.active.contains_key(&bid);
+        drop(state);
+        if !is_active {
             *work = Work::Over;
             // A replay whose ring was not made has no buffer.
             let _ = self.0.out.destroy_buffer(bid);
@@ -263,8 +268,8 @@ impl Replays {
             Step::Again | Step::Archive | Step::Disk | Step::Later => {
                 let at = Instant::now() + if step == Step::Later { RETRY } else { Duration::ZERO };
                 match step {
-                    Step::Archive | Step::Later => place.older.store(true, Ordering::SeqCst),
-                    Step::Disk => place.older.store(false, Ordering::SeqCst),
+                    Step::Archive | Step::Later => place.older.store(true, Ordering::Relaxed),
+                    Step::Disk => place.older.store(false, Ordering::Relaxed),
                     _ => {}
                 }
                 self.enqueue_at(&mut state, at, bid, place.clone());
