@@ -112,7 +112,7 @@ impl Engine {
                     fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
                     fx.push(Effect::Remove(out_bid));
                 }
-                None => self.merged.revoke(&mut self.tables, (key, bid), (code, reason), &mut fx),
+                None => self.merged.revoke(&mut self.tables, key, bid, (code, reason), &mut fx),
             }
         }
         self.execute(fx);

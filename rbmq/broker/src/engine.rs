@@ -127,7 +127,7 @@ impl Engine {
             }
             Event::Merged { out_bid, number, position } => {
                 let mut fx = Effects::new();
-                self.merged.on_merged(&self.tables, (out_bid, number), position, &mut fx);
+                self.merged.on_merged(&self.tables, out_bid, number, position, &mut fx);
                 self.execute(fx);
             }
             Event::Expel { key, why } => self.tables.expel(key, why),

@@ -19,7 +19,7 @@ pub(crate) trait Written: Send + Sync {
     fn tick(&self);
 }
 
-/// The queue of the thread. A topic is in it at most once, which the topic sees to.
+/// The queue of the thread. A topic is in it at most twice, for its events and for a sync, which the topic sees to.
 #[derive(Default)]
 struct Queue {
     topics: VecDeque<Weak<dyn Written>>,

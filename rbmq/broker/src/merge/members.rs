@@ -162,7 +162,8 @@ impl Members {
     pub(super) fn add(
         &mut self,
         out_bid: Bid,
-        (key, in_bid): (SessionKey, Bid),
+        key: SessionKey,
+        in_bid: Bid,
         max: usize,
     ) -> Result<u32, TooManyMembers> {
         let open = self.topics.get(&out_bid).map_or(0, |topic| topic.members.len());

@@ -116,6 +116,20 @@ pub(super) struct Reached {
     pub(super) consumed: Position,
 }
 
+impl Note {
+    /// The number of the publisher.
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Self::Arrived(number)
+            | Self::Finish(number)
+            | Self::Resume(number)
+            | Self::Asked(number)
+            | Self::AskedDisk(number)
+            | Self::Remove(number) => number,
+        }
+    }
+}
+
 /// Shared with the threads that leave notes, so that there is at most one note of each kind for a publisher.
 #[derive(Debug, Default)]
 pub(super) struct Signals {

@@ -11,12 +11,18 @@
 //!
 //! * `publishers`: the part of the broker: requests and states of the publishers;
 //! * `members`: the table of the merged topics and their publishers, without I/O;
-//! * `topic`: a merged topic as the threads share it: the lock, the flags, the wake-ups;
+//! * `topic`: a merged topic as the threads share it: the work of its owner, the wake-ups;
+//! * `mailbox`: the events that threads leave for the owner, and who that is;
+//! * `log`: the rings of publishers and the log, as the framework and the disk have them;
+//! * `index`: the ways of the workers to the topics;
 //! * `merger`: the order of the copies, and confirmations, without I/O;
 //! * `disk`: the questions of publishers of a kept topic about the disk, without I/O;
 //! * `table`: the origin of the bytes of the merged log, for confirmations.
 
 mod disk;
+mod index;
+mod log;
+mod mailbox;
 mod members;
 mod merger;
 mod publishers;
@@ -25,7 +31,7 @@ mod table;
 mod tests;
 mod topic;
 
+pub(crate) use index::MergeIndex;
+pub(super) use index::MergedIn;
 pub(super) use publishers::MergedTopics;
 pub(crate) use table::TableLoad;
-pub(crate) use topic::MergeIndex;
-pub(super) use topic::MergedIn;

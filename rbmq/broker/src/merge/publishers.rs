@@ -19,8 +19,10 @@ use super::super::rules::{Ingest, Rule};
 use super::super::session_key::SessionKey;
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::super::topics::{Buffer, Stage as BufferStage};
+use super::index::{Arrivals, MergeIndex};
+use super::log::PublisherRing;
 use super::members::{Due, Members, Stage, TooManyMembers};
-use super::topic::{MergeIndex, MergedTopic, PublisherRing};
+use super::topic::MergedTopic;
 
 /// The merged topics of the broker.
 pub(crate) struct MergedTopics {
@@ -139,11 +141,11 @@ impl MergedTopics {
     ) -> Result<(), Refused> {
         check(tables, key, create)?;
         if let Some(out_bid) = self.members.find(&create.topic) {
-            return self.open_in(tables, out_bid, (key, create), merged_to, fx);
+            return self.open_in(tables, out_bid, key, create, merged_to, fx);
         }
         let out_bid = self.open_topic(tables, &create.topic, fx)?;
         // A topic is removed after its last publisher. A topic that never had a publisher would stay for ever.
-        let opened = self.open_in(tables, out_bid, (key, create), merged_to, fx);
+        let opened = self.open_in(tables, out_bid, key, create, merged_to, fx);
         opened.inspect_err(|_| {
             if !self.keeper.is_kept(&create.topic) {
                 fx.push(Effect::Remove(out_bid));
@@ -155,7 +157,8 @@ impl MergedTopics {
         &mut self,
         tables: &mut Tables,
         out_bid: Bid,
-        (key, create): (SessionKey, &Create),
+        key: SessionKey,
+        create: &Create,
         merged_to: Option<Position>,
         fx: &mut Effects,
     ) -> Result<(), Refused> {
@@ -172,7 +175,7 @@ impl MergedTopics {
             }
             None => {
                 let max = tables.settings.merge_max_publishers;
-                self.members.add(out_bid, (key, in_bid), max).map_err(|TooManyMembers { open }| {
+                self.members.add(out_bid, key, in_bid, max).map_err(|TooManyMembers { open }| {
                     let reason = format!(
                         "topic '{}' has {open} publishers; the limit (broker.merge_max_publishers) is {max}",
                         create.topic
@@ -196,7 +199,7 @@ impl MergedTopics {
             session.answer(&Control::Stored { bid: in_bid, position, synced: 0 });
         }
         let ring = PublisherRing { rin: session.rin.clone(), bid: in_bid, key };
-        let arrivals = topic.join(number, ring, merged_to.unwrap_or(0));
+        let arrivals = Arrivals::join(topic, number, ring, merged_to.unwrap_or(0));
         session.merged.insert(in_bid, arrivals);
         tables.admission.keep_member(key, in_bid, charge);
         let subscribed = session.rin.subscribe_with(in_bid, options(size_bytes, start));
@@ -299,9 +302,9 @@ impl MergedTopics {
             // A log that begins differs from no log. A log that was resumed must be the same.
             InEvent::Restarted { .. } if stage != Stage::Opening => {
                 let refused = (RefuseCode::Internal, "the publisher has another log now".into());
-                self.refuse(tables, (key, bid), refused, fx);
+                self.refuse(tables, key, bid, refused, fx);
             }
-            InEvent::Refused { error, .. } => self.refuse(tables, (key, bid), not_accepted(error), fx),
+            InEvent::Refused { error, .. } => self.refuse(tables, key, bid, not_accepted(error), fx),
             _ => {}
         }
         true
@@ -320,10 +323,12 @@ impl MergedTopics {
     pub(crate) fn revoke(
         &mut self,
         tables: &mut Tables,
-        (key, bid): (SessionKey, Bid),
-        (code, reason): Refused,
+        key: SessionKey,
+        bid: Bid,
+        refused: Refused,
         fx: &mut Effects,
     ) {
+        let (code, reason) = refused;
         info!("a publisher of a merged topic is removed: {reason}");
         tables.accounts.refused(Refusal::Buffer(code));
         fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
@@ -333,10 +338,12 @@ impl MergedTopics {
     fn refuse(
         &mut self,
         tables: &mut Tables,
-        (key, bid): (SessionKey, Bid),
-        (code, reason): Refused,
+        key: SessionKey,
+        bid: Bid,
+        refused: Refused,
         fx: &mut Effects,
     ) {
+        let (code, reason) = refused;
         warn!("the broker cannot receive a buffer of a merged topic from its publisher: {reason}");
         let reason = format!("the broker cannot receive the buffer: {reason}");
         tables.accounts.refused(Refusal::Buffer(code));
@@ -417,7 +424,8 @@ impl MergedTopics {
     pub(crate) fn on_merged(
         &mut self,
         tables: &Tables,
-        (out_bid, number): (Bid, u32),
+        out_bid: Bid,
+        number: u32,
         position: Position,
         fx: &mut Effects,
     ) {

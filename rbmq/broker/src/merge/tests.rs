@@ -7,18 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
-use rbmq_wire::sync::lock;
 use rbmq_wire::{RUN_HEADER_BYTES, Runs};
 use rocketbufs::Coverage;
 use rocketbufs::relay::CoveragePart;
 use rocketbufs::{Config, Conn, Context, Epoch, Position, RIn, ROut};
 
-use super::super::inbox::inbox;
+use super::super::inbox::{self, inbox};
 use super::super::kept::Place;
 use super::super::session_key::SessionKey;
 use super::disk::{DiskReport, DiskState};
+use super::index::Arrivals;
+use super::log::PublisherRing;
+use super::mailbox::Event;
 use super::merger::{AppendError, Blocked, Log, Merger, Note, Piece, Reached, Signals, SourceRing, Turn};
-use super::topic::{MergedTopic, News, PublisherRing};
+use super::table::TableLoad;
+use super::topic::MergedTopic;
 
 /// A publisher's ring at the broker.
 #[derive(Default)]
@@ -390,8 +393,8 @@ fn a_waiting_publisher_gets_reports_until_everything_is_confirmed() {
     world.step(&Step::Deliver(0, 30));
     world.step(&Step::Deliver(1, 30));
     let signals = world.signals[&1].clone();
-    signals.delivered.store(30, Ordering::SeqCst);
-    signals.consumed.store(20, Ordering::SeqCst);
+    signals.delivered.store(30, Ordering::Release);
+    signals.consumed.store(20, Ordering::Release);
     world.merger.note(Note::Asked(1));
     let confirmed = |world: &mut World| {
         world.merger.confirm(&world.log);
@@ -423,7 +426,7 @@ fn a_later_receiver_counts_for_later_data() {
     world.log.count = Coverage { receivers: 2, covered_from: 2 * run as Position, ..Coverage::ONE };
     for number in [0, 1, 2] {
         let signals = world.signals[&number].clone();
-        signals.delivered.store(60, Ordering::SeqCst);
+        signals.delivered.store(60, Ordering::Release);
         world.merger.note(Note::Asked(number));
     }
     world.step(&Step::Receive(2 * run, 2 * run));
@@ -441,7 +444,7 @@ fn a_loss_counts_for_the_publishers_of_the_lost_data() {
     world.log.count = Coverage { receivers: 2, ..Coverage::default() };
     let ask = |world: &mut World, numbers: &[u32]| {
         for number in numbers {
-            world.signals[number].delivered.store(1000, Ordering::SeqCst);
+            world.signals[number].delivered.store(1000, Ordering::Release);
             world.merger.note(Note::Asked(*number));
         }
         world.merger.confirm(&world.log);
@@ -479,7 +482,7 @@ fn receivers_without_losses_count_whatever_others_lose() {
     let part = |since| [CoveragePart { covered_from: since, receivers: 1 }];
     let ask = |world: &mut World| {
         for number in [0, 1] {
-            world.signals[&number].delivered.store(1000, Ordering::SeqCst);
+            world.signals[&number].delivered.store(1000, Ordering::Release);
             world.merger.note(Note::Asked(number));
         }
         world.merger.confirm(&world.log);
@@ -508,14 +511,23 @@ fn receivers_without_losses_count_whatever_others_lose() {
 }
 
 #[test]
-fn notes_left_while_a_publisher_joins_are_handled() {
+fn the_thread_that_leaves_an_event_handles_it() {
     let ctx = Context::new(Config::default()).unwrap();
-    let (out, (events, _inbox)) = (ROut::new(&ctx), inbox());
+    let (out, (events, inbox)) = (ROut::new(&ctx), inbox());
     out.create_buffer(1, 64 << 10).unwrap();
     let merge = MergedTopic::new(out.buffer(1).unwrap().writer().unwrap(), 10, &events, None);
-    // Another thread has found the state locked.
-    lock(&merge.notes).push(News::Note(Note::Arrived(0)));
     let conn = Conn::connect_start(&ctx, "127.0.0.1:1", b"").unwrap();
-    merge.join(1, PublisherRing { rin: RIn::new(&conn), bid: 1, key: SessionKey::BROKER }, 0);
-    assert!(lock(&merge.notes).is_empty());
+    let ring = || PublisherRing { rin: RIn::new(&conn), bid: 1, key: SessionKey::BROKER };
+    for number in 0..3 {
+        drop(Arrivals::join(&merge, number, ring(), 0));
+        merge.post(Event::Note(Note::Arrived(number)));
+        merge.finish(number);
+    }
+    let finished: Vec<_> = inbox.events.try_iter().collect();
+    assert!(finished.iter().all(|event| matches!(event, inbox::Event::Merged { out_bid: 1, position: 0, .. })));
+    assert_eq!(finished.len(), 3, "all was handled here, as nobody else did");
+    assert_eq!(merge.table_load(), TableLoad { entries: 0, limit: 10 });
+    merge.close();
+    merge.finish(0);
+    assert!(inbox.events.try_recv().is_err(), "after the end");
 }

@@ -1,0 +1,177 @@
+//! The ends of a merged topic: the rings of its publishers, and the log that they are copied into.
+
+use std::time::Duration;
+
+use rbmq_wire::Control;
+use rocketbufs::{Bid, Coverage, InView, OutWriter, Position, ProgressLevel, RIn, SegmentError};
+use tracing::{info, warn};
+
+use super::super::kept::{Place, Store};
+use super::super::outgoing::send;
+use super::super::session_key::SessionKey;
+use super::disk::{DiskReport, DiskState};
+use super::merger::{AppendError, Log, Piece, Reached, SourceRing};
+
+/// The writer's end of a merged log.
+pub(super) struct MergedLog {
+    pub(super) writer: OutWriter,
+    /// The log on disk of a kept topic.
+    pub(super) store: Option<Store>,
+    /// Why the disk took no data, until it works again.
+    pub(super) failure: Option<String>,
+    /// Why the last sync failed, until the bytes that are not on the disk were written anew.
+    pub(super) sync_failure: Option<String>,
+}
+
+/// The ring of a publisher at the broker.
+pub(super) struct PublisherRing {
+    pub(super) rin: RIn,
+    pub(super) bid: Bid,
+    pub(super) key: SessionKey,
+}
+
+impl SourceRing for PublisherRing {
+    type Piece = InView;
+
+    fn complete(&self) -> Option<InView> {
+        self.rin.get_buf_ref(self.bid).ok().filter(|view| !view.is_empty())
+    }
+
+    fn confirm(&self, reached: Reached, count: Coverage) {
+        // After the end of the subscription the confirmation is useless.
+        let _ = self
+            .rin
+            .subscription(self.bid)
+            .map(|ring| ring.confirm(reached.delivered, reached.consumed, count));
+    }
+
+    fn tell(&self, report: DiskReport<'_>) {
+        let bid = self.bid;
+        let message = match report {
+            DiskReport::Stored(position, synced) => Control::Stored { bid, position, synced },
+            DiskReport::Failure(failure) => {
+                Control::Disk { bid, failure: failure.unwrap_or_default().to_owned() }
+            }
+            DiskReport::Lost => Control::NotStored {
+                bid,
+                reason:
+                    "the broker's disk lost a part of what it had stored; the log of the broker says more"
+                        .into(),
+            },
+        };
+        // The callbacks of a lost connection come later, from a worker.
+        send(&self.rin.conn(), &message);
+    }
+
+    fn origin(&self, number: u32, piece: &InView) -> Place {
+        let Self { bid, key, .. } = *self;
+        Place { number, key, bid, epoch: piece.epoch(), position: piece.position() }
+    }
+}
+
+impl Piece for InView {
+    fn bytes(&self) -> &[u8] {
+        // The rings of publishers have flow control and belong to this process, so they are readable as a slice.
+        self.as_slice().unwrap_or_default()
+    }
+
+    fn end(&self) -> Position {
+        Self::end(self)
+    }
+
+    fn release(self) {
+        self.consume();
+    }
+}
+
+impl Log for MergedLog {
+    fn append(&mut self, place: &Place, run: [&[u8]; 2]) -> Result<Position, AppendError> {
+        if self.store.is_some() {
+            return self.append_kept(place, run);
+        }
+        self.writer.append(&run).map_err(append_error)
+    }
+
+    fn confirmed(&self) -> (Position, Position, Coverage) {
+        let confirmed = self.writer.buffer().confirmed();
+        (confirmed.delivered, confirmed.consumed, confirmed.coverage)
+    }
+
+    fn ask(&self, delivered: bool, consumed: bool) {
+        let head = self.writer.head();
+        if delivered {
+            self.writer.buffer().request_confirm(ProgressLevel::Delivered, head);
+        }
+        if consumed {
+            self.writer.buffer().request_confirm(ProgressLevel::Consumed, head);
+        }
+    }
+
+    fn disk(&self) -> Option<DiskState> {
+        let log = self.store.as_ref()?.log();
+        let unsure = log.sync_failed();
+        Some(DiskState { end: log.end(), durable: log.durable(), unsure, lost: log.stats().lost_bytes })
+    }
+
+    fn disk_failure(&self) -> Option<&str> {
+        self.failure.as_deref().or(self.sync_failure.as_deref())
+    }
+}
+
+impl MergedLog {
+    /// After a failed sync: has the file written anew. `again`: also if that failed before.
+    pub(super) fn repair(&mut self, again: bool) {
+        let Self { writer, store: Some(store), sync_failure, .. } = self else { return };
+        if !store.log().sync_failed() {
+            *sync_failure = None;
+        } else if again || sync_failure.is_none() {
+            *sync_failure = store.log_mut().sync().err().map(|error| error.to_string());
+            match sync_failure {
+                Some(error) => warn!("buffer {}: a sync failed: {error}", writer.buffer().bid()),
+                None => info!(
+                    "buffer {}: a sync failed, and what is stored was written anew",
+                    writer.buffer().bid()
+                ),
+            }
+        }
+    }
+
+    /// The delivery is on the disk, or at least in the memory of the system, before a subscriber can see it.
+    fn append_kept(&mut self, place: &Place, [header, bytes]: [&[u8]; 2]) -> Result<Position, AppendError> {
+        let Self { writer, store: Some(store), failure, .. } = self else { return Err(AppendError::Ended) };
+        let size = (header.len() + bytes.len()) as u64;
+        let mut segment = writer.segment(size, Some(Duration::ZERO)).map_err(append_error)?;
+        let delivery = segment.bytes_mut();
+        delivery[..header.len()].copy_from_slice(header);
+        delivery[header.len()..].copy_from_slice(bytes);
+        let stored = store.append(*place, bytes.len() as u64, delivery);
+        let size = if stored.is_ok() { size } else { 0 };
+        let end = writer.deliver(segment, size, None).map_err(|_| AppendError::Ended)?;
+        match stored {
+            Ok(()) => {
+                if failure.take().is_some() {
+                    info!("buffer {}: the disk takes data again", writer.buffer().bid());
+                }
+                Ok(end)
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if failure.as_ref() != Some(&error) {
+                    warn!("buffer {}: its publishers wait for the disk: {error}", writer.buffer().bid());
+                    *failure = Some(error);
+                }
+                // Old data makes room, if the limits allow it.
+                let _ = store.apply_retention();
+                Err(AppendError::Disk)
+            }
+        }
+    }
+}
+
+fn append_error(error: SegmentError) -> AppendError {
+    match error {
+        SegmentError::Full => AppendError::Full,
+        // The ring of a publisher fits into a delivery, so there is no other error before the end.
+        _ => AppendError::Ended,
+    }
+}
