@@ -43,7 +43,8 @@ impl Broker {
     /// Starts the broker on what its predecessor left on the disk. `hole`: the log goes on at this position or later. None if the
     /// disk does not allow it.
     pub(super) fn start(
-        (net, disk): (&SimNet, &SimStorage),
+        net: &SimNet,
+        disk: &SimStorage,
         plan: &Plan,
         options: Options,
         hole: Option<Position>,

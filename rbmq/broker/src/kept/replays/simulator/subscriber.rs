@@ -1,5 +1,6 @@
 //! A subscriber, as RBMQ's client is one of a kept topic.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use rbmq_wire::{Control, ReplayFrom};
@@ -116,7 +117,7 @@ impl Subscriber {
         match event {
             InEvent::Control { message } => self.on_control(&message, oracle),
             InEvent::Data(view) if Some(view.bid()) == expected => self.on_data(view, oracle),
-            InEvent::Lost { bid, from, to } if Some(bid) == expected => self.on_lost(bid, (from, to), oracle),
+            InEvent::Lost { bid, from, to } if Some(bid) == expected => self.on_lost(bid, from..to, oracle),
             InEvent::Closed { bid, end } if Some(bid) == expected => {
                 oracle.check("only replays end", bid != LIVE && Some(end) == self.next, || {
                     format!("{}: buffer {bid} ended at {end}, and not at {:?}", self.name, self.next)
@@ -170,7 +171,8 @@ impl Subscriber {
         view.consume();
     }
 
-    fn on_lost(&mut self, bid: Bid, (from, to): (Position, Position), oracle: &mut Oracle) {
+    fn on_lost(&mut self, bid: Bid, lost: Range<Position>, oracle: &mut Oracle) {
+        let Range { start: from, end: to } = lost;
         oracle.note(5, from, to);
         oracle.check("a loss begins where the data ends", Some(from) == self.next, || {
             format!("{}: {from} to {to} are lost, behind {:?}", self.name, self.next)

@@ -92,7 +92,7 @@ impl World {
         let net = SimNet::new(seed, SimConfig::stream());
         let disk = SimStorage::new(seed);
         let oracle = Oracle::new(seed, plan.lossless);
-        let broker = Broker::start((&net, &disk), &plan, plan.log(), None, &mut rng);
+        let broker = Broker::start(&net, &disk, &plan, plan.log(), None, &mut rng);
         let epoch = broker.as_ref().map(|broker| Epoch(u128::from_le_bytes(broker.log.id())));
         let epoch = epoch.expect("an empty disk without faults");
         let subscribers = (0..plan.subscribers).map(|n| Subscriber::new(&net, n, epoch, &mut rng)).collect();
@@ -177,8 +177,8 @@ impl World {
         if self.broker.is_some() || !(calm || self.rng.percent(10)) {
             return;
         }
-        let world = (&self.net, &self.disk);
-        self.broker = Broker::start(world, &self.plan, self.plan.log(), self.hole, &mut self.rng);
+        let Self { net, disk, plan, hole, .. } = self;
+        self.broker = Broker::start(net, disk, plan, plan.log(), *hole, &mut self.rng);
         if let Some(broker) = &self.broker {
             self.hole = None;
             self.oracle.note(6, broker.log.first(), broker.log.end());
