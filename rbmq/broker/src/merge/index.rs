@@ -24,12 +24,7 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// Adds a publisher whose bytes below `from` were merged before. The result is to be notified of arrivals in the ring.
-    pub(super) fn join(
-        topic: &Arc<MergedTopic>,
-        number: u32,
-        ring: PublisherRing,
-        from: Position,
-    ) -> Self {
+    pub(super) fn join(topic: &Arc<MergedTopic>, number: u32, ring: PublisherRing, from: Position) -> Self {
         let signals = Arc::<Signals>::default();
         topic.post(Event::Join(number, Joining { ring, signals: signals.clone(), from }));
         Self { topic: Arc::downgrade(topic), number, signals }

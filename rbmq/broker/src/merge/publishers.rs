@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rbmq_wire::{Control, Framing, RefuseCode, TopicName};
 use rocketbufs::{
-    Bid, BlockTimeout, BufferOptions, ConfirmMode, InEvent, Policy, Position, Start, SubscribeOptions,
+    Bid, BlockTimeout, BufferOptions, ConfirmMode, Epoch, InEvent, Policy, Position, Start, SubscribeOptions,
 };
 use tracing::{debug, info, warn};
 
@@ -184,13 +184,7 @@ impl MergedTopics {
                 })?
             }
         };
-        let start = match (known.and_then(|(_, epoch)| epoch), merged_to) {
-            (Some(epoch), Some(at)) => Start::Position(epoch, at),
-            // All records that the publisher still has. For a restarted broker this begins at the position that the
-            // publisher kept, because a merged log doesn't tell what the old broker had delivered. A publisher that keeps
-            // records until they are delivered sends all undelivered ones.
-            _ => Start::Oldest,
-        };
+        let start = start_at(known.and_then(|(_, epoch)| epoch), merged_to);
         let (Some(session), Some(topic)) = (tables.sessions.get(key), self.members.topic(out_bid)) else {
             return Ok(());
         };
@@ -335,14 +329,7 @@ impl MergedTopics {
         self.forget(tables, key, bid, fx);
     }
 
-    fn refuse(
-        &mut self,
-        tables: &mut Tables,
-        key: SessionKey,
-        bid: Bid,
-        refused: Refused,
-        fx: &mut Effects,
-    ) {
+    fn refuse(&mut self, tables: &mut Tables, key: SessionKey, bid: Bid, refused: Refused, fx: &mut Effects) {
         let (code, reason) = refused;
         warn!("the broker cannot receive a buffer of a merged topic from its publisher: {reason}");
         let reason = format!("the broker cannot receive the buffer: {reason}");
@@ -559,6 +546,17 @@ fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refuse
         return Err((RefuseCode::Invalid, reason));
     }
     check_buffers(tables.sessions.get(key).map_or(0, |session| session.buffers()), &tables.settings)
+}
+
+/// Where the log of a publisher begins for the broker, which knows its epoch, and merged it to a position, if it was here before.
+fn start_at(epoch: Option<Epoch>, merged_to: Option<Position>) -> Start {
+    match (epoch, merged_to) {
+        (Some(epoch), Some(at)) => Start::Position(epoch, at),
+        // All records that the publisher still has. For a restarted broker this begins at the position that the
+        // publisher kept, because a merged log doesn't tell what the old broker had delivered. A publisher that keeps
+        // records until they are delivered sends all undelivered ones.
+        _ => Start::Oldest,
+    }
 }
 
 /// The options of a subscription to a publisher's buffer.

@@ -524,7 +524,9 @@ fn the_thread_that_leaves_an_event_handles_it() {
         merge.finish(number);
     }
     let finished: Vec<_> = inbox.events.try_iter().collect();
-    assert!(finished.iter().all(|event| matches!(event, inbox::Event::Merged { out_bid: 1, position: 0, .. })));
+    assert!(
+        finished.iter().all(|event| matches!(event, inbox::Event::Merged { out_bid: 1, position: 0, .. }))
+    );
     assert_eq!(finished.len(), 3, "all was handled here, as nobody else did");
     assert_eq!(merge.table_load(), TableLoad { entries: 0, limit: 10 });
     merge.close();
