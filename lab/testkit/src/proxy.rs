@@ -47,15 +47,15 @@ impl Proxy {
         let (accepting, broker) = (shared.clone(), broker.to_owned());
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                if accepting.stop.load(Ordering::SeqCst) {
+                if accepting.stop.load(Ordering::Acquire) {
                     return;
                 }
-                if accepting.refusing.load(Ordering::SeqCst) {
+                if accepting.refusing.load(Ordering::Acquire) {
                     continue;
                 }
                 let Ok(server) = TcpStream::connect(&broker) else { continue };
                 if accepting.opens(&client, &server) {
-                    accepting.connections.fetch_add(1, Ordering::SeqCst);
+                    accepting.connections.fetch_add(1, Ordering::AcqRel);
                     pass(&accepting, &client, &server, true);
                     pass(&accepting, &server, &client, false);
                 }
@@ -66,18 +66,18 @@ impl Proxy {
 
     /// The forwarded bytes so far, in both directions.
     pub fn passed(&self) -> u64 {
-        self.shared.passed.load(Ordering::SeqCst)
+        self.shared.passed.load(Ordering::Acquire)
     }
 
     /// Connections made so far.
     pub fn connections(&self) -> u64 {
-        self.shared.connections.load(Ordering::SeqCst)
+        self.shared.connections.load(Ordering::Acquire)
     }
 
     /// Ends all connections, and refuses new ones.
     pub fn cut(&self) {
         let mut open = self.shared.open.lock().expect("no panic");
-        self.shared.refusing.store(true, Ordering::SeqCst);
+        self.shared.refusing.store(true, Ordering::Release);
         for stream in open.drain(..) {
             // The stream may be closed already.
             let _ = stream.shutdown(Shutdown::Both);
@@ -87,29 +87,29 @@ impl Proxy {
     /// As where a machine vanishes: from now on nothing is passed on any connection, none is closed, and new ones are
     /// refused.
     pub fn vanish(&self) {
-        self.shared.refusing.store(true, Ordering::SeqCst);
-        self.shared.silent.store(true, Ordering::SeqCst);
+        self.shared.refusing.store(true, Ordering::Release);
+        self.shared.silent.store(true, Ordering::Release);
     }
 
     /// Passes `bytes` more from clients and holds the rest back, until [`Proxy::go_on`].
     pub fn stall_after(&self, bytes: u64) {
-        let passed = self.shared.from_clients.load(Ordering::SeqCst);
-        self.shared.stalls_after.store(passed + bytes, Ordering::SeqCst);
+        let passed = self.shared.from_clients.load(Ordering::Acquire);
+        self.shared.stalls_after.store(passed + bytes, Ordering::Release);
     }
 
     /// Passes what is held back, and everything from now on.
     pub fn go_on(&self) {
-        self.shared.stalls_after.store(u64::MAX, Ordering::SeqCst);
+        self.shared.stalls_after.store(u64::MAX, Ordering::Release);
     }
 
     /// Whether something is held back.
     pub fn is_stalled(&self) -> bool {
-        self.shared.from_clients.load(Ordering::SeqCst) >= self.shared.stalls_after.load(Ordering::SeqCst)
+        self.shared.from_clients.load(Ordering::Acquire) >= self.shared.stalls_after.load(Ordering::Acquire)
     }
 
     /// Accepts connections again.
     pub fn restore(&self) {
-        self.shared.refusing.store(false, Ordering::SeqCst);
+        self.shared.refusing.store(false, Ordering::Release);
     }
 }
 
@@ -124,13 +124,13 @@ fn pass(shared: &Arc<Shared>, from: &TcpStream, to: &TcpStream, of_client: bool)
             while !rest.is_empty() {
                 let now = if of_client { shared.may_pass(rest.len()) } else { rest.len() };
                 if now == 0 {
-                    if shared.refusing.load(Ordering::SeqCst) {
+                    if shared.refusing.load(Ordering::Acquire) {
                         break 'open;
                     }
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
                 }
-                shared.passed.fetch_add(now as u64, Ordering::SeqCst);
+                shared.passed.fetch_add(now as u64, Ordering::AcqRel);
                 if to.write_all(&rest[..now]).is_err() {
                     break 'open;
                 }
@@ -147,7 +147,7 @@ impl Shared {
     /// Registers a connection, which can be cut from then on, before it forwards bytes. False if the proxy refuses connections.
     fn opens(&self, client: &TcpStream, server: &TcpStream) -> bool {
         let mut open = self.open.lock().expect("no panic");
-        let opens = !self.refusing.load(Ordering::SeqCst);
+        let opens = !self.refusing.load(Ordering::Acquire);
         if opens {
             open.extend([client, server].map(|socket| socket.try_clone().expect("a socket")));
         }
@@ -155,7 +155,7 @@ impl Shared {
     }
 
     fn wait_while_silent(&self) {
-        while self.silent.load(Ordering::SeqCst) && !self.stop.load(Ordering::SeqCst) {
+        while self.silent.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -163,16 +163,16 @@ impl Shared {
     /// How many of `bytes` of a client may be passed now; they count as passed.
     fn may_pass(&self, bytes: usize) -> usize {
         let left =
-            self.stalls_after.load(Ordering::SeqCst).saturating_sub(self.from_clients.load(Ordering::SeqCst));
+            self.stalls_after.load(Ordering::Acquire).saturating_sub(self.from_clients.load(Ordering::Acquire));
         let now = (bytes as u64).min(left);
-        self.from_clients.fetch_add(now, Ordering::SeqCst);
+        self.from_clients.fetch_add(now, Ordering::AcqRel);
         now as usize
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.stop.store(true, Ordering::Release);
         self.cut();
         // Wakes the thread that accepts.
         if let Ok(addr) = self.addr.parse() {
