@@ -30,9 +30,8 @@ pub struct UsersSettings {
     /// Largest number of passwords that wait to be checked, of all addresses. Default 64, 1 to 4,096. At the limit, the address with
     /// the most waiting logins is refused. Too large: a login waits longer than clients do.
     pub max_waiting_logins: usize,
-    /// File of the key of an issuer whose tokens (JWT) are taken: a public key in PEM (RSA: RS256, P-256: ES256, Ed25519: EdDSA), or the
-    /// secret of HS256. Default "": no such tokens. Needs `jwt_issuer` and `jwt_audience`. With a key clients must log in, also
-    /// without a file of users.
+    /// Key file of the token issuer: PEM public key (RSA: RS256, P-256: ES256, Ed25519: EdDSA), or HS256 secret. Default "": no JWTs.
+    /// Needs `jwt_issuer` and `jwt_audience`. If set, every client must log in, even without `users.file`.
     pub jwt_key: String,
     /// Issuer of the tokens (`iss`). Default "".
     pub jwt_issuer: String,

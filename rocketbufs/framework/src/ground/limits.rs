@@ -192,8 +192,8 @@ option_setters::setters! { SubscriptionLimits:
     /// The largest lag in bytes at which `drop` and `disconnect` act, and the lag at which they act where the receiver named
     /// none. A larger lag is lowered to this. `None`: no limit.
     max_lag_bytes(bytes: Option<u64>);
-    /// The longest that `block` may hold the writer without progress, and how long it may where the receiver named no
-    /// time. A longer time is lowered to this. [`BlockTimeout::Never`]: no limit, where the receiver named no time.
+    /// Upper limit of `block_timeout`, and its value for receivers that give none. A longer time is lowered to this.
+    /// [`BlockTimeout::Never`]: no limit for receivers that give none.
     block_timeout(timeout: BlockTimeout);
     /// The longest time for which the place of a durable subscription is kept. A longer time is lowered to this. `None`: no
     /// limit but `limits.max_hold_ms`.

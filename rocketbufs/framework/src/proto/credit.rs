@@ -42,11 +42,11 @@ impl PeerCoverage {
 /// The positions of a CREDIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Credit {
-    /// Everything below is in this end's memory.
+    /// Bytes below this position are in this end's memory.
     pub landed: Position,
-    /// Everything below is in the memory of every last receiver of a chain.
+    /// Bytes below this position are in the memory of every last receiver of a chain.
     pub delivered: Position,
-    /// Everything below was released by every such receiver.
+    /// Bytes below this position were released by all counted receivers.
     pub consumed: Position,
     /// The sender may write up to here.
     pub grant: Position,

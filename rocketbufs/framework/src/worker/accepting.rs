@@ -69,7 +69,7 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Makes room for a new connection. Returns why there is none, if there is none.
+    /// Makes room for a connection, or returns why there is no room.
     fn make_room(&mut self) -> Option<String> {
         let over = self.one_too_many();
         if over.is_none() && !self.are_handshakes_full() {

@@ -30,9 +30,9 @@ pub struct ReceiveConfig {
 /// The progress of the receivers downstream of a splice.
 #[derive(Debug, Clone, Copy)]
 pub struct Downstream {
-    /// Everything below is in the memory of every last receiver.
+    /// Bytes below this position are in the memory of every last receiver.
     pub delivered: Position,
-    /// Everything below was released by every such receiver.
+    /// Bytes below this position were released by all counted receivers.
     pub consumed: Position,
     /// The receivers that the positions speak for.
     pub coverage: Coverage,

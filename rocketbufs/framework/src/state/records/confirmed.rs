@@ -14,11 +14,11 @@ use crate::proto::{AskedLevels, Coverage};
 /// How far a buffer is confirmed by everyone that counts now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConfirmedPositions {
-    /// Everything below is in the memory of every subscriber; without subscribers, everything written.
+    /// Bytes below this position are in the memory of every subscriber; without subscribers, all written bytes.
     pub landed: Position,
-    /// Everything below is in the memory of every last receiver of a chain.
+    /// Bytes below this position are in the memory of every last receiver of a chain.
     pub delivered: Position,
-    /// Everything below was released by every such receiver.
+    /// Bytes below this position were released by all counted receivers.
     pub consumed: Position,
     /// The receivers that the positions speak for, and how many have gone or lost something since the buffer
     /// was created.
@@ -43,11 +43,11 @@ pub struct SubscriberProgress {
     pub bid: Bid,
     /// The subscriber's connection.
     pub conn: u64,
-    /// Everything below is in the subscriber's memory.
+    /// Bytes below this position are in the subscriber's memory.
     pub landed: Position,
-    /// Everything below is in the memory of every receiver downstream of it.
+    /// Bytes below this position are in the memory of every receiver downstream of the subscriber.
     pub delivered: Position,
-    /// Everything below was released by every such receiver.
+    /// Bytes below this position were released by all counted receivers.
     pub consumed: Position,
     /// The receivers that the subscriber speaks for, and how many of the whole buffer have gone or lost
     /// something.
