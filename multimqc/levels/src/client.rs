@@ -12,7 +12,7 @@ use crate::wire::{Datagram, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES, MTU_P
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// Sends messages, numbered so that the server knows what was lost. Nothing is confirmed.
+/// Sends messages with numbers, so that the server can count losses. Messages are not confirmed.
 #[derive(Debug)]
 pub struct Pusher {
     socket: UdpSocket,
@@ -20,7 +20,7 @@ pub struct Pusher {
     datagram: Vec<u8>,
 }
 
-/// Asks for ranges, again and again until there is a reply.
+/// Asks for ranges. A request is repeated until there is a reply.
 #[derive(Debug)]
 pub struct Puller {
     socket: UdpSocket,
@@ -43,7 +43,7 @@ pub enum Fetched<'a> {
     Gone(u64),
     /// The server does not have the topic.
     UnknownTopic,
-    /// The log was made anew. The next pull accepts this epoch; offsets of the earlier one mean nothing in it.
+    /// The log is a new one, with this epoch, which the next pull accepts. Offsets of the earlier log have no meaning in it.
     OtherEpoch(Epoch),
 }
 
@@ -77,8 +77,8 @@ impl Pusher {
     /// Sends a message of 1 to [`Pusher::MAX_MESSAGE_BYTES`] bytes.
     ///
     /// # Errors
-    /// The message has another size, or the system did not send it. An error that an earlier message caused (nobody listens) is
-    /// returned too. The message then counts as lost.
+    /// The message has another size, or the system did not send it. An error that an earlier message caused (no socket at the server's
+    /// port) is returned too. The message then counts as lost.
     pub fn push(&mut self, message: &[u8]) -> io::Result<()> {
         if message.is_empty() || message.len() > Pusher::MAX_MESSAGE_BYTES {
             let what = format!(
@@ -117,8 +117,8 @@ impl Puller {
         self.header.epoch
     }
 
-    /// Asks for up to `length` bytes from `offset` on. None if there is no reply within `timeout` (none: no limit). A request is
-    /// padded to the size of its reply, since a server sends no longer ones.
+    /// Asks for up to `length` bytes from `offset` on. `None`: there was no reply within `timeout` (which is `None` for no limit). The
+    /// request is padded to the size of its reply, since a server sends no reply that is longer than its request.
     ///
     /// # Errors
     /// The socket failed. Nobody listens at the server's port: [`io::ErrorKind::ConnectionRefused`].
@@ -150,7 +150,7 @@ impl Puller {
         }
     }
 
-    /// Receives the reply to the last request, and the number of its bytes. None at `until`.
+    /// Receives the reply to the last request, and the number of its bytes. `None`: no reply came before `until`.
     fn receive(&mut self, until: Instant) -> io::Result<Option<(Header, usize)>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());

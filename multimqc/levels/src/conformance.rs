@@ -3,8 +3,8 @@
 //! A test of a level makes a [`Lab`] and calls [`level`]; a test of a stack calls [`stack`] with a list of labs, which runs every
 //! subset of them. All functions panic with the fault.
 //!
-//! The oracle is a [`Model`]: a plain vector of bytes, with `None` in holes. A level may have less than the model (it forgets, or
-//! it is late), never something else, and it says why bytes are missing.
+//! The oracle is a [`Model`]: a plain vector of bytes, with `None` in holes. A level may have fewer bytes than the model (it forgets, or
+//! it is late), but never other bytes, and it returns the reason why bytes are missing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::transfer::{Mover, TransferConfig, Transfers};
 
 const TOPIC: TopicId = TopicId(7);
 const EPOCH: Epoch = Epoch(5);
-/// How long something may take that takes milliseconds.
+/// The time limit of operations that normally take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Makes levels of one kind, for tests.
@@ -34,12 +34,12 @@ pub trait Lab: Sync {
         true
     }
 
-    /// Whether the level takes messages and batches from this process, as all do whose pushes do not arrive on the wire only.
+    /// Whether the level accepts messages and batches from this process. All levels do, except those whose pushes arrive only on the wire.
     fn is_writable(&self) -> bool {
         true
     }
 
-    /// Pushes a message of at most [`MAX_PUSH_BYTES`] to a level of this lab, on whatever way pushes take.
+    /// Pushes a message of at most [`MAX_PUSH_BYTES`] to a level of this lab, by the way on which its pushes arrive.
     fn push(&self, level: &dyn Level, topic: TopicId, message: &[u8]) {
         level.append(topic, &mut std::iter::once(message)).expect("the level takes messages");
     }
@@ -98,7 +98,7 @@ impl Model {
     }
 }
 
-/// Bytes that tell where they belong: each byte follows from its offset.
+/// Bytes that show their offset: each byte is computed from its offset.
 pub fn pattern(from: Offset, length: usize) -> Vec<u8> {
     (from..from + length as u64).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
 }

@@ -38,8 +38,8 @@ pub struct TooSmall {
 }
 
 impl Sizing {
-    /// Equation 1: the next level must take less time than this to get a batch. None if the batch and the overlap do not fit
-    /// into the capacity. Without arriving bytes nothing is overwritten, and the result is [`Duration::MAX`].
+    /// Equation 1: the next level must get a batch in less time than this. `None`: the batch and the overlap do not fit into the capacity.
+    /// Without arriving bytes nothing is overwritten, and the result is [`Duration::MAX`].
     ///
     /// ```
     /// use multimqc::{OVERLAP_BYTES, Sizing};

@@ -4,9 +4,9 @@
 //!   push ─▶ InputFunction: keep, replace or drop ─▶ log ─▶ OutputFunction: filter or transform ─▶ reply
 //! ```
 //!
-//! An input function sees whole messages. An output function sees a range of the log, since the log does not keep where messages end:
-//! it works on records of one size. Two functions are here that are usable at both ends: [`DropRange`] and [`ExtractField`]. [`Record`]
-//! makes the log keep where messages end.
+//! An input function sees whole messages. An output function sees a range of the log, and works on records of one size, since the log
+//! does not keep the ends of messages. [`DropRange`] and [`ExtractField`] can be used at both ends. [`Record`] makes the log keep the
+//! ends of messages.
 
 use std::ops::RangeInclusive;
 
@@ -23,18 +23,18 @@ pub enum Decision {
 
 /// Decides which bytes of each message are stored. Called by the threads that receive, so it must be fast and must not wait.
 pub trait InputFunction: Send + Sync {
-    /// Looks at a message. `out` may hold other messages: the function only appends to it, and only for [`Decision::Replace`].
+    /// Decides about a message. `out` may hold other messages: the function only appends to it, and only for [`Decision::Replace`].
     fn store(&self, message: &[u8], out: &mut Vec<u8>) -> Decision;
 }
 
 /// Decides which bytes of a range of the log are sent. Called by the threads that reply.
 pub trait OutputFunction: Send + Sync {
-    /// Appends the bytes to send for `bytes` to `out`, at most as many bytes as they are: a longer result is cut.
+    /// Appends the bytes to send for `bytes` to `out`, at most as many as `bytes` has: a longer result is cut.
     fn send(&self, bytes: &[u8], out: &mut Vec<u8>);
 }
 
-/// Stores each message behind its length, a little-endian `u32`, so that the log keeps where messages end. For input only. The level in
-/// the kernel does the same by itself when it is told so.
+/// Stores each message behind its length, a little-endian `u32`, so that the log keeps the ends of messages. For input only. The
+/// kernel level can do the same by itself.
 ///
 /// ```
 /// use multimqc::functions::{Decision, InputFunction, Record};
@@ -107,8 +107,8 @@ impl NumberType {
     }
 }
 
-/// Drops messages, or records, whose number lies in a range: readings that say nothing new. A message that is too short for
-/// the number is kept, since nothing is known of it.
+/// Drops messages, or records, whose number lies in a range, such as readings without news. A message that is too short for the number
+/// is kept, since its number is unknown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DropRange {
     /// Where the number begins in the message or the record.
@@ -140,8 +140,7 @@ impl OutputFunction for DropRange {
     }
 }
 
-/// Takes one field of each message or record, and nothing else of it. A message that is too short to have the field is
-/// dropped.
+/// Keeps only one field of each message or record. A message that is too short to have the field is dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtractField {
     /// Where the field begins in the message or the record.

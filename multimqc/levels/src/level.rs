@@ -7,13 +7,13 @@
 //! | read: answer a pull from this level | [`Level::read`], if it returns [`Stop::Filled`] |
 //! | forward: pass a pull to the next level | [`Level::read`], if it returns any other [`Stop`] |
 //!
-//! A level that acts on packets by itself (a NIC, a kernel program) does all four on the wire as well: it stores pushes, answers
-//! the pulls that it holds whole, passes everything else up untouched, and may send batches up as datagrams of the kind
-//! [`Kind::Batch`](crate::wire::Kind::Batch). The methods here are its side in user space. Such a level answers them from the
-//! memory that it shares, and a level that shares none says [`LevelError::NotShared`].
+//! A level that acts on packets by itself (a NIC, a kernel program) does all four on the wire as well. It stores pushes, answers the
+//! pulls whose whole range it holds, passes all other packets up untouched, and may send batches up as datagrams of the kind
+//! [`Kind::Batch`](crate::wire::Kind::Batch). The methods here are its side in user space. They read the memory that the level shares;
+//! a level that shares no memory returns [`LevelError::NotShared`].
 //!
-//! Offsets are the same in all levels, and a reply has the same bytes from each. A level that leaves the stack takes its window
-//! with it, and nothing else changes.
+//! Offsets are the same in all levels, and each level would send a reply with the same bytes. If a level is removed from the stack, only
+//! its window is missing.
 
 use std::io;
 use std::time::Duration;
@@ -75,8 +75,8 @@ impl LevelKind {
 pub struct Kept {
     /// The bytes that the level has.
     pub window: Window,
-    /// How far behind the head readers may have seen bytes that the level never got, because its process was killed. The stack
-    /// leaves a hole of so many bytes, unless a level nearer to the network has kept its window and so knows these bytes.
+    /// How many bytes after the head readers may have seen although the level never got them, because its process was killed. The stack
+    /// leaves a hole of this size, unless a level nearer to the network has kept its window and so has these bytes.
     pub unsure_bytes: u64,
 }
 
@@ -113,7 +113,7 @@ pub enum Stop {
     Head,
     /// The next byte is in a hole.
     Hole(Hole),
-    /// The next byte is older than the level keeps. The level's window begins at the offset here, or began there a moment ago.
+    /// The level does not keep the next byte any more. Its window began at this offset when the read ended, or shortly before.
     Gone(Offset),
 }
 
@@ -167,7 +167,7 @@ pub enum LevelError {
     /// The caller's: the offset is beyond [`MAX_OFFSET`](crate::MAX_OFFSET).
     #[error("offset {0} is beyond the end of every log")]
     Offset(Offset),
-    /// The level is fed by its own hardware or programs, and takes no messages from this process.
+    /// The level gets messages only from its own hardware or programs, not from this process.
     #[error("the level takes no messages from this process")]
     NotWritable,
     /// The level shares no memory with this process. Its batches arrive as datagrams.
@@ -185,7 +185,7 @@ pub enum LevelError {
 }
 
 impl LevelError {
-    /// Whether the same call may succeed later without a change by anybody here.
+    /// Whether the same call may succeed later although the caller and the configuration change nothing.
     pub fn is_temporary(&self) -> bool {
         matches!(self, LevelError::Full(_) | LevelError::Down(_))
     }
@@ -200,11 +200,11 @@ pub trait Level: Send + Sync {
     /// The place of the level.
     fn kind(&self) -> LevelKind;
 
-    /// The bytes that the level keeps of each topic; none if only retention or the device limits them.
+    /// The bytes that the level keeps of each topic. `None`: only retention or the device limits them.
     fn capacity_bytes(&self) -> Option<u64>;
 
-    /// The log of a topic that the level has before [`Level::open`] is called; none if it has nothing and will begin where
-    /// it is told to. A level that keeps nothing has the log that was opened.
+    /// The log of a topic that the level has before [`Level::open`] is called. `None`: the level has no log, and will begin at the offset
+    /// that `open` gets. A level that keeps nothing over a restart has the log that was opened.
     ///
     /// # Errors
     /// [`LevelError`], if the level's storage cannot be read.
@@ -212,9 +212,9 @@ pub trait Level: Send + Sync {
         Ok(self.window(topic).map(|window| Kept { window, unsure_bytes: 0 }))
     }
 
-    /// The sessions that have written what [`Level::kept`] has, in a level that outlives its process; empty if nothing is kept, or
-    /// was kept before there were sessions. None: the level keeps no sessions, and its log is taken for that of the other levels
-    /// with the same epoch.
+    /// The sessions that have written the log of [`Level::kept`], in a level that outlives its process. Empty if no log is kept, or if it
+    /// was kept before there were sessions. `None`: the level keeps no sessions, and its log counts as that of the other levels with the
+    /// same epoch.
     ///
     /// # Errors
     /// [`LevelError`], if the level's storage cannot be read.
@@ -222,7 +222,7 @@ pub trait Level: Send + Sync {
         Ok(None)
     }
 
-    /// Keeps the sessions of an open topic, in the place of those that were kept.
+    /// Keeps the sessions of an open topic, instead of those that were kept before.
     ///
     /// # Errors
     /// [`LevelError`], if they cannot be kept.
@@ -230,18 +230,18 @@ pub trait Level: Send + Sync {
         Ok(())
     }
 
-    /// Takes the bytes of an open topic from `from` on out of their places, which the stack's log has given to others, and puts them
-    /// behind `to` in their order: they get offsets of at least `to`, which is not below `from`. Bytes below `from` can no longer be
-    /// read. Returns the window, which begins with the first of these bytes. Messages that arrive meanwhile follow.
+    /// Gives the bytes of an open topic from `from` on new offsets, because the stack's log has other bytes at their offsets. The bytes
+    /// keep their order, and get offsets of at least `to`, which is not below `from`. Bytes below `from` can no longer be read. Returns
+    /// the window, which begins with the first of the moved bytes. Messages that arrive meanwhile follow them.
     ///
     /// # Errors
-    /// [`LevelError::NotWritable`], if the level's bytes cannot change their place.
+    /// [`LevelError::NotWritable`], if the level cannot give its bytes other offsets.
     fn rebase(&self, _topic: TopicId, _from: Offset, _to: Offset) -> Result<Window, LevelError> {
         Err(LevelError::NotWritable)
     }
 
-    /// Makes the topic's log known to the level, and returns what the level has of it, for example from before a restart.
-    /// Where it has nothing, its window is empty and begins at `start`, with the epoch `epoch`. An open topic stays as it is.
+    /// Opens a topic, and returns the window that the level has of its log, for example from before a restart. If the level has no log,
+    /// the window is empty and begins at `start`, with the epoch `epoch`. An open topic stays as it is.
     ///
     /// # Errors
     /// [`LevelError`], if there is no room for the topic or its storage cannot be opened.
@@ -250,8 +250,8 @@ pub trait Level: Send + Sync {
     /// The bytes that the level holds now. None if the topic is not open.
     fn window(&self, topic: TopicId) -> Option<Window>;
 
-    /// Write, in the first level: appends messages, each whole and in the order of the iterator, and so decides on their
-    /// offsets. Concurrent calls do not mix their messages.
+    /// Write, in the first level: appends messages, each of them whole and in the order of the iterator, which gives them their offsets.
+    /// The messages of one call are not mixed with those of another call.
     ///
     /// # Errors
     /// [`LevelError::NotWritable`] for a level that is never first, or is fed on the wire only.
@@ -268,15 +268,15 @@ pub trait Level: Send + Sync {
     /// [`LevelError`].
     fn write(&self, topic: TopicId, batch: Batch<'_>) -> Result<Written, LevelError>;
 
-    /// Waits until a topic has grown by the level's batch size since the last call that said so, at most for `timeout`. True if
-    /// one has. May return early.
+    /// Waits at most for `timeout` until a topic has grown by the level's batch size since the last call that returned true for it. True
+    /// if a topic has grown. May return early.
     fn wait_batch(&self, timeout: Duration) -> bool;
 
     /// Ends the wait of another thread.
     fn wake(&self);
 
     /// Transfer: copies bytes from `from` on, for the next level. As [`Level::read`], but counted neither as hit nor as miss.
-    /// [`Stop::Gone`] says that the next level was too late: the bytes below its offset are a hole there.
+    /// [`Stop::Gone`] means that the next level was too late: the bytes below the offset become a hole there.
     ///
     /// # Errors
     /// [`LevelError`].
@@ -289,7 +289,7 @@ pub trait Level: Send + Sync {
     /// [`LevelError`]. The caller forwards the request too.
     fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Result<Found, LevelError>;
 
-    /// Makes the written bytes durable, in levels that have something to make durable.
+    /// Makes the written bytes durable, in a level that survives the process.
     ///
     /// # Errors
     /// [`LevelError`].

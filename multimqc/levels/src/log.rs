@@ -1,4 +1,4 @@
-//! The logical log: offsets, windows, holes, and batches that know their place.
+//! The logical log: offsets, windows, holes, and batches that carry their offset.
 //!
 //! ```text
 //!   offsets   0 ──────────────────────────────────────────────────────────▶
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! All levels hold parts of the same log, so an offset means the same byte in each of them. A *hole* is a range whose bytes a
-//! level never got. A hole keeps its place: nothing moves together over it.
+//! level never got. A hole keeps its offsets: later bytes are never moved into it.
 
 use std::ops::Range;
 
@@ -61,15 +61,14 @@ impl Window {
         self.head - self.first
     }
 
-    /// The part of a range that lies in the window, which is empty if there is none.
+    /// The part of a range that lies in the window. Empty if no part does.
     pub fn clip(&self, range: Range<Offset>) -> Range<Offset> {
         let from = range.start.clamp(self.first, self.head);
         from..range.end.clamp(from, self.head)
     }
 }
 
-/// Consecutive bytes of a log and their place. Without bytes, a batch says that the log goes on at its offset, and so marks a
-/// hole.
+/// Consecutive bytes of a log with their offset. A batch without bytes marks a hole: the log continues at its offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch<'a> {
     /// The place of the first byte.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::topic::TopicId;
 
-/// A distance of sequence numbers from here on means that the sender started anew, and not a loss.
+/// A gap of at least this many sequence numbers counts as a restart of the sender, and not as a loss.
 const MAX_GAP: u32 = 1 << 20;
 
 /// The last sequence number of each sender and topic, for a limited number of them.

@@ -55,7 +55,7 @@ pub struct Functions {
 pub struct ServiceReport {
     /// Datagrams that carried messages.
     pub pushes: u64,
-    /// Pushes without a message, for a topic that is not open, or that the first level refused.
+    /// Pushes that were not stored: they have no message, their topic is not open, or the first level refused them.
     pub refused: u64,
     /// Messages that an input function dropped.
     pub filtered: u64,
@@ -67,7 +67,7 @@ pub struct ServiceReport {
     pub unsent: u64,
     /// Batches from levels below.
     pub batches: u64,
-    /// Datagrams without the form of their port.
+    /// Datagrams that do not have the form of their port.
     pub foreign: u64,
     /// Datagrams of another version.
     pub version: u64,
@@ -152,7 +152,7 @@ impl Service {
         add(&self.counts.refused, count - stored.min(count));
     }
 
-    /// Answers a pull of the plain form: replaces `reply`, and returns whether it is to be sent.
+    /// Answers a pull of the plain form. Replaces `reply`, and returns whether it must be sent.
     pub fn pull(&self, topic: TopicId, datagram: &[u8], reply: &mut Vec<u8>) -> bool {
         reply.clear();
         let Some(pull) = PullRequest::parse(datagram) else {
@@ -292,7 +292,7 @@ impl Service {
                 output.send(&found, reply);
                 reply.truncate(begin + length.min(limit));
                 if reply.len() == begin && length > 0 {
-                    // The function keeps nothing of the range: the client goes on behind it.
+                    // The function's result is empty, so the client continues behind the range.
                     return Rest::Hole(Hole { from, to: from + length as u64 });
                 }
             }
@@ -302,12 +302,12 @@ impl Service {
         answer.rest
     }
 
-    /// Stores messages, through the topic's input function. Returns how many need no further mention.
+    /// Stores messages, through the topic's input function. Returns how many were stored or dropped by the function.
     fn store(&self, topic: TopicId, messages: &mut dyn Iterator<Item = &[u8]>) -> u64 {
         let Some(input) = self.functions.get(&topic).and_then(|functions| functions.input.as_deref()) else {
             return self.stack.append(topic, messages).map_or(0, |appended| appended.messages);
         };
-        // Results of the function, one after the other, and where each message lies.
+        // `out` has the results of the function, one after the other, and `places` the location of each message.
         enum Place<'a> {
             AsItCame(&'a [u8]),
             Replaced(Range<usize>),

@@ -1,9 +1,9 @@
-//! Sessions: up to where two levels that outlive their process have the same log.
+//! Sessions: the offset up to which two levels that outlive their process have the same log.
 //!
-//! Levels can be left out of a stack and put in again. A ring in the kernel that is kept even stores messages while no server has it,
-//! and meanwhile another server may give the same offsets to other bytes. An epoch does not tell these logs apart, since both go on
-//! with the log that they have found. So each stack that opens a topic is a *session* with a random name, and each level that keeps
-//! its log keeps the list of sessions that have written it.
+//! Levels can be removed from a stack and added again. A kept ring in the kernel even stores messages while no server uses it, and
+//! meanwhile another server may give the same offsets to other bytes. The epoch of these logs is the same, since both servers continue
+//! the log that they have found. So each stack that opens a topic is a *session* with a random name, and each level that keeps its log
+//! keeps the list of sessions that have written it.
 //!
 //! ```text
 //!   ring    │ session a                  │ a goes on without a server │
@@ -11,7 +11,7 @@
 //!           └── both have these bytes ───┘ agreement: the start of b
 //! ```
 //!
-//! Two lists agree up to the end of the last session that is in both. Behind it each level has bytes of its own.
+//! Two logs are the same up to the end of the last session that is in both lists. After it each level has bytes of its own.
 
 use crate::log::Offset;
 
@@ -21,9 +21,9 @@ pub const MAX_SESSIONS: usize = 16;
 /// A stack that has opened a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
-    /// The random name. 0 is the name of no session, and equal to none.
+    /// The random name. 0 stands for an unknown session, which is equal to no other session, not even to another 0.
     pub id: u64,
-    /// Where the log ended when the session began. Its bytes are at this offset or above.
+    /// The end of the log when the session began. The session's bytes are at this offset or above.
     pub start: Offset,
 }
 
@@ -44,13 +44,13 @@ impl Sessions {
         &self.0
     }
 
-    /// Whether the same session was the last one of both.
+    /// Whether the last session of both lists is the same.
     pub fn end_together(&self, other: &Sessions) -> bool {
         let last = |sessions: &Sessions| sessions.0.last().map(|last| last.id);
         last(self) == last(other) && last(self) != Some(0)
     }
 
-    /// The list of a log that ends at `head`, with one more session that begins there or behind it.
+    /// The list of a log that ends at `head`, with one more session that begins at `head` or above.
     #[must_use]
     pub fn with(&self, head: Offset, next: Session) -> Sessions {
         Sessions::new(self.written(head).iter().copied().chain([next]))
@@ -62,7 +62,7 @@ impl Sessions {
         &self.0[..count]
     }
 
-    /// Up to where a log with this list, which ends at `head`, and another one have the same bytes.
+    /// Returns the offset up to which a log with this list, which ends at `head`, and another log have the same bytes.
     ///
     /// ```
     /// use multimqc::{Session, Sessions};
@@ -81,7 +81,7 @@ impl Sessions {
                 return ends.min(start(these.get(at + 1))).min(start(those.get(there + 1)));
             }
         }
-        // A list that may have been cut does not say where its first session began.
+        // A list of this length may have been cut, so the sessions before its first one are unknown.
         if these.len() == MAX_SESSIONS || those.len() == MAX_SESSIONS {
             return 0;
         }

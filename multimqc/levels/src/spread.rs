@@ -25,7 +25,7 @@ pub(crate) fn for_each<T: Sync, E: Send>(
     };
     let mut failed = std::thread::scope(|scope| {
         let helpers = THREADS.min(items.len()).saturating_sub(1);
-        // Where the system has no more threads, those that there are do the work.
+        // If the system has no more threads, the existing ones do the work.
         let builder = || std::thread::Builder::new().name("multimqc-open".to_owned());
         let helpers: Vec<_> = (0..helpers).map_while(|_| builder().spawn_scoped(scope, run).ok()).collect();
         let mut failed: Vec<(usize, E)> = run().into_iter().collect();

@@ -57,30 +57,30 @@ pub enum StackError {
     },
 }
 
-/// Bytes that had to change their place when a topic was opened: a level had gone on without the next one, which meanwhile had
-/// given the same offsets to other bytes.
+/// Bytes that got new offsets when a topic was opened. A level had continued without the next one, which meanwhile had given the same
+/// offsets to other bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repair {
     /// The topic.
     pub topic: TopicId,
     /// The level whose bytes were moved.
     pub lower: LevelKind,
-    /// The level that kept its place.
+    /// The level whose bytes kept their offsets.
     pub upper: LevelKind,
-    /// Where the bytes were, and where both logs parted.
+    /// The offset at which the bytes were, and from which both logs differ.
     pub from: Offset,
-    /// Where they are now, behind a hole.
+    /// Their offset now, behind a hole.
     pub to: Offset,
-    /// How many were moved.
+    /// The number of moved bytes.
     pub bytes: u64,
-    /// How many more the level had overwritten before.
+    /// The number of further bytes that the level had overwritten before.
     pub lost_bytes: u64,
 }
 
 /// The log that a level has from before the stack was opened.
 struct Past {
     kept: Kept,
-    /// None in a level that keeps no sessions.
+    /// `None` in a level that keeps no sessions.
     sessions: Option<Sessions>,
 }
 
@@ -89,16 +89,16 @@ struct Past {
 pub struct Answer {
     /// How many bytes at the beginning of the buffer are of the log.
     pub bytes: usize,
-    /// The level that answered. None if no level has the whole range: the bytes, if any, are put together from several.
+    /// The level that answered. `None`: no level has the whole range, and the bytes, if any, come from several levels.
     pub level: Option<LevelKind>,
-    /// The bytes of the asked range that follow.
+    /// The state of the bytes of the asked range that follow.
     pub rest: Rest,
 }
 
-/// The bytes of the asked range behind those of an [`Answer`].
+/// The state of the bytes of the asked range that follow those of an [`Answer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// All bytes are there.
+    /// No bytes follow: the answer has the whole range.
     Nothing,
     /// Bytes that were not written yet.
     Later,
@@ -111,8 +111,8 @@ pub enum Rest {
 }
 
 impl Past {
-    /// How far behind the head readers may have seen bytes that no level has: none if the level before has kept its window of the
-    /// session that ended so.
+    /// How many bytes after the head readers may have seen although no level has them. 0 if the level before has kept its window of the
+    /// session that was killed.
     fn unsure_beside(&self, before: Option<&Past>) -> u64 {
         let knows = |before: &Past| match (&self.sessions, &before.sessions) {
             (Some(these), Some(those)) => these.end_together(those),
@@ -121,7 +121,7 @@ impl Past {
         if before.is_some_and(knows) { 0 } else { self.kept.unsure_bytes }
     }
 
-    /// Where the log of this level parts from that of the level above it, if both have bytes from there on.
+    /// The offset from which the log of this level differs from that of the level above it, if both have bytes there.
     fn conflict(&self, above: &Past) -> Option<Offset> {
         let (head, above_head) = (self.kept.window.head, above.kept.window.head);
         let agreed = self.sessions.as_ref()?.agreement(head, above.sessions.as_ref()?, above_head);
@@ -159,11 +159,11 @@ impl Stack {
 
     /// Opens a topic in all levels, and returns the window of the first. An open topic stays as it is.
     ///
-    /// Levels that kept parts of the log decide on its epoch. A level that has nothing begins where the next one ends; without
-    /// such a next level it begins where the level before it begins, and so gets all that is left. A level that ends before the
-    /// next one goes on behind a hole, and so does a log of which readers may have seen more than is left ([`Kept`]). A log that
-    /// no level has begins at 0 with the epoch `new_epoch`. Where a level and the next one have given the same offsets to different
-    /// bytes ([`Sessions`]), those of the first are moved behind the end of the next one ([`Stack::repairs`]).
+    /// Levels that kept parts of the log decide on its epoch. A level without a log begins where the next level ends. Without such a next
+    /// level it begins where the level before it begins, and so gets all bytes that are left. A level that ends before the next one
+    /// continues behind a hole. So does a log of which readers may have seen more than is left ([`Kept`]). A log that no level has begins
+    /// at 0 with the epoch `new_epoch`. If a level and the next one have given the same offsets to different bytes ([`Sessions`]), those
+    /// of the first are moved behind the end of the next one ([`Stack::repairs`]).
     ///
     /// # Errors
     /// [`StackError`].
@@ -203,8 +203,8 @@ impl Stack {
         Ok(window)
     }
 
-    /// Opens many topics, each with the epoch of a new log, as [`open`](Self::open) does: some at the same time, because a level that
-    /// makes the opened log durable mostly waits for its disk.
+    /// Opens many topics, as [`open`](Self::open) does, each with the epoch for a new log. Several topics are opened at the same time,
+    /// because a level that makes the opened log durable mostly waits for its disk.
     ///
     /// # Errors
     /// [`StackError`]. Some of the topics may be open then.
@@ -212,7 +212,7 @@ impl Stack {
         spread::for_each(topics, |(topic, new_epoch)| self.open(*topic, *new_epoch).map(drop))
     }
 
-    /// The log that each level has of a topic. All levels that have one must have the same epoch.
+    /// The log of a topic that each level has. All levels that have a log must have the same epoch.
     fn past(&self, topic: TopicId) -> Result<Vec<Option<Past>>, StackError> {
         let mut all: Vec<Option<Past>> = Vec::with_capacity(self.levels.len());
         let mut lower: Option<(LevelKind, Epoch)> = None;
@@ -231,7 +231,7 @@ impl Stack {
         Ok(all)
     }
 
-    /// Makes one log of the logs that the levels have kept, and returns its sessions, with that of this stack.
+    /// Makes one log of the logs that the levels have kept, and returns the sessions of this log, with that of this stack.
     fn reconcile(&self, topic: TopicId, past: &mut [Option<Past>]) -> Result<Sessions, StackError> {
         let id = getrandom::u64().map_err(|error| StackError::Open {
             topic,
@@ -265,7 +265,7 @@ impl Stack {
         Ok(sessions.with(start, Session { id: id.max(1), start }))
     }
 
-    /// Puts the bytes from `agreed` on, of a level that has gone on without another, behind the end of that one.
+    /// Moves the bytes from `agreed` on of the level `lower`, which has continued without the level `upper`, behind the end of `upper`.
     fn part(
         &self,
         topic: TopicId,
@@ -338,8 +338,8 @@ impl Stack {
         self.levels[0].window(topic).map(|window| window.head)
     }
 
-    /// Fills `out` with bytes from `from` on: from the first level that has all of them, or else piece by piece. None if the topic
-    /// is not open.
+    /// Fills `out` with bytes from `from` on: from the first level that has all of them, or else piece by piece. `None`: the topic is not
+    /// open.
     pub fn read(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Option<Answer> {
         self.epoch(topic)?;
         for level in &self.levels {
@@ -352,7 +352,7 @@ impl Stack {
         Some(self.assemble(topic, from, out))
     }
 
-    /// Reads piece by piece. Each round takes the bytes of the first level that has the next one.
+    /// Reads piece by piece. Each round reads from the first level that has the next byte.
     fn assemble(&self, topic: TopicId, from: Offset, out: &mut [u8]) -> Answer {
         let mut bytes = 0;
         loop {
@@ -382,12 +382,12 @@ impl Stack {
     }
 }
 
-/// Why no level has a byte.
+/// The reasons why no level has a byte.
 #[derive(Default)]
 struct Missing {
-    /// The log has not come so far.
+    /// The byte was not written yet.
     later: bool,
-    /// A level says that it is in a hole, or has not got it although the first level had it.
+    /// The byte is in a hole of a level, or a level never got it although the first level had it.
     hole: bool,
     failed: bool,
     /// The nearest offset at which a level may have bytes again.

@@ -14,7 +14,7 @@ impl fmt::Display for TopicId {
     }
 }
 
-/// The random name of one incarnation of a log: an offset has a meaning only together with it. 0 names none: in a request it
+/// The random name of one incarnation of a log. An offset has a meaning only together with it. 0 is no incarnation; in a request it
 /// stands for any epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Epoch(pub u32);

@@ -6,8 +6,8 @@
 //!   upper level   ───────▶ head              the next offset to be transferred: nothing else is remembered
 //! ```
 //!
-//! The upper level's head is the cursor, so a restart goes on where the upper level ends. Where the lower level was overwritten
-//! before it was transferred, the upper level gets a batch without bytes: a hole of the same size.
+//! The upper level's head is the cursor, so after a restart the transfer continues where the upper level ends. If bytes of the lower
+//! level were overwritten before they were transferred, the upper level gets a batch without bytes: a hole of the same size.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::topic::TopicId;
 const RETRY: Duration = Duration::from_millis(100);
 /// The most batches of a topic that move before the next topic's turn.
 const TURN: usize = 64;
-/// How long the transfers of a stack that ends may take for a level that does not answer.
+/// How long the transfers of an ending stack wait for a level that does not answer.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// The settings of transfers.
@@ -50,7 +50,7 @@ pub struct Mover {
     upper: Arc<dyn Level>,
     config: TransferConfig,
     buffer: Vec<u8>,
-    /// For each topic with an incomplete batch: since when.
+    /// For each topic with an incomplete batch, the time since which it waits.
     waiting: HashMap<TopicId, Instant>,
     progress: Arc<Progress>,
 }
@@ -150,7 +150,7 @@ impl Mover {
         Ok(true)
     }
 
-    /// Whether an incomplete batch has waited long enough.
+    /// Whether an incomplete batch has waited for `max_age`, or `all` is set.
     fn is_due(&mut self, topic: TopicId, now: Instant, all: bool) -> bool {
         let since = *self.waiting.entry(topic).or_insert(now);
         all || now.saturating_duration_since(since) >= self.config.max_age
@@ -164,7 +164,7 @@ impl Mover {
         written.map(|_| batch.end())
     }
 
-    /// Tells the upper level that the log goes on at `to`.
+    /// Writes a batch without bytes at `to`, so that the log of the upper level continues there, behind a hole.
     fn mark(&self, topic: TopicId, from: Offset, to: Offset) -> Result<Offset, LevelError> {
         let written = self.upper.write(topic, Batch { offset: to, bytes: &[] });
         if let Err(error) = &written {
@@ -219,7 +219,7 @@ impl Transfers {
 
 impl Drop for Transfers {
     fn drop(&mut self) {
-        // In order: the last bytes that a level gets go to the next level afterwards.
+        // In this order, since the next pair moves the last bytes that a level gets.
         for (level, pair) in self.levels.iter().zip(self.pairs.drain(..)) {
             pair.stop.store(true, Ordering::Release);
             level.wake();
@@ -227,7 +227,7 @@ impl Drop for Transfers {
             let _ = pair.thread.join();
         }
         for level in &self.levels {
-            // A level that cannot make its bytes durable has counted that.
+            // A level counts by itself that it could not make its bytes durable.
             let _ = level.sync();
         }
     }
@@ -243,7 +243,7 @@ struct Turn {
 /// Transfers until `stop` is set and everything was moved.
 fn run(mut mover: Mover, stack: &Stack, stop: &AtomicBool) {
     let mut turn = Turn::default();
-    // Acquire pairs with the Release in `drop`: the heads of then are seen.
+    // Acquire pairs with the Release in `drop`: the heads at that time are seen.
     while !stop.load(Ordering::Acquire) {
         if turn.failed {
             std::thread::sleep(RETRY);

@@ -7,9 +7,8 @@
 //!     topic-00007.sessions    the stacks that have written the log
 //! ```
 //!
-//! The bytes on the disk survive the process. Bytes that only the levels below had do not survive it, and readers may have
-//! seen them. So their offsets are not used again: if `running` is there when a topic is opened, the log goes on behind a
-//! hole.
+//! The bytes on the disk survive the process. Bytes that only the levels below had do not survive it, and readers may have seen them.
+//! So their offsets are not used again: if the file `running` exists when a topic is opened, the log continues behind a hole.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -38,7 +37,7 @@ const GATHER_BYTES: usize = 4 << 20;
 /// How often old segments are looked for.
 const MIN_LOOK: Duration = Duration::from_millis(10);
 const MAX_LOOK: Duration = Duration::from_secs(60);
-/// Readers that a topic keeps for later reads. Each remembers its place and its last batch.
+/// The most readers that a topic keeps for later reads. Each remembers its position and its last batch.
 const IDLE_READERS: usize = 8;
 
 /// The settings of a [`DiskLevel`].
@@ -103,7 +102,7 @@ pub struct DiskLevel {
     /// Removes segments that have become too old.
     keeper: Option<Keeper>,
     topics: Arc<RwLock<HashMap<TopicId, Arc<Topic>>>>,
-    /// Topics that a thread opens. Taken before `topics`, and free while the thread waits for the disk.
+    /// Topics that a thread is opening. This lock is taken before that of `topics`, and is free while the thread waits for the disk.
     opening: Mutex<HashSet<TopicId>>,
     /// Signalled when a topic of `opening` is open, or could not be opened.
     opened: Condvar,
@@ -112,12 +111,12 @@ pub struct DiskLevel {
 
 struct Topic {
     log: Mutex<Log>,
-    /// For the window, without the lock that a writer holds while it syncs.
+    /// Reads the window, without the lock that a writer holds while it syncs.
     ends: Reader,
     readers: Mutex<Vec<Reader>>,
     epoch: Epoch,
     running: PathBuf,
-    /// The head of a log that a killed process left, and how far behind it readers may have seen bytes.
+    /// The head of a log that a killed process left, and how many bytes after the head readers may have seen.
     unsure: Option<(Offset, u64)>,
     /// Ranges that were damaged when the log was opened.
     damaged: u64,
@@ -180,7 +179,7 @@ impl DiskLevel {
         let options = self.config.options(start, epoch)?;
         let log = Log::open(self.config.directory.join(name), options).map_err(not_opened)?;
         let killed = running.exists();
-        // The file has no content: its name is all that must be durable.
+        // The file has no content, so only its name must be durable.
         File::create(&running).map_err(no_room)?;
         File::open(&self.config.directory)?.sync_all()?;
         let unsure = killed.then_some((log.end(), self.config.restart_gap_bytes));
@@ -249,7 +248,7 @@ fn failed(error: AppendError) -> LevelError {
     }
 }
 
-/// Bytes that are in the log count as written also if they could not be made durable: the log repairs that by itself.
+/// Bytes that are in the log count as written even if they could not be made durable: the log repairs this by itself.
 fn appended(result: Result<u64, AppendError>) -> Result<(), LevelError> {
     match result {
         Ok(_) | Err(AppendError::NotDurable { .. }) => Ok(()),

@@ -1,4 +1,4 @@
-//! A thread that does some work at intervals, until it is dropped.
+//! A thread that does its work at intervals, until its handle is dropped.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Sessions in a file: a line for each, and a last line that says how many there are.
+//! Sessions in a file: a line for each, and a last line with their number.
 //!
 //! ```text
 //!   00c5a1… 0
@@ -12,10 +12,11 @@ use std::path::Path;
 
 use crate::sessions::{Session, Sessions};
 
-/// The name of a session that is like no other. A file that is damaged stands for it, so that its log agrees with no other log.
+/// The name of an unknown session, which is equal to no other. A damaged file counts as this session, so its log is equal to no other
+/// log.
 const UNKNOWN: u64 = 0;
 
-/// The sessions in a file; none if there is no file.
+/// The sessions in a file. Empty if there is no file.
 pub(super) fn load(path: &Path) -> io::Result<Sessions> {
     match std::fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Sessions::default()),
@@ -38,8 +39,8 @@ fn parse(text: &str) -> Option<Sessions> {
     (count.parse() == Ok(sessions.len())).then(|| Sessions::new(sessions))
 }
 
-/// Puts sessions in a file, in one step. They survive the process and need not be durable: the other levels with sessions are rings
-/// in the kernel, which end with the machine. A file that the machine has left damaged stands for an unknown session.
+/// Writes sessions to a file, in one step. They survive the process, but need not survive a crash of the machine: the other levels with
+/// sessions are rings in the kernel, which end with it. A file that a crash has damaged counts as an unknown session.
 pub(super) fn store(path: &Path, sessions: &Sessions) -> io::Result<()> {
     let mut text = String::new();
     for Session { id, start } in sessions.list() {

@@ -7,9 +7,9 @@
 //!               └────── window ─────┘
 //! ```
 //!
-//! Readers never wait for the writer and never stop it. A reader copies and then looks at the tail again, so it learns that it was
-//! lapped. The writer announces an eighth of the capacity ahead, and those bytes are lost to readers: seven eighths of the
-//! capacity can be read at any time.
+//! Readers never wait for the writer and never stop it. A reader copies bytes and then reads the tail again, which shows whether the
+//! bytes were overwritten. The writer announces an eighth of the capacity ahead, and readers cannot use these bytes: seven eighths of
+//! the capacity can be read at any time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -23,7 +23,7 @@ use crate::level::{Appended, Counters, Found, Level, LevelError, LevelKind, Stop
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
 use crate::topic::{Epoch, TopicId};
 
-/// The smallest ring: its eighth takes every datagram.
+/// The smallest ring. An eighth of it has room for the largest datagram.
 const MIN_CAPACITY_BYTES: u64 = 1 << 19;
 /// The writer announces this part of the capacity ahead.
 const ANNOUNCED_PART: u64 = 8;
@@ -131,7 +131,7 @@ impl Topic {
     }
 
     fn window(&self) -> Window {
-        // The head first: a tail that is read later is only higher.
+        // The head is read first, since a tail that is read later is only higher.
         let head = self.ring.boundary();
         Window { first: self.ring.tail().min(head), head, epoch: self.epoch }
     }
@@ -148,7 +148,7 @@ impl Topic {
         }
         let wanted = from.saturating_add(out.len() as u64);
         let (mut end, mut stop) = if wanted <= head { (wanted, Stop::Filled) } else { (head, Stop::Head) };
-        // The head was read before: every hole below it is seen.
+        // The head was read before, so every hole below it is seen.
         if let Some(gap) = self.ring.gap_after(from).filter(|gap| gap.from < end) {
             let hole = Hole { from: gap.from.max(from), to: gap.to };
             (end, stop) = (hole.from, Stop::Hole(hole));

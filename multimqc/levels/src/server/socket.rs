@@ -1,4 +1,4 @@
-//! A UDP socket that takes and sends many datagrams with one call: recvmmsg with UDP_GRO, and sendmmsg.
+//! A UDP socket that receives and sends many datagrams with one call: recvmmsg with UDP_GRO, and sendmmsg.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -33,14 +33,14 @@ pub(crate) struct Replies {
 }
 
 impl Socket {
-    /// A socket that takes only datagrams from `interface`, if one is named.
+    /// A socket that receives only datagrams from `interface`, if one is named.
     pub fn bind(
         address: SocketAddr,
         interface: Option<&str>,
         receive_buffer_bytes: usize,
     ) -> io::Result<Socket> {
         let socket = socket2::Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-        // Before the address: sockets of different interfaces may have the same one.
+        // The interface is set before the address, since sockets of different interfaces may have the same address.
         if let Some(interface) = interface {
             socket.bind_device(Some(interface.as_bytes()))?;
         }
@@ -69,7 +69,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends replies. Returns how many were not sent: a client asks again for missing bytes.
+    /// Sends replies. Returns how many were not sent. A client that gets no reply asks again.
     pub fn send(&self, replies: &mut Replies) -> usize {
         let mut sent = 0;
         while sent < replies.to.len() {
@@ -119,7 +119,7 @@ impl Received {
         let filled = self.bytes.chunks_exact(BUFFER_BYTES).zip(&self.metas).take(self.count);
         filled.flat_map(|(buffer, meta)| {
             let bytes = &buffer[..meta.len];
-            // An empty datagram has no chunks, and is counted all the same.
+            // An empty datagram has no chunks, but is counted too.
             let empty = bytes.is_empty().then_some(bytes);
             bytes.chunks(meta.stride.max(1)).chain(empty).map(|datagram| (meta.addr, datagram))
         })

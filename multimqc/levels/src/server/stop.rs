@@ -1,4 +1,4 @@
-//! How the threads of a server are asked to end.
+//! The request to the threads of a server to end.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub(crate) struct Stop {
     asked: AtomicBool,
-    /// Readable from then on.
+    /// Readable from the request on.
     event: OwnedFd,
 }
 

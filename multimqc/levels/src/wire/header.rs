@@ -12,7 +12,7 @@
 //!   batch 4   from one level to the next: the body belongs at offset. Without a body the log goes on at offset, after a hole
 //! ```
 //!
-//! Fields that a kind does not use are sent as zero and not looked at.
+//! Fields that a kind does not use are sent as zero and ignored.
 
 use super::numbers::{MAX_PAYLOAD_BYTES, u16_at, u32_at, u64_at};
 use crate::log::{MAX_OFFSET, Offset};
@@ -51,7 +51,7 @@ pub enum Status {
     End = 1,
     /// The byte is in a hole. The length is that of the rest of the hole, or `u32::MAX` if that is longer.
     Hole = 2,
-    /// The byte is older than any level keeps. The length is that to the oldest byte, or `u32::MAX` if that is longer.
+    /// No level keeps the byte any more. The length is the distance to the oldest kept byte, or `u32::MAX` if that is longer.
     Gone = 3,
     /// The server has no such topic. The length is 0.
     UnknownTopic = 4,

@@ -27,7 +27,7 @@ pub const HEADER_PORT: u16 = 19997;
 /// The most bytes of a reply to a request of `request_bytes`, where `max_reply_bytes` is the configured limit: a reply is never
 /// longer than its request, unless the network is trusted. A request is padded to get more.
 ///
-/// Without this rule, a small request with a forged source address sends a large reply to somebody else.
+/// Without this rule, a small request with a forged source address would send a large reply to another machine.
 pub fn reply_limit(request_bytes: usize, trusted: bool, max_reply_bytes: usize) -> usize {
     if trusted { max_reply_bytes } else { max_reply_bytes.min(request_bytes) }
 }

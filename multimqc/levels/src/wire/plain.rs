@@ -10,7 +10,7 @@
 //!
 //! The whole payload of a push is the message. The padding of a pull is any number of bytes of any value: a reply is not longer
 //! than its request, unless the network is trusted. A reply that is shorter than asked ends where the log has no more bytes, at a
-//! hole, or at the limit of replies; an empty one says that there is no byte at `start`. Why, only the header form says.
+//! hole, or at the limit of replies. An empty reply means that there is no byte at `start`; only the header form has the reason.
 
 use super::numbers::u64_at;
 use crate::log::{MAX_OFFSET, Offset};
@@ -28,7 +28,7 @@ pub struct PullRequest {
 }
 
 impl PullRequest {
-    /// The request in a datagram. None if it is shorter than [`PULL_BYTES`], or starts beyond [`MAX_OFFSET`].
+    /// The request in a datagram. `None`: it is shorter than [`PULL_BYTES`], or starts beyond [`MAX_OFFSET`].
     pub fn parse(payload: &[u8]) -> Option<PullRequest> {
         let bytes: &[u8; PULL_BYTES] = payload.first_chunk()?;
         let (start, length) = (u64_at(bytes, 0), u64_at(bytes, 8));
