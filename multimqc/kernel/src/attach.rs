@@ -24,7 +24,7 @@ const LINK_NAMES: [&str; 4] = ["native-", "generic-", "tcx-", "netfilter-"];
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) fd: OwnedFd,
-    /// How it is attached, for reports.
+    /// The kind of attachment, for reports.
     pub(crate) mode: &'static str,
     /// The name under which it is kept.
     name: String,
@@ -37,7 +37,7 @@ impl Link {
     }
 }
 
-/// A way to attach a program.
+/// One way to attach a program.
 struct Way {
     mode: &'static str,
     target: Target,
@@ -106,7 +106,7 @@ fn attach_first(loaded: &Loaded, ways: Vec<Way>, interface: &str) -> Result<Link
             Err(error) => {
                 let taken = error.raw_os_error() == Some(libc::EBUSY);
                 last = Some(KernelError::Attach { interface: interface.to_owned(), mode, error });
-                // Another program has the hook; a slower way would only hide that.
+                // Another program has the hook, which a slower way would only hide.
                 if taken {
                     break;
                 }
@@ -116,7 +116,7 @@ fn attach_first(loaded: &Loaded, ways: Vec<Way>, interface: &str) -> Result<Link
     Err(last.expect("there is at least one way"))
 }
 
-/// Gives a kept link this program. None if no link is kept, or its interface is gone.
+/// Replaces the program of a kept link. `None`: no link is kept, or its interface is gone.
 fn replace(
     loaded: &Loaded,
     ways: &[Way],
@@ -140,8 +140,8 @@ fn replace(
     Ok(None)
 }
 
-/// Detaches the programs that are kept in a folder, and removes the folder with its rings: after a process that had them
-/// has ended or crashed. Returns whether there was anything.
+/// Detaches the programs that are kept in a folder, and removes the folder with its rings, after the process that used them has
+/// ended or crashed. Returns whether anything was kept.
 ///
 /// # Errors
 /// [`KernelError::InUse`] while a process has the level.
@@ -154,7 +154,7 @@ pub fn detach(folder: &Path) -> Result<bool, KernelError> {
     Ok(true)
 }
 
-/// Removes everything that is kept: programs first, so that nothing is stored while the rings go.
+/// Removes everything that is kept. Programs are removed first, so that no message is stored while the rings are removed.
 pub(crate) fn remove(kept: &Kept) -> io::Result<()> {
     let names = kept.names()?;
     let (links, maps): (Vec<&String>, Vec<&String>) =

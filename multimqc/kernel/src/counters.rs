@@ -48,13 +48,13 @@ pub struct KernelCounters {
     pub hits: u64,
     /// Bytes in these replies.
     pub hit_bytes: u64,
-    /// Pulls that were left to the next level, since they ask for bytes that are not written yet.
+    /// Pulls that were left to the next level, because they ask for bytes that are not written yet.
     pub misses: u64,
-    /// Pulls that were left to the next level, since they ask for bytes that are overwritten; and a few whose bytes were
-    /// overwritten while the reply was made, which got none.
+    /// Pulls that were left to the next level, because they ask for bytes that are overwritten. Also a few pulls without a reply, whose
+    /// bytes were overwritten while the reply was made.
     pub overwritten: u64,
-    /// Writers that were stopped for so long that others overtook them by a whole ring. The bytes that they may have
-    /// damaged are a hole.
+    /// Writers that were stopped for so long that others overtook them by a whole ring. The bytes that they may have damaged become a
+    /// hole.
     pub lapped: u64,
     /// Messages that the input function dropped.
     pub dropped: u64,

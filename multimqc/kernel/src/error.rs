@@ -1,4 +1,4 @@
-//! Why the kernel level cannot do something.
+//! The errors of the kernel level.
 
 use std::io;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ pub enum KernelError {
         /// The end of the verifier's explanation.
         log: String,
     },
-    /// The machine's: mostly a right that is missing (CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or root).
+    /// The machine's: usually a missing right (CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or root).
     #[error("cannot {what}: {error}")]
     Call {
         /// The operation that was tried.
@@ -104,10 +104,10 @@ impl KernelError {
         move |error| KernelError::Call { what, error }
     }
 
-    /// Whether the process has not the rights to use eBPF, or the kernel has no eBPF.
+    /// Whether the process lacks the rights to use eBPF, or the kernel has no eBPF.
     pub fn is_missing_right(&self) -> bool {
         match self {
-            // The verifier says EACCES of programs that it does not like.
+            // The verifier returns EACCES for programs that it refuses.
             KernelError::Call { error, .. } | KernelError::Verifier { error, .. } => {
                 matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
             }

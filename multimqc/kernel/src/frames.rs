@@ -118,8 +118,8 @@ fn index(interface: &str) -> Result<u32, KernelError> {
         .map_err(|error| KernelError::Interface { name: interface.to_owned(), error })
 }
 
-/// Drops every frame that arrives at an interface, until the handle is dropped: what a generator costs, and how fast it is, without a
-/// receiver; or the end of replies. The interface counts the frames.
+/// Drops every frame that arrives at an interface, until the handle is dropped. It measures the cost and the rate of a generator
+/// without a receiver, or receives replies. The interface counts the frames.
 #[derive(Debug)]
 pub struct FrameSink {
     _link: OwnedFd,

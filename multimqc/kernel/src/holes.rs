@@ -7,8 +7,8 @@
 //!                                          └ floor
 //! ```
 //!
-//! The programs know one floor and answer nothing below it, so a hole raises it. User space remembers the holes, and the floor
-//! that there was before: it reads the bytes between them. The next process that takes over the ring knows the floor only.
+//! The programs have one floor, below which they answer no pull, and a hole raises it. User space remembers the holes and the floor
+//! without them, so it can read the bytes between the holes. The next process that takes over the ring has only the raised floor.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -24,7 +24,7 @@ const MAX_HOLES: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Holes {
     list: Mutex<VecDeque<Hole>>,
-    /// The end of the newest hole. The topic's floor is there because of the hole, unless it is higher.
+    /// The end of the newest hole. The hole has raised the topic's floor to it; a higher floor has another reason.
     end: AtomicU64,
     /// The floor without the holes.
     floor: AtomicU64,
@@ -35,14 +35,14 @@ impl Holes {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The floor of user space, where that of the programs is `raised`.
+    /// The floor of user space, if the floor of the programs is `raised`.
     pub(crate) fn floor_below(&self, raised: Offset) -> Offset {
         // Pairs with the release store in `add`: the floor without the newest hole is seen.
         if raised > self.end.load(Acquire) { raised } else { self.floor.load(Acquire) }
     }
 
-    /// Adds a hole behind all others, in a ring that begins at `first`. The caller raises the topic's floor afterwards. `floor` is
-    /// where the bytes that can be read before the hole begin.
+    /// Adds a hole behind all others, in a ring that begins at `first`. The caller raises the topic's floor afterwards. `floor` is the
+    /// beginning of the bytes before the hole that can be read.
     pub(crate) fn add(&self, hole: Hole, floor: Offset, first: Offset) {
         let mut list = self.list();
         while list.front().is_some_and(|oldest| oldest.to <= first.max(floor)) {
@@ -55,7 +55,7 @@ impl Holes {
         self.end.store(hole.to, Release);
     }
 
-    /// Forgets all holes, where the topic's floor has risen above them.
+    /// Removes all holes, because the topic's floor has risen above them.
     pub(crate) fn clear(&self) {
         self.list().clear();
         self.end.store(0, Release);

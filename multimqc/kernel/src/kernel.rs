@@ -28,7 +28,7 @@ pub struct Kernel {
     config: Config,
     maps: Maps,
     shared: Arc<Shared>,
-    /// Words that say what each port and each topic id is, 8 bytes apart.
+    /// The use of each port and of each topic id, in words that are 8 bytes apart.
     ports: Mapping,
     ids: Mapping,
     programs: Vec<Loaded>,
@@ -55,10 +55,10 @@ pub struct Run {
 }
 
 impl Kernel {
-    /// Creates the maps, or takes kept ones, and loads the programs. Nothing arrives before [`Kernel::attach`].
+    /// Creates the maps, or uses kept ones, and loads the programs. No packet arrives before [`Kernel::attach`].
     ///
     /// # Errors
-    /// [`KernelError`]. Nothing is left behind.
+    /// [`KernelError`]. Nothing stays in the kernel.
     pub fn new(config: Config) -> Result<Kernel, KernelError> {
         config.check()?;
         let maps = Maps::open(&config)?;
@@ -81,8 +81,8 @@ impl Kernel {
         Ok(Kernel { config, maps, shared, ports, ids, programs, links, topics })
     }
 
-    /// Attaches the programs to an interface of this thread's network namespace, and forgets interfaces that are gone. With [`Config::keep`], programs of an earlier
-    /// process are replaced in one step: nothing is lost meanwhile.
+    /// Attaches the programs to an interface of this thread's network namespace, and forgets interfaces that are gone. With
+    /// [`Config::keep`], programs of an earlier process are replaced in one step, so that no packet is lost meanwhile.
     ///
     /// # Errors
     /// [`KernelError::Interface`], [`KernelError::Attach`], or [`KernelError::Call`]. With [`Config::keep`], a program that was
@@ -106,18 +106,19 @@ impl Kernel {
         self.config.ring_bytes
     }
 
-    /// How the programs are attached: `xdp-native`, `xdp-generic`, `tcx`, `netfilter`.
+    /// The kinds of attachment of the programs: `xdp-native`, `xdp-generic`, `tcx`, `netfilter`.
     pub fn modes(&self) -> Vec<&'static str> {
         self.links().iter().map(|link| link.mode).collect()
     }
 
-    /// Whether all interfaces still exist. After one is gone, its rings can be read, and [`Kernel::attach`] takes a new one.
+    /// Whether all interfaces still exist. After an interface is gone, the rings can still be read, and [`Kernel::attach`] accepts a new
+    /// interface.
     pub fn is_attached(&self) -> bool {
         let links = self.links();
         !links.is_empty() && links.iter().all(Link::is_attached)
     }
 
-    /// Opens a topic. A ring that was kept goes on where it was, with its own epoch. A new one is empty and begins at `start`.
+    /// Opens a topic. A kept ring continues where it ended, with its own epoch. A new ring is empty and begins at `start`.
     ///
     /// # Errors
     /// [`KernelError::TooManyTopics`], [`KernelError::PortTaken`], or [`KernelError::Call`].
@@ -142,7 +143,7 @@ impl Kernel {
         Ok(topic)
     }
 
-    /// The ring of a topic was kept by a process that stored its messages in the other form.
+    /// The error for a kept ring whose messages were stored in the other form.
     fn other_records(&self, id: TopicId) -> KernelError {
         let (kept, wanted) = if self.config.records { ("without", "with") } else { ("with", "without") };
         let path = self.maps.kept.as_ref().map_or_else(PathBuf::new, |kept| kept.folder.clone());
@@ -177,7 +178,7 @@ impl Kernel {
         }
     }
 
-    /// The place of a topic, and a free one.
+    /// The index of a topic, and a free index.
     fn find(&self, id: TopicId) -> (Option<u32>, Option<u32>) {
         let (mut found, mut free) = (None, None);
         for index in 0..self.config.max_topics {
@@ -205,8 +206,8 @@ impl Kernel {
         self.lock().get(&id).map(|opened| opened.topic.clone())
     }
 
-    /// Waits until a topic has grown by a batch ([`Config::batch_bytes`]) since the last call that said so. False after `timeout`,
-    /// which so is the age of a batch that is not full; may return early. One thread at a time waits.
+    /// Waits until a topic has grown by a batch ([`Config::batch_bytes`]) since the last call that returned true for it. False after
+    /// `timeout`, so that the caller can move a batch that is not full. May return early. One thread at a time waits.
     ///
     /// # Errors
     /// The machine's.
@@ -296,7 +297,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Lets the programs find the topic, and forgets plain ports that it had before.
+    /// Makes the topic known to the programs, and removes the plain ports that it had before.
     fn set_ports(&self, index: u32, id: TopicId, ports: Ports) {
         let entries = Kernel::entries(index, ports);
         for (port, word) in (1..=u16::MAX).map(|port| (port, Kernel::word(&self.ports, port))) {

@@ -13,7 +13,7 @@ pub(crate) const MIRROR_BYTES: usize = MAX_MESSAGE_BYTES + 1;
 /// Bytes behind each ring: its mirror and the room for a copy that begins in the mirror.
 pub(crate) const SLACK_BYTES: usize = 2 * MIRROR_BYTES;
 
-/// A slot without a write under way, and a wake-up that nobody waits for.
+/// The value of a slot without a write under way, and of a wake-up for which no thread waits.
 pub(crate) const IDLE: u64 = u64::MAX;
 
 /// `MAX_CPUS`.
@@ -25,11 +25,12 @@ pub(crate) const PORTS: u32 = 65_536;
 /// Notes of a reader.
 pub(crate) const MARKS: usize = 4;
 
-/// Notes about a topic that the programs do not use, for the next process that takes over a kept ring. New ones are zeros: no session.
+/// State of a topic that the programs do not use, for the next process that takes over a kept ring. In a new ring it is zero: no
+/// session.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct TopicNotes {
-    /// Which of both lists is whole: the other one is written, and then takes its place.
+    /// The index of the valid list. A change writes the other list, and then this index.
     pub(crate) current: AtomicU64,
     /// Names and starts of sessions; a name of 0 ends the list.
     pub(crate) sessions: [[[AtomicU64; 2]; MAX_SESSIONS]; 2],

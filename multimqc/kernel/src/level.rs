@@ -1,7 +1,7 @@
-//! The kernel level behind the contract of levels: the first of a stack, or behind a level in the NIC.
+//! The kernel level as a [`Level`] of a stack: the first one, or behind a level in the NIC.
 //!
-//! The programs do the writing, reading and forwarding on the wire. Here is their side in user space: the rings are read for the next
-//! level, and for pulls that the programs left to the network stack.
+//! The programs write, read and forward on the wire. This module is their side in user space. It reads the rings for the next level, and
+//! for pulls that the programs left to the network stack.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,9 +26,9 @@ const RETRY: Duration = Duration::from_millis(10);
 
 /// A [`Kernel`] as a level of a [`Stack`](multimqc::Stack).
 ///
-/// Pushes reach it on the wire. [`Level::append`] takes those that the programs have left to the network stack (long ones, IPv6,
-/// fragments), up to an eighth of a ring. [`Level::write`] takes batches of a level below it, which then gets the pushes in its
-/// place. The programs answer pulls behind the last hole, user space also pulls before it.
+/// Pushes reach it on the wire. [`Level::append`] stores pushes that the programs have left to the network stack (long messages, IPv6,
+/// fragments), up to an eighth of a ring. [`Level::write`] stores batches of a level below it, if that level gets the pushes instead.
+/// The programs answer pulls behind the last hole, user space also pulls before it.
 ///
 /// Hits are pulls that the programs or user space have answered; misses are those that went on to the next level.
 #[derive(Debug)]
@@ -36,13 +36,13 @@ pub struct KernelLevel {
     kernel: Kernel,
     capacity_bytes: u64,
     ports: HashMap<TopicId, Ports>,
-    /// Where the window of each open topic began when it was opened.
+    /// The beginning of the window of each open topic when it was opened.
     opened: Mutex<HashMap<TopicId, Offset>>,
 }
 
 impl KernelLevel {
-    /// The level of a kernel that is attached, or will be, with the ports of its topics. A topic that has no ports here gets none:
-    /// nothing arrives for it.
+    /// The level of a kernel that is attached, or will be, with the ports of its topics. A topic without ports here gets no messages on the
+    /// wire.
     pub fn new(kernel: Kernel, ports: impl IntoIterator<Item = (TopicId, Ports)>) -> KernelLevel {
         let capacity_bytes = kernel.ring_bytes();
         KernelLevel { kernel, capacity_bytes, ports: ports.into_iter().collect(), opened: Mutex::default() }

@@ -64,7 +64,7 @@ impl Kept {
         }
     }
 
-    /// Keeps an object under a name, in the place of the former one.
+    /// Keeps an object under a name, instead of the former object.
     pub(crate) fn put(&self, name: &str, object: BorrowedFd<'_>) -> Result<(), KernelError> {
         let path = self.folder.join(name);
         match std::fs::remove_file(&path) {
@@ -97,7 +97,7 @@ fn array(value_bytes: usize, entries: u32, flags: u32) -> MapShape {
 }
 
 impl Maps {
-    /// Creates the maps, or takes those that are kept.
+    /// Creates the maps, or opens those that are kept.
     pub(crate) fn open(config: &Config) -> Result<Maps, KernelError> {
         let cpus = sys::possible_cpus().map_err(KernelError::call("count the CPUs"))?;
         if cpus >= MAX_CPUS {
@@ -177,7 +177,7 @@ fn open_map(name: &'static str, shape: MapShape, kept: Option<&Kept>) -> Result<
     Ok(fd)
 }
 
-/// Refuses rings for which there is no memory: the kernel allocates all of it at once, and takes it from other programs.
+/// Refuses rings for which there is no memory: the kernel allocates all of it at once, even at the expense of other programs.
 fn check_memory(rings: &MapShape) -> Result<(), KernelError> {
     let needed = u64::from(rings.value_bytes) * u64::from(rings.entries);
     let available = sys::available_memory().map_err(KernelError::call("see how much memory is free"))?;

@@ -1,7 +1,7 @@
 //! Loading of objects: the ELF files that clang makes of multimqc/bpf/*.c.
 //!
-//! The crate `aya-obj` reads an object and resolves its references. The system calls are here, so that the sizes of maps, and
-//! which maps are shared by several objects, are decided before a program is loaded.
+//! The crate `aya-obj` reads an object and resolves its references. The system calls are made here, so that the sizes of maps, and the
+//! maps that several objects share, are decided before a program is loaded.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -37,8 +37,8 @@ pub(crate) struct Prepared {
     _own_maps: Vec<OwnedFd>,
 }
 
-/// Reads an object, sets its variables, puts functions in the place of its own, and refers it to maps: those of `shared` with
-/// their names, and new ones.
+/// Reads an object, sets its variables, replaces its functions, and connects it with maps: those of `shared` with their names, and new
+/// ones.
 pub(crate) fn prepare(
     bytes: &[u8],
     globals: Globals<'_>,
@@ -96,7 +96,7 @@ fn relocate_maps(
     Ok(own)
 }
 
-/// Puts the only function of a user's object in the place of an object's function with this name. Returns the function's maps.
+/// Replaces an object's function with this name by the only function of a user's object. Returns the function's maps.
 fn put_function(object: &mut Object, name: &str, bytes: &[u8]) -> Result<Vec<OwnedFd>, KernelError> {
     let mut user = parse(bytes)?;
     let maps = relocate_maps(&mut user, &HashMap::new())?;
@@ -130,7 +130,7 @@ fn only_program(object: &Object) -> Result<(&String, &Function, &CString), Kerne
     }
 }
 
-/// Creates a map that an object has for itself, such as its constants.
+/// Creates a map that only one object has, such as its constants.
 fn create_own_map(name: &str, map: &Map) -> Result<OwnedFd, KernelError> {
     let constant = name.starts_with(".rodata");
     let shape = MapShape {
@@ -182,7 +182,7 @@ fn last_lines(log: &str) -> String {
     lines[lines.len().saturating_sub(30)..].join("\n")
 }
 
-/// Puts the running kernel's ids in the place of the numbers that stand for its functions.
+/// Replaces the numbers that stand for functions of the kernel by the ids of these functions in the running kernel.
 fn call_kernel_functions(code: &mut [bpf_insn]) -> Result<(), KernelError> {
     let calls = |insn: &bpf_insn| insn.code == CALL && insn.src_reg() == 0 && insn.imm == DYNPTR_FROM_SKB;
     if !code.iter().any(calls) {

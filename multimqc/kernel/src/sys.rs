@@ -197,7 +197,7 @@ struct LoadAttr {
     pad: u32,
 }
 
-/// Loads a program. The second part of an error is what the verifier says.
+/// Loads a program. The second part of an error is the verifier's explanation.
 pub(crate) fn load_program(source: &ProgramSource<'_>) -> Result<OwnedFd, (io::Error, String)> {
     let count = |(records, bytes): (&[u8], usize)| records.len().checked_div(bytes).unwrap_or(0) as u32;
     let mut attr = LoadAttr {
@@ -349,8 +349,8 @@ pub(crate) fn load_small(kind: u32, code: &[[u8; 8]]) -> io::Result<OwnedFd> {
     bpf_fd(PROG_LOAD, &mut attr)
 }
 
-/// Runs an XDP program on `count` copies of a frame, each in memory of its own, as if they had arrived at an interface, and does
-/// what the program says with them.
+/// Runs an XDP program on `count` copies of a frame, each in memory of its own, as if they had arrived at an interface, and follows
+/// the program's verdict on each.
 pub(crate) fn run_live(program: BorrowedFd<'_>, interface: u32, frame: &[u8], count: u32) -> io::Result<()> {
     const LIVE_FRAMES: u32 = 1 << 1;
     const BATCH: u32 = 64;
@@ -410,7 +410,7 @@ pub(crate) fn possible_cpus() -> io::Result<u32> {
     last.map(|cpu| cpu + 1).ok_or_else(|| io::Error::other(format!("cannot read the list of CPUs {list:?}")))
 }
 
-/// Bytes of memory that can be had without taking them from programs.
+/// Bytes of memory that are available without swapping.
 pub(crate) fn available_memory() -> io::Result<u64> {
     let about = std::fs::read_to_string("/proc/meminfo")?;
     let kib = about.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -6,8 +6,9 @@
 //!     overwritten│  can be read        │  writes under way  │
 //! ```
 //!
-//! The programs write, on all CPUs at once, and never wait for a reader. User space writes as they do, with a slot of its own. A reader takes bytes below `stable`, uses them, and then
-//! asks whether `first` has passed them: only if not, they were good. multimqc/bpf/ring.h has the writers' side.
+//! The programs write, on all CPUs at once, and never wait for a reader. User space writes as they do, with a slot of its own. A reader
+//! uses bytes below `stable`, and then checks whether `first` has passed them: if it has, the bytes must not be used. The writers' side
+//! is in multimqc/bpf/ring.h.
 //!
 //! | here | pairs with |
 //! |---|---|
@@ -15,8 +16,8 @@
 //! | fetch_add(0) of the head, after the use of bytes | a writer's fetch_add of the head, before its copy |
 //! | swap of `wake_at`, then fetch_add(0) of the head | a writer's fetch_add of the head, then its load of `wake_at` |
 //!
-//! Operations that read and write the same word (the head) have one order, so each side sees the other's earlier steps. No fence
-//! between different words is needed.
+//! Operations that read and write the same word (the head) have one order, so each side sees the other's earlier steps. Therefore no
+//! fence between different words is needed.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -39,7 +40,7 @@ const OPEN_WITH_RECORDS: u16 = 2;
 /// Bytes that are copied at once.
 const WORD: usize = 8;
 
-/// How long writers that began before a change of all offsets are waited for: much longer than a copy takes.
+/// How long a change of all offsets waits for writers that began before it. A copy takes much less time.
 const WRITERS_WAIT: Duration = Duration::from_secs(1);
 
 /// Memory that all topics share.
@@ -77,7 +78,7 @@ impl Shared {
         Sessions::new(list.iter().map(session).take_while(|session| session.id != 0))
     }
 
-    /// Keeps sessions with a ring. A process that ends meanwhile leaves the list of before.
+    /// Keeps sessions with a ring. If the process ends during this call, the former list stays valid.
     pub(crate) fn keep_sessions(&self, index: u32, sessions: &Sessions) {
         let notes = self.notes(index);
         let other = !notes.current.load(Acquire) & 1;
@@ -156,7 +157,7 @@ impl Topic {
         }
     }
 
-    /// Why bytes end here that were read in place.
+    /// The reason why bytes that were read in place end here.
     fn stop_at(&self, at: Offset) -> Stop {
         match self.memory.holes.after(at) {
             Some(hole) if hole.from == at => Stop::Hole(hole),
@@ -182,7 +183,7 @@ impl Topic {
             return Err(Stop::Head);
         }
         let mut len = (end - from).min(self.shared.ring_bytes).min(max as u64);
-        // The end was loaded before: every hole below it is seen.
+        // The end was loaded before, so every hole below it is seen.
         if let Some(hole) = self.memory.holes.after(from) {
             if hole.from == from {
                 return Err(Stop::Hole(hole));
@@ -199,11 +200,12 @@ impl Topic {
         (self.shared.ring_bytes / 8) as usize
     }
 
-    /// Appends a message from user space, between those that arrive: one that the programs have left to the network stack, such
-    /// as a long one or one over IPv6. Returns the offset of its first byte. None if it is longer than
+    /// Appends a message from user space, between the messages that arrive on the wire: one that the programs have left to the network
+    /// stack, such as a long one or one over IPv6. Returns the offset of its first byte. `None`: it is longer than
     /// [`Topic::max_append_bytes`].
     ///
-    /// Bytes behind it can be read only once the copy is complete, as with each writer; threads of this process take turns.
+    /// As with each writer, bytes behind the message can be read only once its copy is complete. Threads of this process append one after
+    /// the other.
     pub fn append(&self, message: &[u8]) -> Option<Offset> {
         if message.len() > self.max_append_bytes() {
             return None;
@@ -216,8 +218,8 @@ impl Topic {
         Some(start)
     }
 
-    /// Places a batch of a level below: its bytes behind the head, after a hole if it begins behind the head. All of its bytes become
-    /// readable at once.
+    /// Places a batch of a level below behind the head, after a hole if the batch begins behind the head. All of its bytes become readable
+    /// at the same time.
     pub(crate) fn write(&self, batch: Batch<'_>) -> Written {
         let _turn = self.memory.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.state();
@@ -232,14 +234,14 @@ impl Topic {
                 break written;
             }
             self.own().slot.store(head, Relaxed);
-            // Releases the slot to readers that see the new head. A program that was faster has taken the place.
+            // Releases the slot to readers that see the new head. A failure means that a program was faster and has reserved this position.
             if state.head.compare_exchange(head, end, AcqRel, Relaxed).is_err() {
                 continue;
             }
             if let Some(hole) = placed.hole {
                 self.add_hole(hole);
             }
-            // Of more than a ring, the end is all that stays.
+            // Of a batch that is larger than the ring, only the end is stored.
             let skipped = placed.bytes.len().saturating_sub(self.shared.ring_bytes as usize);
             let (mut to, bytes) = (at + skipped as u64, &placed.bytes[skipped..]);
             for part in bytes.chunks(self.max_append_bytes()) {
@@ -254,43 +256,43 @@ impl Topic {
         written
     }
 
-    /// Makes a hole known whose place is reserved, before readers come so far.
+    /// Records a hole whose range is reserved, before readers reach it.
     fn add_hole(&self, hole: Hole) {
-        // Damage that a late writer does before the hole would not be seen: the floor is above it.
+        // A late writer may damage bytes before the hole. Readers would not notice this, so the floor is set above these bytes.
         let is_late = self.slots().any(|slot| slot < hole.from);
         let floor = if is_late { hole.to } else { self.floor() };
         self.memory.holes.add(hole, floor, self.first());
         self.state().floor.fetch_max(hole.to, AcqRel);
     }
 
-    /// Gives the bytes from `from` on new offsets, the same distance further for all and not below `to`; older bytes are lost. The
-    /// bytes stay where they are in memory, so the distance is a multiple of the ring.
+    /// Gives the bytes from `from` on new offsets, which are not below `to`. All offsets grow by the same distance; older bytes are lost.
+    /// The bytes stay at their place in memory, so the distance is a multiple of the ring.
     pub(crate) fn rebase(&self, from: Offset, to: Offset) -> Window {
         let _turn = self.memory.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let (state, ring_bytes) = (self.state(), self.shared.ring_bytes);
         let distance = to.saturating_sub(from).next_multiple_of(ring_bytes);
         let first = from.max(self.first());
-        // The slot holds readers back until the floor is there.
+        // The slot keeps readers out until the floor is set.
         self.own().slot.store(self.head(), Relaxed);
         let head = state.head.fetch_add(distance, AcqRel);
         let was_lapped = self.slots().any(|slot| slot.saturating_add(ring_bytes) < head);
         state.floor.fetch_max(first + distance, AcqRel);
         self.memory.holes.clear();
         self.own().slot.store(IDLE, Release);
-        // Writers that began before believe that all others have overtaken them, and raise the floor above themselves.
+        // A writer that began before takes the jump of the head for writers that have overtaken it, and raises the floor above itself.
         let (end, deadline) = (head + distance, Instant::now() + WRITERS_WAIT);
         while self.slots().any(|slot| slot < end) && Instant::now() < deadline {
             std::thread::yield_now();
         }
         let floor = state.floor.load(Acquire);
         if !was_lapped && floor <= end {
-            // A floor that rises meanwhile is for a reason.
+            // A floor that has risen meanwhile stays.
             let _ = state.floor.compare_exchange(floor, first + distance, AcqRel, Relaxed);
         }
         self.window()
     }
 
-    /// Places that programs are writing to, or lower ones.
+    /// The offsets at which programs are writing, or lower ones.
     fn slots(&self) -> impl Iterator<Item = Offset> {
         let programs = 0..self.shared.writers - 1;
         programs.map(|cpu| self.shared.cpu(self.index, cpu).slot.load(Acquire)).filter(|slot| *slot != IDLE)
@@ -313,7 +315,7 @@ impl Topic {
         self.shared.cpu(self.index, self.shared.writers - 1)
     }
 
-    /// Takes the next place, and holds back readers from there on.
+    /// Reserves the next bytes. Readers cannot read them, or later bytes, until [`Topic::commit`].
     pub(crate) fn reserve(&self, bytes: usize) -> Offset {
         let state = self.state();
         self.own().slot.store(state.head.load(Relaxed), Relaxed);
@@ -321,7 +323,7 @@ impl Topic {
         state.head.fetch_add(bytes as u64, AcqRel)
     }
 
-    /// Lets readers have the copied bytes, unless the others have overtaken this copy by a whole ring.
+    /// Makes the copied bytes readable, unless the other writers have overtaken this copy by a whole ring.
     pub(crate) fn commit(&self, start: Offset, bytes: usize) {
         let (state, own, ring_bytes) = (self.state(), self.own(), self.shared.ring_bytes);
         let end = start + bytes as u64;
@@ -348,7 +350,7 @@ impl Topic {
         }
     }
 
-    /// After another process had this ring: it may have ended in the middle of a copy. Then the bytes up to the head are lost.
+    /// Recovers a ring of another process, which may have ended in the middle of a copy. In this case the bytes up to the head are lost.
     pub(crate) fn recover(&self) {
         if self.own().slot.load(Acquire) != IDLE {
             let state = self.state();
@@ -391,18 +393,18 @@ impl Topic {
         slots.filter(|slot| *slot != IDLE).fold(head, Offset::min)
     }
 
-    /// The oldest byte that is not overwritten, and that no overwriting has begun for.
+    /// The oldest byte that is not overwritten, and that no writer has begun to overwrite.
     fn first(&self) -> Offset {
         let head = self.state().head.fetch_add(0, AcqRel);
         head.saturating_sub(self.shared.ring_bytes).max(self.floor().min(head))
     }
 
-    /// Below it bytes may be damaged.
+    /// The offset below which bytes may be damaged.
     fn floor(&self) -> Offset {
         self.memory.holes.floor_below(self.state().floor.load(Acquire))
     }
 
-    /// Asks for a wake-up when the head reaches `position`. True: it has.
+    /// Asks for a wake-up when the head reaches `position`. True: the head has reached it already.
     pub(crate) fn wake_at(&self, position: Offset) -> bool {
         let state = self.state();
         state.wake_at.swap(position, AcqRel);
@@ -433,7 +435,7 @@ impl Topic {
     }
 }
 
-/// Bytes in place, in memory that the kernel may overwrite at any time: they are good if [`Range::check`] says so after their use.
+/// Bytes in place, in memory that the kernel may overwrite at any time. They are valid if [`Range::check`] succeeds after their use.
 #[derive(Debug)]
 pub struct Range<'a> {
     topic: &'a Topic,
@@ -448,13 +450,13 @@ impl Range<'_> {
         self.from
     }
 
-    /// How many bytes; at least one.
+    /// The number of bytes, at least one.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Where the bytes are, in one piece. For system calls, such as a `write` that needs no copy in user space.
+    /// The address of the bytes, which are in one piece. For system calls, such as a `write` without a copy in user space.
     pub fn as_ptr(&self) -> *const u8 {
         self.at.as_ptr()
     }
@@ -468,17 +470,17 @@ impl Range<'_> {
         copy_volatile(self.at.as_ptr(), out);
     }
 
-    /// Whether the bytes are still those of the log, and so were during everything before this call.
+    /// Checks that the bytes are still those of the log, and so were until this call.
     ///
     /// # Errors
-    /// The oldest byte that the ring has now: the bytes that were read are worthless.
+    /// The oldest byte that the ring has now. The bytes that were read must not be used.
     pub fn check(&self) -> Result<(), Offset> {
         let first = self.topic.first();
         if self.from < first { Err(first) } else { Ok(()) }
     }
 }
 
-/// Copies memory that somebody else may write meanwhile, word by word where it is aligned.
+/// Copies memory that another writer may change meanwhile, word by word where it is aligned.
 fn copy_volatile(from: *const u8, out: &mut [u8]) {
     let mut done = 0;
     while done < out.len() {
@@ -497,7 +499,7 @@ fn copy_volatile(from: *const u8, out: &mut [u8]) {
     }
 }
 
-/// Writes memory that somebody else may read meanwhile, word by word where it is aligned.
+/// Writes memory that another reader may read meanwhile, word by word where it is aligned.
 fn write_volatile(to: NonNull<u8>, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {

@@ -1,6 +1,6 @@
 //! The kernel's wake-ups: a BPF ring buffer whose descriptor can be polled.
 //!
-//! The contents of its records are not needed: the woken thread looks at all topics.
+//! The contents of its records are not used: the woken thread checks all topics.
 //!
 //! ```text
 //!   page 0    consumer position    written here
