@@ -130,14 +130,26 @@ impl<'de, T: Setting> DeserializeSeed<'de> for Field<'_, T> {
 /// After a field's default come its unit (`"bytes"` and `"ms"` also take texts as `"64 MiB"` and `"10 s"`), its range and its
 /// cost; all three may be left out. `#[reloadable]` marks a field whose new value a running program applies. Ranges are
 /// `[A to B]`, `[0 or A to B]`, `[at least A]`, `[true or false]`, `[one of "a" | "b"]`, `[a word of at most A bytes]`,
-/// `[a text of at most A bytes]` and `[any]`, which is the default. A section with the name `""` has the settings outside of all
-/// sections.
-// A repetition needs a variable to be repeated in the expansion: `$nothing` counts the attribute.
+/// `[a text of at most A bytes]` and `[any]`, which is the default: every text, or every value that serde reads. A section without a name has the settings outside of all sections.
 #[macro_export]
 macro_rules! section {
+    ($(#[doc = $about:literal])+ $section:literal $name:ident $fields:tt) => {
+        $crate::__section! { ($section ".") $(#[doc = $about])+ $name $fields }
+    };
+    ($(#[doc = $about:literal])+ $name:ident $fields:tt) => {
+        $crate::__section! { ("" "") $(#[doc = $about])+ $name $fields }
+    };
+}
+
+/// Implements [`section!`](crate::section).
+// A repetition needs a variable to be repeated in the expansion: `$nothing` counts the attribute.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __section {
     (
+        ($section:literal $dot:literal)
         $(#[doc = $about:literal])+
-        $section:tt $name:ident {
+        $name:ident {
             $(
                 $(#[doc = $help:literal])+
                 $(#[reloadable $($nothing:lifetime)?])?
@@ -170,7 +182,7 @@ macro_rules! section {
 
         impl $name {
             const SPECS: &[$crate::Spec] = &[$($crate::Spec {
-                name: $crate::__name!($section $field),
+                name: concat!($section, $dot, stringify!($field)),
                 field: stringify!($field),
                 unit: concat!("" $(, $unit)?),
                 range: $crate::__range!($($($range)+)?),
@@ -232,18 +244,6 @@ macro_rules! section {
                 )+
             }
         }
-    };
-}
-
-/// The name of a field with its section.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __name {
-    ("" $field:ident) => {
-        stringify!($field)
-    };
-    ($section:tt $field:ident) => {
-        concat!($section, ".", stringify!($field))
     };
 }
 
@@ -309,7 +309,7 @@ macro_rules! __range {
 #[macro_export]
 macro_rules! __expects {
     ([$($unit:literal)?] $(any)?) => {
-        "of another type"
+        "a text"
     };
     ([$($unit:literal)?] true or false) => {
         "true or false"

@@ -33,7 +33,7 @@ impl Spec {
     /// of this setting's unit.
     pub(crate) fn number(&self, text: &str) -> Option<u64> {
         let unit = match self.unit {
-            "bytes" | "bytes/s" => return parse_bytes(text),
+            "bytes" => return parse_bytes(text),
             "s" => Duration::from_secs(1),
             "ms" => Duration::from_millis(1),
             "us" => Duration::from_micros(1),
@@ -57,7 +57,7 @@ impl Spec {
     /// The text of the error for a value of the wrong type.
     pub(crate) fn refusal(&self, value: &Value) -> String {
         let units = match (value, self.unit) {
-            (Value::String(_), "bytes" | "bytes/s") => format!("; its units are {SIZE_UNITS}"),
+            (Value::String(_), "bytes") => format!("; its units are {SIZE_UNITS}"),
             (Value::String(_), "s" | "ms" | "us") => format!("; its units are {TIME_UNITS}"),
             _ => String::new(),
         };

@@ -4,8 +4,6 @@
 //!   default ──▶ file: [broker] [users] [access] [quotas] [audit] [kafka] [log] [http], and RocketBufs' sections ──▶ environment ──▶ command line
 //! ```
 
-#[macro_use]
-mod described;
 mod access;
 mod broker;
 mod error;
@@ -17,7 +15,6 @@ mod listing;
 mod quotas;
 mod reload;
 mod sections;
-pub(super) mod sizes;
 mod sources;
 mod upstream;
 mod users;
@@ -29,6 +26,8 @@ use ::access::{Rights, RuleError};
 use rocketbufs::Config;
 use rocketbufs::config::{Origin, read_file};
 use serde::Deserialize;
+use settings::{Range, Section, environment};
+use toml::Value;
 
 pub use access::AccessSettings;
 pub use broker::BrokerSettings;
@@ -98,11 +97,9 @@ impl BrokerConfig {
         };
         let text = read_file(path)?;
         let (mut framework, rest) = Config::from_toml_shared(&text, Some(path))?;
-        let variables = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        framework.apply_env(variables)?;
+        framework.apply_env(environment())?;
         framework.validate()?;
-        let sources = Sources::of_file(&text, path);
+        let sources = Sources::of_file(&text, path)?;
         if let Some(name) = rest.keys().find(|name| sources::own_sections().all(|own| own != **name)) {
             let known = sources::alternatives_to(name);
             return Err(BrokerConfigError::Unknown {
@@ -111,15 +108,20 @@ impl BrokerConfig {
                 known,
             });
         }
-        sources.check_names()?;
         let Own { broker, users, access, quotas, audit, kafka, log, http } =
             toml::from_str(&text).map_err(|error| BrokerConfigError::Section {
-                origin: sources.line_of(error.span().map(|span| span.start)),
+                origin: sources.lines.of_error(&error),
                 message: error.message().to_owned(),
             })?;
         let config = Self { framework, broker, users, access, quotas, audit, kafka, log, http, sources };
         config.validate()?;
         Ok(config)
+    }
+
+    /// The broker's own sections, in the order of a file.
+    fn sections(&self) -> [&dyn Section; 8] {
+        let Self { broker, users, access, quotas, audit, kafka, log, http, .. } = self;
+        [broker, users, access, quotas, audit, kafka, log, http]
     }
 
     /// The rights that the rules of access give. None: there are neither rules nor users, and every client may do everything.
@@ -138,13 +140,32 @@ impl BrokerConfig {
     /// # Errors
     /// The first invalid value, with its origin.
     pub fn validate(&self) -> Result<(), BrokerConfigError> {
-        let checked = self.broker.validate().and_then(|()| self.kafka.validate(&self.broker.topics));
+        let checked = self.check_ranges().and_then(|()| self.broker.validate());
+        let checked = checked.and_then(|()| self.kafka.validate(&self.broker.topics));
         let checked = checked.and_then(|()| self.users.validate()).and_then(|()| self.access.validate());
         let checked = checked.and_then(|()| self.log.validate());
         let checked = checked
             .and_then(|()| self.http.validate(&self.framework.tls.mode))
             .and_then(|()| self.check_addresses());
         checked.map_err(|error| self.with_origin(error))
+    }
+
+    /// Refuses a number out of its range.
+    fn check_ranges(&self) -> Result<(), BrokerConfigError> {
+        let mut wrong = Ok(());
+        for section in self.sections() {
+            section.visit(&mut |spec, setting| {
+                if wrong.is_ok() && matches!(spec.range, Range::Int { .. }) && !setting.fits(&spec.range) {
+                    let value = match setting.value() {
+                        Some(Value::Integer(number)) => number.cast_unsigned(),
+                        // Larger than the numbers of TOML.
+                        _ => u64::MAX,
+                    };
+                    wrong = Err(BrokerConfigError::Value { name: spec.name, value, expects: spec.expects });
+                }
+            });
+        }
+        wrong
     }
 
     /// Refuses an HTTP endpoint on the broker's own address.
@@ -267,11 +288,10 @@ mod tests {
     #[test]
     fn errors_name_the_problem_and_its_line() {
         let text = |result: Result<BrokerConfig, BrokerConfigError>| result.unwrap_err().to_string();
-        assert!(
-            text(load("[broker]\nmax_topic = 3\n"))
-                .contains("rbmq.toml, line 2); did you mean 'broker.max_topics'?")
-        );
-        assert!(text(load("[http]\nport = 3\n")).contains("there is no setting 'http.port' ("));
+        assert!(text(load("[broker]\nmax_topic = 3\n")).ends_with(
+            "rbmq.toml, line 2: there is no setting 'broker.max_topic'; did you mean 'broker.max_topics'?"
+        ));
+        assert!(text(load("[http]\nport = 3\n")).contains("there is no setting 'http.port'; "));
         let unknown = text(load("[brokers]\n"));
         assert!(
             unknown.contains("'brokers' is no setting; did you mean 'broker'? there are [broker], "),
@@ -297,9 +317,17 @@ mod tests {
         let error = text(load("[[broker.topics]]\npattern = 'x/#/y'\n"));
         assert!(error.contains("'#' is the rest of a topic"), "{error}");
         let error = text(load("[broker]\n\nmax_topics = 'many'\n"));
-        assert!(error.contains("rbmq.toml, line 3: invalid type: string \"many\""), "{error}");
+        assert!(
+            error.ends_with("rbmq.toml, line 3: broker.max_topics = \"many\": it must be at least 1"),
+            "{error}"
+        );
         let error = text(load("[broker]\nmin_ring_bytes = '64 mb'\n"));
-        assert!(error.contains("rbmq.toml, line 2: '64 mb' is no number of bytes"), "{error}");
+        assert!(
+            error.contains(
+                "rbmq.toml, line 2: broker.min_ring_bytes = \"64 mb\": it must be 4096 to 1099511627776 bytes; its units are KiB, "
+            ),
+            "{error}"
+        );
         let error = text(load("[log]\nlevel = 'loud'\n"));
         assert!(error.contains("log.level = \"loud\": it must be a level"), "{error}");
         for section in ["[broker]\nlisten", "[[broker.upstream]]\naddress"] {

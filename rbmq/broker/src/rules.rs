@@ -15,9 +15,9 @@ use std::time::Duration;
 use rbmq_wire::{SubscribeLimits, TopicFilter, TopicName};
 use rocketbufs::{BlockTimeout, Policy, SubscriptionLimits};
 use serde::{Deserialize, Serialize};
+use settings::{by_serde, optional_bytes, optional_millis};
 
 use super::config::BrokerConfigError;
-use super::config::sizes::{optional_bytes, optional_long_millis, optional_millis};
 
 /// The largest number of rules. A new buffer is compared with the rules one by one.
 pub const MAX_RULES: usize = 1000;
@@ -85,7 +85,7 @@ pub struct Rule {
     pub keep_bytes: Option<u64>,
     /// The longest time for which the data of the topic stays on disk, in milliseconds. Default: no limit. Data may stay longer
     /// by a sixteenth.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_long_millis")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "optional_millis")]
     pub keep_ms: Option<u64>,
     /// Copies what is on disk to Kafka (section `[kafka]`), and answers from there what the disk has no more. Needs `keep = true`.
     /// Default: false.
@@ -229,6 +229,8 @@ pub struct Rules {
     rules: Vec<Rule>,
     otherwise: Rule,
 }
+
+by_serde!(Rules);
 
 impl Rules {
     /// The first rule that matches a topic, or a rule without settings.

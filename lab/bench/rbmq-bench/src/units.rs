@@ -26,6 +26,6 @@ mod tests {
     fn units_are_those_of_the_other_commands() {
         assert_eq!((seconds("2"), seconds("500ms"), seconds("1m")), (Ok(2.0), Ok(0.5), Ok(60.0)));
         assert_eq!(bytes("64k"), Ok(65_536));
-        assert!(seconds("2 sek").is_err() && bytes("64 kb").is_err());
+        assert!(seconds("2 sec").is_err() && bytes("64 kb").is_err());
     }
 }

@@ -1,23 +1,22 @@
 //! The `[access]` section: what users may do.
 
 use access::{AccessRule, Rights, RuleError};
-use serde::{Deserialize, Serialize};
+use settings::section;
 
 use super::error::BrokerConfigError;
 
-described! {
-/// The `[access]` section: what users may do.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AccessSettings {
-    /// Rules of access. A user may do what any rule for the user gives, except what one of them denies; everything else is denied.
-    /// Default none: without users (`users.file`) every client may do everything, and with users nobody anything. At most 10,000 with 100,000 patterns. A rule costs about 300 bytes, and one
-    /// bit for each connection.
-    pub rules: Vec<AccessRule>,
-    /// Whether the broker and its HTTP endpoint may listen on addresses that other machines can reach, without TLS, users or a token
-    /// (`--insecure`). Default false: `rbmq serve` refuses that, and says what is missing. Only for networks that you trust.
-    pub insecure: bool,
-}
+section! {
+    /// The `[access]` section: what users may do.
+    "access" AccessSettings {
+        /// Rules of access. A user may do what any rule for the user gives, except what one of them denies; everything else is denied.
+        /// Default none: without users (`users.file`) every client may do everything, and with users nobody anything. At most 10,000 with 100,000 patterns. A rule costs about 300 bytes, and one
+        /// bit for each connection.
+        #[reloadable]
+        rules: Vec<AccessRule> = Vec::new();
+        /// Whether the broker and its HTTP endpoint may listen on addresses that other machines can reach, without TLS, users or a token
+        /// (`--insecure`). Default false: `rbmq serve` refuses that, and says what is missing. Only for networks that you trust.
+        insecure: bool = false, range [true or false];
+    }
 }
 
 impl AccessSettings {

@@ -3,124 +3,101 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use settings::section;
 
 use super::super::rules::{Rules, rounded};
 use super::error::BrokerConfigError;
 use super::ingest::{self, IngestSettings};
-use super::sizes;
 use super::upstream::{MAX_UPSTREAMS, UpstreamSettings};
 
-described! {
-/// The `[broker]` section. Every field has a default; unknown names are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BrokerSettings {
-    /// Address to listen on. Default `127.0.0.1:7411`. Without users (`users.file`), every client that reaches the address
-    /// can publish and read everything.
-    pub listen: String,
-    /// Largest number of topics with a buffer. Default 10,000, at least 1. Too small: publishers are refused. A topic costs
-    /// about 1 KiB besides the rings of its buffers.
-    pub max_topics: usize,
-    /// Largest number of publishers that are connected, or disconnected for less than the linger time. Default 1,000, at
-    /// least 1.
-    pub max_publishers: usize,
-    /// Largest number of open buffers of one publisher. Default 1,024, at least 1. Too large: one publisher can use up all
-    /// topics.
-    pub max_buffers_per_publisher: usize,
-    /// Largest number of filters (names and patterns) of one subscriber. Default 10,000, at least 1. A filter costs about
-    /// 500 bytes.
-    pub max_topics_per_subscriber: usize,
-    /// Largest number of these filters with `+` or `#`. Default 1,000, at least 1. Too large: a new topic may have to be
-    /// compared with all of them.
-    pub max_patterns_per_subscriber: usize,
-    /// Largest number of connected observers (`rbmq top`). Default 16, at least 1. Too large: their requests can keep the
-    /// broker's thread busy.
-    pub max_observers: usize,
-    /// Largest number of waiting requests of one observer. Default 8, at least 1. An observer with more is disconnected. A
-    /// request costs at most 16 KiB.
-    pub max_observer_requests: usize,
-    /// Smallest ring of a buffer, in bytes. Default 64 KiB. A publisher that asks for less gets this size. Small rings stop
-    /// their publisher often.
-    #[serde(deserialize_with = "sizes::bytes")]
-    pub min_ring_bytes: u64,
-    /// Largest ring of a buffer, in bytes. Default 256 MiB, at least `min_ring_bytes` rounded up to a power of two. A
-    /// publisher that asks for more is refused. The requested size is compared after it was rounded up to a power of two.
-    /// `buffers.max_ring_bytes` limits the sum of all rings.
-    #[serde(deserialize_with = "sizes::bytes")]
-    pub max_ring_bytes: u64,
-    /// Time for which an ended topic stays readable, in milliseconds. Default 60,000. Too small: late subscribers find
-    /// nothing. Too large: the memory of its ring is in use for this time.
-    #[serde(deserialize_with = "sizes::millis")]
-    pub closed_linger_ms: u64,
-    /// Other brokers whose topics this broker receives and forwards. Default none, at most 64.
-    pub upstream: Vec<UpstreamSettings>,
-    /// Messages that arrive over UDP at an interface and become messages of a topic (MultiMQC). Default none, at most 64.
-    pub ingest: Vec<IngestSettings>,
-    /// Time for which a stopping broker waits for its subscribers to receive everything, in milliseconds. Default 5,000.
-    /// 0: the broker doesn't wait.
-    #[serde(deserialize_with = "sizes::millis")]
-    pub drain_timeout_ms: u64,
-    /// Ring of a merged topic (`ingest = "merge"`) whose rule has no `ring_bytes`, in bytes. Default 4 MiB, at least 64 KiB.
-    /// The ring of one publisher has at most a quarter of this size. A subscriber needs half of it for the topic.
-    #[serde(deserialize_with = "sizes::bytes")]
-    pub merge_ring_bytes: u64,
-    /// Ring for the arriving bytes of each publisher of a merged topic, in bytes. Default 32 KiB, at least 4 KiB. The ring
-    /// becomes twice the publisher's largest delivery if that is more. Too small: publishers stop often. Too large: much
-    /// memory for many publishers.
-    #[serde(deserialize_with = "sizes::bytes")]
-    pub merge_publisher_ring_bytes: u64,
-    /// Largest number of runs of a merged topic that some subscriber has not released. Default 65,536, at least 1. At the
-    /// limit the topic's publishers wait. A run costs 24 bytes. Too small: slow subscribers of small messages stop the
-    /// publishers early.
-    pub merge_table_entries: usize,
-    /// Largest number of publishers of a merged topic: connected, ended less than `closed_linger_ms` ago, or gone and
-    /// remembered. Default 10,000, at least 1. A publisher costs about 500 bytes besides its ring.
-    pub merge_max_publishers: usize,
-    /// Folder for the topics that are kept on disk (`keep = true` in a rule). Default "": no topic can be kept. One broker uses a
-    /// folder at a time.
-    pub keep_dir: String,
-    /// Time within which stored data of kept topics is on the disk, in milliseconds. Default 200, at least 1. A crash of the
-    /// machine loses what was stored during this time, or the last 8 MiB; a crash of the broker loses nothing. Too small: the disk
-    /// is synced very often. Too large: much can be lost. Publishers that wait for `synced` have it synced at once.
-    #[serde(deserialize_with = "sizes::millis")]
-    pub keep_sync_ms: u64,
-    /// Largest number of subscribers that read kept topics from the disk at the same time, counted for each topic; others wait for
-    /// their turn. Default 256, at least 1. Each costs a ring of twice the topic's largest delivery (2 MiB with the default
-    /// `merge_ring_bytes`).
-    pub max_replays: usize,
-    /// Rules of topics. The first rule whose pattern matches a topic applies. Default none, at most 1,000. A rule costs about
-    /// 200 bytes, and one comparison for every new buffer.
-    pub topics: Rules,
-}
-}
-
-impl Default for BrokerSettings {
-    fn default() -> Self {
-        Self {
-            listen: "127.0.0.1:7411".into(),
-            max_topics: 10_000,
-            max_publishers: 1_000,
-            max_buffers_per_publisher: 1_024,
-            max_topics_per_subscriber: 10_000,
-            max_patterns_per_subscriber: 1_000,
-            max_observers: 16,
-            max_observer_requests: 8,
-            min_ring_bytes: 64 << 10,
-            max_ring_bytes: 256 << 20,
-            closed_linger_ms: 60_000,
-            upstream: Vec::new(),
-            ingest: Vec::new(),
-            drain_timeout_ms: 5_000,
-            merge_ring_bytes: 4 << 20,
-            merge_publisher_ring_bytes: 32 << 10,
-            merge_table_entries: 65_536,
-            merge_max_publishers: 10_000,
-            keep_dir: String::new(),
-            keep_sync_ms: 200,
-            max_replays: 256,
-            topics: Rules::default(),
-        }
+section! {
+    /// The `[broker]` section. Every field has a default; unknown names are refused.
+    "broker" BrokerSettings {
+        /// Address to listen on. Default `127.0.0.1:7411`. Without users (`users.file`), every client that reaches the address
+        /// can publish and read everything.
+        listen: String = "127.0.0.1:7411".into();
+        /// Largest number of topics with a buffer. Default 10,000, at least 1. Too small: publishers are refused. A topic costs
+        /// about 1 KiB besides the rings of its buffers.
+        #[reloadable]
+        max_topics: usize = 10_000, range [at least 1];
+        /// Largest number of publishers that are connected, or disconnected for less than the linger time. Default 1,000, at
+        /// least 1.
+        #[reloadable]
+        max_publishers: usize = 1_000, range [at least 1];
+        /// Largest number of open buffers of one publisher. Default 1,024, at least 1. Too large: one publisher can use up all
+        /// topics.
+        #[reloadable]
+        max_buffers_per_publisher: usize = 1_024, range [at least 1];
+        /// Largest number of filters (names and patterns) of one subscriber. Default 10,000, at least 1. A filter costs about
+        /// 500 bytes.
+        #[reloadable]
+        max_topics_per_subscriber: usize = 10_000, range [at least 1];
+        /// Largest number of these filters with `+` or `#`. Default 1,000, at least 1. Too large: a new topic may have to be
+        /// compared with all of them.
+        #[reloadable]
+        max_patterns_per_subscriber: usize = 1_000, range [at least 1];
+        /// Largest number of connected observers (`rbmq top`). Default 16, at least 1. Too large: their requests can keep the
+        /// broker's thread busy.
+        #[reloadable]
+        max_observers: usize = 16, range [at least 1];
+        /// Largest number of waiting requests of one observer. Default 8, at least 1. An observer with more is disconnected. A
+        /// request costs at most 16 KiB.
+        max_observer_requests: usize = 8, range [at least 1];
+        /// Smallest ring of a buffer, in bytes. Default 64 KiB. A publisher that asks for less gets this size. Small rings stop
+        /// their publisher often.
+        #[reloadable]
+        min_ring_bytes: u64 = 64 << 10, "bytes", range [4096 to 1_099_511_627_776];
+        /// Largest ring of a buffer, in bytes. Default 256 MiB, at least `min_ring_bytes` rounded up to a power of two. A
+        /// publisher that asks for more is refused. The requested size is compared after it was rounded up to a power of two.
+        /// `buffers.max_ring_bytes` limits the sum of all rings.
+        #[reloadable]
+        max_ring_bytes: u64 = 256 << 20, "bytes", range [4096 to 1_099_511_627_776];
+        /// Time for which an ended topic stays readable, in milliseconds. Default 60,000. Too small: late subscribers find
+        /// nothing. Too large: the memory of its ring is in use for this time.
+        #[reloadable]
+        closed_linger_ms: u64 = 60_000, "ms", range [at least 0];
+        /// Other brokers whose topics this broker receives and forwards. Default none, at most 64.
+        upstream: Vec<UpstreamSettings> = Vec::new();
+        /// Messages that arrive over UDP at an interface and become messages of a topic (MultiMQC). Default none, at most 64.
+        ingest: Vec<IngestSettings> = Vec::new();
+        /// Time for which a stopping broker waits for its subscribers to receive everything, in milliseconds. Default 5,000.
+        /// 0: the broker doesn't wait.
+        #[reloadable]
+        drain_timeout_ms: u64 = 5_000, "ms", range [at least 0];
+        /// Ring of a merged topic (`ingest = "merge"`) whose rule has no `ring_bytes`, in bytes. Default 4 MiB, at least 64 KiB.
+        /// The ring of one publisher has at most a quarter of this size. A subscriber needs half of it for the topic.
+        #[reloadable]
+        merge_ring_bytes: u64 = 4 << 20, "bytes", range [65_536 to 2_147_483_648];
+        /// Ring for the arriving bytes of each publisher of a merged topic, in bytes. Default 32 KiB, at least 4 KiB. The ring
+        /// becomes twice the publisher's largest delivery if that is more. Too small: publishers stop often. Too large: much
+        /// memory for many publishers.
+        #[reloadable]
+        merge_publisher_ring_bytes: u64 = 32 << 10, "bytes", range [4096 to 2_147_483_648];
+        /// Largest number of runs of a merged topic that some subscriber has not released. Default 65,536, at least 1. At the
+        /// limit the topic's publishers wait. A run costs 24 bytes. Too small: slow subscribers of small messages stop the
+        /// publishers early.
+        #[reloadable]
+        merge_table_entries: usize = 65_536, range [at least 1];
+        /// Largest number of publishers of a merged topic: connected, ended less than `closed_linger_ms` ago, or gone and
+        /// remembered. Default 10,000, at least 1. A publisher costs about 500 bytes besides its ring.
+        #[reloadable]
+        merge_max_publishers: usize = 10_000, range [at least 1];
+        /// Folder for the topics that are kept on disk (`keep = true` in a rule). Default "": no topic can be kept. One broker uses a
+        /// folder at a time.
+        keep_dir: String = String::new();
+        /// Time within which stored data of kept topics is on the disk, in milliseconds. Default 200, at least 1. A crash of the
+        /// machine loses what was stored during this time, or the last 8 MiB; a crash of the broker loses nothing. Too small: the disk
+        /// is synced very often. Too large: much can be lost. Publishers that wait for `synced` have it synced at once.
+        keep_sync_ms: u64 = 200, "ms", range [1 to 3_600_000];
+        /// Largest number of subscribers that read kept topics from the disk at the same time, counted for each topic; others wait for
+        /// their turn. Default 256, at least 1. Each costs a ring of twice the topic's largest delivery (2 MiB with the default
+        /// `merge_ring_bytes`).
+        #[reloadable]
+        max_replays: usize = 256, range [at least 1];
+        /// Rules of topics. The first rule whose pattern matches a topic applies. Default none, at most 1,000. A rule costs about
+        /// 200 bytes, and one comparison for every new buffer.
+        #[reloadable]
+        topics: Rules = Rules::default();
     }
 }
 
@@ -141,23 +118,6 @@ impl BrokerSettings {
     }
 
     pub(super) fn validate(&self) -> Result<(), BrokerConfigError> {
-        let at_least_one = [
-            ("broker.max_topics", self.max_topics),
-            ("broker.max_publishers", self.max_publishers),
-            ("broker.max_buffers_per_publisher", self.max_buffers_per_publisher),
-            ("broker.max_topics_per_subscriber", self.max_topics_per_subscriber),
-            ("broker.max_patterns_per_subscriber", self.max_patterns_per_subscriber),
-            ("broker.max_observers", self.max_observers),
-            ("broker.max_observer_requests", self.max_observer_requests),
-            ("broker.merge_table_entries", self.merge_table_entries),
-            ("broker.merge_max_publishers", self.merge_max_publishers),
-            ("broker.max_replays", self.max_replays),
-        ];
-        for (name, value) in at_least_one {
-            if value == 0 {
-                return Err(BrokerConfigError::Value { name, value: 0, expects: "at least 1" });
-            }
-        }
         let written = |name, address: &str| match is_address(address) {
             true => Ok(()),
             false => Err(BrokerConfigError::Word { name, value: address.to_owned(), expects: ADDRESS }),
@@ -169,10 +129,10 @@ impl BrokerSettings {
             let (name, value, expects) = ("broker.upstream", upstreams as u64, "at most 64 entries");
             return Err(BrokerConfigError::Value { name, value, expects });
         }
-        self.validate_rings()?;
-        if !(1..=3_600_000).contains(&self.keep_sync_ms) {
-            let (name, value) = ("broker.keep_sync_ms", self.keep_sync_ms);
-            return Err(BrokerConfigError::Value { name, value, expects: "1 ms to 1 hour" });
+        if rounded(self.min_ring_bytes) > self.max_ring_bytes {
+            let (name, value) = ("broker.max_ring_bytes", self.max_ring_bytes);
+            let expects = "min_ring_bytes, rounded up to a power of two, to 1099511627776 bytes";
+            return Err(BrokerConfigError::Value { name, value, expects });
         }
         ingest::check(&self.ingest)?;
         if self.keep_dir.is_empty()
@@ -182,29 +142,6 @@ impl BrokerSettings {
             return Err(BrokerConfigError::Rule { rule, field: "keep", message });
         }
         self.topics.check((self.min_ring_bytes, self.max_ring_bytes))
-    }
-
-    fn validate_rings(&self) -> Result<(), BrokerConfigError> {
-        if !(4096..=1 << 40).contains(&self.min_ring_bytes) {
-            let (name, value) = ("broker.min_ring_bytes", self.min_ring_bytes);
-            return Err(BrokerConfigError::Value { name, value, expects: "4096 to 1099511627776 bytes" });
-        }
-        if !(rounded(self.min_ring_bytes)..=1 << 40).contains(&self.max_ring_bytes) {
-            let (name, value) = ("broker.max_ring_bytes", self.max_ring_bytes);
-            let expects = "min_ring_bytes, rounded up to a power of two, to 1099511627776 bytes";
-            return Err(BrokerConfigError::Value { name, value, expects });
-        }
-        let rings = [
-            ("broker.merge_ring_bytes", self.merge_ring_bytes, 64 << 10),
-            ("broker.merge_publisher_ring_bytes", self.merge_publisher_ring_bytes, 4096),
-        ];
-        for (name, value, least) in rings {
-            if !(least..=1 << 31).contains(&value) {
-                let expects = "64 KiB (4 KiB for the ring of a publisher) to 2147483648 bytes";
-                return Err(BrokerConfigError::Value { name, value, expects });
-            }
-        }
-        Ok(())
     }
 }
 

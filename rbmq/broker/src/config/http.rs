@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use settings::{by_serde, section};
 
 use super::error::BrokerConfigError;
 
@@ -35,60 +36,43 @@ pub enum HttpClients {
     Require,
 }
 
-described! {
-/// The `[http]` section: metrics and health of the broker over HTTP, or HTTPS. Off unless `listen` is set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct HttpSettings {
-    /// Address of the endpoint, as in "127.0.0.1:7412"; port 0 takes a free port. Default "": no endpoint. Without `token_file`,
-    /// every client that reaches the address can read the names and rates of all topics.
-    pub listen: String,
-    /// File with the token that clients of the endpoint must present (`Authorization: Bearer TOKEN`), of at least 16 characters. Others
-    /// than its owner and group must not be able to read it. Default "": no token. `rbmq serve` refuses an address that other machines
-    /// can reach if the endpoint has neither a token nor `client_certificates = "require"`. Read again on SIGHUP.
-    pub token_file: String,
-    /// Whether the endpoint speaks HTTPS (TLS 1.3) alone: "auto", as `tls.mode` says; "off"; or "require". Default "auto". `rbmq serve`
-    /// refuses an address that other machines can reach without it.
-    pub tls: HttpTls,
-    /// File with the certificate of the endpoint in PEM, and behind it those that lead to its authority. Default "": `tls.cert`,
-    /// `tls.key` and `tls.ca` are those of the endpoint too. Read again on SIGHUP.
-    pub cert: String,
-    /// File with the key of `cert` in PEM.
-    pub key: String,
-    /// File with the certificates of the authorities that sign the clients' certificates, in PEM. Default "": `tls.ca`.
-    pub ca: String,
-    /// Whether the endpoint asks its clients for certificates: "none", "optional" or "require". Default "none". A token is asked for
-    /// besides, if there is one. With users or rules, the certificate must be that of a user (`users.file`) with a rule that gives
-    /// `observe`; `/health` and `/ready` take any valid one. Without users and rules any valid certificate opens all pages.
-    pub client_certificates: HttpClients,
-    /// Largest number of topics with time series of their own in /metrics. The other topics have one sum with the label
-    /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring
-    /// system, and a few microseconds of each scrape.
-    pub max_topic_series: usize,
-    /// Largest number of open connections. For a further one the oldest is closed that was given no page yet; if there is none, the
-    /// further one. Default 64, at least 1. A connection costs a file descriptor and at most 64 KiB; with TLS, at most 256 KiB.
-    pub max_connections: usize,
-    /// Time within which a client must send its request, in milliseconds; with TLS, also the time for the handshake before it. Default
-    /// 5,000, 10 to 600,000. Too large: silent clients occupy connections for this time.
-    #[serde(deserialize_with = "super::sizes::millis")]
-    pub header_timeout_ms: u64,
-}
-}
+by_serde!(HttpTls, HttpClients);
 
-impl Default for HttpSettings {
-    fn default() -> Self {
-        Self {
-            listen: String::new(),
-            token_file: String::new(),
-            tls: HttpTls::Auto,
-            cert: String::new(),
-            key: String::new(),
-            ca: String::new(),
-            client_certificates: HttpClients::None,
-            max_topic_series: 1_000,
-            max_connections: 64,
-            header_timeout_ms: 5_000,
-        }
+section! {
+    /// The `[http]` section: metrics and health of the broker over HTTP, or HTTPS. Off unless `listen` is set.
+    "http" HttpSettings {
+        /// Address of the endpoint, as in "127.0.0.1:7412"; port 0 takes a free port. Default "": no endpoint. Without `token_file`,
+        /// every client that reaches the address can read the names and rates of all topics.
+        listen: String = String::new();
+        /// File with the token that clients of the endpoint must present (`Authorization: Bearer TOKEN`), of at least 16 characters. Others
+        /// than its owner and group must not be able to read it. Default "": no token. `rbmq serve` refuses an address that other machines
+        /// can reach if the endpoint has neither a token nor `client_certificates = "require"`. Read again on SIGHUP.
+        token_file: String = String::new();
+        /// Whether the endpoint speaks HTTPS (TLS 1.3) alone: "auto", as `tls.mode` says; "off"; or "require". Default "auto". `rbmq serve`
+        /// refuses an address that other machines can reach without it.
+        tls: HttpTls = HttpTls::Auto;
+        /// File with the certificate of the endpoint in PEM, and behind it those that lead to its authority. Default "": `tls.cert`,
+        /// `tls.key` and `tls.ca` are those of the endpoint too. Read again on SIGHUP.
+        cert: String = String::new();
+        /// File with the key of `cert` in PEM.
+        key: String = String::new();
+        /// File with the certificates of the authorities that sign the clients' certificates, in PEM. Default "": `tls.ca`.
+        ca: String = String::new();
+        /// Whether the endpoint asks its clients for certificates: "none", "optional" or "require". Default "none". A token is asked for
+        /// besides, if there is one. With users or rules, the certificate must be that of a user (`users.file`) with a rule that gives
+        /// `observe`; `/health` and `/ready` take any valid one. Without users and rules any valid certificate opens all pages.
+        client_certificates: HttpClients = HttpClients::None;
+        /// Largest number of topics with time series of their own in /metrics. The other topics have one sum with the label
+        /// topic="#others"; no topic can have this name. Default 1,000. Too large: a topic costs about ten series in the monitoring
+        /// system, and a few microseconds of each scrape.
+        #[reloadable]
+        max_topic_series: usize = 1_000, range [at least 0];
+        /// Largest number of open connections. For a further one the oldest is closed that was given no page yet; if there is none, the
+        /// further one. Default 64, at least 1. A connection costs a file descriptor and at most 64 KiB; with TLS, at most 256 KiB.
+        max_connections: usize = 64, range [at least 1];
+        /// Time within which a client must send its request, in milliseconds; with TLS, also the time for the handshake before it. Default
+        /// 5,000, 10 to 600,000. Too large: silent clients occupy connections for this time.
+        header_timeout_ms: u64 = 5_000, "ms", range [10 to 600_000];
     }
 }
 
@@ -127,17 +111,6 @@ impl HttpSettings {
                 value: self.listen.clone(),
                 expects: "an IP address and a port, as 127.0.0.1:7412 or [::1]:7412, or empty for no endpoint",
             });
-        }
-        if self.max_connections == 0 {
-            return Err(BrokerConfigError::Value {
-                name: "http.max_connections",
-                value: 0,
-                expects: "at least 1",
-            });
-        }
-        if !(10..=600_000).contains(&self.header_timeout_ms) {
-            let (name, value) = ("http.header_timeout_ms", self.header_timeout_ms);
-            return Err(BrokerConfigError::Value { name, value, expects: "10 to 600000 ms" });
         }
         // An operator who asks for certificates believes that nobody gets in without one.
         if self.client_certificates != HttpClients::None && !self.is_encrypted(mode) {

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rbmq_wire::{TopicError, TopicName};
 use serde::{Deserialize, Serialize};
+use settings::{bytes, millis};
 
 use super::error::BrokerConfigError;
-use super::sizes::{bytes, millis};
 
 /// The largest number of ingests.
 const MAX_INGESTS: usize = 64;

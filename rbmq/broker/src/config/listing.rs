@@ -1,18 +1,11 @@
 //! All settings with their values and origins, for `rbmq config` and for the comparison of two configurations.
 
-use rocketbufs::config::{Origin, example_toml, knobs};
-use serde::Serialize;
-use toml::{Table, Value};
+use rocketbufs::config::{Origin, example_toml};
+use settings::Configuration;
+use toml::Value;
 
 use super::BrokerConfig;
-use super::access::AccessSettings;
-use super::broker::BrokerSettings;
-use super::http::HttpSettings;
-use super::kafka::KafkaSettings;
-use super::quotas::QuotaSettings;
-use super::sections::{AuditSettings, LogSettings};
 use super::sources::file_parts;
-use super::users::UsersSettings;
 
 /// A setting of the configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,56 +36,23 @@ impl BrokerConfig {
 
     /// All settings in the order of the file, with their values and origins.
     pub fn settings(&self) -> Vec<Setting> {
-        let own = [
-            ("broker", table(&self.broker), BrokerSettings::FIELDS),
-            ("users", table(&self.users), UsersSettings::FIELDS),
-            ("access", table(&self.access), AccessSettings::FIELDS),
-            ("quotas", table(&self.quotas), QuotaSettings::FIELDS),
-            ("audit", table(&self.audit), AuditSettings::FIELDS),
-            ("kafka", table(&self.kafka), KafkaSettings::FIELDS),
-            ("log", table(&self.log), LogSettings::FIELDS),
-            ("http", table(&self.http), HttpSettings::FIELDS),
-        ];
         let mut settings = Vec::new();
-        for (section, mut values, fields) in own {
-            for (field, _) in fields {
-                let name = format!("{section}.{field}");
-                let origin = self.sources.origin(&name);
-                settings.push(Setting { value: values.remove(*field), origin, name });
-            }
+        for section in self.sections() {
+            section.visit(&mut |spec, setting| {
+                let (name, origin) = (spec.name.to_owned(), self.sources.origin(spec.name));
+                settings.push(Setting { name, value: setting.value(), origin });
+            });
         }
-        let framework = table(&self.framework);
-        for knob in knobs() {
-            let value = match knob.name.split_once('.') {
-                None => framework.get(knob.name),
-                Some((section, field)) => framework.get(section).and_then(|section| section.get(field)),
-            };
-            let origin = self.framework.origin(knob.name);
-            settings.push(Setting { name: knob.name.to_owned(), value: value.cloned(), origin });
-        }
+        self.framework.visit(&mut |spec, setting| {
+            let (name, origin) = (spec.name.to_owned(), self.framework.origin(spec.name));
+            settings.push(Setting { name, value: setting.value(), origin });
+        });
         settings
     }
 
     /// A file with all settings at their defaults, commented out, and their descriptions.
     pub fn example() -> String {
-        let mut text = String::new();
-        let default = Self::default();
-        for (section, about, fields, values) in [
-            ("broker", BrokerSettings::ABOUT, BrokerSettings::FIELDS, table(&default.broker)),
-            ("users", UsersSettings::ABOUT, UsersSettings::FIELDS, table(&default.users)),
-            ("access", AccessSettings::ABOUT, AccessSettings::FIELDS, table(&default.access)),
-            ("quotas", QuotaSettings::ABOUT, QuotaSettings::FIELDS, table(&default.quotas)),
-            ("audit", AuditSettings::ABOUT, AuditSettings::FIELDS, table(&default.audit)),
-            ("kafka", KafkaSettings::ABOUT, KafkaSettings::FIELDS, table(&default.kafka)),
-            ("log", LogSettings::ABOUT, LogSettings::FIELDS, table(&default.log)),
-            ("http", HttpSettings::ABOUT, HttpSettings::FIELDS, table(&default.http)),
-        ] {
-            text.push_str(&format!("{}[{section}]\n\n", comment(about)));
-            for (field, help) in fields {
-                let value = values.get(*field).map_or_else(|| "(unset)".to_owned(), Value::to_string);
-                text.push_str(&format!("{}#{field} = {value}\n\n", comment(help)));
-            }
-        }
+        let text: String = Self::default().sections().map(settings::example).concat().replace('`', "");
         // A setting outside of all sections must come before the first section.
         let (own, _) = file_parts();
         let framework = example_toml().replacen(
@@ -108,40 +68,9 @@ impl BrokerConfig {
     }
 }
 
-/// A section as a table, without the settings that are unset.
-pub(super) fn table(section: &impl Serialize) -> Table {
-    let json = serde_json::to_value(section).expect("settings are numbers, texts and tables");
-    match value(json) {
-        Some(Value::Table(table)) => table,
-        _ => Table::new(),
-    }
-}
-
-/// Converts to TOML. A number that TOML cannot represent becomes a text.
-fn value(json: serde_json::Value) -> Option<Value> {
-    use serde_json::Value as Json;
-    Some(match json {
-        Json::Null => return None,
-        Json::Bool(yes) => Value::Boolean(yes),
-        Json::Number(n) => match (n.as_i64(), n.is_f64().then(|| n.as_f64()).flatten()) {
-            (Some(n), _) => Value::Integer(n),
-            (None, Some(n)) => Value::Float(n),
-            (None, None) => Value::String(n.to_string()),
-        },
-        Json::String(text) => Value::String(text),
-        Json::Array(values) => Value::Array(values.into_iter().filter_map(value).collect()),
-        Json::Object(fields) => {
-            Value::Table(fields.into_iter().filter_map(|(name, of)| Some((name, value(of)?))).collect())
-        }
-    })
-}
-
-fn comment(help: &str) -> String {
-    help.trim().lines().map(|line| format!("# {}\n", line.trim().replace('`', ""))).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::{BrokerSettings, HttpSettings, KafkaSettings, LogSettings, UsersSettings};
     use super::*;
 
     #[test]

@@ -1,65 +1,63 @@
 //! The `[quotas]` section: how much users and addresses may have.
 
 use access::{Limits, QuotaLimits, Resource};
-use serde::{Deserialize, Serialize};
+use settings::section;
 
 use crate::rates::RateSettings;
 
-described! {
-/// The `[quotas]` section: how much of the broker each user and each address may have at once. An unset quota has a default if other
-/// machines can reach `broker.listen`, and no limit otherwise; 0 is no limit. A client without a user counts for its address
-/// alone. IPv6 addresses count by their first 64 bits.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct QuotaSettings {
-    /// Connected clients of a user. Default 1,000 beyond this machine. Too small: clients are refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_connections: Option<u64>,
-    /// Buffers of topics that the publishers of a user have open. Default 2,000 beyond this machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_topics: Option<u64>,
-    /// Filters, names and patterns, of the subscribers of a user. Default 20,000 beyond this machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_subscriptions: Option<u64>,
-    /// Filters with wildcards of the subscribers of a user. Default 2,000 beyond this machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_patterns: Option<u64>,
-    /// Rings at the broker for the publishers of a user, in bytes. Default 1 GiB beyond this machine.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
-    pub user_ring_bytes: Option<u64>,
-    /// Connected clients at an address. Default 2,000 beyond this machine. Too small: clients behind one gateway are refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub address_connections: Option<u64>,
-    /// Buffers of topics that the publishers at an address have open. Default 5,000 beyond this machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub address_topics: Option<u64>,
-    /// Filters, names and patterns, of the subscribers at an address. Default 50,000 beyond this machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub address_subscriptions: Option<u64>,
-    /// Filters with wildcards of the subscribers at an address. Default 5,000 beyond this machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub address_patterns: Option<u64>,
-    /// Rings at the broker for the publishers at an address, in bytes. Default 4 GiB beyond this machine.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
-    pub address_ring_bytes: Option<u64>,
-    /// Bytes per second that all publishers of a user publish. More is delayed: their credit waits. Default no limit.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
-    pub user_in_bytes_per_s: Option<u64>,
-    /// Bytes per second that the broker sends to all subscriptions of a user. More is delayed, and lag until then. Default no
-    /// limit.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
-    pub user_out_bytes_per_s: Option<u64>,
-    /// As `user_in_bytes_per_s`, of all publishers at an address.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
-    pub address_in_bytes_per_s: Option<u64>,
-    /// As `user_out_bytes_per_s`, of all subscriptions at an address.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_bytes")]
-    pub address_out_bytes_per_s: Option<u64>,
-    /// The bytes of so many milliseconds may come or go at once after a pause, at least 4 KiB. Default 1,000. Too small: what comes
-    /// in bursts is delayed without need. Too large: a burst takes from the others for longer.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::sizes::optional_millis")]
-    pub rate_burst_ms: Option<u32>,
-}
+section! {
+    /// The `[quotas]` section: how much of the broker each user and each address may have at once. An unset quota has a default if other
+    /// machines can reach `broker.listen`, and no limit otherwise; 0 is no limit. A client without a user counts for its address
+    /// alone. IPv6 addresses count by their first 64 bits.
+    "quotas" QuotaSettings {
+        /// Connected clients of a user. Default 1,000 beyond this machine. Too small: clients are refused.
+        #[reloadable]
+        user_connections: Option<u64> = None, range [at least 0];
+        /// Buffers of topics that the publishers of a user have open. Default 2,000 beyond this machine.
+        #[reloadable]
+        user_topics: Option<u64> = None, range [at least 0];
+        /// Filters, names and patterns, of the subscribers of a user. Default 20,000 beyond this machine.
+        #[reloadable]
+        user_subscriptions: Option<u64> = None, range [at least 0];
+        /// Filters with wildcards of the subscribers of a user. Default 2,000 beyond this machine.
+        #[reloadable]
+        user_patterns: Option<u64> = None, range [at least 0];
+        /// Rings at the broker for the publishers of a user, in bytes. Default 1 GiB beyond this machine.
+        #[reloadable]
+        user_ring_bytes: Option<u64> = None, "bytes", range [at least 0];
+        /// Connected clients at an address. Default 2,000 beyond this machine. Too small: clients behind one gateway are refused.
+        #[reloadable]
+        address_connections: Option<u64> = None, range [at least 0];
+        /// Buffers of topics that the publishers at an address have open. Default 5,000 beyond this machine.
+        #[reloadable]
+        address_topics: Option<u64> = None, range [at least 0];
+        /// Filters, names and patterns, of the subscribers at an address. Default 50,000 beyond this machine.
+        #[reloadable]
+        address_subscriptions: Option<u64> = None, range [at least 0];
+        /// Filters with wildcards of the subscribers at an address. Default 5,000 beyond this machine.
+        #[reloadable]
+        address_patterns: Option<u64> = None, range [at least 0];
+        /// Rings at the broker for the publishers at an address, in bytes. Default 4 GiB beyond this machine.
+        #[reloadable]
+        address_ring_bytes: Option<u64> = None, "bytes", range [at least 0];
+        /// Bytes per second that all publishers of a user publish. More is delayed: their credit waits. Default no limit.
+        #[reloadable]
+        user_in_bytes_per_s: Option<u64> = None, "bytes", range [at least 0];
+        /// Bytes per second that the broker sends to all subscriptions of a user. More is delayed, and lag until then. Default no
+        /// limit.
+        #[reloadable]
+        user_out_bytes_per_s: Option<u64> = None, "bytes", range [at least 0];
+        /// As `user_in_bytes_per_s`, of all publishers at an address.
+        #[reloadable]
+        address_in_bytes_per_s: Option<u64> = None, "bytes", range [at least 0];
+        /// As `user_out_bytes_per_s`, of all subscriptions at an address.
+        #[reloadable]
+        address_out_bytes_per_s: Option<u64> = None, "bytes", range [at least 0];
+        /// The bytes of so many milliseconds may come or go at once after a pause, at least 4 KiB. Default 1,000. Too small: what comes
+        /// in bursts is delayed without need. Too large: a burst takes from the others for longer.
+        #[reloadable]
+        rate_burst_ms: Option<u32> = None, "ms", range [at least 0];
+    }
 }
 
 impl QuotaSettings {

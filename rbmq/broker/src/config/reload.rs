@@ -5,58 +5,10 @@
 
 use std::fmt;
 
-use toml::{Table, Value};
+use settings::{Changed, Configuration, Section};
+use toml::Value;
 
 use super::BrokerConfig;
-use super::broker::BrokerSettings;
-use super::listing::table;
-use super::users::UsersSettings;
-
-/// The settings that a running broker applies. They are valid for new objects; existing objects keep the old values.
-const RELOADABLE: &[&str] = &[
-    "broker.max_topics",
-    "broker.max_publishers",
-    "broker.max_buffers_per_publisher",
-    "broker.max_topics_per_subscriber",
-    "broker.max_patterns_per_subscriber",
-    "broker.max_observers",
-    "broker.min_ring_bytes",
-    "broker.max_ring_bytes",
-    "broker.merge_ring_bytes",
-    "broker.merge_publisher_ring_bytes",
-    "broker.merge_table_entries",
-    "broker.merge_max_publishers",
-    "broker.closed_linger_ms",
-    "broker.drain_timeout_ms",
-    "broker.max_replays",
-    "broker.topics",
-    "access.rules",
-    "users.file",
-    "users.password_cache_ms",
-    "users.login_timeout_ms",
-    "users.max_waiting_logins",
-    "quotas.user_connections",
-    "quotas.user_topics",
-    "quotas.user_subscriptions",
-    "quotas.user_patterns",
-    "quotas.user_ring_bytes",
-    "quotas.address_connections",
-    "quotas.address_topics",
-    "quotas.address_subscriptions",
-    "quotas.address_patterns",
-    "quotas.address_ring_bytes",
-    "quotas.user_in_bytes_per_s",
-    "quotas.user_out_bytes_per_s",
-    "quotas.address_in_bytes_per_s",
-    "quotas.address_out_bytes_per_s",
-    "quotas.rate_burst_ms",
-    "users.jwt_key",
-    "users.jwt_issuer",
-    "users.jwt_audience",
-    "users.jwt_roles",
-    "log.level",
-    "http.max_topic_series",
-];
 
 /// A setting with a changed value.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,41 +43,30 @@ pub struct Reload {
 }
 
 impl BrokerConfig {
-    /// Applies the reloadable settings of another configuration.
+    /// Applies the reloadable settings of another configuration. They are valid for new objects; existing objects keep the old
+    /// values.
     pub(crate) fn reload(&mut self, new: &Self) -> Reload {
-        let (old_settings, new_settings) = (self.settings(), new.settings());
+        let mut changes = Vec::new();
+        self.broker.reload(&new.broker, &mut changes);
+        self.users.reload(&new.users, &mut changes);
+        self.access.reload(&new.access, &mut changes);
+        self.quotas.reload(&new.quotas, &mut changes);
+        self.audit.reload(&new.audit, &mut changes);
+        self.kafka.reload(&new.kafka, &mut changes);
+        self.log.reload(&new.log, &mut changes);
+        self.http.reload(&new.http, &mut changes);
+        changes.extend(self.framework.changes(&new.framework));
         let mut reload = Reload::default();
-        let mut broker = table(&self.broker);
-        for (old, new) in old_settings.into_iter().zip(new_settings) {
-            if old.value == new.value {
-                continue;
-            }
-            let change = Change { name: new.name.clone(), old: old.value, new: new.value.clone() };
-            if !RELOADABLE.contains(&new.name.as_str()) {
+        for Changed { spec, old, new: value } in changes {
+            let change = Change { name: spec.name.to_owned(), old, new: value };
+            if spec.reloadable {
+                self.note_origin(spec.name, new.sources.origin(spec.name));
+                reload.applied.push(change);
+            } else {
                 reload.needs_restart.push(change);
-                continue;
             }
-            if let Some(("broker", field)) = new.name.split_once('.') {
-                set(&mut broker, field, new.value);
-            }
-            self.note_origin(&new.name, new.origin);
-            reload.applied.push(change);
         }
-        self.broker = broker.try_into::<BrokerSettings>().expect("made of two valid sections");
-        self.access.rules.clone_from(&new.access.rules);
-        let login_threads = self.users.login_threads;
-        self.users = UsersSettings { login_threads, ..new.users.clone() };
-        self.quotas.clone_from(&new.quotas);
-        self.log.level.clone_from(&new.log.level);
-        self.http.max_topic_series = new.http.max_topic_series;
         reload
-    }
-}
-
-fn set(table: &mut Table, field: &str, value: Option<Value>) {
-    match value {
-        Some(value) => drop(table.insert(field.to_owned(), value)),
-        None => drop(table.remove(field)),
     }
 }
 
@@ -170,10 +111,36 @@ mod tests {
     }
 
     #[test]
-    fn the_reloadable_settings_exist() {
-        let settings = BrokerConfig::default().settings();
-        for name in RELOADABLE {
-            assert!(settings.iter().any(|setting| setting.name == *name), "{name}");
+    fn settings_of_threads_files_and_addresses_need_a_restart() {
+        let mut needs_restart = Vec::new();
+        for section in BrokerConfig::default().sections() {
+            let specs = section.specs().iter().filter(|spec| !spec.reloadable);
+            needs_restart.extend(specs.map(|spec| spec.name));
         }
+        needs_restart.retain(|name| !name.starts_with("kafka."));
+        assert_eq!(
+            needs_restart,
+            [
+                "broker.listen",
+                "broker.max_observer_requests",
+                "broker.upstream",
+                "broker.ingest",
+                "broker.keep_dir",
+                "broker.keep_sync_ms",
+                "users.login_threads",
+                "access.insecure",
+                "audit.file",
+                "log.format",
+                "http.listen",
+                "http.token_file",
+                "http.tls",
+                "http.cert",
+                "http.key",
+                "http.ca",
+                "http.client_certificates",
+                "http.max_connections",
+                "http.header_timeout_ms",
+            ]
+        );
     }
 }

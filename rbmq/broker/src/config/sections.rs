@@ -1,6 +1,7 @@
 //! The sections `[log]` and `[audit]`, for the observation of a broker.
 
 use serde::{Deserialize, Serialize};
+use settings::{by_serde, section};
 
 use super::error::BrokerConfigError;
 
@@ -16,24 +17,19 @@ pub enum LogFormat {
     Json,
 }
 
-described! {
-/// The `[log]` section: the log of `rbmq serve` on standard error. A broker inside a program logs through that program's
-/// `tracing` and ignores this section.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogSettings {
-    /// A level ("error", "warn", "info", "debug", "trace", "off"), or levels of parts as in "info,rocketnet=debug".
-    /// RBMQ_LOG, -v and -q override it. Default "info": connections and disconnections, refusals, losses. No level logs
-    /// single messages.
-    pub level: String,
-    /// "text" for people, or "json" for programs: one object per line. Both have RFC 3339 times in UTC. Default "text".
-    pub format: LogFormat,
-}
-}
+by_serde!(LogFormat);
 
-impl Default for LogSettings {
-    fn default() -> Self {
-        Self { level: "info".into(), format: LogFormat::Text }
+section! {
+    /// The `[log]` section: the log of `rbmq serve` on standard error. A broker inside a program logs through that program's
+    /// `tracing` and ignores this section.
+    "log" LogSettings {
+        /// A level ("error", "warn", "info", "debug", "trace", "off"), or levels of parts as in "info,rocketnet=debug".
+        /// RBMQ_LOG, -v and -q override it. Default "info": connections and disconnections, refusals, losses. No level logs
+        /// single messages.
+        #[reloadable]
+        level: String = "info".into();
+        /// "text" for people, or "json" for programs: one object per line. Both have RFC 3339 times in UTC. Default "text".
+        format: LogFormat = LogFormat::Text;
     }
 }
 
@@ -62,15 +58,13 @@ fn is_level(word: &str) -> bool {
     LEVELS.iter().any(|level| word.trim().eq_ignore_ascii_case(level))
 }
 
-described! {
-/// The `[audit]` section: a log of who logged in, what was refused, whose rights changed, and who was cut off.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AuditSettings {
-    /// File of the log, a line of JSON for each event; it is made with mode 0640, and SIGHUP opens it again after a rotation. `stderr`:
-    /// standard error, for the journal. Default "": no log. At most 2,000 events in a second are written; the others are counted.
-    pub file: String,
-}
+section! {
+    /// The `[audit]` section: a log of who logged in, what was refused, whose rights changed, and who was cut off.
+    "audit" AuditSettings {
+        /// File of the log, a line of JSON for each event; it is made with mode 0640, and SIGHUP opens it again after a rotation. `stderr`:
+        /// standard error, for the journal. Default "": no log. At most 2,000 events in a second are written; the others are counted.
+        file: String = String::new();
+    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@ use access::check_secret_mode;
 use rbmq_wire::connect::is_this_machine;
 use rbmq_wire::{Credentials, Secret, TopicFilter, TopicName};
 use serde::{Deserialize, Serialize};
-
-use super::sizes::{millis, optional_bytes};
+use settings::{millis, optional_bytes};
 
 /// The largest number of upstream brokers. Each has a thread.
 pub(super) const MAX_UPSTREAMS: usize = 64;
