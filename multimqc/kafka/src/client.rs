@@ -107,8 +107,8 @@ impl Appender {
         config.producer().create_with_context(Receipts).map_err(down)
     }
 
-    /// Appends records in order, and waits until Kafka has them. Returns their offsets, which are as many as Kafka is known to have;
-    /// after an error it may have more.
+    /// Appends records in order, and waits until Kafka has them. Returns the offsets of the records that Kafka has confirmed. After an
+    /// error Kafka may have more of them.
     pub(crate) fn append(
         &self,
         topic: &str,
@@ -140,7 +140,7 @@ impl Appender {
         (offsets, refused)
     }
 
-    /// A producer that has given up for good is replaced by a new one.
+    /// Replaces a producer that has a fatal error by a new one.
     fn replace_if_dead(&self, producer: &Arc<ThreadedProducer<Receipts>>) {
         let mut current = self.producer.lock();
         if Arc::ptr_eq(&current, producer)
@@ -166,7 +166,7 @@ pub(crate) struct Fetcher {
 pub(crate) enum Unread {
     /// Kafka has removed it.
     Removed,
-    /// Kafka does not answer, or has something else in the topic.
+    /// Kafka does not answer, or its topic has records of another kind.
     Level(LevelError),
 }
 

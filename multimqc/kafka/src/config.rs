@@ -55,7 +55,7 @@ impl KafkaConfig {
         let mut client = ClientConfig::new();
         client.set("bootstrap.servers", &self.brokers);
         client.set("client.id", "multimqc");
-        // A broker that comes back is found soon.
+        // The client connects soon to a broker that has restarted.
         client.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "500");
         client.set("socket.timeout.ms", self.milliseconds().max(10).to_string());
         client
@@ -78,7 +78,7 @@ impl KafkaConfig {
 
     pub(crate) fn producer(&self) -> ClientConfig {
         let mut client = self.client();
-        // Idempotence keeps the order and lets nothing in twice, also when the producer tries again by itself.
+        // Idempotence keeps the order and prevents duplicates, even when the producer tries again by itself.
         client.set("enable.idempotence", "true").set("acks", "all").set("linger.ms", "0");
         client.set("message.timeout.ms", self.milliseconds().to_string());
         client.set("message.max.bytes", (self.max_record_bytes + 1024).to_string());
@@ -90,7 +90,7 @@ impl KafkaConfig {
         client.set("group.id", "multimqc").set("enable.auto.commit", "false");
         client.set("auto.offset.reset", "error").set("check.crcs", "true");
         client.set("fetch.wait.max.ms", "20").set("queued.max.messages.kbytes", "1024");
-        // A full queue is looked at again soon: it has room for a few records only.
+        // A full queue is checked again soon, because it has room for only a few records.
         client.set("fetch.queue.backoff.ms", "2");
         client.set("fetch.message.max.bytes", (self.max_record_bytes + 1024).to_string());
         self.finish(client)

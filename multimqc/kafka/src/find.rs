@@ -1,15 +1,15 @@
-//! From a position in the log to the record that has it.
+//! Finds the record of a position in the log.
 
 use std::collections::BTreeMap;
 
 use crate::record::Record;
 
-/// The most entries of an index. Beyond it, every second one goes.
+/// The most entries of an index. When it is full, every second entry is removed.
 const MAX_ENTRIES: usize = 1 << 16;
 /// Records that are read one after the other instead of by further bisection.
 const SCAN: i64 = 16;
 
-/// Where some records of a topic are: position and offset. Positions ascend with offsets.
+/// The positions and offsets of some records of a topic. Positions ascend with offsets.
 #[derive(Debug, Default)]
 pub(crate) struct Index(BTreeMap<u64, i64>);
 
@@ -30,7 +30,7 @@ impl Index {
         self.0 = self.0.split_off(&first);
     }
 
-    /// The last offset that is known to be at or before a position, and the first one behind it.
+    /// The last known offset whose record begins at or before a position, and the first known one whose record begins behind it.
     pub(crate) fn around(&self, position: u64) -> (Option<i64>, Option<i64>) {
         let before = self.0.range(..=position).next_back().map(|(_, offset)| *offset);
         let after = self.0.range(position..).find(|(at, _)| **at > position).map(|(_, offset)| *offset);
@@ -53,7 +53,7 @@ pub(crate) trait Fetch {
     fn fetch(&mut self, offset: i64) -> Result<Option<Record>, Self::Error>;
 }
 
-/// Finds the first record that ends behind a position, among those with offsets in `low..high`.
+/// Finds the first record that ends behind a position, among those with offsets in `offsets`.
 pub(crate) fn find<F: Fetch>(
     fetch: &mut F,
     index: &mut Index,
@@ -63,7 +63,7 @@ pub(crate) fn find<F: Fetch>(
     let (before, after) = index.around(position);
     let mut low = before.unwrap_or(offsets.start).max(offsets.start);
     let mut high = after.unwrap_or(offsets.end).clamp(low, offsets.end);
-    // A reader that goes on behind a record asks for the next one: a bisection would seek away from there.
+    // A reader that continues behind a record asks for the next record. A bisection would move the consumer away from it.
     let is_known = index.knows(position);
     while high - low > SCAN && !is_known {
         let middle = low + (high - low) / 2;

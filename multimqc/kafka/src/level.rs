@@ -19,7 +19,7 @@ use crate::tally::Tally;
 /// After so many writes the level asks Kafka for the oldest record that retention has left.
 const WRITES_PER_LOOK: u32 = 1024;
 
-/// The level of an Apache Kafka.
+/// The level that keeps its log in Apache Kafka.
 pub struct KafkaLevel {
     config: KafkaConfig,
     appender: Appender,
@@ -32,19 +32,19 @@ pub struct KafkaLevel {
 struct Topic {
     name: String,
     state: Mutex<State>,
-    /// The writer's place. Taken before `reader`, and that before `state`.
+    /// The state of the writer. This lock is taken before that of `reader`, and the latter before that of `state`.
     writer: Mutex<Writer>,
     reader: Mutex<Reader<Fetcher>>,
-    /// The head of a log that a process did not close, and how far behind it readers may have seen bytes.
+    /// The head of a log that a process did not close, and how many bytes after the head readers may have seen.
     unsure: Option<(Offset, u64)>,
     tally: Tally,
 }
 
 #[derive(Debug, Default)]
 struct Writer {
-    /// A write failed, and Kafka may have its record or not.
+    /// A write failed, and it is unknown whether Kafka has its record.
     in_doubt: bool,
-    /// Writes since the last look for removed records.
+    /// Writes since the last check for removed records.
     writes: u32,
 }
 
@@ -105,7 +105,7 @@ impl KafkaLevel {
         Ok(topic)
     }
 
-    /// The topic, which is opened if it is not open. Where Kafka has no records, its log begins at `start` with `epoch`.
+    /// The topic, which is opened if it is not open. If Kafka has no records of it, its log begins at `start` with `epoch`.
     fn opened(&self, topic: TopicId, start: Offset, epoch: Epoch) -> Result<Arc<Topic>, LevelError> {
         if start > MAX_OFFSET {
             return Err(LevelError::Offset(start));
@@ -123,12 +123,12 @@ impl KafkaLevel {
         Ok(new)
     }
 
-    /// Notes in Kafka that all levels below have given all their bytes.
+    /// Writes a record that all levels below have moved all their bytes to Kafka.
     fn close(&self, topic: &Topic) {
         let State { epoch, head, offsets, closed, .. } = topic.state.lock().clone();
         if !offsets.is_empty() && !closed && !topic.writer.lock().in_doubt {
             let mark = (record::key(epoch.0, head, Kind::Closed), &[][..]);
-            // Where it does not arrive, the next process leaves a hole.
+            // If the record does not arrive, the next process leaves a hole.
             let _ = self.appender.append(&topic.name, &[mark]);
         }
     }
@@ -180,7 +180,7 @@ impl Topic {
         Window { first: state.first, head: state.head, epoch: state.epoch }
     }
 
-    /// Decides where a log of which nothing is known begins.
+    /// Sets the beginning of a log that is not known yet.
     fn begin(&self, start: Offset, epoch: Epoch) {
         let mut state = self.state.lock();
         if state.epoch == Epoch::ANY {
@@ -188,13 +188,13 @@ impl Topic {
         }
     }
 
-    /// Notes records that Kafka has. False if they do not follow those that are known.
+    /// Records that Kafka has these records. False: they do not follow the known records.
     fn appended(&self, first: Option<i64>, last: Option<i64>, from: Offset, head: Offset) -> bool {
         let (Some(first), Some(last)) = (first, last) else { return true };
         if first != self.state.lock().offsets.end {
             return false;
         }
-        // A reader that is busy with Kafka is not waited for: the entry only saves it some steps.
+        // This does not wait for a busy reader, since the entry would only save it some steps.
         if let Some(mut reader) = self.reader.try_lock() {
             reader.note(from, first);
         }

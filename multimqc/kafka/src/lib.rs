@@ -1,6 +1,6 @@
 //! Apache Kafka as the last level of MultiMQC: the "original message queuing middleware" of the paper.
 //!
-//! Each topic of MultiMQC is a Kafka topic with one partition. A batch is a record, whose key says where in the log its bytes belong:
+//! Each topic of MultiMQC is a Kafka topic with one partition. A batch is a record, whose key has the position of its bytes in the log:
 //!
 //! ```text
 //!   Kafka's offsets       7              8            9              10
@@ -18,10 +18,10 @@
 //!   read before. Reads that follow each other go on in Kafka's order. One reader of a topic is served at a time.
 //! - **Holes**: a range that no record covers is a hole, whether a level below left it out or Kafka lost it.
 //! - **Kafka down**: writes and reads fail with [`LevelError::Down`](multimqc::LevelError::Down) after [`KafkaConfig::timeout`].
-//!   Nothing is kept for later here: the level below offers the same bytes again, for as long as it has them.
-//! - **Restart**: the log goes on where Kafka's records end, under the epoch that they carry. A level that is dropped leaves a record
-//!   that says so. Where it is missing, the stack leaves a hole of [`KafkaConfig::restart_gap_bytes`], unless a level before this
-//!   one has kept its window.
+//!   This level keeps no bytes for later: the level below offers the same bytes again, for as long as it has them.
+//! - **Restart**: the log continues where Kafka's records end, with the epoch that they carry. A level that is dropped writes a closing
+//!   record. If this record is missing, the stack leaves a hole of [`KafkaConfig::restart_gap_bytes`], unless a level before this one
+//!   has kept its window.
 //!
 //! Only one process writes a Kafka topic. The level is never first, because a push would cost a round trip to the broker.
 //!

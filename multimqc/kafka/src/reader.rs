@@ -17,11 +17,11 @@ pub(crate) struct State {
     pub(crate) head: Offset,
     /// Kafka's offsets of the records.
     pub(crate) offsets: Range<i64>,
-    /// Whether the last record says that the level was closed.
+    /// Whether the last record is one that a closed level has written.
     pub(crate) closed: bool,
 }
 
-/// The error of records that Kafka says it has, and does not give.
+/// The error for records that Kafka lists but does not return.
 pub(crate) fn lost() -> LevelError {
     LevelError::Down("Kafka's records are not what they were".to_owned())
 }
@@ -39,13 +39,13 @@ impl<F: Fetch<Error = Unread>> Reader<F> {
         Self { fetcher, index: Index::default(), last: None }
     }
 
-    /// Notes the offset of the record at a position, which saves a later read some steps.
+    /// Remembers the offset of the record at a position, which saves a later read some steps.
     pub(crate) fn note(&mut self, position: Offset, offset: i64) {
         self.index.insert(position, offset);
     }
 
-    /// Asks Kafka where the log begins and ends. Kafka may remove the records that it has just named: then it is asked again, until its
-    /// answer stays the same.
+    /// Asks Kafka for the beginning and the end of the log. If Kafka has removed a record that it has just listed, it is asked again. If
+    /// its answer is then the same as before, the record is lost, which is an error.
     pub(crate) fn look(&mut self, known: State) -> Result<State, LevelError> {
         let mut before = None;
         loop {
@@ -64,7 +64,7 @@ impl<F: Fetch<Error = Unread>> Reader<F> {
     /// The state of the log by the records at its two ends.
     fn bounds(&mut self, mut state: State, offsets: Range<i64>) -> Result<State, Unread> {
         if offsets.is_empty() {
-            // Retention can remove everything; the log goes on at its head.
+            // Retention can remove all records. The log then continues at its head.
             state.head = state.head.max(state.start);
             state.first = state.head;
         } else {
@@ -90,7 +90,7 @@ impl<F: Fetch<Error = Unread>> Reader<F> {
         self.fetcher.fetch(offset)?.ok_or(Unread::Removed)
     }
 
-    /// Where the first batch begins: a batch whose beginning was removed does not count.
+    /// The beginning of the first batch. A batch whose beginning was removed does not count.
     fn first_batch(&mut self, offsets: Range<i64>) -> Result<Offset, Unread> {
         let mut record = self.read(offsets.start)?;
         while !record.begins {

@@ -1,4 +1,4 @@
-//! The key of a record: what the record is, and where in the log it belongs.
+//! The key of a record: its kind, and its position in the log.
 //!
 //! | Offset | Bytes | Meaning |
 //! |---|---|---|
@@ -36,14 +36,14 @@ pub(crate) struct Record {
 pub(crate) enum Kind {
     Data,
     Hole,
-    /// The level was closed when the log ended here. The record covers no position.
+    /// The level was closed here, at the end of the log. The record covers no position.
     Closed,
     /// The rest of a batch that is too large for one record.
     Rest,
 }
 
 impl Record {
-    /// Whether the record says that the level was closed.
+    /// Whether the record is the one that a closed level writes.
     pub(crate) fn is_closed(&self) -> bool {
         self.end == self.position
     }

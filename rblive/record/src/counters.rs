@@ -11,7 +11,7 @@ pub struct RecordCounters {
     pub bytes: AtomicU64,
     /// Segments that are gaps of a recording, whatever the reason.
     pub gaps: AtomicU64,
-    /// Chunks that new data overtook before they were written, or for which the queue had no place.
+    /// Chunks that new data overwrote before they were written, or for which the queue had no room.
     pub overtaken: AtomicU64,
     /// Errors of the disk.
     pub write_errors: AtomicU64,
@@ -19,7 +19,7 @@ pub struct RecordCounters {
     pub over_limit: AtomicU64,
     /// Recordings that were begun or continued.
     pub recordings: AtomicU64,
-    /// Recordings that were removed for their age or for room.
+    /// Recordings that were removed because of their age, or to make room.
     pub removed: AtomicU64,
     /// Bytes of all recordings at present.
     pub kept_bytes: AtomicU64,

@@ -1,11 +1,11 @@
-//! Names of folders and files. A place is made of checked parts only: no text of a request becomes a path.
+//! Names of folders and files. A place consists of checked parts only, so no text of a request becomes a path.
 
 use std::path::{Path, PathBuf};
 
 use rblive::content::check_name;
 use rblive_media::rendition::Container;
 
-/// The file about a recording. This file is written first and removed first: a folder without it is no recording.
+/// The file with the description of a recording. It is written first and removed first: a folder without it is no recording.
 pub const ABOUT: &str = "about.json";
 /// The playlist of all renditions.
 pub const INDEX: &str = "index.m3u8";
@@ -97,7 +97,7 @@ pub fn init(number: u32) -> String {
     format!("init-{number}.mp4")
 }
 
-/// The folder of a stream: no name has a `+`, and each has another folder.
+/// The folder of a stream. `+` stands for `/`: no name has a `+`, so each name has its own folder.
 pub fn folder_of(stream: &str) -> String {
     stream.replace('/', "+")
 }
@@ -126,7 +126,7 @@ pub fn is_begin(text: &str) -> bool {
     shape && stamp.len() == 16 && (count.is_empty() || counted())
 }
 
-/// The names in a folder. None if it cannot be read.
+/// The names in a folder. Empty if it cannot be read.
 pub fn names(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()

@@ -1,7 +1,7 @@
-//! Live video that is kept: a recorder, and the folders in which it keeps streams.
+//! Recordings of live video: a recorder, and the folders in which it keeps streams.
 //!
-//! The recorder is one more reader of the rings of [`rblive`]. The recorder holds nothing up: if it is too slow, the writer
-//! overtakes it, and the segment becomes a gap of the recording, counted and logged.
+//! The recorder is one more reader of the rings of [`rblive`]. It delays no writer: if it is too slow, its chunks are overwritten, and
+//! the segment becomes a gap of the recording, which is counted and logged.
 //!
 //! ```text
 //!   rblive ─▶ Recorder::take ─▶ queue of references ─▶ thread: ring ─▶ file ─▶ still whole? ─▶ playlist
@@ -12,9 +12,9 @@
 //!                                       1/init-77.mp4, 1/0.m4s, 1/1.m4s …
 //! ```
 //!
-//! A recording is on disk as any player takes it: each segment and each playlist is written under another name, and gets its own by
-//! `rename`. So a segment is complete or absent, whenever the process is killed, and a playlist names segments that are there. Recorders
-//! that return soon continue the recording behind a discontinuity.
+//! A recording on disk can be played by any player at any time: each segment and each playlist is written under another name, and gets
+//! its own name by `rename`. So a segment is complete or absent, whenever the process is killed, and a playlist lists only existing
+//! segments. A recorder that is restarted soon continues the recording behind a discontinuity.
 //!
 //! [`Store`] finds and opens the files, for the server that plays them back.
 

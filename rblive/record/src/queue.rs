@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rblive::{ChunkRef, RsId};
 
-/// The most chunks that wait. They are references; the data stays where it is, and is overwritten there.
+/// The most chunks that wait. They are references: the data stays in the ring, where it may be overwritten.
 const MAX_CHUNKS: usize = 65_536;
 
 /// An item of the queue.
@@ -15,7 +15,7 @@ pub enum Job {
     /// A stream of this name begins.
     Began(RsId, String),
     Chunk(ChunkRef),
-    /// The source of the stream is gone.
+    /// The source of the stream has ended, or is lost.
     Ended(RsId),
 }
 
@@ -26,7 +26,7 @@ struct State {
     stopped: bool,
 }
 
-/// The queue. Nobody waits to put something in: chunks beyond the limit are refused. The other jobs are as many as streams.
+/// The queue. Adding a job never waits: chunks beyond the limit are refused. The number of other jobs is bounded by that of streams.
 #[derive(Debug, Default)]
 pub struct Queue {
     state: Mutex<State>,
@@ -38,7 +38,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a job in. False: there are too many chunks. After the end nothing is taken any more.
+    /// Adds a job. False: there are too many chunks. After [`stop`](Self::stop) a job is dropped.
     pub fn put(&self, job: Job) -> bool {
         let mut state = self.lock();
         if state.stopped {
@@ -57,7 +57,7 @@ impl Queue {
         true
     }
 
-    /// Takes all jobs, and waits for one for at most this long. `None`: there are none, and no more come.
+    /// Removes and returns all jobs, after a wait of at most this time for a first one. `None`: there are no jobs, and none will come.
     pub fn take(&self, time: Duration) -> Option<VecDeque<Job>> {
         let idle = |state: &mut State| state.jobs.is_empty() && !state.stopped;
         let waited = self.changed.wait_timeout_while(self.lock(), time, idle);
@@ -74,7 +74,7 @@ impl Queue {
         self.lock().chunks
     }
 
-    /// Lets the taker end after what is in the queue.
+    /// Ends the queue. The thread that takes jobs gets those that are in it, and then ends.
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_one();

@@ -1,4 +1,4 @@
-//! The recorder: a thread that writes what its queue refers to.
+//! The recorder: a thread that writes the chunks to which its queue refers.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -16,7 +16,7 @@ use crate::settings::{RecordRule, SettingsError};
 use crate::store::Store;
 use crate::stream::Stream;
 
-/// The time between two looks for what ended or is too old.
+/// The time between two checks for streams that ended and recordings that are too old.
 const TEND: Duration = Duration::from_secs(1);
 
 /// Why a recorder cannot start.
@@ -39,7 +39,7 @@ pub enum RecordError {
     Thread(io::Error),
 }
 
-/// A running recorder. The callbacks of a manager hand it chunks and events. Dropping it writes what waits.
+/// A running recorder. The callbacks of a manager pass chunks and events to it. Dropping it writes the waiting chunks.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Recorder {
         Ok(Self { queue, counters, rules, wanted: RwLock::default(), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Takes a chunk: notes where it is. Never waits.
+    /// Adds a reference to a chunk to the queue. Never waits.
     pub fn take(&self, chunk: &ChunkRef) {
         let wanted = self.wanted.read().unwrap_or_else(PoisonError::into_inner).contains(&chunk.stream());
         if wanted && !self.queue.put(Job::Chunk(chunk.clone())) {
@@ -97,7 +97,7 @@ impl Recorder {
         }
     }
 
-    /// Takes an event of a stream.
+    /// Handles an event of a stream.
     pub fn event(&self, id: RsId, event: &StreamEvent) {
         let mut wanted = self.wanted.write().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -125,7 +125,7 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// Ends the recorder, after what waits is written. Chunks that come later are not kept.
+    /// Ends the recorder, after the waiting chunks are written. Later chunks are not kept.
     pub fn stop(&self) {
         self.queue.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -144,7 +144,7 @@ impl Drop for Recorder {
 
 /// The state of the thread.
 struct Writer {
-    /// By rule.
+    /// The recordings of each rule.
     shelves: Vec<Shelf>,
     /// The streams, with their rules.
     streams: HashMap<String, (usize, Stream)>,
@@ -194,7 +194,7 @@ impl Writer {
         }
     }
 
-    /// The newest source of a name has the stream.
+    /// Begins a stream of this source, or continues it with this source: the newest source of a name owns the stream.
     fn begin(&mut self, id: RsId, name: String) {
         let Some(rule) = self.shelves.iter().position(|shelf| shelf.rule.keeps(&name)) else { return };
         match self.streams.get_mut(&name) {

@@ -31,7 +31,7 @@ pub struct About {
     pub seconds: f64,
     /// Its segments, gaps included, of the rendition that has most.
     pub segments: u64,
-    /// The segments that are gaps, of all renditions. The times at which a rendition was not there are not among them.
+    /// The segments that are gaps, of all renditions. Segments for which a rendition was not published do not count.
     pub gaps: u64,
     /// Its size in bytes, without playlists.
     pub bytes: u64,
@@ -40,20 +40,20 @@ pub struct About {
     pub renditions: Vec<Rendition>,
 }
 
-/// Where a segment comes from: the stream, and its number there.
+/// The origin of a segment: the source of the stream, and the segment's number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     pub id: RsId,
     pub sequence: u64,
 }
 
-/// Which of a source's segments have which numbers in the recording.
+/// The mapping of a source's segment numbers to numbers of the recording.
 #[derive(Debug, Clone, Copy)]
 struct Rows {
     id: RsId,
-    /// The number of the source's segment 0.
+    /// The recording's number of the source's segment 0.
     zero: i128,
-    /// The first number that the source's segments have.
+    /// The lowest number that a segment of the source can have in the recording.
     first: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Recording {
     pub container: Container,
     lanes: BTreeMap<u16, Lane>,
     rows: Option<Rows>,
-    /// The playlist of all renditions, as the file has it.
+    /// The playlist of all renditions, as it is in the file.
     index: String,
     sync: bool,
     /// The newest segment that began, by the source's count.
@@ -95,7 +95,7 @@ pub struct SegmentFile {
 
 impl Drop for SegmentFile {
     fn drop(&mut self) {
-        // Where this fails, the next segment of the rendition takes its place.
+        // If this fails, the next segment of the rendition overwrites the file.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -146,18 +146,18 @@ impl Recording {
         Ok(Self { folder, about, container, lanes, rows, index, sync, newest: None, serial: 0 })
     }
 
-    /// Whether it has a segment of a rendition.
+    /// Whether the recording has a segment of a rendition.
     pub fn has(&self, rendition: u16) -> bool {
         self.lanes.get(&rendition).is_some_and(|lane| lane.playlist.next_number() > 0)
     }
 
-    /// Whether a rendition that it has is shorter than another.
+    /// Whether the recording has the rendition, but fewer segments of it than of another one.
     pub fn lacks(&self, rendition: u16) -> bool {
         let lane = self.lanes.get(&rendition).filter(|_| self.has(rendition));
         lane.is_some_and(|lane| lane.playlist.next_number() < self.about.segments)
     }
 
-    /// Whether it is long enough.
+    /// Whether the recording is so long or large that another one must begin.
     pub fn is_full(&self, longest_us: u64, largest_bytes: u64) -> bool {
         let (us, segments) = (self.duration_us(), self.about.segments);
         us >= longest_us || self.about.bytes >= largest_bytes || segments >= MAX_VOD_SEGMENTS
@@ -167,7 +167,7 @@ impl Recording {
         self.lanes.values().map(|lane| lane.playlist.duration_us()).max().unwrap_or(0)
     }
 
-    /// Takes note of the renditions that the stream has now. Earlier renditions stay.
+    /// Adds the renditions that the stream has now. Earlier renditions stay.
     pub fn describe(&mut self, renditions: &[Rendition]) {
         for now in renditions {
             let known = &mut self.about.renditions;
@@ -200,7 +200,7 @@ impl Recording {
         Ok(SegmentFile { file: fs::File::create(&path)?, path, rendition })
     }
 
-    /// Gives a segment its name, and lists it. Returns its bytes. After an error it is a gap.
+    /// Renames the file of a segment, and lists the segment. Returns its size. After an error the segment is a gap.
     pub fn commit(&mut self, segment: SegmentFile, from: Source, listed: VodSegment) -> io::Result<u64> {
         self.fill_before(segment.rendition, from);
         let done = self.name(&segment);
@@ -226,7 +226,7 @@ impl Recording {
         next.is_some_and(|next| next.id == from.id && from.sequence < next.sequence)
     }
 
-    /// Whether a segment has a place in its rendition. The others may be ahead of it already, and have gaps there.
+    /// Whether a segment can still be added to its rendition. If the rendition has a gap at this number already, it cannot.
     pub fn has_place(&mut self, rendition: u16, from: Source) -> bool {
         let newest = self.about.segments;
         let goes_on = |rows: &Rows| rows.id == from.id && rows.number(from.sequence) <= i128::from(newest);
@@ -244,17 +244,17 @@ impl Recording {
         u64::try_from(rows.number(from.sequence)).ok().filter(|number| *number >= rows.first)
     }
 
-    /// Where the other renditions have segments before this one that the rendition lacks, it gets gaps.
+    /// Adds gaps to a rendition for the segments before this one that other renditions have.
     fn fill_before(&mut self, rendition: u16, from: Source) {
         let Some(number) = self.number(from) else { return };
-        // The gaps have the discontinuity that the source's beginning is, unless the segment is the source's first one.
+        // The gaps already have the discontinuity of the source's beginning, unless the segment is the source's first one.
         let goes_on = self.fill(rendition, number) && self.rows.is_some_and(|rows| rows.first < number);
         if let Some(lane) = self.lanes.get_mut(&rendition).filter(|_| goes_on) {
             lane.next = Some(from);
         }
     }
 
-    /// Fills a rendition with gaps up to a number. Returns whether there are some.
+    /// Fills a rendition with gaps up to a number. Returns whether gaps were added.
     fn fill(&mut self, rendition: u16, until: u64) -> bool {
         let Some(mut own) = self.lanes.remove(&rendition) else { return false };
         let is_short = own.playlist.next_number() < until;
@@ -294,7 +294,7 @@ impl Recording {
         self.about.seconds = self.duration_us() as f64 / 1e6;
     }
 
-    /// Writes the files that are older than their content.
+    /// Writes the playlists and the description that have changed.
     pub fn flush(&mut self) -> io::Result<()> {
         let mut changed = false;
         for (id, lane) in self.lanes.iter_mut().filter(|(_, lane)| lane.dirty) {
@@ -329,7 +329,7 @@ impl Rows {
         self.zero + i128::from(sequence)
     }
 
-    /// Where an earlier process was: the rendition that has most says it. The others may have a segment less.
+    /// The mapping of an earlier process, from the rendition with the most segments. The others may have a segment less.
     fn of(lanes: &BTreeMap<u16, Lane>) -> Option<Self> {
         let longest = lanes.values().max_by_key(|lane| lane.playlist.next_number())?;
         let next = longest.next?;
@@ -349,7 +349,7 @@ impl Lane {
         Self { playlist, next: None, inits: BTreeSet::new(), dirty: false }
     }
 
-    /// Reads what an earlier process has left.
+    /// Reads the files of an earlier process.
     fn read(folder: &Path) -> io::Result<Self> {
         let mut inits = BTreeSet::new();
         for entry in fs::read_dir(folder)?.flatten() {
@@ -364,8 +364,8 @@ impl Lane {
     }
 }
 
-/// Makes the folder of a recording that begins in this second. Its name is behind those of the others, of which the oldest may be
-/// removed already.
+/// Makes the folder of a recording that begins in this second. Its name sorts after those of other recordings of the same second, of
+/// which the oldest may be removed already.
 fn new_folder(stream_folder: &Path, begin: &str) -> io::Result<(PathBuf, String)> {
     let same_second = names(stream_folder).into_iter().filter(|name| name.starts_with(begin));
     let newest = same_second.max().map(|newest| newest[begin.len()..].trim_start_matches('-').to_owned());
@@ -381,7 +381,7 @@ fn new_folder(stream_folder: &Path, begin: &str) -> io::Result<(PathBuf, String)
     Err(io::Error::other("too many recordings of the stream begin in one second"))
 }
 
-/// Reads what is known of a recording.
+/// Reads the description of a recording.
 pub fn read_about(path: &Path) -> io::Result<About> {
     let text = read_text(path, MAX_ABOUT_BYTES)?;
     serde_json::from_str(&text).map_err(io::Error::other)
@@ -394,7 +394,7 @@ fn read_text(path: &Path, most: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Writes a file that is complete or absent: under another name first. A file of this name is replaced.
+/// Writes a file under another name, and renames it, so that it is complete or absent. An older file of this name is replaced.
 fn write_file(folder: &Path, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
     let other = folder.join(format!(".{name}"));
     let mut file = fs::File::create(&other)?;

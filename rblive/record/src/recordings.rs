@@ -1,4 +1,4 @@
-//! The recordings of a stream that grow: the newest one, and for a moment the one before.
+//! The growing recordings of a stream: the newest one, and the one before until its last segments are written.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,10 +12,10 @@ use crate::counters::RecordCounters;
 use crate::recording::{Recording, SegmentFile, Source};
 use crate::retention::Shelf;
 
-/// The newest segments of a rendition that is not there become no gaps yet: its encoder may be late.
+/// So many of the newest segments of a missing rendition do not become gaps yet, because its encoder may be late.
 const LATE_SEGMENTS: u64 = 8;
 
-/// The recordings of a stream that grow.
+/// The growing recordings of a stream.
 #[derive(Debug)]
 pub struct Recordings {
     name: String,
@@ -47,12 +47,12 @@ impl Recordings {
         }
     }
 
-    /// Notes what the next segments are.
+    /// Sets the container and the renditions of the next segments.
     pub fn describe(&mut self, container: Container, renditions: Vec<Rendition>) {
         (self.container, self.renditions) = (container, renditions);
     }
 
-    /// Whether a segment was kept before, by an earlier process, whose recording goes on.
+    /// Whether a segment was kept before, by an earlier process, whose recording is continued.
     pub fn had(&mut self, rendition: u16, from: Source, shelf: &mut Shelf) -> bool {
         if self.all.is_empty() {
             self.resume(shelf);
@@ -87,7 +87,7 @@ impl Recordings {
 
     /// The recording that a segment belongs to.
     fn current(&mut self, sequence: u64, shelf: &mut Shelf) -> io::Result<&mut Recording> {
-        // A rendition that is behind the others writes where they have written this segment.
+        // A rendition that is behind the others continues the recording in which they have this segment.
         let behind = self.all.len().saturating_sub(1);
         let has_begun = |own: &Recording| own.container == self.container && own.newest >= Some(sequence);
         if let Some(at) = self.all.iter().take(behind).position(has_begun) {
@@ -95,7 +95,7 @@ impl Recordings {
         }
         let (longest, largest) = (shelf.rule.longest_us(), shelf.rule.largest_bytes());
         let goes_on = self.all.back().is_some_and(|newest| {
-            // Another rendition has begun this segment there.
+            // Another rendition has begun this segment in the newest recording.
             let begun = newest.newest == Some(sequence);
             newest.container == self.container && (begun || !newest.is_full(longest, largest))
         });
@@ -107,7 +107,7 @@ impl Recordings {
         Ok(newest)
     }
 
-    /// Continues the recording of an earlier process, if there is one that may go on.
+    /// Continues the recording of an earlier process, if there is one that may be continued.
     fn resume(&mut self, shelf: &mut Shelf) {
         let Some((folder, begin, bytes)) = shelf.resumable(&self.name) else { return };
         match Recording::resume(folder, self.container, bytes, shelf.rule.sync) {
@@ -135,7 +135,7 @@ impl Recordings {
         self.all.push_back(recording);
     }
 
-    /// Adds a segment, or a gap. A recording does not begin with gaps: they are left out.
+    /// Adds a segment or a gap. A rendition of a recording does not begin with gaps of its own, which are left out.
     pub fn put(
         &mut self,
         (rendition, from): (u16, Source),
@@ -181,8 +181,8 @@ impl Recordings {
         }
     }
 
-    /// Closes the recordings before the newest one that no segment is written for, nor will be. `used`: the oldest one that has such a
-    /// segment.
+    /// Closes the recordings before the newest one to which no segment is being written, and to which none will be. `used`: the oldest
+    /// recording to which a segment is being written.
     pub fn close_before(&mut self, used: Option<u64>, shelf: &mut Shelf) {
         let is_unused = |first: &Recording| used.is_none_or(|used| first.serial < used);
         while self.all.len() > 1 && is_unused(&self.all[0]) && !self.is_awaited(&self.all[0]) {
@@ -191,19 +191,19 @@ impl Recordings {
         }
     }
 
-    /// Whether a rendition has still to write segments that the others have in a recording: it is behind them, and not by much.
+    /// Whether a rendition will still write segments that the others have in a recording: it is behind them, and not by much.
     fn is_awaited(&self, own: &Recording) -> bool {
         let newest = self.all.back().and_then(|recording| recording.newest);
         let is_near = |(end, newest): (u64, u64)| newest.saturating_sub(end) <= LATE_SEGMENTS;
         own.newest.zip(newest).is_some_and(is_near) && self.renditions.iter().any(|one| own.lacks(one.id))
     }
 
-    /// Another source follows, whose numbers have nothing to do with those before.
+    /// Prepares for another source, whose segment numbers are unrelated to the former ones.
     pub fn start_over(&mut self) {
         self.all.iter_mut().for_each(|recording| recording.newest = None);
     }
 
-    /// The stream does not return: all renditions of its recording end together.
+    /// Fills all renditions with gaps to the same end, because the stream does not return.
     pub fn complete(&mut self) {
         self.all.iter_mut().for_each(|recording| recording.fill_all_but(&[], 0));
     }
@@ -219,7 +219,7 @@ impl Recordings {
         }
     }
 
-    /// Writes what could not be written before.
+    /// Writes the files that could not be written before.
     pub fn flush(&mut self, shelf: &mut Shelf) {
         for recording in &mut self.all {
             if let Err(error) = recording.flush() {

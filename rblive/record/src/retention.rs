@@ -1,4 +1,4 @@
-//! How much is kept: the recordings of a rule, their sizes, and which of them are removed.
+//! Retention: the recordings of a rule, their sizes, and the removal of the oldest ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::counters::RecordCounters;
 use crate::layout::{ABOUT, INDEX, folder_of, is_begin, names, stream_of};
 use crate::settings::RecordRule;
 
-/// The file that says which process keeps streams in a folder.
+/// The file that the process that keeps streams in a folder has locked.
 const LOCK: &str = ".lock";
 
 /// A recording: when it began, and its stream. The order is that of removal.
@@ -35,14 +35,14 @@ pub struct Shelf {
     entries: BTreeMap<Key, Entry>,
     of_stream: HashMap<String, u64>,
     total: u64,
-    /// Whether the disk failed last time.
+    /// Whether the last write to the disk failed.
     failing: bool,
     /// Held open: the lock ends with the process.
     _lock: fs::File,
 }
 
 impl Shelf {
-    /// Takes the folder of a rule, and looks through it.
+    /// Locks the folder of a rule, and reads the recordings in it.
     pub fn open(rule: RecordRule, counters: Arc<RecordCounters>) -> io::Result<Self> {
         fs::create_dir_all(&rule.folder)?;
         let lock =
@@ -64,7 +64,7 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Finds the recordings of earlier processes, and removes what is left of removed ones.
+    /// Finds the recordings of earlier processes, and removes the rest of those whose removal was interrupted.
     fn scan(&mut self) {
         for folder in names(&self.rule.folder) {
             let Some(stream) = stream_of(&folder) else { continue };
@@ -88,7 +88,7 @@ impl Shelf {
         self.rule.folder.join(folder_of(stream))
     }
 
-    /// The newest recording of a stream, if it may go on: its folder and its bytes.
+    /// The newest recording of a stream, if it may be continued: its folder, its name and its bytes.
     pub fn resumable(&self, stream: &str) -> Option<(PathBuf, String, u64)> {
         let newest = self.entries.iter().rev().find(|((_, own), _)| own == stream);
         let ((begin, _), entry) = newest?;
@@ -97,14 +97,14 @@ impl Shelf {
         may.then(|| (self.stream_folder(stream).join(begin), begin.clone(), entry.bytes))
     }
 
-    /// Notes that a recording grows, or does not any more.
+    /// Records whether a recording grows.
     pub fn set_active(&mut self, stream: &str, begin: &str, active: bool) {
         let key = (begin.to_owned(), stream.to_owned());
         let new = Entry { bytes: 0, updated: SystemTime::now(), active };
         self.entries.entry(key).or_insert(new).active = active;
     }
 
-    /// Notes the size of a recording.
+    /// Records the new size of a recording.
     pub fn grown(&mut self, stream: &str, begin: &str, bytes: u64) {
         self.resize(&(begin.to_owned(), stream.to_owned()), bytes);
         if let Some(entry) = self.entries.get_mut(&(begin.to_owned(), stream.to_owned())) {
@@ -121,7 +121,7 @@ impl Shelf {
         RecordCounters::add(&self.counters.kept_bytes, bytes.wrapping_sub(before));
     }
 
-    /// Makes room for a segment of a stream. False: the limits leave none.
+    /// Makes room for a segment of a stream. False: the limits leave no room.
     pub fn make_room(&mut self, stream: &str) -> bool {
         while self.of_stream.get(stream).is_some_and(|bytes| *bytes >= self.rule.max_stream_bytes) {
             if !self.remove_oldest(|own| own == stream, "max_stream_bytes") {
@@ -179,7 +179,7 @@ impl Shelf {
         let _ = fs::remove_dir(folder);
     }
 
-    /// Removes a folder, its lists first: what is half removed is no recording.
+    /// Removes a folder, beginning with its description and playlists: a half-removed folder is no recording.
     fn delete(&mut self, recording: &Path) {
         let absent = |removed: io::Result<()>| match removed {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -202,7 +202,7 @@ impl Shelf {
         }
     }
 
-    /// Notes that the disk works.
+    /// Records that a write to the disk succeeded.
     pub fn worked(&mut self) {
         if std::mem::replace(&mut self.failing, false) {
             tracing::warn!(folder = %self.rule.folder.display(), "streams are kept again");

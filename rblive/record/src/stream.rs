@@ -4,7 +4,7 @@
 //!   chunk ─▶ Track: which segment, complete or lost? ─▶ part of a segment's file ─▶ Recordings: commit, or a gap
 //! ```
 //!
-//! The numbers, holes and discontinuities are those that viewers of the live stream see: the same [`Track`] decides.
+//! The numbers, holes and discontinuities are those that viewers of the live stream see, because the same [`Track`] decides on them.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ pub struct Stream {
 #[derive(Debug)]
 struct Lane {
     id: u16,
-    /// A part is known by its ordinal.
+    /// The track has an ordinal instead of the bytes of a part.
     track: Track<u64>,
     init: Option<(u32, Vec<u8>)>,
     ordinal: u64,
@@ -66,14 +66,14 @@ impl Stream {
         }
     }
 
-    /// Goes on with another source.
+    /// Continues the stream with another source.
     pub fn replace(&mut self, id: RsId, shelf: &mut Shelf) {
         self.finish(shelf);
         (self.id, self.position, self.description, self.ended_at) = (id, None, None, None);
         self.json.clear();
     }
 
-    /// Takes a chunk of the source. The media that the chunk refers to is written before this call returns.
+    /// Handles a chunk of the source. The media that the chunk refers to is written before this call returns.
     pub fn take(&mut self, chunk: &ChunkRef, shelf: &mut Shelf) {
         if self.position.is_some_and(|last| chunk.position() <= last) {
             return;
@@ -129,7 +129,7 @@ impl Stream {
         let last = description.ends_segment(header);
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == header.rendition) else { return };
         let init = lane.init.as_ref().map(|(number, _)| *number);
-        // Without its initialisation segment nobody can play the part.
+        // Without its initialisation segment the part cannot be played.
         let Some(init) = (if is_cmaf { init } else { Some(0) }) else { return };
         let from = Source { id: self.id, sequence: header.sequence };
         if self.recordings.had(lane.id, from, shelf) {
@@ -177,7 +177,7 @@ impl Stream {
         self.ended_at = Some(Instant::now());
     }
 
-    /// Ends the timeline: what is whole is listed.
+    /// Ends the timeline. Complete segments are listed.
     fn finish(&mut self, shelf: &mut Shelf) {
         for mut lane in self.lanes.drain(..) {
             lane.track.end();
@@ -187,7 +187,7 @@ impl Stream {
         self.json.clear();
     }
 
-    /// Looks after the stream now and then. False: the stream does not return.
+    /// Periodic work for the stream. False: the stream does not return.
     pub fn tend(&mut self, shelf: &mut Shelf) -> bool {
         self.recordings.flush(shelf);
         let waits = Duration::from_millis(shelf.rule.rejoin_ms);
@@ -199,7 +199,7 @@ impl Stream {
         !over
     }
 
-    /// Ends everything. A segment that is not whole is left to a recorder that returns: the ring may still have all of it.
+    /// Closes the recordings. An incomplete segment is left out, because a restarted recorder may still find all of it in the ring.
     pub fn close(&mut self, shelf: &mut Shelf) {
         self.lanes.clear();
         self.recordings.close(shelf);
@@ -249,7 +249,7 @@ impl Lane {
         self.open = None;
     }
 
-    /// Lists the segments before number `until` to which nothing is added any more.
+    /// Lists the segments before number `until` that are not open any more.
     fn list(&mut self, id: RsId, until: u64, recordings: &mut Recordings, shelf: &mut Shelf) {
         let closed: Vec<_> = self
             .track
