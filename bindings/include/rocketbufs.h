@@ -14,7 +14,7 @@
 // Order of this file: constants, types, functions. A name begins with its part: rb_ (RocketBufs), rbmq_ (the broker's client) or
 // cmq_ (the message queue), and then the handle that the function takes, so that a search for rb_rout_ finds all of an rOut.
 //
-// Generated from bindings/c: UPDATE=1 cargo test -p rocketbufs-c --test header writes it.
+// Generated from bindings/c: UPDATE=1 cargo test -p rocketbufs-c --test suite header writes it.
 
 #ifndef ROCKETBUFS_H
 #define ROCKETBUFS_H

@@ -4,7 +4,7 @@
 // taken. A handle that was freed must not be used again. Callbacks run on worker threads, one call of a callback at a time, and must
 // not wait, throw or leave by longjmp.
 //
-// Generated from bindings/rblive-c: UPDATE=1 cargo test -p rblive-c --test header writes it.
+// Generated from bindings/rblive-c: UPDATE=1 cargo test -p rocketbufs-c --test suite header writes it.
 
 #ifndef ROCKETSTREAMS_H
 #define ROCKETSTREAMS_H

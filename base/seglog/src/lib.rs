@@ -64,7 +64,6 @@ mod recover;
 mod scan;
 mod segments;
 mod shared;
-pub mod sim;
 pub mod storage;
 mod ticker;
 mod writer;

@@ -43,7 +43,7 @@ impl Log {
         Self::open_on(Arc::new(OsStorage), dir, options)
     }
 
-    /// The same on another storage, for example on [`sim`](crate::sim).
+    /// The same on another storage, for example on one that fails, in a test.
     pub fn open_on(
         storage: Arc<dyn Storage>,
         dir: impl AsRef<Path>,

@@ -8,9 +8,9 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use seglog::sim::{Fault, SimStorage};
 use seglog::storage::{File, OpenMode, Storage};
 use seglog::{Log, Options, SyncPolicy};
+use seglog_sim::{Fault, SimStorage};
 
 /// More than any test takes, so that a failure ends.
 const LONG: Option<Duration> = Some(Duration::from_secs(120));

@@ -224,7 +224,7 @@ fn check_cycle(graph: &Graph, known: &Exceptions, cycle: &Cycle, found: &mut Vec
 /// The contents of [`KNOWN_FILE`] that list every violation of these graphs.
 pub fn known_violations(graphs: &[Graph], declared: &Declared) -> String {
     let mut text = String::from(
-        "# The import cycles, and the upward imports (see layers.toml), that exist today. lab/tidy/tests/layers.rs fails for\n\
+        "# The import cycles, and the upward imports (see layers.toml), that exist today. lab/tidy/tests/suite/layers.rs fails for\n\
          # every violation that is not listed, and for every entry that is out of date.\n\
          # Written by `scripts/import-graph --known`.\n",
     );

@@ -33,7 +33,6 @@
 #![forbid(unsafe_code)]
 
 mod client;
-pub mod conformance;
 mod equation;
 pub mod functions;
 mod level;

@@ -1,5 +1,5 @@
-//! The needs of a log from a file system, as traits: [`OsStorage`] is the operating system's, [`sim`](crate::sim) one
-//! that fails.
+//! The needs of a log from a file system, as traits: [`OsStorage`] is the operating system's. The package `seglog-sim` has
+//! one that fails, for tests.
 
 use std::any::Any;
 use std::fmt::Debug;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use seglog::format::{RECORD_HEADER, SEGMENT_HEADER, SegmentHeader};
-use seglog::sim::SimStorage;
 use seglog::{Log, Options, Read, Reader};
+use seglog_sim::SimStorage;
 
 const FIRST: &str = "log/00000000000000000000.seg";
 

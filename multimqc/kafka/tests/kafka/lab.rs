@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use multimqc::conformance::Lab;
 use multimqc::{Level, LevelKind};
+use multimqc_conformance::Lab;
 use multimqc_kafka::{KafkaConfig, KafkaLevel};
 
 use crate::kafka::Kafka;

@@ -1,21 +1,16 @@
 //! Makers of levels for the conformance suite: the kernel level, to which pushes are packets that the program runs on, and those that
 //! stand beside it.
 
-#[path = "../../../levels/tests/common/labs.rs"]
-mod user_space;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use multimqc::conformance::Lab;
 use multimqc::{
     Appended, Batch, Counters, Epoch, Found, Level, LevelError, LevelKind, Offset, TopicId, Window, Written,
 };
+use multimqc_conformance::{Lab, User};
 use multimqc_kernel::{Config, KernelLevel, Ports};
 
 use super::packet::Packet;
-#[allow(unused_imports, reason = "each test uses a part")]
-pub use user_space::{Disk, User};
 
 /// The suite's topics have these numbers.
 const TOPICS: [u16; 3] = [7, 8, 65_535];

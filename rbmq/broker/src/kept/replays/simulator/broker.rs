@@ -10,7 +10,7 @@ use rocketbufs::worker::Reactor;
 use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, Epoch, Listener, OutEvent, OutWriter, ROut};
 use rocketbufs::{Position, SegmentError};
 use rocketnet::sim::{SimNet, SimTransport};
-use seglog::sim::SimStorage;
+use seglog_sim::SimStorage;
 use seglog::{AppendError, Log, Options};
 
 use super::super::super::replay::{Replay, ReplayRequest};

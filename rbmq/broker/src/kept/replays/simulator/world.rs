@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rocketbufs::{Bid, Epoch, Position};
 use rocketnet::sim::{SimConfig, SimNet};
-use seglog::sim::{Fault, SimStorage};
+use seglog_sim::{Fault, SimStorage};
 use seglog::storage::Storage;
 use seglog::{Options, Retention, SyncPolicy};
 

@@ -1,0 +1,8 @@
+//! The log on real files and on a simulated disk, and its command.
+
+mod clock;
+mod command;
+mod damage;
+mod model;
+mod plain;
+mod vectors;

@@ -1,0 +1,5 @@
+//! The rules of the repository, as tests.
+
+mod layers;
+mod licences;
+mod style;

@@ -1,0 +1,433 @@
+//! The command as a user runs it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::common::{PATIENCE, Server, multimqc, multimqc_with_open_files, output, push, wait};
+
+#[test]
+fn what_is_pushed_is_pulled_from_every_set_of_levels() {
+    for levels in ["user", "disk", "user,disk"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let server = Server::start(folder.path(), &["--levels", levels, "--topic", "0"]);
+        push(&server, "one\ntwo\nthree\n");
+        server.wait_for_pushes(3);
+        let pulled = output(&mut server.client(&["pull"]));
+        assert_eq!(
+            (pulled.status.code(), &pulled.stdout[..]),
+            (Some(0), &b"one\ntwo\nthree\n"[..]),
+            "{levels}"
+        );
+        let pulled = output(&mut server.client(&["pull", "--from", "4", "--length", "3"]));
+        assert_eq!(pulled.stdout, b"two");
+        let beyond = output(&mut server.client(&["pull", "--from", "99"]));
+        let error = String::from_utf8(beyond.stderr).expect("text");
+        assert!(beyond.status.code() == Some(3) && error.contains("the end of the log, 14"), "{error}");
+        let report = server.stat();
+        let names: Vec<&str> = report["topics"][0]["levels"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|level| level["level"].as_str().expect("a name"))
+            .collect();
+        assert_eq!(names.join(","), levels);
+        let shown = output(&mut multimqc(&["stat", "--interval", "1ms", "--control", &server.control]));
+        let shown = String::from_utf8(shown.stdout).expect("text");
+        assert!(shown.contains("topic 0: ends at 14"), "{shown}");
+        assert!(server.stop(rustix::process::Signal::INT).success(), "{levels}");
+        assert!(!folder.path().join("control").exists(), "the control socket is removed");
+    }
+}
+
+/// A topic costs a server no thread, and more descriptors than the usual limit are no obstacle.
+#[test]
+fn many_topics_on_disk_need_few_threads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ids: Vec<String> = (1..=200).map(|id| id.to_string()).collect();
+    let mut args = vec!["--levels", "disk"];
+    args.extend(ids.iter().flat_map(|id| ["--topic", id]));
+    let server = Server::start_as(multimqc_with_open_files(256), folder.path(), &args);
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).expect("it runs").count();
+    assert!(threads <= 16, "{threads} threads for 200 topics");
+    assert!(server.stop(rustix::process::Signal::INT).success());
+}
+
+#[test]
+fn a_server_that_ended_in_order_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path(), &["--topic", "0"]);
+    let sent = output(&mut server.client(&["push", "--count", "1000", "--size", "20", "--rate", "50000"]));
+    assert!(sent.status.success(), "{sent:?}");
+    server.wait_for_pushes(1000);
+    assert!(server.stop(rustix::process::Signal::TERM).success());
+    let server = Server::start(folder.path(), &["--topic", "0"]);
+    push(&server, "after\n");
+    server.wait_for_pushes(1);
+    let pulled = output(&mut server.client(&["pull", "--from", "19980"]));
+    assert_eq!(pulled.stdout, [&999_u64.to_le_bytes()[..], &[0; 12], b"after\n"].concat());
+}
+
+#[test]
+fn a_server_that_was_killed_leaves_a_hole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(folder.path(), &["--topic", "0"]);
+    push(&server, "before\n");
+    server.wait_for_pushes(1);
+    server.child.kill().expect("it runs");
+    server.child.wait().expect("it ends");
+    let server = Server::start(folder.path(), &["--topic", "0"]);
+    push(&server, "after\n");
+    server.wait_for_pushes(1);
+    let pulled = output(&mut server.client(&["pull"]));
+    let text = String::from_utf8(pulled.stdout).expect("text");
+    assert!(text.ends_with("after\n"), "{text}");
+    assert_eq!(pulled.status.code(), Some(3), "bytes are missing");
+    let error = String::from_utf8(pulled.stderr).expect("text");
+    assert!(error.contains("were lost (a hole)"), "{error}");
+}
+
+#[test]
+fn pull_follows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path(), &["--levels", "user", "--topic", "0"]);
+    push(&server, "old\n");
+    server.wait_for_pushes(1);
+    let mut follower = server
+        .client(&["pull", "--follow", "--from", "newest"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command is built");
+    // The pull has begun when it has asked twice: for the end, and for the bytes after it.
+    let deadline = Instant::now() + PATIENCE;
+    while server.stat()["service"]["pulls"].as_u64() < Some(2) {
+        assert!(Instant::now() < deadline);
+    }
+    push(&server, "new\n");
+    let mut line = String::new();
+    BufReader::new(follower.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "new\n");
+    let pid = rustix::process::Pid::from_child(&follower);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    assert_eq!(wait(&mut follower).code(), Some(0));
+}
+
+#[test]
+fn the_configuration_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("multimqc.toml");
+    let text = "levels = [\"user\"]\n[[topics]]\nid = 4\npush_port = 0\npull_port = 0\n\
+                input = { drop_range = { at = 0, type = \"u8\", from = 97, to = 97 } }\n";
+    std::fs::write(&file, text).expect("a file");
+    let mut server = Server::start(folder.path(), &["--config", file.to_str().expect("text")]);
+    let mut line = String::new();
+    server.output.read_line(&mut line).expect("a line");
+    let plain = line.trim().rsplit(' ').next().expect("an address").to_owned();
+    assert!(line.starts_with("multimqc: topic 4: pushes on 127.0.0.1:"), "{line}");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for message in ["apple", "banana", "avocado", "cherry"] {
+        socket.send_to(message.as_bytes(), &plain).expect("it is sent");
+    }
+    server.wait_for_pushes(4);
+    let pulled = output(&mut server.client(&["pull", "--topic", "4"]));
+    assert_eq!(pulled.stdout, b"bananacherry", "what begins with an a is dropped");
+    let printed = output(&mut multimqc(&["config"]));
+    assert!(String::from_utf8(printed.stdout).expect("text").contains("#: levels = [\"user\", \"disk\"]"));
+}
+
+/// Runs the command, which fails with this status and these words.
+fn fails(args: &[&str], status: i32, words: &str) {
+    let failed = output(&mut multimqc(args));
+    let error = String::from_utf8(failed.stderr).expect("text");
+    assert_eq!(failed.status.code(), Some(status), "{args:?}: {error}");
+    assert!(error.contains(words), "{args:?}: {error}");
+}
+
+#[test]
+fn errors_name_the_cause_and_the_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("multimqc.toml");
+    let path = file.to_str().expect("text");
+    #[cfg(not(feature = "kafka"))]
+    fails(&["serve", "--levels", "user,kafka"], 1, "build multimqc-cli with --features kafka");
+    #[cfg(feature = "kafka")]
+    fails(
+        &["serve", "--levels", "user,kafka", "--brokers", "127.0.0.1:9", "--port", "0"],
+        1,
+        "the level is down",
+    );
+    fails(&["serve", "--levels", "nic"], 1, "level \"nic\": there are kernel, user and disk");
+    fails(&["serve", "--levels", "kernel"], 1, "it needs the name of an interface");
+    fails(
+        &["serve", "--levels", "kernel", "--interface", "eth0"],
+        1,
+        "127.0.0.1 is not reached through eth0",
+    );
+    fails(&["serve", "--levels", "kernel", "--interface", "lo", "--mode", "fast"], 1, "use auto, xdp-native");
+    fails(
+        &["serve", "--levels", "kernel", "--interface", "lo", "--port", "0"],
+        1,
+        "the numbers of all ports",
+    );
+    fails(&["serve", "--levels", "user,user"], 1, "the level user is named twice");
+    std::fs::write(&file, "levels = [\"user\"]\nport = 1\n").expect("a file");
+    fails(&["serve", "--config", path], 1, "unknown field `port`");
+    let small = "[user]\ncapacity_bytes = 1048576\n";
+    std::fs::write(&file, small).expect("a file");
+    let directory = folder.path().to_str().expect("text");
+    let equation = "latency < (capacity - (batch + overlap)) / rate, here 100ms < (917504 - (32768 + 1500)) B / 100000000 B/s";
+    fails(&["serve", "--config", path, "--directory", directory], 1, equation);
+}
+
+/// More topics than the system has room for are refused before any is opened.
+#[test]
+fn too_many_topics_are_refused_with_the_numbers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("many.toml");
+    let topics: String = (0..65_000).map(|id| format!("[[topics]]\nid = {id}\n")).collect();
+    std::fs::write(&file, format!("header_port = 0\n{topics}")).expect("a file");
+    let directory = folder.path().join("disk");
+    for (levels, says) in [
+        ("user", "65000 topics need 65064 descriptors, and the limit is 1000"),
+        ("user,disk", "65000 topics need 195064 descriptors, and the limit is 1000"),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 1000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_multimqc"), "serve"]);
+        command.args(["--levels", levels, "--directory"]).arg(&directory).arg("--config").arg(&file);
+        let failed = output(&mut command);
+        let error = String::from_utf8_lossy(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(1), "{levels}: {error}");
+        assert!(error.contains(says) && error.contains("ulimit -n"), "{levels}: {error}");
+        assert!(!directory.exists(), "nothing was opened");
+    }
+    let path = file.to_str().expect("text");
+    fails(
+        &["serve", "--config", path, "--levels", "kernel", "--interface", "lo", "--port", "19997"],
+        1,
+        "65000 topics: it takes at most 4096",
+    );
+}
+
+#[test]
+fn errors_of_clients_and_addresses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let control = folder.path().join("nobody").display().to_string();
+    fails(&["stat", "--control", &control], 1, "is `multimqc serve` running");
+    fails(&["pull", "--from", "yesterday"], 2, "use an offset, oldest or newest");
+    fails(&["push", "--rate", "0"], 2, "--rate");
+    let free = UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("bound").to_string();
+    fails(&["pull", "--server", &free], 1, "nobody listens at");
+    let server = Server::start(folder.path(), &["--levels", "user", "--topic", "0"]);
+    fails(
+        &["serve", "--control", &server.control, "--levels", "user", "--port", "0", "--topic", "0"],
+        1,
+        "another server has",
+    );
+    fails(&["pull", "--server", &server.address, "--topic", "9"], 1, "has no topic 9");
+    fails(
+        &[
+            "serve",
+            "--control",
+            &control,
+            "--levels",
+            "user",
+            "--port",
+            "0",
+            "--topic",
+            "0",
+            "--address",
+            "192.0.2.1",
+        ],
+        1,
+        "cannot bind",
+    );
+}
+
+#[test]
+fn completions_and_help() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = output(&mut multimqc(&["completions", shell]));
+        assert!(script.status.success() && !script.stdout.is_empty());
+    }
+    for command in ["serve", "push", "pull", "stat", "nic-sim", "bench", "detach", "completions", "man"] {
+        let help = output(&mut multimqc(&[command, "--help"]));
+        assert!(String::from_utf8(help.stdout).expect("text").contains("\nExample"), "{command}");
+    }
+}
+
+/// The commands of the examples in a help text: lines that begin with two spaces, without their comments.
+fn examples(help: &str) -> Vec<Vec<String>> {
+    let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
+    let commands = lines.filter_map(|line| {
+        let line = line.split(" # ").next().unwrap_or(line);
+        let parts = line.split(['|', '<', '>', '&', '(', ')']);
+        parts.map(|part| part.trim().trim_start_matches("sudo ")).find(|part| part.starts_with("multimqc "))
+    });
+    let words = |line: &str| line.split_whitespace().map(|word| word.trim_matches('\'').to_owned()).collect();
+    commands.map(words).collect()
+}
+
+/// The examples that help shows are commands with arguments that there are.
+#[test]
+fn examples_of_help_are_accepted() {
+    let mut checked = 0;
+    for command in
+        [&[][..], &["serve"], &["push"], &["pull"], &["stat"], &["nic-sim"], &["bench"], &["bench", "check"]]
+    {
+        let mut args = command.to_vec();
+        args.push("--help");
+        let help = output(&mut multimqc(&args));
+        for example in examples(std::str::from_utf8(&help.stdout).expect("text")) {
+            // With --help the arguments before it are parsed, and nothing is done.
+            let mut words: Vec<&str> = example[1..].iter().map(String::as_str).collect();
+            // Behind `--` are arguments of another command.
+            let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+            words.insert(end, "--help");
+            let run = output(&mut multimqc(&words));
+            assert!(run.status.success(), "{example:?}: {}", String::from_utf8_lossy(&run.stderr));
+            checked += 1;
+        }
+    }
+    assert!(checked >= 15, "{checked} examples");
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("man1");
+    assert!(output(multimqc(&["man"]).arg(&pages)).status.success());
+    for (page, says) in [
+        ("multimqc.1", "multimqc\\-serve(1)"),
+        ("multimqc-serve.1", "\\-\\-levels"),
+        ("multimqc-bench-read.1", "\\-\\-generator"),
+    ] {
+        let text = std::fs::read_to_string(pages.join(page)).expect("a page");
+        assert!(text.contains(says), "{page} does not have {says}: {text}");
+    }
+    assert!(!pages.join("multimqc-bench-generate.1").exists(), "a command that only the bench calls");
+    let page = output(&mut multimqc(&["man"]));
+    assert!(page.status.success() && page.stdout.starts_with(b".ie"), "{page:?}");
+    fails(&["man", "/dev/null/man1"], 1, "cannot write to /dev/null/man1");
+}
+
+/// In a network namespace of its own, on its loopback interface.
+const IN_KERNEL: &str = r#"
+set -e
+ip link set lo up
+"$0" serve --levels kernel,user,disk --interface lo --topic 0 --control "$1/control" --directory "$1/disk" >"$1/log" &
+server=$!
+trap 'kill -9 $server 2>/dev/null' EXIT
+until grep -q listening "$1/log"; do kill -0 $server; sleep 0.05; done
+printf 'one\ntwo\n' | "$0" push
+until [ "$("$0" pull --from 0 --length 8)" = "$(printf 'one\ntwo')" ]; do sleep 0.05; done
+until "$0" stat --json --interval 10ms --control "$1/control" | grep -q '"head":8,"hits":[0-9]*,"hole_bytes":0,"holes":0,"level":"disk"'; do sleep 0.05; done
+"$0" stat --json --interval 10ms --control "$1/control" >"$1/stat"
+kill -INT $server
+wait $server
+trap - EXIT
+"#;
+
+#[test]
+fn the_level_in_the_kernel() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if !rustix::process::geteuid().is_root() {
+        let said =
+            writeln!(std::io::stderr(), "SKIPPED: the command with the level in the kernel (needs root)");
+        return said.expect("standard error");
+    }
+    let run = Command::new("timeout")
+        .args(["60", "unshare", "-n", "sh", "-c", IN_KERNEL, env!("CARGO_BIN_EXE_multimqc")])
+        .arg(folder.path())
+        .output()
+        .expect("util-linux is installed");
+    let error = String::from_utf8_lossy(&run.stderr);
+    if error.contains("run as root") || error.contains("unshare:") {
+        let said = writeln!(std::io::stderr(), "SKIPPED: the command with the level in the kernel ({error})");
+        return said.expect("standard error");
+    }
+    assert!(run.status.success(), "{run:?}");
+    let stat = std::fs::read(folder.path().join("stat")).expect("it was written");
+    let stat: serde_json::Value = serde_json::from_slice(&stat).expect("JSON");
+    let levels = &stat["topics"][0]["levels"];
+    assert_eq!((&levels[0]["level"], &levels[0]["messages"]), (&"kernel".into(), &2.into()), "{stat}");
+    assert!(levels[0]["hits"].as_u64() > Some(0), "the kernel has answered: {stat}");
+    assert_eq!((&levels[2]["level"], &levels[2]["head"]), (&"disk".into(), &8.into()), "{stat}");
+}
+
+/// Each system of the bench runs, and its rows have all fields.
+#[test]
+fn the_bench_measures_every_system() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (part, fields) in
+        [("write", &["batch_bytes", "cpu_ns_per_message"][..]), ("read", &["rtt_p50_us", "rtt_p99_us"])]
+    {
+        let file = folder.path().join(part);
+        let args = ["bench", part, "--seconds", "0.05", "--reps", "1", "--payloads", "32", "--json"];
+        let run = output(multimqc(&args).arg(&file));
+        assert!(run.status.success(), "{run:?}");
+        let rows: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&file).expect("rows")).expect("JSON");
+        let rows = rows.as_array().expect("a list");
+        for system in ["standalone", "multimqc"] {
+            assert!(rows.iter().any(|row| row["system"] == system && row["part"] == part), "{rows:?}");
+        }
+        let all = ["level", "mode", "payload_bytes", "rep", "messages_per_s", "lost"];
+        for row in rows {
+            assert!(all.iter().chain(fields).all(|field| row.get(field).is_some()), "{row}");
+        }
+    }
+}
+
+/// Where frames can be sent, they arrive at every system, and the kernel's level answers them.
+#[test]
+fn the_bench_sends_frames() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rows");
+    for (part, more) in [("write", &[][..]), ("read", &["--placements", "everywhere"])] {
+        let args =
+            ["bench", part, "--generator", "frames", "--seconds", "0.05", "--reps", "1", "--payloads", "32"];
+        let run = output(multimqc(&args).args(more).arg("--json").arg(&file));
+        let error = String::from_utf8_lossy(&run.stderr);
+        if needs_rights(&error) {
+            let said = writeln!(std::io::stderr(), "SKIPPED: the bench with frames ({})", error.trim());
+            return said.expect("standard error");
+        }
+        assert!(run.status.success(), "{run:?}");
+        let rows: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&file).expect("rows")).expect("JSON");
+        for row in rows.as_array().expect("a list").iter().filter(|row| row["mode"] == "xdp-native") {
+            assert!(row["sent"].as_u64() > row["lost"].as_u64(), "{row}");
+        }
+    }
+    fails(&["bench", "read", "--generator", "frames", "--payloads", "4"], 1, "frames pull 22 or more");
+}
+
+/// Every processor writes at once, into a ring that is overwritten before it is read, and into one that is not.
+#[test]
+fn the_bench_finds_nothing_torn() {
+    let run = output(&mut multimqc(&["bench", "check", "--seconds", "0.3", "--rings", "4096,67108864"]));
+    let error = String::from_utf8_lossy(&run.stderr);
+    if needs_rights(&error) {
+        let said = writeln!(std::io::stderr(), "SKIPPED: the check of the bench ({})", error.trim());
+        return said.expect("standard error");
+    }
+    assert!(run.status.success(), "{run:?}");
+}
+
+#[test]
+fn the_simulated_nic_needs_root_and_its_simulator() {
+    let ended = output(&mut multimqc(&["nic-sim", "--simulator", "/nowhere/nic_tap"]));
+    let error = String::from_utf8(ended.stderr).expect("text");
+    assert_eq!((ended.status.code(), ended.stdout.len()), (Some(1), 0), "{error}");
+    let expected = match rustix::process::geteuid().is_root() {
+        true => "/nowhere/nic_tap: there is no simulator; `scripts/nic setup tap`",
+        false => "only root can: start it with sudo",
+    };
+    assert!(error.contains(expected), "{error}");
+}
+
+/// Whether the bench has said that this process may not send frames.
+fn needs_rights(error: &str) -> bool {
+    error.contains("frames are sent as root only")
+}

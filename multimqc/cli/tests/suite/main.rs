@@ -1,0 +1,5 @@
+//! The command `multimqc` as a user runs it, and its server when something fails.
+
+mod command;
+mod common;
+mod faults;
