@@ -90,7 +90,7 @@ struct Sections {
 }
 
 impl Config {
-    /// Reads a file; without one, everything has its default. A file with secrets is refused that everybody on the machine can read.
+    /// Reads a file; without one, all settings have their defaults. A file with secrets that everybody on the machine can read is refused.
     pub fn load(path: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = path else { return Ok(Self::alone()) };
         let (text, mode) = read_file_with_mode(path).map_err(Failure::failed)?;

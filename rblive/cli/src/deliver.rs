@@ -36,7 +36,7 @@ impl Viewers {
         Ok(Self { server, catalog, scheme })
     }
 
-    /// Reads the certificate again. Where that fails, the server goes on with the one it has.
+    /// Reads the certificate again. If that fails, the server keeps the one that it has.
     pub fn reload(&self) {
         match self.server.reload() {
             Ok(()) => tracing::info!("the certificate was read again"),
@@ -55,7 +55,7 @@ impl Viewers {
     }
 }
 
-/// Gives chunks that arrive to their readers.
+/// Sets the callbacks that pass arriving chunks to the web server and the recorder.
 pub fn receive(rs: &RsManager, catalog: Option<Arc<Catalog>>, recorder: Option<Arc<Recorder>>) {
     let (chunks, events) = ((catalog.clone(), recorder.clone()), (catalog, recorder));
     rs.inbound_callback(move |chunk| {

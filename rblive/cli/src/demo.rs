@@ -22,9 +22,9 @@ use super::deliver::Viewers;
 
 /// The time between two lines.
 const EVERY: Duration = Duration::from_secs(2);
-/// How long the first chunks may take to reach the delivery nodes.
+/// The time in which the first chunks must reach the delivery nodes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long queued data may take to leave at the end.
+/// The time for queued data to be sent at the end.
 const GRACE: Duration = Duration::from_secs(1);
 const STREAM: &str = "demo";
 
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     shown
 }
 
-/// The control page of the node that takes the picture. Where another program has its address, any free port serves.
+/// The control page of the node that takes the picture. If another program has its address, a free port is used.
 fn control(rs: &RsManager, ingest: &Arc<Ingest>) -> Result<Endpoint, Failure> {
     let start = |settings: &Control| Endpoint::start(rs.clone(), (Some(ingest.clone()), None), settings);
     start(&Control::default())
@@ -104,7 +104,7 @@ fn ingest_node(deliveries: &[Delivery]) -> Config {
 }
 
 impl Delivery {
-    /// Starts a node. Where another program has the address for viewers, any free port serves.
+    /// Starts a node. If another program has the address for viewers, a free port is used.
     fn start(name: &str, id: NodeId, listen: &str) -> Result<Self, Failure> {
         let own = node(name, id, NodeRole::Delivery, "127.0.0.1:0".to_owned());
         let nodes = vec![node("ingest", 1, NodeRole::Dissemination, String::new()), own];
@@ -168,7 +168,7 @@ impl Encoder {
     }
 }
 
-/// Prints the addresses, and a line now and then, until the end.
+/// Prints the addresses, and a line at each interval, until the end.
 fn show(
     stop: &Stop,
     time: Option<Duration>,

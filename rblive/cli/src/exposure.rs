@@ -1,13 +1,13 @@
-//! Addresses that other machines reach, and that ask nobody who it is.
+//! Addresses that other machines can reach, and at which no identity is required.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::config::Config;
 
-/// Whether nobody can give the node streams, or control it, who does not prove to be allowed to.
+/// Checks that only clients that prove their right can send streams to the node, or control it.
 ///
 /// # Errors
-/// The resources that are open, and the calls that close them.
+/// The first address that is open, and the settings that close it.
 pub fn check(config: &Config) -> Result<(), String> {
     let node = config.node.this_node().map_err(|error| error.to_string())?;
     if is_reachable(&node.address) && !config.node.requires_proof() {
@@ -26,7 +26,7 @@ pub fn check(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether other machines can reach an address. An address without a meaning is reached by nobody: the node cannot listen
+/// Whether other machines can reach an address. An address that cannot be resolved is not reachable, since the node cannot listen
 /// there.
 fn is_reachable(address: &str) -> bool {
     let is_remote = |address: SocketAddr| !address.ip().to_canonical().is_loopback();

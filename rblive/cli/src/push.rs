@@ -1,7 +1,7 @@
 //! `rblive push`: live streams without an encoder, over RTMP, whose every byte `rblive watch` can check.
 //!
-//! The parameter sets are real and the slices only carry stamps and filler: servers do not decode pictures. So a stream costs a copy of
-//! its bytes, and any rate can be had.
+//! The parameter sets are real, and the slices carry only stamps and filler, since servers do not decode pictures. So a stream costs
+//! only a copy of its bytes, and can have any rate.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ const KEY: u8 = 0x65;
 const OTHER: u8 = 0x41;
 /// The time in which a server must let a stream begin.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time between two looks at the streams.
+/// The time between two checks of the streams.
 const TICK: Duration = Duration::from_millis(100);
-/// How late a frame may be before that is said: the server, or this machine, does not keep up.
+/// The delay of a frame that is reported: the server, or this machine, is too slow.
 const LATE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
@@ -218,7 +218,7 @@ async fn connect(
     }
 }
 
-/// Reads what the server says, until it closes the connection.
+/// Reads the server's messages, until it closes the connection.
 async fn answers(mut socket: OwnedReadHalf) -> String {
     let mut bytes = vec![0; 4096];
     loop {

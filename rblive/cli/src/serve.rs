@@ -17,7 +17,7 @@ use super::exposure;
 /// The parts of the node that take streams.
 type Receivers = (Option<Arc<Recorder>>, Option<Viewers>);
 
-/// How long queued data may take to leave when the node stops.
+/// The time for queued data to be sent when the node stops.
 const GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The recorder and the web server, and the callbacks through which streams reach them.
+/// Starts the recorder and the web server, and sets the callbacks through which streams reach them.
 fn start_receivers(rs: &RsManager, deliver: &Deliver, rules: Vec<RecordRule>) -> Result<Receivers, Failure> {
     let recorder = recorder(rs, rules)?;
     let viewers = match rs.node().role.delivers() && !deliver.listen.is_empty() {
@@ -110,7 +110,7 @@ fn start_receivers(rs: &RsManager, deliver: &Deliver, rules: Vec<RecordRule>) ->
     Ok((recorder, viewers))
 }
 
-/// Reads the certificate for encoders again. Where that fails, the servers go on with the one they have.
+/// Reads the certificate for encoders again. If that fails, the servers keep the one that they have.
 fn reload(ingest: &Ingest) {
     let addresses = ingest.addresses();
     if addresses.rtmps.or(addresses.https).is_none() {

@@ -109,7 +109,7 @@ impl Server {
     /// Reads the files of the certificate again. Connections that exist keep theirs.
     ///
     /// # Errors
-    /// The files cannot be used; the server goes on with what it has.
+    /// The files cannot be used; the server keeps the certificate that it has.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.certificates.reload()
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct IngestCounters {
     /// Connections that were accepted.
     pub connections: AtomicU64,
-    /// Connections that were turned away because there were too many.
+    /// Connections that were refused because there were too many.
     pub turned_away: AtomicU64,
     /// Publishers that were accepted.
     pub publishers: AtomicU64,
@@ -15,7 +15,7 @@ pub struct IngestCounters {
     pub refused: AtomicU64,
     /// Parts and files that were left out because they are larger than the buffers allow.
     pub oversized: AtomicU64,
-    /// Publishers whose input was damaged, too much, or stopped.
+    /// Connections and requests that failed: by a TLS handshake, or by input that was damaged, exceeded a limit, or stopped.
     pub failed: AtomicU64,
     /// Bytes of media that came in.
     pub bytes: AtomicU64,

@@ -1,4 +1,4 @@
-//! The last minutes of a node, for the plots of the control page.
+//! Rates and ages of the last minutes of a node, for the plots of the control page.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ pub const EVERY: Duration = Duration::from_secs(2);
 /// The most samples: ten minutes. Each takes 48 bytes.
 const MOST: usize = 300;
 
-/// Rates and ages at a moment.
+/// A sample of rates and ages.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     unix_ms: u64,
@@ -80,7 +80,7 @@ impl History {
         state.samples.push_back(sample);
     }
 
-    /// The samples after a moment, oldest first, as JSON.
+    /// The samples after a time, oldest first, as JSON.
     pub fn since(&self, unix_ms: u64) -> Value {
         let state = self.0.lock();
         let samples: Vec<_> = state.samples.iter().filter(|sample| sample.unix_ms > unix_ms).map(|sample| {

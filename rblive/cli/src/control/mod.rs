@@ -5,8 +5,8 @@
 //! | `GET /` | a page for people, whose files need no token |
 //! | `GET /streams` | the streams that the node sends and receives, its nodes, and its encoders, as JSON |
 //! | `GET /history?since=MS` | rates and ages of the last ten minutes, after a moment in milliseconds since 1970, as JSON |
-//! | `PUT /streams/ID/nodes/NODE` | lets a node have a stream |
-//! | `DELETE /streams/ID/nodes/NODE` | takes the stream away |
+//! | `PUT /streams/ID/nodes/NODE` | sends a stream to a node |
+//! | `DELETE /streams/ID/nodes/NODE` | stops sending the stream to the node |
 //! | `GET /metrics` | metrics for Prometheus |
 //! | `GET /health` | `ok` |
 
@@ -245,7 +245,7 @@ fn same(given: &str, wanted: &str) -> bool {
     given.len() == wanted.len() && differ == 0
 }
 
-/// The moment after which samples are wanted: all, without one.
+/// The time after which samples are wanted. `None`: all samples.
 fn since(query: Option<&str>) -> Option<u64> {
     let mut given = query.unwrap_or_default().split('&').filter_map(|pair| pair.strip_prefix("since="));
     given.next().map_or(Some(0), |since| since.parse().ok())

@@ -11,7 +11,7 @@ const MAX_FIELDS: usize = 64;
 /// The longest line with the size of a chunk.
 const MAX_SIZE_LINE: usize = 256;
 
-/// A body that is checked while it arrives, and kept only if somebody asked for it.
+/// A body that is checked while it arrives, and kept only on request.
 #[derive(Debug, Default)]
 pub struct Body {
     pub bytes: u64,
@@ -95,7 +95,7 @@ impl Answer {
         matches!(self.state, State::Done)
     }
 
-    /// Takes bytes of the answer, and gives its body to `body`.
+    /// Reads bytes of the answer, and appends its body to `body`.
     pub fn push(&mut self, mut bytes: &[u8], body: &mut Body) -> Result<(), Fault> {
         while !bytes.is_empty() {
             bytes = match self.state {

@@ -141,7 +141,7 @@ impl Audience {
         self.notes().age.saturating_record(age.as_micros() as u64);
     }
 
-    /// Forgets times, which are then those of what follows.
+    /// Clears the recorded times, so that only later times count.
     pub fn forget_times(&self) {
         let mut notes = self.notes();
         let Notes { first_byte, whole, age, .. } = &mut *notes;
@@ -165,7 +165,7 @@ impl Seat {
         self.media.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The viewer plays no more.
+    /// Ends the playing of the viewer.
     pub fn leave(&self) {
         self.due_ms.store(u64::MAX, Ordering::Relaxed);
     }
@@ -180,12 +180,12 @@ impl Seat {
         self.due_ms.store((due * 1e3) as u64, Ordering::Relaxed);
     }
 
-    /// Whether the viewer has got no media, and has not complained.
+    /// Whether the viewer has received no media, and has reported no fault.
     pub fn has_nothing(&self) -> bool {
         self.media.load(Ordering::Relaxed) == 0 && !self.failed.load(Ordering::Relaxed)
     }
 
-    /// How long ago the playout buffer ran empty, if nothing has come since.
+    /// How long ago the playout buffer ran empty, if no media has come since.
     pub fn overdue_ms(&self, audience: &Audience) -> Option<u64> {
         let now = audience.began.elapsed().as_millis() as u64;
         now.checked_sub(self.due_ms.load(Ordering::Relaxed)).filter(|late| *late > 0)

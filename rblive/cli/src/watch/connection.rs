@@ -222,7 +222,7 @@ impl Http1 {
         write(&self.stream, &outgoing).await
     }
 
-    /// Waits for bytes and gives them to `to`. False: the server has closed the connection.
+    /// Waits for bytes and passes them to `to`. False: the server has closed the connection.
     async fn receive(&mut self, mut to: impl FnMut(&[u8]) -> Result<(), Fault>) -> Result<bool, Fault> {
         loop {
             self.stream.readable().await.map_err(Fault::connection)?;
@@ -237,7 +237,7 @@ impl Http1 {
         }
     }
 
-    /// Reads what has arrived. `None`: nothing has.
+    /// Reads the bytes that have arrived. `None`: none have.
     fn read(
         &mut self,
         memory: &mut [u8],

@@ -1,4 +1,4 @@
-//! Faults that viewers complain about.
+//! Faults that viewers report.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ pub enum Kind {
     Connection,
     /// An answer has another status than 200.
     Status,
-    /// A playlist is none, or cannot be followed.
+    /// A playlist is not valid, or cannot be followed.
     Playlist,
     /// A segment left the playlist, or the server, before the viewer had it.
     Expired,
     /// The playout buffer ran empty.
     Late,
-    /// Bytes are not those that they should be.
+    /// Bytes differ from the expected ones.
     Content,
 }
 

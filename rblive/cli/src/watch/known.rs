@@ -12,7 +12,7 @@ use super::inspect::{self, Facts};
 
 /// How long an address is remembered after its first answer.
 const KEPT: Duration = Duration::from_secs(120);
-/// The answers between two looks for old addresses.
+/// The number of answers between two sweeps of old addresses.
 const SWEEP_EVERY: usize = 1024;
 /// The most addresses. Servers with more are compared less.
 const MAX_ADDRESSES: usize = 200_000;
@@ -37,7 +37,7 @@ struct Table {
     stamped: u64,
 }
 
-/// All viewers' memory of what addresses had.
+/// The media of each address, which all viewers share.
 #[derive(Default)]
 pub struct Known(Mutex<Table>);
 
@@ -65,8 +65,8 @@ impl Known {
         }
     }
 
-    /// Inspects the bytes if they were kept, and compares them with those of the viewers before. `None`: nobody has inspected the
-    /// address yet.
+    /// Inspects the bytes if they were kept, and compares them with those of earlier viewers. `None`: no viewer has inspected the address
+    /// yet.
     pub fn compare(
         &self,
         address: &str,

@@ -6,7 +6,7 @@
 //!                └─▶ in time (playout buffer)? the bytes of all other viewers? media (boxes, packets, times)? frames of rblive push?
 //! ```
 //!
-//! Any HLS server will do, so that servers can be compared with the same viewers.
+//! The server can be any HLS server, so that servers can be compared with the same viewers.
 
 mod address;
 mod answer;
@@ -195,7 +195,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
 fn allow_descriptors(viewers: usize) -> Result<usize, Failure> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where that is refused, the limit is what it was.
+    // If that is refused, the limit stays as it was.
     let _ = setrlimit(Resource::Nofile, limit);
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(SPARE_DESCRIPTORS);
     let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);

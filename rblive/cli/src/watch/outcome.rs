@@ -42,7 +42,7 @@ pub struct Outcome {
     pub cpu_s_per_gbit: Option<f64>,
 }
 
-/// Some of many times, in milliseconds.
+/// Percentiles of times, in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Quantiles {
     pub p50: f64,

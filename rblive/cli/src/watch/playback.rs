@@ -5,7 +5,8 @@ use std::time::Instant;
 use super::audience::{Audience, Seat};
 use super::fault::{Fault, Kind};
 
-/// The media that was fetched and not yet played. The viewer plays from the moment at which it has what the playlist listed when it came.
+/// The media that was fetched and not yet played. A viewer begins to play once it has the media that the playlist listed at its
+/// arrival.
 #[derive(Debug, Default)]
 pub struct Playback {
     since: Option<Instant>,

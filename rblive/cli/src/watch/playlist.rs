@@ -1,4 +1,4 @@
-//! Reads HLS playlists, as far as a viewer follows them.
+//! Reads the parts of HLS playlists that a viewer needs.
 
 /// A playlist.
 #[derive(Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub struct Media {
     pub target_s: f64,
     /// The longest part, if the server offers low latency and requests that wait.
     pub part_target_s: Option<f64>,
-    /// How far from the end players begin, if the playlist says so: without and with low latency.
+    /// The distance from the end at which players begin, if the playlist has it: without and with low latency.
     pub hold_back_s: Option<f64>,
     pub part_hold_back_s: Option<f64>,
     pub segments: Vec<Segment>,
@@ -29,7 +29,7 @@ pub struct Segment {
     pub duration_s: f64,
     pub map: Option<String>,
     pub discontinuity: bool,
-    /// The server says that it does not have it.
+    /// Whether the playlist marks the segment as a gap.
     pub gap: bool,
     pub parts: Vec<Part>,
 }
@@ -49,7 +49,7 @@ impl Playlist {
     /// Reads a playlist.
     ///
     /// # Errors
-    /// The text is none, or has something that viewers here do not follow.
+    /// The text is not a playlist, or needs features that these viewers do not have.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "the playlist is no UTF-8".to_owned())?;
         if text.lines().next().map(str::trim_end) != Some("#EXTM3U") {

@@ -1,7 +1,7 @@
 //! The search for the highest number of viewers without an error.
 
-/// Finds the highest number that `works`, from `start` on: twice as many until it fails, and then halfway between, until the two are
-/// less than `precision` (a fraction) apart. `most` is the highest number that is tried. `None`: `works` gave up.
+/// Finds the highest number for which `works` succeeds. It doubles the number from `start` on until it fails, and then bisects until the
+/// two limits are less than `precision` (a fraction) apart. `most` is the highest number that is tried. `None`: `works` gave up.
 pub fn highest<E>(
     start: usize,
     most: usize,

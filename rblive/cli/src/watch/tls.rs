@@ -33,7 +33,7 @@ pub fn config(ca: Option<&Path>, protocol: &[u8]) -> Result<Arc<ClientConfig>, S
         Some(file) => builder.with_root_certificates(roots(file)?).with_no_client_auth(),
     };
     config.alpn_protocols = vec![protocol.to_vec()];
-    // Each viewer is another player, which has never been here.
+    // Each viewer stands for a new player, which has no session to resume.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
@@ -48,7 +48,7 @@ fn roots(file: &Path) -> Result<RootCertStore, String> {
     if roots.is_empty() { Err(fault(&"there is no certificate in this file")) } else { Ok(roots) }
 }
 
-/// Accepts every certificate. Signatures are checked, which is work that a player has too.
+/// Accepts every certificate. Signatures are checked, since a player has this work too.
 #[derive(Debug)]
 struct AcceptAll(Arc<CryptoProvider>);
 

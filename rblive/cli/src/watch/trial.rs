@@ -1,4 +1,4 @@
-//! One run with a number of viewers: they come one after the other, and then a time is measured.
+//! One run with a number of viewers: they begin one after the other, and then a time is measured.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::fault::{Fault, Kind};
 use super::outcome::Outcome;
 use super::viewer::Viewer;
 
-/// The time between two looks at the viewers.
+/// The time between two checks of the viewers.
 const TICK: Duration = Duration::from_millis(100);
 /// The time between two lines about the progress.
 const LINE_EVERY: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub struct Plan {
     pub progress: bool,
 }
 
-/// Counters at a moment of the run.
+/// Counters at one time of the run.
 struct Mark {
     at: Instant,
     bytes: Vec<u64>,
@@ -102,7 +102,7 @@ impl Running {
         Ok(Self { audience, seats, active, over, threads })
     }
 
-    /// Waits, and says now and then how it goes.
+    /// Waits, and prints the progress at intervals.
     fn wait(&self, plan: &Plan, stop: &Stop, until: Instant) -> Result<End, Failure> {
         let mut line_at = Instant::now() + LINE_EVERY;
         let mut before = self.bytes();
@@ -153,7 +153,7 @@ impl Running {
         Mark { at: Instant::now(), bytes, cpu_s: cpu_s() }
     }
 
-    /// A viewer whose buffer ran empty, and to whom nothing has come since: its number, and how long ago.
+    /// A viewer whose buffer ran empty and who has received no media since: its number, and the time since then.
     fn overdue(&self) -> Option<(usize, u64)> {
         let late = |(number, seat): (usize, &Arc<Seat>)| Some((number, seat.overdue_ms(&self.audience)?));
         self.seats.iter().enumerate().find_map(late)
@@ -190,7 +190,7 @@ impl Running {
         // Without a receiver, all threads have ended.
         let _ = self.over.send(true);
         for thread in self.threads {
-            // A thread that panicked has said so.
+            // A thread that panicked has printed its panic.
             let _ = thread.join();
         }
     }

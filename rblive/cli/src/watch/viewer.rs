@@ -29,7 +29,7 @@ const MAX_SMALL: usize = 4 << 20;
 const MAX_MEDIA: usize = 256 << 20;
 /// The most redirections of a request.
 const MAX_REDIRECTS: usize = 5;
-/// The pause after a fault, before the viewer begins anew.
+/// The pause after a fault, before the viewer begins again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The target durations between a beginning viewer and the end of a playlist that does not say it (RFC 8216, 6.3.3).
 const HOLD_BACK: f64 = 3.0;
@@ -73,7 +73,7 @@ impl Viewer {
         Self { audience, seat, number, address, connection, cookie, map, before, playback }
     }
 
-    /// Watches until the stream ends. After a fault the viewer begins anew.
+    /// Watches until the stream ends. After a fault the viewer begins again.
     pub async fn run(mut self) {
         loop {
             let Err((fault, at)) = self.watch().await else {
@@ -234,7 +234,7 @@ impl Viewer {
         }
         fetched.map_err(|fault| (fault, address.clone()))?;
         if let Some(fault) = self.playback.add(duration_s, &self.seat, &self.audience) {
-            // The picture stands still, and the viewer goes on.
+            // The picture stands still, and the viewer continues.
             self.audience.report(&self.seat, self.number, &address, fault);
         }
         Ok(())
@@ -275,7 +275,7 @@ impl Viewer {
         self.fetch(at, target, Some(MAX_SMALL)).await.map_err(|(fault, _)| fault)
     }
 
-    /// Fetches from the server of `at`. The body is kept if `keep` says how much of it at most. A fault has the status, if there was an
+    /// Fetches from the server of `at`. The body is kept if `keep` has a limit for its size. A fault has the status, if there was an
     /// answer.
     async fn fetch(
         &mut self,
@@ -348,7 +348,7 @@ fn parse(body: &Body) -> Result<Playlist, Fault> {
     parsed.map_err(|message| Fault::new(Kind::Playlist, message))
 }
 
-/// How far from the end of the playlist a viewer begins, in seconds.
+/// The distance from the end of the playlist at which a viewer begins, in seconds.
 fn hold_back(list: &Media, low: bool) -> f64 {
     match list.part_target_s.filter(|_| low) {
         Some(part) => list.part_hold_back_s.unwrap_or(HOLD_BACK * part),

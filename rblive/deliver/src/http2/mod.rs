@@ -1,4 +1,4 @@
-//! HTTP/2 for viewers, by hyper. A response whose bytes were overwritten ends with RST_STREAM, and its connection goes on.
+//! HTTP/2 for viewers, by hyper. A response whose bytes were overwritten ends with RST_STREAM, and its connection continues.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

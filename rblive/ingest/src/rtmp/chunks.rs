@@ -149,7 +149,7 @@ impl Reader {
         Ok(Some(Some(Message { kind, stream: message_stream, timestamp, payload })))
     }
 
-    /// The stream of a chunk. A header within a message gives the unfinished message up.
+    /// The stream of a chunk. A new header within a message drops the unfinished message.
     fn stream(&mut self, head: &Head) -> Result<usize, ChunkStreamError> {
         let found = self.streams.iter().position(|stream| stream.id == head.id);
         if let Some(index) = found {
@@ -170,7 +170,7 @@ impl Reader {
 }
 
 impl Stream {
-    /// Whether these bytes of a chunk that goes on are the timestamp once more. Some encoders leave it out there.
+    /// Whether these bytes, in a chunk that continues a message, repeat the timestamp. Some encoders leave it out there.
     fn repeats_time(&self, four: &[u8]) -> bool {
         [self.extended.unwrap_or(self.timestamp), self.timestamp]
             .iter()

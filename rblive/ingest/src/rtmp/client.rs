@@ -140,7 +140,7 @@ impl Client {
         std::mem::take(&mut self.output)
     }
 
-    /// Sends a message of video, as in an FLV tag. Before the server takes media, the message is dropped.
+    /// Sends a message of video, as in an FLV tag. Before the server accepts media, the message is dropped.
     pub fn video(&mut self, timestamp_ms: u32, payload: &[u8]) {
         if self.step == Step::Publishing {
             chunks::write_at(timestamp_ms, (6, 9, self.stream), payload, &mut self.output);

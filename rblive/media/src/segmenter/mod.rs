@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A part is complete when the next frame of the leading track arrives (video, if there is some): only then its duration is known.
-//! The timeline begins at 0 with the first key frame and goes on over restarts, jumps and changes of the codec, which are marked
+//! The timeline begins at 0 with the first key frame and continues over restarts, jumps and changes of the codec, which are marked
 //! as discontinuities.
 
 mod ladder;
@@ -193,7 +193,7 @@ impl Segmenter {
             return;
         }
         if self.begun {
-            // The timeline goes on; what is new is the initialisation segment.
+            // The timeline continues with another initialisation segment.
             self.close_segment(self.pending.end());
             self.parts.discontinuity();
         }

@@ -85,7 +85,7 @@ pub(super) fn streams(section: &[u8]) -> Option<Vec<(StreamType, u16)>> {
     Some(found)
 }
 
-/// Whether the descriptors of a private stream say that it is AC-3 or E-AC-3, as DVB has it (ETSI EN 300 468).
+/// Whether the descriptors of a private stream identify it as AC-3 or E-AC-3, as in DVB (ETSI EN 300 468).
 fn is_ac3(mut descriptors: &[u8]) -> bool {
     while let [tag, length, rest @ ..] = descriptors {
         if matches!(tag, 0x6A | 0x7A) {
