@@ -20,7 +20,7 @@ use super::kafka::Kafka;
 /// The file with every setting at its default.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// The contents of a configuration file. Everything has a default.
+/// The contents of a configuration file. All settings have defaults.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -217,7 +217,7 @@ impl Config {
         Ok((Stack::new(levels).map_err(Failure::failed)?, kernel))
     }
 
-    /// The level in the kernel, attached. None if the process has not the rights, and may do without.
+    /// The level in the kernel, attached. `None`: the process lacks the rights, and the level is not required.
     fn kernel_level(&self) -> Result<Option<Arc<KernelLevel>>, Failure> {
         let InKernel { interface, keep, .. } = &self.kernel;
         let ports: Vec<_> =
@@ -268,7 +268,7 @@ impl Config {
         }
     }
 
-    /// The ports of a topic in the kernel, which are those of the sockets: they get what the kernel passes up.
+    /// The ports of a topic in the kernel, which are those of the sockets: the sockets get the packets that the kernel passes up.
     fn kernel_ports(&self, topic: &Topic) -> Result<(TopicId, Ports), Failure> {
         let (push, pull, header) = (topic.push_port, topic.pull_port, self.header_port);
         if header == 0 || push == Some(0) || pull == Some(0) {
@@ -349,7 +349,7 @@ impl Config {
         .collect()
     }
 
-    /// Where `multimqc stat` asks.
+    /// The path of the control socket, for `multimqc stat`.
     pub fn control(&self) -> PathBuf {
         self.control.clone().unwrap_or_else(default_control)
     }

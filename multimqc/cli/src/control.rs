@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// How long a client may take to read its line, and a server to send it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// More than a server with the most topics tells.
+/// Larger than the report of a server with the most topics.
 const MAX_REPORT_BYTES: u64 = 64 << 20;
 
 /// The server's end. The file of the socket is removed when this is dropped.
@@ -39,12 +39,12 @@ impl Control {
         Ok(Control { listener, path })
     }
 
-    /// Readable when a client has come.
+    /// Readable when a client has connected.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Answers the clients that have come.
+    /// Answers the clients that have connected.
     pub fn answer(&self, report: impl Fn() -> Value) {
         while let Ok((mut client, _)) = self.listener.accept() {
             let line = format!("{}\n", report());

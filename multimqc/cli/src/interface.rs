@@ -1,4 +1,4 @@
-//! The interface of the level in the kernel, which may go and come back while the server runs.
+//! The interface of the level in the kernel, which may disappear and return while the server runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use commands::print_error;
 use multimqc_kernel::{KernelError, KernelLevel};
 use serde_json::{Value, json};
 
-/// How long the interface is not looked at.
+/// The time between two checks of the interface.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The interface.
@@ -18,7 +18,7 @@ pub struct Interface {
     attached: bool,
     /// Times that the interface was attached again.
     returns: u64,
-    /// Why it cannot be attached.
+    /// The reason why the level cannot be attached.
     error: Option<String>,
 }
 
@@ -29,12 +29,12 @@ impl Interface {
         Interface { level, name, checked, attached: true, returns: 0, error: None }
     }
 
-    /// When it is looked at again.
+    /// The time of the next check.
     pub fn due(&self) -> Instant {
         self.checked + INTERVAL
     }
 
-    /// Looks at the interface if it is time, and attaches the level to one that has come back.
+    /// Checks the interface if it is time, and attaches the level to an interface that has returned.
     pub fn check(&mut self) {
         if Instant::now() < self.due() {
             return;

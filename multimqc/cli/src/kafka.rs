@@ -53,7 +53,7 @@ impl Kafka {
         Ok(Arc::new(level))
     }
 
-    /// Says how to get the level.
+    /// The error with the way to get the level.
     #[cfg(not(feature = "kafka"))]
     #[expect(clippy::unused_self, reason = "the same call in both builds")]
     pub fn level(&self, _topics: usize) -> Result<Arc<dyn Level>, Failure> {

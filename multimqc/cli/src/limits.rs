@@ -15,10 +15,11 @@ const SHARED_BYTES: u64 = 64 << 20;
 /// A ring is mapped twice.
 const MAPS_OF_RING: u64 = 2;
 
-/// Allows as many descriptors as the system does, since the usual limit is 1024, and refuses a configuration that needs more.
+/// Raises the limit of descriptors as far as the system allows, since the usual limit is 1024, and refuses a configuration that needs
+/// more.
 ///
 /// # Errors
-/// [`Failure::Failed`], which says what is needed, what the limit is and how it is raised.
+/// [`Failure::Failed`], with the need, the limit, and the way to raise it.
 pub fn check(config: &Config) -> Result<(), Failure> {
     let topics = config.topics.len() as u64;
     let limit = allow_descriptors();
@@ -56,13 +57,13 @@ fn descriptors(config: &Config) -> u64 {
 fn allow_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    // None is no limit.
+    // `None` is no limit.
     raised.map_or(limit.current, |()| limit.maximum).unwrap_or(u64::MAX)
 }
 
 /// How many maps of memory a process may have.
 fn max_maps() -> u64 {
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-    // Where the system does not say, it refuses the ring that is too many.
+    // If the system does not show the limit, it refuses the ring that exceeds it.
     limit.ok().and_then(|limit| limit.trim().parse().ok()).unwrap_or(u64::MAX)
 }

@@ -90,7 +90,7 @@ impl Pace {
             let due = self.began
                 + Duration::from_nanos((u128::from(self.sent) * 1_000_000_000 / u128::from(rate)) as u64);
             let left = due.saturating_duration_since(Instant::now());
-            // Shorter pauses are made up for by the next messages.
+            // Shorter pauses are added to those of the next messages.
             if left > Duration::from_millis(1) {
                 stop.wait(Some(left));
             }

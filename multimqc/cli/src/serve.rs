@@ -153,7 +153,7 @@ fn announce(server: &Server, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says which bytes have new offsets.
+/// Prints which bytes have new offsets.
 fn tell_repairs(server: &Server) {
     for repair in server.stack().repairs() {
         let Repair { topic, lower, upper, from, to, bytes, lost_bytes } = repair;

@@ -162,7 +162,7 @@ pub(crate) fn remove(kept: &Kept) -> io::Result<()> {
     for name in links {
         let path = kept.folder.join(name);
         if let Ok(fd) = sys::get_pinned(&path) {
-            // A link whose interface is gone refuses, and is gone as well.
+            // The link of an interface that is gone cannot be detached, and is gone as well.
             let _ = sys::detach_link(fd.as_fd());
         }
         std::fs::remove_file(path)?;

@@ -195,7 +195,7 @@ impl Topic {
         Ok(Range { topic: self, from, at: self.memory.ring.at(offset, len), len })
     }
 
-    /// The longest message that [`Topic::append`] takes: an eighth of the ring.
+    /// The longest message that [`Topic::append`] accepts: an eighth of the ring.
     pub fn max_append_bytes(&self) -> usize {
         (self.shared.ring_bytes / 8) as usize
     }

@@ -89,7 +89,7 @@ pub struct Appended {
     pub bytes: u64,
     /// The number of messages.
     pub messages: u64,
-    /// Messages that were larger than the level takes. No part of them is in the log.
+    /// Messages that were larger than the level's limit. No part of them is in the log.
     pub oversize: u64,
 }
 
@@ -173,10 +173,10 @@ pub enum LevelError {
     /// The level shares no memory with this process. Its batches arrive as datagrams.
     #[error("the level shares no memory with this process")]
     NotShared,
-    /// The machine's: no space on the device. The level takes batches again once there is space.
+    /// The machine's: no space on the device. The level accepts batches again once there is space.
     #[error("no space left for the level: {0}")]
     Full(io::Error),
-    /// A server that the level consists of does not answer. The level takes batches again once it does.
+    /// A server that the level consists of does not answer. The level accepts batches again once it does.
     #[error("the level is down: {0}")]
     Down(String),
     /// The machine's.

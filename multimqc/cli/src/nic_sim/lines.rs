@@ -21,7 +21,7 @@ impl Lines {
         Lines { input: std::io::stdin(), begun: Vec::new(), ended: false }
     }
 
-    /// Waits at most `time` for input. Whether there is some.
+    /// Waits at most `time` for input. Returns whether there is some.
     pub fn wait(&self, stop: &Stop, time: Duration) -> Result<bool, Failure> {
         if self.ended {
             stop.wait(Some(time));
@@ -30,10 +30,10 @@ impl Lines {
         Ok(stop.wait_any(&[self.input.as_fd()], Some(time))?[0])
     }
 
-    /// Reads what is there, and returns the lines that are whole.
+    /// Reads the available input, and returns the complete lines.
     pub fn take(&mut self) -> Result<Vec<String>, Failure> {
         let mut got = [0; MAX_LINE_BYTES];
-        // Not by way of the handle's own buffer, which `wait` does not see.
+        // This bypasses the handle's own buffer, which `wait` does not see.
         let count = rustix::io::read(self.input.as_fd(), &mut got)?;
         self.ended = count == 0;
         Ok(self.add(&got[..count]))

@@ -26,7 +26,7 @@ use lines::{Lines, Order};
 use server::Server;
 use simulator::Simulator;
 
-/// How long the processes are not looked at.
+/// The time between two checks of the processes.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let program = simulator::find(args.simulator.as_deref())?;
     let stop = Stop::install()?;
-    // In the order in which they are needed: at the end the last one goes first.
+    // In the order in which they are needed. At the end they are dropped in reverse order.
     let namespace = devices::Namespace::new(&args.namespace)?;
     let mut simulator = Simulator::start(&program, &args.cable, &args.interface, args.nic, args.address)?;
     let devices = Devices::set_up(&namespace, (&args.cable, args.outside), (&args.interface, args.address))?;
@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says where the cable ends. With `--json`, standard output is for objects.
+/// Prints where the cable ends. With `--json`, standard output is for objects.
 fn announce(args: &Args) -> Result<(), Failure> {
     let Args { namespace, interface, address, topic, .. } = args;
     let client = format!("--server {address}:{} --topic {topic}", server::HEADER_PORT);
@@ -143,7 +143,7 @@ struct Nic {
 }
 
 impl Nic {
-    /// Does what a line of standard input asks for. A line that asks for nothing is told, and changes nothing.
+    /// Executes the order in a line of standard input. A line without a valid order is reported, and changes nothing.
     fn obey(&mut self, line: &str) -> Result<(), Failure> {
         match line.parse() {
             Ok(Order::Levels { bits, names }) => {

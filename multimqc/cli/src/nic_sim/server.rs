@@ -18,7 +18,7 @@ pub const HEADER_PORT: u16 = 19997;
 /// The ports of the topic that the NIC knows.
 const PUSH_PORT: u16 = 19999;
 const PULL_PORT: u16 = 19998;
-/// How long the server's control socket is not asked again.
+/// The time between two questions to the server's control socket.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// A topic's log, as the server has it.
@@ -56,13 +56,13 @@ impl Server {
         if !args.iter().any(|arg| arg == "--config" || arg.starts_with("--config=")) {
             command.args(["--config", &file]);
         }
-        // Standard output is for what this command prints.
+        // Standard output is for the lines of this command.
         let output = std::io::stderr().as_fd().try_clone_to_owned()?;
         let child = command.args(args).stdin(Stdio::null()).stdout(output).process_group(0).spawn()?;
         Ok(Server { child, control, _config: config })
     }
 
-    /// Waits until the server answers, and returns the topic's log; none if the command was asked to end.
+    /// Waits until the server answers, and returns the topic's log. `None`: the command was asked to end.
     pub fn wait_for_log(&mut self, topic: u16, stop: &Stop) -> Result<Option<Log>, Failure> {
         while !stop.wait(Some(INTERVAL)) {
             self.check()?;

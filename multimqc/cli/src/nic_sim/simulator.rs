@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use commands::Failure;
 
-/// Returns the program: the one that was named, or the first that is there.
+/// Returns the program: the one that was named, or the first that exists.
 pub fn find(named: Option<&Path>) -> Result<PathBuf, Failure> {
     const HOW: &str = "`scripts/nic setup tap` in the source tree builds it (with Verilator); --simulator or MULTIMQC_NIC_SIM names it";
     if let Some(named) = named {
@@ -64,12 +64,12 @@ impl Simulator {
         }
     }
 
-    /// Opens a topic in the NIC, whose log goes on at `offset`. Batches go to the interface with this hardware address.
+    /// Opens a topic in the NIC, whose log continues at `offset`. Batches go to the interface with this hardware address.
     pub fn open(&mut self, mac: &str, (topic, epoch): (u16, u64), offset: u64) -> Result<(), Failure> {
         self.ask(&format!("open {mac} {topic} {epoch} {offset}"), "opened")
     }
 
-    /// Says which levels of the NIC answer: bit 0 level 1, bit 1 level 2.
+    /// Sets the levels of the NIC that answer: bit 0 level 1, bit 1 level 2.
     pub fn set_levels(&mut self, bits: u8) -> Result<(), Failure> {
         self.ask(&format!("levels {bits}"), "set")
     }
@@ -93,7 +93,7 @@ impl Simulator {
         }
     }
 
-    /// Gives the simulator a line, to which it must give this answer.
+    /// Sends a line to the simulator, which must send this answer.
     fn ask(&mut self, order: &str, expected: &str) -> Result<(), Failure> {
         self.order(order)?;
         match self.answer()? {
