@@ -140,7 +140,7 @@ impl Ingest {
     /// Reads the files of the certificate again. Connections that exist keep theirs.
     ///
     /// # Errors
-    /// The files cannot be used; the servers go on with what they have.
+    /// The files cannot be used; the servers keep the certificate that they have.
     pub fn reload(&self) -> Result<(), IngestError> {
         let reloaded = self.certificates.as_ref().map_or(Ok(()), |own| own.reload());
         reloaded.map_err(IngestError::Certificate)

@@ -3,8 +3,8 @@
 //! Video and audio share one rendition: a part is one chunk, one request and one encryption for each viewer, where separate tracks
 //! need two of each. hls.js, Safari, ffmpeg and VLC play that.
 //!
-//! Own code and no crate: the writers on crates.io keep an index of everything written, or count decoding times by themselves,
-//! so that a live stream with holes grows without a limit or drifts.
+//! This is own code, because the writers on crates.io keep an index of everything written, so that a live stream grows without a limit,
+//! or count decoding times by themselves, so that a stream with holes drifts.
 
 use crate::unit::{AudioCodec, AudioConfig, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig};
 
@@ -323,7 +323,7 @@ mod tests {
             frame_samples: 1024,
         };
         let bytes = init(&[TrackConfig::Video(video), TrackConfig::Audio(audio)]);
-        // As ISO/IEC 14496-12 has them in version 0. ffmpeg takes others, browsers do not.
+        // The form of version 0 in ISO/IEC 14496-12. ffmpeg accepts other forms, browsers do not.
         for (kind, size, count) in [
             (b"mvhd", 108_u32, 1),
             (b"tkhd", 92, 2),

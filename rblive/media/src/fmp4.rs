@@ -1,5 +1,4 @@
-//! Reads fragmented MP4 that is passed on as it is: which tracks an initialisation segment has, and when a media segment begins and
-//! ends.
+//! Reads fragmented MP4 that is passed on unchanged: the tracks of an initialisation segment, and the times of a media segment.
 //!
 //! Only these boxes are read. Nothing is allocated by a number in the input.
 
@@ -143,7 +142,7 @@ impl InitSegment {
     }
 
     /// Makes an MP4 file of one picture: the key frame with which a media segment begins. `segment` is its beginning, with the whole
-    /// of the first `moof`. Returns what precedes the frame in the file, and the place of the frame in the segment, which may be
+    /// of the first `moof`. Returns the bytes before the frame in the file, and the range of the frame in the segment, which may be
     /// beyond the end of `segment`. `None`: the segment does not begin with a key frame of at most `max_frame_bytes`.
     pub fn still(&self, segment: &[u8], max_frame_bytes: u32) -> Option<(Vec<u8>, Range<usize>)> {
         let track = self.tracks.iter().find(|track| track.media() == Media::Video)?;

@@ -1,4 +1,4 @@
-//! The formats of live video, without I/O: what encoders send, and what players fetch.
+//! The formats of live video that encoders send and that players fetch, without I/O.
 //!
 //! Functions here take bytes and return bytes. Sockets, clocks and rings belong to `rblive-ingest` and `rblive-deliver`.
 

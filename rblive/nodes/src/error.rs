@@ -78,10 +78,10 @@ pub enum ChunkError {
     /// Too many chunks were allocated and neither disseminated nor dropped.
     #[error("too many chunks of the stream are allocated: disseminate or drop one")]
     TooManyOpen,
-    /// Only the newest allocated chunk can be shorter than it was allocated. The chunk comes back.
+    /// Only the newest allocated chunk can be shorter than it was allocated. The error returns the chunk.
     #[error("only the newest allocated chunk can be disseminated shorter than it was allocated")]
     NotNewest(Box<RsChunk>),
-    /// More bytes than the chunk has. The chunk comes back.
+    /// The size is larger than the chunk. The error returns the chunk.
     #[error("{size} bytes of a chunk of {} bytes", .chunk.size())]
     TooLong {
         /// The size that was given.

@@ -52,7 +52,7 @@ struct Stream {
     partial: BytesMut,
 }
 
-/// Reads messages. Memory: what has arrived of unfinished messages, at most twice `max_message`.
+/// Reads messages. The received bytes of unfinished messages are kept in memory, at most twice `max_message`.
 #[derive(Debug)]
 pub(super) struct Reader {
     chunk: usize,
@@ -82,14 +82,14 @@ impl Reader {
         Self { chunk: FIRST_CHUNK, max_message, partial: 0, streams: Vec::new() }
     }
 
-    /// The peer announces the size of its next chunks.
+    /// Sets the size of the next chunks, which the peer has announced.
     pub(super) fn set_chunk(&mut self, size: u32) -> Result<(), ChunkStreamError> {
         self.chunk = size as usize;
         let allowed = size > 0 && self.chunk <= MAX_CHUNK;
         allowed.then_some(()).ok_or(ChunkStreamError::ChunkSize(size))
     }
 
-    /// The peer gives up the unfinished message of a chunk stream.
+    /// Drops the unfinished message of a chunk stream, which the peer has given up.
     pub(super) fn abort(&mut self, id: u32) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
             self.partial -= stream.partial.len();
@@ -97,7 +97,8 @@ impl Reader {
         }
     }
 
-    /// Takes one chunk from the beginning of `input`. `None`: it is not complete. Otherwise the message that it completes, if any.
+    /// Removes one chunk from the beginning of `input`. `None`: the chunk is not complete. Otherwise returns the message that it completes,
+    /// if any.
     pub(super) fn chunk(
         &mut self,
         input: &mut BytesMut,

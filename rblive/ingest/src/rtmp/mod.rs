@@ -1,6 +1,7 @@
 //! RTMP as a machine without I/O: handshake, chunk stream, commands.
 //!
-//! Own code and no crate: those on crates.io join the protocol with sockets, or size buffers by what the peer announces.
+//! This is own code, because the crates on crates.io join the protocol with sockets, or allocate buffers by sizes that the peer
+//! announces.
 
 mod amf;
 mod chunks;

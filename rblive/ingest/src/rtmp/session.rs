@@ -21,7 +21,7 @@ pub enum SessionEvent {
     Publish {
         /// The application in the URL.
         app: String,
-        /// The name of the stream, often a key, with what follows `?`.
+        /// The name of the stream, often a key, with its query.
         name: String,
     },
     /// A message of audio, as in an FLV tag.
@@ -133,7 +133,7 @@ impl Session {
         std::mem::take(&mut self.output)
     }
 
-    /// The next event of what was received. `None`: more bytes are needed, or an answer of the owner.
+    /// The next event in the received bytes. `None`: more bytes are needed, or an answer of the owner.
     ///
     /// # Errors
     /// [`SessionError`]: the connection must be closed once the bytes of [`take_output`](Self::take_output) are sent.

@@ -1,6 +1,6 @@
 //! MPEG transport streams (ISO/IEC 13818-1): H.264 or HEVC, and AAC, AC-3 or E-AC-3, of the first program.
 //!
-//! Own code and no crate: the demuxers on crates.io read from a `Read`, stop at the first damage, or assemble elementary streams
+//! This is own code, because the demuxers on crates.io read from a `Read`, stop at the first damage, or assemble elementary streams
 //! without a limit.
 
 mod elementary;
@@ -23,7 +23,7 @@ const PAT_PID: u16 = 0;
 
 /// Demultiplexes a transport stream. Needs at most the memory of an unfinished frame for each track.
 ///
-/// Bytes come in pieces of any size. After each [`push`](Self::push), [`next_input`](Self::next_input) gives what was complete.
+/// Bytes come in pieces of any size. After each [`push`](Self::push), [`next_input`](Self::next_input) returns the complete items.
 #[derive(Debug)]
 pub struct Demuxer {
     partial: Vec<u8>,

@@ -231,11 +231,11 @@ impl RsManager {
     /// Disseminates the first `size` bytes of a chunk to the stream's nodes, and returns the position after them. Returns at once.
     /// With a `context`, [`RsManager::outbound_callback`] gets it when every node has the chunk. A size of 0 gives the chunk back.
     ///
-    /// Chunks leave in the order in which they were allocated: a chunk waits for the ones before it. So several chunks that were
-    /// allocated and are then disseminated newest first leave together, and wake each receiver once.
+    /// Chunks are sent in the order in which they were allocated: a chunk waits for the chunks before it. So if several chunks are
+    /// allocated, and then disseminated newest first, they are sent together, and wake each receiver once.
     ///
     /// # Errors
-    /// [`ChunkError`]; the chunk comes back where it can be disseminated otherwise.
+    /// [`ChunkError`], which returns the chunk if it can be disseminated with another size.
     pub fn disseminate_chunk(
         &self,
         chunk: RsChunk,
@@ -245,8 +245,8 @@ impl RsManager {
         self.inner.disseminate(chunk, size, context)
     }
 
-    /// Calls `callback(id, context)` on a worker thread when a chunk that was given a context is at every node of its
-    /// stream. `callback` must not wait.
+    /// Calls `callback(id, context)` on a worker thread when a chunk with a context is at every node of its stream. `callback` must not
+    /// wait.
     pub fn outbound_callback(&self, callback: impl FnMut(RsId, u64) + Send + 'static) {
         self.inner.callbacks.set_outbound(Box::new(callback));
     }
