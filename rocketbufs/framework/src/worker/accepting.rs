@@ -15,7 +15,7 @@ use rocketnet::{Accepted, Transport};
 use super::connection::Link;
 use super::io::LinkPhase;
 use super::reactor::Reactor;
-use super::upcall::Upcall;
+use super::reactor_action::ReactorAction;
 use crate::config::Config;
 use crate::proto::CloseCode;
 use crate::state::error::DownReason;
@@ -83,7 +83,7 @@ impl<T: Transport> Reactor<T> {
                     connection.report_foreign(Some(ForeignReason::Limit), &text);
                 }
                 // A peer that says nothing does not wait for BYE.
-                self.execute(oldest, Upcall::Down(DownReason::Local { code: CloseCode::Limit, text }));
+                self.execute(oldest, ReactorAction::Down(DownReason::Local { code: CloseCode::Limit, text }));
                 return None;
             }
         }

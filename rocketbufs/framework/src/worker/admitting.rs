@@ -8,7 +8,7 @@ use rocketring::{Hold, Ring};
 
 use super::connection::Connection;
 use super::peer::OutSub;
-use super::upcall::Handled;
+use super::reactor_action::Outcome;
 use crate::ground::fields::printable;
 use crate::ground::limits::{Admitted, Asking, PolicySet, SubscriptionLimits};
 use crate::ground::lock::lock;
@@ -26,7 +26,7 @@ use crate::state::{
 type Refusal = (RefuseCode, u64, u64);
 
 impl<T: Transport> Connection<'_, T> {
-    pub(super) fn on_subscribe(&mut self, subscribe: Subscribe) -> Handled {
+    pub(super) fn on_subscribe(&mut self, subscribe: Subscribe) -> Outcome {
         let wire = subscribe.wire;
         match self.try_subscribe(subscribe) {
             Ok(()) => self.wake_out(wire),
@@ -59,7 +59,7 @@ impl<T: Transport> Connection<'_, T> {
         self.accept(&out, &buffer, &log, &subscribe, admitted)
     }
 
-    pub(super) fn unpark(&mut self, parked: Parked) -> Handled {
+    pub(super) fn unpark(&mut self, parked: Parked) -> Outcome {
         // Otherwise the subscription was dropped while it was parked.
         match self.link.parked.remove(&parked.subscribe.wire) {
             Some(_) => self.on_subscribe(parked.subscribe),

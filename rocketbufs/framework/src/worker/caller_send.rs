@@ -25,7 +25,7 @@ use super::connection::Connection;
 use super::io::LinkPhase;
 use super::peer::Turn;
 use super::reactor::Reactor;
-use super::upcall::Upcall;
+use super::reactor_action::ReactorAction;
 use crate::ground::lock::lock;
 use crate::ground::types::{Nanos, WireId};
 use crate::proto::CallerSend;
@@ -49,8 +49,8 @@ impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
                 // The worker is woken if it sleeps past the report's deadline.
                 if self.io.deferred.due < asleep_until { Sent::Not } else { Sent::All }
             }
-            Err(upcall) => {
-                self.execute(conn, upcall);
+            Err(action) => {
+                self.execute(conn, action);
                 Sent::Not
             }
         }
@@ -115,7 +115,12 @@ enum CallerSent {
 
 impl<T: Transport> Connection<'_, T> {
     /// Sends the pending bytes of a buffer's only subscription, if one system call can do it.
-    fn send_now(&mut self, slot: u32, wire: WireId, clock: &dyn Fn() -> Nanos) -> Result<CallerSent, Upcall> {
+    fn send_now(
+        &mut self,
+        slot: u32,
+        wire: WireId,
+        clock: &dyn Fn() -> Nanos,
+    ) -> Result<CallerSent, ReactorAction> {
         let now = clock();
         let Some(mut turn) = self.out(wire) else { return Ok(CallerSent::Rest) };
         let follows = turn.line.phase == LinkPhase::Up && turn.out.can_wait();

@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] is a link with the worker's transport, time and schedule, found with one look-up for each
 //! event. Effects on other connections, or on the connection's own existence, are left to the reactor
-//! ([`Upcall`]).
+//! ([`ReactorAction`]).
 
 use std::collections::HashMap;
 use std::sync::Weak;
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::incoming::{InSub, Incoming, Received};
 use super::io::{Io, Line, LinkPhase};
 use super::peer::{OutSub, Turn, wire_of_pong};
-use super::upcall::{Handled, Upcall};
+use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::fields::printable;
 use crate::ground::types::WireId;
 use crate::proto::{CloseCode, End, Message, ReceiveError};
@@ -104,7 +104,7 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Handles an event of the transport.
-    pub(super) fn on_event(&mut self, event: Event) -> Handled {
+    pub(super) fn on_event(&mut self, event: Event) -> Outcome {
         // A look at a mapped ring says nothing about whether the peer is alive, and neither does the state of
         // this end's queue.
         if !matches!(
@@ -144,12 +144,13 @@ impl<T: Transport> Connection<'_, T> {
         Ok(())
     }
 
-    fn on_control(&mut self, bytes: &[u8]) -> Handled {
-        let message = Message::decode(bytes)
-            .map_err(|error| Upcall::protocol(format!("a message of this peer is not valid: {error}")))?;
+    fn on_control(&mut self, bytes: &[u8]) -> Outcome {
+        let message = Message::decode(bytes).map_err(|error| {
+            ReactorAction::protocol(format!("a message of this peer is not valid: {error}"))
+        })?;
         match (self.link.line.phase, message) {
             (_, Message::Bye { code, text }) => {
-                Err(Upcall::Down(DownReason::Peer { code, text: printable(&text) }))
+                Err(ReactorAction::Down(DownReason::Peer { code, text: printable(&text) }))
             }
             (LinkPhase::Closing, _) => Ok(()),
             (LinkPhase::Fresh, Message::Hello(hello)) => self.on_hello(hello),
@@ -162,14 +163,14 @@ impl<T: Transport> Connection<'_, T> {
             (phase, message) => {
                 let kind = format!("{message:?}");
                 let kind = kind.split([' ', '(']).next().unwrap_or_default();
-                Err(Upcall::protocol(format!("{kind} does not belong here ({phase:?})")))
+                Err(ReactorAction::protocol(format!("{kind} does not belong here ({phase:?})")))
             }
         }
     }
 
     /// Handles a message of a connection that has a role. `forwarded`: confirmations that must precede its
-    /// effects were forwarded, see [`Upcall::Forward`].
-    pub(super) fn on_message(&mut self, message: Message, forwarded: bool) -> Handled {
+    /// effects were forwarded, see [`ReactorAction::Forward`].
+    pub(super) fn on_message(&mut self, message: Message, forwarded: bool) -> Outcome {
         match message {
             Message::Ping(token) => self.send(&Message::Pong(token)),
             Message::Pong(token) => {
@@ -178,7 +179,9 @@ impl<T: Transport> Connection<'_, T> {
                 }
             }
             Message::App(bytes) => return self.on_app(bytes),
-            Message::Hello(_) | Message::Welcome(_) => return Err(Upcall::protocol("a second greeting")),
+            Message::Hello(_) | Message::Welcome(_) => {
+                return Err(ReactorAction::protocol("a second greeting"));
+            }
             Message::Bye { .. } => {}
             Message::Subscribe(subscribe) => return self.on_subscribe(subscribe),
             Message::Unsubscribe(wire) => return self.on_unsubscribe(wire, forwarded),
@@ -187,7 +190,7 @@ impl<T: Transport> Connection<'_, T> {
                 let Some(mut turn) = self.out(wire) else { return Ok(()) };
                 // Earlier confirmations are forwarded before departed downstream receivers are counted.
                 if !forwarded && let Some(source) = turn.upstream_of_departed(&credit) {
-                    return Err(Upcall::Forward(source, Box::new(Message::Credit { wire, credit })));
+                    return Err(ReactorAction::Forward(source, Box::new(Message::Credit { wire, credit })));
                 }
                 return turn.on_credit(&credit);
             }
@@ -203,7 +206,7 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Handles a message about a subscription of this end.
-    fn on_own_message(&mut self, message: Message) -> Handled {
+    fn on_own_message(&mut self, message: Message) -> Outcome {
         let handled = match message {
             Message::Subscribed(subscribed) => match self.incoming(subscribed.wire) {
                 Some(mut turn) => turn.on_subscribed(&subscribed),
@@ -229,7 +232,7 @@ impl<T: Transport> Connection<'_, T> {
         self.incoming(wire).map_or(Ok(()), |mut turn| handle(&mut turn))
     }
 
-    fn on_app(&mut self, bytes: Vec<u8>) -> Handled {
+    fn on_app(&mut self, bytes: Vec<u8>) -> Outcome {
         let taken = match &self.link.role {
             Some(Role::In(rin)) => rin.on_control(bytes),
             Some(Role::Out(out)) => {
@@ -239,19 +242,19 @@ impl<T: Transport> Connection<'_, T> {
             None => true,
         };
         let why = || "too many control messages that nobody reads".to_owned();
-        taken.then_some(()).ok_or_else(|| Upcall::Close(CloseCode::Limit, why()))
+        taken.then_some(()).ok_or_else(|| ReactorAction::Close(CloseCode::Limit, why()))
     }
 }
 
 /// Sending.
 impl<T: Transport> Connection<'_, T> {
     /// Handles news of the buffer for this subscription.
-    pub(super) fn wake_out(&mut self, wire: WireId) -> Handled {
+    pub(super) fn wake_out(&mut self, wire: WireId) -> Outcome {
         self.out(wire).map_or(Ok(()), |mut turn| turn.on_news())
     }
 
     /// Sends the deferred report of a subscription.
-    pub(super) fn report(&mut self, wire: WireId) -> Handled {
+    pub(super) fn report(&mut self, wire: WireId) -> Outcome {
         if let Some(mut turn) = self.out(wire) {
             turn.report();
         }
@@ -259,7 +262,7 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Sends waiting messages, as far as there is room.
-    pub(super) fn pump(&mut self) -> Handled {
+    pub(super) fn pump(&mut self) -> Outcome {
         self.link.line.dirty = false;
         let (conn, idle) = (self.id(), self.io.inline_idle());
         for _ in 0..FLUSHES_PER_TURN {
@@ -283,7 +286,7 @@ impl<T: Transport> Connection<'_, T> {
 
     /// Sends one transfer of each subscription in turn, until the queue is full. Returns whether anything was
     /// written.
-    pub(super) fn write_some(&mut self) -> Result<bool, Upcall> {
+    pub(super) fn write_some(&mut self) -> Result<bool, ReactorAction> {
         if self.link.line.limiting.is_some() {
             return self.write_within_limits();
         }
@@ -291,7 +294,7 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Sends one transfer of each subscription in turn, until the queue is full. `LIMITED`: until `most` bytes were sent.
-    pub(super) fn write_turns<const LIMITED: bool>(&mut self, most: u64) -> Result<bool, Upcall> {
+    pub(super) fn write_turns<const LIMITED: bool>(&mut self, most: u64) -> Result<bool, ReactorAction> {
         let Link { line, outs, .. } = &mut *self.link;
         let ordered = self.io.transport.promises_to(line.id).ordered;
         let before = line.pauses.written();

@@ -9,7 +9,7 @@ use rocketring::Ring;
 
 use super::connection::Connection;
 use super::peer::OutSub;
-use super::upcall::{Handled, Upcall};
+use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::limits::Asking;
 use crate::ground::lock::lock;
 use crate::ground::planted;
@@ -21,9 +21,9 @@ use crate::state::{DurableCursor, Leaving, ROutShared, Role, SubscriptionStatus}
 impl<T: Transport> Connection<'_, T> {
     /// Handles UNSUBSCRIBE. `forwarded`: the subscription's last confirmations were forwarded, which comes
     /// before it counts as departed.
-    pub(super) fn on_unsubscribe(&mut self, wire: WireId, forwarded: bool) -> Handled {
+    pub(super) fn on_unsubscribe(&mut self, wire: WireId, forwarded: bool) -> Outcome {
         if !forwarded && let Some(source) = self.link.outs.get(&wire).and_then(|out| out.buffer.upstream()) {
-            return Err(Upcall::Forward(source.slot(), Box::new(Message::Unsubscribe(wire))));
+            return Err(ReactorAction::Forward(source.slot(), Box::new(Message::Unsubscribe(wire))));
         }
         // Queued data is copied: the stream stays intact, and the ring is free.
         self.io.transport.detach(self.id(), wire);
@@ -84,7 +84,7 @@ impl<T: Transport> Connection<'_, T> {
     /// Checks whether the slowest subscription of a buffer has stalled while others wait for it. `slowest`
     /// caches each buffer's slowest position for one tick, since finding it visits all subscriptions. Returns
     /// whether any subscription holds others up, and which one has stalled.
-    pub(super) fn tick_outs(&mut self, slowest: &mut HashMap<u32, Option<Position>>) -> (bool, Handled) {
+    pub(super) fn tick_outs(&mut self, slowest: &mut HashMap<u32, Option<Position>>) -> (bool, Outcome) {
         let (mut stalled, mut holds) = (Ok(()), false);
         let rule = "no progress within block_timeout while others waited";
         let delays = self.link.line.delays_sending(self.io.now);
@@ -96,7 +96,7 @@ impl<T: Transport> Connection<'_, T> {
             let waits = holds_others(&log.ring, out, slowest);
             holds |= waits;
             if let Some(lag) = out.machine.tick(waits, &log.ring, self.io.now) {
-                stalled = Err(Upcall::TooSlow { wire, lag, rule });
+                stalled = Err(ReactorAction::TooSlow { wire, lag, rule });
             }
         }
         (holds, stalled)

@@ -8,7 +8,7 @@ use rocketnet::Transport;
 
 use super::connection::{APP_BYTES_PER_FLUSH, Connection, Link};
 use super::io::LinkPhase;
-use super::upcall::{Handled, Upcall};
+use super::reactor_action::{Outcome, ReactorAction};
 use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Tick, VERSION};
 use crate::state::error::DownReason;
 use crate::state::in_event::InEvent;
@@ -45,37 +45,37 @@ impl<T: Transport> Connection<'_, T> {
         }
     }
 
-    pub(super) fn on_hello(&mut self, hello: Hello) -> Handled {
+    pub(super) fn on_hello(&mut self, hello: Hello) -> Outcome {
         let carrier = self.io.transport.carrier(self.id());
         let identity = self.io.transport.peer_identity(self.id());
         let Some(version) = self.link.line.session.on_hello(&hello, self.io.now) else {
             let (min, max) = (hello.min_version, hello.max_version);
             let why =
                 format!("version {min} to {max} was offered; this end speaks {MIN_VERSION} to {VERSION}");
-            return Err(Upcall::Close(CloseCode::Version, why));
+            return Err(ReactorAction::Close(CloseCode::Version, why));
         };
         self.link.version = version;
         self.link.line.phase = LinkPhase::Offered;
         self.link.line.shared.greeted(hello, Phase::Offered, carrier, identity);
         self.io.transport.pause(self.id(), true);
         let Some(listener) = self.link.listener.take().and_then(|listener| listener.upgrade()) else {
-            return Err(Upcall::Close(CloseCode::ShuttingDown, "no longer listening".to_owned()));
+            return Err(ReactorAction::Close(CloseCode::ShuttingDown, "no longer listening".to_owned()));
         };
         if let Some(refused) = listener.offer(self.link.line.shared.clone()) {
             let why = "too many connections wait to be accepted";
             listener.turned_away(&refused.peer_addr(), ForeignReason::Limit, why);
-            return Err(Upcall::Close(CloseCode::Limit, why.to_owned()));
+            return Err(ReactorAction::Close(CloseCode::Limit, why.to_owned()));
         }
         Ok(())
     }
 
-    pub(super) fn on_welcome(&mut self, hello: Hello) -> Handled {
+    pub(super) fn on_welcome(&mut self, hello: Hello) -> Outcome {
         let carrier = self.io.transport.carrier(self.id());
         let identity = self.io.transport.peer_identity(self.id());
         tracing::debug!(peer = self.id().0, carrier = carrier.name, why = carrier.why, "connected");
         if self.link.line.session.on_hello(&hello, self.io.now).is_none() {
             let why = "the version in WELCOME was not offered".to_owned();
-            return Err(Upcall::Close(CloseCode::Version, why));
+            return Err(ReactorAction::Close(CloseCode::Version, why));
         }
         self.link.line.phase = LinkPhase::Up;
         self.link.line.shared.greeted(hello, Phase::Up, carrier, identity);
@@ -83,11 +83,11 @@ impl<T: Transport> Connection<'_, T> {
             // Without a role there is no recipient for incoming messages.
             self.io.transport.pause(self.id(), true);
         }
-        Err(Upcall::Up(std::mem::take(&mut self.link.early), Vec::new()))
+        Err(ReactorAction::Up(std::mem::take(&mut self.link.early), Vec::new()))
     }
 
     /// Gives the connection its role, and starts or resumes reading.
-    pub(super) fn attach(&mut self, role: Role) -> Handled {
+    pub(super) fn attach(&mut self, role: Role) -> Outcome {
         let number = self.link.line.shared.id;
         if self.link.line.phase == LinkPhase::Closing {
             let reason = self.link.line.shared.down_reason();
@@ -113,7 +113,7 @@ impl<T: Transport> Connection<'_, T> {
         }
         self.io.transport.pause(self.id(), false);
         let (early, unheard) = (std::mem::take(&mut self.link.early), std::mem::take(&mut self.link.unheard));
-        Err(Upcall::Up(early, unheard))
+        Err(ReactorAction::Up(early, unheard))
     }
 }
 
@@ -195,14 +195,14 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Checks the timeouts of the connection.
-    pub(super) fn tick(&mut self) -> Handled {
+    pub(super) fn tick(&mut self) -> Outcome {
         let phase = self.link.line.phase;
         if phase == LinkPhase::Closing {
             return Ok(());
         }
         if self.link.is_abandoned() && !self.io.shared.has_work() {
             let why = "nobody took the connection: its application let go of it";
-            return Err(Upcall::Close(CloseCode::NotAccepted, why.to_owned()));
+            return Err(ReactorAction::Close(CloseCode::NotAccepted, why.to_owned()));
         }
         let limited = self.link.line.limiting.as_ref().is_some_and(|limiting| limiting.paused);
         let unheard = phase == LinkPhase::Offered || self.link.role.is_none() && phase == LinkPhase::Up;
@@ -213,20 +213,20 @@ impl<T: Transport> Connection<'_, T> {
             Tick::Ping if phase == LinkPhase::Offered => {}
             Tick::Ping => self.send(&Message::Ping(self.io.now)),
             Tick::HandshakeTimeout => {
-                return Err(Upcall::Close(
+                return Err(ReactorAction::Close(
                     CloseCode::Timeout,
                     "no answer within the handshake time".to_owned(),
                 ));
             }
             Tick::Dead => {
                 let text = "the peer was silent for three heartbeats".to_owned();
-                return Err(Upcall::Down(DownReason::Local { code: CloseCode::Timeout, text }));
+                return Err(ReactorAction::Down(DownReason::Local { code: CloseCode::Timeout, text }));
             }
             Tick::Silent => {
                 let most = self.io.inner.config.session.max_silence_ms;
                 let why =
                     format!("nothing came for session.max_silence_ms = {most}, not even an answer to PING");
-                return Err(Upcall::Close(CloseCode::Timeout, why));
+                return Err(ReactorAction::Close(CloseCode::Timeout, why));
             }
         }
         Ok(())

@@ -19,7 +19,7 @@ use super::incoming::Incoming;
 use super::io::Line;
 use super::metering::Limiting;
 use super::peer::OutSub;
-use super::upcall::Upcall;
+use super::reactor_action::ReactorAction;
 use crate::ground::lock::lock;
 use crate::ground::types::{Nanos, Position, WireId};
 use crate::proto::GrantLimit;
@@ -104,7 +104,7 @@ impl<T: Transport> Connection<'_, T> {
 
     /// Sends what the limits allow now, one transfer of each subscription in turn. Returns whether anything was written.
     #[cold]
-    pub(super) fn write_within_limits(&mut self) -> Result<bool, Upcall> {
+    pub(super) fn write_within_limits(&mut self) -> Result<bool, ReactorAction> {
         let now = self.io.now;
         let limits = |limiting: &mut Box<Limiting>| limiting.limits_sending();
         let Some(mut limiting) = self.link.line.limiting.take_if(limits) else {

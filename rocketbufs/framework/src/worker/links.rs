@@ -11,7 +11,7 @@ use super::connection::{Connection, Link};
 use super::handshake::report_down;
 use super::io::{Line, LinkPhase};
 use super::reactor::Reactor;
-use super::upcall::{Handled, Upcall};
+use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::types::Nanos;
 use crate::proto::{CloseCode, Message, Session, SessionConfig, VERSION};
 use crate::state::error::{DownReason, ListenError};
@@ -105,7 +105,7 @@ impl<T: Transport> Reactor<T> {
     }
 
     /// Handles a command for the connection with this number.
-    pub(super) fn at_number(&mut self, number: u64, handle: impl FnOnce(&mut Connection<'_, T>) -> Handled) {
+    pub(super) fn at_number(&mut self, number: u64, handle: impl FnOnce(&mut Connection<'_, T>) -> Outcome) {
         if let Some(&conn) = self.by_number.get(&number) {
             self.at(conn, handle);
         }
@@ -113,26 +113,26 @@ impl<T: Transport> Reactor<T> {
 
     /// Executes effects that a connection cannot execute by itself.
     #[cold]
-    pub(super) fn execute(&mut self, conn: ConnId, upcall: Upcall) {
-        match upcall {
-            Upcall::Close(code, why) => self.close(conn, code, &why),
-            Upcall::Down(reason) => {
+    pub(super) fn execute(&mut self, conn: ConnId, action: ReactorAction) {
+        match action {
+            ReactorAction::Close(code, why) => self.close(conn, code, &why),
+            ReactorAction::Down(reason) => {
                 self.forward_last(conn);
                 if let Some(mut connection) = self.connection(conn) {
                     connection.drop_line(reason);
                 }
             }
-            Upcall::TooSlow { wire, lag, rule } => {
+            ReactorAction::TooSlow { wire, lag, rule } => {
                 self.forward_last(conn);
                 let Some(mut connection) = self.connection(conn) else { return };
                 let why = connection.disconnect_slow(wire, lag, rule);
                 connection.close(CloseCode::Timeout, &why);
             }
-            Upcall::Forward(source, message) => {
+            ReactorAction::Forward(source, message) => {
                 self.forward(source);
                 self.at(conn, |connection| connection.on_message(*message, true));
             }
-            Upcall::Up(commands, unheard) => self.on_up(conn, commands, unheard),
+            ReactorAction::Up(commands, unheard) => self.on_up(conn, commands, unheard),
         }
     }
 

@@ -15,7 +15,7 @@
 //!   * `handshake`: its begin, its time limits and its end;
 //!   * `admitting`, `departing`: how subscriptions of the peer come and go;
 //!   * `receiving`: how subscriptions of this end come and go;
-//! * `upcall`: what a connection leaves to the reactor;
+//! * `reactor_action`: what a connection leaves to the reactor;
 //! * `lingering`: how subscriptions of this end learn that their logs have ended;
 //! * `limiting`, `metering`: rate limits, which delay what is sent and the credit for what arrives;
 //! * `ticks`: what happens because time passed.
@@ -46,11 +46,11 @@ mod metering;
 mod on_demand;
 mod peer;
 mod reactor;
+mod reactor_action;
 mod receiving;
 pub(crate) mod thread;
 mod ticks;
 mod trimming;
-mod upcall;
 
 pub(crate) use accepting::transport_connections;
 pub(crate) use caller_runs::Waiting;

@@ -2,7 +2,7 @@
 //!
 //! The machine ([`PeerSubscription`]) decides. A [`Turn`] has what executing the decisions needs: the
 //! connection, the transport and the buffer, found with one look-up. Effects that end the subscription or its
-//! connection are left to the reactor ([`Upcall`]).
+//! connection are left to the reactor ([`ReactorAction`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use rocketnet::{NotWritten, SourceRange, Transport};
 use rocketring::{PeerDoorbell, Ring};
 
 use super::io::{Io, Line, LinkPhase};
-use super::upcall::{Handled, Upcall};
+use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::planted;
 use crate::ground::types::{Position, WireId};
 use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
@@ -68,14 +68,14 @@ impl OutSub {
 
 impl<T: Transport> Turn<'_, T> {
     /// Handles news of the buffer: applies the policy, and gives the subscription a turn.
-    pub(super) fn on_news(&mut self) -> Handled {
+    pub(super) fn on_news(&mut self) -> Outcome {
         let Some(ring) = self.out.ring() else { return Ok(()) };
         self.out.buffer.times.note(self.io.now, ring);
         match self.out.machine.lag_action(ring) {
             None => {}
             Some(LagAction::Skip) => self.skip(),
             Some(LagAction::Disconnect { lag }) => {
-                return Err(Upcall::TooSlow { wire: self.wire, lag, rule: "policy disconnect" });
+                return Err(ReactorAction::TooSlow { wire: self.wire, lag, rule: "policy disconnect" });
             }
         }
         if let Some(credit) = self.out.machine.take_deferred_credit() {
@@ -159,7 +159,7 @@ impl<T: Transport> Turn<'_, T> {
     /// Takes the subscription's turn to send at most `room` bytes. Returns whether anything was sent.
     // Part of the loop over the subscriptions, also since there are two versions of the loop: a tenth of a transfer's instructions.
     #[inline(always)]
-    pub(super) fn take(&mut self, room: u64, ordered: bool) -> Result<bool, Upcall> {
+    pub(super) fn take(&mut self, room: u64, ordered: bool) -> Result<bool, ReactorAction> {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         machine.dequeue();
         let Some(log) = buffer.log() else { return Ok(false) };
@@ -194,7 +194,7 @@ impl<T: Transport> Turn<'_, T> {
         from: Position,
         to: Position,
         written: Result<(), NotWritten>,
-    ) -> Result<bool, Upcall> {
+    ) -> Result<bool, ReactorAction> {
         self.out.machine.queue();
         self.line.ready.push_back(self.wire);
         match written {
@@ -211,7 +211,7 @@ impl<T: Transport> Turn<'_, T> {
             Err(NotWritten::Overwritten) => self.out.machine.on_overwritten(),
             // `room` promised space, so the transport broke its contract.
             Err(NotWritten::QueueFull) => {
-                return Err(Upcall::protocol("the transport took no write where it had room"));
+                return Err(ReactorAction::protocol("the transport took no write where it had room"));
             }
         }
         Ok(true)
@@ -255,10 +255,10 @@ impl<T: Transport> Turn<'_, T> {
         self.enqueue();
     }
 
-    pub(super) fn on_credit(&mut self, credit: &Credit) -> Handled {
+    pub(super) fn on_credit(&mut self, credit: &Credit) -> Outcome {
         let OutSub { buffer, machine, .. } = &mut *self.out;
         let (log, spliced) = (buffer.log().map(|log| &log.ring), buffer.source.is_some());
-        machine.on_credit(credit, log, spliced, self.io.now).map_err(Upcall::protocol)?;
+        machine.on_credit(credit, log, spliced, self.io.now).map_err(ReactorAction::protocol)?;
         self.moved_on();
         Ok(())
     }

@@ -16,7 +16,7 @@ use super::connection::{Connection, Link};
 use super::incoming::Incoming;
 use super::io::{At, Io, SlotUse};
 use super::peer::OutSub;
-use super::upcall::{Handled, Upcall};
+use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::planted;
 use crate::ground::types::{Nanos, WireId};
 use crate::proto::CloseCode;
@@ -177,7 +177,9 @@ impl<T: Transport> Reactor<T> {
 
     fn on_request(&mut self, request: Request) {
         match request {
-            Request::Close { conn, code, why } => self.at_number(conn, |_| Err(Upcall::Close(code, why))),
+            Request::Close { conn, code, why } => {
+                self.at_number(conn, |_| Err(ReactorAction::Close(code, why)))
+            }
             Request::Control { conn, message, cost } => self.at_number(conn, |connection| {
                 connection.send_app(message, cost);
                 Ok(())
@@ -271,11 +273,11 @@ impl<T: Transport> Reactor<T> {
     }
 
     /// Handles an event of a connection.
-    pub(super) fn at(&mut self, conn: ConnId, handle: impl FnOnce(&mut Connection<'_, T>) -> Handled) {
+    pub(super) fn at(&mut self, conn: ConnId, handle: impl FnOnce(&mut Connection<'_, T>) -> Outcome) {
         if let Some(mut connection) = self.connection(conn)
-            && let Err(upcall) = handle(&mut connection)
+            && let Err(action) = handle(&mut connection)
         {
-            self.execute(conn, upcall);
+            self.execute(conn, action);
         }
     }
 

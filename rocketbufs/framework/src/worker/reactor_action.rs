@@ -6,7 +6,7 @@ use crate::state::Command;
 use crate::state::error::DownReason;
 
 /// An effect that the reactor executes before the connection continues.
-pub(super) enum Upcall {
+pub(super) enum ReactorAction {
     /// Close the connection.
     Close(CloseCode, String),
     /// End the connection without BYE.
@@ -21,16 +21,16 @@ pub(super) enum Upcall {
 }
 
 /// The result of an event: what the connection could not do by itself.
-pub(super) type Handled = Result<(), Upcall>;
+pub(super) type Outcome = Result<(), ReactorAction>;
 
-impl Upcall {
+impl ReactorAction {
     /// Closes the connection of a peer that broke the protocol.
     pub(super) fn protocol(why: impl ToString) -> Self {
         Self::Close(CloseCode::Protocol, why.to_string())
     }
 }
 
-impl From<ReceiveError> for Upcall {
+impl From<ReceiveError> for ReactorAction {
     fn from(error: ReceiveError) -> Self {
         Self::protocol(error)
     }
