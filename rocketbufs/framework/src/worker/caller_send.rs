@@ -23,7 +23,7 @@ use rocketnet::{Pollable, Transport};
 use super::caller_runs::LOOK_PERIOD;
 use super::connection::Connection;
 use super::io::LinkPhase;
-use super::peer::Turn;
+use super::peer::OutgoingSubscription;
 use super::reactor::Reactor;
 use super::reactor_action::ReactorAction;
 use crate::ground::lock::lock;
@@ -122,26 +122,26 @@ impl<T: Transport> Connection<'_, T> {
         clock: &dyn Fn() -> Nanos,
     ) -> Result<CallerSent, ReactorAction> {
         let now = clock();
-        let Some(mut turn) = self.out(wire) else { return Ok(CallerSent::Rest) };
-        let follows = turn.line.phase == LinkPhase::Up && turn.out.can_wait();
-        let decision = if follows { CallerSend::Later } else { turn.caller_send(now) };
+        let Some(mut outgoing) = self.out(wire) else { return Ok(CallerSent::Rest) };
+        let follows = outgoing.line.phase == LinkPhase::Up && outgoing.out.can_wait();
+        let decision = if follows { CallerSend::Later } else { outgoing.caller_send(now) };
         if decision == CallerSend::Not {
             return Ok(CallerSent::Rest);
         }
         // A later delivery marks the buffer again. An earlier one is seen when the head is loaded.
-        turn.io.shared.pending.clear(slot);
+        outgoing.io.shared.pending.clear(slot);
         if follows {
-            turn.io.now = turn.io.now.max(now);
-            turn.report_later();
+            outgoing.io.now = outgoing.io.now.max(now);
+            outgoing.report_later();
             return Ok(CallerSent::Deferred);
         }
         if decision == CallerSend::Later {
             return Ok(CallerSent::All);
         }
         // The clock was read before the lock was taken. The worker's time never goes back.
-        turn.io.now = turn.io.now.max(now);
-        turn.out.machine.queue();
-        turn.line.ready.push_back(wire);
+        outgoing.io.now = outgoing.io.now.max(now);
+        outgoing.out.machine.queue();
+        outgoing.line.ready.push_back(wire);
         self.write_some()?;
         let (left, idle) = (self.io.transport.flush(self.id()), self.io.inline_idle());
         let line = &mut self.link.line;
@@ -162,7 +162,7 @@ impl<T: Transport> Connection<'_, T> {
     }
 }
 
-impl<T: Transport> Turn<'_, T> {
+impl<T: Transport> OutgoingSubscription<'_, T> {
     /// Returns whether the delivering thread sends.
     fn caller_send(&self, now: Nanos) -> CallerSend {
         let (line, out) = (&*self.line, &*self.out);

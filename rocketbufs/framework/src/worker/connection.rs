@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::incoming::{InSub, Incoming, Received};
 use super::io::{Io, Line, LinkPhase};
-use super::peer::{OutSub, Turn, wire_of_pong};
+use super::peer::{OutSub, OutgoingSubscription, wire_of_pong};
 use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::fields::printable;
 use crate::ground::types::WireId;
@@ -92,9 +92,9 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Returns a subscription of the peer, with everything that executing its effects needs.
-    pub(super) fn out(&mut self, wire: WireId) -> Option<Turn<'_, T>> {
+    pub(super) fn out(&mut self, wire: WireId) -> Option<OutgoingSubscription<'_, T>> {
         let Link { line, outs, .. } = &mut *self.link;
-        Some(Turn { io: self.io, line, wire, out: outs.get_mut(&wire)? })
+        Some(OutgoingSubscription { io: self.io, line, wire, out: outs.get_mut(&wire)? })
     }
 
     /// Returns a subscription of this end, with everything that executing its effects needs.
@@ -115,27 +115,27 @@ impl<T: Transport> Connection<'_, T> {
         }
         match event {
             Event::Connected(_) => self.on_connected(),
-            Event::Arrived(_, wire) => self.with(wire, |turn| turn.on_arrived())?,
-            Event::Followed(_, wire) => self.with(wire, |turn| turn.on_followed())?,
+            Event::Arrived(_, wire) => self.with(wire, |incoming| incoming.on_arrived())?,
+            Event::Followed(_, wire) => self.with(wire, |incoming| incoming.on_followed())?,
             Event::Control(_, bytes) => return self.on_control(&bytes),
             Event::Offered(_, wire, offered) => {
-                if let Some(mut turn) = self.incoming(wire) {
-                    turn.on_offered(offered);
+                if let Some(mut incoming) = self.incoming(wire) {
+                    incoming.on_offered(offered);
                 }
             }
             Event::Landed(_, wire, position) => {
-                if let Some(mut turn) = self.out(wire) {
-                    turn.on_landed(position);
+                if let Some(mut outgoing) = self.out(wire) {
+                    outgoing.on_landed(position);
                 }
             }
             Event::Watched(_, wire, number, doorbell) => {
-                if let Some(mut turn) = self.out(wire) {
-                    turn.watch(number, doorbell);
+                if let Some(mut outgoing) = self.out(wire) {
+                    outgoing.watch(number, doorbell);
                 }
             }
             Event::Unwatched(_, wire, number) => {
-                if let Some(mut turn) = self.out(wire) {
-                    turn.unwatch(number);
+                if let Some(mut outgoing) = self.out(wire) {
+                    outgoing.unwatch(number);
                 }
             }
             Event::Writable(_) => self.io.mark_dirty(&mut self.link.line),
@@ -174,8 +174,8 @@ impl<T: Transport> Connection<'_, T> {
         match message {
             Message::Ping(token) => self.send(&Message::Pong(token)),
             Message::Pong(token) => {
-                if let Some(mut turn) = wire_of_pong(token).and_then(|wire| self.out(wire)) {
-                    turn.on_end_heard();
+                if let Some(mut outgoing) = wire_of_pong(token).and_then(|wire| self.out(wire)) {
+                    outgoing.on_end_heard();
                 }
             }
             Message::App(bytes) => return self.on_app(bytes),
@@ -187,17 +187,17 @@ impl<T: Transport> Connection<'_, T> {
             Message::Unsubscribe(wire) => return self.on_unsubscribe(wire, forwarded),
             Message::Credit { wire, credit } => {
                 // Credit for a subscription that just ended may still be in flight.
-                let Some(mut turn) = self.out(wire) else { return Ok(()) };
+                let Some(mut outgoing) = self.out(wire) else { return Ok(()) };
                 // Earlier confirmations are forwarded before departed downstream receivers are counted.
-                if !forwarded && let Some(source) = turn.upstream_of_departed(&credit) {
+                if !forwarded && let Some(source) = outgoing.upstream_of_departed(&credit) {
                     return Err(ReactorAction::Forward(source, Box::new(Message::Credit { wire, credit })));
                 }
-                return turn.on_credit(&credit);
+                return outgoing.on_credit(&credit);
             }
             Message::Recall(wire) => {
                 // A subscription that just ended has no grant.
-                if let Some(mut turn) = self.out(wire) {
-                    turn.on_recall();
+                if let Some(mut outgoing) = self.out(wire) {
+                    outgoing.on_recall();
                 }
             }
             message => return self.on_own_message(message),
@@ -209,7 +209,7 @@ impl<T: Transport> Connection<'_, T> {
     fn on_own_message(&mut self, message: Message) -> Outcome {
         let handled = match message {
             Message::Subscribed(subscribed) => match self.incoming(subscribed.wire) {
-                Some(mut turn) => turn.on_subscribed(&subscribed),
+                Some(mut incoming) => incoming.on_subscribed(&subscribed),
                 None => Err(ReceiveError::NotAsked),
             },
             Message::Refused { wire, code, a, b } => {
@@ -217,11 +217,11 @@ impl<T: Transport> Connection<'_, T> {
                 Ok(())
             }
             Message::Unsubscribed(wire) => self.on_unsubscribed(wire),
-            Message::Ask { wire, wanted } => self.with(wire, |turn| turn.on_ask(wanted)),
-            Message::Recalled { wire, at } => self.with(wire, |turn| turn.on_recalled(at)),
-            Message::Lost { wire, from, to } => self.with(wire, |turn| turn.on_lost(from, to)),
-            Message::Closed { wire, end } => self.with(wire, |turn| turn.on_end(End::Closed(end))),
-            Message::Gone { wire, end } => self.with(wire, |turn| turn.on_end(End::Gone(end))),
+            Message::Ask { wire, wanted } => self.with(wire, |incoming| incoming.on_ask(wanted)),
+            Message::Recalled { wire, at } => self.with(wire, |incoming| incoming.on_recalled(at)),
+            Message::Lost { wire, from, to } => self.with(wire, |incoming| incoming.on_lost(from, to)),
+            Message::Closed { wire, end } => self.with(wire, |incoming| incoming.on_end(End::Closed(end))),
+            Message::Gone { wire, end } => self.with(wire, |incoming| incoming.on_end(End::Gone(end))),
             _ => Ok(()),
         };
         Ok(handled?)
@@ -229,7 +229,7 @@ impl<T: Transport> Connection<'_, T> {
 
     /// Handles a message about a subscription of this end. A message about an unknown id is ignored.
     fn with(&mut self, wire: WireId, handle: impl FnOnce(&mut Incoming<'_, T>) -> Received) -> Received {
-        self.incoming(wire).map_or(Ok(()), |mut turn| handle(&mut turn))
+        self.incoming(wire).map_or(Ok(()), |mut incoming| handle(&mut incoming))
     }
 
     fn on_app(&mut self, bytes: Vec<u8>) -> Outcome {
@@ -250,13 +250,13 @@ impl<T: Transport> Connection<'_, T> {
 impl<T: Transport> Connection<'_, T> {
     /// Handles news of the buffer for this subscription.
     pub(super) fn wake_out(&mut self, wire: WireId) -> Outcome {
-        self.out(wire).map_or(Ok(()), |mut turn| turn.on_news())
+        self.out(wire).map_or(Ok(()), |mut outgoing| outgoing.on_news())
     }
 
     /// Sends the deferred report of a subscription.
     pub(super) fn report(&mut self, wire: WireId) -> Outcome {
-        if let Some(mut turn) = self.out(wire) {
-            turn.report();
+        if let Some(mut outgoing) = self.out(wire) {
+            outgoing.report();
         }
         Ok(())
     }
@@ -317,7 +317,7 @@ impl<T: Transport> Connection<'_, T> {
             if LIMITED {
                 out.machine.delayed(self.io.now);
             }
-            wrote |= Turn { io: self.io, line, wire, out }.take(room, ordered)?;
+            wrote |= OutgoingSubscription { io: self.io, line, wire, out }.take(room, ordered)?;
         }
         Ok(wrote)
     }

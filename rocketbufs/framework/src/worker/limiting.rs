@@ -95,9 +95,9 @@ impl<T: Transport> Connection<'_, T> {
 
     fn give_waiting_credit(&mut self, waiting: Vec<WireId>) {
         for wire in waiting {
-            if let Some(mut turn) = self.incoming(wire) {
-                turn.sub.metered.waits = false;
-                turn.give_credit();
+            if let Some(mut incoming) = self.incoming(wire) {
+                incoming.sub.metered.waits = false;
+                incoming.give_credit();
             }
         }
     }

@@ -149,7 +149,7 @@ impl<T: Transport> Reactor<T> {
     /// Forwards confirmations of downstream receivers to the sender of the subscription with this slot, if
     /// this worker has the connection.
     fn forward(&mut self, source: u32) {
-        self.with(source, |turn| turn.forward_confirmations());
+        self.with(source, |incoming| incoming.forward_confirmations());
     }
 
     /// Forwards the last confirmations of a connection's subscriptions, before these count as departed.

@@ -1,6 +1,6 @@
 //! One subscription of a peer, and the execution of its effects.
 //!
-//! The machine ([`PeerSubscription`]) decides. A [`Turn`] has what executing the decisions needs: the
+//! The machine ([`PeerSubscription`]) decides. An [`OutgoingSubscription`] has what executing the decisions needs: the
 //! connection, the transport and the buffer, found with one look-up. Effects that end the subscription or its
 //! connection are left to the reactor ([`ReactorAction`]).
 
@@ -32,7 +32,7 @@ pub(super) struct OutSub {
 }
 
 /// A subscription with everything that executing its effects needs, see [the module](self).
-pub(super) struct Turn<'a, T: Transport> {
+pub(super) struct OutgoingSubscription<'a, T: Transport> {
     pub(super) io: &'a mut Io<T>,
     pub(super) line: &'a mut Line,
     pub(super) wire: WireId,
@@ -66,7 +66,7 @@ impl OutSub {
     }
 }
 
-impl<T: Transport> Turn<'_, T> {
+impl<T: Transport> OutgoingSubscription<'_, T> {
     /// Handles news of the buffer: applies the policy, and gives the subscription a turn.
     pub(super) fn on_news(&mut self) -> Outcome {
         let Some(ring) = self.out.ring() else { return Ok(()) };

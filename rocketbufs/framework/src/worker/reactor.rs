@@ -195,7 +195,7 @@ impl<T: Transport> Reactor<T> {
             }),
             // Without a connection, the watchers are passed on at the resume.
             Request::PassWatchers { slot } => {
-                self.with(slot, |turn| turn.pass_watchers());
+                self.with(slot, |incoming| incoming.pass_watchers());
             }
             Request::Unpark(parked) => self.at_number(parked.conn, |connection| connection.unpark(parked)),
             Request::Activated(activated) => self.io.idle.activated(activated, self.io.now),
@@ -218,9 +218,9 @@ impl<T: Transport> Reactor<T> {
 
     fn leave(&mut self, number: u64, wire: WireId) {
         if let Some(mut connection) = self.numbered(number)
-            && let Some(mut turn) = connection.incoming(wire)
+            && let Some(mut incoming) = connection.incoming(wire)
         {
-            turn.leave();
+            incoming.leave();
         }
     }
 
@@ -235,9 +235,9 @@ impl<T: Transport> Reactor<T> {
             None => {}
             Some(&SlotUse::In((conn, wire))) => {
                 if let Some(mut connection) = self.connection(conn)
-                    && let Some(mut turn) = connection.incoming(wire)
+                    && let Some(mut incoming) = connection.incoming(wire)
                 {
-                    turn.on_pending();
+                    incoming.on_pending();
                 }
             }
             Some(SlotUse::Outs(outs)) => {
@@ -289,8 +289,8 @@ impl<T: Transport> Reactor<T> {
     ) -> Option<R> {
         let Some(&SlotUse::In((conn, wire))) = self.io.slots.get(slot) else { return None };
         let mut connection = self.connection(conn)?;
-        let mut turn = connection.incoming(wire)?;
-        Some(execute(&mut turn))
+        let mut incoming = connection.incoming(wire)?;
+        Some(execute(&mut incoming))
     }
 
     /// Gives every connection that has something to send its turns.

@@ -57,7 +57,7 @@ impl<T: Transport> Reactor<T> {
         // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
             Owner::In(subscription) => {
-                self.with(subscription.slot, |turn| turn.come_to_rest());
+                self.with(subscription.slot, |incoming| incoming.come_to_rest());
                 subscription.is_spliced()
             }
             Owner::Out(buffer) if !buffer.idle_state.come_to_rest(ring, head) => {
@@ -99,7 +99,7 @@ impl<T: Transport> Reactor<T> {
             return Some(receiver.trim(keep));
         }
         drop(state);
-        self.with(subscription.slot, |turn| turn.trim(keep))?
+        self.with(subscription.slot, |incoming| incoming.trim(keep))?
     }
 }
 
