@@ -10,7 +10,7 @@ use std::sync::Weak;
 use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
-use super::incoming::{InSub, Incoming, Received};
+use super::incoming::{InSub, IncomingSubscription, Received};
 use super::io::{Io, Line, LinkPhase};
 use super::peer::{OutSub, OutgoingSubscription, wire_of_pong};
 use super::reactor_action::{Outcome, ReactorAction};
@@ -98,9 +98,9 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Returns a subscription of this end, with everything that executing its effects needs.
-    pub(super) fn incoming(&mut self, wire: WireId) -> Option<Incoming<'_, T>> {
+    pub(super) fn incoming(&mut self, wire: WireId) -> Option<IncomingSubscription<'_, T>> {
         let Link { line, ins, .. } = &mut *self.link;
-        Some(Incoming { io: self.io, line, wire, sub: ins.get_mut(&wire)? })
+        Some(IncomingSubscription { io: self.io, line, wire, sub: ins.get_mut(&wire)? })
     }
 
     /// Handles an event of the transport.
@@ -228,7 +228,11 @@ impl<T: Transport> Connection<'_, T> {
     }
 
     /// Handles a message about a subscription of this end. A message about an unknown id is ignored.
-    fn with(&mut self, wire: WireId, handle: impl FnOnce(&mut Incoming<'_, T>) -> Received) -> Received {
+    fn with(
+        &mut self,
+        wire: WireId,
+        handle: impl FnOnce(&mut IncomingSubscription<'_, T>) -> Received,
+    ) -> Received {
         self.incoming(wire).map_or(Ok(()), |mut incoming| handle(&mut incoming))
     }
 

@@ -13,11 +13,11 @@
 
 use rocketnet::Transport;
 
-use super::incoming::Incoming;
+use super::incoming::IncomingSubscription;
 use crate::ground::lock::lock;
 use crate::ground::types::Policy;
 
-impl<T: Transport> Incoming<'_, T> {
+impl<T: Transport> IncomingSubscription<'_, T> {
     /// Follows the sender's ring if it is mapped, and has readers downstream woken by the ring's writer too.
     pub(super) fn follow(&mut self) {
         let subscription = &self.sub.shared;

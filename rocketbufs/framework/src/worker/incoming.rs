@@ -1,7 +1,7 @@
 //! One subscription of this end, and the execution of its effects.
 //!
 //! The machines ([`ReceiveSubscription`](crate::proto::ReceiveSubscription) and [`Attachment`]) decide. An
-//! [`Incoming`] has what executing the decisions needs: the connection, the transport and the subscription,
+//! [`IncomingSubscription`] has what executing the decisions needs: the connection, the transport and the subscription,
 //! found with one look-up. Its methods return an error if the peer broke the protocol; the reactor closes the
 //! connection then.
 
@@ -35,7 +35,7 @@ impl InSub {
 }
 
 /// A subscription with everything that executing its effects needs, see [the module](self).
-pub(super) struct Incoming<'a, T: Transport> {
+pub(super) struct IncomingSubscription<'a, T: Transport> {
     pub(super) io: &'a mut Io<T>,
     pub(super) line: &'a mut Line,
     pub(super) wire: WireId,
@@ -45,7 +45,7 @@ pub(super) struct Incoming<'a, T: Transport> {
 /// The result of a message: an error closes the connection.
 pub(super) type Received = Result<(), ReceiveError>;
 
-impl<T: Transport> Incoming<'_, T> {
+impl<T: Transport> IncomingSubscription<'_, T> {
     /// Handles data that landed.
     pub(super) fn on_arrived(&mut self) -> Received {
         if self.sub.machine.takes_data()? {

@@ -15,7 +15,7 @@ use rocketnet::Transport;
 use rocketring::Ring;
 
 use super::connection::Connection;
-use super::incoming::Incoming;
+use super::incoming::IncomingSubscription;
 use super::io::Line;
 use super::metering::Limiting;
 use super::peer::OutSub;
@@ -144,7 +144,7 @@ impl<T: Transport> Connection<'_, T> {
     }
 }
 
-impl<T: Transport> Incoming<'_, T> {
+impl<T: Transport> IncomingSubscription<'_, T> {
     /// Charges what has arrived, and returns what a CREDIT may grant now. `None`: no CREDIT may be sent yet.
     #[inline]
     pub(super) fn grant_limit(&mut self) -> Option<GrantLimit> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use rocketnet::Transport;
 use rocketring::{PoolError, Ring, RingConfig};
 
-use super::incoming::{Incoming, Received};
+use super::incoming::{IncomingSubscription, Received};
 use crate::ground::lock::lock;
 use crate::ground::types::Position;
 use crate::proto::{AllocationStep, CreditAllocation, Ending, Message, ReceiveLog, Share, Subscribed};
@@ -34,7 +34,7 @@ pub(super) fn allocation(
     Ok(Some((CreditAllocation::new(subscribed.start, least, full), member)))
 }
 
-impl<T: Transport> Incoming<'_, T> {
+impl<T: Transport> IncomingSubscription<'_, T> {
     /// Updates a subscription of a budget: takes, frees or recalls its ring.
     pub(super) fn lend(&mut self) {
         if self.sub.shared.options.budget.is_none() {

@@ -13,7 +13,7 @@ use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Link};
-use super::incoming::Incoming;
+use super::incoming::IncomingSubscription;
 use super::io::{At, Io, SlotUse};
 use super::peer::OutSub;
 use super::reactor_action::{Outcome, ReactorAction};
@@ -285,7 +285,7 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn with<R>(
         &mut self,
         slot: u32,
-        execute: impl FnOnce(&mut Incoming<'_, T>) -> R,
+        execute: impl FnOnce(&mut IncomingSubscription<'_, T>) -> R,
     ) -> Option<R> {
         let Some(&SlotUse::In((conn, wire))) = self.io.slots.get(slot) else { return None };
         let mut connection = self.connection(conn)?;

@@ -7,7 +7,7 @@ use rocketnet::{Offered, Transport};
 use rocketring::{Ring, RingConfig};
 
 use super::connection::{Connection, Link};
-use super::incoming::{InSub, Incoming, Received};
+use super::incoming::{InSub, IncomingSubscription, Received};
 use super::io::LinkPhase;
 use super::lingering::end_subscription;
 use super::on_demand;
@@ -91,7 +91,7 @@ impl<T: Transport> Connection<'_, T> {
     }
 }
 
-impl<T: Transport> Incoming<'_, T> {
+impl<T: Transport> IncomingSubscription<'_, T> {
     pub(super) fn on_subscribed(&mut self, subscribed: &Subscribed) -> Received {
         let offered = self.sub.offered.take();
         let known = lock(&self.sub.shared.state).sub.log().map(ReceiveLog::epoch);
@@ -383,7 +383,7 @@ impl<T: Transport> Connection<'_, T> {
     pub(super) fn send_last_credits(&mut self) {
         let Link { line, ins, .. } = &mut *self.link;
         for (&wire, sub) in ins.iter_mut().filter(|(_, sub)| sub.machine.is_live()) {
-            Incoming { io: self.io, line, wire, sub }.send_last_credit();
+            IncomingSubscription { io: self.io, line, wire, sub }.send_last_credit();
         }
     }
 
