@@ -7,7 +7,7 @@ use rocketnet::Transport;
 use rocketring::{Hold, Ring};
 
 use super::connection::Connection;
-use super::peer::OutSub;
+use super::peer::OutgoingEntry;
 use super::reactor_action::Outcome;
 use crate::ground::fields::printable;
 use crate::ground::limits::{Admitted, Asking, PolicySet, SubscriptionLimits};
@@ -204,7 +204,7 @@ impl<T: Transport> Connection<'_, T> {
         }
         let (number, start) = (link.line.shared.id, cursor.start());
         let machine = PeerSubscription::new(cursor);
-        let out_sub = OutSub { buffer: buffer.clone(), machine, status: sub, hold_ms };
+        let out_sub = OutgoingEntry { buffer: buffer.clone(), machine, status: sub, hold_ms };
         link.outs.insert(subscribe.wire, out_sub);
         self.io.slots.add_out(buffer.slot, (link.line.id, subscribe.wire));
         let name = subscribe.name.clone();

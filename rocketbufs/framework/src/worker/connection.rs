@@ -10,9 +10,9 @@ use std::sync::Weak;
 use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
-use super::incoming::{InSub, IncomingSubscription, Received};
+use super::incoming::{IncomingEntry, IncomingSubscription, Received};
 use super::io::{Io, Line, LinkPhase};
-use super::peer::{OutSub, OutgoingSubscription, wire_of_pong};
+use super::peer::{OutgoingEntry, OutgoingSubscription, wire_of_pong};
 use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::fields::printable;
 use crate::ground::types::WireId;
@@ -37,10 +37,10 @@ pub(super) struct Link {
     pub(super) listener: Option<Weak<ListenerShared>>,
     /// The protocol version that was chosen from those of both ends.
     pub(super) version: u16,
-    pub(super) outs: HashMap<WireId, OutSub>,
+    pub(super) outs: HashMap<WireId, OutgoingEntry>,
     /// Parked subscriptions of the peer, which wait for their buffer's log.
     pub(super) parked: HashMap<WireId, Weak<Buffer>>,
-    pub(super) ins: FxHashMap<WireId, InSub>,
+    pub(super) ins: FxHashMap<WireId, IncomingEntry>,
     pub(super) next_wire: WireId,
     /// Commands that wait until the connection is up.
     pub(super) early: Vec<Command>,

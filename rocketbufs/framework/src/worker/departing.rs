@@ -8,7 +8,7 @@ use rocketnet::Transport;
 use rocketring::Ring;
 
 use super::connection::Connection;
-use super::peer::OutSub;
+use super::peer::OutgoingEntry;
 use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::limits::Asking;
 use crate::ground::lock::lock;
@@ -58,7 +58,7 @@ impl<T: Transport> Connection<'_, T> {
     fn drop_out(&mut self, wire: WireId, why: &str, hold: bool) {
         let Some(out) = self.link.outs.remove(&wire) else { return };
         let number = self.link.line.shared.id;
-        let OutSub { buffer, machine, status, hold_ms } = out;
+        let OutgoingEntry { buffer, machine, status, hold_ms } = out;
         machine.watchers().iter().for_each(|reader| buffer.unwatch((number, wire, *reader)));
         self.io.slots.remove_out(buffer.slot, (self.link.line.id, wire));
         let rout = buffer.out.upgrade();
@@ -122,7 +122,7 @@ impl<T: Transport> Connection<'_, T> {
             return;
         };
         let conn = link.line.shared.id;
-        let is_allowed = |sub: &OutSub| {
+        let is_allowed = |sub: &OutgoingEntry| {
             let asking = Asking { conn, bid: sub.buffer.bid, name: &sub.status.name.name };
             out.admitted(&asking).is_some_and(|admitted| admitted.policies.contains(sub.status.policy))
         };
@@ -148,7 +148,7 @@ impl<T: Transport> Connection<'_, T> {
 }
 
 /// Returns whether this subscription blocks the writer.
-fn holds_others(ring: &Ring, out: &OutSub, slowest: &mut HashMap<u32, Option<Position>>) -> bool {
+fn holds_others(ring: &Ring, out: &OutgoingEntry, slowest: &mut HashMap<u32, Option<Position>>) -> bool {
     let Some(at) = out.machine.cursor().holds_at() else { return false };
     let head = ring.head();
     // A remote writer is out of credit when less than an eighth is left. A local writer shows that it waits.

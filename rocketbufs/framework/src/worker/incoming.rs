@@ -20,7 +20,7 @@ use crate::proto::{Attachment, End, Ending, LogEnd, Message, ReceiveError};
 use crate::state::{Buffer, SubscriptionShared, downstream_of};
 
 /// A subscription of this process at the peer.
-pub(super) struct InSub {
+pub(super) struct IncomingEntry {
     pub(super) shared: Arc<SubscriptionShared>,
     pub(super) machine: Attachment,
     /// The sender's ring to be mapped, if it arrived before SUBSCRIBED.
@@ -28,7 +28,7 @@ pub(super) struct InSub {
     pub(super) metered: Metered,
 }
 
-impl InSub {
+impl IncomingEntry {
     pub(super) fn new(shared: Arc<SubscriptionShared>, machine: Attachment) -> Self {
         Self { shared, machine, offered: None, metered: Metered::default() }
     }
@@ -39,7 +39,7 @@ pub(super) struct IncomingSubscription<'a, T: Transport> {
     pub(super) io: &'a mut Io<T>,
     pub(super) line: &'a mut Line,
     pub(super) wire: WireId,
-    pub(super) sub: &'a mut InSub,
+    pub(super) sub: &'a mut IncomingEntry,
 }
 
 /// The result of a message: an error closes the connection.
@@ -201,7 +201,7 @@ impl<T: Transport> IncomingSubscription<'_, T> {
         if from > to {
             return Err(ReceiveError::LostEndsEarly);
         }
-        let head = |sub: &InSub| lock(&sub.shared.state).ring().map_or(0, Ring::head);
+        let head = |sub: &IncomingEntry| lock(&sub.shared.state).ring().map_or(0, Ring::head);
         let before = head(self.sub);
         let skipped = self.io.transport.skip(self.line.id, self.wire, to);
         self.sub.metered.skipped(before, head(self.sub));

@@ -18,7 +18,7 @@ use super::connection::Connection;
 use super::incoming::IncomingSubscription;
 use super::io::Line;
 use super::metering::Limiting;
-use super::peer::OutSub;
+use super::peer::OutgoingEntry;
 use super::reactor_action::ReactorAction;
 use crate::ground::lock::lock;
 use crate::ground::types::{Nanos, Position, WireId};
@@ -36,7 +36,7 @@ impl Line {
     }
 
     /// Returns whether the rest of a reservation is not worth a transfer of the next subscription. The bucket gets the rest back.
-    pub(super) fn is_rest_too_small(&self, outs: &HashMap<WireId, OutSub>, rest: u64) -> bool {
+    pub(super) fn is_rest_too_small(&self, outs: &HashMap<WireId, OutgoingEntry>, rest: u64) -> bool {
         let next = || {
             let out = outs.get(self.ready.front()?)?;
             Some(out.machine.cursor().pending_bytes(&out.buffer.log()?.ring))

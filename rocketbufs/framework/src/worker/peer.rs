@@ -23,7 +23,7 @@ use crate::state::{Buffer, SubscriptionStatus};
 const END_HEARD: u64 = 1 << 63;
 
 /// A subscription of the peer to a buffer of this process.
-pub(super) struct OutSub {
+pub(super) struct OutgoingEntry {
     pub(super) buffer: Arc<Buffer>,
     pub(super) machine: PeerSubscription,
     /// The state that other threads see.
@@ -36,7 +36,7 @@ pub(super) struct OutgoingSubscription<'a, T: Transport> {
     pub(super) io: &'a mut Io<T>,
     pub(super) line: &'a mut Line,
     pub(super) wire: WireId,
-    pub(super) out: &'a mut OutSub,
+    pub(super) out: &'a mut OutgoingEntry,
 }
 
 /// Returns the wire id from a PONG that answers the PING after an end.
@@ -44,7 +44,7 @@ pub(super) fn wire_of_pong(token: u64) -> Option<WireId> {
     (token & END_HEARD != 0).then_some((token & !END_HEARD) as WireId)
 }
 
-impl OutSub {
+impl OutgoingEntry {
     fn ring(&self) -> Option<&Ring> {
         self.buffer.log().map(|log| &log.ring)
     }
@@ -90,7 +90,7 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
         if self.line.phase != LinkPhase::Up {
             return;
         }
-        let OutSub { buffer, machine, .. } = &mut *self.out;
+        let OutgoingEntry { buffer, machine, .. } = &mut *self.out;
         let Some(log) = buffer.log() else { return };
         match machine.enqueue(&log.ring, buffer.ended() || buffer.is_waited_for()) {
             Enqueue::Later => self.io.deferred.report((self.line.id, self.wire), self.io.now),
@@ -130,7 +130,7 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
             self.io.transport.detach(self.line.id, self.wire);
         }
         let lost = {
-            let OutSub { buffer, machine, .. } = &mut *self.out;
+            let OutgoingEntry { buffer, machine, .. } = &mut *self.out;
             buffer.log().and_then(|log| machine.skip(&log.ring))
         };
         self.publish();
@@ -160,7 +160,7 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
     // Part of the loop over the subscriptions, also since there are two versions of the loop: a tenth of a transfer's instructions.
     #[inline(always)]
     pub(super) fn take(&mut self, room: u64, ordered: bool) -> Result<bool, ReactorAction> {
-        let OutSub { buffer, machine, .. } = &mut *self.out;
+        let OutgoingEntry { buffer, machine, .. } = &mut *self.out;
         machine.dequeue();
         let Some(log) = buffer.log() else { return Ok(false) };
         match machine.take_turn(&log.ring, || buffer.end(), room, ordered) {
@@ -240,7 +240,7 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
     /// Asks the receiver for confirmations that a call waits for, and for credit if the receiver gives it on
     /// demand.
     fn ask(&mut self) {
-        let OutSub { buffer, machine, .. } = &mut *self.out;
+        let OutgoingEntry { buffer, machine, .. } = &mut *self.out;
         let (wanted, all) = buffer.wanted(machine.cursor().levels());
         let questions = machine.questions(wanted, all, buffer.log().map(|log| &log.ring));
         for wanted in questions.into_iter().flatten() {
@@ -256,7 +256,7 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
     }
 
     pub(super) fn on_credit(&mut self, credit: &Credit) -> Outcome {
-        let OutSub { buffer, machine, .. } = &mut *self.out;
+        let OutgoingEntry { buffer, machine, .. } = &mut *self.out;
         let (log, spliced) = (buffer.log().map(|log| &log.ring), buffer.source.is_some());
         machine.on_credit(credit, log, spliced, self.io.now).map_err(ReactorAction::protocol)?;
         self.moved_on();
@@ -271,7 +271,7 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
     }
 
     pub(super) fn on_landed(&mut self, position: Position) {
-        let OutSub { buffer, machine, .. } = &mut *self.out;
+        let OutgoingEntry { buffer, machine, .. } = &mut *self.out;
         machine.on_landed(position, buffer.log().map(|log| &log.ring), self.io.now);
         self.moved_on();
     }

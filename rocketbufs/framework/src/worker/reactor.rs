@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::connection::{Connection, Link};
 use super::incoming::IncomingSubscription;
 use super::io::{At, Io, SlotUse};
-use super::peer::OutSub;
+use super::peer::OutgoingEntry;
 use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::planted;
 use crate::ground::types::{Nanos, WireId};
@@ -262,7 +262,7 @@ impl<T: Transport> Reactor<T> {
         let Some(first) = outs.first().and_then(out).filter(|out| out.machine.is_unreported()) else {
             return;
         };
-        let steps = outs.iter().map(|at| out(at).and_then(OutSub::unreported_to));
+        let steps = outs.iter().map(|at| out(at).and_then(OutgoingEntry::unreported_to));
         let Some(least) = steps.min().flatten() else { return };
         first.buffer.suppress_notify(least, outs.len());
     }

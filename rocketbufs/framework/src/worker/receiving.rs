@@ -7,7 +7,7 @@ use rocketnet::{Offered, Transport};
 use rocketring::{Ring, RingConfig};
 
 use super::connection::{Connection, Link};
-use super::incoming::{InSub, IncomingSubscription, Received};
+use super::incoming::{IncomingEntry, IncomingSubscription, Received};
 use super::io::LinkPhase;
 use super::lingering::end_subscription;
 use super::on_demand;
@@ -73,7 +73,7 @@ impl<T: Transport> Connection<'_, T> {
             link.line.limiting.as_ref().is_some_and(|limiting| limiting.limits_arrivals()) && !is_mapped;
         let own_memory =
             on_this_machine && (subscription.options.own_memory || machine.is_closed() || limited);
-        link.ins.insert(wire, InSub::new(subscription.clone(), machine));
+        link.ins.insert(wire, IncomingEntry::new(subscription.clone(), machine));
         self.io.lingering.forget(&subscription);
         self.io.slots.set_in(subscription.slot, (conn, wire));
         let subscribe = Subscribe { own_memory, ..subscribe_message(&subscription, wire, remote_id, start) };
