@@ -7,6 +7,7 @@ use rocketnet::Transport;
 use rocketring::{Hold, Ring};
 
 use super::connection::Connection;
+use super::io::SubscriptionKey;
 use super::peer::OutgoingEntry;
 use super::reactor_action::Outcome;
 use crate::ground::fields::printable;
@@ -206,7 +207,8 @@ impl<T: Transport> Connection<'_, T> {
         let machine = PeerSubscription::new(cursor);
         let out_sub = OutgoingEntry { buffer: buffer.clone(), machine, status: sub, hold_ms };
         link.outs.insert(subscribe.wire, out_sub);
-        self.io.slots.add_out(buffer.slot, (link.line.id, subscribe.wire));
+        let key = SubscriptionKey { conn: link.line.id, wire: subscribe.wire };
+        self.io.slots.add_out(buffer.slot, key);
         let name = subscribe.name.clone();
         let resumed = !begin.restarted && matches!(subscribe.start, Start::Position(..));
         out.report(OutEvent::Subscribed { conn: number, bid: buffer.bid, name, start, resumed });

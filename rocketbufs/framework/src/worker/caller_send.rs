@@ -22,7 +22,7 @@ use rocketnet::{Pollable, Transport};
 
 use super::caller_runs::LOOK_PERIOD;
 use super::connection::Connection;
-use super::io::LinkPhase;
+use super::io::{LinkPhase, SubscriptionKey};
 use super::peer::OutgoingSubscription;
 use super::reactor::Reactor;
 use super::reactor_action::ReactorAction;
@@ -36,7 +36,7 @@ const LOOKS_PER_TURN: u32 = 64;
 
 impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
     fn send_now(&mut self, slot: u32, clock: &dyn Fn() -> Nanos) -> Sent {
-        let Some((conn, wire)) = self.io.slots.only_out(slot) else { return Sent::Not };
+        let Some(SubscriptionKey { conn, wire }) = self.io.slots.only_out(slot) else { return Sent::Not };
         let Some(mut connection) = Connection::find(&mut self.io, &mut self.links, conn) else {
             return Sent::Not;
         };

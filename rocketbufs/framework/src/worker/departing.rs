@@ -8,6 +8,7 @@ use rocketnet::Transport;
 use rocketring::Ring;
 
 use super::connection::Connection;
+use super::io::SubscriptionKey;
 use super::peer::OutgoingEntry;
 use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::limits::Asking;
@@ -60,7 +61,7 @@ impl<T: Transport> Connection<'_, T> {
         let number = self.link.line.shared.id;
         let OutgoingEntry { buffer, machine, status, hold_ms } = out;
         machine.watchers().iter().for_each(|reader| buffer.unwatch((number, wire, *reader)));
-        self.io.slots.remove_out(buffer.slot, (self.link.line.id, wire));
+        self.io.slots.remove_out(buffer.slot, SubscriptionKey { conn: self.link.line.id, wire });
         let rout = buffer.out.upgrade();
         let until = self.io.now + Nanos::from(hold_ms) * 1_000_000;
         let leaving = match hold && hold_ms > 0 && !status.name.is_empty() {

@@ -167,14 +167,18 @@ impl<T: Transport> Io<T> {
 }
 
 /// A subscription on one of the worker's connections.
-pub(super) type At = (ConnId, WireId);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SubscriptionKey {
+    pub(super) conn: ConnId,
+    pub(super) wire: WireId,
+}
 
 /// The users of one slot.
 pub(super) enum SlotUse {
     /// The slot of a buffer: the subscriptions of peers that send it.
-    Outs(Vec<At>),
+    Outs(Vec<SubscriptionKey>),
     /// The slot of a subscription of this end.
-    In(At),
+    In(SubscriptionKey),
 }
 
 /// The users of a worker's slots.
@@ -187,7 +191,7 @@ impl Slots {
     }
 
     /// Returns the subscriptions of peers that send the buffer with this slot.
-    pub(super) fn outs(&self, slot: u32) -> &[At] {
+    pub(super) fn outs(&self, slot: u32) -> &[SubscriptionKey] {
         match self.0.get(&slot) {
             Some(SlotUse::Outs(outs)) => outs,
             _ => &[],
@@ -195,24 +199,24 @@ impl Slots {
     }
 
     /// Returns the only subscription that sends a buffer, if there is only one.
-    pub(super) fn only_out(&self, slot: u32) -> Option<At> {
+    pub(super) fn only_out(&self, slot: u32) -> Option<SubscriptionKey> {
         match self.outs(slot) {
             [only] => Some(*only),
             _ => None,
         }
     }
 
-    pub(super) fn add_out(&mut self, slot: u32, at: At) {
+    pub(super) fn add_out(&mut self, slot: u32, key: SubscriptionKey) {
         match self.0.entry(slot).or_insert_with(|| SlotUse::Outs(Vec::new())) {
-            SlotUse::Outs(outs) => outs.push(at),
-            stale => *stale = SlotUse::Outs(vec![at]),
+            SlotUse::Outs(outs) => outs.push(key),
+            stale => *stale = SlotUse::Outs(vec![key]),
         }
     }
 
-    pub(super) fn remove_out(&mut self, slot: u32, at: At) {
+    pub(super) fn remove_out(&mut self, slot: u32, key: SubscriptionKey) {
         let Some(SlotUse::Outs(outs)) = self.0.get_mut(&slot) else { return };
         // From the end, where a connection that goes with many subscriptions removes them.
-        if let Some(index) = outs.iter().rposition(|out| *out == at) {
+        if let Some(index) = outs.iter().rposition(|out| *out == key) {
             outs.remove(index);
         }
         if outs.is_empty() {
@@ -220,8 +224,8 @@ impl Slots {
         }
     }
 
-    pub(super) fn set_in(&mut self, slot: u32, at: At) {
-        self.0.insert(slot, SlotUse::In(at));
+    pub(super) fn set_in(&mut self, slot: u32, key: SubscriptionKey) {
+        self.0.insert(slot, SlotUse::In(key));
     }
 
     pub(super) fn remove(&mut self, slot: u32) {
@@ -235,7 +239,7 @@ pub(super) struct Deferred {
     /// When there is something to do; the last time there is without anything.
     pub(super) due: Nanos,
     reports_due: Nanos,
-    reports: Vec<At>,
+    reports: Vec<SubscriptionKey>,
     delayed: BTreeSet<(Nanos, ConnId)>,
 }
 
@@ -247,14 +251,14 @@ impl Default for Deferred {
 
 impl Deferred {
     /// Defers the report of a subscription's news.
-    pub(super) fn report(&mut self, at: At, now: Nanos) {
-        self.reports.push(at);
+    pub(super) fn report(&mut self, key: SubscriptionKey, now: Nanos) {
+        self.reports.push(key);
         self.reports_due = self.reports_due.min(now.saturating_add(UNREPORTED));
         self.due = self.due.min(self.reports_due);
     }
 
     /// Takes the subscriptions whose reports are due.
-    pub(super) fn take_reports(&mut self, now: Nanos) -> Vec<At> {
+    pub(super) fn take_reports(&mut self, now: Nanos) -> Vec<SubscriptionKey> {
         if now < self.reports_due {
             return Vec::new();
         }

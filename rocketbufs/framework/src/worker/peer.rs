@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use rocketnet::{NotWritten, SourceRange, Transport};
 use rocketring::{PeerDoorbell, Ring};
 
-use super::io::{Io, Line, LinkPhase};
+use super::io::{Io, Line, LinkPhase, SubscriptionKey};
 use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::planted;
 use crate::ground::types::{Position, WireId};
@@ -93,12 +93,16 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
         let OutgoingEntry { buffer, machine, .. } = &mut *self.out;
         let Some(log) = buffer.log() else { return };
         match machine.enqueue(&log.ring, buffer.ended() || buffer.is_waited_for()) {
-            Enqueue::Later => self.io.deferred.report((self.line.id, self.wire), self.io.now),
+            Enqueue::Later => self.io.deferred.report(self.key(), self.io.now),
             Enqueue::Unreported => {}
             Enqueue::Queue => self.queue(),
             Enqueue::Queued => self.io.mark_dirty(self.line),
         }
         self.io.stirred();
+    }
+
+    fn key(&self) -> SubscriptionKey {
+        SubscriptionKey { conn: self.line.id, wire: self.wire }
     }
 
     /// Queues the subscription among those of its connection that have something to send.
@@ -110,7 +114,7 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
     /// Defers the report to a receiver that sees the data by itself.
     pub(super) fn report_later(&mut self) {
         if self.out.machine.defer_report() {
-            self.io.deferred.report((self.line.id, self.wire), self.io.now);
+            self.io.deferred.report(self.key(), self.io.now);
         }
     }
 

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Link};
 use super::incoming::IncomingSubscription;
-use super::io::{At, Io, SlotUse};
+use super::io::{Io, SlotUse, SubscriptionKey};
 use super::peer::OutgoingEntry;
 use super::reactor_action::{Outcome, ReactorAction};
 use crate::ground::planted;
@@ -120,7 +120,7 @@ impl<T: Transport> Reactor<T> {
 
     /// Executes work that was deferred until now.
     fn take_deferred(&mut self) {
-        for (conn, wire) in self.io.deferred.take_reports(self.io.now) {
+        for SubscriptionKey { conn, wire } in self.io.deferred.take_reports(self.io.now) {
             self.at(conn, |connection| connection.report(wire));
         }
         while let Some(conn) = self.io.deferred.take_delayed(self.io.now) {
@@ -233,7 +233,7 @@ impl<T: Transport> Reactor<T> {
     fn on_slot(&mut self, slot: u32) {
         match self.io.slots.get(slot) {
             None => {}
-            Some(&SlotUse::In((conn, wire))) => {
+            Some(&SlotUse::In(SubscriptionKey { conn, wire })) => {
                 if let Some(mut connection) = self.connection(conn)
                     && let Some(mut incoming) = connection.incoming(wire)
                 {
@@ -242,9 +242,9 @@ impl<T: Transport> Reactor<T> {
             }
             Some(SlotUse::Outs(outs)) => {
                 match outs[..] {
-                    [(conn, wire)] => self.at(conn, |connection| connection.wake_out(wire)),
+                    [SubscriptionKey { conn, wire }] => self.at(conn, |connection| connection.wake_out(wire)),
                     _ => {
-                        for (conn, wire) in outs.clone() {
+                        for SubscriptionKey { conn, wire } in outs.clone() {
                             self.at(conn, |connection| connection.wake_out(wire));
                         }
                     }
@@ -258,7 +258,9 @@ impl<T: Transport> Reactor<T> {
     /// next report.
     pub(super) fn suppress_notify(&mut self, slot: u32) {
         let outs = self.io.slots.outs(slot);
-        let out = |(conn, wire): &At| self.links.get(conn).and_then(|link| link.outs.get(wire));
+        let out = |SubscriptionKey { conn, wire }: &SubscriptionKey| {
+            self.links.get(conn).and_then(|link| link.outs.get(wire))
+        };
         let Some(first) = outs.first().and_then(out).filter(|out| out.machine.is_unreported()) else {
             return;
         };
@@ -287,7 +289,7 @@ impl<T: Transport> Reactor<T> {
         slot: u32,
         execute: impl FnOnce(&mut IncomingSubscription<'_, T>) -> R,
     ) -> Option<R> {
-        let Some(&SlotUse::In((conn, wire))) = self.io.slots.get(slot) else { return None };
+        let Some(&SlotUse::In(SubscriptionKey { conn, wire })) = self.io.slots.get(slot) else { return None };
         let mut connection = self.connection(conn)?;
         let mut incoming = connection.incoming(wire)?;
         Some(execute(&mut incoming))

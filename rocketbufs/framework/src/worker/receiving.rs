@@ -8,7 +8,7 @@ use rocketring::{Ring, RingConfig};
 
 use super::connection::{Connection, Link};
 use super::incoming::{IncomingEntry, IncomingSubscription, Received};
-use super::io::LinkPhase;
+use super::io::{LinkPhase, SubscriptionKey};
 use super::lingering::end_subscription;
 use super::on_demand;
 use crate::ground::limits::millis;
@@ -75,7 +75,7 @@ impl<T: Transport> Connection<'_, T> {
             on_this_machine && (subscription.options.own_memory || machine.is_closed() || limited);
         link.ins.insert(wire, IncomingEntry::new(subscription.clone(), machine));
         self.io.lingering.forget(&subscription);
-        self.io.slots.set_in(subscription.slot, (conn, wire));
+        self.io.slots.set_in(subscription.slot, SubscriptionKey { conn, wire });
         let subscribe = Subscribe { own_memory, ..subscribe_message(&subscription, wire, remote_id, start) };
         self.io.send(&mut link.line, &Message::Subscribe(subscribe));
     }
