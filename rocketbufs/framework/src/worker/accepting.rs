@@ -13,9 +13,9 @@ use rocketnet::slots::MAX_SLOTS;
 use rocketnet::{Accepted, Transport};
 
 use super::connection::Link;
-use super::io::LinkPhase;
 use super::reactor::Reactor;
 use super::reactor_action::ReactorAction;
+use super::worker_context::LinkPhase;
 use crate::config::Config;
 use crate::proto::CloseCode;
 use crate::state::error::DownReason;

@@ -7,9 +7,9 @@ use rocketnet::Transport;
 use rocketring::{Hold, Ring};
 
 use super::connection::Connection;
-use super::io::SubscriptionKey;
 use super::peer::OutgoingEntry;
 use super::reactor_action::Outcome;
+use super::worker_context::SubscriptionKey;
 use crate::ground::fields::printable;
 use crate::ground::limits::{Admitted, Asking, PolicySet, SubscriptionLimits};
 use crate::ground::lock::lock;

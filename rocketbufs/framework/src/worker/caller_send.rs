@@ -22,10 +22,10 @@ use rocketnet::{Pollable, Transport};
 
 use super::caller_runs::LOOK_PERIOD;
 use super::connection::Connection;
-use super::io::{LinkPhase, SubscriptionKey};
 use super::peer::OutgoingSubscription;
 use super::reactor::Reactor;
 use super::reactor_action::ReactorAction;
+use super::worker_context::{LinkPhase, SubscriptionKey};
 use crate::ground::lock::lock;
 use crate::ground::types::{Nanos, WireId};
 use crate::proto::CallerSend;

@@ -11,9 +11,9 @@ use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
 use super::incoming::{IncomingEntry, IncomingSubscription, Received};
-use super::io::{Io, Line, LinkPhase};
 use super::peer::{OutgoingEntry, OutgoingSubscription, wire_of_pong};
 use super::reactor_action::{Outcome, ReactorAction};
+use super::worker_context::{Line, LinkPhase, WorkerContext};
 use crate::ground::fields::printable;
 use crate::ground::types::WireId;
 use crate::proto::{CloseCode, End, Message, ReceiveError};
@@ -51,7 +51,7 @@ pub(super) struct Link {
 
 /// A connection with everything that executing its effects needs, see [the module](self).
 pub(super) struct Connection<'a, T: Transport> {
-    pub(super) io: &'a mut Io<T>,
+    pub(super) io: &'a mut WorkerContext<T>,
     pub(super) link: &'a mut Link,
 }
 
@@ -68,7 +68,7 @@ impl Link {
 impl<'a, T: Transport> Connection<'a, T> {
     /// Finds a connection among those of a worker.
     pub(super) fn find(
-        io: &'a mut Io<T>,
+        io: &'a mut WorkerContext<T>,
         links: &'a mut FxHashMap<ConnId, Link>,
         conn: ConnId,
     ) -> Option<Self> {

@@ -8,9 +8,9 @@ use rocketnet::Transport;
 use rocketring::Ring;
 
 use super::connection::Connection;
-use super::io::SubscriptionKey;
 use super::peer::OutgoingEntry;
 use super::reactor_action::{Outcome, ReactorAction};
+use super::worker_context::SubscriptionKey;
 use crate::ground::limits::Asking;
 use crate::ground::lock::lock;
 use crate::ground::planted;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rocketnet::Transport;
 
 use super::connection::{APP_BYTES_PER_FLUSH, Connection, Link};
-use super::io::LinkPhase;
 use super::reactor_action::{Outcome, ReactorAction};
+use super::worker_context::LinkPhase;
 use crate::proto::{CloseCode, Hello, MIN_VERSION, Message, Tick, VERSION};
 use crate::state::error::DownReason;
 use crate::state::in_event::InEvent;

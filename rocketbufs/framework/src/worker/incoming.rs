@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rocketnet::{Offered, Transport};
 use rocketring::{Ring, Trimmed};
 
-use super::io::{Io, Line};
 use super::lingering::end_subscription;
 use super::metering::Metered;
+use super::worker_context::{Line, WorkerContext};
 use crate::ground::lock::lock;
 use crate::ground::planted;
 use crate::ground::types::{Position, WireId};
@@ -36,7 +36,7 @@ impl IncomingEntry {
 
 /// A subscription with everything that executing its effects needs, see [the module](self).
 pub(super) struct IncomingSubscription<'a, T: Transport> {
-    pub(super) io: &'a mut Io<T>,
+    pub(super) io: &'a mut WorkerContext<T>,
     pub(super) line: &'a mut Line,
     pub(super) wire: WireId,
     pub(super) sub: &'a mut IncomingEntry,

@@ -16,10 +16,10 @@ use rocketring::Ring;
 
 use super::connection::Connection;
 use super::incoming::IncomingSubscription;
-use super::io::Line;
 use super::metering::Limiting;
 use super::peer::OutgoingEntry;
 use super::reactor_action::ReactorAction;
+use super::worker_context::Line;
 use crate::ground::lock::lock;
 use crate::ground::types::{Nanos, Position, WireId};
 use crate::proto::GrantLimit;

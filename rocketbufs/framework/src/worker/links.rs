@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Link};
 use super::handshake::report_down;
-use super::io::{Line, LinkPhase};
 use super::reactor::Reactor;
 use super::reactor_action::{Outcome, ReactorAction};
+use super::worker_context::{Line, LinkPhase};
 use crate::ground::types::Nanos;
 use crate::proto::{CloseCode, Message, Session, SessionConfig, VERSION};
 use crate::state::error::{DownReason, ListenError};

@@ -3,13 +3,13 @@
 //! ```text
 //!   transport ── events ──▶ ┌─────────┐ ── looks up once ──▶ machines of `crate::proto` ── effects ─┐
 //!   handles ── commands ──▶ │ Reactor │                                                           ▼
-//!   buffers ── marks ─────▶ └─────────┘ ◀────────── Io: transport, time, scheduler, messages ◀──────┘
+//!   buffers ── marks ─────▶ └─────────┘ ◀────────── WorkerContext: transport, time, schedule ◀─────────────────┘
 //! ```
 //!
 //! * `reactor`: one turn of a worker, and what it owns;
 //! * `peer`: one subscription of a peer, and the execution of its machine's effects;
 //! * `incoming`: one subscription of this end, and the execution of its machines' effects;
-//! * `io`: what executing an effect needs besides the connection: transport, time, and the schedule;
+//! * `worker_context`: what executing an effect needs besides the connection: transport, time, and the schedule;
 //! * `accepting`, `links`: how connections and listeners come and go;
 //! * `connection`: one connection: what arrives, and what is sent, with
 //!   * `handshake`: its begin, its time limits and its end;
@@ -38,7 +38,6 @@ mod following;
 mod handshake;
 mod idle;
 mod incoming;
-mod io;
 mod limiting;
 mod lingering;
 mod links;
@@ -51,6 +50,7 @@ mod receiving;
 pub(crate) mod thread;
 mod ticks;
 mod trimming;
+mod worker_context;
 
 pub(crate) use accepting::transport_connections;
 pub(crate) use caller_runs::Waiting;

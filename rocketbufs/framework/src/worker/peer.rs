@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use rocketnet::{NotWritten, SourceRange, Transport};
 use rocketring::{PeerDoorbell, Ring};
 
-use super::io::{Io, Line, LinkPhase, SubscriptionKey};
 use super::reactor_action::{Outcome, ReactorAction};
+use super::worker_context::{Line, LinkPhase, SubscriptionKey, WorkerContext};
 use crate::ground::planted;
 use crate::ground::types::{Position, WireId};
 use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
@@ -33,7 +33,7 @@ pub(super) struct OutgoingEntry {
 
 /// A subscription with everything that executing its effects needs, see [the module](self).
 pub(super) struct OutgoingSubscription<'a, T: Transport> {
-    pub(super) io: &'a mut Io<T>,
+    pub(super) io: &'a mut WorkerContext<T>,
     pub(super) line: &'a mut Line,
     pub(super) wire: WireId,
     pub(super) out: &'a mut OutgoingEntry,

@@ -14,9 +14,9 @@ use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Link};
 use super::incoming::IncomingSubscription;
-use super::io::{Io, SlotUse, SubscriptionKey};
 use super::peer::OutgoingEntry;
 use super::reactor_action::{Outcome, ReactorAction};
+use super::worker_context::{SlotUse, SubscriptionKey, WorkerContext};
 use crate::ground::planted;
 use crate::ground::types::{Nanos, WireId};
 use crate::proto::CloseCode;
@@ -25,7 +25,7 @@ use crate::state::{Command, ContextShared, ListenerShared, ROutShared, Request, 
 /// The state of one worker. Public only for the simulator, which drives it by hand.
 #[doc(hidden)]
 pub struct Reactor<T: Transport> {
-    pub(super) io: Io<T>,
+    pub(super) io: WorkerContext<T>,
     pub(super) links: FxHashMap<ConnId, Link>,
     pub(super) by_number: FxHashMap<u64, ConnId>,
     /// Accepted connections, the oldest first, whose handshakes may not have ended.
@@ -39,7 +39,7 @@ pub struct Reactor<T: Transport> {
 impl<T: Transport> Reactor<T> {
     pub(crate) fn new(context: Arc<ContextShared>, shared: Arc<Worker>, transport: T) -> Self {
         Self {
-            io: Io::new(context, shared, transport),
+            io: WorkerContext::new(context, shared, transport),
             links: FxHashMap::default(),
             by_number: FxHashMap::default(),
             unfinished: VecDeque::new(),

@@ -8,9 +8,9 @@ use rocketring::{Ring, RingConfig};
 
 use super::connection::{Connection, Link};
 use super::incoming::{IncomingEntry, IncomingSubscription, Received};
-use super::io::{LinkPhase, SubscriptionKey};
 use super::lingering::end_subscription;
 use super::on_demand;
+use super::worker_context::{LinkPhase, SubscriptionKey};
 use crate::ground::limits::millis;
 use crate::ground::lock::lock;
 use crate::ground::planted;

@@ -6,8 +6,8 @@ use rocketnet::Transport;
 use rocketring::{Armed, Ring, RingReceiver, Trimmed};
 
 use super::idle::{LOOKS_PER_TURN, Owner, TRIMS_PER_TURN};
-use super::io::Io;
 use super::reactor::Reactor;
+use super::worker_context::WorkerContext;
 use crate::ground::lock::lock;
 use crate::ground::types::Position;
 use crate::state::SubscriptionShared;
@@ -103,7 +103,7 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-impl<T: Transport> Io<T> {
+impl<T: Transport> WorkerContext<T> {
     /// Keeps the ring receiver of an ended log that subscribers downstream still read, so that the ring can
     /// release memory.
     pub(super) fn keep_receiver(

@@ -22,7 +22,7 @@ pub(super) const TICK: Nanos = 250_000_000;
 const UNREPORTED: Nanos = 10_000_000;
 
 /// A worker's transport, time and schedule, see [the module](self).
-pub(super) struct Io<T: Transport> {
+pub(super) struct WorkerContext<T: Transport> {
     pub(super) context: Arc<ContextShared>,
     pub(super) inner: Arc<ContextInner>,
     pub(super) shared: Arc<Worker>,
@@ -78,7 +78,7 @@ pub(super) enum LinkPhase {
     Closing,
 }
 
-impl<T: Transport> Io<T> {
+impl<T: Transport> WorkerContext<T> {
     pub(super) fn new(context: Arc<ContextShared>, shared: Arc<Worker>, transport: T) -> Self {
         let inner = context.inner.clone();
         let idle = Idle::new(&inner.config, shared.index, inner.workers.len());
