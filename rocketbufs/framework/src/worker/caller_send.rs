@@ -22,7 +22,7 @@ use rocketnet::{Pollable, Transport};
 
 use super::caller_runs::LOOK_PERIOD;
 use super::connection::Connection;
-use super::peer::OutgoingSubscription;
+use super::out_effects::OutgoingSubscription;
 use super::reactor::Reactor;
 use super::reactor_action::ReactorAction;
 use super::worker_context::{LinkPhase, SubscriptionKey};

@@ -10,8 +10,8 @@ use std::sync::Weak;
 use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
-use super::incoming::{IncomingEntry, IncomingSubscription, Received};
-use super::peer::{OutgoingEntry, OutgoingSubscription, wire_of_pong};
+use super::in_effects::{IncomingEntry, IncomingSubscription, Received};
+use super::out_effects::{OutgoingEntry, OutgoingSubscription, wire_of_pong};
 use super::reactor_action::{Outcome, ReactorAction};
 use super::worker_context::{Line, LinkPhase, WorkerContext};
 use crate::ground::fields::printable;

@@ -15,9 +15,9 @@ use rocketnet::Transport;
 use rocketring::Ring;
 
 use super::connection::Connection;
-use super::incoming::IncomingSubscription;
+use super::in_effects::IncomingSubscription;
 use super::metering::Limiting;
-use super::peer::OutgoingEntry;
+use super::out_effects::OutgoingEntry;
 use super::reactor_action::ReactorAction;
 use super::worker_context::Line;
 use crate::ground::lock::lock;

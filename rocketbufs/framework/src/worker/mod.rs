@@ -3,20 +3,20 @@
 //! ```text
 //!   transport ── events ──▶ ┌─────────┐ ── looks up once ──▶ machines of `crate::proto` ── effects ─┐
 //!   handles ── commands ──▶ │ Reactor │                                                           ▼
-//!   buffers ── marks ─────▶ └─────────┘ ◀────────── WorkerContext: transport, time, schedule ◀─────────────────┘
+//!   buffers ── marks ─────▶ └─────────┘ ◀─── WorkerContext: transport, time, schedule, messages ◀───┘
 //! ```
 //!
 //! * `reactor`: one turn of a worker, and what it owns;
-//! * `peer`: one subscription of a peer, and the execution of its machine's effects;
-//! * `incoming`: one subscription of this end, and the execution of its machines' effects;
+//! * `out_effects`: one subscription of a peer, and the execution of its machine's effects;
+//! * `in_effects`: one subscription of this end, and the execution of its machines' effects;
 //! * `worker_context`: what executing an effect needs besides the connection: transport, time, and the schedule;
-//! * `accepting`, `links`: how connections and listeners come and go;
+//! * `accept`, `links`: how connections and listeners come and go;
 //! * `connection`: one connection: what arrives, and what is sent, with
 //!   * `handshake`: its begin, its time limits and its end;
-//!   * `admitting`, `departing`: how subscriptions of the peer come and go;
-//!   * `receiving`: how subscriptions of this end come and go;
+//!   * `out_admit`, `out_leave`: how subscriptions of the peer come and go;
+//!   * `in_subscribe`: how subscriptions of this end come and go;
 //! * `reactor_action`: what a connection leaves to the reactor;
-//! * `lingering`: how subscriptions of this end learn that their logs have ended;
+//! * `in_linger`: how subscriptions of this end learn that their logs have ended;
 //! * `limiting`, `metering`: rate limits, which delay what is sent and the credit for what arrives;
 //! * `ticks`: what happens because time passed.
 //!
@@ -24,35 +24,35 @@
 //!
 //! * `caller_send`: sending on the application's thread;
 //! * `caller_runs`: an application thread that waits does the worker's work;
-//! * `following`: readers that map a ring, and that its writer wakes;
+//! * `follow`: readers that map a ring, and that its writer wakes;
 //! * `on_demand`: credit on demand, for subscriptions that share a budget;
 //! * `idle`, `trimming`: memory that rings at rest release.
 
-mod accepting;
-mod admitting;
+mod accept;
 mod caller_runs;
 pub(crate) mod caller_send;
 mod connection;
-mod departing;
-mod following;
+mod follow;
 mod handshake;
 mod idle;
-mod incoming;
+mod in_effects;
+mod in_linger;
+mod in_subscribe;
 mod limiting;
-mod lingering;
 mod links;
 mod metering;
 mod on_demand;
-mod peer;
+mod out_admit;
+mod out_effects;
+mod out_leave;
 mod reactor;
 mod reactor_action;
-mod receiving;
 pub(crate) mod thread;
 mod ticks;
 mod trimming;
 mod worker_context;
 
-pub(crate) use accepting::transport_connections;
+pub(crate) use accept::transport_connections;
 pub(crate) use caller_runs::Waiting;
 #[doc(hidden)]
 pub use reactor::Reactor;

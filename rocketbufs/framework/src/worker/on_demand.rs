@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use rocketnet::Transport;
 use rocketring::{PoolError, Ring, RingConfig};
 
-use super::incoming::{IncomingSubscription, Received};
+use super::in_effects::{IncomingSubscription, Received};
 use crate::ground::lock::lock;
 use crate::ground::types::Position;
 use crate::proto::{AllocationStep, CreditAllocation, Ending, Message, ReceiveLog, Share, Subscribed};

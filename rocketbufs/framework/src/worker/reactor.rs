@@ -13,8 +13,8 @@ use rocketnet::{ConnId, Event, Transport};
 use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Link};
-use super::incoming::IncomingSubscription;
-use super::peer::OutgoingEntry;
+use super::in_effects::IncomingSubscription;
+use super::out_effects::OutgoingEntry;
 use super::reactor_action::{Outcome, ReactorAction};
 use super::worker_context::{SlotUse, SubscriptionKey, WorkerContext};
 use crate::ground::planted;

@@ -9,7 +9,7 @@ use rocketnet::{ConnId, Transport};
 use rustc_hash::FxHashMap;
 
 use super::idle::Idle;
-use super::lingering::Lingering;
+use super::in_linger::Lingering;
 use super::metering::Limiting;
 use crate::ground::types::{Nanos, WireId};
 use crate::proto::{Message, Pauses, Session};

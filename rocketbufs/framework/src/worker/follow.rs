@@ -13,7 +13,7 @@
 
 use rocketnet::Transport;
 
-use super::incoming::IncomingSubscription;
+use super::in_effects::IncomingSubscription;
 use crate::ground::lock::lock;
 use crate::ground::types::Policy;
 

@@ -7,8 +7,8 @@ use rocketnet::{Offered, Transport};
 use rocketring::{Ring, RingConfig};
 
 use super::connection::{Connection, Link};
-use super::incoming::{IncomingEntry, IncomingSubscription, Received};
-use super::lingering::end_subscription;
+use super::in_effects::{IncomingEntry, IncomingSubscription, Received};
+use super::in_linger::end_subscription;
 use super::on_demand;
 use super::worker_context::{LinkPhase, SubscriptionKey};
 use crate::ground::limits::millis;

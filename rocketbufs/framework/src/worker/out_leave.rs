@@ -8,7 +8,7 @@ use rocketnet::Transport;
 use rocketring::Ring;
 
 use super::connection::Connection;
-use super::peer::OutgoingEntry;
+use super::out_effects::OutgoingEntry;
 use super::reactor_action::{Outcome, ReactorAction};
 use super::worker_context::SubscriptionKey;
 use crate::ground::limits::Asking;

@@ -7,7 +7,7 @@ use rocketnet::Transport;
 use rocketring::{Hold, Ring};
 
 use super::connection::Connection;
-use super::peer::OutgoingEntry;
+use super::out_effects::OutgoingEntry;
 use super::reactor_action::Outcome;
 use super::worker_context::SubscriptionKey;
 use crate::ground::fields::printable;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rocketnet::{Offered, Transport};
 use rocketring::{Ring, Trimmed};
 
-use super::lingering::end_subscription;
+use super::in_linger::end_subscription;
 use super::metering::Metered;
 use super::worker_context::{Line, WorkerContext};
 use crate::ground::lock::lock;
