@@ -11,7 +11,7 @@ use rocketnet::{Offered, Transport};
 use rocketring::{Ring, Trimmed};
 
 use super::in_linger::end_subscription;
-use super::metering::Metered;
+use super::rate_limit_state::Metered;
 use super::worker_context::{Line, WorkerContext};
 use crate::ground::lock::lock;
 use crate::ground::planted;

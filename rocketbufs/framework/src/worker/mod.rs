@@ -17,7 +17,7 @@
 //!   * `in_subscribe`: how subscriptions of this end come and go;
 //! * `reactor_action`: what a connection leaves to the reactor;
 //! * `in_linger`: how subscriptions of this end learn that their logs have ended;
-//! * `limiting`, `metering`: rate limits, which delay what is sent and the credit for what arrives;
+//! * `rate_limit`, `rate_limit_state`: rate limits, which delay what is sent and the credit for what arrives;
 //! * `ticks`: what happens because time passed.
 //!
 //! Optimisations, each with its own state:
@@ -38,13 +38,13 @@ mod idle;
 mod in_effects;
 mod in_linger;
 mod in_subscribe;
-mod limiting;
 mod links;
-mod metering;
 mod on_demand;
 mod out_admit;
 mod out_effects;
 mod out_leave;
+mod rate_limit;
+mod rate_limit_state;
 mod reactor;
 mod reactor_action;
 pub(crate) mod thread;

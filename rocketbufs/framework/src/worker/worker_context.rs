@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::idle::Idle;
 use super::in_linger::Lingering;
-use super::metering::Limiting;
+use super::rate_limit_state::Limiting;
 use crate::ground::types::{Nanos, WireId};
 use crate::proto::{Message, Pauses, Session};
 use crate::state::{ConnShared, ContextInner, ContextShared, Request, SubscriptionShared, Worker};

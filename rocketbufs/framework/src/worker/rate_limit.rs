@@ -16,8 +16,8 @@ use rocketring::Ring;
 
 use super::connection::Connection;
 use super::in_effects::IncomingSubscription;
-use super::metering::Limiting;
 use super::out_effects::OutgoingEntry;
+use super::rate_limit_state::Limiting;
 use super::reactor_action::ReactorAction;
 use super::worker_context::Line;
 use crate::ground::lock::lock;

@@ -1,4 +1,4 @@
-//! The rate limits of a connection, and the counts of its subscriptions: the state for [`super::limiting`].
+//! The rate limits of a connection, and the counts of its subscriptions: the state for [`super::rate_limit`].
 
 use crate::ground::types::{Nanos, Position, WireId};
 use crate::state::RateLimits;
