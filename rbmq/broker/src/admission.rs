@@ -9,13 +9,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
 use access::{
     Charge, Exceeded, Grants, Identity, NearLimit, Principal, QuotaLimits, Quotas, Resource, Rights,
 };
-use rbmq_wire::sync::lock;
+use parking_lot::{Mutex, MutexGuard};
 use rbmq_wire::{TopicFilter, TopicName};
 use rocketbufs::{Admitted, Asking, Bid, Context, Policy, PolicySet, RateLimits};
 
@@ -156,7 +156,7 @@ impl Admission {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+        self.0.lock()
     }
 
     /// A client is connected, from an address. Call this before it can ask for anything.

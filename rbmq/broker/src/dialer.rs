@@ -4,11 +4,11 @@
 //! Each upstream broker has its own thread, because connecting waits. The first attempt may fail: the brokers of a mesh start in
 //! any order.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rbmq_wire::connect::{Backoff, LONGEST_DELAY, start};
-use rbmq_wire::sync::{lock, wait_while};
 use rocketbufs::{Conn, Context};
 use tracing::{info, warn};
 use zeroize::Zeroizing;
@@ -51,7 +51,7 @@ impl Dialer {
 
 impl Drop for Dialer {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         state.stop = true;
         if let Some(conn) = &state.conn {
             conn.close("the broker is shutting down");
@@ -79,7 +79,7 @@ impl Shared {
                     break why;
                 }
             };
-            if lock(&self.state).stop {
+            if self.state.lock().stop {
                 return;
             }
             warn!("the connection to the broker at {addr} is lost ({why}); trying again");
@@ -95,7 +95,9 @@ impl Shared {
 
     /// Pauses before the next attempt. Returns whether the thread is to stop.
     fn pause(&self, backoff: &mut Backoff) -> bool {
-        wait_while(&self.state, &self.changed, Some(backoff.pause()), |state| !state.stop)
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, |state| !state.stop, backoff.pause());
+        state.stop
     }
 
     /// Connects, with as many attempts as necessary. Returns none if the thread is to stop. The same failure is logged once,
@@ -103,12 +105,12 @@ impl Shared {
     fn dial(&self, ctx: &Context, addr: &str, hello: &[u8], backoff: &mut Backoff) -> Option<Conn> {
         let mut logged = None;
         loop {
-            if lock(&self.state).stop {
+            if self.state.lock().stop {
                 return None;
             }
             match start(ctx, addr, hello, &|_| {}) {
                 Ok(conn) => {
-                    let mut state = lock(&self.state);
+                    let mut state = self.state.lock();
                     state.conn = Some(conn.clone());
                     if state.stop {
                         conn.close("the broker is shutting down");

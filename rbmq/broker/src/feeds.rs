@@ -1,10 +1,10 @@
 //! The feeds of the broker: their buffers, and a list of their counters.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use rbmq_wire::Framing;
-use rbmq_wire::sync::lock;
 use rocketbufs::error::BufferError;
 use rocketbufs::{BufferOptions, Epoch};
 use tracing::{info, warn};
@@ -69,12 +69,12 @@ impl Feeds {
         }
         fx.push(Effect::AnnounceNew(out_bid));
         let counters = Arc::new(FeedCounters::new(topic.clone()));
-        lock(&self.0).push(counters.clone());
+        self.0.lock().push(counters.clone());
         Ok(Feed::new(writer, counters, hold))
     }
 
     /// The values of all feeds.
     pub(super) fn values(&self) -> Vec<FeedValues> {
-        lock(&self.0).iter().map(|counters| counters.values()).collect()
+        self.0.lock().iter().map(|counters| counters.values()).collect()
     }
 }

@@ -3,11 +3,10 @@
 //! The broker counts them by reason. The log has at most one line for each reason in ten seconds, so that a flood of connections
 //! doesn't flood the log.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use rbmq_wire::sync::lock;
+use parking_lot::Mutex;
 use rocketbufs::{ForeignConnection, ForeignReason};
 use rocketnet::LogLimiter;
 
@@ -40,7 +39,7 @@ impl ForeignConnections {
 
     /// The number of connections of this reason since the last line. None if it is too early for another line.
     fn log_now(&self, at: usize, now: Instant) -> Option<u64> {
-        lock(&self.log)[at].allow(now)
+        self.log.lock()[at].allow(now)
     }
 
     /// The number of connections for each reason.

@@ -8,11 +8,11 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use access::{Authenticator, Login, QuotaLimits, Refused, Rights};
-use rbmq_wire::sync::lock;
+use parking_lot::{Mutex, MutexGuard};
 use rbmq_wire::{Control, TopicStats};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 
@@ -137,7 +137,7 @@ struct Usage {
 
 impl Budget {
     fn lock(&self) -> MutexGuard<'_, Usage> {
-        lock(&self.0)
+        self.0.lock()
     }
 }
 

@@ -8,10 +8,10 @@
 //! next one.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use access::{Audit, AuditEvent, Authenticator, Peer, Rights, Source};
-use rbmq_wire::sync::lock;
+use parking_lot::Mutex;
 
 use super::admission::not_allowed_at_all;
 
@@ -42,13 +42,13 @@ impl Observation {
 
     /// Other users and rules are in force.
     pub(super) fn replace(&self, authenticator: Authenticator, rights: Option<Arc<Rights>>) {
-        *lock(&self.in_force) = InForce { authenticator, rights };
+        *self.in_force.lock() = InForce { authenticator, rights };
     }
 
     /// Whether a client may observe the broker, by a certificate that its connection has checked. Without users and rules
     /// everybody may.
     pub(super) fn check(&self, addr: SocketAddr, certificate: Option<Arc<[u8]>>) -> Result<(), Denied> {
-        let InForce { authenticator, rights } = lock(&self.in_force).clone();
+        let InForce { authenticator, rights } = self.in_force.lock().clone();
         let addr = addr.to_string();
         let peer = Peer { source: Source::of(&addr), certificate, uid: None };
         let (user, denied) = match authenticator.of_connection(&peer) {

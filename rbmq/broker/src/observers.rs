@@ -7,11 +7,11 @@
 //! answers too slowly, is disconnected.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rbmq_wire::Hello;
-use rbmq_wire::sync::lock;
 use rocketbufs::{Conn, Context, OutEvent, ROut};
 use tracing::{info, warn};
 
@@ -26,7 +26,7 @@ struct WaitingRequests(Arc<Mutex<HashMap<u64, usize>>>);
 
 impl WaitingRequests {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
-        lock(&self.0)
+        self.0.lock()
     }
 
     /// Counts a request. Returns false for the first request beyond the limit, and none for further requests and for

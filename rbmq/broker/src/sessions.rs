@@ -11,10 +11,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
 use access::Identity;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rbmq_wire::Control;
 use rocketbufs::{Bid, Conn, RIn};
 
@@ -33,11 +34,11 @@ pub(super) struct Mapping(Arc<RwLock<HashMap<Bid, Bid>>>);
 
 impl Mapping {
     fn read(&self) -> RwLockReadGuard<'_, HashMap<Bid, Bid>> {
-        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<Bid, Bid>> {
-        self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.write()
     }
 
     pub(super) fn insert(&self, in_bid: Bid, out_bid: Bid) {

@@ -1,12 +1,13 @@
 //! `rbmq pub --confirm`: waits for confirmations in a thread of its own, and prints them.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use commands::{Failure, Stop};
+use parking_lot::Mutex;
 use rbmq::{ConfirmError, ConfirmLevel, Confirmation, Confirmed};
 use serde_json::{Value, json};
 use tracing::warn;
@@ -119,10 +120,6 @@ pub(super) struct ConfirmThread {
     thread: JoinHandle<()>,
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl ConfirmThread {
     pub(super) fn start(level: ConfirmLevel, output: Output) -> Result<Self, Failure> {
         let (sender, receiver) = sync_channel(WINDOW);
@@ -164,7 +161,7 @@ impl ConfirmThread {
     }
 
     fn failure(&self) -> Failure {
-        let shared = lock(&self.shared);
+        let shared = self.shared.lock();
         let confirmed = shared.summary.map_or(0, |summary| summary.messages);
         let failure = shared.failure.clone().unwrap_or_else(|| "asked to end".into());
         Failure::Failed(format!("not everything is {}: {failure}; {confirmed} messages are", self.level))
@@ -181,19 +178,19 @@ impl ConfirmThread {
         drop(self.sender.take());
         while !self.thread.is_finished() {
             if let Err(Failure::Failed(why)) = check() {
-                lock(&self.shared).failure = Some(why);
+                self.shared.lock().failure = Some(why);
                 return Err(self.failure());
             }
             if stop.asked() {
                 let until = || (Instant::now() + timeout.min(YEAR), timeout);
-                lock(&self.shared).until.get_or_insert_with(until);
+                self.shared.lock().until.get_or_insert_with(until);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        if lock(&self.shared).failure.is_some() {
+        if self.shared.lock().failure.is_some() {
             return Err(self.failure());
         }
-        let summary = lock(&self.shared).summary;
+        let summary = self.shared.lock().summary;
         let counts = matches!(self.level, ConfirmLevel::Delivered | ConfirmLevel::Consumed);
         if let Some(summary) = summary.filter(|s| counts && s.subscribers == 0) {
             warn!("some messages are {} by 0 subscribers: {}", self.level, summary.no_subscriber_reason());
@@ -214,9 +211,9 @@ fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, output:
             match published.confirmation.wait(Some(STEP)) {
                 Ok(confirmed) => break confirmed,
                 Err(ConfirmError::TimedOut { .. })
-                    if lock(shared).until.is_none_or(|(until, _)| Instant::now() < until) => {}
+                    if shared.lock().until.is_none_or(|(until, _)| Instant::now() < until) => {}
                 Err(error) => {
-                    let mut shared = lock(shared);
+                    let mut shared = shared.lock();
                     let waited = shared.until.map(|(_, waited)| waited);
                     // An earlier failure takes precedence.
                     shared.failure.get_or_insert_with(|| with_total_time(error, waited).to_string());
@@ -224,11 +221,11 @@ fn wait_in_order(receiver: &Receiver<Published>, shared: &Mutex<Shared>, output:
                 }
             }
         };
-        add_to_summary(&mut lock(shared), confirmed, &published);
+        add_to_summary(&mut shared.lock(), confirmed, &published);
         if output.each
             && let Err(error) = print(&confirmed, &published, output.json)
         {
-            lock(shared).failure = Some(format!("cannot write to standard output: {error}"));
+            shared.lock().failure = Some(format!("cannot write to standard output: {error}"));
             return;
         }
     }

@@ -23,11 +23,12 @@ pub(super) fn start_broker(config: BrokerConfig) -> Result<Broker, Failure> {
 mod level {
     use std::collections::HashMap;
     use std::ops::Range;
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::Arc;
 
     use commands::Failure;
     use multimqc::{Batch, Epoch, Level, LevelError, Stop, TopicId};
     use multimqc_kafka::{KafkaConfig, KafkaLevel};
+    use parking_lot::Mutex;
     use rbmq_broker::{
         Archive, ArchiveError, ArchiveLog, ArchiveRead, ArchivedLog, Broker, BrokerConfig, KafkaSettings,
     };
@@ -73,7 +74,7 @@ mod level {
         }
 
         fn number(&self, epoch: u128) -> Result<TopicId, ArchiveError> {
-            let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut numbers = self.numbers.lock();
             let next = u16::try_from(numbers.len())
                 .map_err(|_| ArchiveError::Refused("there are too many logs".to_owned()))?;
             Ok(*numbers.entry(epoch).or_insert(TopicId(next)))

@@ -10,10 +10,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// The most bytes that wait for the reader.
@@ -70,7 +71,7 @@ impl Lines {
 
     /// Queues a line, or drops it.
     pub(super) fn push(&self, line: Vec<u8>) {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         let bytes = queue.bytes + line.len() + LINE_COST;
         if bytes > self.0.max_bytes {
             queue.unreported += 1;
@@ -89,12 +90,11 @@ impl Lines {
     }
 
     fn flush_within(&self, patience: Duration) -> bool {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         while queue.bytes > 0 {
             let before = queue.written;
             let still = |queue: &mut Queue| queue.written == before;
-            let waited = self.0.changed.wait_timeout_while(queue, patience, still);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.0.changed.wait_while_for(&mut queue, still, patience);
             if queue.written == before {
                 return false;
             }
@@ -124,21 +124,16 @@ impl MakeWriter<'_> for Lines {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes lines as long as the process lives.
     fn write_all(&self, to: &mut impl Write, report: &impl Fn(u64)) {
         loop {
-            let wait = |queue: &mut Queue| queue.lines.is_empty();
-            let waited = self.changed.wait_while(self.lock(), wait);
-            let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
+            let mut queue = self.queue.lock();
+            self.changed.wait_while(&mut queue, |queue| queue.lines.is_empty());
             let Some(line) = queue.lines.pop_front() else { continue };
             drop(queue);
             // A failure means that the reader is gone.
             let _ = to.write_all(&line);
-            let mut queue = self.lock();
+            let mut queue = self.queue.lock();
             queue.bytes -= line.len() + LINE_COST;
             queue.written += 1;
             // The report follows the lines before it, when the queue has room for it.

@@ -3,11 +3,11 @@
 //! A check takes about 50 ms and 19 MiB. So there are few threads, and a short queue that is fair to
 //! addresses (`queue.rs`).
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use access::{Check, Refused, Source};
-use rbmq_wire::sync::lock;
+use parking_lot::{Condvar, Mutex};
 use rocketbufs::Conn;
 
 use super::queue::FairQueue;
@@ -52,12 +52,12 @@ impl Checks {
 
     /// Allows another number of waiting passwords.
     pub(super) fn set_max_waiting(&self, max: usize) {
-        lock(&self.shared.state).queue.set_max(max);
+        self.shared.state.lock().queue.set_max(max);
     }
 
     /// Queues a check. Whichever has no place in the queue is refused.
     pub(super) fn submit(&self, source: Source, conn: Conn, check: Check) {
-        let without_place = lock(&self.shared.state).queue.push(source, Job { conn, check });
+        let without_place = self.shared.state.lock().queue.push(source, Job { conn, check });
         self.shared.changed.notify_one();
         if let Some(job) = without_place {
             self.events.event(Event::LoginChecked { conn: job.conn.id(), login: Err(Refused::Busy) });
@@ -67,7 +67,7 @@ impl Checks {
 
 impl Drop for Checks {
     fn drop(&mut self) {
-        lock(&self.shared.state).stop = true;
+        self.shared.state.lock().stop = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
             // The panic of a thread was printed already.
@@ -87,7 +87,7 @@ impl Shared {
 
     /// Waits for the next job. None if the thread is to end.
     fn next(&self) -> Option<Job> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if state.stop {
                 return None;
@@ -95,7 +95,7 @@ impl Shared {
             if let Some(job) = state.queue.pop() {
                 return Some(job);
             }
-            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.changed.wait(&mut state);
         }
     }
 }

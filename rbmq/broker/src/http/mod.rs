@@ -26,15 +26,15 @@ mod token;
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rbmq_wire::sync::lock;
+use parking_lot::Mutex;
 use rocketnet::LogLimiter;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -221,7 +221,7 @@ impl Door {
         if let Some(tls) = &self.tls {
             tls.replace(tls.load().map_err(EndpointError::Tls)?);
         }
-        *lock(&self.token) = token;
+        *self.token.lock() = token;
         Ok(())
     }
 }
@@ -337,7 +337,7 @@ impl Shared {
     /// user. Without a certificate the token is enough.
     fn admit<B>(&self, request: &hyper::Request<B>, client: &Client) -> Result<(), Denied> {
         let (is_shown, is_asked) = {
-            let token = lock(&self.door.token);
+            let token = self.door.token.lock();
             (token.admits(request), token.is_set())
         };
         if !is_shown {
@@ -359,13 +359,13 @@ impl Shared {
     }
 
     fn log_refusal(&self, peer: SocketAddr, why: &str) {
-        if let Some(more) = lock(&self.refusals).allow(Instant::now()) {
+        if let Some(more) = self.refusals.lock().allow(Instant::now()) {
             tracing::warn!(more, %peer, "refused at the HTTP endpoint: {why}");
         }
     }
 
     fn log_failure(&self, peer: SocketAddr, why: &str) {
-        if let Some(more) = lock(&self.failures).allow(Instant::now()) {
+        if let Some(more) = self.failures.lock().allow(Instant::now()) {
             tracing::warn!(more, %peer, "a TLS handshake at the HTTP endpoint failed: {why}");
         }
     }

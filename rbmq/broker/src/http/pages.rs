@@ -1,8 +1,8 @@
 //! The pages of the endpoint.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -12,7 +12,7 @@ use hyper::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
-use rbmq_wire::sync::lock;
+use parking_lot::Mutex;
 
 use super::metrics::{LastScrape, Scrape};
 use crate::Watch;
@@ -95,7 +95,7 @@ impl Pages {
     fn metrics(&self, open: bool) -> Answer {
         let Some(census) = self.watch.census(ANSWER_WITHIN) else { return no_answer() };
         let scrape = {
-            let mut last = lock(&self.last);
+            let mut last = self.last.lock();
             let counters = &self.counters;
             let http = [&counters.requests, &counters.refused_connections, &*counters.log_lines_dropped];
             let http = http.map(|counter| counter.load(Ordering::Relaxed));

@@ -4,10 +4,9 @@
 //! that shows its token at once always gets in.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rbmq_wire::sync::lock;
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 /// The connections, by a number that grows with their age.
@@ -25,17 +24,17 @@ impl Strangers {
 
     /// Adds a connection and its task.
     pub(super) fn add(&self, number: u64, task: AbortHandle) {
-        lock(&self.tasks).insert(number, task);
+        self.tasks.lock().insert(number, task);
     }
 
     /// The connection was given a page, or has ended.
     pub(super) fn forget(&self, number: u64) {
-        lock(&self.tasks).remove(&number);
+        self.tasks.lock().remove(&number);
     }
 
     /// Ends the oldest connection. Returns false if there is none.
     pub(super) fn end_oldest(&self) -> bool {
-        let oldest = lock(&self.tasks).pop_first();
+        let oldest = self.tasks.lock().pop_first();
         oldest.inspect(|(_, task)| task.abort()).is_some()
     }
 }

@@ -1,9 +1,10 @@
 //! TLS of the endpoint, with certificates that can change while it runs.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use rocketbufs::config::TlsSettings;
 use tls13::{ClientCertificates, Credentials, SettingNames};
 use tokio::net::TcpStream;
@@ -55,7 +56,7 @@ impl Tls {
 
     /// Uses other certificates for new connections.
     pub(super) fn replace(&self, new: Arc<ServerConfig>) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.current.write() = new;
     }
 
     /// Makes the handshake with a client.
@@ -63,7 +64,7 @@ impl Tls {
     /// # Errors
     /// The client speaks something else, left, or was refused.
     pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let current = self.current.read().clone();
         TlsAcceptor::from(current).accept(stream).await
     }
 }

@@ -14,12 +14,12 @@
 //! the archive must end where this folder's broker has written last ([`Copied`]).
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rbmq_wire::TopicName;
-use rbmq_wire::sync::lock;
 use rocketbufs::{Epoch, Position};
 use seglog::{HoleCause, Read, ReadError, Reader};
 use tracing::{info, warn};
@@ -139,7 +139,7 @@ impl Archived {
 
     /// Whether the archive may still become available for the first time.
     pub(crate) fn is_opening(&self) -> bool {
-        matches!(lock(&self.state).stage, Stage::Opening)
+        matches!(self.state.lock().stage, Stage::Opening)
     }
 
     /// The first position of the archive, if it is open and has any.
@@ -160,12 +160,12 @@ impl Archived {
             hole_bytes: get(&self.counters.hole_bytes),
             lag: self.disk.durable().saturating_sub(kept.end),
             first: if kept.is_empty() { on_disk } else { kept.start.min(on_disk) },
-            is_failing: lock(&self.state).failure.is_some(),
+            is_failing: self.state.lock().failure.is_some(),
         }
     }
 
     fn log(&self) -> Option<Arc<dyn ArchiveLog>> {
-        match &lock(&self.state).stage {
+        match &self.state.lock().stage {
             Stage::Open(log) => Some(log.clone()),
             Stage::Opening | Stage::Refused => None,
         }
@@ -190,7 +190,7 @@ impl Archived {
 
     /// The archive's log if it may be asked now; none if it is not open.
     fn ready(&self) -> Result<Option<Arc<dyn ArchiveLog>>, ArchiveError> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         if state.retry_at.is_some_and(|at| Instant::now() < at)
             && let Some(failure) = &state.failure
         {
@@ -205,7 +205,7 @@ impl Archived {
 
     /// Notes how a call of the archive ended, and tells people when that changes.
     fn note<T>(&self, done: &Result<T, ArchiveError>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match done {
             Ok(_) => {
                 state.retry_at = None;
@@ -232,7 +232,7 @@ impl Archived {
 
     /// Copies some batches to the archive, which is opened first. A single thread calls this, and may wait for the archive.
     pub(crate) fn copy(&self, archive: &dyn Archive) -> Turn {
-        let mut copier = lock(&self.copier);
+        let mut copier = self.copier.lock();
         let log = match self.ready() {
             Ok(Some(log)) => log,
             Ok(None) => match self.open(&mut copier, archive) {
@@ -264,7 +264,7 @@ impl Archived {
         let log = opened.ok()?;
         let kept = log.kept();
         info!("topic '{}': its archive has {} to {}", self.topic, kept.start, kept.end);
-        lock(&self.state).stage = Stage::Open(log.clone());
+        self.state.lock().stage = Stage::Open(log.clone());
         Some(log)
     }
 
@@ -399,11 +399,11 @@ mod tests {
 
     impl ArchiveLog for Notes {
         fn kept(&self) -> Range<Position> {
-            0..lock(&self.0).last().map_or(0, |(at, len)| at + *len as u64)
+            0..self.0.lock().last().map_or(0, |(at, len)| at + *len as u64)
         }
 
         fn append(&self, position: Position, bytes: &[u8]) -> Result<(), ArchiveError> {
-            lock(&self.0).push((position, bytes.len()));
+            self.0.lock().push((position, bytes.len()));
             Ok(())
         }
 
@@ -421,7 +421,7 @@ mod tests {
         let notes = Arc::<Notes>::default();
         let copied = || {
             while archived.copy(&notes) == Turn::Again {}
-            lock(&notes.0).clone()
+            notes.0.lock().clone()
         };
         for _ in 0..5 {
             log.append(&[7; 100]).unwrap();

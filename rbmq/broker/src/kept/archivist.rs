@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rbmq_wire::TopicName;
-use rbmq_wire::sync::lock;
 use rocketbufs::Bid;
 use seglog::Reader;
 use tracing::warn;
@@ -65,7 +65,7 @@ impl Archives {
 
     /// A topic that is to have an archive is open. `copied`: the file that says how far it was copied.
     pub(super) fn add(&self, topic: &TopicName, bid: Bid, disk: Reader, copied: &Path) {
-        let (mut topics, most) = (lock(&self.0.topics), self.0.options.max_topics);
+        let (mut topics, most) = (self.0.topics.lock(), self.0.options.max_topics);
         if !self.is_there() {
             warn!("topic '{topic}' is on disk only: the broker was started without Kafka");
         } else if topics.len() >= most {
@@ -78,12 +78,12 @@ impl Archives {
     }
 
     pub(super) fn remove(&self, bid: Bid) {
-        lock(&self.0.topics).remove(&bid);
+        self.0.topics.lock().remove(&bid);
     }
 
     /// The topic of a buffer. None if it has no archive.
     pub(crate) fn get(&self, bid: Bid) -> Option<Arc<Archived>> {
-        lock(&self.0.topics).get(&bid).cloned()
+        self.0.topics.lock().get(&bid).cloned()
     }
 
     /// The counters of a buffer. None if it has no archive.
@@ -108,22 +108,22 @@ impl Archives {
     fn run(&self) {
         let Some(archive) = &self.0.archive else { return };
         loop {
-            let stopped = lock(&self.0.stopped);
-            let wait = self.0.options.batch_age;
-            let waited = self.0.changed.wait_timeout_while(stopped, wait, |stopped| !*stopped);
-            if *waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0 {
+            let mut stopped = self.0.stopped.lock();
+            self.0.changed.wait_while_for(&mut stopped, |stopped| !*stopped, self.0.options.batch_age);
+            if *stopped {
                 return;
             }
+            drop(stopped);
             while self.round(&**archive) {}
         }
     }
 
     /// Gives each topic a turn. Returns whether a topic has more to copy.
     fn round(&self, archive: &dyn Archive) -> bool {
-        let topics: Vec<_> = lock(&self.0.topics).values().cloned().collect();
+        let topics: Vec<_> = self.0.topics.lock().values().cloned().collect();
         let mut more = false;
         for topic in topics {
-            if *lock(&self.0.stopped) {
+            if *self.0.stopped.lock() {
                 return false;
             }
             more |= topic.copy(archive) == Turn::Again;
@@ -134,7 +134,7 @@ impl Archives {
 
 impl Drop for ArchiveThread {
     fn drop(&mut self) {
-        *lock(&self.archives.0.stopped) = true;
+        *self.archives.0.stopped.lock() = true;
         self.archives.0.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // The panic of a thread was printed already.

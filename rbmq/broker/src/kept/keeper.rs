@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rbmq_wire::{TopicName, sync};
+use parking_lot::Mutex;
+use rbmq_wire::TopicName;
 use rocketbufs::Bid;
 use tracing::warn;
 
@@ -33,7 +34,7 @@ pub(crate) struct KeptLoad {
 
 impl KeptLogs {
     fn get(&self, bid: Bid) -> Option<seglog::Reader> {
-        sync::lock(&self.0).get(&bid).cloned()
+        self.0.lock().get(&bid).cloned()
     }
 
     /// How much of a buffer is kept. None if it is not.
@@ -119,7 +120,7 @@ impl Keeper {
             self.archives.add(topic, bid, reader.clone(), &file);
         }
         self.names.insert(bid, topic.clone());
-        sync::lock(&self.logs.0).insert(bid, reader);
+        self.logs.0.lock().insert(bid, reader);
         self.by_name.insert(topic.clone(), bid);
     }
 
@@ -127,7 +128,7 @@ impl Keeper {
     pub(crate) fn closed(&mut self, bid: Bid) {
         if let Some(topic) = self.names.remove(&bid) {
             self.by_name.remove(&topic);
-            sync::lock(&self.logs.0).remove(&bid);
+            self.logs.0.lock().remove(&bid);
             self.archives.remove(bid);
         }
     }

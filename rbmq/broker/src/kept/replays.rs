@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rbmq_wire::sync::lock;
+use parking_lot::{Condvar, Mutex};
 use rocketbufs::{Bid, ROut};
 
 use super::archived::RETRY;
@@ -108,7 +108,7 @@ impl Replays {
     pub(crate) fn ask(&self, request: ReplayRequest, max: usize) {
         let (conn, live) = (request.conn.id(), request.live.bid());
         self.remove(|place| (place.conn, place.live) == (conn, live));
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         state.max = max;
         state.waiting.retain(|other| (other.conn.id(), other.live.bid()) != (conn, live));
         state.waiting.push_back(request);
@@ -117,13 +117,13 @@ impl Replays {
 
     /// A connection is down.
     pub(crate) fn disconnected(&self, conn: u64) {
-        lock(&self.0.state).waiting.retain(|request| request.conn.id() != conn);
+        self.0.state.lock().waiting.retain(|request| request.conn.id() != conn);
         self.remove(|place| place.conn == conn);
     }
 
     /// The subscriber of a replay has left it.
     pub(crate) fn left(&self, bid: Bid) {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         if let Some(place) = state.active.remove(&bid) {
             self.end(&mut state, bid, place);
         }
@@ -131,7 +131,7 @@ impl Replays {
 
     /// The ring of a replay has a subscriber, or may have room. Returns whether the buffer is one of a replay.
     pub(crate) fn wake(&self, bid: Bid) -> bool {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         let Some(place) = state.active.get(&bid).cloned() else { return false };
         self.enqueue(&mut state, bid, place);
         true
@@ -139,7 +139,7 @@ impl Replays {
 
     /// How many replays are under way, and how many wait for their turn.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let state = lock(&self.0.state);
+        let state = self.0.state.lock();
         (state.active.len(), state.waiting.len())
     }
 
@@ -176,7 +176,7 @@ impl Replays {
     }
 
     fn remove(&self, goes: impl Fn(&Place) -> bool) {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         let removed: Vec<_> = state.active.extract_if(|_, place| goes(place)).collect();
         for (bid, place) in removed {
             self.end(&mut state, bid, place);
@@ -191,10 +191,8 @@ impl Replays {
 
     fn run(&self) {
         loop {
-            let state = lock(&self.0.state);
-            let idle = |state: &mut State| state.queue.is_empty() && !state.stopped;
-            let waited = self.0.changed.wait_while(state, idle);
-            let mut state = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut state = self.0.state.lock();
+            self.0.changed.wait_while(&mut state, |state| state.queue.is_empty() && !state.stopped);
             if state.stopped {
                 return;
             }
@@ -212,7 +210,7 @@ impl Replays {
 
     /// Waits for the next one whose time has come. None: the threads end.
     fn next_older(&self) -> Option<(Bid, Arc<Place>)> {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         while !state.stopped {
             let now = Instant::now();
             let next = state.older.iter().enumerate().min_by_key(|(_, (at, ..))| *at);
@@ -221,15 +219,14 @@ impl Replays {
                 return state.older.remove(index).map(|(_, bid, place)| (bid, place));
             }
             let wait = next.map_or(Duration::from_secs(3600), |(_, wait)| wait);
-            let waited = self.0.older_changed.wait_timeout(state, wait);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.0.older_changed.wait_for(&mut state, wait);
         }
         None
     }
 
     fn work(&self, bid: Bid, place: &Arc<Place>, step: fn(&mut Replay) -> Step) {
-        let mut work = lock(&place.work);
-        let state = lock(&self.0.state);
+        let mut work = place.work.lock();
+        let state = self.0.state.lock();
         // Reset before the step: room that is made from here on puts it into the queue again.
         place.queued.store(false, Ordering::Relaxed);
         let is_active = state.active.contains_key(&bid);
@@ -262,7 +259,7 @@ impl Replays {
                 step
             }
         };
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         match step {
             // A replay that was ended meanwhile is in the queue already.
             Step::Again | Step::Archive | Step::Disk | Step::Later => {
@@ -285,7 +282,7 @@ impl Replays {
 
 impl Drop for ReplayThreads {
     fn drop(&mut self) {
-        lock(&self.replays.0.state).stopped = true;
+        self.replays.0.state.lock().stopped = true;
         self.replays.0.changed.notify_all();
         self.replays.0.older_changed.notify_all();
         for thread in self.threads.drain(..) {

@@ -2,11 +2,11 @@
 //! else.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rbmq_wire::sync::lock;
+use parking_lot::{Condvar, Mutex};
 
 /// How often topics are looked at without being asked: a failed disk is tried again, and old data is removed.
 const TICK: Duration = Duration::from_secs(1);
@@ -46,23 +46,22 @@ pub(crate) struct ScribeThread {
 impl Scribe {
     /// Has the topic written.
     pub(crate) fn schedule(&self, topic: Weak<dyn Written>) {
-        lock(&self.0.queue).topics.push_back(topic);
+        self.0.queue.lock().topics.push_back(topic);
         self.0.changed.notify_one();
     }
 
     /// Has the topic ticked from now on.
     pub(crate) fn add(&self, topic: Weak<dyn Written>) {
-        lock(&self.0.queue).all.push(topic);
+        self.0.queue.lock().all.push(topic);
     }
 
     fn run(&self) {
         let mut tick = Instant::now() + TICK;
         loop {
             let wait = tick.saturating_duration_since(Instant::now());
-            let queue = lock(&self.0.queue);
             let idle = |queue: &mut Queue| queue.topics.is_empty() && !queue.stopped;
-            let waited = self.0.changed.wait_timeout_while(queue, wait, idle);
-            let (mut queue, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut queue = self.0.queue.lock();
+            self.0.changed.wait_while_for(&mut queue, idle, wait);
             if queue.stopped {
                 return;
             }
@@ -97,7 +96,7 @@ impl ScribeThread {
 
 impl Drop for ScribeThread {
     fn drop(&mut self) {
-        lock(&self.scribe.0.queue).stopped = true;
+        self.scribe.0.queue.lock().stopped = true;
         self.scribe.0.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // The panic of a thread was printed already.

@@ -1,11 +1,11 @@
 //! A broker: the log, the ring and the replays of its topic, wired as the engine does it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use rbmq_wire::Control;
-use rbmq_wire::sync::lock;
 use rocketbufs::worker::Reactor;
 use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, Epoch, Listener, OutEvent, OutWriter, ROut};
 use rocketbufs::{Position, SegmentError};
@@ -63,11 +63,11 @@ impl Broker {
         let told = Arc::new(Mutex::new(VecDeque::new()));
         let (controls, events, waking) = (told.clone(), told.clone(), replays.downgrade());
         out.set_control_msg_cb(move |conn, message| {
-            lock(&controls).push_back(Told::Control(conn.clone(), message.to_vec()));
+            controls.lock().push_back(Told::Control(conn.clone(), message.to_vec()));
         });
         out.set_event_cb(move |event| {
             if !matches!(event, OutEvent::Progress { bid } if waking.wake(bid)) {
-                lock(&events).push_back(Told::Event(event));
+                events.lock().push_back(Told::Event(event));
             }
         });
         let options = BufferOptions::new()
@@ -111,7 +111,7 @@ impl Broker {
 
     /// The application's part: messages and events, and steps of replays.
     pub(super) fn act(&mut self, plan: &Plan, rng: &mut Rng, oracle: &mut Oracle) -> bool {
-        let told = std::mem::take(&mut *lock(&self.told));
+        let told = std::mem::take(&mut *self.told.lock());
         let mut did = !told.is_empty();
         for told in told {
             match told {
@@ -123,7 +123,7 @@ impl Broker {
             }
         }
         for _ in 0..rng.below(3) {
-            let next = lock(&self.replays.0.state).queue.pop_front();
+            let next = self.replays.0.state.lock().queue.pop_front();
             let Some((bid, place)) = next else { break };
             self.replays.work(bid, &place, Replay::step);
             oracle.note(1, u64::from(bid), 0);
