@@ -13,9 +13,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use multimqc::{Hole, Offset};
+use parking_lot::{Mutex, MutexGuard};
 
 /// The most holes of a ring. Beyond it, bytes before the oldest hole can no longer be read.
 const MAX_HOLES: usize = 1024;
@@ -32,7 +32,7 @@ pub(crate) struct Holes {
 
 impl Holes {
     fn list(&self) -> MutexGuard<'_, VecDeque<Hole>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock()
     }
 
     /// The floor of user space, if the floor of the programs is `raised`.

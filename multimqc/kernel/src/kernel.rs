@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use multimqc::{Epoch, Offset, Sessions, TopicId, Window};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::attach::{self, Link};
 use crate::config::{Config, Ports};
@@ -263,11 +264,11 @@ impl Kernel {
     }
 
     fn links(&self) -> MutexGuard<'_, Vec<Link>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.links.lock()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<TopicId, Opened>> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+        self.topics.lock()
     }
 
     fn word(map: &Mapping, at: u16) -> &AtomicU32 {

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use multimqc::{
     Appended, Batch, Counters, Epoch, Found, Kept, Level, LevelError, LevelKind, MAX_OFFSET, Offset,
     Sessions, TopicId, Window, Written,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Ports;
 use crate::counters::KernelCounters;
@@ -58,7 +58,7 @@ impl KernelLevel {
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<TopicId, Offset>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opened.lock()
     }
 }
 

@@ -20,12 +20,13 @@
 //! fence between different words is needed.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use multimqc::{Batch, Epoch, Found, Hole, Offset, Session, Sessions, Stop, TopicId, Window, Written};
+use parking_lot::Mutex;
 
 use crate::counters::{KernelCounters, Tally};
 use crate::holes::Holes;
@@ -210,7 +211,7 @@ impl Topic {
         if message.len() > self.max_append_bytes() {
             return None;
         }
-        let _turn = self.memory.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.memory.writer.lock();
         let start = self.reserve(message.len());
         self.copy_in(start, message);
         self.commit(start, message.len());
@@ -221,7 +222,7 @@ impl Topic {
     /// Places a batch of a level below behind the head, after a hole if the batch begins behind the head. All of its bytes become readable
     /// at the same time.
     pub(crate) fn write(&self, batch: Batch<'_>) -> Written {
-        let _turn = self.memory.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.memory.writer.lock();
         let state = self.state();
         let written = loop {
             let head = self.head();
@@ -268,7 +269,7 @@ impl Topic {
     /// Gives the bytes from `from` on new offsets, which are not below `to`. All offsets grow by the same distance; older bytes are lost.
     /// The bytes stay at their place in memory, so the distance is a multiple of the ring.
     pub(crate) fn rebase(&self, from: Offset, to: Offset) -> Window {
-        let _turn = self.memory.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.memory.writer.lock();
         let (state, ring_bytes) = (self.state(), self.shared.ring_bytes);
         let distance = to.saturating_sub(from).next_multiple_of(ring_bytes);
         let first = from.max(self.first());

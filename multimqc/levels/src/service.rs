@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::functions::{Decision, InputFunction, OutputFunction};
 use crate::log::{Batch, Hole};
@@ -138,7 +140,7 @@ impl Service {
             foreign: get(&counts.foreign),
             version: get(&counts.version),
             broken: get(&counts.broken),
-            senders: self.senders.lock().unwrap_or_else(PoisonError::into_inner).report(),
+            senders: self.senders.lock().report(),
         }
     }
 
@@ -222,7 +224,7 @@ impl Service {
             add(&self.counts.refused, 1);
             return;
         }
-        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut senders = self.senders.lock();
         senders.push(header.topic, header.cookie, header.sequence);
         drop(senders);
         if run.topic != header.topic {

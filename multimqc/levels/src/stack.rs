@@ -12,7 +12,9 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
 
 use crate::level::{Appended, Kept, Level, LevelError, LevelKind, Stop, Written};
 use crate::log::{Batch, Hole, MAX_OFFSET, Offset, Window};
@@ -199,7 +201,7 @@ impl Stack {
             let failed = |error| StackError::Open { topic, level: level.kind(), error };
             level.keep_sessions(topic, &sessions).map_err(failed)?;
         }
-        self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(topic, epoch);
+        self.topics.write().insert(topic, epoch);
         Ok(window)
     }
 
@@ -283,7 +285,7 @@ impl Stack {
             }
             moved => moved.map_err(failed)?,
         };
-        self.repairs.lock().unwrap_or_else(PoisonError::into_inner).push(Repair {
+        self.repairs.lock().push(Repair {
             topic,
             lower: low.kind(),
             upper: high.kind(),
@@ -297,17 +299,17 @@ impl Stack {
 
     /// The repairs that were needed when topics were opened, in the order of their opening.
     pub fn repairs(&self) -> Vec<Repair> {
-        self.repairs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.repairs.lock().clone()
     }
 
     /// The epoch of an open topic.
     pub fn epoch(&self, topic: TopicId) -> Option<Epoch> {
-        self.topics.read().unwrap_or_else(PoisonError::into_inner).get(&topic).copied()
+        self.topics.read().get(&topic).copied()
     }
 
     /// The open topics, in order.
     pub fn topics(&self) -> Vec<TopicId> {
-        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let topics = self.topics.read();
         let mut topics: Vec<TopicId> = topics.keys().copied().collect();
         topics.sort();
         topics

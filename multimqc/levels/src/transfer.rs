@@ -10,10 +10,12 @@
 //! level were overwritten before they were transferred, the upper level gets a batch without bytes: a hole of the same size.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::level::{Level, LevelError, Stop};
 use crate::log::{Batch, Offset};
@@ -93,7 +95,7 @@ impl Progress {
             hole_bytes: get(&self.hole_bytes),
             failures: get(&self.failures),
             longest: Duration::from_nanos(get(&self.longest_nanos)),
-            last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            last_error: self.last_error.lock().clone(),
         }
     }
 
@@ -103,7 +105,7 @@ impl Progress {
             Ok(()) => self.batches.fetch_add(1, Ordering::Relaxed),
             Err(_) => self.failures.fetch_add(1, Ordering::Relaxed),
         };
-        let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_error.lock();
         match result {
             Ok(()) if last.is_none() => {}
             other => *last = other.err().map(LevelError::to_string),

@@ -15,9 +15,10 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use seglog::{AppendError, Log, OpenError, Options, Read, Reader, Retention, SyncPolicy};
 
 use super::keeper::Keeper;
@@ -147,21 +148,21 @@ impl DiskLevel {
     }
 
     fn topic(&self, topic: TopicId) -> Result<Arc<Topic>, LevelError> {
-        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let topics = self.topics.read();
         topics.get(&topic).cloned().ok_or(LevelError::UnknownTopic(topic))
     }
 
     fn opening(&self) -> MutexGuard<'_, HashSet<TopicId>> {
-        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opening.lock()
     }
 
     /// The window of an open topic. A topic that is not open counts as being opened by the caller from then on.
     fn reserve(&self, topic: TopicId) -> Result<Option<Window>, LevelError> {
         let mut opening = self.opening();
         while opening.contains(&topic) {
-            opening = self.opened.wait(opening).unwrap_or_else(PoisonError::into_inner);
+            self.opened.wait(&mut opening);
         }
-        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let topics = self.topics.read();
         if let Some(open) = topics.get(&topic) {
             return Ok(Some(open.window()));
         }
@@ -212,8 +213,7 @@ impl DiskLevel {
 
 /// Removes segments that are too old in all topics.
 fn remove_old(topics: &RwLock<HashMap<TopicId, Arc<Topic>>>) {
-    let topics: Vec<Arc<Topic>> =
-        topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+    let topics: Vec<Arc<Topic>> = topics.read().values().cloned().collect();
     for topic in topics {
         // The log counts segments that could not be removed, and tries them again.
         let _ = topic.log().apply_retention();
@@ -258,11 +258,11 @@ fn appended(result: Result<u64, AppendError>) -> Result<(), LevelError> {
 
 impl Topic {
     fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock()
     }
 
     fn readers(&self) -> MutexGuard<'_, Vec<Reader>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.readers.lock()
     }
 
     fn window(&self) -> Window {
@@ -348,7 +348,7 @@ impl Level for DiskLevel {
         opening.remove(&topic);
         let window = new.map(|new| {
             let window = new.window();
-            self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(topic, Arc::new(new));
+            self.topics.write().insert(topic, Arc::new(new));
             window
         });
         drop(opening);
@@ -434,7 +434,7 @@ impl Level for DiskLevel {
     }
 
     fn sync(&self) -> Result<(), LevelError> {
-        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let topics = self.topics.read();
         let topics: Vec<Arc<Topic>> = topics.values().cloned().collect();
         spread::for_each(&topics, |topic| topic.log().sync().map(drop))
             .map_err(|error| LevelError::Io(io::Error::other(error)))
@@ -451,7 +451,7 @@ impl Level for DiskLevel {
 impl Drop for DiskLevel {
     fn drop(&mut self) {
         self.keeper = None;
-        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+        let mut topics = self.topics.write();
         let topics: Vec<Arc<Topic>> = topics.drain().map(|(_, topic)| topic).collect();
         let closed = spread::for_each(&topics, |topic| {
             // Where the last bytes are not durable, the next process leaves a hole.

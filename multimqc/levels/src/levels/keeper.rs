@@ -1,9 +1,11 @@
 //! A thread that does its work at intervals, until its handle is dropped.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// The thread.
 pub(super) struct Keeper {
@@ -18,14 +20,13 @@ impl Keeper {
         let stopped = Arc::clone(&stop);
         let run = move || {
             let (asked, wake) = &*stopped;
-            let mut guard = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut guard = asked.lock();
             while !*guard {
-                let waited = wake.wait_timeout_while(guard, interval, |asked| !*asked);
-                guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+                wake.wait_while_for(&mut guard, |asked| !*asked, interval);
                 if !*guard {
                     drop(guard);
                     work();
-                    guard = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                    guard = asked.lock();
                 }
             }
         };
@@ -36,7 +37,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stop.0.lock() = true;
         self.stop.1.notify_all();
         if let Some(thread) = self.thread.take() {
             // The panic of a thread was printed already.

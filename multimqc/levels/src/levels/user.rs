@@ -12,9 +12,10 @@
 //! the capacity can be read at any time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use rocketring::{Pool, PoolConfig, PoolError, Ring, RingConfig, RingReceiver};
 
 use super::signal::Signal;
@@ -104,12 +105,7 @@ impl UserLevel {
     }
 
     fn topic(&self, topic: TopicId) -> Result<Arc<Topic>, LevelError> {
-        self.topics
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&topic)
-            .cloned()
-            .ok_or(LevelError::UnknownTopic(topic))
+        self.topics.read().get(&topic).cloned().ok_or(LevelError::UnknownTopic(topic))
     }
 
     fn new_topic(&self, start: Offset, epoch: Epoch) -> Result<Topic, LevelError> {
@@ -127,7 +123,7 @@ impl UserLevel {
 
 impl Topic {
     fn receiver(&self) -> MutexGuard<'_, RingReceiver> {
-        self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
+        self.receiver.lock()
     }
 
     fn window(&self) -> Window {
@@ -174,7 +170,7 @@ impl Level for UserLevel {
         if start > MAX_OFFSET {
             return Err(LevelError::Offset(start));
         }
-        let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
+        let mut topics = self.topics.write();
         if let Some(open) = topics.get(&topic) {
             return Ok(open.window());
         }
