@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use peers::HostAddress;
 
 /// The time in which failed attempts are counted, and for which an address with too many is refused.
@@ -27,14 +27,14 @@ impl Attempts {
 
     /// Whether an address may try.
     pub(crate) fn may(&self, address: IpAddr) -> bool {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.failed.lock();
         let known = failed.get(&HostAddress::of(address)).filter(|(since, _)| since.elapsed() < PERIOD);
         self.most == 0 || known.is_none_or(|(_, count)| *count < self.most)
     }
 
     /// Counts a failed attempt.
     pub(crate) fn failed(&self, address: IpAddr) {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock();
         if failed.len() >= MAX_ADDRESSES {
             failed.retain(|_, (since, _)| since.elapsed() < PERIOD);
         }

@@ -1,8 +1,9 @@
 //! The certificate of rtmps and https, which may change while the servers run.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
@@ -24,12 +25,12 @@ impl Certificates {
     /// Reads the files again. After an error what was read before stays.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let new = acceptor(&self.chain, &self.key)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.current.write() = new;
         Ok(())
     }
 
     pub(crate) fn current(&self) -> TlsAcceptor {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 }
 

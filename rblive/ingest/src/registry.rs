@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rblive::RsManager;
 use rblive::config::matches;
 use rblive::content::{Container, check_name};
@@ -63,10 +64,6 @@ pub(crate) struct Publisher {
     claim: Claim,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Registry {
     pub(crate) fn new(manager: RsManager, settings: IngestSettings, access: Access) -> Arc<Self> {
         Arc::new(Self { manager, settings, counters: Arc::default(), access, tables: Mutex::default() })
@@ -106,12 +103,12 @@ impl Registry {
     }
 
     fn begin(self: &Arc<Self>, name: &str, claim: &Claim, takeover: bool) -> Result<Publisher, Refusal> {
-        let mut tables = lock(&self.tables);
+        let mut tables = self.tables.lock();
         let entry = match tables.entries.get(name) {
             Some(entry) => entry.clone(),
             None => self.add(&mut tables, name)?,
         };
-        let mut held = lock(&entry);
+        let mut held = entry.lock();
         if held.publisher.is_some() {
             if !takeover {
                 return Err(Refusal::Busy);
@@ -180,7 +177,7 @@ impl Registry {
     /// Whether [`Registry::declare`] would change something.
     fn are_new(&self, tables: &Tables, name: &str, renditions: &[String]) -> bool {
         let is_known = |own: &String| tables.declared.contains_key(own) || self.by_rule(own);
-        let alone = |own: &String| tables.entries.get(own).is_some_and(|entry| lock(entry).group.is_none());
+        let alone = |own: &String| tables.entries.get(own).is_some_and(|entry| entry.lock().group.is_none());
         // A playlist whose renditions are not published takes no memory here.
         check_name(name) && !renditions.iter().all(is_known) && renditions.iter().any(alone)
     }
@@ -193,7 +190,7 @@ impl Registry {
         renditions: &[String],
         claim: &Claim,
     ) -> Result<(), Refusal> {
-        if !self.are_new(&lock(&self.tables), name, renditions) {
+        if !self.are_new(&self.tables.lock(), name, renditions) {
             return Ok(());
         }
         match self.access.ask(name, claim).await? {
@@ -204,7 +201,7 @@ impl Registry {
     }
 
     fn join(&self, name: &str, renditions: &[String]) -> Result<(), Refusal> {
-        let mut tables = lock(&self.tables);
+        let mut tables = self.tables.lock();
         if !self.are_new(&tables, name, renditions) {
             return Ok(());
         }
@@ -214,7 +211,7 @@ impl Registry {
             let entry = tables.entries.get(own).cloned();
             let group = self.group(&mut tables, &step)?;
             if let Some(entry) = entry {
-                let mut held = lock(&entry);
+                let mut held = entry.lock();
                 if held.group.is_some() {
                     continue;
                 }
@@ -230,9 +227,9 @@ impl Registry {
 
     /// Ends the stream if it has no publisher, and has had none since publisher `number`.
     fn end(&self, name: &str, number: u64) {
-        let mut tables = lock(&self.tables);
+        let mut tables = self.tables.lock();
         let Some(entry) = tables.entries.get(name).cloned() else { return };
-        let held = lock(&entry);
+        let held = entry.lock();
         if held.publisher.is_some() || held.last != number {
             return;
         }
@@ -249,7 +246,7 @@ impl Registry {
             tables.declared.retain(|_, step| step.name != *group);
         }
         let output = held.stream.output();
-        let mut output = lock(&output);
+        let mut output = output.lock();
         tracing::info!(stream = output.name, id = %output.id, "the stream has ended");
         output.end();
     }
@@ -264,7 +261,7 @@ fn interrupt(stream: &mut Stream, name: &str) {
 impl Publisher {
     /// Whether another publisher has taken its place.
     pub(crate) fn is_replaced(&self) -> bool {
-        lock(&self.entry).publisher != Some(self.number)
+        self.entry.lock().publisher != Some(self.number)
     }
 
     /// Writes to the stream. `None`: another publisher has taken its place.
@@ -272,7 +269,7 @@ impl Publisher {
         &self,
         write: impl FnOnce(&mut Stream) -> Result<R, StreamFailure>,
     ) -> Option<Result<R, StreamFailure>> {
-        let mut held = lock(&self.entry);
+        let mut held = self.entry.lock();
         (held.publisher == Some(self.number)).then(|| write(&mut held.stream))
     }
 }
@@ -286,7 +283,7 @@ impl Drop for Publisher {
             let (registry, name, claim) = (self.registry.clone(), self.name.clone(), self.claim.clone());
             runtime.spawn(async move { registry.access.tell_gone(&name, &claim).await });
         }
-        let mut held = lock(&self.entry);
+        let mut held = self.entry.lock();
         if held.publisher != Some(self.number) {
             return;
         }

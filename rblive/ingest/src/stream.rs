@@ -1,9 +1,10 @@
 //! The input of a publisher, which becomes chunks of a stream.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rblive::ChunkError;
 use rblive::content::{Audio, Container, Flags, Header, Kind, MAX_TARGET_US, Rendition, Video};
 use rblive_media::fmp4::{Fmp4Error, InitSegment, SegmentTimes};
@@ -120,7 +121,7 @@ impl Stream {
         let config = SegmenterConfig {
             target_ms: settings.segment_ms.max(1),
             part_ms: settings.part_ms.clamp(1, settings.segment_ms.max(1)),
-            max_part_bytes: lock(&output).largest(),
+            max_part_bytes: output.lock().largest(),
             ..SegmenterConfig::default()
         };
         let max_unit = settings.limits.message_bytes;
@@ -165,7 +166,7 @@ impl Stream {
             tracing::warn!(stream = self.name, "the end of the stream is lost: {failure}");
         }
         let before = std::mem::replace(&mut self.output, output);
-        lock(&before).end();
+        before.lock().end();
         self.segmenter.join_ladder(0, ladder.clone());
         // A file that is passed on already is continued.
         let passes = ts_file(&self.output);
@@ -207,7 +208,7 @@ impl Stream {
     fn keep_ts(&mut self, bytes: &[u8]) -> Result<(), StreamFailure> {
         self.ts_bytes += bytes.len();
         if self.ts_file.is_some() {
-            self.fits(&lock(&self.output), self.ts_bytes)?;
+            self.fits(&self.output.lock(), self.ts_bytes)?;
         }
         if let Some(file) = &mut self.ts_file {
             file.bytes.extend_from_slice(bytes);
@@ -306,7 +307,7 @@ impl Stream {
             return Err(StreamFailure::TooLong(times.duration_us / 1_000_000));
         }
         let output = self.output.clone();
-        let mut output = lock(&output);
+        let mut output = output.lock();
         self.fits(&output, file.len())?;
         self.longest_us = self.longest_us.max(times.duration_us);
         self.rate(file.len() as u64, times.duration_us);
@@ -440,7 +441,7 @@ impl Stream {
 
     fn part(&mut self, part: &Part) -> Result<(), StreamFailure> {
         let output = self.output.clone();
-        let mut output = lock(&output);
+        let mut output = output.lock();
         let rate = part.size() as u64 * 8_000_000 / u64::from(part.duration_us.max(1));
         self.segment_us += u64::from(part.duration_us);
         self.segment_bytes += part.size() as u64;
@@ -538,13 +539,9 @@ impl Stream {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The state for files that are passed on unchanged, if the stream's container is MPEG-TS.
 fn ts_file(output: &Mutex<Output>) -> Option<TsFile> {
-    (lock(output).container == Container::Ts).then(TsFile::default)
+    (output.lock().container == Container::Ts).then(TsFile::default)
 }
 
 fn segmenter(config: &SegmenterConfig, first: u64, ladder: &Option<Ladder>) -> Segmenter {

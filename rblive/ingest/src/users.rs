@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
 
 use aws_lc_rs::{digest, hmac, pbkdf2, rand};
+use parking_lot::Mutex;
 use rblive::config::matches;
 use serde::{Deserialize, Serialize};
 
@@ -123,7 +123,7 @@ impl Users {
     }
 
     fn is_known(&self, name: &str, password: &str) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let tag = known.get(name);
         tag.is_some_and(|tag| hmac::verify(&self.key, password.as_bytes(), tag.as_ref()).is_ok())
     }
@@ -140,7 +140,7 @@ impl Users {
         let Some((_, streams)) = user.filter(|_| fits) else { return false };
         if !is_known {
             let tag = hmac::sign(&self.key, password.as_bytes());
-            self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), tag);
+            self.known.lock().insert(name.to_owned(), tag);
         }
         Self::names(streams, stream)
     }

@@ -1,8 +1,9 @@
 //! The names of nodes and streams.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
 
 /// The number of a node, unique among all nodes of a configuration. Not 0.
 pub type NodeId = u16;
@@ -60,7 +61,7 @@ impl IdMaker {
     /// An id that this node has not made before. A clock that stands still or is set back does not repeat an id within a process.
     pub(crate) fn next(&self) -> RsId {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
-        let mut last = self.last_us.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut last = self.last_us.lock();
         *last = now.max(*last + 1);
         RsId(u64::from(self.node) << TIME_BITS | *last & ((1 << TIME_BITS) - 1))
     }

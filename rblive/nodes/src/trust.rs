@@ -15,11 +15,11 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use access::{CertificateName, check_secret_mode};
 use aws_lc_rs::hmac;
+use parking_lot::Mutex;
 use rocketbufs::PeerIdentity;
 
 use crate::ids::NodeId;
@@ -115,7 +115,7 @@ impl Token {
                 nodes.0
             ));
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         seen.retain(|_, time_s| now_s.saturating_sub(*time_s) <= 2 * MAX_SKEW_S);
         if seen.len() >= MAX_SEEN {
             return Err("too many nodes have connected within some minutes".to_owned());

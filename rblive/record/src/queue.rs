@@ -1,9 +1,9 @@
 //! The queue between the workers that receive chunks and the thread that writes them.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rblive::{ChunkRef, RsId};
 
 /// The most chunks that wait. They are references: the data stays in the ring, where it may be overwritten.
@@ -34,13 +34,9 @@ pub struct Queue {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a job. False: there are too many chunks. After [`stop`](Self::stop) a job is dropped.
     pub fn put(&self, job: Job) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.stopped {
             return true;
         }
@@ -60,8 +56,8 @@ impl Queue {
     /// Removes and returns all jobs, after a wait of at most this time for a first one. `None`: there are no jobs, and none will come.
     pub fn take(&self, time: Duration) -> Option<VecDeque<Job>> {
         let idle = |state: &mut State| state.jobs.is_empty() && !state.stopped;
-        let waited = self.changed.wait_timeout_while(self.lock(), time, idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, idle, time);
         if state.stopped && state.jobs.is_empty() {
             return None;
         }
@@ -71,12 +67,12 @@ impl Queue {
 
     /// The chunks that wait.
     pub fn waiting(&self) -> usize {
-        self.lock().chunks
+        self.state.lock().chunks
     }
 
     /// Ends the queue. The thread that takes jobs gets those that are in it, and then ends.
     pub fn stop(&self) {
-        self.lock().stopped = true;
+        self.state.lock().stopped = true;
         self.changed.notify_one();
     }
 }

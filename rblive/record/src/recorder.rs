@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, RwLock};
 use rblive::{ChunkRef, RsId, StreamEvent};
 
 use crate::counters::RecordCounters;
@@ -91,7 +92,7 @@ impl Recorder {
 
     /// Adds a reference to a chunk to the queue. Never waits.
     pub fn take(&self, chunk: &ChunkRef) {
-        let wanted = self.wanted.read().unwrap_or_else(PoisonError::into_inner).contains(&chunk.stream());
+        let wanted = self.wanted.read().contains(&chunk.stream());
         if wanted && !self.queue.put(Job::Chunk(chunk.clone())) {
             RecordCounters::add(&self.counters.overtaken, 1);
         }
@@ -99,7 +100,7 @@ impl Recorder {
 
     /// Handles an event of a stream.
     pub fn event(&self, id: RsId, event: &StreamEvent) {
-        let mut wanted = self.wanted.write().unwrap_or_else(PoisonError::into_inner);
+        let mut wanted = self.wanted.write();
         match event {
             StreamEvent::Began { name } if self.rules.iter().any(|rule| rule.keeps(name)) => {
                 wanted.insert(id);
@@ -128,7 +129,7 @@ impl Recorder {
     /// Ends the recorder, after the waiting chunks are written. Later chunks are not kept.
     pub fn stop(&self) {
         self.queue.stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // The panic of a thread was printed already.
             let _ = thread.join();

@@ -1,9 +1,10 @@
 //! The media at each address: the first viewer's bytes are inspected, and those of all others must be the same.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rblive_media::fmp4::InitSegment;
 
 use super::answer::Body;
@@ -43,7 +44,7 @@ pub struct Known(Mutex<Table>);
 
 impl Known {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Whether the caller is the first to fetch this address: it keeps the bytes, and must call [`compare`](Self::compare), or

@@ -10,7 +10,9 @@
 //! cover the same time, and a timeline begins in all of them with the same segment.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::unit::TICKS_PER_SECOND;
 
@@ -60,7 +62,7 @@ impl Ladder {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The number of the timeline to which segment `sequence` belongs.

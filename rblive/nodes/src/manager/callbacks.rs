@@ -1,8 +1,9 @@
 //! The application's callbacks.
 
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
-use super::locks::{lock, read, write};
+use parking_lot::{Mutex, RwLock};
+
 use super::stream_event::StreamEvent;
 use crate::chunk::ChunkRef;
 use crate::ids::RsId;
@@ -21,35 +22,35 @@ pub struct Callbacks {
 
 impl Callbacks {
     pub fn set_chunk(&self, callback: Box<dyn FnMut(ChunkRef) + Send>) {
-        *write(&self.chunk) = Some(Arc::new(Mutex::new(callback)));
+        *self.chunk.write() = Some(Arc::new(Mutex::new(callback)));
     }
 
     pub fn set_event(&self, callback: Box<dyn FnMut(RsId, StreamEvent) + Send>) {
-        *write(&self.event) = Some(Arc::new(Mutex::new(callback)));
+        *self.event.write() = Some(Arc::new(Mutex::new(callback)));
     }
 
     pub fn set_outbound(&self, callback: Box<dyn FnMut(RsId, u64) + Send>) {
-        *write(&self.outbound) = Some(Arc::new(Mutex::new(callback)));
+        *self.outbound.write() = Some(Arc::new(Mutex::new(callback)));
     }
 
     pub fn chunk(&self, chunk: ChunkRef) {
-        let callback = read(&self.chunk).clone();
+        let callback = self.chunk.read().clone();
         if let Some(callback) = callback {
-            lock(&callback)(chunk);
+            callback.lock()(chunk);
         }
     }
 
     pub fn event(&self, id: RsId, event: StreamEvent) {
-        let callback = read(&self.event).clone();
+        let callback = self.event.read().clone();
         if let Some(callback) = callback {
-            lock(&callback)(id, event);
+            callback.lock()(id, event);
         }
     }
 
     pub fn outbound(&self, id: RsId, context: u64) {
-        let callback = read(&self.outbound).clone();
+        let callback = self.outbound.read().clone();
         if let Some(callback) = callback {
-            lock(&callback)(id, context);
+            callback.lock()(id, context);
         }
     }
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use rocketbufs::{BufSeg, Conn, InEvent, Policy, RIn, Start, SubscribeOptions};
 
 use super::inner::Inner;
-use super::locks::{lock, read, write};
 use super::source::{InStream, Source};
 use super::stream_event::StreamEvent;
 use crate::chunk::ChunkRef;
@@ -47,7 +46,7 @@ impl Inner {
     }
 
     fn take_or_resume(self: &Arc<Self>, node: NodeId, conn: &Conn) {
-        let known = read(&self.sources).get(&node).cloned();
+        let known = self.sources.read().get(&node).cloned();
         match known {
             Some(source) if source.instance == conn.peer_instance() => {
                 source.note_up();
@@ -69,7 +68,7 @@ impl Inner {
     fn take(self: &Arc<Self>, node: NodeId, conn: &Conn) {
         let input = RIn::new(conn);
         let source = Arc::new(Source::new(node, conn.peer_instance(), input.clone()));
-        write(&self.sources).insert(node, source.clone());
+        self.sources.write().insert(node, source.clone());
         let of = |source: &Arc<Source>| (Arc::downgrade(self), Arc::downgrade(source));
         let both = |(inner, source): &(Weak<Self>, Weak<Source>)| Some((inner.upgrade()?, source.upgrade()?));
         let weak = of(&source);
@@ -172,7 +171,7 @@ impl Inner {
         if !own && id.node() == self.node.id {
             return Err("it comes from this node".to_owned());
         }
-        let sources: Vec<_> = read(&self.sources).values().cloned().collect();
+        let sources: Vec<_> = self.sources.read().values().cloned().collect();
         let elsewhere = sources.iter().find(|other| other.node != source.node && other.of_id(id).is_some());
         if let Some(other) = elsewhere.filter(|other| !own && other.node != self.node.id) {
             return Err(format!("node {} sends it already", other.node));
@@ -230,14 +229,14 @@ impl Inner {
     pub(super) fn end_lingering(&self) -> Option<Duration> {
         let linger = Duration::from_millis(self.config.dissemination.linger_ms);
         let now = Instant::now();
-        let sources: Vec<_> = read(&self.sources).values().cloned().collect();
+        let sources: Vec<_> = self.sources.read().values().cloned().collect();
         let mut next = None;
         for source in sources {
             let Some(since) = source.down_since() else { continue };
             let left = linger.saturating_sub(now.saturating_duration_since(since));
             if left.is_zero() {
                 let same = |known: &Arc<Source>| Arc::ptr_eq(known, &source) && known.down_since().is_some();
-                let mut sources = write(&self.sources);
+                let mut sources = self.sources.write();
                 if sources.get(&source.node).is_some_and(same) {
                     sources.remove(&source.node);
                     drop(sources);
@@ -252,7 +251,7 @@ impl Inner {
 
     /// Wakes the keeper for a check.
     pub(super) fn wake_keeper(&self) {
-        lock(&self.keeper.woken).1 = true;
+        self.keeper.woken.lock().1 = true;
         self.keeper.changed.notify_all();
     }
 }

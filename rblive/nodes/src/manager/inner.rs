@@ -1,14 +1,14 @@
 //! State that the handles and the threads of a manager share.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, RwLock};
 
+use parking_lot::{Mutex, RwLock};
 use rocketbufs::{Bid, Context, Listener, ROut};
 
 use super::callbacks::Callbacks;
 use super::keeper::Keeper;
-use super::locks::lock;
 use super::out_stream::OutStream;
 use super::peer::Peer;
 use super::proofs::Proofs;
@@ -41,13 +41,13 @@ pub struct Inner {
 impl Inner {
     /// The address in use, with its port.
     pub fn address(&self) -> Option<String> {
-        lock(&self.listener).as_ref().map(Listener::local_addr)
+        self.listener.lock().as_ref().map(Listener::local_addr)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.keeper.stop();
-        lock(&self.peers).values().for_each(|peer| peer.stop());
+        self.peers.lock().values().for_each(|peer| peer.stop());
     }
 }

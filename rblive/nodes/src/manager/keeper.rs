@@ -1,9 +1,9 @@
 //! A thread that ends the streams of nodes which do not return.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::locks::lock;
+use parking_lot::{Condvar, Mutex};
 
 /// The state that the manager shares with its keeper thread.
 #[derive(Default)]
@@ -27,21 +27,19 @@ impl Keeper {
 
     /// Waits until the next check. False: the thread ends.
     fn wait(&self, next: Option<Duration>) -> bool {
-        let woken = lock(&self.woken);
+        let mut woken = self.woken.lock();
         let waits = |woken: &mut (bool, bool)| !woken.0 && !woken.1;
-        let mut woken = match next {
-            Some(time) => {
-                let waited = self.changed.wait_timeout_while(woken, time, waits);
-                waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
-            }
-            None => self.changed.wait_while(woken, waits).unwrap_or_else(|poisoned| poisoned.into_inner()),
-        };
+        if let Some(time) = next {
+            self.changed.wait_while_for(&mut woken, waits, time);
+        } else {
+            self.changed.wait_while(&mut woken, waits);
+        }
         woken.1 = false;
         !woken.0
     }
 
     pub fn stop(&self) {
-        lock(&self.woken).0 = true;
+        self.woken.lock().0 = true;
         self.changed.notify_all();
     }
 }

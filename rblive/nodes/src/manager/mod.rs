@@ -6,7 +6,6 @@ mod inbound;
 mod info;
 mod inner;
 mod keeper;
-mod locks;
 mod out_stream;
 mod outbound;
 mod peer;
@@ -15,16 +14,16 @@ mod source;
 mod stream_event;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, RwLock};
 use rocketbufs::{Context, Listener, Position, ROut};
 
 use callbacks::Callbacks;
 pub use info::{InboundInfo, OutboundInfo, PeerInfo};
 use inner::Inner;
-use locks::{lock, read};
 use out_stream::OutStream;
 use source::Source;
 pub use stream_event::StreamEvent;
@@ -112,7 +111,7 @@ impl RsManager {
         let weak = Arc::downgrade(&inner);
         inner.out.set_data_out_cb(move |bid, context| {
             if let Some(inner) = weak.upgrade() {
-                let id = read(&inner.by_bid).get(&bid).copied();
+                let id = inner.by_bid.read().get(&bid).copied();
                 if let Some(id) = id {
                     inner.callbacks.outbound(id, context);
                 }
@@ -135,7 +134,7 @@ impl RsManager {
             Some(inner) => inner.accept(&conn),
             None => conn.reject("the node stops"),
         });
-        *lock(&inner.listener) = Some(listener);
+        *inner.listener.lock() = Some(listener);
         Ok(())
     }
 
@@ -170,8 +169,8 @@ impl RsManager {
     /// Closes the connections, once queued data is sent or `grace` has passed, and ends the threads.
     pub fn shutdown(&self, grace: Duration) {
         self.inner.keeper.stop();
-        lock(&self.inner.peers).values().for_each(|peer| peer.stop());
-        *lock(&self.inner.listener) = None;
+        self.inner.peers.lock().values().for_each(|peer| peer.stop());
+        *self.inner.listener.lock() = None;
         self.inner.context.shutdown(grace);
     }
 }
@@ -253,7 +252,7 @@ impl RsManager {
 
     /// The streams that this node sends, by id.
     pub fn outbound(&self) -> Vec<OutboundInfo> {
-        let streams: Vec<_> = read(&self.inner.outgoing).values().cloned().collect();
+        let streams: Vec<_> = self.inner.outgoing.read().values().cloned().collect();
         let info = |stream: &Arc<OutStream>| OutboundInfo {
             id: stream.id,
             name: stream.name.clone(),
@@ -271,7 +270,7 @@ impl RsManager {
 
     /// The nodes to which this node sends, by number.
     pub fn peers(&self) -> Vec<PeerInfo> {
-        let peers = lock(&self.inner.peers).clone();
+        let peers = self.inner.peers.lock().clone();
         let nodes = self.inner.config.nodes.iter();
         let info = |node: &Node| {
             let peer = peers.get(&node.id)?;
@@ -304,7 +303,7 @@ impl RsManager {
     /// # Errors
     /// [`StreamError::NoSuchStream`].
     pub fn data_consumed(&self, id: RsId, size: u64) -> Result<(), StreamError> {
-        let sources: Vec<_> = read(&self.inner.sources).values().cloned().collect();
+        let sources: Vec<_> = self.inner.sources.read().values().cloned().collect();
         let received = |source: &Arc<Source>| source.of_id(id).filter(|stream| !stream.relayed);
         let stream = sources.iter().find_map(received).ok_or(StreamError::NoSuchStream(id))?;
         stream.returned.fetch_add(size, Ordering::Relaxed);
@@ -313,7 +312,7 @@ impl RsManager {
 
     /// The streams that this node receives for its application, by id.
     pub fn inbound(&self) -> Vec<InboundInfo> {
-        let sources: Vec<_> = read(&self.inner.sources).values().cloned().collect();
+        let sources: Vec<_> = self.inner.sources.read().values().cloned().collect();
         let mut infos = Vec::new();
         for source in &sources {
             let connected = source.down_since().is_none();

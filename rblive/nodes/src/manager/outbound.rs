@@ -7,7 +7,6 @@ use rocketbufs::{Bid, BufferOptions, OutBuffer, Position, RIn, SegmentError, Sub
 
 use super::activity::Activity;
 use super::inner::Inner;
-use super::locks::{lock, read, write};
 use super::out_stream::OutStream;
 use super::peer::{Link, Peer};
 use crate::chunk::RsChunk;
@@ -30,7 +29,7 @@ impl Inner {
             return Err(StreamError::Name(name.to_owned()));
         }
         let max = self.config.streams.max_streams;
-        if read(&self.outgoing).len() >= max {
+        if self.outgoing.read().len() >= max {
             return Err(StreamError::TooMany(max));
         }
         let capacity = self.config.buffer_bytes_of(renditions);
@@ -68,8 +67,8 @@ impl Inner {
         let bid = buffer.bid();
         let activity = Activity::new();
         let stream = Arc::new(OutStream { id, name: name.into(), buffer, capacity, own, activity });
-        write(&self.outgoing).insert(id, stream);
-        write(&self.by_bid).insert(bid, id);
+        self.outgoing.write().insert(id, stream);
+        self.by_bid.write().insert(bid, id);
         let mut nodes = self.config.ruled(name);
         if !own && self.node.role.delivers() && !nodes.contains(&self.node.id) {
             nodes.push(self.node.id);
@@ -80,7 +79,7 @@ impl Inner {
     }
 
     pub(super) fn outgoing(&self, id: RsId) -> Result<Arc<OutStream>, StreamError> {
-        read(&self.outgoing).get(&id).cloned().ok_or(StreamError::NoSuchStream(id))
+        self.outgoing.read().get(&id).cloned().ok_or(StreamError::NoSuchStream(id))
     }
 
     pub(super) fn add_outbound(&self, node: NodeId, id: RsId) -> Result<(), StreamError> {
@@ -94,7 +93,7 @@ impl Inner {
             // The configured port may be 0.
             found.address = self.address().unwrap_or(found.address);
         }
-        let mut peers = lock(&self.peers);
+        let mut peers = self.peers.lock();
         let peer = match peers.get(&node) {
             Some(peer) => peer.clone(),
             None => {
@@ -118,13 +117,13 @@ impl Inner {
 
     pub(super) fn remove_outbound(&self, node: NodeId, id: RsId) -> Result<bool, StreamError> {
         self.outgoing(id)?;
-        let peer = lock(&self.peers).get(&node).cloned();
+        let peer = self.peers.lock().get(&node).cloned();
         Ok(peer.is_some_and(|peer| peer.remove(id)))
     }
 
     /// The nodes that get a stream.
     pub(super) fn outbound(&self, id: RsId) -> Vec<NodeId> {
-        let peers = lock(&self.peers);
+        let peers = self.peers.lock();
         let mut nodes: Vec<_> =
             peers.iter().filter(|(_, peer)| peer.has(id)).map(|(node, _)| *node).collect();
         nodes.sort_unstable();
@@ -133,9 +132,9 @@ impl Inner {
 
     /// Removes a stream that has ended. Its receivers get the end after the last data.
     pub(super) fn forget_outbound(&self, id: RsId) -> Option<Arc<OutStream>> {
-        let stream = write(&self.outgoing).remove(&id)?;
-        write(&self.by_bid).remove(&stream.buffer.bid());
-        let peers: Vec<_> = lock(&self.peers).values().cloned().collect();
+        let stream = self.outgoing.write().remove(&id)?;
+        self.by_bid.write().remove(&stream.buffer.bid());
+        let peers: Vec<_> = self.peers.lock().values().cloned().collect();
         peers.iter().for_each(|peer| peer.forget(id));
         Some(stream)
     }

@@ -2,12 +2,12 @@
 //! connection is lost.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rocketbufs::{Conn, Context, ROut};
 
-use super::locks::lock;
 use super::proofs::Proofs;
 use crate::config::{DisseminationSettings, Node};
 use crate::ids::{NodeId, RsId};
@@ -53,7 +53,7 @@ impl Peer {
 
     /// Announces a stream to the node, now and on each later connection.
     pub fn add(&self, announce: Announce) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(conn) = &state.conn {
             // If the connection is lost meanwhile, the next one announces everything.
             let _ = conn.send_control(&Message::Announce(announce.clone()).encode());
@@ -64,7 +64,7 @@ impl Peer {
 
     /// Withdraws a stream from the node. False if the node did not have it.
     pub fn remove(&self, id: RsId) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let removed = state.streams.remove(&id).is_some();
         if let Some(conn) = state.conn.as_ref().filter(|_| removed) {
             let _ = conn.send_control(&Message::Withdraw(id).encode());
@@ -74,27 +74,27 @@ impl Peer {
 
     /// Removes a stream that has ended. The node gets the end through the buffer, after the last data.
     pub fn forget(&self, id: RsId) {
-        lock(&self.state).streams.remove(&id);
+        self.state.lock().streams.remove(&id);
     }
 
     /// Whether the node gets this stream.
     pub fn has(&self, id: RsId) -> bool {
-        lock(&self.state).streams.contains_key(&id)
+        self.state.lock().streams.contains_key(&id)
     }
 
     /// Whether the node is connected.
     pub fn is_up(&self) -> bool {
-        lock(&self.state).conn.is_some()
+        self.state.lock().conn.is_some()
     }
 
     /// The carrier of the connection.
     pub fn carrier(&self) -> Option<&'static str> {
-        lock(&self.state).conn.as_ref()?.carrier().map(|carrier| carrier.name)
+        self.state.lock().conn.as_ref()?.carrier().map(|carrier| carrier.name)
     }
 
     /// Ends the connection and the thread.
     pub fn stop(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.stopped = true;
         if let Some(conn) = &state.conn {
             conn.close("the node stops");
@@ -119,9 +119,8 @@ impl Peer {
 
     /// Waits until the node has streams to get. False: the thread ends.
     fn wait_for_streams(&self) -> bool {
-        let state = lock(&self.state);
-        let idle = |state: &mut State| state.streams.is_empty() && !state.stopped;
-        let state = self.changed.wait_while(state, idle).unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.streams.is_empty() && !state.stopped);
         !state.stopped
     }
 
@@ -134,7 +133,7 @@ impl Peer {
                 return None;
             }
         };
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         for announce in state.streams.values() {
             if conn.send_control(&Message::Announce(announce.clone()).encode()).is_err() {
                 link.proofs.forget(conn.id());
@@ -149,7 +148,7 @@ impl Peer {
         state.conn = Some(conn.clone());
         drop(state);
         let why = conn.wait_down(None).ok().flatten();
-        lock(&self.state).conn = None;
+        self.state.lock().conn = None;
         link.proofs.forget(conn.id());
         Some(why.map_or_else(String::new, |why| why.to_string()))
     }
@@ -179,7 +178,6 @@ impl Peer {
 
     /// Waits for the next attempt.
     fn pause(&self, time: Duration) {
-        let state = lock(&self.state);
-        drop(self.changed.wait_timeout_while(state, time, |state| !state.stopped));
+        self.changed.wait_while_for(&mut self.state.lock(), |state| !state.stopped, time);
     }
 }

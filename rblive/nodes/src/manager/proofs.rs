@@ -1,12 +1,12 @@
 //! The proofs that receivers give before streams are announced to them, if the nodes have a token.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rocketbufs::{Conn, PolicySet, ROut};
 
-use super::locks::lock;
 use crate::trust::is_same;
 use crate::wire::{PROOF_BYTES, decode_answer};
 
@@ -35,7 +35,7 @@ impl Proofs {
     pub fn guard(self: &Arc<Self>, out: &ROut) {
         let proofs = self.clone();
         out.set_admission(move |asking| {
-            let is_proven = matches!(lock(&proofs.states).get(&asking.conn), Some(State::Proven));
+            let is_proven = matches!(proofs.states.lock().get(&asking.conn), Some(State::Proven));
             is_proven.then_some(PolicySet::ALL)
         });
         let proofs = self.clone();
@@ -44,7 +44,7 @@ impl Proofs {
 
     /// Handles the first message of a receiver. Any message but the right answer is a wrong proof.
     fn take(&self, conn: u64, message: &[u8]) {
-        let mut states = lock(&self.states);
+        let mut states = self.states.lock();
         if let Some(state) = states.get_mut(&conn)
             && let State::Waiting(expected) = *state
         {
@@ -56,10 +56,10 @@ impl Proofs {
 
     /// Adds a connection to `out`, and waits until the receiver has answered.
     pub fn wait(&self, conn: &Conn, out: &ROut, expected: [u8; PROOF_BYTES]) -> Result<(), String> {
-        lock(&self.states).insert(conn.id(), State::Waiting(expected));
+        self.states.lock().insert(conn.id(), State::Waiting(expected));
         out.add_conn(conn);
         let until = Instant::now() + PATIENCE;
-        let mut states = lock(&self.states);
+        let mut states = self.states.lock();
         let why = loop {
             match states.get(&conn.id()) {
                 Some(State::Proven) => return Ok(()),
@@ -72,8 +72,7 @@ impl Proofs {
                 }
                 _ => break "its token is not that of this node (dissemination.token_file)".to_owned(),
             }
-            let waited = self.changed.wait_timeout(states, LOOK);
-            states = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.changed.wait_for(&mut states, LOOK);
         };
         states.remove(&conn.id());
         Err(why)
@@ -81,6 +80,6 @@ impl Proofs {
 
     /// Removes a connection that is down.
     pub fn forget(&self, conn: u64) {
-        lock(&self.states).remove(&conn);
+        self.states.lock().remove(&conn);
     }
 }

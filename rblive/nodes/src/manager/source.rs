@@ -1,14 +1,14 @@
 //! A node that sends streams to this one, and the streams that it sends.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
+use parking_lot::{Mutex, RwLock};
 use rocketbufs::{Bid, RIn};
 
 use super::activity::Activity;
-use super::locks::{lock, read, write};
 use crate::ids::{NodeId, RsId};
 
 /// A received stream.
@@ -63,50 +63,50 @@ impl Source {
     }
 
     pub fn stream(&self, bid: Bid) -> Option<Arc<InStream>> {
-        read(&self.streams).get(&bid).cloned()
+        self.streams.read().get(&bid).cloned()
     }
 
     pub fn streams(&self) -> Vec<Arc<InStream>> {
-        read(&self.streams).values().cloned().collect()
+        self.streams.read().values().cloned().collect()
     }
 
     pub fn of_id(&self, id: RsId) -> Option<Arc<InStream>> {
-        read(&self.streams).values().find(|stream| stream.id == id).cloned()
+        self.streams.read().values().find(|stream| stream.id == id).cloned()
     }
 
     pub fn insert(&self, stream: Arc<InStream>) {
-        write(&self.streams).insert(stream.bid, stream);
+        self.streams.write().insert(stream.bid, stream);
     }
 
     /// Removes a stream. False if it was removed before.
     pub fn remove(&self, stream: &InStream) -> bool {
-        let mut streams = write(&self.streams);
+        let mut streams = self.streams.write();
         let known = streams.get(&stream.bid).is_some_and(|known| known.id == stream.id);
         known && streams.remove(&stream.bid).is_some()
     }
 
     /// Notes that a stream was announced on this connection.
     pub fn note_announced(&self, id: RsId) {
-        lock(&self.state).announced.insert(id);
+        self.state.lock().announced.insert(id);
     }
 
     /// The streams that the node has not announced again.
     pub fn not_announced(&self) -> Vec<Arc<InStream>> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         self.streams().into_iter().filter(|stream| !state.announced.contains(&stream.id)).collect()
     }
 
     /// Notes that the connection is lost.
     pub fn note_down(&self) {
-        lock(&self.state).down_since = Some(Instant::now());
+        self.state.lock().down_since = Some(Instant::now());
     }
 
     /// Notes a new connection, on which all streams will be announced again.
     pub fn note_up(&self) {
-        *lock(&self.state) = State::default();
+        *self.state.lock() = State::default();
     }
 
     pub fn down_since(&self) -> Option<Instant> {
-        lock(&self.state).down_since
+        self.state.lock().down_since
     }
 }
