@@ -162,8 +162,10 @@ impl Shared {
 
     /// How many of `bytes` of a client may be passed now; they count as passed.
     fn may_pass(&self, bytes: usize) -> usize {
-        let left =
-            self.stalls_after.load(Ordering::Acquire).saturating_sub(self.from_clients.load(Ordering::Acquire));
+        let left = self
+            .stalls_after
+            .load(Ordering::Acquire)
+            .saturating_sub(self.from_clients.load(Ordering::Acquire));
         let now = (bytes as u64).min(left);
         self.from_clients.fetch_add(now, Ordering::AcqRel);
         now as usize
