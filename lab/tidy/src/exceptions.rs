@@ -18,6 +18,9 @@ pub struct Exceptions {
     /// Files that may order a store before a later load.
     #[serde(default)]
     pub seq_cst: Vec<Allowed>,
+    /// Files that may use the locks of the standard library.
+    #[serde(default)]
+    pub std_locks: Vec<Allowed>,
 }
 
 /// A function that is longer than the limit.

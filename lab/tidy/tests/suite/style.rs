@@ -234,6 +234,29 @@ fn one_hand_shake_serves_all() {
     );
 }
 
+/// The locks of the standard library are poisoned by a panic, and every use of them has to say that this does not matter.
+#[test]
+fn locks_are_never_poisoned() {
+    outside(
+        "Mutex, RwLock and Condvar are those of parking_lot",
+        |path| path.contains("/src/") && !path.starts_with("lab/"),
+        &exceptions::load().std_locks,
+        std_lock,
+    );
+}
+
+/// The first path of the standard library that leads to a lock.
+fn std_lock(code: &str) -> Option<usize> {
+    let locks = ["Mutex", "RwLock", "Condvar", "PoisonError"];
+    let names = |path: &str| -> String {
+        let end = if path.starts_with('{') { ";" } else { ":;<>(){}, \n" };
+        path.chars().take_while(|letter| !end.contains(*letter)).collect()
+    };
+    let paths = code.match_indices("std::sync::").map(|(at, path)| (at, names(&code[at + path.len()..])));
+    let mut found = paths.filter(|(_, names)| rust::words(names).any(|(_, word)| locks.contains(&word)));
+    found.next().map(|(at, _)| at)
+}
+
 #[test]
 fn crates_that_need_no_unsafe_refuse_it() {
     let files = rust_files();
