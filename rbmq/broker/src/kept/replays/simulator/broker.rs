@@ -10,8 +10,8 @@ use rocketbufs::worker::Reactor;
 use rocketbufs::{Bid, BufferOptions, Config, Conn, Context, Epoch, Listener, OutEvent, OutWriter, ROut};
 use rocketbufs::{Position, SegmentError};
 use rocketnet::sim::{SimNet, SimTransport};
-use seglog_sim::SimStorage;
 use seglog::{AppendError, Log, Options};
+use seglog_sim::SimStorage;
 
 use super::super::super::replay::{Replay, ReplayRequest};
 use super::super::Replays;

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use rocketbufs::{Bid, Epoch, Position};
 use rocketnet::sim::{SimConfig, SimNet};
-use seglog_sim::{Fault, SimStorage};
 use seglog::storage::Storage;
 use seglog::{Options, Retention, SyncPolicy};
+use seglog_sim::{Fault, SimStorage};
 
 use super::broker::{Broker, DIR};
 use super::oracle::{Oracle, Rng};
