@@ -9,7 +9,6 @@ mod interface;
 mod kafka;
 mod limits;
 mod man;
-mod nic_sim;
 mod pull;
 mod push;
 mod report;
@@ -47,8 +46,6 @@ enum Command {
     Pull(pull::Args),
     /// Show the levels of a server, and how long a byte stays in each
     Stat(stat::Args),
-    /// Put the simulated NIC in front of a server, as root
-    NicSim(nic_sim::Args),
     /// Measure this machine: the levels beside a middleware in user space
     Bench(bench::Args),
     /// Remove the programs and rings that a server with kernel.keep has left in the kernel
@@ -82,7 +79,6 @@ fn main() -> ExitCode {
         Command::Push(args) => push::run(&args),
         Command::Pull(args) => pull::run(&args),
         Command::Stat(args) => stat::run(&args),
-        Command::NicSim(args) => nic_sim::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Detach { folder } => detach(&folder),
         Command::Config => print(config::EXAMPLE),

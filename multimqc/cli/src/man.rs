@@ -3,20 +3,11 @@
 use clap::Command;
 use commands::man::{Entry, Sections};
 
-pub const SECTIONS: Sections = Sections { statuses, variables, files: |_| Vec::new() };
-
-fn variables(command: &Command) -> Vec<Entry> {
-    match command.get_name() {
-        "nic-sim" => {
-            vec![("MULTIMQC_NIC_SIM", "The program that simulates the NIC, unless --simulator names one.")]
-        }
-        _ => Vec::new(),
-    }
-}
+pub const SECTIONS: Sections = Sections { statuses, variables: |_| Vec::new(), files: |_| Vec::new() };
 
 fn statuses(command: &Command) -> Vec<Entry> {
     let name = command.get_name();
-    let waits = matches!(name, "serve" | "push" | "pull" | "stat" | "bench" | "nic-sim" | "multimqc");
+    let waits = matches!(name, "serve" | "push" | "pull" | "stat" | "bench" | "multimqc");
     let mut statuses = vec![
         ("0", if waits { "Success, also after SIGINT or SIGTERM." } else { "Success." }),
         ("1", "Failure, with a message about the cause and a remedy."),

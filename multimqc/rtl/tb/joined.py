@@ -1,6 +1,6 @@
-"""The simulated NIC in front of a running server, as root: `joined.py NIC_TAP MULTIMQC [BROKER...]`.
+"""The simulated NIC in front of a running server, as root: `joined.py NIC_TAP NIC_SIM MULTIMQC [BROKER...]`.
 
-`multimqc nic-sim` in a network namespace. Pushes and pulls come from another one through the NIC's port 0; its batches fill the levels of
+`nic-sim` in a network namespace. Pushes and pulls come from another one through the NIC's port 0; its batches fill the levels of
 `multimqc serve` in the kernel, in memory and on disk. With a command that starts a Kafka broker and prints its address at the end of a
 line with "listening", Kafka is the last level in place of the disk. Pulls of old and of new bytes are then answered by each of the five levels, the
 lower ones taken out in turn, with the same bytes.
@@ -46,10 +46,10 @@ class Broker:
 class Nic:
     """The simulated NIC, and the server behind it."""
 
-    def __init__(self, simulator, program, folder, broker):
+    def __init__(self, simulator, nic_sim, program, folder, broker):
         last = ["kernel,user,kafka", "--brokers", broker.address] if broker else ["kernel,user,disk", "--directory", folder / "disk"]
         self.program, self.control, self.log = program, folder / "control", open(folder / "log", "w+")
-        command = ["ip", "netns", "exec", HOST, program, "nic-sim", "--simulator", simulator, "--namespace", NETWORK, "--address", SERVER,
+        command = ["ip", "netns", "exec", HOST, nic_sim, "--multimqc", program, "--simulator", simulator, "--namespace", NETWORK, "--address", SERVER,
                    "--outside", CLIENT, "--nic", NIC, "--topic", TOPIC, "--control", self.control, "--json", "--", "--levels", *last]
         self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
 
@@ -135,15 +135,15 @@ def joined(nic, program, last):
 
 
 def main():
-    simulator, program = map(os.path.abspath, sys.argv[1:3])
+    simulator, nic_sim, program = map(os.path.abspath, sys.argv[1:4])
     nic = broker = None
     try:
         for namespace in (NETWORK, HOST):
             run("ip", "netns", "add", namespace)
         with tempfile.TemporaryDirectory() as folder:
-            if sys.argv[3:]:
-                broker = Broker(sys.argv[3:])
-            nic = Nic(simulator, program, Path(folder), broker)
+            if sys.argv[4:]:
+                broker = Broker(sys.argv[4:])
+            nic = Nic(simulator, nic_sim, program, Path(folder), broker)
             try:
                 joined(nic, program, "kafka" if broker else "disk")
             finally:

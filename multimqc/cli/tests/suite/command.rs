@@ -250,7 +250,7 @@ fn completions_and_help() {
         let script = output(&mut multimqc(&["completions", shell]));
         assert!(script.status.success() && !script.stdout.is_empty());
     }
-    for command in ["serve", "push", "pull", "stat", "nic-sim", "bench", "detach", "completions", "man"] {
+    for command in ["serve", "push", "pull", "stat", "bench", "detach", "completions", "man"] {
         let help = output(&mut multimqc(&[command, "--help"]));
         assert!(String::from_utf8(help.stdout).expect("text").contains("\nExample"), "{command}");
     }
@@ -272,9 +272,7 @@ fn examples(help: &str) -> Vec<Vec<String>> {
 #[test]
 fn examples_of_help_are_accepted() {
     let mut checked = 0;
-    for command in
-        [&[][..], &["serve"], &["push"], &["pull"], &["stat"], &["nic-sim"], &["bench"], &["bench", "check"]]
-    {
+    for command in [&[][..], &["serve"], &["push"], &["pull"], &["stat"], &["bench"], &["bench", "check"]] {
         let mut args = command.to_vec();
         args.push("--help");
         let help = output(&mut multimqc(&args));
@@ -413,18 +411,6 @@ fn the_bench_finds_nothing_torn() {
         return said.expect("standard error");
     }
     assert!(run.status.success(), "{run:?}");
-}
-
-#[test]
-fn the_simulated_nic_needs_root_and_its_simulator() {
-    let ended = output(&mut multimqc(&["nic-sim", "--simulator", "/nowhere/nic_tap"]));
-    let error = String::from_utf8(ended.stderr).expect("text");
-    assert_eq!((ended.status.code(), ended.stdout.len()), (Some(1), 0), "{error}");
-    let expected = match rustix::process::geteuid().is_root() {
-        true => "/nowhere/nic_tap: there is no simulator; `scripts/nic setup tap`",
-        false => "only root can: start it with sudo",
-    };
-    assert!(error.contains(expected), "{error}");
 }
 
 /// Whether the bench has said that this process may not send frames.

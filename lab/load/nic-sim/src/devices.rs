@@ -30,9 +30,16 @@ impl Drop for Namespace {
         if self.own
             && let Err(Failure::Failed(why)) = ip(&["netns", "del", &self.name])
         {
-            print_error("multimqc", why);
+            print_error("nic-sim", why);
         }
     }
+}
+
+/// A device, and the address that it gets.
+#[derive(Debug, Clone, Copy)]
+pub struct Device<'a> {
+    pub name: &'a str,
+    pub address: Ipv4Addr,
 }
 
 /// The devices, ready for use. They end with the simulator, which has made them.
@@ -43,15 +50,11 @@ pub struct Devices {
 
 impl Devices {
     /// Moves the cable into the namespace, and gives both devices their addresses.
-    pub fn set_up(
-        namespace: &Namespace,
-        (cable, outside): (&str, Ipv4Addr),
-        (card, address): (&str, Ipv4Addr),
-    ) -> Result<Devices, Failure> {
-        ip(&["link", "set", cable, "netns", &namespace.name])?;
+    pub fn set_up(namespace: &Namespace, cable: Device<'_>, card: Device<'_>) -> Result<Devices, Failure> {
+        ip(&["link", "set", cable.name, "netns", &namespace.name])?;
         let there: &[&str] = &["-n", &namespace.name];
-        for (place, device, address) in [(there, cable, outside), (&[], card, address)] {
-            let address = format!("{address}/24");
+        for (place, device) in [(there, cable), (&[], card)] {
+            let (device, address) = (device.name, format!("{}/24", device.address));
             // Frames of other protocols would go through the simulation too.
             for change in [
                 &["link", "set", device, "addrgenmode", "none"][..],
@@ -62,6 +65,7 @@ impl Devices {
             }
         }
         ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
+        let card = card.name;
         let shown: serde_json::Value = serde_json::from_str(&ip(&["-json", "link", "show", "dev", card])?)?;
         match shown[0]["address"].as_str() {
             Some(mac) => Ok(Devices { mac: mac.to_owned() }),

@@ -1,17 +1,17 @@
-//! The server behind the NIC: this command, as `multimqc serve`.
+//! The server behind the NIC: `multimqc serve`.
 
 use std::fs::File;
 use std::io::Write;
-use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use commands::{Failure, Stop};
 
 use crate::control;
+use crate::devices::Device;
 
 /// The port of the header form, to which the NIC sends its batches.
 pub const HEADER_PORT: u16 = 19997;
@@ -37,9 +37,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server with a topic on an interface. `args` are further arguments of `multimqc serve`.
+    /// Starts the server, which is the command `multimqc`, with a topic on an interface. `args` are further arguments of `multimqc serve`.
     pub fn start(
-        (interface, address): (&str, Ipv4Addr),
+        multimqc: &Path,
+        card: Device<'_>,
         topic: u16,
         args: &[String],
         control: PathBuf,
@@ -50,15 +51,16 @@ impl Server {
         }
         let config = configuration(topic)?;
         let file = format!("/proc/{}/fd/{}", std::process::id(), config.as_raw_fd());
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["serve", "--interface", interface, "--address", &address.to_string()]);
+        let mut command = Command::new(multimqc);
+        command.args(["serve", "--interface", card.name, "--address", &card.address.to_string()]);
         command.arg("--control").arg(&control);
         if !args.iter().any(|arg| arg == "--config" || arg.starts_with("--config=")) {
             command.args(["--config", &file]);
         }
         // Standard output is for the lines of this command.
         let output = std::io::stderr().as_fd().try_clone_to_owned()?;
-        let child = command.args(args).stdin(Stdio::null()).stdout(output).process_group(0).spawn()?;
+        let child = command.args(args).stdin(Stdio::null()).stdout(output).process_group(0).spawn();
+        let child = child.map_err(|error| Failure::Failed(format!("{}: {error}", multimqc.display())))?;
         Ok(Server { child, control, _config: config })
     }
 

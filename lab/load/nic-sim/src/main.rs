@@ -1,4 +1,4 @@
-//! `multimqc nic-sim`: the simulated NIC in front of a server.
+//! `nic-sim`: the simulated NIC of MultiMQC in front of a server.
 //!
 //!     namespace at the end of the cable      this namespace
 //!                              ┌───────────────┐
@@ -7,6 +7,9 @@
 //!
 //! The simulation (multimqc/rtl/tb/nic_tap.cpp) is a process that makes both devices. Its batches fill the levels of a server that this command starts.
 
+#![forbid(unsafe_code)]
+
+mod control;
 mod devices;
 mod lines;
 mod server;
@@ -15,13 +18,14 @@ mod simulator;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::{CommandFactory, Parser};
 use commands::{Failure, Stop, print, print_error};
 use serde_json::json;
 
-use super::config;
-use devices::Devices;
+use devices::{Device, Devices};
 use lines::{Lines, Order};
 use server::Server;
 use simulator::Simulator;
@@ -29,11 +33,13 @@ use simulator::Simulator;
 /// The time between two checks of the processes.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-#[derive(Debug, clap::Args)]
+/// Puts the simulated NIC of MultiMQC in front of a server, as root.
+#[derive(Debug, Parser)]
+#[command(name = "nic-sim", version, max_term_width = 100)]
 #[command(after_help = "Examples:
-  sudo multimqc nic-sim
-  sudo multimqc nic-sim -- --levels kernel,user,disk --directory /tmp/multimqc
-  echo levels none | sudo multimqc nic-sim --json
+  sudo nic-sim
+  sudo nic-sim -- --levels kernel,user,disk --directory /tmp/multimqc
+  echo levels none | sudo nic-sim --json
 
   date | sudo ip netns exec multimqc-outside multimqc push --server 10.77.0.1:19997 --topic 7
   sudo ip netns exec multimqc-outside multimqc pull --server 10.77.0.1:19997 --topic 7
@@ -47,10 +53,13 @@ other one, with the arguments that follow `--`. Reads lines from standard input:
 The simulation takes a few thousand messages per second. In the source tree,
 `scripts/nic setup tap` builds it.
 SIGINT and SIGTERM stop the server in order, and remove what the command has made.")]
-pub struct Args {
+struct Args {
     /// The program that simulates the NIC [default: nic_tap beside this command, or the one that scripts/nic has built]
     #[arg(long, value_name = "FILE", env = "MULTIMQC_NIC_SIM")]
     simulator: Option<PathBuf>,
+    /// The command `multimqc` [default: the one beside this command, or that of the shell's search path]
+    #[arg(long, value_name = "FILE")]
+    multimqc: Option<PathBuf>,
     /// The network namespace at the other end of the cable; made, and removed at the end, if there is none of this name
     #[arg(long, value_name = "NAME", default_value = "multimqc-outside")]
     namespace: String,
@@ -83,7 +92,19 @@ pub struct Args {
     serve: Vec<String>,
 }
 
-pub fn run(args: &Args) -> Result<(), Failure> {
+fn main() -> ExitCode {
+    let result = run(&Args::parse());
+    commands::status(Args::command, result)
+}
+
+/// The command `multimqc`.
+fn multimqc(args: &Args) -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|command| command.with_file_name("multimqc"));
+    let beside = beside.filter(|command| command.is_file());
+    args.multimqc.clone().or(beside).unwrap_or_else(|| PathBuf::from("multimqc"))
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         let why =
             "nic-sim makes TAP devices and a network namespace, which only root can: start it with sudo";
@@ -94,11 +115,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // In the order in which they are needed. At the end they are dropped in reverse order.
     let namespace = devices::Namespace::new(&args.namespace)?;
     let mut simulator = Simulator::start(&program, &args.cable, &args.interface, args.nic, args.address)?;
-    let devices = Devices::set_up(&namespace, (&args.cable, args.outside), (&args.interface, args.address))?;
-    let control = args.control.clone().unwrap_or_else(config::default_control);
-    let mut server = Server::start((&args.interface, args.address), args.topic, &args.serve, control)?;
+    let cable = Device { name: &args.cable, address: args.outside };
+    let card = Device { name: &args.interface, address: args.address };
+    let devices = Devices::set_up(&namespace, cable, card)?;
+    let control = args.control.clone().unwrap_or_else(control::default_path);
+    let mut server = Server::start(&multimqc(args), card, args.topic, &args.serve, control)?;
     let Some(log) = server.wait_for_log(args.topic, &stop)? else { return Ok(()) };
-    simulator.open(&devices.mac, (log.topic, log.epoch), log.head)?;
+    simulator.open(&devices.mac, &log)?;
     announce(args)?;
     let mut nic = Nic { simulator, server, mac: devices.mac, topic: args.topic, bits: 3, json: args.json };
     let mut lines = Lines::new();
@@ -111,7 +134,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         nic.simulator.check()?;
         nic.server.check()?;
     }
-    print_error("multimqc", "stopping; the devices go with the simulation");
+    print_error("nic-sim", "stopping; the devices go with the simulation");
     Ok(())
 }
 
@@ -120,9 +143,9 @@ fn announce(args: &Args) -> Result<(), Failure> {
     let Args { namespace, interface, address, topic, .. } = args;
     let client = format!("--server {address}:{} --topic {topic}", server::HEADER_PORT);
     let text = format!(
-        "multimqc: the simulated NIC is {interface}; its cable ends in the namespace {namespace}\n\
-         multimqc: date | ip netns exec {namespace} multimqc push {client}\n\
-         multimqc: ip netns exec {namespace} multimqc pull {client}\n"
+        "nic-sim: the simulated NIC is {interface}; its cable ends in the namespace {namespace}\n\
+         nic-sim: date | ip netns exec {namespace} multimqc push {client}\n\
+         nic-sim: ip netns exec {namespace} multimqc pull {client}\n"
     );
     if args.json {
         let _ = std::io::stderr().write_all(text.as_bytes());
@@ -148,11 +171,11 @@ impl Nic {
         match line.parse() {
             Ok(Order::Levels { bits, names }) => {
                 self.set_levels(bits)?;
-                if self.json { Ok(()) } else { print(format!("multimqc: the NIC has {names}\n")) }
+                if self.json { Ok(()) } else { print(format!("nic-sim: the NIC has {names}\n")) }
             }
             Ok(Order::Stat) => print(self.counters()?),
             Err(why) => {
-                print_error("multimqc", why);
+                print_error("nic-sim", why);
                 Ok(())
             }
         }
@@ -162,7 +185,7 @@ impl Nic {
         if self.bits == 0 && bits != 0 {
             // Messages that were pushed meanwhile have gone to the server, whose log has grown.
             let log = self.server.log(self.topic)?;
-            self.simulator.open(&self.mac, (log.topic, log.epoch), log.head)?;
+            self.simulator.open(&self.mac, &log)?;
         }
         self.bits = bits;
         self.simulator.set_levels(bits)

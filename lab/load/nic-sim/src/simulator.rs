@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use commands::Failure;
 
+use crate::server::Log;
+
 /// Returns the program: the one that was named, or the first that exists.
 pub fn find(named: Option<&Path>) -> Result<PathBuf, Failure> {
     const HOW: &str = "`scripts/nic setup tap` in the source tree builds it (with Verilator); --simulator or MULTIMQC_NIC_SIM names it";
@@ -64,9 +66,9 @@ impl Simulator {
         }
     }
 
-    /// Opens a topic in the NIC, whose log continues at `offset`. Batches go to the interface with this hardware address.
-    pub fn open(&mut self, mac: &str, (topic, epoch): (u16, u64), offset: u64) -> Result<(), Failure> {
-        self.ask(&format!("open {mac} {topic} {epoch} {offset}"), "opened")
+    /// Opens the topic of a log in the NIC, which continues at its end. Batches go to the interface with this hardware address.
+    pub fn open(&mut self, mac: &str, log: &Log) -> Result<(), Failure> {
+        self.ask(&format!("open {mac} {} {} {}", log.topic, log.epoch, log.head), "opened")
     }
 
     /// Sets the levels of the NIC that answer: bit 0 level 1, bit 1 level 2.
