@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::in_effects::{IncomingEntry, IncomingSubscription, Received};
 use super::out_effects::{OutgoingEntry, OutgoingSubscription, wire_of_pong};
 use super::reactor_action::{Outcome, ReactorAction};
-use super::worker_context::{Line, LinkPhase, WorkerContext};
+use super::worker_context::{LinkPhase, SendState, WorkerContext};
 use crate::ground::fields::printable;
 use crate::ground::types::WireId;
 use crate::proto::{CloseCode, End, Message, ReceiveError};
@@ -30,7 +30,7 @@ const FLUSHES_PER_TURN: usize = 4;
 
 /// One connection. Maps with keys that the peer chooses use a hash that the peer cannot predict.
 pub(super) struct Link {
-    pub(super) line: Line,
+    pub(super) line: SendState,
     pub(super) role: Option<Role>,
     /// The HELLO to send when the connection is up (connecting end), or the listener that accepted it.
     pub(super) hello: Vec<u8>,

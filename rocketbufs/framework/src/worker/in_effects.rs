@@ -12,7 +12,7 @@ use rocketring::{Ring, Trimmed};
 
 use super::in_linger::end_subscription;
 use super::rate_limit_state::Metered;
-use super::worker_context::{Line, WorkerContext};
+use super::worker_context::{SendState, WorkerContext};
 use crate::ground::lock::lock;
 use crate::ground::planted;
 use crate::ground::types::{Position, WireId};
@@ -37,7 +37,7 @@ impl IncomingEntry {
 /// A subscription with everything that executing its effects needs, see [the module](self).
 pub(super) struct IncomingSubscription<'a, T: Transport> {
     pub(super) io: &'a mut WorkerContext<T>,
-    pub(super) line: &'a mut Line,
+    pub(super) line: &'a mut SendState,
     pub(super) wire: WireId,
     pub(super) sub: &'a mut IncomingEntry,
 }

@@ -11,7 +11,7 @@ use super::connection::{Connection, Link};
 use super::handshake::report_down;
 use super::reactor::Reactor;
 use super::reactor_action::{Outcome, ReactorAction};
-use super::worker_context::{Line, LinkPhase};
+use super::worker_context::{LinkPhase, SendState};
 use crate::ground::types::Nanos;
 use crate::proto::{CloseCode, Message, Session, SessionConfig, VERSION};
 use crate::state::error::{DownReason, ListenError};
@@ -68,7 +68,7 @@ impl<T: Transport> Reactor<T> {
             max_silence: millis(session.max_silence_ms),
         };
         self.by_number.insert(shared.id, conn);
-        let line = Line {
+        let line = SendState {
             id: conn,
             shared,
             session: Session::new(config, self.io.now),

@@ -11,7 +11,7 @@ use rocketnet::{NotWritten, SourceRange, Transport};
 use rocketring::{PeerDoorbell, Ring};
 
 use super::reactor_action::{Outcome, ReactorAction};
-use super::worker_context::{Line, LinkPhase, SubscriptionKey, WorkerContext};
+use super::worker_context::{LinkPhase, SendState, SubscriptionKey, WorkerContext};
 use crate::ground::planted;
 use crate::ground::types::{Position, WireId};
 use crate::proto::{Credit, End, Enqueue, LagAction, Message, PeerSubscription, Step};
@@ -34,7 +34,7 @@ pub(super) struct OutgoingEntry {
 /// A subscription with everything that executing its effects needs, see [the module](self).
 pub(super) struct OutgoingSubscription<'a, T: Transport> {
     pub(super) io: &'a mut WorkerContext<T>,
-    pub(super) line: &'a mut Line,
+    pub(super) line: &'a mut SendState,
     pub(super) wire: WireId,
     pub(super) out: &'a mut OutgoingEntry,
 }

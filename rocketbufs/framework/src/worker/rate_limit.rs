@@ -19,7 +19,7 @@ use super::in_effects::IncomingSubscription;
 use super::out_effects::OutgoingEntry;
 use super::rate_limit_state::Limiting;
 use super::reactor_action::ReactorAction;
-use super::worker_context::Line;
+use super::worker_context::SendState;
 use crate::ground::lock::lock;
 use crate::ground::types::{Nanos, Position, WireId};
 use crate::proto::GrantLimit;
@@ -29,7 +29,7 @@ use crate::state::RateLimits;
 /// reservation.
 const LEAST_TRANSFER_BYTES: u64 = 256;
 
-impl Line {
+impl SendState {
     /// Returns whether a limit delays the sending of this connection.
     pub(super) fn delays_sending(&self, now: Nanos) -> bool {
         self.limiting.as_ref().is_some_and(|limiting| limiting.delays_sending(now))

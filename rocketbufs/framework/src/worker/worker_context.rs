@@ -46,7 +46,7 @@ pub(super) struct WorkerContext<T: Transport> {
 }
 
 /// The part of a connection that sending needs, whatever is sent.
-pub(super) struct Line {
+pub(super) struct SendState {
     pub(super) id: ConnId,
     pub(super) shared: Arc<ConnShared>,
     pub(super) session: Session,
@@ -101,11 +101,11 @@ impl<T: Transport> WorkerContext<T> {
     }
 
     /// Queues a control message and has the connection flushed at the end of the turn.
-    pub(super) fn send(&mut self, line: &mut Line, message: &Message) {
+    pub(super) fn send(&mut self, line: &mut SendState, message: &Message) {
         self.send_bytes(line, &message.encode());
     }
 
-    pub(super) fn send_bytes(&mut self, line: &mut Line, bytes: &[u8]) {
+    pub(super) fn send_bytes(&mut self, line: &mut SendState, bytes: &[u8]) {
         line.session.spoke(self.now);
         // One turn may answer thousands of subscriptions, so the queue only counts as full if it stays full
         // after a flush.
@@ -141,7 +141,7 @@ impl<T: Transport> WorkerContext<T> {
     }
 
     /// Schedules the connection to send this turn.
-    pub(super) fn mark_dirty(&mut self, line: &mut Line) {
+    pub(super) fn mark_dirty(&mut self, line: &mut SendState) {
         if !std::mem::replace(&mut line.dirty, true) {
             self.dirty.push_back(line.id);
         }
