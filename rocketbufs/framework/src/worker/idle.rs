@@ -159,7 +159,7 @@ impl Idle {
 
     /// Handles arrived data, a moved hold, or a moved ring receiver.
     #[inline]
-    pub(super) fn stirred(&mut self, subscription: &Arc<SubscriptionShared>, now: Nanos) {
+    pub(super) fn mark_busy(&mut self, subscription: &Arc<SubscriptionShared>, now: Nanos) {
         if !subscription.idle_state.is_moving() && self.after > 0 {
             self.move_from(&Owner::In(subscription.clone()), now);
         }
@@ -233,7 +233,7 @@ impl Idle {
         }
         // Data may have arrived past the worker.
         if !subscription.idle_state.is_moving() && lock(&subscription.state).sub.is_looked_at() {
-            self.stirred(subscription, now);
+            self.mark_busy(subscription, now);
         }
     }
 

@@ -77,7 +77,7 @@ impl<T: Transport> IncomingSubscription<'_, T> {
     /// Reports progress to the subscribers downstream, the application, and the sender.
     pub(super) fn news(&mut self) {
         let subscription = &self.sub.shared;
-        self.io.idle.stirred(subscription, self.io.now);
+        self.io.idle.mark_busy(subscription, self.io.now);
         let spliced = subscription.spliced_to();
         if let Some(buffer) = &spliced {
             if let Some(log) = buffer.log() {
@@ -161,7 +161,7 @@ impl<T: Transport> IncomingSubscription<'_, T> {
 
     /// Handles a ring that comes to rest: sends CREDIT if anything moved since the last one, and returns an
     /// unneeded ring to the budget.
-    pub(super) fn come_to_rest(&mut self) {
+    pub(super) fn on_idle(&mut self) {
         let downstream = self.sub.shared.downstream();
         let mut state = lock(&self.sub.shared.state);
         state.catch_up();

@@ -429,7 +429,7 @@ impl<T: Transport> Connection<'_, T> {
             } else {
                 self.io.slots.remove(sub.shared.slot);
                 let calls = lock(&sub.shared.state).suspend(receiver);
-                self.io.idle.stirred(&sub.shared, self.io.now);
+                self.io.idle.mark_busy(&sub.shared, self.io.now);
                 calls.run();
             }
             sub.shared.drop_released_ring();

@@ -80,7 +80,7 @@ impl<T: Transport> IncomingSubscription<'_, T> {
                 if let Some(share) = share {
                     self.swap_ring(Some(share));
                     // The ring comes to rest even if nothing arrives.
-                    self.io.idle.stirred(&self.sub.shared, self.io.now);
+                    self.io.idle.mark_busy(&self.sub.shared, self.io.now);
                 }
             }
         }

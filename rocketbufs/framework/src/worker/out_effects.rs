@@ -98,7 +98,7 @@ impl<T: Transport> OutgoingSubscription<'_, T> {
             Enqueue::Queue => self.queue(),
             Enqueue::Queued => self.io.mark_dirty(self.line),
         }
-        self.io.stirred();
+        self.io.mark_busy();
     }
 
     fn key(&self) -> SubscriptionKey {

@@ -19,7 +19,7 @@ impl<T: Transport> Reactor<T> {
     pub(super) fn tick(&mut self) {
         let mut conns: Vec<_> = self.links.keys().copied().collect();
         conns.sort_unstable();
-        let checks = std::mem::take(&mut self.io.stirring);
+        let checks = std::mem::take(&mut self.io.fast_ticks);
         let mut hurry = false;
         let mut slowest = HashMap::new();
         for conn in conns {
@@ -33,7 +33,7 @@ impl<T: Transport> Reactor<T> {
             }
         }
         // Without news, only time shows how long a subscription holds others up.
-        self.io.stirring |= hurry;
+        self.io.fast_ticks |= hurry;
         let mut next = self.io.now + self.interval(hurry);
         if let Some(at) = self.io.lingering.tick(self.io.now) {
             next = next.min(at);

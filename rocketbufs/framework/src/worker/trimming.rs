@@ -34,7 +34,7 @@ impl<T: Transport> Reactor<T> {
                 continue;
             }
             trims += 1;
-            self.come_to_rest(&owner, &ring, head);
+            self.on_idle(&owner, &ring, head);
         }
         while trims < 2 * TRIMS_PER_TURN
             && let Some((place, owner)) = self.io.idle.next_to_reduce()
@@ -52,15 +52,15 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    fn come_to_rest(&mut self, owner: &Owner, ring: &Ring, head: Position) {
+    fn on_idle(&mut self, owner: &Owner, ring: &Ring, head: Position) {
         self.io.idle.forget(owner.idle_state());
         // A ring that only the application reads has no history, since no subscriber joins it.
         let has_history = match owner {
             Owner::In(subscription) => {
-                self.with(subscription.slot, |incoming| incoming.come_to_rest());
+                self.with(subscription.slot, |incoming| incoming.on_idle());
                 subscription.is_spliced()
             }
-            Owner::Out(buffer) if !buffer.idle_state.come_to_rest(ring, head) => {
+            Owner::Out(buffer) if !buffer.idle_state.on_idle(ring, head) => {
                 return self.io.idle.buffer_stirred(buffer.clone(), self.io.now);
             }
             Owner::Out(_) => true,
@@ -118,7 +118,7 @@ impl<T: Transport> WorkerContext<T> {
         if let Some(memory) = &mut state.memory {
             memory.receiver = receiver;
             drop(state);
-            self.idle.stirred(subscription, self.now);
+            self.idle.mark_busy(subscription, self.now);
         }
     }
 }

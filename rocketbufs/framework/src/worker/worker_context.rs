@@ -36,7 +36,7 @@ pub(super) struct WorkerContext<T: Transport> {
     pub(super) deferred: Deferred,
     pub(super) next_tick: Nanos,
     /// A subscription had news since the last tick, or holds others up.
-    pub(super) stirring: bool,
+    pub(super) fast_ticks: bool,
     /// The connections and subscriptions to look at when a buffer or a subscription is marked as pending.
     pub(super) slots: Slots,
     /// Rings that move, and rings at rest.
@@ -96,7 +96,7 @@ impl<T: Transport> WorkerContext<T> {
             dirty: VecDeque::new(),
             deferred: Deferred::default(),
             next_tick: 0,
-            stirring: false,
+            fast_ticks: false,
         }
     }
 
@@ -149,8 +149,8 @@ impl<T: Transport> WorkerContext<T> {
 
     /// Records news of a subscription. Only news can make others wait for it, so no subscription is checked
     /// until then.
-    pub(super) fn stirred(&mut self) {
-        if !std::mem::replace(&mut self.stirring, true) {
+    pub(super) fn mark_busy(&mut self) {
+        if !std::mem::replace(&mut self.fast_ticks, true) {
             self.next_tick = self.next_tick.min(self.now + self.interval(true));
         }
     }

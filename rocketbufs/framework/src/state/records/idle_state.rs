@@ -60,7 +60,7 @@ impl IdleState {
 
     /// Puts the ring to rest if its head is still at `head`. Returns false if it moved; the worker then
     /// continues to check it.
-    pub(crate) fn come_to_rest(&self, ring: &Ring, head: Position) -> bool {
+    pub(crate) fn on_idle(&self, ring: &Ring, head: Position) -> bool {
         self.written.arm();
         ring.head() == head || self.written.disarm() != Armed::Yes
     }
