@@ -129,8 +129,8 @@ impl<'a> Waiting<'a> {
             let now = nanos_since(borrow.started);
             // If only the kernel has news, sleeping is the way to ask it: the sleep ends at once if there are
             // any.
-            let asks_asleep = std::mem::take(&mut first) && locked.hears_all_asleep();
-            if !asks_asleep && !as_worker(|| locked.turn_now(now)) {
+            let asks_by_sleeping = std::mem::take(&mut first) && locked.arrivals_wake_worker();
+            if !asks_by_sleeping && !as_worker(|| locked.turn_now(now)) {
                 return None;
             }
             let now = nanos_since(borrow.started);
@@ -230,7 +230,7 @@ mod tests {
             true
         }
 
-        fn hears_all_asleep(&self) -> bool {
+        fn arrivals_wake_worker(&self) -> bool {
             false
         }
 

@@ -62,7 +62,7 @@ impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
         !self.stopped
     }
 
-    fn hears_all_asleep(&self) -> bool {
+    fn arrivals_wake_worker(&self) -> bool {
         self.io.transport.has_new_data().is_none()
     }
 
@@ -92,7 +92,7 @@ impl<T: Transport + Send> BorrowedReactor for Reactor<T> {
 impl<T: Transport> Reactor<T> {
     /// Returns whether other threads may poll until the next turn. Without followed rings only a turn finds
     /// what arrived.
-    pub(super) fn has_something_to_look_at(&self, now: Nanos) -> bool {
+    pub(super) fn is_worth_polling(&self, now: Nanos) -> bool {
         self.is_busy(now) && self.io.transport.has_new_data().is_some()
     }
 

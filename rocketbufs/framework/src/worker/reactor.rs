@@ -76,14 +76,14 @@ impl<T: Transport> Reactor<T> {
     pub fn turn(&mut self, now: Nanos) -> bool {
         let mut events = std::mem::take(&mut self.events);
         self.io.transport.poll(Some(Duration::ZERO), &mut events);
-        let came = !events.is_empty() || self.io.shared.busy_polls.take_took();
+        let came = !events.is_empty() || self.io.shared.busy_polls.take_was_busy();
         let busy = came || self.io.shared.has_work() || !self.io.dirty.is_empty();
         if busy {
             self.io.busy_at = now;
         }
         self.take_turn(now, &mut events);
         self.events = events;
-        self.io.shared.busy_polls.allow(now, self.has_something_to_look_at(now));
+        self.io.shared.busy_polls.allow(now, self.is_worth_polling(now));
         busy
     }
 

@@ -42,7 +42,7 @@ impl BusyPollBudget {
     }
 
     /// Returns whether anything was taken since the last call.
-    pub(crate) fn take_took(&self) -> bool {
+    pub(crate) fn take_was_busy(&self) -> bool {
         self.took.load(Ordering::Relaxed) && self.took.swap(false, Ordering::Relaxed)
     }
 

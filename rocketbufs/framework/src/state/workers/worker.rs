@@ -204,7 +204,7 @@ pub(crate) trait BorrowedReactor: Send {
     fn turn_now(&mut self, now: Nanos) -> bool;
 
     /// Returns whether no arrival needs a turn to be found: no ring is followed.
-    fn hears_all_asleep(&self) -> bool;
+    fn arrivals_wake_worker(&self) -> bool;
 
     /// Returns whether to continue polling instead of sleeping, since something arrived less than
     /// `shm.busy_poll_us` ago. Polls the followed rings for a moment.
