@@ -99,14 +99,14 @@ impl Begin {
 impl Origin {
     /// Returns the position of a receiver that comes back without its data. A relay that restarted may have lost data that
     /// landed there and was not forwarded. A buffer that holds data until it is delivered sends it again.
-    fn had(&self, known: &KnownPositions) -> Position {
+    fn received_before(&self, known: &KnownPositions) -> Position {
         known.levels[usize::from(self.keeps)]
     }
 
     /// Returns the start of a complete delivery, which was noted while it was known; in a full ring the index may no longer
     /// contain it. If a receiver has joined downstream, the confirmed position may be below it since.
     fn resume_boundary(&self, ring: &Ring) -> Option<Position> {
-        let known = self.known.filter(|known| known.resume_boundary <= self.had(known))?;
+        let known = self.known.filter(|known| known.resume_boundary <= self.received_before(known))?;
         Some(known.resume_boundary).filter(|at| *at >= ring.tail())
     }
 
@@ -122,10 +122,11 @@ impl Origin {
         if let Some(known) = &self.known {
             // Not every end of a delivery is known. A position that is too early repeats some data; one
             // that is too late would lose data.
-            let had = self.had(known);
-            let begins = ring.boundary_at_or_before(had);
-            let begins = begins.max(self.resume_boundary(ring).filter(|at| *at <= had));
-            return begins.unwrap_or_else(|| if had < ring.tail() { had } else { self.oldest(ring) });
+            let received = self.received_before(known);
+            let begins = ring.boundary_at_or_before(received);
+            let begins = begins.max(self.resume_boundary(ring).filter(|at| *at <= received));
+            return begins
+                .unwrap_or_else(|| if received < ring.tail() { received } else { self.oldest(ring) });
         }
         match asked {
             Start::First => ring.start(),

@@ -68,7 +68,7 @@ pub struct PeerSubscription {
     /// Readers whose doorbells ring when there is new data, by their numbers on this connection.
     watchers: Vec<u32>,
     /// A CREDIT that speaks of data that this end has not seen yet.
-    early: Option<Credit>,
+    deferred_credit: Option<Credit>,
     /// Whether there may be news that was not reported to the peer, which follows.
     unreported: bool,
     /// Whether it waits for its turn.
@@ -110,7 +110,7 @@ impl PeerSubscription {
         Self {
             cursor,
             watchers: Vec::new(),
-            early: None,
+            deferred_credit: None,
             unreported: false,
             queued: false,
             in_flight: false,
@@ -201,7 +201,7 @@ impl PeerSubscription {
         spliced: bool,
         now: Nanos,
     ) -> Result<(), CreditError> {
-        let credit = self.known_part(credit, log, spliced);
+        let credit = self.confirmed_prefix(credit, log, spliced);
         self.cursor.on_credit(&credit, now)?;
         self.catch_up(log);
         Ok(())
@@ -211,8 +211,8 @@ impl PeerSubscription {
     /// not sent and that this end has not seen yet; that part waits for the data. The known part must not
     /// wait with it: this end's own credit depends on it, and without that credit the missing data may not be
     /// sent here.
-    fn known_part(&mut self, credit: &Credit, log: Option<&Ring>, spliced: bool) -> Credit {
-        self.early = None;
+    fn confirmed_prefix(&mut self, credit: &Credit, log: Option<&Ring>, spliced: bool) -> Credit {
+        self.deferred_credit = None;
         let Some(log) = log.filter(|_| credit.landed > self.cursor.sent() && self.follows()) else {
             return *credit;
         };
@@ -223,7 +223,7 @@ impl PeerSubscription {
         if !spliced {
             return *credit;
         }
-        self.early = Some(*credit);
+        self.deferred_credit = Some(*credit);
         // The boundary is loaded first: a delivery that ends meanwhile is reported once more.
         let boundary = log.boundary();
         self.cursor.followed_to(log.head(), boundary);
@@ -232,7 +232,7 @@ impl PeerSubscription {
 
     /// Returns the deferred CREDIT, which the buffer's present data may confirm.
     pub fn take_deferred_credit(&mut self) -> Option<Credit> {
-        self.early.take()
+        self.deferred_credit.take()
     }
 
     /// Handles the transport's report that everything up to `landed` is in the receiver's memory.
