@@ -1,7 +1,6 @@
 //! The command `multimqc`: a server, and clients of it for the shell.
 #![forbid(unsafe_code)]
 
-mod bench;
 mod client;
 mod config;
 mod control;
@@ -46,8 +45,6 @@ enum Command {
     Pull(pull::Args),
     /// Show the levels of a server, and how long a byte stays in each
     Stat(stat::Args),
-    /// Measure this machine: the levels beside a middleware in user space
-    Bench(bench::Args),
     /// Remove the programs and rings that a server with kernel.keep has left in the kernel
     #[command(after_help = "Example:
   sudo multimqc detach /sys/fs/bpf/multimqc")]
@@ -79,7 +76,6 @@ fn main() -> ExitCode {
         Command::Push(args) => push::run(&args),
         Command::Pull(args) => pull::run(&args),
         Command::Stat(args) => stat::run(&args),
-        Command::Bench(args) => bench::run(&args),
         Command::Detach { folder } => detach(&folder),
         Command::Config => print(config::EXAMPLE),
         Command::Completions { shell } => commands::print_completions(shell, Cli::command()),

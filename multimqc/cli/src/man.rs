@@ -7,7 +7,7 @@ pub const SECTIONS: Sections = Sections { statuses, variables: |_| Vec::new(), f
 
 fn statuses(command: &Command) -> Vec<Entry> {
     let name = command.get_name();
-    let waits = matches!(name, "serve" | "push" | "pull" | "stat" | "bench" | "multimqc");
+    let waits = matches!(name, "serve" | "push" | "pull" | "stat" | "multimqc");
     let mut statuses = vec![
         ("0", if waits { "Success, also after SIGINT or SIGTERM." } else { "Success." }),
         ("1", "Failure, with a message about the cause and a remedy."),

@@ -1,4 +1,4 @@
-//! The number of stored messages, in a file that `multimqc bench` reads.
+//! The number of stored messages, in a file that `multimqc-bench write` reads.
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,9 @@
-//! `multimqc-bench`: what the levels of MultiMQC are measured beside, and the tables and plots of the results.
+//! `multimqc-bench`: the levels of MultiMQC and what they are measured beside, and the tables and plots of the results.
 //!
 //! ```text
-//!   multimqc bench ──starts──▶ multimqc-bench afxdp | nats | kafka      takes the same pushes, counts what is stored
-//!         └──rows (JSON)─────▶ multimqc-bench report ──▶ tables, plots
+//!   multimqc-bench write | read ──starts──▶ multimqc serve
+//!              │                └─starts──▶ multimqc-bench afxdp | nats | kafka      takes the same pushes, counts what is stored
+//!              └──rows (JSON)─────────────▶ multimqc-bench report ──▶ tables, plots
 //! ```
 //!
 //! `scripts/bench-multimqc` runs all of it.
@@ -14,6 +15,7 @@ mod broker;
 mod count;
 mod datagrams;
 mod kafka;
+mod measure;
 mod nats;
 mod report;
 #[allow(unsafe_code, reason = "memory that the kernel shares, and system calls")]
@@ -23,9 +25,18 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Programs to measure MultiMQC beside
+/// Measures this machine: the levels of MultiMQC beside a middleware in user space and other systems
 #[derive(Debug, Parser)]
 #[command(name = "multimqc-bench", version, max_term_width = 100)]
+#[command(after_help = "Examples:
+  multimqc-bench write --json write.json
+  sudo multimqc-bench read --json read.json --seconds 2 --reps 5
+  sudo multimqc-bench read --generator frames --placements together --only 'user;xdp-native'
+  sudo multimqc-bench check --seconds 5
+
+Compare only rows of one run. cpu_ns_per_message is the time of the server's process; what the kernel does for a packet before the
+server has it counts for whoever sends (sender_cpu_ns_per_message) or for the kernel's own threads. total_cpu_ns_per_message has all
+of them: its difference to the row drop of the same generator is what a message costs the machine that receives it.")]
 struct Args {
     #[command(subcommand)]
     command: BenchCommand,
@@ -33,6 +44,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
+    #[command(flatten)]
+    Measure(measure::Part),
     /// Takes pushes past the network stack (AF_XDP), and appends them to a file
     Afxdp(afxdp::Args),
     /// Takes pushes from a socket, and publishes each to a NATS server that it starts
@@ -41,12 +54,13 @@ enum BenchCommand {
     Kafka(kafka::Args),
     /// Runs a Kafka broker
     KafkaBroker(broker::Args),
-    /// Makes tables and plots of the rows of `multimqc bench`
+    /// Makes tables and plots of the rows of `write` and `read`
     Report(report::Args),
 }
 
 fn main() -> ExitCode {
     let result = match &Args::parse().command {
+        BenchCommand::Measure(part) => measure::run(part),
         BenchCommand::Afxdp(args) => afxdp::run(args),
         BenchCommand::Nats(args) => nats::run(args),
         BenchCommand::Kafka(args) => kafka::run(args),

@@ -1,4 +1,4 @@
-//! Tables and plots of the rows of `multimqc bench`.
+//! Tables and plots of the rows of `multimqc-bench`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ pub struct Args {
 /// Bytes of a batch where nothing else is said.
 const USUAL_BATCH: u64 = 32 << 10;
 
-/// A row of `multimqc bench`.
+/// A row of `multimqc-bench`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Row {
     part: String,

@@ -27,3 +27,18 @@ fn help_shows_each_option_and_an_example() {
         "{text}"
     );
 }
+
+/// The examples that help shows are commands with arguments that there are.
+#[test]
+fn examples_of_help_are_accepted() {
+    let help = String::from_utf8(nic_sim(&["--help"]).stdout).expect("text");
+    let examples: Vec<&str> =
+        help.lines().filter_map(|line| Some(line.split_once("sudo nic-sim")?.1)).collect();
+    assert_eq!(examples.len(), 3, "{help}");
+    for example in examples {
+        // Behind `--` are arguments of another command. With --help the others are parsed, and nothing is done.
+        let words = example.split_whitespace().take_while(|word| *word != "--").chain(["--help"]);
+        let run = nic_sim(&words.collect::<Vec<_>>());
+        assert!(run.status.success(), "{example:?}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+}

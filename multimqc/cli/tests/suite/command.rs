@@ -250,7 +250,7 @@ fn completions_and_help() {
         let script = output(&mut multimqc(&["completions", shell]));
         assert!(script.status.success() && !script.stdout.is_empty());
     }
-    for command in ["serve", "push", "pull", "stat", "bench", "detach", "completions", "man"] {
+    for command in ["serve", "push", "pull", "stat", "detach", "completions", "man"] {
         let help = output(&mut multimqc(&[command, "--help"]));
         assert!(String::from_utf8(help.stdout).expect("text").contains("\nExample"), "{command}");
     }
@@ -272,7 +272,7 @@ fn examples(help: &str) -> Vec<Vec<String>> {
 #[test]
 fn examples_of_help_are_accepted() {
     let mut checked = 0;
-    for command in [&[][..], &["serve"], &["push"], &["pull"], &["stat"], &["bench"], &["bench", "check"]] {
+    for command in [&[][..], &["serve"], &["push"], &["pull"], &["stat"]] {
         let mut args = command.to_vec();
         args.push("--help");
         let help = output(&mut multimqc(&args));
@@ -295,15 +295,10 @@ fn manual_pages_are_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let pages = folder.path().join("man1");
     assert!(output(multimqc(&["man"]).arg(&pages)).status.success());
-    for (page, says) in [
-        ("multimqc.1", "multimqc\\-serve(1)"),
-        ("multimqc-serve.1", "\\-\\-levels"),
-        ("multimqc-bench-read.1", "\\-\\-generator"),
-    ] {
+    for (page, says) in [("multimqc.1", "multimqc\\-serve(1)"), ("multimqc-serve.1", "\\-\\-levels")] {
         let text = std::fs::read_to_string(pages.join(page)).expect("a page");
         assert!(text.contains(says), "{page} does not have {says}: {text}");
     }
-    assert!(!pages.join("multimqc-bench-generate.1").exists(), "a command that only the bench calls");
     let page = output(&mut multimqc(&["man"]));
     assert!(page.status.success() && page.stdout.starts_with(b".ie"), "{page:?}");
     fails(&["man", "/dev/null/man1"], 1, "cannot write to /dev/null/man1");
@@ -351,69 +346,4 @@ fn the_level_in_the_kernel() {
     assert_eq!((&levels[0]["level"], &levels[0]["messages"]), (&"kernel".into(), &2.into()), "{stat}");
     assert!(levels[0]["hits"].as_u64() > Some(0), "the kernel has answered: {stat}");
     assert_eq!((&levels[2]["level"], &levels[2]["head"]), (&"disk".into(), &8.into()), "{stat}");
-}
-
-/// Each system of the bench runs, and its rows have all fields.
-#[test]
-fn the_bench_measures_every_system() {
-    let folder = tempfile::tempdir().expect("a folder");
-    for (part, fields) in
-        [("write", &["batch_bytes", "cpu_ns_per_message"][..]), ("read", &["rtt_p50_us", "rtt_p99_us"])]
-    {
-        let file = folder.path().join(part);
-        let args = ["bench", part, "--seconds", "0.05", "--reps", "1", "--payloads", "32", "--json"];
-        let run = output(multimqc(&args).arg(&file));
-        assert!(run.status.success(), "{run:?}");
-        let rows: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&file).expect("rows")).expect("JSON");
-        let rows = rows.as_array().expect("a list");
-        for system in ["standalone", "multimqc"] {
-            assert!(rows.iter().any(|row| row["system"] == system && row["part"] == part), "{rows:?}");
-        }
-        let all = ["level", "mode", "payload_bytes", "rep", "messages_per_s", "lost"];
-        for row in rows {
-            assert!(all.iter().chain(fields).all(|field| row.get(field).is_some()), "{row}");
-        }
-    }
-}
-
-/// Where frames can be sent, they arrive at every system, and the kernel's level answers them.
-#[test]
-fn the_bench_sends_frames() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("rows");
-    for (part, more) in [("write", &[][..]), ("read", &["--placements", "everywhere"])] {
-        let args =
-            ["bench", part, "--generator", "frames", "--seconds", "0.05", "--reps", "1", "--payloads", "32"];
-        let run = output(multimqc(&args).args(more).arg("--json").arg(&file));
-        let error = String::from_utf8_lossy(&run.stderr);
-        if needs_rights(&error) {
-            let said = writeln!(std::io::stderr(), "SKIPPED: the bench with frames ({})", error.trim());
-            return said.expect("standard error");
-        }
-        assert!(run.status.success(), "{run:?}");
-        let rows: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&file).expect("rows")).expect("JSON");
-        for row in rows.as_array().expect("a list").iter().filter(|row| row["mode"] == "xdp-native") {
-            assert!(row["sent"].as_u64() > row["lost"].as_u64(), "{row}");
-        }
-    }
-    fails(&["bench", "read", "--generator", "frames", "--payloads", "4"], 1, "frames pull 22 or more");
-}
-
-/// Every processor writes at once, into a ring that is overwritten before it is read, and into one that is not.
-#[test]
-fn the_bench_finds_nothing_torn() {
-    let run = output(&mut multimqc(&["bench", "check", "--seconds", "0.3", "--rings", "4096,67108864"]));
-    let error = String::from_utf8_lossy(&run.stderr);
-    if needs_rights(&error) {
-        let said = writeln!(std::io::stderr(), "SKIPPED: the check of the bench ({})", error.trim());
-        return said.expect("standard error");
-    }
-    assert!(run.status.success(), "{run:?}");
-}
-
-/// Whether the bench has said that this process may not send frames.
-fn needs_rights(error: &str) -> bool {
-    error.contains("frames are sent as root only")
 }

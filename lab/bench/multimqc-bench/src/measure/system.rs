@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use commands::Failure;
 use serde_json::Value;
 
+use super::control;
 use super::options::{Options, Peer};
-use super::process::Process;
+use super::process::{Process, multimqc};
 use super::world::{SERVER_DEVICE, World};
-use crate::control;
 
 pub const PUSH_PORT: u16 = 29_999;
 pub const PULL_PORT: u16 = 29_998;
@@ -38,9 +38,9 @@ pub struct System<'a> {
 pub enum Kind<'a> {
     /// `multimqc serve`.
     Levels,
-    /// `multimqc bench standalone`.
+    /// `multimqc-bench standalone`.
     Standalone,
-    /// `multimqc bench sink`.
+    /// `multimqc-bench sink`.
     Sink,
     /// The command of a `--peer`.
     Peer(&'a Peer),
@@ -156,22 +156,22 @@ impl Running {
     /// Starts a system in the server's namespace.
     pub fn start(system: System<'_>, world: &World, setup: Setup) -> Result<Running, Failure> {
         let folder = Folder::new()?;
-        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let own = std::env::current_exe().map_err(Failure::failed)?;
         let (program, args, mut stored) = match system.kind {
             Kind::Levels => {
                 let settings = folder.0.join("multimqc.toml");
                 let text = configuration(system, world, setup, &folder.0);
                 fs::write(&settings, text).map_err(Failure::failed)?;
                 let args = vec!["serve".into(), "--config".into(), settings.display().to_string()];
-                (program, args, Stored::Control(folder.0.join("control")))
+                (multimqc()?, args, Stored::Control(folder.0.join("control")))
             }
             Kind::Standalone => {
                 let file = folder.0.join("log");
-                (program, standalone_args(system, world, &file), Stored::File(file))
+                (own, standalone_args(system, world, &file), Stored::File(file))
             }
             Kind::Sink => {
-                let args = ["bench", "sink", "--interface", SERVER_DEVICE].map(str::to_owned).to_vec();
-                (program, args, Stored::Device { process: 0, before: 0 })
+                let args = ["sink", "--interface", SERVER_DEVICE].map(str::to_owned).to_vec();
+                (own, args, Stored::Device { process: 0, before: 0 })
             }
             Kind::Peer(peer) => {
                 let mut words = peer.words(&placeholders(world, setup, &folder.0)).into_iter();
@@ -251,7 +251,7 @@ pub fn received_by_device(process: u32, device: &str) -> Result<[u64; 2], Failur
 fn standalone_args(system: System<'_>, world: &World, file: &Path) -> Vec<String> {
     let (push, pull) = (PUSH_PORT.to_string(), PULL_PORT.to_string());
     let address = world.address.to_string();
-    let args = ["bench", "standalone", "--address", &address, "--push-port", &push, "--pull-port", &pull];
+    let args = ["standalone", "--address", &address, "--push-port", &push, "--pull-port", &pull];
     let mut args: Vec<String> = args.map(str::to_owned).to_vec();
     args.extend(["--file".into(), file.display().to_string()]);
     if system.name == "recvmmsg" {

@@ -16,6 +16,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a process may be silent before it serves: a Java program on a busy machine needs most of it.
 const START: Duration = Duration::from_secs(120);
 
+/// The command `multimqc`: the one that `MULTIMQC` names, the one beside this command, or that of the shell's search path.
+pub fn multimqc() -> Result<PathBuf, Failure> {
+    if let Some(named) = std::env::var_os("MULTIMQC") {
+        return Ok(named.into());
+    }
+    let beside = std::env::current_exe().map_err(Failure::failed)?.with_file_name("multimqc");
+    Ok(if beside.is_file() { beside } else { "multimqc".into() })
+}
+
 /// A child that ends with its handle.
 pub struct Process {
     child: Child,

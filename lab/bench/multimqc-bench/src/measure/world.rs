@@ -7,7 +7,7 @@ use commands::{Failure, print_error};
 use multimqc_kernel::Kernel;
 
 use super::placement::on;
-use super::process::Process;
+use super::process::{Process, multimqc};
 
 /// The device of the server, and that of the clients.
 pub const SERVER_DEVICE: &str = "mq0";
@@ -50,7 +50,10 @@ impl World {
             unplaced: Vec::new(),
         };
         if !rustix::process::geteuid().is_root() {
-            print_error("multimqc", "not root: over the loopback interface, without the level in the kernel");
+            print_error(
+                "multimqc-bench",
+                "not root: over the loopback interface, without the level in the kernel",
+            );
             return Ok(world);
         }
         // Under BBR, which paces, everything over loopback TCP is slower.
@@ -64,7 +67,7 @@ impl World {
                 Ok(holder) => holder,
                 Err(Failure::Failed(why)) => {
                     print_error(
-                        "multimqc",
+                        "multimqc-bench",
                         format_args!("no namespaces, so over the loopback interface: {why}"),
                     );
                     (world.server, world.holders) = (Vec::new(), Vec::new());
@@ -160,7 +163,7 @@ impl World {
         ];
         let more = ["--topic", "1", "--port", "19997", "--control", &control];
         let args: Vec<String> = args.iter().chain(&more).map(|arg| (*arg).to_owned()).collect();
-        let mut process = Process::start(enter, &args)?;
+        let mut process = Process::start_other(enter, &multimqc()?, &args)?;
         process.wait_for_line("listening")?;
         Ok(process)
     }

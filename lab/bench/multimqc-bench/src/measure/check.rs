@@ -1,4 +1,4 @@
-//! `multimqc bench check`: every processor writes as fast as it can, and nothing is torn, and no hole is silent.
+//! `multimqc-bench check`: every processor writes as fast as it can, and nothing is torn, and no hole is silent.
 //!
 //! Each processor has a generator of frames, whose messages are numbered. The reader looks at every byte of the log: it is a part of a
 //! message that a generator has sent, later than the one before of that generator, or of a hole that was reported.
@@ -18,7 +18,7 @@ use super::world::{SERVER_DEVICE, World};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
-  sudo multimqc bench check --seconds 10 --rings 4096,1048576,67108864
+  sudo multimqc-bench check --seconds 10 --rings 4096,1048576,67108864
 
 Needs root. Exit status 1 if a message was torn, out of order, or missing without a hole.")]
 pub struct Args {
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 fn check(world: &World, processors: &Processors, ring_bytes: u64, seconds: f64) -> Result<Outcome, Failure> {
     let ring = ring_bytes.to_string();
-    let args = ["bench", "follow", "--interface", SERVER_DEVICE, "--ring-bytes", &ring];
+    let args = ["follow", "--interface", SERVER_DEVICE, "--ring-bytes", &ring];
     let mut reader = Process::start(&world.server, &args.map(str::to_owned))?;
     reader.wait_for_line("listening")?;
     let everywhere = processors.of_clients(Placement::Everywhere);
@@ -102,7 +102,7 @@ fn check(world: &World, processors: &Processors, ring_bytes: u64, seconds: f64) 
 fn generator(world: &World, processor: usize, first: u64, seconds: f64) -> Result<Process, Failure> {
     let to = SocketAddr::new(world.address, PUSH_PORT).to_string();
     let (payload, seconds, first) = (MESSAGE.to_string(), seconds.to_string(), first.to_string());
-    let args = ["bench", "generate", "--kind", "frames", "--to", &to, "--payload", &payload];
+    let args = ["generate", "--kind", "frames", "--to", &to, "--payload", &payload];
     let mut args: Vec<String> = args.map(str::to_owned).to_vec();
     args.extend(["--seconds", &seconds, "--number-from", &first].map(str::to_owned));
     let mut generator = Process::start(&on(&[processor], &world.client), &args)?;

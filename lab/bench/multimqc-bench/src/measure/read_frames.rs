@@ -171,7 +171,7 @@ fn round_trips(world: &World, case: Case<'_>) -> Result<[u64; 2], Failure> {
 
 /// Where replies end.
 fn sink(world: &World, in_driver: bool) -> Result<Process, Failure> {
-    let mut args = ["bench", "sink", "--interface", CLIENT_DEVICE].map(str::to_owned).to_vec();
+    let mut args = ["sink", "--interface", CLIENT_DEVICE].map(str::to_owned).to_vec();
     args.extend((!in_driver).then(|| "--behind-driver".to_owned()));
     let mut sink = Process::start(&world.client, &args)?;
     sink.wait_for_line("listening")?;
@@ -183,7 +183,7 @@ fn generator(world: &World, case: Case<'_>, processor: usize) -> Result<Process,
     let to = SocketAddr::new(world.address, PULL_PORT).to_string();
     let (range, start) = (case.range.to_string(), START.to_string());
     let seconds = (2 * WARMUP + case.window).as_secs_f64().to_string();
-    let args = ["bench", "generate", "--kind", "frames", "--to", &to, "--payload", &range];
+    let args = ["generate", "--kind", "frames", "--to", &to, "--payload", &range];
     let mut args: Vec<String> = args.map(str::to_owned).to_vec();
     args.extend(["--seconds", &seconds, "--pull-from", &start].map(str::to_owned));
     let mut generator = Process::start(&on(&[processor], &world.client), &args)?;

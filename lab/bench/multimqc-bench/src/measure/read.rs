@@ -97,7 +97,7 @@ pub fn peer(system: System<'_>, world: &World) -> Result<Option<Process>, Failur
 pub fn fill(running: &Running, world: &World) -> Result<(), Failure> {
     let to = SocketAddr::new(world.address, PUSH_PORT).to_string();
     let (payload, count) = (MESSAGE_BYTES.to_string(), MESSAGES.to_string());
-    let args = ["bench", "generate", "--to", &to, "--payload", &payload, "--seconds", "0", "--count", &count];
+    let args = ["generate", "--to", &to, "--payload", &payload, "--seconds", "0", "--count", &count];
     let mut generator = Process::start(&world.client, &args.map(str::to_owned))?;
     generator.wait_for_line("generating")?;
     generator.line()?;
@@ -167,7 +167,6 @@ pub fn ask(
     let (length, seconds, window) = (range.to_string(), time.as_secs_f64().to_string(), window.to_string());
     let start = START.to_string();
     let args = [
-        "bench",
         "ask",
         "--to",
         &to,

@@ -1,4 +1,4 @@
-//! The reader of `multimqc bench check`: follows the kernel's ring, and looks at every message.
+//! The reader of `multimqc-bench check`: follows the kernel's ring, and looks at every message.
 
 use std::time::Duration;
 

@@ -157,7 +157,7 @@ fn generator(
 ) -> Result<Process, Failure> {
     let (to, payload) = (SocketAddr::new(world.address, PUSH_PORT).to_string(), payload.to_string());
     let seconds = seconds.to_string();
-    let args = ["bench", "generate", "--to", &to, "--payload", &payload, "--seconds", &seconds];
+    let args = ["generate", "--to", &to, "--payload", &payload, "--seconds", &seconds];
     let mut args: Vec<String> = args.map(str::to_owned).to_vec();
     args.extend(["--kind", kind.name()].map(str::to_owned));
     let enter = place.map_or_else(|| world.client.clone(), |place| on(&[place], &world.client));

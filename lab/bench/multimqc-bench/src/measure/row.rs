@@ -100,7 +100,7 @@ impl<'a> Rows<'a> {
                 save(&self.rows, self.file)
             }
             Err(Failure::Failed(why)) => {
-                print_error("multimqc", format_args!("{system}: {why}"));
+                print_error("multimqc-bench", format_args!("{system}: {why}"));
                 self.failed.push(system.to_owned());
                 Ok(())
             }

@@ -1,4 +1,4 @@
-//! `multimqc bench`: the levels beside the paper's standalone middleware, in processes of their own.
+//! The levels of MultiMQC beside the paper's standalone middleware, in processes of their own.
 //!
 //! ```text
 //!   namespace of the clients                 namespace of the server
@@ -13,6 +13,7 @@
 
 mod ask;
 mod check;
+mod control;
 mod follow;
 mod generate;
 mod options;
@@ -30,23 +31,9 @@ mod write;
 use commands::Failure;
 use options::{Generator, Options};
 
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  multimqc bench write --json write.json
-  sudo multimqc bench read --json read.json --seconds 2 --reps 5
-  sudo multimqc bench read --generator frames --placements together --only 'user;xdp-native'
-  sudo multimqc bench check --seconds 5
-
-Compare only rows of one run. cpu_ns_per_message is the time of the server's process; what the kernel does for a packet before the
-server has it counts for whoever sends (sender_cpu_ns_per_message) or for the kernel's own threads. total_cpu_ns_per_message has all
-of them: its difference to the row drop of the same generator is what a message costs the machine that receives it.")]
-pub struct Args {
-    #[command(subcommand)]
-    part: Part,
-}
-
+/// The parts of the bench, and the programs that it starts.
 #[derive(Debug, clap::Subcommand)]
-enum Part {
+pub enum Part {
     /// How many messages per second reach the last level, by payload
     Write(Options),
     /// How many pulls per second are answered, and how long a reply takes, by level and range
@@ -70,8 +57,8 @@ enum Part {
     Ask(ask::Args),
 }
 
-pub fn run(args: &Args) -> Result<(), Failure> {
-    match &args.part {
+pub fn run(part: &Part) -> Result<(), Failure> {
+    match part {
         Part::Write(options) => write::run(options),
         Part::Read(options) if options.generator == Generator::Frames => read_frames::run(options),
         Part::Read(options) => read::run(options),
