@@ -252,7 +252,7 @@ impl Stack {
                 && let Some(agreed) = below.conflict(above)
             {
                 let to = above.kept.window.head.saturating_add(above.unsure_beside(Some(below)));
-                below.kept.window = self.part(topic, (lower, &below.kept.window), upper, agreed, to)?;
+                below.kept.window = self.part(topic, lower, &below.kept.window, upper, agreed, to)?;
                 below.sessions.clone_from(&above.sessions);
                 continue;
             }
@@ -271,7 +271,8 @@ impl Stack {
     fn part(
         &self,
         topic: TopicId,
-        (lower, window): (usize, &Window),
+        lower: usize,
+        window: &Window,
         upper: usize,
         agreed: Offset,
         to: Offset,

@@ -45,7 +45,7 @@ pub extern "C" fn cmq_mailbox_pop(
 ) -> rb_status {
     call(|| {
         place(message, "the place for the message")?;
-        shared::<OpenMailbox>(mailbox)?.pop(timeout_ns, |popped| give(message, popped))
+        shared::<OpenMailbox>(mailbox)?.pop(timeout_ns, |bytes, from| give(message, bytes, from))
     })
 }
 

@@ -82,7 +82,7 @@ pub struct cmq_message {
 
 /// Hands a message to the caller.
 #[inline(always)]
-pub(crate) fn give(message: *mut cmq_message, (bytes, from): (Bytes, Key)) -> Outcome {
+pub(crate) fn give(message: *mut cmq_message, bytes: Bytes, from: Key) -> Outcome {
     let (data, len) = (bytes.as_ptr().cast(), bytes.len());
     let memory = insert(Memory(bytes))?;
     put(message, cmq_message { data, len, from: cmq_key::of(from.addr, from.id), memory });

@@ -155,16 +155,16 @@ impl<T: Messages> Source<T> {
 
     /// Hands the next message to `give`.
     #[inline(always)]
-    pub(crate) fn pop(&self, timeout_ns: i64, give: impl FnOnce((Bytes, Key)) -> Outcome) -> Outcome {
-        if let Some(found) = self.readiness.found() {
-            return give(found);
+    pub(crate) fn pop(&self, timeout_ns: i64, give: impl FnOnce(Bytes, Key) -> Outcome) -> Outcome {
+        if let Some((bytes, from)) = self.readiness.found() {
+            return give(bytes, from);
         }
         let popped = match timeout_ns {
             0 => self.from.pop_now(),
             _ => self.from.pop_within(timeout(timeout_ns).unwrap_or(Duration::MAX)),
         };
         match popped {
-            Some(popped) => give(popped),
+            Some((bytes, from)) => give(bytes, from),
             None => Err(self.empty()),
         }
     }
@@ -179,7 +179,7 @@ impl<T: Messages> Source<T> {
     pub(crate) fn pop_many(&self, places: &mut [cmq_message], count: *mut usize, timeout_ns: i64) -> Outcome {
         let mut limit = timeout_ns;
         for (before, place) in places.iter_mut().enumerate() {
-            match self.pop(limit, |popped| give(place, popped)) {
+            match self.pop(limit, |bytes, from| give(place, bytes, from)) {
                 Err(failure) if before > 0 && failure.status() == RB_TIMED_OUT => break,
                 outcome => outcome?,
             }
@@ -206,7 +206,8 @@ impl<T: Messages> Source<T> {
             wanted(ctx, &raw const shown)
         };
         let popped = self.from.choose(timeout(timeout_ns).unwrap_or(Duration::MAX), wants);
-        give(message, popped.ok_or(Failure::outcome(RB_TIMED_OUT))?)
+        let (bytes, from) = popped.ok_or(Failure::outcome(RB_TIMED_OUT))?;
+        give(message, bytes, from)
     }
 
     pub(crate) fn fd(&self) -> Result<RawFd, Failure> {
@@ -228,7 +229,7 @@ pub extern "C" fn cmq_cw_pop(queue: *const cmq_queue, message: *mut cmq_message)
 pub extern "C" fn cmq_pop(queue: *const cmq_queue, message: *mut cmq_message, timeout_ns: i64) -> rb_status {
     call(|| {
         place(message, "the place for the message")?;
-        shared::<Queue>(queue)?.pop(timeout_ns, |popped| give(message, popped))
+        shared::<Queue>(queue)?.pop(timeout_ns, |bytes, from| give(message, bytes, from))
     })
 }
 

@@ -146,7 +146,7 @@ pub extern "C" fn cmq_repair_pop(
         let popped = popped.ok_or(Failure::outcome(RB_TIMED_OUT))?;
         let place = get_mut(received, "the place for the message")?;
         (place.slot, place.number, place.repaired) = (popped.slot, popped.number, popped.repaired);
-        give(&raw mut place.message, (Bytes::from(popped.message), popped.from))
+        give(&raw mut place.message, Bytes::from(popped.message), popped.from)
     })
 }
 

@@ -142,7 +142,7 @@ pub extern "C" fn cmq_call_wait(
         place(response, "the place for the response")?;
         let pending = shared::<Pending>(pending)?;
         match pending.call.wait(timeout(timeout_ns)) {
-            CallState::Answered(body) => give(response, (Bytes::from(body), pending.to)),
+            CallState::Answered(body) => give(response, Bytes::from(body), pending.to),
             CallState::Lost => Err(Failure::new(RB_ERR_LOST, "no attempt of the call got a response")),
             CallState::Pending => Err(Failure::outcome(RB_TIMED_OUT)),
         }

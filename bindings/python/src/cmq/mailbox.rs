@@ -32,7 +32,7 @@ impl Mailbox {
     fn close(&self, py: Python<'_>) -> PyResult<Vec<Item>> {
         let mailbox = self.0.take(py)?.and_then(Arc::into_inner);
         let left = mailbox.map(|mailbox| mailbox.close()).unwrap_or_default();
-        Ok(left.into_iter().map(|message| waiting::item(py, message)).collect())
+        Ok(left.into_iter().map(|(message, from)| waiting::item(py, &message, from)).collect())
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -22,8 +22,8 @@ use crate::times::{self, Deadline};
 pub type Item = (Py<PyBytes>, Key);
 
 /// Copies a message into a Python object.
-pub fn item(py: Python<'_>, (message, from): (Bytes, From)) -> Item {
-    (PyBytes::new(py, &message).unbind(), Key(from))
+pub fn item(py: Python<'_>, message: &[u8], from: From) -> Item {
+    (PyBytes::new(py, message).unbind(), Key(from))
 }
 
 /// The common operations of a queue and a mailbox in Rust.
@@ -159,7 +159,7 @@ impl<S: Source> Popping<S> {
                 _ => message,
             }
         })?;
-        Ok(popped.map(|message| item(py, message)))
+        Ok(popped.map(|(message, from)| item(py, &message, from)))
     }
 
     /// The next message, waiting at most `timeout` seconds.
@@ -170,7 +170,7 @@ impl<S: Source> Popping<S> {
         let (source, deadline) = (self.handle(py)?, Deadline::after(times::timeout(timeout)?));
         let pop = |step| Ok::<_, Infallible>(source.pop_timeout(step));
         let waited = times::now_or_wait(py, &deadline, pop)?;
-        Ok(waited.and_then(Result::ok).map(|message| item(py, message)))
+        Ok(waited.and_then(Result::ok).map(|(message, from)| item(py, &message, from)))
     }
 
     /// All messages, waiting for one at most `timeout` seconds.
@@ -182,7 +182,7 @@ impl<S: Source> Popping<S> {
         let mut popped = Popped::default();
         let pop_all = |step| Ok::<_, Infallible>(source.pop_all(&mut popped, step).then_some(()));
         times::now_or_wait(py, &deadline, pop_all)?;
-        let items = popped.map(|message| item(py, message));
+        let items = popped.map(|(message, from)| item(py, &message, from));
         PyList::new(py, items.collect::<Vec<_>>())
     }
 
@@ -201,7 +201,7 @@ impl<S: Source> Popping<S> {
         loop {
             let (over, seen) = (deadline.is_over(), source.arrivals());
             for message in looked_at.new_of(&*source) {
-                let (bytes, key) = item(py, message.clone());
+                let (bytes, key) = item(py, &message.0, message.1);
                 if !wanted.call1((&bytes, key))?.is_truthy()? {
                     continue;
                 }

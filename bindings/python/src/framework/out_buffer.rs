@@ -90,7 +90,7 @@ impl OutBuffer {
         context: Option<u64>,
     ) -> PyResult<u64> {
         let buffer = self.0.get(py)?;
-        segment.get().deliver_with(py, size, |segment, size| by_buffer(py, buffer, (segment, size, context)))
+        segment.get().deliver_with(py, size, |segment, size| by_buffer(py, buffer, segment, size, context))
     }
 
     /// Takes the right to write, which costs less for each delivery. Until the writer is closed, `segment` and `append` of the

@@ -151,7 +151,7 @@ impl OutWriter {
         size: Option<u64>,
         context: Option<u64>,
     ) -> PyResult<u64> {
-        let deliver = |segment, size| by_writer(py, &self.writer, (segment, size, context));
+        let deliver = |segment, size| by_writer(py, &self.writer, segment, size, context);
         segment.get().deliver_with(py, size, deliver)
     }
 

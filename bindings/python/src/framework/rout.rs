@@ -172,7 +172,7 @@ impl ROut {
         context: Option<u64>,
     ) -> PyResult<u64> {
         let buffer = self.buffer_of(py, segment.get().buffer_id(py)?)?;
-        segment.get().deliver_with(py, size, |segment, size| by_buffer(py, &buffer, (segment, size, context)))
+        segment.get().deliver_with(py, size, |segment, size| by_buffer(py, &buffer, segment, size, context))
     }
 
     /// Calls `callback(bid, context)` on a worker thread when a delivery with a context has landed with every subscriber.

@@ -26,10 +26,10 @@ impl OfBuffer {
     ) -> Result<u64, NotDelivered> {
         match &self.writer {
             Some(writer) if !writer.is_closed(py).unwrap_or(true) => {
-                by_writer(py, writer, (segment, size, context))
+                by_writer(py, writer, segment, size, context)
             }
             _ => match self.buffer.get(py) {
-                Ok(buffer) => by_buffer(py, buffer, (segment, size, context)),
+                Ok(buffer) => by_buffer(py, buffer, segment, size, context),
                 Err(error) => Err(NotSent { error, segment: Some(segment) }),
             },
         }
@@ -46,7 +46,9 @@ pub type NotDelivered = NotSent<rocketbufs::OutSegment>;
 pub fn by_buffer(
     py: Python<'_>,
     buffer: &rocketbufs::OutBuffer,
-    (segment, size, context): (rocketbufs::OutSegment, u64, Option<u64>),
+    segment: rocketbufs::OutSegment,
+    size: u64,
+    context: Option<u64>,
 ) -> Result<u64, NotDelivered> {
     buffer.deliver(segment, size, context).map_err(|error| not_delivered(py, error))
 }
@@ -58,7 +60,9 @@ pub fn by_buffer(
 pub fn by_writer(
     py: Python<'_>,
     writer: &Guarded<rocketbufs::OutWriter>,
-    (segment, size, context): (rocketbufs::OutSegment, u64, Option<u64>),
+    segment: rocketbufs::OutSegment,
+    size: u64,
+    context: Option<u64>,
 ) -> Result<u64, NotDelivered> {
     let delivered = writer.with_given(py, segment, |writer, segment| writer.deliver(segment, size, context));
     let delivered = delivered.map_err(|(error, segment)| NotSent { error, segment: Some(segment) })?;

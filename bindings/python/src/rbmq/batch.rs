@@ -385,9 +385,10 @@ enum Body {
 
 impl Message {
     /// A copy of a message.
-    pub fn copied(py: Python<'_>, bytes: &[u8], message: (TopicName, u128, u64, Option<u32>)) -> Self {
-        let (topic, epoch, end, publisher) = message;
-        Self(Body::Copied { bytes: PyBytes::new(py, bytes).unbind(), topic, epoch, end, publisher })
+    pub fn copied(py: Python<'_>, message: &rbmq::MessageRef<'_>) -> Self {
+        let bytes = PyBytes::new(py, message.bytes).unbind();
+        let (epoch, end, publisher) = (message.epoch.0, message.end, message.publisher);
+        Self(Body::Copied { bytes, topic: message.topic.clone(), epoch, end, publisher })
     }
 
     fn len(&self, py: Python<'_>) -> usize {

@@ -53,7 +53,7 @@ impl Observer {
         let builder = rbmq::Observer::builder()
             .name(name)
             .timeout(times::timeout(timeout)?)
-            .login(options::login((user, password), token, allow_plaintext)?)
+            .login(options::login(user, password, token, allow_plaintext)?)
             .config(settings::of_argument(config)?);
         let to = addr.to_owned();
         let connected = times::interruptible(py, move || builder.connect(&to))?;

@@ -72,7 +72,8 @@ pub fn slow_policy(argument: &Bound<'_, PyAny>) -> PyResult<rbmq::SlowPolicy> {
 /// # Errors
 /// A user without a password or the other way round, or both a user and a token.
 pub fn login(
-    (user, password): (Option<&str>, Option<&str>),
+    user: Option<&str>,
+    password: Option<&str>,
     token: Option<&str>,
     allow_plaintext: bool,
 ) -> PyResult<rbmq::Login> {

@@ -50,7 +50,8 @@ impl Publisher {
         allow_plaintext: bool,
     ) -> PyResult<Self> {
         let builder = rbmq::Publisher::builder().name(name).login(options::login(
-            (user, password),
+            user,
+            password,
             token,
             allow_plaintext,
         )?);

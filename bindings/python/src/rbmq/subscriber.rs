@@ -32,11 +32,6 @@ enum Next {
     Notice(Notice),
 }
 
-fn message_of(py: Python<'_>, message: &MessageRef<'_>) -> Message {
-    let about = (message.topic.clone(), message.epoch.0, message.end, message.publisher);
-    Message::copied(py, message.bytes, about)
-}
-
 /// Turns the outcome of a wait into a result.
 fn received<T>(py: Python<'_>, waited: Option<Result<T, ReceiveError>>) -> PyResult<Option<T>> {
     waited.transpose().map_err(|error| receive_error(py, &error))
@@ -131,7 +126,7 @@ impl Subscriber {
             .name(name)
             .confirm_consumed(confirm_consumed)
             .until_ended(until_ended)
-            .login(options::login((user, password), token, allow_plaintext)?);
+            .login(options::login(user, password, token, allow_plaintext)?);
         builder = match resources(config, context)? {
             Resources::Own(config) => builder.config(*config),
             Resources::Shared(context) => builder.context(&context),
@@ -176,7 +171,7 @@ impl Subscriber {
     /// (`until_ended`).
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Message>> {
-        self.next(py, times::timeout(timeout)?, message_of)
+        self.next(py, times::timeout(timeout)?, Message::copied)
     }
 
     /// As `recv`, only the content: it costs half, for programs that need neither the topic nor the position.
@@ -233,7 +228,7 @@ impl Subscriber {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        self.next(py, None, message_of)
+        self.next(py, None, Message::copied)
     }
 
     /// Whether every subscribed topic and filter has matched a publisher's log, and all matched logs have ended and were received.

@@ -148,7 +148,7 @@ impl End {
             message[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
             let sent = Instant::now();
             port.send(&message)?;
-            let back = await_same(control, port, &message, (sent, number))?;
+            let back = await_same(control, port, &message, sent, number)?;
             number += 1;
             if back >= warm {
                 trips[counted] = (back - sent).as_nanos() as u64;
@@ -174,7 +174,8 @@ fn await_same(
     control: &Control,
     port: &mut impl Port,
     message: &[u8],
-    (sent, after): (Instant, u64),
+    sent: Instant,
+    after: u64,
 ) -> Result<Instant, Error> {
     loop {
         let mut matches = None;

@@ -150,7 +150,7 @@ fn deliver(args: &Args, core: &str, config: &Path, at: usize) -> Result<(Program
     Program::ready(command, "viewers at https://")
 }
 
-fn start(args: &Args, (system, incoming): (&str, u32), share: Option<f64>, folder: &Path) -> Result<Node> {
+fn start(args: &Args, system: &str, incoming: u32, share: Option<f64>, folder: &Path) -> Result<Node> {
     let streams = (f64::from(incoming) / MBIT) as u32;
     let mut source = own(LOAD)?;
     source.args(["source", "--streams", &streams.to_string(), "--mbit", &MBIT.to_string()]);
@@ -215,7 +215,7 @@ fn delivery(args: &Args, rep: u32, viewers: u32, systems: &[&str]) -> Result<Vec
     let mut rows = Vec::new();
     let turns = args.incoming.iter().flat_map(|incoming| systems.iter().map(|system| (*system, *incoming)));
     for (system, incoming) in turns {
-        let node = start(args, (system, incoming), None, &folder)?;
+        let node = start(args, system, incoming, None, &folder)?;
         thread::sleep(SETTLE);
         let mut row = Row::new(if viewers == 0 { "receive" } else { "serve" }, system, rep);
         row.incoming_mbit = f64::from(incoming);
@@ -240,7 +240,7 @@ fn most(args: &Args, rep: u32) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let incoming = args.incoming.iter().copied().max().unwrap_or(0);
     for system in ["redis", "tcp", "shm"] {
-        let node = start(args, (system, incoming), Some(args.share), &folder)?;
+        let node = start(args, system, incoming, Some(args.share), &folder)?;
         thread::sleep(SETTLE);
         let search = ["--find-max", "--precision", "5", "--viewers", &args.viewers.to_string()];
         let mut command = viewers_of(args, &search, &urls(&node.viewers, 20));
@@ -262,7 +262,7 @@ fn most(args: &Args, rep: u32) -> Result<Vec<Row>> {
 fn memory(args: &Args, rep: u32) -> Result<Vec<Row>> {
     let folder = scratch()?;
     let incoming = (f64::from(MANY_STREAMS) * MBIT) as u32;
-    let node = start(args, ("tcp", incoming), None, &folder)?;
+    let node = start(args, "tcp", incoming, None, &folder)?;
     thread::sleep(SETTLE);
     let mut idle = Row::new("memory", "tcp", rep);
     idle.incoming_mbit = f64::from(incoming);
@@ -300,11 +300,11 @@ fn peers(args: &Args, rep: u32) -> Result<Vec<Row>> {
         row.cores = cores[0];
         row.heard(&said);
         rows.push(row);
-        rows.extend(wrk::wrk((system, rep), args.seconds, &urls[0], program)?);
+        rows.extend(wrk::wrk(system, rep, args.seconds, &urls[0], program)?);
         Ok(())
     };
     for system in ["shm", "tcp"] {
-        let node = start(args, (system, incoming), None, &folder)?;
+        let node = start(args, system, incoming, None, &folder)?;
         thread::sleep(SETTLE);
         measure(&format!("rblive {system}"), &urls(&node.viewers, streams), &node.node)?;
     }
@@ -408,7 +408,7 @@ fn ingest(args: &Args, rep: u32) -> Result<Vec<Row>> {
                 producers.args(["--ingest", &encoders]);
             }
             thread::sleep(Duration::from_secs(1));
-            rows.push(produced(args, (system, nodes as u32, rep), producers, &servers)?);
+            rows.push(produced(args, system, nodes as u32, rep, producers, &servers)?);
         }
     }
     fs::remove_dir_all(&folder)?;
@@ -418,7 +418,9 @@ fn ingest(args: &Args, rep: u32) -> Result<Vec<Row>> {
 /// Runs producers, and measures the servers meanwhile.
 fn produced(
     args: &Args,
-    (system, nodes, rep): (&str, u32, u32),
+    system: &str,
+    nodes: u32,
+    rep: u32,
     mut producers: Command,
     servers: &[(&str, Program)],
 ) -> Result<Row> {

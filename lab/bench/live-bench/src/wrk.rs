@@ -13,7 +13,7 @@ use crate::row::Row;
 const MOST_S: f64 = 6.0;
 
 /// The newest segment again and again, as fast as it comes, by a load that is not of this project. `None`: it is not installed.
-pub fn wrk((system, rep): (&str, u32), seconds: f64, list: &str, program: &Program) -> Result<Option<Row>> {
+pub fn wrk(system: &str, rep: u32, seconds: f64, list: &str, program: &Program) -> Result<Option<Row>> {
     let Some(wrk) = benchkit::server::find("wrk") else { return Ok(None) };
     let (address, path) = list.trim_start_matches("https://").split_once('/').ok_or("a list has a path")?;
     let mut http = Http::connect(address, true)?;

@@ -82,7 +82,7 @@ pub fn run(args: &HandshakesArgs) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     for rep in 0..args.common.reps {
         for &(system, shake) in in_turn(&cases, rep) {
-            let row = measure((system, shake), &certificates, &dialler.of(shake), args.handshakes, rep)?;
+            let row = measure(system, shake, &certificates, &dialler.of(shake), args.handshakes, rep)?;
             progress.one(&format!(
                 "{:<6} {:<8} #{rep}  {:.0} us of the server's core",
                 system.name(),
@@ -106,7 +106,8 @@ fn name(shake: Shake) -> &'static str {
 }
 
 fn measure(
-    (system, shake): (System, Shake),
+    system: System,
+    shake: Shake,
     certificates: &Certificates,
     dialler: &Dialler,
     handshakes: u32,

@@ -350,8 +350,7 @@ fn await_end(process: &Process) -> Result<String, BenchError> {
 }
 
 /// A row of a point, with all figures zero.
-fn row(point: &Point, method: &Method, rep: u32, versions: (&str, String)) -> Row {
-    let (server, library_version) = versions;
+fn row(point: &Point, method: &Method, rep: u32, server: &str, library_version: String) -> Row {
     // A relay has the version of its library.
     let server = if point.library.relay().is_some() { &library_version } else { server };
     Row {
@@ -406,7 +405,7 @@ fn stream(point: &Point, method: &Method, rep: u32, between: Between) -> Result<
         broker_cpu_s_per_million: figures.broker_cpu_s_per_million,
         broker_rss_bytes: figures.broker_rss_bytes,
         other_cores: figures.other_cores,
-        ..row(point, method, rep, (&version, library_version))
+        ..row(point, method, rep, &version, library_version)
     })
 }
 
@@ -443,7 +442,7 @@ fn trips(point: &Point, method: &Method, rep: u32, between: Between) -> Result<R
         p99_us: us(2),
         max_us: us(3),
         other_cores: (others_s / began.elapsed().as_secs_f64()).max(0.0),
-        ..row(point, method, rep, (&between.version, library_version))
+        ..row(point, method, rep, &between.version, library_version)
     })
 }
 

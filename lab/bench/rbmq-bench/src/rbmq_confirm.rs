@@ -54,7 +54,8 @@ impl Counted {
         &mut self,
         control: &Control,
         writer: &TopicWriter,
-        (messages, bytes): (u64, usize),
+        messages: u64,
+        bytes: usize,
         end: Position,
     ) -> Result<(), BenchError> {
         self.published += messages;

@@ -133,7 +133,7 @@ fn publish_messages(
     for _ in 0..due {
         let end = writer.publish(cursor.payload()).map_err(failed)?;
         cursor.next_record();
-        counted.add(control, writer, (1, record_bytes), end)?;
+        counted.add(control, writer, 1, record_bytes, end)?;
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ fn publish_batch(
         cursor.next_record();
     }
     let end = batch.deliver().map_err(failed)?;
-    counted.add(control, writer, (in_batch as u64, bytes), end)
+    counted.add(control, writer, in_batch as u64, bytes, end)
 }
 
 struct Stream<'a> {

@@ -271,7 +271,7 @@ impl<'a> Bench<'a> {
             scale.create_s += started.elapsed().as_secs_f64();
             thread::sleep(Duration::from_secs(1));
             for rep in 0..self.args.reps {
-                let cost = self.cost(&mut writer, &mut subscriber, (step, rep))?;
+                let cost = self.cost(&mut writer, &mut subscriber, step, rep)?;
                 eprintln!("  {step} idle topics: {:.0} ns a delivery", cost.broker_cpu_ns_per_delivery);
                 scale.costs.push(cost);
             }
@@ -283,7 +283,8 @@ impl<'a> Bench<'a> {
         &self,
         w: &mut TopicWriter,
         s: &mut Subscriber,
-        (idle_topics, rep): (u32, u32),
+        idle_topics: u32,
+        rep: u32,
     ) -> Result<Cost, BenchError> {
         let payload = [7; 34];
         let mut once = || -> Result<(), BenchError> {

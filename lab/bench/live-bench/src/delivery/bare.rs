@@ -104,12 +104,8 @@ fn accept(listener: &TcpListener, config: Arc<ServerConfig>) -> Result<Viewer, F
         tls.complete_io(&mut socket)?;
     }
     socket.set_nonblocking(true)?;
-    Ok(Viewer {
-        socket,
-        sealer: Sealer::new(tls.dangerous_extract_secrets()?.tx)?,
-        part: None,
-        rest: Vec::new(),
-    })
+    let (sequence, secrets) = tls.dangerous_extract_secrets()?.tx;
+    Ok(Viewer { socket, sealer: Sealer::new(sequence, secrets)?, part: None, rest: Vec::new() })
 }
 
 impl Viewer {

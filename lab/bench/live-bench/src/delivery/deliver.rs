@@ -8,7 +8,7 @@ use commands::Failure;
 
 use super::bare::Bare;
 use super::node::{Certificate, Nodes, Stream};
-use super::viewers::{self, Asking, Tally};
+use super::viewers::{self, Asking, Tally, Viewers};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -126,7 +126,7 @@ impl Side {
     }
 
     /// Writes a part. The bare loop sends a whole segment at once where viewers ask for segments, since that is when they can.
-    fn write(&self, number: u64, (bytes, at_once): (&Arc<Vec<u8>>, u64)) -> Result<(), Failure> {
+    fn write(&self, number: u64, bytes: &Arc<Vec<u8>>, at_once: u64) -> Result<(), Failure> {
         match self {
             Self::Node(nodes) => nodes.part(number)?,
             Self::Bare(bare) if (number + 1).is_multiple_of(at_once) => {
@@ -152,9 +152,8 @@ fn turn(args: &Args, asking: Asking, like: Asking) -> Result<Row, Failure> {
         std::thread::sleep(Duration::from_millis(200));
     }
     tally.produced.store(parts, Ordering::Relaxed);
-    let count = (args.viewers, args.viewer_threads);
-    let threads =
-        viewers::start(side.address(), &certificate.client()?, count, (asking, args.parts), &tally)?;
+    let viewers = Viewers { count: args.viewers, threads: args.viewer_threads, asking, parts: args.parts };
+    let threads = viewers::start(side.address(), &certificate.client()?, viewers, &tally)?;
     tally.wait_connected(args.viewers);
     let at_once = if like == Asking::Segments { parts } else { 1 };
     let bytes = Arc::new((0..part_bytes * at_once as usize).map(|at| at as u8).collect::<Vec<u8>>());
@@ -166,7 +165,7 @@ fn turn(args: &Args, asking: Asking, like: Asking) -> Result<Row, Failure> {
         if step == warm {
             before = totals(&tally, side.threads())?;
         }
-        side.write(parts + step, (&bytes, at_once))?;
+        side.write(parts + step, &bytes, at_once)?;
         tally.produced.store(parts + step + 1, Ordering::Relaxed);
     }
     std::thread::sleep(Duration::from_millis(args.part_ms));

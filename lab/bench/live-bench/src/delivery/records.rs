@@ -16,7 +16,7 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    pub fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, Failure> {
+    pub fn new(sequence: u64, secrets: ConnectionTrafficSecrets) -> Result<Self, Failure> {
         let (algorithm, key, iv) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),

@@ -89,7 +89,8 @@ fn by_rustls(pieces: &[&[u8]], count: usize) -> Result<(), Failure> {
 }
 
 fn in_place(pieces: &[&[u8]], count: usize) -> Result<(), Failure> {
-    let mut sealer = Sealer::new(connected()?.dangerous_extract_secrets()?.tx)?;
+    let (sequence, secrets) = connected()?.dangerous_extract_secrets()?.tx;
+    let mut sealer = Sealer::new(sequence, secrets)?;
     let mut to = vec![0; pieces[0].len() + pieces[0].len().div_ceil(PLAIN) * OVERHEAD];
     for piece in pieces.iter().cycle().take(count) {
         sealer.seal(piece, &mut to)?;

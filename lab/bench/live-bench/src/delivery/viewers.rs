@@ -49,18 +49,28 @@ impl Tally {
     }
 }
 
+/// The viewers that are started.
+#[derive(Debug, Clone, Copy)]
+pub struct Viewers {
+    pub count: usize,
+    pub threads: usize,
+    pub asking: Asking,
+    /// The parts of a segment.
+    pub parts: u32,
+}
+
 /// Starts viewers on threads of their own.
 pub fn start(
     addr: SocketAddr,
     config: &ClientConfig,
-    (viewers, threads): (usize, usize),
-    (asking, parts): (Asking, u32),
+    viewers: Viewers,
     tally: &Arc<Tally>,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
+    let Viewers { count, threads, asking, parts } = viewers;
     let config = Arc::new(config.clone());
     let mut all = Vec::new();
     for thread in 0..threads {
-        let own = viewers / threads + usize::from(thread < viewers % threads);
+        let own = count / threads + usize::from(thread < count % threads);
         let (config, tally) = (config.clone(), tally.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = move || {
