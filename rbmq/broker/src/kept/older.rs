@@ -20,10 +20,12 @@ pub(super) struct Older {
     patience: Duration,
     /// Since when it does not.
     down_since: Option<Instant>,
-    /// Bytes of the log that were read, from `at` on, of which the first `used` are not needed any more.
+    /// The log from `at` on: the first `end` bytes were read, of which the first `used` are not needed any more. The rest is room,
+    /// which is zeroed only once: an archive may give few bytes at a time.
     bytes: Vec<u8>,
     at: Position,
     used: usize,
+    end: usize,
 }
 
 /// The next piece of the log.
@@ -38,24 +40,23 @@ pub(super) enum Next<'a> {
 
 impl Older {
     pub(super) fn new(archived: Arc<Archived>, patience: Duration) -> Self {
-        Self { archived, patience, down_since: None, bytes: Vec::new(), at: 0, used: 0 }
+        Self { archived, patience, down_since: None, bytes: Vec::new(), at: 0, used: 0, end: 0 }
     }
 
     /// Frees the memory of bytes that were read.
     pub(super) fn clear(&mut self) {
-        (self.bytes, self.used) = (Vec::new(), 0);
+        (self.bytes, self.used, self.end) = (Vec::new(), 0, 0);
     }
 
     /// The run that begins at a position. `limit`: from there on the disk has everything. `max_run`: longer runs are skipped.
     pub(super) fn next(&mut self, position: Position, limit: Position, max_run: u64) -> Next<'_> {
-        if (self.at..=self.at + self.bytes.len() as u64).contains(&position) {
+        if (self.at..=self.at + self.end as u64).contains(&position) {
             self.used = (position - self.at) as usize;
         } else {
-            self.bytes.clear();
-            (self.at, self.used) = (position, 0);
+            (self.at, self.used, self.end) = (position, 0, 0);
         }
         loop {
-            let rest = &self.bytes[self.used..];
+            let rest = &self.bytes[self.used..self.end];
             let length = match run_length(rest) {
                 Some(length) if length <= rest.len() as u64 => {
                     return Next::Run(&self.bytes[self.used..][..length as usize]);
@@ -75,14 +76,15 @@ impl Older {
 
     /// Reads more, at least up to a length if it is there. Returns why nothing was read.
     fn fill(&mut self, length: usize, limit: Position) -> Option<Next<'static>> {
-        self.bytes.drain(..self.used);
-        (self.at, self.used) = (self.at + self.used as u64, 0);
-        let filled = self.bytes.len();
-        let from = self.at + filled as u64;
-        self.bytes.resize(length.max(READ_BYTES), 0);
-        let read = self.archived.read(from, &mut self.bytes[filled..]);
-        let bytes = if let Ok(ArchiveRead::Bytes(bytes)) = read { bytes } else { 0 };
-        self.bytes.truncate(filled + bytes);
+        self.bytes.copy_within(self.used..self.end, 0);
+        (self.at, self.used, self.end) = (self.at + self.used as u64, 0, self.end - self.used);
+        let from = self.at + self.end as u64;
+        let room = length.max(READ_BYTES).max(self.bytes.len());
+        self.bytes.resize(room, 0);
+        let read = self.archived.read(from, &mut self.bytes[self.end..]);
+        if let Ok(ArchiveRead::Bytes(bytes)) = read {
+            self.end += bytes;
+        }
         let next = match read {
             Ok(ArchiveRead::Bytes(_)) => None,
             Ok(ArchiveRead::Hole { to } | ArchiveRead::Removed { first: to }) => {
