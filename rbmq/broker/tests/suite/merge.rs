@@ -387,7 +387,7 @@ fn unmergeable_topics_are_refused_with_the_reason() {
 
 #[test]
 fn publishers_that_come_and_go_use_one_log() {
-    let broker = merging_with(|config| config.broker.closed_linger_ms = 8000);
+    let mut broker = merging_with(|config| config.broker.closed_linger_ms = 60_000);
     let crowd = Crowd::of(&broker);
     let mut receiver = Subscriber::builder().until_ended(true).connect(&broker.addr()).unwrap();
     receiver.subscribe("m/x").unwrap();
@@ -399,6 +399,12 @@ fn publishers_that_come_and_go_use_one_log() {
             writer.wait_subscribers(1, Some(LONG)).unwrap();
         }
         writer.publish(&n.to_le_bytes()).unwrap();
+        if n == 19 {
+            // The last one is waited for no longer than needed.
+            let mut config = broker.config().clone();
+            config.broker.closed_linger_ms = 100;
+            broker.reload(&config).unwrap();
+        }
         writer.close().unwrap();
         publisher.close();
         let message = next(&mut receiver);

@@ -111,12 +111,13 @@ pub fn random(seed: u64, len: usize) -> Vec<u8> {
 
 pub fn assert_same(path: &Path, expected: &[u8]) {
     let found = std::fs::read(path).expect("an output");
-    let differs = found.iter().zip(expected).position(|(a, b)| a != b);
-    assert!(
-        found == expected,
-        "{}: {} bytes instead of {}, first difference at {differs:?}",
-        path.display(),
-        found.len(),
-        expected.len()
-    );
+    if found != expected {
+        let differs = found.iter().zip(expected).position(|(a, b)| a != b);
+        panic!(
+            "{}: {} bytes instead of {}, first difference at {differs:?}",
+            path.display(),
+            found.len(),
+            expected.len()
+        );
+    }
 }

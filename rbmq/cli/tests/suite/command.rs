@@ -320,7 +320,7 @@ fn wrong_usage_is_answered_with_the_correct_one() {
         ("sub a --policy block --max-lag 1M", "needs --policy drop or --policy disconnect"),
         ("sub a --policy block --max-lag 1M", "Usage: rbmq sub [OPTIONS] <TOPIC>..."),
         ("sub a --name n --hold 1x", "seconds alone, or with a unit: us, ms, s, m or min, h, d"),
-        ("pub a --timeout 1sec", "seconds alone, or with a unit"),
+        ("pub a --timeout 1moon", "seconds alone, or with a unit"),
         ("serve --stats 10ms", "an interval is 100ms to 1d"),
         ("pub a --confirm-each", "Usage: rbmq pub --confirm <LEVEL> --confirm-each <TOPIC>"),
         ("pub a --confirm none --confirm-each", "Usage: rbmq pub [OPTIONS] <TOPIC>"),

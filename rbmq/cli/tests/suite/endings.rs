@@ -105,13 +105,18 @@ fn left_alone(args: &str) -> (Process, std::process::ChildStdin) {
 
 #[test]
 fn a_publisher_without_its_broker_does_not_wait_forever_at_its_end() {
-    for (args, what) in [
-        ("t --timeout 5", "does not have everything of topic 't' after 5s"),
-        ("t --timeout 5 --confirm accepted", "not everything is accepted"),
-        ("t --timeout 5 --confirm consumed", "not everything is consumed"),
-    ] {
+    let cases = [
+        ("t --timeout 3", "does not have everything of topic 't' after 3s"),
+        ("t --timeout 3 --confirm accepted", "not everything is accepted"),
+        ("t --timeout 3 --confirm consumed", "not everything is consumed"),
+    ];
+    // Side by side, because each waits for its time-out.
+    let left = cases.map(|(args, what)| {
         let (publisher, input) = left_alone(args);
         drop(input);
+        (args, what, publisher)
+    });
+    for (args, what, publisher) in left {
         let outcome = publisher.finish();
         assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
         assert!(outcome.stderr.contains(what), "{args}: {}", outcome.stderr);
@@ -121,7 +126,8 @@ fn a_publisher_without_its_broker_does_not_wait_forever_at_its_end() {
 
 #[test]
 fn a_publisher_without_its_broker_reports_the_confirmed_position() {
-    for level in ["accepted", "delivered", "consumed"] {
+    // Side by side, because each waits for its time-out.
+    let left = ["accepted", "delivered", "consumed"].map(|level| {
         let broker = BrokerProcess::start();
         let args = format!("t --timeout 2 --json --confirm-each --confirm {level}");
         let mut publisher = Process::start(piped(client("pub", &broker.addr, &args)));
@@ -136,7 +142,9 @@ fn a_publisher_without_its_broker_reports_the_confirmed_position() {
         broker.process.signal("KILL");
         broker.process.finish();
         input.write_all(b"three\n").unwrap();
-        drop(input);
+        (level, last, publisher)
+    });
+    for (level, last, publisher) in left {
         let said = publisher.finish().stderr;
         let reached = format!("confirmed up to position {} of ", last["position"]);
         assert!(said.contains(&reached) && said.contains("; 2 messages are"), "{level}, {reached}: {said}");
@@ -148,9 +156,9 @@ fn a_publisher_waits_for_slow_subscribers_at_its_end() {
     let broker = BrokerProcess::start();
     let mut slow = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     slow.subscribe("t").unwrap();
-    let mut publisher = broker.publish("t --wait-subscribers 1 --confirm consumed --timeout 5", b"one\n");
+    let mut publisher = broker.publish("t --wait-subscribers 1 --confirm consumed --timeout 2", b"one\n");
     // Longer than the time-out, which is for the broker.
-    std::thread::sleep(Duration::from_millis(5500));
+    std::thread::sleep(Duration::from_millis(2200));
     assert!(publisher.is_running());
     assert_eq!(slow.recv(Some(testkit::LONG)).unwrap().unwrap().bytes, b"one");
     assert!(slow.recv(Some(Duration::from_millis(10))).unwrap().is_none());
@@ -320,7 +328,7 @@ fn not_consumed() -> (BrokerProcess, Process, Subscriber) {
     let broker = BrokerProcess::start();
     let mut slow = Subscriber::builder().until_ended(true).connect(&broker.addr).unwrap();
     slow.subscribe("t").unwrap();
-    let publisher = broker.publish("t --wait-subscribers 1 --confirm consumed --timeout 5", b"one\n");
+    let publisher = broker.publish("t --wait-subscribers 1 --confirm consumed --timeout 2", b"one\n");
     assert_eq!(slow.recv(Some(testkit::LONG)).unwrap().unwrap().bytes, b"one");
     (broker, publisher, slow)
 }
@@ -343,5 +351,5 @@ fn a_publisher_that_ends_reports_its_total_waiting_time() {
     publisher.signal("TERM");
     let outcome = publisher.finish();
     assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("was not consumed within 5s"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("was not consumed within 2s"), "{}", outcome.stderr);
 }

@@ -103,27 +103,29 @@ fn metric(text: &str, begin: &str) -> f64 {
 #[test]
 fn a_user_is_delayed_in_both_directions_over_tcp_and_shared_memory() {
     let text = lines("a line of some length, so that there are not too many of them", 5_000);
-    for transport in ["tcp", "shm"] {
-        for direction in ["in", "out"] {
-            let setup = Setup::new(transport);
-            let broker = setup.broker_with_user(&format!("user_{direction}_bytes_per_s = {RATE}"));
-            assert_delayed(setup.run(&broker, &text), &text);
-            let metrics = metrics(&broker);
-            let of = |name: &str| {
-                metric(
-                    &metrics,
-                    &format!("rbmq_rate_{name}{{who=\"user 'alice'\",direction=\"{direction}\"}}"),
-                )
-            };
-            assert_eq!(of("limit_bytes_per_second"), RATE as f64);
-            assert!(of("bytes_total") >= text.len() as f64 && of("delayed_seconds_total") > 0.5, "{metrics}");
-            if direction == "in" {
-                assert_eq!(metric(&metrics, "rbmq_mapped_rings "), 0.0, "a mapped ring passes no worker");
-            }
-            let log = broker.end();
-            assert!(!log.contains("too slow"), "{log}");
+    // Side by side, because each takes its time.
+    let delayed = |transport: &'static str, direction: &str| {
+        let setup = Setup::new(transport);
+        let broker = setup.broker_with_user(&format!("user_{direction}_bytes_per_s = {RATE}"));
+        assert_delayed(setup.run(&broker, &text), &text);
+        let metrics = metrics(&broker);
+        let of = |name: &str| {
+            metric(&metrics, &format!("rbmq_rate_{name}{{who=\"user 'alice'\",direction=\"{direction}\"}}"))
+        };
+        assert_eq!(of("limit_bytes_per_second"), RATE as f64);
+        assert!(of("bytes_total") >= text.len() as f64 && of("delayed_seconds_total") > 0.5, "{metrics}");
+        if direction == "in" {
+            assert_eq!(metric(&metrics, "rbmq_mapped_rings "), 0.0, "a mapped ring passes no worker");
         }
-    }
+        let log = broker.end();
+        assert!(!log.contains("too slow"), "{log}");
+    };
+    std::thread::scope(|scope| {
+        for (transport, direction) in [("tcp", "in"), ("tcp", "out"), ("shm", "in"), ("shm", "out")] {
+            let delayed = &delayed;
+            scope.spawn(move || delayed(transport, direction));
+        }
+    });
 }
 
 #[test]
