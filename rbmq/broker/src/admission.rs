@@ -150,7 +150,7 @@ impl Changed {
 pub(super) struct Admission(Arc<Mutex<State>>);
 
 impl Admission {
-    pub(super) fn new(rights: Option<Arc<Rights>>, (limits, rates): (QuotaLimits, RateSettings)) -> Self {
+    pub(super) fn new(rights: Option<Arc<Rights>>, limits: QuotaLimits, rates: RateSettings) -> Self {
         let (quotas, rates) = (Quotas::new(limits), Rates::new(rates));
         Self(Arc::new(Mutex::new(State { rights, quotas, rates, ..State::default() })))
     }
@@ -475,7 +475,8 @@ mod tests {
 
     #[test]
     fn a_subscription_needs_a_client_a_topic_and_a_right() {
-        let admission = Admission::new(rights("anna", &["a/#"]), Default::default());
+        let admission =
+            Admission::new(rights("anna", &["a/#"]), QuotaLimits::default(), RateSettings::default());
         admission.added(7, &name("a/x"));
         admission.added(8, &name("b"));
         assert!(!admits(&admission, 1, 7), "the connection is not known");
@@ -500,7 +501,8 @@ mod tests {
 
     #[test]
     fn a_replay_is_for_the_connection_that_asked_and_follows_its_topic() {
-        let admission = Admission::new(rights("anna", &["a"]), Default::default());
+        let admission =
+            Admission::new(rights("anna", &["a"]), QuotaLimits::default(), RateSettings::default());
         admission.added(7, &name("a"));
         for conn in [1, 2] {
             admission.connected(conn, &anna(), "shm").unwrap();
@@ -520,7 +522,8 @@ mod tests {
 
     #[test]
     fn a_reload_tells_which_rights_have_changed() {
-        let admission = Admission::new(rights("anna", &["a", "b"]), Default::default());
+        let admission =
+            Admission::new(rights("anna", &["a", "b"]), QuotaLimits::default(), RateSettings::default());
         admission.connected(1, &anna(), "shm").unwrap();
         admission.connected(2, &Arc::new(Identity::anonymous()), "shm").unwrap();
         assert!(admission.reload(rights("anna", &["a", "b"])).is_empty(), "nothing has changed");
@@ -538,7 +541,8 @@ mod tests {
 
     #[test]
     fn names_that_may_not_be_read_are_refused_and_patterns_are_not() {
-        let admission = Admission::new(rights("anna", &["a/#"]), Default::default());
+        let admission =
+            Admission::new(rights("anna", &["a/#"]), QuotaLimits::default(), RateSettings::default());
         admission.connected(1, &anna(), "shm").unwrap();
         let filters: Vec<TopicFilter> = ["a/x", "b", "#", "c/+"].map(|text| text.parse().unwrap()).into();
         let (kept, refused) = admission.split(1, filters.clone());
@@ -551,7 +555,7 @@ mod tests {
     fn everything_of_a_connection_is_given_back_when_it_is_down() {
         let limit = |resource| Limits::none().with(resource, Some(1));
         let limits = QuotaLimits { user: limit(Resource::Connections), address: limit(Resource::Topics) };
-        let admission = Admission::new(None, (limits, RateSettings::default()));
+        let admission = Admission::new(None, limits, RateSettings::default());
         admission.connected(1, &anna(), "[2001:db8::1]:9").unwrap();
         let error = admission.connected(2, &anna(), "10.0.0.1:9").unwrap_err().to_string();
         assert_eq!(error, "user 'anna' has 1 connections; the limit (quotas.user_connections) is 1");

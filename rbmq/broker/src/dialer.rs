@@ -37,14 +37,15 @@ impl Dialer {
     /// Starts to connect to `addr`. Every new connection is an [`Event::UpstreamUp`] with this index.
     pub(super) fn start(
         ctx: &Context,
-        (index, addr): (usize, &str),
+        index: usize,
+        addr: &str,
         hello: Zeroizing<Vec<u8>>,
         events: Sender,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (task, ctx, addr) = (shared.clone(), ctx.clone(), addr.to_owned());
         let thread = std::thread::Builder::new().name("rbmq-upstream".into());
-        thread.spawn(move || task.run(&ctx, (index, &addr), &hello, &events))?;
+        thread.spawn(move || task.run(&ctx, index, &addr, &hello, &events))?;
         Ok(Self(shared))
     }
 }
@@ -62,7 +63,7 @@ impl Drop for Dialer {
 }
 
 impl Shared {
-    fn run(&self, ctx: &Context, (index, addr): (usize, &str), hello: &[u8], events: &Sender) {
+    fn run(&self, ctx: &Context, index: usize, addr: &str, hello: &[u8], events: &Sender) {
         let mut backoff = Backoff::default();
         while let Some(conn) = self.dial(ctx, addr, hello, &mut backoff) {
             if conn.peer_instance() == ctx.instance() {

@@ -13,8 +13,10 @@ use super::door::Arrival;
 use super::effects::{Effect, Effects};
 use super::engine::Engine;
 use super::inbox::Reloaded;
+use super::limits::Refused;
 use super::names::display_name;
 use super::session_key::SessionKey;
+use super::tables::Denial;
 use super::topics::Stage;
 
 impl Engine {
@@ -30,7 +32,8 @@ impl Engine {
         if let Err((refusal, why)) = admitted {
             info!("refused {address}: {why}");
             tables.accounts.refused(refusal);
-            tables.audit_refusal((&address, identity), ("connect", None), &why);
+            let (address, operation) = (&*address, "connect");
+            tables.audit_refusal(&Denial { address, identity, operation, topic: None, reason: &why });
             return Err(why);
         }
         let limits = tables.admission.rate_limits(conn.id(), tables.out.context());
@@ -103,16 +106,24 @@ impl Engine {
         let lost: Vec<_> = all.filter(|(.., topic)| !may(topic)).collect();
         let mut fx = Effects::new();
         for (spliced, bid, topic) in lost {
-            let (code, reason) = (RefuseCode::NotAllowed, not_allowed(&identity, "publish", &topic));
-            info!("buffer {bid} of {} is removed: {reason}", display_name(&identity.user));
-            self.tables.audit_cut((&address, &identity), ("publish", Some(topic.as_str())), &reason);
+            let refused = Refused::new(RefuseCode::NotAllowed, not_allowed(&identity, "publish", &topic));
+            info!("buffer {bid} of {} is removed: {}", display_name(&identity.user), refused.reason);
+            let denial = Denial {
+                address: &address,
+                identity: &identity,
+                operation: "publish",
+                topic: Some(topic.as_str()),
+                reason: &refused.reason,
+            };
+            self.tables.audit_cut(&denial);
             match spliced {
                 Some(out_bid) => {
+                    let Refused { code, reason } = refused;
                     self.tables.accounts.refused(Refusal::Buffer(code));
                     fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
                     fx.push(Effect::Remove(out_bid));
                 }
-                None => self.merged.revoke(&mut self.tables, key, bid, (code, reason), &mut fx),
+                None => self.merged.revoke(&mut self.tables, key, bid, refused, &mut fx),
             }
         }
         self.execute(fx);

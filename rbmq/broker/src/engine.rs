@@ -26,6 +26,7 @@ use super::feed::{Feed, FeedError, FeedOptions};
 use super::feeds::Feeds;
 use super::inbox::{Event, Inbox, ObserverEvent};
 use super::kept::{KeepError, ReplayRequest, Replays};
+use super::limits::Refused;
 use super::merge::MergedTopics;
 use super::names::display_name;
 use super::observers::Observers;
@@ -35,7 +36,7 @@ use super::publishers;
 use super::report::Report;
 use super::session_key::SessionKey;
 use super::subscribers::Subscribers;
-use super::tables::{Create, Tables};
+use super::tables::{Create, Denial, Tables};
 use super::topics::Stage;
 
 /// The reason for connections that are closed or refused because the broker stops.
@@ -152,7 +153,10 @@ impl Engine {
                 _ = reply.try_send(());
             }
             Event::Reload(reloaded) => self.reload(*reloaded),
-            Event::Users(users) => self.on_users(*users),
+            Event::Users(users) => {
+                let (authenticator, settings) = *users;
+                self.on_users(authenticator, &settings);
+            }
             Event::Stop => {}
         }
     }
@@ -217,7 +221,7 @@ impl Engine {
             accounts.refused(Refusal::Draining);
             return conn.reject(STOPPING);
         }
-        if let Some(arrival) = self.door.arrive((conn, hello), credentials, accounts) {
+        if let Some(arrival) = self.door.arrive(conn, hello, credentials, accounts) {
             self.let_in(arrival);
         }
     }
@@ -255,8 +259,8 @@ impl Engine {
     }
 
     /// Other users are in force.
-    fn on_users(&mut self, (authenticator, settings): (Authenticator, UsersSettings)) {
-        match self.door.reload(authenticator, &settings) {
+    fn on_users(&mut self, authenticator: Authenticator, settings: &UsersSettings) {
+        match self.door.reload(authenticator, settings) {
             Ok(identities) => {
                 for (conn, identity) in &identities {
                     self.tables.sessions.set_identity(*conn, identity);
@@ -314,7 +318,7 @@ impl Engine {
         let known = session.mapping.get(bid);
         let (identity, topic) = (session.identity.clone(), create.topic.clone());
         let created = if !self.tables.admission.may_publish(session.conn.id(), &create.topic) {
-            Err((RefuseCode::NotAllowed, not_allowed(&identity, "publish", &create.topic)))
+            Err(Refused::new(RefuseCode::NotAllowed, not_allowed(&identity, "publish", &create.topic)))
         } else if self.merged.is_responsible(&self.tables, key, &create) {
             self.merged.create(&mut self.tables, key, &create, &mut fx)
         } else if let Some(out_bid) = known.filter(|known| !publishers::is_leftover(&self.tables, *known)) {
@@ -324,10 +328,13 @@ impl Engine {
             known.into_iter().for_each(|out_bid| self.remove_buffer(out_bid));
             publishers::create(&mut self.tables, key, create, &mut fx)
         };
-        if let Err((code, reason)) = created {
+        if let Err(Refused { code, reason }) = created {
             info!("buffer {bid} of {peer} is refused: {reason}");
             self.tables.accounts.refused(Refusal::Buffer(code));
-            self.tables.audit_refusal((&peer, &identity), ("publish", Some(topic.as_str())), &reason);
+            let topic = Some(topic.as_str());
+            let (address, identity) = (&*peer, &*identity);
+            let denial = Denial { address, identity, operation: "publish", topic, reason: &reason };
+            self.tables.audit_refusal(&denial);
             fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
         }
         self.execute(fx);
@@ -338,8 +345,9 @@ impl Engine {
         if let InEvent::ConnDown { reason: why } = &event {
             self.on_publisher_down(key, &why.to_string(), &mut fx);
         } else if !self.merged.on_event(&mut self.tables, key, &event, &mut fx) {
-            let parts = (&mut self.federation, &mut self.migration);
-            publishers::on_event(&mut self.tables, parts, (key, event), &mut fx);
+            let (federation, migration) = (&mut self.federation, &mut self.migration);
+            let routing = publishers::Routing { federation, migration };
+            publishers::on_event(&mut self.tables, routing, key, event, &mut fx);
         }
         self.execute(fx);
     }

@@ -29,7 +29,7 @@ use super::inbox::Sender;
 use super::limits::ring_bytes;
 use super::outgoing::send;
 use super::routes::{Choice, Hop, Known, Offer, Routes, choose};
-use super::session_key::SessionKey;
+use super::session_key::{SessionKey, SourceBuffer};
 use super::sessions::Session;
 use super::tables::Tables;
 use super::topics::{Buffer, Stage};
@@ -60,7 +60,7 @@ impl Federation {
         let dial = |(index, upstream): (usize, &UpstreamSettings)| {
             let credentials = upstream.credentials(is_encrypted(ctx)).map_err(BrokerError::Upstream)?;
             let hello = hello.encode_with(&credentials);
-            Dialer::start(ctx, (index, &upstream.address), hello, events.clone()).map_err(BrokerError::Thread)
+            Dialer::start(ctx, index, &upstream.address, hello, events.clone()).map_err(BrokerError::Thread)
         };
         let dialers = upstreams.iter().enumerate().map(dial).collect::<Result<_, _>>()?;
         Ok(Self { id, secret, upstreams, dialers, routes: Routes::default() })
@@ -103,8 +103,7 @@ impl Federation {
             Some(session) => session.resume(conn.clone()),
             None => {
                 let identity = Arc::new(Identity::anonymous());
-                let session =
-                    Session::new(key, (conn.clone(), identity), (name, Some(index)), &tables.events);
+                let session = Session::new(key, conn.clone(), identity, name, Some(index), &tables.events);
                 tables.sessions.insert(key, session);
             }
         }
@@ -268,7 +267,8 @@ impl Federation {
         &mut self,
         tables: &mut Tables,
         bid: Bid,
-        (epoch, end): (Epoch, u64),
+        epoch: Epoch,
+        end: u64,
         fx: &mut Effects,
     ) {
         let topic = tables.topics.get(bid).map(|buffer| buffer.topic.clone());
@@ -341,12 +341,12 @@ impl Federation {
         let rule = tables.settings.topics.of(&topic.topic);
         let requested = rule.ring_bytes.unwrap_or(requested);
         let size_bytes = ring_bytes(requested, topic.max_delivery_bytes, &tables.settings);
-        let size_bytes = size_bytes.map_err(|(_, reason)| reason)?;
+        let size_bytes = size_bytes.map_err(|refused| refused.reason)?;
         let retain_bytes = tables.retained_bytes(rule, size_bytes);
-        let shape = (topic.framing, topic.max_delivery_bytes);
-        let buffer = Buffer::opening(topic.topic, (key, topic.bid), shape);
+        let source = SourceBuffer { session: key, bid: topic.bid };
+        let buffer = Buffer::opening(topic.topic, source, topic.framing, topic.max_delivery_bytes);
         let buffer = Buffer { epoch: Some(Epoch(topic.epoch)), path, ..buffer };
-        let out_bid = tables.add_buffer(buffer).map_err(|(_, reason)| reason)?;
+        let out_bid = tables.add_buffer(buffer).map_err(|refused| refused.reason)?;
         if let Some(session) = tables.sessions.get_mut(key) {
             session.mapping.insert(out_bid, out_bid);
             session.upstream_ids.insert(topic.bid, out_bid);
@@ -362,7 +362,7 @@ impl Federation {
             .start(start)
             .policy(Policy::Block)
             .durable(format!("rbmq-broker {:032x}", self.id).into_bytes(), hold);
-        tables.splice(key, out_bid, out_bid, options).map_err(|(_, reason)| reason)
+        tables.splice(key, out_bid, out_bid, options).map_err(|refused| refused.reason)
     }
 }
 

@@ -11,8 +11,8 @@ use tracing::{info, warn};
 
 use super::effects::{Effect, Effects};
 use super::feed::{Feed, FeedCounters, FeedError, FeedOptions, FeedValues};
-use super::limits::{no_buffer, ring_bytes};
-use super::session_key::SessionKey;
+use super::limits::{Refused, no_buffer, ring_bytes};
+use super::session_key::SourceBuffer;
 use super::tables::Tables;
 use super::topics::{Buffer, Stage};
 
@@ -35,7 +35,7 @@ impl Feeds {
         fx: &mut Effects,
     ) -> Result<Feed, FeedError> {
         let FeedOptions { topic, start, kept, .. } = &options;
-        let refused = |(_, reason)| FeedError::Refused { topic: topic.clone(), reason };
+        let refused = |refused: Refused| FeedError::Refused { topic: topic.clone(), reason: refused.reason };
         let rule = tables.settings.topics.of(topic);
         let wanted = rule.ring_bytes.unwrap_or(options.ring_bytes).max(MIN_RING_BYTES);
         let size_bytes = ring_bytes(wanted, MAX_DELIVERY_BYTES, &tables.settings).map_err(refused)?;
@@ -47,7 +47,7 @@ impl Feeds {
             .epoch(kept.map(|kept| Epoch(kept.epoch)));
         let limits = rule.limits();
         let buffer =
-            Buffer::opening(topic.clone(), (SessionKey::BROKER, 0), (Framing::Records, MAX_DELIVERY_BYTES));
+            Buffer::opening(topic.clone(), SourceBuffer::BROKER, Framing::Records, MAX_DELIVERY_BYTES);
         let out_bid = tables.add_buffer(Buffer { stage: Stage::Live, ..buffer }).map_err(refused)?;
         let made = tables.out.create_buffer_with(out_bid, buffer_options).and_then(|made| {
             made.set_limits(limits);

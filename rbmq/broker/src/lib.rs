@@ -129,8 +129,8 @@ impl Broker {
     fn start_with(config: BrokerConfig, archive: Option<Arc<dyn Archive>>) -> Result<Self, BrokerError> {
         check_archive(&config, archive.is_some())?;
         let rights = config.rights()?;
-        let limits = (config.quotas.limits(config.is_reachable()), config.quotas.rates());
-        let admission = admission::Admission::new(rights.clone(), limits);
+        let limits = config.quotas.limits(config.is_reachable());
+        let admission = admission::Admission::new(rights.clone(), limits, config.quotas.rates());
         let audit = access::Audit::open(&config.audit.file).map_err(BrokerError::Audit)?;
         let authenticator = Authenticator::open(&config.users.options())?;
         raise_descriptor_limit();
@@ -140,7 +140,7 @@ impl Broker {
         let merge_index = merge::MergeIndex::default();
         let replays = kept::Replays::new(&out);
         out.set_admission(admission.decide());
-        connect_callbacks(&out, &events, (&merge_index, &replays));
+        connect_callbacks(&out, &events, &merge_index, &replays);
         let archives = kept::Archives::new(archive, archive_options(&config.kafka));
         let keeper = kept::Keeper::new(&config.broker.keep_dir, archives.clone())?;
         let kept_logs = keeper.logs();
@@ -159,8 +159,8 @@ impl Broker {
             replays: replays.clone(),
             feeds: feeds.clone(),
             observers: observers::Observers::new(&ctx, &events, &config.broker),
-            tables: tables::Tables::new(&out, &config.broker, (admission, audit.clone()), &events),
-            door: door::Door::open(authenticator.clone(), (&config.users, audit.clone()), &events)
+            tables: tables::Tables::new(&out, &config.broker, admission, audit.clone(), &events),
+            door: door::Door::open(authenticator.clone(), &config.users, audit.clone(), &events)
                 .map_err(BrokerError::Thread)?,
             draining: false,
         };
@@ -346,7 +346,8 @@ fn archive_options(settings: &KafkaSettings) -> kept::ArchiveOptions {
 fn connect_callbacks(
     out: &ROut,
     events: &inbox::Sender,
-    (merge_index, replays): (&merge::MergeIndex, &kept::Replays),
+    merge_index: &merge::MergeIndex,
+    replays: &kept::Replays,
 ) {
     let messages = events.clone();
     out.set_control_msg_cb(move |conn, message| messages.subscriber_control(conn, message));

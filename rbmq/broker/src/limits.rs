@@ -8,7 +8,17 @@ use super::config::BrokerSettings;
 use super::rules::{Rule, rounded};
 
 /// Why a buffer is refused: the code for the publisher, and the reason as text.
-pub(super) type Refused = (RefuseCode, String);
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) code: RefuseCode,
+    pub(super) reason: String,
+}
+
+impl Refused {
+    pub(super) fn new(code: RefuseCode, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into() }
+    }
+}
 
 /// The refusal of a buffer to which the framework cannot subscribe.
 pub(super) fn not_subscribed(error: SubscribeError) -> Refused {
@@ -16,39 +26,43 @@ pub(super) fn not_subscribed(error: SubscribeError) -> Refused {
         SubscribeError::TooLarge { .. } | SubscribeError::TooMany(_) => RefuseCode::Limit,
         _ => RefuseCode::Internal,
     };
-    (code, error.to_string())
+    Refused::new(code, error.to_string())
 }
 
 /// The refusal of a buffer for which the framework cannot make a buffer for subscribers.
 pub(super) fn no_buffer(error: BufferError) -> Refused {
     match error {
         BufferError::NotSubscribed(error) => not_subscribed(error),
-        BufferError::TooMany(_) => (RefuseCode::Limit, error.to_string()),
+        BufferError::TooMany(_) => Refused::new(RefuseCode::Limit, error.to_string()),
         // The same refusal as for a ring that is made later.
         BufferError::Memory(error) => not_accepted(&error.into()),
-        _ => (RefuseCode::Internal, error.to_string()),
+        _ => Refused::new(RefuseCode::Internal, error.to_string()),
     }
 }
 
 /// The refusal of a buffer whose subscription failed later.
 pub(super) fn not_accepted(error: &RefusedError) -> Refused {
     match error {
-        RefusedError::TooManyBytes { .. } => {
-            (RefuseCode::Limit, format!("{error}; ask for a smaller ring, or raise this limit of the broker"))
-        }
-        _ => (RefuseCode::Internal, error.to_string()),
+        RefusedError::TooManyBytes { .. } => Refused::new(
+            RefuseCode::Limit,
+            format!("{error}; ask for a smaller ring, or raise this limit of the broker"),
+        ),
+        _ => Refused::new(RefuseCode::Internal, error.to_string()),
     }
 }
 
 /// The refusal of a buffer beyond a quota.
 pub(super) fn over_quota(exceeded: Exceeded) -> Refused {
-    (RefuseCode::Limit, exceeded.to_string())
+    Refused::new(RefuseCode::Limit, exceeded.to_string())
 }
 
 /// The refusal of a topic beyond the limit.
 pub(super) fn too_many_topics(open: usize, settings: &BrokerSettings) -> Refused {
     let max = settings.max_topics;
-    (RefuseCode::Limit, format!("the broker has {open} topics; its limit (broker.max_topics) is {max}"))
+    Refused::new(
+        RefuseCode::Limit,
+        format!("the broker has {open} topics; its limit (broker.max_topics) is {max}"),
+    )
 }
 
 /// Refuses one more buffer of a publisher that has `open` buffers at the limit.
@@ -59,7 +73,7 @@ pub(super) fn check_buffers(open: usize, settings: &BrokerSettings) -> Result<()
     }
     let reason =
         format!("this publisher has {open} buffers; the limit (broker.max_buffers_per_publisher) is {max}");
-    Err((RefuseCode::Limit, reason))
+    Err(Refused::new(RefuseCode::Limit, reason))
 }
 
 /// The size of the broker's ring for a buffer: `requested`, or more for the deliveries. The limit applies to the size after
@@ -83,7 +97,7 @@ pub(super) fn ring_bytes(
     // The ring of a publisher usually is a power of two already.
     let takes = if takes == size { String::new() } else { format!(", which takes {takes}") };
     let reason = format!("{request}{takes}; the limit of this broker (broker.max_ring_bytes) is {max}");
-    Err((RefuseCode::Size, reason))
+    Err(Refused::new(RefuseCode::Size, reason))
 }
 
 /// The history for new subscribers in a ring: as configured, at most half of the ring, by default half.
@@ -107,7 +121,7 @@ pub(super) fn merge_ring_bytes(
             let wanted = settings.merge_publisher_ring_bytes.next_power_of_two();
             Ok(needed.max(wanted.min(most)))
         }
-        _ => Err((
+        _ => Err(Refused::new(
             RefuseCode::Size,
             format!(
                 "deliveries of {max_delivery} bytes need a ring of {needed}; the limit for a publisher here is {most}, so \
@@ -166,7 +180,7 @@ mod tests {
         assert_eq!(ring_bytes(0, 10, &settings), Ok(4096));
         assert_eq!(ring_bytes(10_000, 10_000, &settings), Ok(20_000));
         assert_eq!(ring_bytes(65_536, 10, &settings), Ok(65_536));
-        let (code, reason) = ring_bytes(65_537, 10, &settings).unwrap_err();
+        let Refused { code, reason } = ring_bytes(65_537, 10, &settings).unwrap_err();
         assert_eq!(code, RefuseCode::Size);
         assert!(reason.contains("65537 bytes was requested, which takes 131072;"), "{reason}");
         assert!(ring_bytes(u64::MAX, u64::MAX, &settings).is_err());

@@ -87,8 +87,10 @@ impl OfflineSubscribers {
     /// had not subscribed to.
     pub(super) fn leave<'f>(
         &mut self,
-        (name, until): (&str, Instant),
-        (filters, last): (impl Iterator<Item = &'f TopicFilter>, u64),
+        name: &str,
+        until: Instant,
+        filters: impl Iterator<Item = &'f TopicFilter>,
+        last: u64,
         not_subscribed: BTreeSet<Bid>,
     ) {
         let mut state = self.take(name).unwrap_or_else(|| State {
@@ -187,7 +189,7 @@ mod tests {
     fn buffers_are_new_until_they_are_announced_or_the_hold_is_over() {
         let (mut offline, now) = (OfflineSubscribers::default(), Instant::now());
         let until = now + Duration::from_secs(1);
-        offline.leave(("n", until), (filters(&["y/#", "z"]).iter(), 8), BTreeSet::from([3]));
+        offline.leave("n", until, filters(&["y/#", "z"]).iter(), 8, BTreeSet::from([3]));
         let is_new =
             |offline: &OfflineSubscribers, topic, number| offline.is_new("n", 1, &numbered(topic, number));
         assert!(!is_new(&offline, "y/a", 8) && is_new(&offline, "y/a", 9) && is_new(&offline, "z", 9));
@@ -210,8 +212,8 @@ mod tests {
     #[test]
     fn a_second_disconnection_replaces_the_state_of_its_filters() {
         let (mut offline, now) = (OfflineSubscribers::default(), Instant::now());
-        offline.leave(("n", now), (filters(&["a", "b"]).iter(), 5), BTreeSet::new());
-        offline.leave(("n", now + Duration::from_secs(1)), (filters(&["b"]).iter(), 7), BTreeSet::new());
+        offline.leave("n", now, filters(&["a", "b"]).iter(), 5, BTreeSet::new());
+        offline.leave("n", now + Duration::from_secs(1), filters(&["b"]).iter(), 7, BTreeSet::new());
         assert!(offline.is_new("n", 1, &numbered("a", 6)) && !offline.is_new("n", 1, &numbered("b", 6)));
         offline.expire(now);
         assert_eq!(offline.entries, 3);
@@ -225,7 +227,7 @@ mod tests {
             (OfflineSubscribers { max_entries: 5, ..OfflineSubscribers::default() }, Instant::now());
         for (name, secs) in [("a", 2), ("b", 1), ("c", 3)] {
             let until = now + Duration::from_secs(secs);
-            offline.leave((name, until), (filters(&["x"]).iter(), 1), BTreeSet::new());
+            offline.leave(name, until, filters(&["x"]).iter(), 1, BTreeSet::new());
         }
         assert_eq!(offline.entries, 4);
         let is_new = ["a", "b", "c"].map(|name| offline.is_new(name, 1, &numbered("x", 2)));

@@ -77,7 +77,7 @@ impl PathMigration {
         let others = others.filter_map(|other| Some((*other, tables.topics.get(*other)?)));
         let linger = tables.out.context().config().session.linger_ms;
         let until = Instant::now() + Duration::from_millis(linger.into());
-        let migrations = migrations((bid, buffer), others);
+        let migrations = migrations(bid, buffer, others);
         self.0.extend(migrations.into_iter().map(|(from, to)| Migration {
             from,
             to,
@@ -191,7 +191,8 @@ impl Migration {
 
 /// The migrations between a live buffer and the other buffers of its log: from the longer to the shorter path.
 fn migrations<'b>(
-    (bid, buffer): (Bid, &Buffer),
+    bid: Bid,
+    buffer: &Buffer,
     others: impl Iterator<Item = (Bid, &'b Buffer)>,
 ) -> Vec<(Bid, Bid)> {
     let same_log =
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_log_migrates_from_the_longer_to_the_shorter_path() {
-        let of = |new: &Buffer, old: &Buffer| migrations((1, new), [(2, old)].into_iter());
+        let of = |new: &Buffer, old: &Buffer| migrations(1, new, [(2, old)].into_iter());
         let (short, long) = (with_path(&[], 7), with_path(&[5, 6], 7));
         assert_eq!(of(&short, &long), [(2, 1)]);
         assert_eq!(of(&long, &short), [(1, 2)]);

@@ -12,7 +12,7 @@ use super::effects::{Effect, Effects};
 use super::federation::Federation;
 use super::limits::{Refused, check_buffers, not_accepted, over_quota, ring_bytes};
 use super::path_migration::PathMigration;
-use super::session_key::SessionKey;
+use super::session_key::{SessionKey, SourceBuffer};
 use super::sessions::Session;
 use super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::topics::{Buffer, Stage};
@@ -51,7 +51,7 @@ pub(super) fn connected(tables: &mut Tables, arrival: Arrival) -> Option<Session
         info!("{session} is connected again");
         return Some(key);
     }
-    let session = Session::new(key, (conn, identity), (hello.name, None), &tables.events);
+    let session = Session::new(key, conn, identity, hello.name, None, &tables.events);
     info!("{session} is up");
     tables.accounts.totals.publishers += 1;
     tables.sessions.insert(key, session);
@@ -110,7 +110,7 @@ pub(super) fn create(
 ) -> Result<(), Refused> {
     let Create { bid: in_bid, framing, max_delivery_bytes, min_subscribers, topic, .. } = create;
     if framing == Framing::Merged {
-        return Err((RefuseCode::Invalid, "only brokers write merged topics; publish records".into()));
+        return Err(Refused::new(RefuseCode::Invalid, "only brokers write merged topics; publish records"));
     }
     let Some(session) = tables.sessions.get(key) else { return Ok(()) };
     check_buffers(session.buffers(), &tables.settings)?;
@@ -120,7 +120,8 @@ pub(super) fn create(
     let retain_bytes = tables.retained_bytes(rule, size_bytes);
     let linger = rule.linger();
     let charge = tables.admission.charge_buffer(session.conn.id(), size_bytes).map_err(over_quota)?;
-    let buffer = Buffer::opening(topic, (key, in_bid), (framing, max_delivery_bytes));
+    let source = SourceBuffer { session: key, bid: in_bid };
+    let buffer = Buffer::opening(topic, source, framing, max_delivery_bytes);
     let out_bid = tables.add_buffer(buffer)?;
     tables.admission.keep_buffer(out_bid, charge);
     if let Some(session) = tables.sessions.get(key) {
@@ -143,21 +144,29 @@ pub(super) fn create(
     spliced.inspect_err(|_| fx.push(Effect::Remove(out_bid)))
 }
 
+/// The parts that choose between the routes of a log.
+pub(super) struct Routing<'a> {
+    pub(super) federation: &'a mut Federation,
+    pub(super) migration: &'a mut PathMigration,
+}
+
 /// An event of the rIn of a publisher or an upstream broker, about a spliced buffer.
 pub(super) fn on_event(
     tables: &mut Tables,
-    (federation, migration): (&mut Federation, &mut PathMigration),
-    (key, event): (SessionKey, InEvent),
+    routing: Routing<'_>,
+    key: SessionKey,
+    event: InEvent,
     fx: &mut Effects,
 ) {
+    let source = |bid| SourceBuffer { session: key, bid };
     let ended = match event {
         InEvent::Subscribed { bid, epoch, .. } => {
-            return on_opened(tables, federation, (key, bid), epoch, fx);
+            return on_opened(tables, routing.federation, source(bid), epoch, fx);
         }
         InEvent::Closed { bid, end } => End { in_bid: bid, end, gone: false },
         InEvent::Gone { bid, end } => End { in_bid: bid, end, gone: true },
-        InEvent::Restarted { bid, .. } => return on_restarted(tables, (key, bid), fx),
-        InEvent::Refused { bid, error } => return on_refused(tables, (key, bid), not_accepted(&error), fx),
+        InEvent::Restarted { bid, .. } => return on_restarted(tables, source(bid), fx),
+        InEvent::Refused { bid, error } => return on_refused(tables, source(bid), not_accepted(&error), fx),
         InEvent::Lost { bid, from, to } => {
             let lost = to.saturating_sub(from);
             tables.accounts.lost_by_publisher(lost);
@@ -175,17 +184,18 @@ pub(super) fn on_event(
         }
         _ => return,
     };
-    on_ended(tables, (federation, migration), key, ended, fx);
+    on_ended(tables, routing, key, ended, fx);
 }
 
 /// The publisher's framework has answered: the buffer can be announced to subscribers.
 fn on_opened(
     tables: &mut Tables,
     federation: &mut Federation,
-    (key, in_bid): (SessionKey, Bid),
+    source: SourceBuffer,
     epoch: Epoch,
     fx: &mut Effects,
 ) {
+    let SourceBuffer { session: key, bid: in_bid } = source;
     let Some(session) = tables.sessions.get(key) else { return };
     let Some(out_bid) = session.mapping.get(in_bid) else { return };
     let Some(buffer) = tables.topics.get_mut(out_bid) else { return };
@@ -215,7 +225,7 @@ struct End {
 
 fn on_ended(
     tables: &mut Tables,
-    (federation, migration): (&mut Federation, &mut PathMigration),
+    routing: Routing<'_>,
     key: SessionKey,
     End { in_bid, end, gone }: End,
     fx: &mut Effects,
@@ -243,31 +253,33 @@ fn on_ended(
     tables.topics.end(out_bid, end, Instant::now() + tables.settings.closed_linger());
     match epoch {
         Some(epoch) if gone => {
-            migration.ended(out_bid);
-            federation.reroute(tables, out_bid, (epoch, end), fx);
+            routing.migration.ended(out_bid);
+            routing.federation.reroute(tables, out_bid, epoch, end, fx);
         }
-        Some(epoch) => federation.closed(epoch),
+        Some(epoch) => routing.federation.closed(epoch),
         None => {}
     }
     fx.push(Effect::ReleaseSession(key));
 }
 
 /// After a reconnection the subscription has another log. The change is normal while the buffer opens.
-fn on_restarted(tables: &mut Tables, (key, in_bid): (SessionKey, Bid), fx: &mut Effects) {
-    let out_bid = tables.sessions.get(key).and_then(|session| session.mapping.get(in_bid));
+fn on_restarted(tables: &mut Tables, source: SourceBuffer, fx: &mut Effects) {
+    let session = tables.sessions.get(source.session);
+    let out_bid = session.and_then(|session| session.mapping.get(source.bid));
     let stage = out_bid.and_then(|bid| tables.topics.get(bid)).map(|buffer| buffer.stage);
     if stage.is_some_and(|stage| stage != Stage::Opening) {
-        let refused = (RefuseCode::Internal, "the publisher has another log now".into());
-        on_refused(tables, (key, in_bid), refused, fx);
+        let refused = Refused::new(RefuseCode::Internal, "the publisher has another log now");
+        on_refused(tables, source, refused, fx);
     }
 }
 
 fn on_refused(
     tables: &mut Tables,
-    (key, in_bid): (SessionKey, Bid),
-    (code, reason): Refused,
+    source: SourceBuffer,
+    Refused { code, reason }: Refused,
     fx: &mut Effects,
 ) {
+    let SourceBuffer { session: key, bid: in_bid } = source;
     let Some(session) = tables.sessions.get(key) else { return };
     let Some(out_bid) = session.mapping.get(in_bid) else { return };
     warn!("the broker cannot receive buffer {out_bid} from {session}: {reason}");

@@ -10,6 +10,7 @@
 //!
 //! A setting that the rule doesn't have keeps its default.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rbmq_wire::{SubscribeLimits, TopicFilter, TopicName};
@@ -181,8 +182,8 @@ impl Rule {
         None
     }
 
-    /// The first invalid field and the problem. `rings` are the sizes of the broker's smallest and largest ring.
-    fn problem(&self, rings: (u64, u64)) -> Option<(&'static str, String)> {
+    /// The first invalid field and the problem. `rings` are the sizes that the broker's rings may have.
+    fn problem(&self, rings: &RangeInclusive<u64>) -> Option<(&'static str, String)> {
         let is = |field, problem: String| Some((field, problem));
         if self.policies.is_empty() {
             let problem =
@@ -195,7 +196,7 @@ impl Rule {
                 "policies: overwrite is not available here; use block, drop, disconnect".into(),
             );
         }
-        let (min, max) = rings;
+        let (min, max) = (*rings.start(), *rings.end());
         if let Some(ring) = self.ring_bytes.filter(|ring| *ring < min || rounded(*ring) > max) {
             let takes = rounded(ring);
             let problem = format!(
@@ -243,8 +244,8 @@ impl Rules {
         self.rules.iter()
     }
 
-    /// Refuses invalid rules. `rings` are the sizes of the broker's smallest and largest ring.
-    pub(super) fn check(&self, rings: (u64, u64)) -> Result<(), BrokerConfigError> {
+    /// Refuses invalid rules. `rings` are the sizes that the broker's rings may have.
+    pub(super) fn check(&self, rings: &RangeInclusive<u64>) -> Result<(), BrokerConfigError> {
         if self.rules.len() > MAX_RULES {
             let message = format!("{} rules; the limit is {MAX_RULES}", self.rules.len());
             return Err(BrokerConfigError::Rule { rule: MAX_RULES, field: "pattern", message });
@@ -295,7 +296,7 @@ pub(super) fn rounded(bytes: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const RINGS: (u64, u64) = (65_536, 1 << 20);
+    const RINGS: RangeInclusive<u64> = 65_536..=1 << 20;
 
     fn rules(text: &str) -> Result<Rules, String> {
         #[derive(Deserialize)]
@@ -303,7 +304,7 @@ mod tests {
             topics: Rules,
         }
         let rules = toml::from_str::<Section>(text).map_err(|e| e.message().to_owned())?.topics;
-        rules.check(RINGS).map(|()| rules).map_err(|e| e.to_string())
+        rules.check(&RINGS).map(|()| rules).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! The identity of a publisher.
+//! The identity of a publisher, and of its buffers.
+
+use rocketbufs::Bid;
 
 /// Identifies a publisher over all its connections: the process, and the publisher in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,4 +14,17 @@ pub(super) struct SessionKey {
 impl SessionKey {
     /// The key of buffers that the broker writes itself. No publisher has this key.
     pub(super) const BROKER: Self = Self { instance: 0, client: 0 };
+}
+
+/// A buffer, as its publisher knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct SourceBuffer {
+    pub(super) session: SessionKey,
+    /// The id at the publisher.
+    pub(super) bid: Bid,
+}
+
+impl SourceBuffer {
+    /// The source of buffers that the broker writes itself.
+    pub(super) const BROKER: Self = Self { session: SessionKey::BROKER, bid: 0 };
 }

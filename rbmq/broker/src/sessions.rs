@@ -120,8 +120,10 @@ impl Session {
     /// Makes the rIn of a new publisher or upstream broker, with its callbacks (paper 1, Listing 3: `on_conn`).
     pub(super) fn new(
         key: SessionKey,
-        (conn, identity): (Conn, Arc<Identity>),
-        (name, upstream): (String, Option<usize>),
+        conn: Conn,
+        identity: Arc<Identity>,
+        name: String,
+        upstream: Option<usize>,
         events: &Sender,
     ) -> Self {
         let rin = RIn::new(&conn);

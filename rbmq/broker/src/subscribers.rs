@@ -23,7 +23,7 @@ use super::offline::OfflineSubscribers;
 use super::outgoing::{send, try_send};
 use super::routes::Hop;
 use super::rules::Rules;
-use super::tables::Tables;
+use super::tables::{Denial, Tables};
 use super::topics::Topics;
 
 /// The number of announcements that may always wait for a subscriber. With many buffers the limit is higher.
@@ -232,9 +232,9 @@ impl Subscribers {
         }
         // A newer connection of this name has already taken the unsubscribed buffers over.
         let not_subscribed = if newest { subscriber.not_subscribed.clone() } else { BTreeSet::new() };
-        let announced = (tables.topics.filters(conn), tables.topics.last_number());
+        let (filters, last) = (tables.topics.filters(conn), tables.topics.last_number());
         let until = Instant::now() + subscriber.hold;
-        self.offline.leave((&name, until), announced, not_subscribed);
+        self.offline.leave(&name, until, filters, last, not_subscribed);
     }
 
     /// A connection has subscribed to a buffer.
@@ -260,7 +260,9 @@ impl Subscribers {
                 let reason = exceeded.to_string();
                 tables.accounts.refused(Refusal::Quota);
                 if let Some((identity, addr)) = tables.admission.identity(conn.id()) {
-                    tables.audit_refusal((&addr, &identity), ("subscribe", None), &reason);
+                    let (address, identity, reason) = (&*addr, &*identity, &*reason);
+                    let operation = "subscribe";
+                    tables.audit_refusal(&Denial { address, identity, operation, topic: None, reason });
                 }
                 return send(conn, &Control::Rejected { reason });
             }
@@ -268,7 +270,7 @@ impl Subscribers {
         match tables.topics.add_filters(conn.id(), filters.clone(), limits) {
             Ok(bids) => {
                 tables.admission.keep_filters(conn.id(), charge);
-                self.announce_existing(tables, conn.id(), (&filters, refused), &bids);
+                self.announce_existing(tables, conn.id(), &filters, refused, &bids);
             }
             Err(error) => {
                 tables.accounts.refused(match error {
@@ -285,7 +287,8 @@ impl Subscribers {
         &mut self,
         tables: &Tables,
         conn: u64,
-        (filters, refused): (&[TopicFilter], Option<String>),
+        filters: &[TopicFilter],
+        refused: Option<String>,
         bids: &[Bid],
     ) {
         let may_read = |bid: &Bid| {
@@ -321,7 +324,7 @@ impl Subscribers {
         let (not_subscribed, until) =
             (std::mem::take(&mut before.not_subscribed), Instant::now() + before.hold);
         if !not_subscribed.is_empty() {
-            self.offline.leave((&name, until), (std::iter::empty(), 0), not_subscribed);
+            self.offline.leave(&name, until, std::iter::empty(), 0, not_subscribed);
         }
     }
 
@@ -374,7 +377,9 @@ impl Subscribers {
             if subscriber.hop.is_some() && !tables.admission.may_chain(&rights.identity) {
                 let why = not_allowed_at_all(&rights.identity, "connect as a broker", "chain");
                 tables.accounts.refused(Refusal::Rights);
-                tables.audit_cut((&subscriber.conn.peer_addr(), &rights.identity), ("chain", None), &why);
+                let (address, identity) = (&*subscriber.conn.peer_addr(), &*rights.identity);
+                let operation = "chain";
+                tables.audit_cut(&Denial { address, identity, operation, topic: None, reason: &why });
                 subscriber.conn.close(&why);
                 continue;
             }
@@ -383,7 +388,9 @@ impl Subscribers {
                 matched.iter().filter(|(_, topic)| rights.lost(topic)).map(|(bid, _)| *bid).collect();
             if let Some((_, first)) = matched.iter().find(|(_, topic)| rights.lost(topic)) {
                 let (why, addr) = (format!("{} buffers", lost.len()), subscriber.conn.peer_addr());
-                tables.audit_cut((&addr, &rights.identity), ("subscribe", Some(first.as_str())), &why);
+                let (address, identity, operation) = (&*addr, &*rights.identity, "subscribe");
+                let topic = Some(first.as_str());
+                tables.audit_cut(&Denial { address, identity, operation, topic, reason: &why });
             }
             subscriber.not_subscribed.retain(|bid| !lost.contains(bid));
             subscriber
@@ -494,6 +501,7 @@ fn refused_topics(tables: &mut Tables, conn: u64, topics: &[TopicName]) -> Optio
         0 => reason,
         more => format!("{reason}; nor {more} more of the topics that it named"),
     };
-    tables.audit_refusal((&addr, &identity), ("subscribe", Some(first.as_str())), &reason);
+    let (address, identity, topic) = (&*addr, &*identity, Some(first.as_str()));
+    tables.audit_refusal(&Denial { address, identity, operation: "subscribe", topic, reason: &reason });
     Some(reason)
 }

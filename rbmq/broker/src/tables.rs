@@ -42,7 +42,8 @@ impl Tables {
     pub(super) fn new(
         out: &ROut,
         settings: &BrokerSettings,
-        (admission, audit): (Admission, Audit),
+        admission: Admission,
+        audit: Audit,
         events: &Sender,
     ) -> Self {
         Self {
@@ -102,38 +103,22 @@ impl Tables {
     }
 
     /// Records in the audit log that a client was refused something.
-    pub(super) fn audit_refusal(
-        &self,
-        (address, identity): (&str, &Identity),
-        (operation, topic): (&str, Option<&str>),
-        reason: &str,
-    ) {
-        self.record(AuditEvent::new("refused"), (address, identity), (operation, topic), reason);
+    pub(super) fn audit_refusal(&self, denial: &Denial<'_>) {
+        self.record(AuditEvent::new("refused"), denial);
     }
 
     /// Records in the audit log that a client was cut off.
-    pub(super) fn audit_cut(
-        &self,
-        (address, identity): (&str, &Identity),
-        (operation, topic): (&str, Option<&str>),
-        reason: &str,
-    ) {
-        self.record(AuditEvent::new("cut"), (address, identity), (operation, topic), reason);
+    pub(super) fn audit_cut(&self, denial: &Denial<'_>) {
+        self.record(AuditEvent::new("cut"), denial);
     }
 
-    fn record(
-        &self,
-        event: AuditEvent<'_>,
-        (address, identity): (&str, &Identity),
-        (operation, topic): (&str, Option<&str>),
-        reason: &str,
-    ) {
+    fn record(&self, event: AuditEvent<'_>, denial: &Denial<'_>) {
         self.audit.record(&AuditEvent {
-            user: Some(&identity.user),
-            address: Some(address),
-            operation: Some(operation),
-            topic,
-            reason: Some(reason),
+            user: Some(&denial.identity.user),
+            address: Some(denial.address),
+            operation: Some(denial.operation),
+            topic: denial.topic,
+            reason: Some(denial.reason),
             ..event
         });
     }
@@ -142,6 +127,15 @@ impl Tables {
     pub(super) fn max_hold_ms(&self) -> u32 {
         self.out.context().config().limits.max_hold_ms
     }
+}
+
+/// What a client may not do, or not any more.
+pub(super) struct Denial<'a> {
+    pub(super) address: &'a str,
+    pub(super) identity: &'a Identity,
+    pub(super) operation: &'a str,
+    pub(super) topic: Option<&'a str>,
+    pub(super) reason: &'a str,
 }
 
 /// The options of a buffer that a publisher creates (CREATE).

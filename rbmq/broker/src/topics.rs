@@ -19,7 +19,7 @@ use rbmq_wire::{Framing, TopicFilter, TopicName};
 use rocketbufs::{Bid, Epoch};
 
 use super::limits::{FilterLimits, TooManyFilters};
-use super::session_key::SessionKey;
+use super::session_key::{SessionKey, SourceBuffer};
 
 /// The state of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,13 +70,14 @@ impl Buffer {
     /// A buffer whose publisher has not answered yet.
     pub(super) fn opening(
         topic: TopicName,
-        (session, in_bid): (SessionKey, Bid),
-        (framing, max_delivery_bytes): (Framing, u64),
+        source: SourceBuffer,
+        framing: Framing,
+        max_delivery_bytes: u64,
     ) -> Self {
         Self {
             topic,
-            session,
-            in_bid,
+            session: source.session,
+            in_bid: source.bid,
             framing,
             max_delivery_bytes,
             epoch: None,

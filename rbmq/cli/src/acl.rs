@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     identity.user.clone_from(&check.user);
     identity.roles = roles;
     let (allowed, text) = match question {
-        Question::Topic(operation, topic) => explain(&rights, &identity, (operation, topic), &config),
+        Question::Topic(operation, topic) => explain(&rights, &identity, operation, topic, &config),
         Question::Right(right) => explain_right(&rights, &identity, right, &config),
     };
     if allowed {
@@ -126,7 +126,8 @@ fn roles(check: &Check, config: &BrokerConfig) -> Result<Vec<String>, Failure> {
 fn explain(
     rights: &Arc<Rights>,
     identity: &Identity,
-    (operation, topic): (Operation, &TopicName),
+    operation: Operation,
+    topic: &TopicName,
     config: &BrokerConfig,
 ) -> (bool, String) {
     let Decision { allowed, reason, policies, .. } = rights.explain(identity, operation, topic);
@@ -239,9 +240,8 @@ mod tests {
         let rights = config.rights().unwrap().unwrap();
         let roles = vec!["family".into()];
         let identity = Identity { user: "anna".into(), roles, ..Identity::anonymous() };
-        let of = |operation, topic: &str| {
-            explain(&rights, &identity, (operation, &topic.parse().unwrap()), &config)
-        };
+        let of =
+            |operation, topic: &str| explain(&rights, &identity, operation, &topic.parse().unwrap(), &config);
         let (yes, text) = of(Operation::Publish, "home/anna/door");
         assert!(
             yes && text.contains("rule 2 (") && text.ends_with("line 7) gives it: publish = \"home/%u/#\""),

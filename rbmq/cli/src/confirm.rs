@@ -141,7 +141,8 @@ impl ConfirmThread {
     pub(super) fn push(
         &self,
         confirmation: Confirmation,
-        (messages, bytes): (u64, u64),
+        messages: u64,
+        bytes: u64,
         stop: &Stop,
         check: impl Fn() -> Result<(), Failure>,
     ) -> Result<(), Failure> {

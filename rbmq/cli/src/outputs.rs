@@ -143,7 +143,8 @@ impl Outputs {
     pub(super) fn reached(
         &mut self,
         topic: &TopicName,
-        (epoch, position): (Epoch, Position),
+        epoch: Epoch,
+        position: Position,
         loose: u64,
         kept: DeferredBatch,
     ) -> Result<(), Failure> {

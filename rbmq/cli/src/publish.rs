@@ -357,7 +357,7 @@ impl Job {
         let Some(confirming) = &self.confirming else { return Ok(()) };
         let confirmation = self.writer.confirmation(position, confirming.level());
         let check = || self.too_few.check(&self.writer);
-        confirming.push(confirmation, (self.totals.messages, self.totals.bytes), &self.stop, check)
+        confirming.push(confirmation, self.totals.messages, self.totals.bytes, &self.stop, check)
     }
 
     /// Waits until everything is confirmed and accepted, and closes the topic. Fails after `timeout` if the broker is offline.

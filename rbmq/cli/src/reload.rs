@@ -12,13 +12,13 @@ use super::source::{self, Source};
 use super::supervisor;
 
 /// Reloads the configuration, and informs the supervisor. An invalid configuration changes nothing.
-pub(super) fn reload(source: &Source, (broker, http): (&mut Broker, Option<&Endpoint>), log: &BrokerLog) {
+pub(super) fn reload(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log: &BrokerLog) {
     supervisor::reloading();
-    take_over(source, (broker, http), log);
+    take_over(source, broker, http, log);
     supervisor::ready();
 }
 
-fn take_over(source: &Source, (broker, http): (&mut Broker, Option<&Endpoint>), log: &BrokerLog) {
+fn take_over(source: &Source, broker: &mut Broker, http: Option<&Endpoint>, log: &BrokerLog) {
     if source.config.is_none() && source.users.is_none() {
         return warn!("nothing to reload: the broker was started without a configuration file (--config)");
     }

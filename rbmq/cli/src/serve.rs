@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args, log_options: LogOptions) -> Result<(), Failure> {
     loop {
         match stop.wait_asked(stats.as_ref().map(Stats::due)) {
             Some(Asked::End) => break,
-            Some(Asked::Reload) => reload::reload(&args.source, (&mut broker, http.as_ref()), &log),
+            Some(Asked::Reload) => reload::reload(&args.source, &mut broker, http.as_ref(), &log),
             None => {}
         }
         if stats.as_mut().is_some_and(|stats| !stats.show(&broker, &printer)) {

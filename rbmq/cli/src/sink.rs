@@ -128,7 +128,7 @@ impl<'a> Sink<'a> {
             To::Stdout(_) => self.unwritten.push((batch.defer(), written.end)),
             To::Files(outputs) => {
                 let (topic, epoch) = (batch.topic().clone(), batch.epoch());
-                outputs.reached(&topic, (epoch, written.end), written.loose, batch.defer())?;
+                outputs.reached(&topic, epoch, written.end, written.loose, batch.defer())?;
             }
         }
         Ok(written.count)
@@ -140,7 +140,7 @@ impl<'a> Sink<'a> {
             let bytes = &rest[..pace.piece().min(rest.len())];
             let n = bytes.len();
             if self.format.json {
-                self.format.line(batch, (bytes, None), batch.position() + written as u64, &mut self.lines);
+                self.format.line(batch, bytes, None, batch.position() + written as u64, &mut self.lines);
             }
             self.put_lines(batch.topic())?;
             if !self.format.json {
@@ -199,7 +199,7 @@ impl<'a> Sink<'a> {
             };
             let at = batch.position() + piece.from as u64;
             let before = self.lines.len();
-            self.format.line(batch, (piece.record, piece.publisher), at, &mut self.lines);
+            self.format.line(batch, piece.record, piece.publisher, at, &mut self.lines);
             written.loose += (self.lines.len() - before) as u64;
             written.count += 1;
             (written.pieces, written.open) = (written.pieces + 1, written.open + 1);
@@ -301,7 +301,8 @@ impl Format {
     fn line(
         self,
         batch: &Batch<'_>,
-        (message, publisher): (&[u8], Option<u32>),
+        message: &[u8],
+        publisher: Option<u32>,
         at: Position,
         line: &mut Vec<u8>,
     ) {

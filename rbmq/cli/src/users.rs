@@ -169,7 +169,7 @@ fn expires(text: &str) -> Result<Expires, String> {
 pub(super) fn token(args: &TokenArgs) -> Result<(), Failure> {
     match &args.command {
         TokenCommand::New { user, name, expires, output, file } => {
-            make((user, name.as_deref()), *expires, output.as_deref(), file)
+            make(user, name.as_deref(), *expires, output.as_deref(), file)
         }
         TokenCommand::List { file } => list(file),
         TokenCommand::Revoke { name, file } => {
@@ -182,7 +182,8 @@ pub(super) fn token(args: &TokenArgs) -> Result<(), Failure> {
 }
 
 fn make(
-    (user, name): (&str, Option<&str>),
+    user: &str,
+    name: Option<&str>,
     expires: Expires,
     output: Option<&Path>,
     file: &FileArgs,

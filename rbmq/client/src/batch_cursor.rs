@@ -1,5 +1,7 @@
 //! A cursor over the messages of a batch.
 
+use std::ops::Range;
+
 use rocketbufs::Epoch;
 
 use super::batch::{Bytes, MessageRef};
@@ -56,18 +58,18 @@ impl BatchCursor {
 
     /// Advances to the next message if that is a well-formed record behind the last one, which costs least.
     #[inline]
-    pub(super) fn step(&mut self) -> Option<(usize, usize)> {
+    pub(super) fn step(&mut self) -> Option<Range<usize>> {
         if self.framing != Framing::Records {
             return None;
         }
         let record = Records::new(self.bytes.as_slice().get(self.offset..)?).next()?;
         let start = self.offset + RECORD_HEADER_BYTES;
         self.offset = start + record.len();
-        Some((start, self.offset))
+        Some(start..self.offset)
     }
 
     /// Advances to the next message and returns the range of its bytes; none after the last message.
-    pub(super) fn advance(&mut self) -> Result<Option<(usize, usize)>, ReceiveError> {
+    pub(super) fn advance(&mut self) -> Result<Option<Range<usize>>, ReceiveError> {
         let bytes = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
         if bytes.is_empty() {
             return Ok(None);
@@ -82,10 +84,10 @@ impl BatchCursor {
         };
         let start = self.offset + header;
         self.offset = start + len;
-        Ok(Some((start, self.offset)))
+        Ok(Some(start..self.offset))
     }
 
-    fn advance_in_runs(&mut self) -> Result<Option<(usize, usize)>, ReceiveError> {
+    fn advance_in_runs(&mut self) -> Result<Option<Range<usize>>, ReceiveError> {
         loop {
             let Some(run) = self.run.filter(|run| self.offset < run.to) else {
                 let rest = self.bytes.as_slice().get(self.offset..).unwrap_or_default();
@@ -102,7 +104,7 @@ impl BatchCursor {
             let Some(record) = Records::new(bytes).next() else { return Err(self.malformed()) };
             let start = self.offset + RECORD_HEADER_BYTES;
             self.offset = start + record.len();
-            return Ok(Some((start, self.offset)));
+            return Ok(Some(start..self.offset));
         }
     }
 
@@ -137,7 +139,8 @@ impl BatchCursor {
 
     /// The message with the range that [`BatchCursor::advance`] returned.
     #[inline]
-    pub(super) fn message(&self, (start, end): (usize, usize)) -> MessageRef<'_> {
+    pub(super) fn message(&self, range: Range<usize>) -> MessageRef<'_> {
+        let Range { start, end } = range;
         let view = self.bytes.view();
         let to = match self.run {
             // A reader can resume only at the start of a run.

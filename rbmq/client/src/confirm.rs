@@ -115,6 +115,19 @@ pub(super) trait Asks: Send + Sync {
     fn ask(&self, bid: Bid, requests: &Requests);
 }
 
+/// The buffer whose ranges are confirmed, and its way to the broker.
+pub(super) struct Source {
+    pub(super) asks: Weak<dyn Asks>,
+    pub(super) bid: Bid,
+}
+
+/// What a topic's writer has published.
+pub(super) struct Published {
+    pub(super) end: Position,
+    /// Why the broker refused the topic. None: it did not.
+    pub(super) refusal: Option<String>,
+}
+
 /// Asks the broker to report as soon as these positions are confirmed. Requests about the disk are left to the caller.
 pub(super) fn send_requests(out: &ROut, bid: Bid, requests: &Requests) {
     if requests.of_subscribers == [None; REPORTED] {
@@ -130,7 +143,7 @@ pub(super) fn send_requests(out: &ROut, bid: Bid, requests: &Requests) {
 
 impl Confirmations {
     /// At most `limit` confirmations wait at a time. A range that fewer than `min_subscribers` have counts as lost.
-    pub(super) fn new(topic: TopicName, (limit, min_subscribers): (usize, u32)) -> Self {
+    pub(super) fn new(topic: TopicName, limit: usize, min_subscribers: u32) -> Self {
         let state = State { tracker: ConfirmTracker::new(min_subscribers), ..State::default() };
         Self { topic, limit, state: Mutex::new(state) }
     }
@@ -140,9 +153,10 @@ impl Confirmations {
         self: &Arc<Self>,
         level: ConfirmLevel,
         position: Position,
-        (end, refusal): (Position, Option<String>),
-        buffer: (Weak<dyn Asks>, Bid),
+        published: Published,
+        source: Source,
     ) -> Confirmation {
+        let Published { end, refusal } = published;
         let slot = Arc::new(Slot::default());
         let mut state = lock(&self.state);
         let id = state.next_id;
@@ -159,7 +173,7 @@ impl Confirmations {
             state.waiting[level as usize].insert((position, id), slot.clone());
         }
         drop(state);
-        Confirmation { confirmations: self.clone(), slot, level, position, id, buffer }
+        Confirmation { confirmations: self.clone(), slot, level, position, id, source }
     }
 
     fn outcome(
@@ -371,7 +385,7 @@ pub struct Confirmation {
     level: ConfirmLevel,
     position: Position,
     id: u64,
-    buffer: (Weak<dyn Asks>, Bid),
+    source: Source,
 }
 
 impl Confirmation {
@@ -409,8 +423,8 @@ impl Confirmation {
         }
         let requests = state.next_requests();
         drop(state);
-        if let Some(publisher) = self.buffer.0.upgrade() {
-            publisher.ask(self.buffer.1, &requests);
+        if let Some(publisher) = self.source.asks.upgrade() {
+            publisher.ask(self.source.bid, &requests);
         }
     }
 

@@ -87,12 +87,13 @@ impl Connection {
     pub(super) fn connect(
         ctx: &Context,
         addr: &str,
-        (role, name): (Role, &str),
+        role: Role,
+        name: &str,
         login: &Login,
         on_start: impl Fn(&Conn) + Send + Sync + 'static,
     ) -> Result<Self, ConnectError> {
         let hello = Hello { role, client: random()?, name: name.to_owned() };
-        let hello = login.hello(&hello, (addr, is_encrypted(ctx)))?;
+        let hello = login.hello(&hello, addr, is_encrypted(ctx))?;
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
         let conn = start(ctx, addr, &hello, &on_start).map_err(refused)?;
         let state = Mutex::new(State { conn, stop: false, last_error: None });

@@ -57,7 +57,8 @@ impl Login {
     pub(super) fn hello(
         &self,
         hello: &Hello,
-        (addr, encrypted): (&str, bool),
+        addr: &str,
+        encrypted: bool,
     ) -> Result<Zeroizing<Vec<u8>>, ConnectError> {
         if let Some(invalid) = &self.invalid {
             return Err(ConnectError::Credentials(invalid.clone()));
@@ -140,16 +141,16 @@ mod tests {
     fn secrets_do_not_leave_the_machine_unencrypted_unless_told() {
         let hello = Hello { role: Role::Publisher, client: 1, name: String::new() };
         let login = Login::default();
-        assert!(login.hello(&hello, ("10.0.0.1:1", false)).is_ok(), "there is nothing to protect");
+        assert!(login.hello(&hello, "10.0.0.1:1", false).is_ok(), "there is nothing to protect");
         let login = login.token("hunter2");
-        let refused = login.hello(&hello, ("10.0.0.1:1", false)).unwrap_err();
+        let refused = login.hello(&hello, "10.0.0.1:1", false).unwrap_err();
         assert!(matches!(refused, ConnectError::Plaintext { .. }));
         assert!(!refused.to_string().contains("hunter2") && !format!("{login:?}").contains("hunter2"));
-        assert!(login.hello(&hello, ("10.0.0.1:1", true)).is_ok());
-        assert!(login.hello(&hello, ("127.0.0.1:1", false)).is_ok());
+        assert!(login.hello(&hello, "10.0.0.1:1", true).is_ok());
+        assert!(login.hello(&hello, "127.0.0.1:1", false).is_ok());
         let login = login.allow_plaintext(true);
-        assert!(login.hello(&hello, ("10.0.0.1:1", false)).is_ok());
+        assert!(login.hello(&hello, "10.0.0.1:1", false).is_ok());
         let login = login.user("", "x");
-        assert!(matches!(login.hello(&hello, ("127.0.0.1:1", false)), Err(ConnectError::Credentials(_))));
+        assert!(matches!(login.hello(&hello, "127.0.0.1:1", false), Err(ConnectError::Credentials(_))));
     }
 }

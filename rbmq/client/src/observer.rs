@@ -117,7 +117,7 @@ impl ObserverBuilder {
         let timeout = Duration::from_millis(self.config.session.connect_timeout_ms.into());
         let ctx = Context::new(self.config)?;
         let hello = Hello { role: Role::Observer, client: random()?, name: self.name };
-        let hello = self.login.hello(&hello, (addr, is_encrypted(&ctx)))?;
+        let hello = self.login.hello(&hello, addr, is_encrypted(&ctx))?;
         let refused = |source| ConnectError::Broker { addr: addr.to_owned(), source };
         let conn = Conn::connect_start(&ctx, addr, &hello).map_err(refused)?;
         let rin = RIn::new(&conn);

@@ -109,12 +109,12 @@ impl PublisherBuilder {
         let (topics, events) = (Topics::default(), Arc::<PublisherEvents>::default());
         let (known, asks) = (topics.clone(), Arc::<DiskAsks>::default());
         let unsent = asks.clone();
-        out.set_control_msg_cb(move |conn, message| on_control((&known, &unsent), conn, message));
+        out.set_control_msg_cb(move |conn, message| on_control(&known, &unsent, conn, message));
         follow_confirmations(&out, &topics, &events);
         let conns = out.as_ref().clone();
-        let hello = (Role::Publisher, self.name.as_str());
+        let on_start = move |conn: &Conn| conns.add_conn(conn);
         let connection =
-            Connection::connect(&context, addr, hello, &self.login, move |conn| conns.add_conn(conn))?;
+            Connection::connect(&context, addr, Role::Publisher, &self.name, &self.login, on_start)?;
         let shared = PublisherShared { connection, out, topics, events, asks };
         shared.reconnect()?;
         Ok(Publisher { shared: Arc::new(shared), context, next_bid: AtomicU32::new(0) })
@@ -225,7 +225,7 @@ fn find(topics: &Topics, bid: Bid) -> Option<Arc<TopicState>> {
     lock(topics).get(&bid).cloned()
 }
 
-fn on_control((topics, asks): (&Topics, &DiskAsks), conn: &Conn, message: &[u8]) {
+fn on_control(topics: &Topics, asks: &DiskAsks, conn: &Conn, message: &[u8]) {
     let message = match Control::decode(message) {
         Ok(message) => message,
         Err(error) => return conn.close(&error.to_string()),
@@ -313,7 +313,8 @@ impl Publisher {
         let buffer = shared.out.create_buffer_with(bid, buffer).map_err(no_buffer)?;
         let writer = buffer.writer().map_err(no_buffer)?;
         let info = buffer.info().ok_or(BufferError::NoSuchBuffer(bid)).map_err(no_buffer)?;
-        let limits = (options.max_confirmations, options.min_subscribers);
+        let confirmations =
+            Confirmations::new(topic.clone(), options.max_confirmations, options.min_subscribers);
         let state = Arc::new(TopicState {
             topic: topic.clone(),
             bid,
@@ -322,7 +323,7 @@ impl Publisher {
             max_delivery_bytes: info.max_delivery_bytes,
             min_subscribers: options.min_subscribers,
             stopped: AtomicBool::new(options.min_subscribers > 0),
-            confirmations: Arc::new(Confirmations::new(topic.clone(), limits)),
+            confirmations: Arc::new(confirmations),
             state: Mutex::default(),
             changed: Condvar::new(),
             task: Mutex::default(),

@@ -4,6 +4,7 @@ mod events;
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -142,7 +143,7 @@ impl SubscriberBuilder {
             ..self.options
         };
         let connection =
-            Connection::connect(&context, addr, (Role::Subscriber, &options.name), &self.login, |_| {})?;
+            Connection::connect(&context, addr, Role::Subscriber, &options.name, &self.login, |_| {})?;
         let set = Arc::new(SubscriptionSet { options, ..SubscriptionSet::default() });
         let rin = set.attach(&connection.conn());
         let resume = resume(set.clone(), rin.clone(), connection.conn().peer_instance());
@@ -369,7 +370,7 @@ impl Subscriber {
 
     /// The range of the next message, which needs another batch or more than a step.
     #[inline(never)]
-    fn next_range(&mut self, timeout: Option<Duration>) -> Result<Option<(usize, usize)>, ReceiveError> {
+    fn next_range(&mut self, timeout: Option<Duration>) -> Result<Option<Range<usize>>, ReceiveError> {
         loop {
             if let Some(cursor) = &mut self.cursor
                 && let Some(range) = cursor.advance()?

@@ -1,6 +1,7 @@
 //! Receiving in tasks of tokio, on the descriptor of [`Subscriber::pollable`]: no thread waits for a subscriber.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -134,7 +135,7 @@ impl Subscriber {
     }
 
     /// The range of the next message in the present batch.
-    fn poll_message(&mut self, task: &mut Context<'_>) -> Poll<Result<Option<(usize, usize)>, ReceiveError>> {
+    fn poll_message(&mut self, task: &mut Context<'_>) -> Poll<Result<Option<Range<usize>>, ReceiveError>> {
         loop {
             if let Some(cursor) = &mut self.cursor
                 && let Some(range) = cursor.advance()?

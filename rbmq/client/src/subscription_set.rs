@@ -140,7 +140,7 @@ impl State {
     }
 
     /// A buffer ended without being closed. Returns whether its log continues in another buffer, now or later.
-    pub(super) fn await_log(&mut self, bid: Bid, (topic, epoch): (TopicName, Epoch), end: Position) -> bool {
+    pub(super) fn await_log(&mut self, bid: Bid, topic: TopicName, epoch: Epoch, end: Position) -> bool {
         let continues = self.continued.remove(&bid) || self.successors.contains_key(&epoch);
         if continues {
             self.awaited.insert(epoch, AwaitedLog { bid, topic, end });
@@ -366,7 +366,7 @@ impl SubscriptionSet {
             return;
         }
         drop(earlier);
-        let start = start(&state, rin, topic, (&from, answered));
+        let start = start(&state, rin, topic, &from, answered);
         if !matches!(start, Start::Position(..)) && replaces_merged(&state, topic, &from) {
             state.on_replaced(topic);
         }
@@ -377,7 +377,7 @@ impl SubscriptionSet {
             return self.ask_replay(rin, topic, from);
         }
         let kept = if topic.kept { Kept::Yes } else { Kept::No };
-        self.open(rin, state, (topic.bid, topic, kept), start);
+        self.open(rin, state, topic.bid, topic, kept, start);
     }
 
     /// Asks the broker where to begin in a kept log.
@@ -398,10 +398,10 @@ impl SubscriptionSet {
         let epoch = Epoch(topic.epoch);
         let at = Start::Position(epoch, start);
         match replay {
-            None => self.open(rin, state, (bid, &topic, Kept::Yes), at),
+            None => self.open(rin, state, bid, &topic, Kept::Yes, at),
             Some(replay) => {
                 state.successors.insert(epoch, topic.clone());
-                self.open(rin, state, (replay, &topic, Kept::Replay), at);
+                self.open(rin, state, replay, &topic, Kept::Replay, at);
             }
         }
     }
@@ -420,7 +420,9 @@ impl SubscriptionSet {
         &self,
         rin: &RIn,
         mut state: MutexGuard<'_, State>,
-        (bid, topic, kept): (Bid, &Topic, Kept),
+        bid: Bid,
+        topic: &Topic,
+        kept: Kept,
         start: Start,
     ) {
         let epoch = Epoch(topic.epoch);
@@ -524,7 +526,7 @@ impl Buffer {
 }
 
 /// Where the subscription of a buffer begins (see the table above).
-fn start(state: &State, rin: &RIn, topic: &Topic, (from, answered): (&StartFrom, Answered)) -> Start {
+fn start(state: &State, rin: &RIn, topic: &Topic, from: &StartFrom, answered: Answered) -> Start {
     let epoch = Epoch(topic.epoch);
     // The same log under an earlier id of this rIn: its publisher was away for long. The received bytes count.
     let earlier = state.buffers.of_epoch(epoch).find(|(bid, _)| *bid != topic.bid);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rocketbufs::{OutSegment, OutWriter, Position, Progress, SegmentError, WaitError};
 
-use super::confirm::{Asks, ConfirmResult, Confirmation};
+use super::confirm::{Asks, ConfirmResult, Confirmation, Published, Source};
 use super::deadline::Deadline;
 use super::error::{PublishError, PublisherWaitError};
 use super::level::ConfirmLevel;
@@ -244,9 +244,10 @@ impl TopicWriter {
     ///
     /// [`TopicOptions::max_confirmations`]: crate::TopicOptions::max_confirmations
     pub fn confirmation(&self, position: Position, level: ConfirmLevel) -> Confirmation {
-        let now = (self.writer.head(), self.state.refusal().map(|(_, reason)| reason));
-        let publisher = Arc::downgrade(&self.shared) as Weak<dyn Asks>;
-        self.state.confirmations.begin(level, position, now, (publisher, self.state.bid))
+        let refusal = self.state.refusal().map(|(_, reason)| reason);
+        let published = Published { end: self.writer.head(), refusal };
+        let source = Source { asks: Arc::downgrade(&self.shared) as Weak<dyn Asks>, bid: self.state.bid };
+        self.state.confirmations.begin(level, position, published, source)
     }
 
     /// Waits until everything below `position` is confirmed at `level`, at most `timeout` (none: no limit).

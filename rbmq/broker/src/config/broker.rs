@@ -141,7 +141,7 @@ impl BrokerSettings {
             let message = "keep = true needs a folder: set broker.keep_dir".to_owned();
             return Err(BrokerConfigError::Rule { rule, field: "keep", message });
         }
-        self.topics.check((self.min_ring_bytes, self.max_ring_bytes))
+        self.topics.check(&(self.min_ring_bytes..=self.max_ring_bytes))
     }
 }
 

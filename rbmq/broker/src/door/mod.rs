@@ -76,7 +76,8 @@ impl Door {
     /// The system refuses a thread.
     pub(super) fn open(
         authenticator: Authenticator,
-        (settings, audit): (&UsersSettings, Audit),
+        settings: &UsersSettings,
+        audit: Audit,
         events: &Sender,
     ) -> std::io::Result<Self> {
         let mut door = Self {
@@ -118,7 +119,8 @@ impl Door {
     /// A client has sent its hello. Returns the client if it is let in at once.
     pub(super) fn arrive(
         &mut self,
-        (conn, hello): (Conn, Hello),
+        conn: Conn,
+        hello: Hello,
         credentials: Credentials,
         accounts: &mut Accounts,
     ) -> Option<Arrival> {

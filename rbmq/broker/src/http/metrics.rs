@@ -204,34 +204,51 @@ fn at_least(now: Traffic, last: Option<&Traffic>) -> Traffic {
     }
 }
 
+/// What a metric is.
+struct About<'a> {
+    name: &'a str,
+    help: &'a str,
+    kind: MetricType,
+}
+
+impl<'a> About<'a> {
+    fn counter(name: &'a str, help: &'a str) -> Self {
+        Self { name, help, kind: COUNTER }
+    }
+
+    fn gauge(name: &'a str, help: &'a str) -> Self {
+        Self { name, help, kind: GAUGE }
+    }
+}
+
 /// Writes metrics.
 struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
     fn metric(
         &mut self,
-        (name, help, kind): (&str, &str, MetricType),
+        about: About<'_>,
         write: impl FnOnce(MetricEncoder<'_>) -> fmt::Result,
     ) -> fmt::Result {
-        write(self.0.encode_descriptor(name, help, None, kind)?)
+        write(self.0.encode_descriptor(about.name, about.help, None, about.kind)?)
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.metric((name, help, MetricType::Counter), |to| ConstCounter::new(value).encode(to))
+        self.metric(About::counter(name, help), |to| ConstCounter::new(value).encode(to))
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.metric((name, help, MetricType::Gauge), |to| gauge(to, value))
+        self.metric(About::gauge(name, help), |to| gauge(to, value))
     }
 
     /// A counter or gauge for each value of a label.
     fn family<'v>(
         &mut self,
-        about: (&str, &str, MetricType),
+        about: About<'_>,
         label: &str,
         values: impl Iterator<Item = (&'v str, u64)>,
     ) -> fmt::Result {
-        let counts = matches!(about.2, MetricType::Counter);
+        let counts = matches!(about.kind, MetricType::Counter);
         self.metric(about, |mut to| {
             for (name, value) in values {
                 let labels = [(label, name)];
@@ -269,7 +286,11 @@ const GAUGE: MetricType = MetricType::Gauge;
 impl Scrape {
     fn broker(&self, to: &mut Writer<'_>) -> fmt::Result {
         let version = [(env!("CARGO_PKG_VERSION"), 1)];
-        to.family(("rbmq_build_info", "The version of the broker", GAUGE), "version", version.into_iter())?;
+        to.family(
+            About::gauge("rbmq_build_info", "The version of the broker"),
+            "version",
+            version.into_iter(),
+        )?;
         to.gauge("rbmq_draining", "1 while the broker is stopping", self.draining.into())?;
         to.gauge("rbmq_topics", "Topics with a buffer", self.topic_count)?;
         to.gauge("rbmq_buffers", "Buffers of all topics", self.buffer_count)?;
@@ -283,7 +304,7 @@ impl Scrape {
         )?;
         to.gauge("rbmq_mapped_ring_bytes", "Sum of the sizes of the mapped rings", mapped_bytes)?;
         let limits = self.census.limits.iter().copied().chain([("buffers.max_ring_bytes", most)]);
-        to.family(("rbmq_limit", "Configured limits", GAUGE), "setting", limits)?;
+        to.family(About::gauge("rbmq_limit", "Configured limits"), "setting", limits)?;
         let help = "Bytes received from publishers";
         to.counter("rbmq_received_bytes", help, self.traffic.received_bytes)?;
         let help = "Bytes confirmed as received by subscribers, sum of all subscribers";
@@ -302,16 +323,16 @@ impl Scrape {
         to.gauge("rbmq_publishers_offline", help, *publishers_offline as u64)?;
         to.gauge("rbmq_subscribers", "Connected subscribers", *subscribers as u64)?;
         let roles = [("publisher", totals.publishers), ("subscriber", totals.subscribers)];
-        let about = ("rbmq_connections", "Accepted clients; a reconnecting subscriber counts again", COUNTER);
+        let about =
+            About::counter("rbmq_connections", "Accepted clients; a reconnecting subscriber counts again");
         to.family(about, "role", roles.into_iter())?;
         let reasons = Refusal::ALL.iter().map(|(_, name)| *name).zip(totals.refusals);
-        let about = (
+        let about = About::counter(
             "rbmq_refused_connections",
             "Connections to the broker's address that ended before a valid hello",
-            COUNTER,
         );
         to.family(about, "reason", self.foreign.iter().copied())?;
-        to.family(("rbmq_refusals", "Refused requests and clients", COUNTER), "reason", reasons)?;
+        to.family(About::counter("rbmq_refusals", "Refused requests and clients"), "reason", reasons)?;
         let help = "Events that the audit log could not take";
         to.counter("rbmq_audit_dropped", help, self.census.audit_dropped)
     }
@@ -321,7 +342,7 @@ impl Scrape {
         let at = "What is in use by users and addresses that have used up a quota, at most 100 of them";
         let near = "What is in use by those that have used four fifths of a quota and not all of it, of the same 100";
         for (name, help, full) in [("rbmq_at_quota", at, true), ("rbmq_near_quota", near, false)] {
-            to.metric((name, help, GAUGE), |mut to| {
+            to.metric(About::gauge(name, help), |mut to| {
                 for of @ NearLimit { who, resource, in_use, .. } in &self.census.near_limit {
                     if of.is_full() == full {
                         let labels = [("who", who.to_string()), ("resource", resource.as_str().to_owned())];
@@ -332,13 +353,15 @@ impl Scrape {
             })?;
         }
         let help = "The limit on bytes per second of users and addresses, in or out: the 100 that use most of theirs";
-        self.by_rate(to, ("rbmq_rate_limit_bytes_per_second", help, GAUGE), |to, of| gauge(to, of.limit))?;
+        self.by_rate(to, About::gauge("rbmq_rate_limit_bytes_per_second", help), |to, of| {
+            gauge(to, of.limit)
+        })?;
         let help = "Bytes that counted for the limit";
-        self.by_rate(to, ("rbmq_rate_bytes", help, COUNTER), |to, of| {
+        self.by_rate(to, About::counter("rbmq_rate_bytes", help), |to, of| {
             ConstCounter::new(of.bytes).encode(to)
         })?;
         let help = "How long anything was delayed by the limit";
-        self.by_rate(to, ("rbmq_rate_delayed_seconds", help, COUNTER), |to, of| {
+        self.by_rate(to, About::counter("rbmq_rate_delayed_seconds", help), |to, of| {
             ConstCounter::new(of.delayed.as_secs_f64()).encode(to)
         })
     }
@@ -346,7 +369,7 @@ impl Scrape {
     fn by_rate(
         &self,
         to: &mut Writer<'_>,
-        about: (&str, &str, MetricType),
+        about: About<'_>,
         write: impl Fn(MetricEncoder<'_>, &RateUse) -> fmt::Result,
     ) -> fmt::Result {
         to.metric(about, |mut to| {
@@ -361,12 +384,11 @@ impl Scrape {
     fn losses(&self, to: &mut Writer<'_>) -> fmt::Result {
         let totals = &self.census.totals;
         let policies = || POLICIES.iter().map(|policy| policy.as_str());
-        let about = ("rbmq_lost_bytes", "Bytes lost by slow subscribers, by their policy", COUNTER);
+        let about = About::counter("rbmq_lost_bytes", "Bytes lost by slow subscribers, by their policy");
         to.family(about, "policy", policies().zip(totals.lost_bytes))?;
-        let about = (
+        let about = About::counter(
             "rbmq_too_slow_disconnects",
             "Subscribers disconnected because they were slow, by their policy",
-            COUNTER,
         );
         to.family(about, "policy", policies().zip(totals.too_slow))?;
         let help = "Bytes that publishers lost before the broker received them";
@@ -403,23 +425,21 @@ impl Scrape {
         ];
         for (name, help, kind, value) in columns {
             let values = self.topics.iter().map(|topic| (topic.name.as_str(), value(topic)));
-            to.family((name, help, kind), "topic", values)?;
+            to.family(About { name, help, kind }, "topic", values)?;
         }
         Ok(())
     }
 
     fn by_merged_topic(&self, to: &mut Writer<'_>) -> fmt::Result {
         let merged = || self.topics.iter().filter(|topic| topic.table_limit > 0);
-        let about = (
+        let about = About::gauge(
             "rbmq_topic_merge_table_entries",
             "Runs of the merged topic that some subscriber has not consumed",
-            GAUGE,
         );
         to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_entries)))?;
-        let about = (
+        let about = About::gauge(
             "rbmq_topic_merge_table_limit",
             "Limit of entries at which the merged topic's publishers wait (broker.merge_table_entries)",
-            GAUGE,
         );
         to.family(about, "topic", merged().map(|topic| (topic.name.as_str(), topic.table_limit)))
     }
@@ -437,7 +457,7 @@ impl Scrape {
         for (name, help, value) in columns {
             let kept =
                 self.topics.iter().filter_map(|topic| Some((topic.name.as_str(), value(&topic.kept?))));
-            to.family((name, help, GAUGE), "topic", kept)?;
+            to.family(About::gauge(name, help), "topic", kept)?;
         }
         let (active, waiting) = self.replays;
         let help = "Subscribers that read kept topics from the disk";
@@ -469,7 +489,7 @@ impl Scrape {
         for (name, help, kind, value) in columns {
             let archived =
                 self.topics.iter().filter_map(|topic| Some((topic.name.as_str(), value(&topic.archived?))));
-            to.family((name, help, kind), "topic", archived)?;
+            to.family(About { name, help, kind }, "topic", archived)?;
         }
         Ok(())
     }
@@ -494,7 +514,7 @@ impl Scrape {
         ];
         for (name, help, kind, value) in columns {
             let values = self.feeds.iter().map(|feed| (feed.topic.as_str(), value(feed)));
-            to.family((name, help, kind), "topic", values)?;
+            to.family(About { name, help, kind }, "topic", values)?;
         }
         Ok(())
     }
@@ -503,11 +523,11 @@ impl Scrape {
         let Process { cpu_seconds, resident_bytes, open_descriptors, max_descriptors, started_seconds } =
             self.process;
         if let Some(seconds) = cpu_seconds {
-            let about = ("process_cpu_seconds", "Processor time", COUNTER);
+            let about = About::counter("process_cpu_seconds", "Processor time");
             to.metric(about, |to| ConstCounter::new(seconds).encode(to))?;
         }
         if let Some(seconds) = started_seconds {
-            let about = ("process_start_time_seconds", "Start time of the process (Unix time)", GAUGE);
+            let about = About::gauge("process_start_time_seconds", "Start time of the process (Unix time)");
             to.metric(about, |to| ConstGauge::new(seconds).encode(to))?;
         }
         for (name, help, value) in [

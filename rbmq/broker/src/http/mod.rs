@@ -290,7 +290,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, settings: HttpSettin
         let (own, timeout) = (shared.clone(), settings.header_timeout());
         let task = tokio::spawn(async move {
             // After an error or a time-out the connection is closed, and nothing else is to do.
-            let served = own.clone().serve((stream, peer), stranger, timeout);
+            let served = own.clone().serve(stream, peer, stranger, timeout);
             let _ = tokio::time::timeout(MAX_CONNECTION_TIME, served).await;
             own.strangers.forget(stranger);
             drop(slot);
@@ -302,7 +302,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, settings: HttpSettin
 impl Shared {
     async fn serve(
         self: Arc<Self>,
-        (stream, peer): (TcpStream, SocketAddr),
+        stream: TcpStream,
+        peer: SocketAddr,
         number: u64,
         header_timeout: Duration,
     ) {

@@ -16,7 +16,7 @@ use super::super::limits::{
     Refused, check_buffers, merge_ring_bytes, no_buffer, not_accepted, not_subscribed, over_quota,
 };
 use super::super::rules::{Ingest, Rule};
-use super::super::session_key::SessionKey;
+use super::super::session_key::{SessionKey, SourceBuffer};
 use super::super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::super::topics::{Buffer, Stage as BufferStage};
 use super::index::{Arrivals, MergeIndex};
@@ -49,7 +49,7 @@ impl MergedTopics {
             }
             match self.open_topic(tables, &topic, fx) {
                 Ok(_) => {}
-                Err((_, reason)) => warn!("topic '{topic}' is not available: {reason}"),
+                Err(Refused { reason, .. }) => warn!("topic '{topic}' is not available: {reason}"),
             }
         }
         Ok(())
@@ -113,7 +113,7 @@ impl MergedTopics {
         if self.members.name(out_bid) != Some(&create.topic) {
             let topic = self.members.name(out_bid).map_or("", TopicName::as_str);
             let reason = format!("buffer {bid} of this publisher already belongs to topic '{topic}'");
-            return Err((RefuseCode::BidInUse, reason));
+            return Err(Refused::new(RefuseCode::BidInUse, reason));
         }
         match stage {
             // The answer follows when the publisher's framework has answered.
@@ -180,7 +180,7 @@ impl MergedTopics {
                         "topic '{}' has {open} publishers; the limit (broker.merge_max_publishers) is {max}",
                         create.topic
                     );
-                    (RefuseCode::Limit, reason)
+                    Refused::new(RefuseCode::Limit, reason)
                 })?
             }
         };
@@ -215,14 +215,17 @@ impl MergedTopics {
         let retain_bytes = Some(tables.retained_bytes(rule, size_bytes));
         let (limits, archived) = (rule.limits(), rule.kafka);
         let keeps = rule.keep.then(|| store_options(tables, rule, size_bytes));
-        let buffer = Buffer::opening(topic.clone(), (SessionKey::BROKER, 0), (Framing::Merged, 0));
+        let buffer = Buffer::opening(topic.clone(), SourceBuffer::BROKER, Framing::Merged, 0);
         let out_bid =
             tables.add_buffer(Buffer { stage: BufferStage::Live, kept: keeps.is_some(), ..buffer })?;
         let mut options = BufferOptions::new().size_bytes(size_bytes).retain_bytes(retain_bytes);
         let kept = keeps.map(|keeps| self.keeper.open(topic, &keeps)).transpose();
         let kept = kept.map_err(|error| {
             fx.push(Effect::Remove(out_bid));
-            (RefuseCode::Internal, format!("what is kept of topic '{topic}' cannot be opened: {error}"))
+            Refused::new(
+                RefuseCode::Internal,
+                format!("what is kept of topic '{topic}' cannot be opened: {error}"),
+            )
         })?;
         if let Some((_, recovered)) = &kept {
             options = options.start(recovered.last.0).epoch(Some(recovered.epoch));
@@ -295,7 +298,7 @@ impl MergedTopics {
             InEvent::Gone { .. } if stage.is_active() => self.begin_leaving(key, bid),
             // A log that begins differs from no log. A log that was resumed must be the same.
             InEvent::Restarted { .. } if stage != Stage::Opening => {
-                let refused = (RefuseCode::Internal, "the publisher has another log now".into());
+                let refused = Refused::new(RefuseCode::Internal, "the publisher has another log now");
                 self.refuse(tables, key, bid, refused, fx);
             }
             InEvent::Refused { error, .. } => self.refuse(tables, key, bid, not_accepted(error), fx),
@@ -322,7 +325,7 @@ impl MergedTopics {
         refused: Refused,
         fx: &mut Effects,
     ) {
-        let (code, reason) = refused;
+        let Refused { code, reason } = refused;
         info!("a publisher of a merged topic is removed: {reason}");
         tables.accounts.refused(Refusal::Buffer(code));
         fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
@@ -330,7 +333,7 @@ impl MergedTopics {
     }
 
     fn refuse(&mut self, tables: &mut Tables, key: SessionKey, bid: Bid, refused: Refused, fx: &mut Effects) {
-        let (code, reason) = refused;
+        let Refused { code, reason } = refused;
         warn!("the broker cannot receive a buffer of a merged topic from its publisher: {reason}");
         let reason = format!("the broker cannot receive the buffer: {reason}");
         tables.accounts.refused(Refusal::Buffer(code));
@@ -535,7 +538,7 @@ fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refuse
              {} bytes",
             create.topic, create.framing
         );
-        return Err((RefuseCode::Invalid, reason));
+        return Err(Refused::new(RefuseCode::Invalid, reason));
     }
     if create.min_subscribers > 0 {
         let reason = format!(
@@ -543,7 +546,7 @@ fn check(tables: &Tables, key: SessionKey, create: &Create) -> Result<(), Refuse
              broker and keeps nothing for absent subscribers; publish without min_subscribers",
             create.topic
         );
-        return Err((RefuseCode::Invalid, reason));
+        return Err(Refused::new(RefuseCode::Invalid, reason));
     }
     check_buffers(tables.sessions.get(key).map_or(0, |session| session.buffers()), &tables.settings)
 }

@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use super::*;
 
 pub(crate) fn buffer(topic: &str, in_bid: Bid) -> Buffer {
-    let (topic, from) = (topic.parse().unwrap(), (SessionKey { instance: 1, client: 2 }, in_bid));
-    Buffer { stage: Stage::Live, ..Buffer::opening(topic, from, (Framing::Records, 1024)) }
+    let source = SourceBuffer { session: SessionKey { instance: 1, client: 2 }, bid: in_bid };
+    let buffer = Buffer::opening(topic.parse().unwrap(), source, Framing::Records, 1024);
+    Buffer { stage: Stage::Live, ..buffer }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use rbmq::{ConnectError, ObserveError, Observer, TopicFilter};
 use super::client::ClientArgs;
 use super::times;
 use keys::Key;
-use reading::{Reading, Scroll, Subject};
+use reading::{Reading, Scroll, Size, Subject};
 use screen::Screen;
 use table::Sort;
 
@@ -205,7 +205,7 @@ impl Top<'_> {
         let Scene { now, before, trouble, scroll, help } = scene;
         let mut lines = match help {
             true => keys::help(width),
-            false => now.window(&self.subject, before.as_ref(), &self.broker, (width, height), scroll),
+            false => now.window(&self.subject, before.as_ref(), &self.broker, Size { width, height }, scroll),
         };
         if let Some(why) = trouble {
             lines.insert(0, text::cut(&format!("as it was; trying again: {}", text::name(why, 200)), width));

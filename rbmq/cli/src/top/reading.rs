@@ -131,9 +131,10 @@ impl Reading {
         subject: &Subject,
         old: Option<&Self>,
         broker: &str,
-        (width, height): (usize, usize),
+        size: Size,
         scroll: &mut Scroll,
     ) -> Vec<String> {
+        let Size { width, height } = size;
         let mut out = self.heading(old, broker, width);
         out.extend(limits(&self.limits, width, SHOWN_LIMITS));
         out.push(text::cut("?: keys and columns", width));
@@ -164,9 +165,10 @@ impl Reading {
             return vec![text::cut(&format!("topic {name} has no publisher"), width)];
         }
         let all = detail.buffers.iter().zip(self.rates(detail, old));
+        let all = all.map(|(detail, rates)| Drawn { detail, rates });
         // Live buffers come first.
         let (mut drawn, mut ended): (Vec<Drawn<'_>>, Vec<Drawn<'_>>) =
-            all.partition(|(detail, _)| !detail.buffer.has_ended());
+            all.partition(|one| !one.detail.buffer.has_ended());
         if drawn.is_empty() || matches!(room, Room::Any(_)) {
             drawn.append(&mut ended);
         }
@@ -175,7 +177,7 @@ impl Reading {
             Room::Any(most) => {
                 drawn.iter().flat_map(|one| lines_of(one, width, most)).chain(legend).collect()
             }
-            Room::Lines(room) => window(&drawn, &ended, legend, (width, room)),
+            Room::Lines(room) => window(&drawn, &ended, legend, Size { width, height: room }),
         }
     }
 
@@ -294,10 +296,20 @@ enum Room {
 }
 
 /// A buffer to be drawn.
-type Drawn<'a> = (&'a BufferDetail, Rates);
+struct Drawn<'a> {
+    detail: &'a BufferDetail,
+    rates: Rates,
+}
 
-fn lines_of((detail, rates): &Drawn<'_>, width: usize, most: usize) -> Vec<String> {
-    let mut lines = picture(detail, *rates, width, most);
+/// The characters of a line, and the lines.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+fn lines_of(drawn: &Drawn<'_>, width: usize, most: usize) -> Vec<String> {
+    let mut lines = picture(drawn.detail, drawn.rates, width, most);
     lines.push(String::new());
     lines
 }
@@ -318,7 +330,7 @@ fn fit(drawn: &[Drawn<'_>], width: usize, room: usize) -> Vec<String> {
         // The first buffer is drawn in any case, and one line is left for the sum.
         if n > 0 && out.len() + lines.len() >= room {
             let rest = &drawn[n..];
-            let lag = rest.iter().map(|(detail, _)| max_lag(detail)).max().unwrap_or(0);
+            let lag = rest.iter().map(|one| max_lag(one.detail)).max().unwrap_or(0);
             let more = format!("and {} more buffers: lag at most {}", rest.len(), bytes::show(lag as f64));
             out.push(text::cut(&more, width));
             break;
@@ -338,7 +350,7 @@ fn window(
     drawn: &[Drawn<'_>],
     ended: &[Drawn<'_>],
     legend: Vec<String>,
-    (width, room): (usize, usize),
+    Size { width, height: room }: Size,
 ) -> Vec<String> {
     for most in [ENDED, 0] {
         let mut below = ended_lines(ended, width, most);
@@ -359,10 +371,12 @@ fn window(
 
 fn ended_lines(ended: &[Drawn<'_>], width: usize, shown: usize) -> Vec<String> {
     let lag = |lag| bytes::show(lag as f64);
-    let one = |(detail, _): &Drawn<'_>| format!("{} · lag {}", title(&detail.buffer), lag(max_lag(detail)));
+    let one = |Drawn { detail, .. }: &Drawn<'_>| {
+        format!("{} · lag {}", title(&detail.buffer), lag(max_lag(detail)))
+    };
     let mut lines: Vec<String> = ended.iter().take(shown).map(one).collect();
     if let Some(rest) = ended.get(shown..).filter(|rest| !rest.is_empty()) {
-        let most = rest.iter().map(|(detail, _)| max_lag(detail)).max().unwrap_or(0);
+        let most = rest.iter().map(|one| max_lag(one.detail)).max().unwrap_or(0);
         let which = if shown == 0 { "buffers" } else { "more that" };
         let and = if shown == 0 { "" } else { "and " };
         lines.push(format!("{and}{} {which} have ended, lag at most {}", rest.len(), lag(most)));
@@ -401,10 +415,12 @@ mod tests {
         Reading { at: Instant::now(), summary: BrokerSummary::default(), limits: Vec::new(), what }
     }
 
-    fn shown(stages: &[BufferStage], (width, height): (usize, Option<usize>)) -> Vec<String> {
+    fn shown(stages: &[BufferStage], width: usize, height: Option<usize>) -> Vec<String> {
         let (reading, subject) = (reading(stages), Subject::Topic("t".parse().unwrap()));
         match height {
-            Some(height) => reading.window(&subject, None, "here", (width, height), &mut Scroll::default()),
+            Some(height) => {
+                reading.window(&subject, None, "here", Size { width, height }, &mut Scroll::default())
+            }
             None => reading.text(&subject, None, "here", width),
         }
     }
@@ -450,7 +466,7 @@ mod tests {
         let head = all.iter().position(String::is_empty).unwrap() + 1;
         let window_of = |from, height| {
             let mut scroll = Scroll { from, last: 0 };
-            (reading.window(&subject, None, "here", (80, height), &mut scroll), scroll.from)
+            (reading.window(&subject, None, "here", Size { width: 80, height }, &mut scroll), scroll.from)
         };
         let window = |from| window_of(from, 24);
         let room = 24 - head;
@@ -466,7 +482,7 @@ mod tests {
     #[test]
     fn a_window_draws_live_buffers_and_has_a_line_for_ended_ones() {
         use BufferStage::{Closed, Live};
-        let lines = shown(&[Closed, Closed, Live, Closed, Closed, Closed], (80, Some(24)));
+        let lines = shown(&[Closed, Closed, Live, Closed, Closed, Closed], 80, Some(24));
         assert!(lines.len() <= 24, "{}", lines.join("\n"));
         let at = |part: &str| lines.iter().position(|line| line.contains(part)).expect(part);
         assert!(
@@ -477,7 +493,7 @@ mod tests {
         );
         assert!(lines.last().unwrap().contains("several cursors"), "the legend is complete");
         // A smaller window has one line for all ended buffers.
-        let lines = shown(&[Closed, Live, Closed], (80, Some(20)));
+        let lines = shown(&[Closed, Live, Closed], 80, Some(20));
         assert!(lines.len() <= 20, "{}", lines.join("\n"));
         for part in [
             "log ",
@@ -492,7 +508,7 @@ mod tests {
             );
         }
         // Without a window, all buffers are drawn, live ones first.
-        let lines = shown(&[Closed, Live], (80, None));
+        let lines = shown(&[Closed, Live], 80, None);
         assert_eq!(lines.iter().filter(|line| line.contains(" ring [")).count(), 2);
         assert!(
             lines.iter().position(|line| line.starts_with("buffer 1"))
@@ -503,7 +519,7 @@ mod tests {
     #[test]
     fn buffers_that_do_not_fit_are_summed() {
         for count in [2, 5, 300] {
-            let lines = shown(&vec![BufferStage::Live; count], (80, Some(30)));
+            let lines = shown(&vec![BufferStage::Live; count], 80, Some(30));
             assert!(lines.len() <= 30, "{}", lines.join("\n"));
             assert!(lines.iter().any(|line| line.contains("blocks the publisher at")));
             assert!(lines.last().unwrap().contains("several cursors"), "the legend is complete");

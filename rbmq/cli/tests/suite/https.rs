@@ -51,14 +51,15 @@ fn ask(
     protocols: &[&[u8]],
     more: &str,
 ) -> Result<String, String> {
-    exchange(setup, addr, (own, protocols), &request(more))
+    exchange(setup, addr, own, protocols, &request(more))
 }
 
 /// The answer to any request over TLS.
 fn exchange(
     setup: &Setup,
     addr: &str,
-    (own, protocols): (Option<&str>, &[&[u8]]),
+    own: Option<&str>,
+    protocols: &[&[u8]],
     request: &str,
 ) -> Result<String, String> {
     let file = |name: &str| setup.file(&format!("tls/{name}.pem"));
@@ -175,8 +176,8 @@ fn observe(user: &str) -> String {
 }
 
 /// The status and the body of a page.
-fn page(setup: &Setup, addr: &str, own: Option<&str>, (path, more): (&str, &str)) -> (u16, String) {
-    let answer = exchange(setup, addr, (own, &[]), &request_for(path, more)).expect("an answer");
+fn page(setup: &Setup, addr: &str, own: Option<&str>, path: &str, more: &str) -> (u16, String) {
+    let answer = exchange(setup, addr, own, &[], &request_for(path, more)).expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     (head[9..12].parse().expect("a status"), body.to_owned())
 }
@@ -186,7 +187,7 @@ fn a_certificate_opens_the_pages_for_a_user_who_may_observe() {
     let (setup, http) = with_users("require");
     let audit = setup.text("audit.log");
     let (broker, addr) = start(&setup, &format!("{http}[audit]\nfile = '{audit}'\n"));
-    let get = |own: &str, path: &str| page(&setup, &addr, Some(own), (path, ""));
+    let get = |own: &str, path: &str| page(&setup, &addr, Some(own), path, "");
     for path in ["/", "/metrics", "/topics"] {
         assert_eq!(get("carol", path).0, 200, "{path}");
         let (status, why) = get("mallory", path);
@@ -214,10 +215,10 @@ fn a_certificate_opens_the_pages_for_a_user_who_may_observe() {
 #[test]
 fn without_a_certificate_the_token_opens_the_pages() {
     let (setup, http) = with_users("optional");
-    let metrics = |addr: &str, own, more: &str| page(&setup, addr, own, ("/metrics", more)).0;
+    let metrics = |addr: &str, own, more: &str| page(&setup, addr, own, "/metrics", more).0;
     let (broker, addr) = start(&setup, &http);
     assert_eq!([None, Some("carol"), Some("client")].map(|own| metrics(&addr, own, "")), [403, 200, 403]);
-    assert_eq!(page(&setup, &addr, None, ("/health", "")).0, 200);
+    assert_eq!(page(&setup, &addr, None, "/health", "").0, 200);
     broker.end();
     let (broker, addr) = start(&setup, &(token(&setup) + &http));
     let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
@@ -232,7 +233,7 @@ fn with_rules_and_no_users_a_rule_for_everybody_opens_the_pages() {
     let setup = Setup::new();
     for (user, expected) in [("*", 200), ("client", 403)] {
         let (broker, addr) = start(&setup, &format!("client_certificates = 'require'\n{}", observe(user)));
-        assert_eq!(page(&setup, &addr, Some("client"), ("/metrics", "")).0, expected, "{user}");
+        assert_eq!(page(&setup, &addr, Some("client"), "/metrics", "").0, expected, "{user}");
         broker.end();
     }
 }

@@ -57,7 +57,7 @@ impl Subscriber {
     fn on_lost(&mut self, bid: Bid, from: Position, to: Position) -> Option<Notice> {
         let mut state = lock(&self.set.state);
         let buffer = state.buffers.get(bid)?.clone();
-        if buffer.kept == Kept::Yes && self.replays(buffer.policy, (buffer.epoch, from)) {
+        if buffer.kept == Kept::Yes && self.replays(buffer.policy, buffer.epoch, from) {
             let left = ResumePosition::left_at(&mut self.covered_from, buffer.epoch, from);
             state.positions.leave(buffer.epoch, left);
             drop(state);
@@ -89,7 +89,7 @@ impl Subscriber {
 
     /// Whether a loss of a kept log is none for this subscriber, which reads the disk instead: a blocking subscriber never lags
     /// behind a ring that it reads, and no subscriber does before its first message.
-    fn replays(&self, policy: Policy, (epoch, from): (Epoch, Position)) -> bool {
+    fn replays(&self, policy: Policy, epoch: Epoch, from: Position) -> bool {
         policy == Policy::Block || self.joined.get(&epoch) == Some(&from)
     }
 
@@ -139,7 +139,7 @@ impl Subscriber {
         let left = ResumePosition::left_at(&mut self.covered_from, epoch, end);
         state.positions.leave(epoch, left);
         self.handed_out.remove(&epoch);
-        let continues = state.await_log(bid, (topic.clone(), epoch), end);
+        let continues = state.await_log(bid, topic.clone(), epoch, end);
         drop(state);
         self.set.on_ended(&self.rin, epoch);
         (!continues).then_some(Notice::Gone { topic, epoch, end })

@@ -36,7 +36,7 @@ struct Keys {
 }
 
 impl Keys {
-    fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Self {
+    fn new(sequence: u64, secrets: ConnectionTrafficSecrets) -> Self {
         let (algorithm, key, iv) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&aead::AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&aead::AES_256_GCM, key, iv),
@@ -83,7 +83,8 @@ impl Peer {
     fn new(target: &Target) -> Self {
         let stream = target.connect();
         let secrets = stream.conn.dangerous_extract_secrets().expect("allowed in the settings");
-        let (sending, receiving) = (Keys::new(secrets.tx), Keys::new(secrets.rx));
+        let ((sent, tx), (received, rx)) = (secrets.tx, secrets.rx);
+        let (sending, receiving) = (Keys::new(sent, tx), Keys::new(received, rx));
         stream.sock.set_read_timeout(Some(LONG)).expect("a time");
         Self { socket: stream.sock, sending, receiving }
     }
