@@ -57,7 +57,7 @@ const TUPLES_LEFT: [(&str, usize); 8] = [
     ("lab", 0),
     ("multimqc", 0),
     ("rblive", 22),
-    ("rbmq", 5),
+    ("rbmq", 0),
     ("rocketbufs", 0),
 ];
 /// The crate that has the handshakes of all others.
