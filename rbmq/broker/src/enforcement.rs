@@ -7,8 +7,8 @@ use rbmq_wire::{Control, RefuseCode, Role, TopicName};
 use rocketbufs::Bid;
 use tracing::info;
 
-use super::accounts::Refusal;
 use super::admission::{Admission, Changed, not_allowed, not_allowed_at_all};
+use super::counters::Refusal;
 use super::door::Arrival;
 use super::effects::{Effect, Effects};
 use super::engine::Engine;
@@ -31,7 +31,7 @@ impl Engine {
         });
         if let Err((refusal, why)) = admitted {
             info!("refused {address}: {why}");
-            tables.accounts.refused(refusal);
+            tables.counters.refused(refusal);
             let (address, operation) = (&*address, "connect");
             tables.audit_refusal(&Denial { address, identity, operation, topic: None, reason: &why });
             return Err(why);
@@ -119,7 +119,7 @@ impl Engine {
             match spliced {
                 Some(out_bid) => {
                     let Refused { code, reason } = refused;
-                    self.tables.accounts.refused(Refusal::Buffer(code));
+                    self.tables.counters.refused(Refusal::Buffer(code));
                     fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
                     fx.push(Effect::Remove(out_bid));
                 }

@@ -16,9 +16,9 @@ use rbmq_wire::{Control, Hello, RefuseCode, ReplayFrom, Role};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent, Position};
 use tracing::{debug, info, warn};
 
-use super::accounts::{Census, Refusal};
 use super::admission::{MAX_NEAR_LIMIT, not_allowed};
 use super::config::UsersSettings;
+use super::counters::{Census, Refusal};
 use super::door::{Arrival, Door};
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
@@ -98,7 +98,7 @@ impl Engine {
     /// Handles everything that is due.
     fn expire(&mut self) {
         self.subscribers.send_waiting(&self.tables);
-        self.door.expire(Instant::now(), &mut self.tables.accounts);
+        self.door.expire(Instant::now(), &mut self.tables.counters);
         for bid in self.tables.topics.expired(Instant::now()) {
             self.remove_buffer(bid);
         }
@@ -114,7 +114,7 @@ impl Engine {
         match event {
             Event::Connection(conn) => self.on_connection(conn),
             Event::LoginChecked { conn, login } => {
-                if let Some(arrival) = self.door.checked(conn, login, &mut self.tables.accounts) {
+                if let Some(arrival) = self.door.checked(conn, login, &mut self.tables.counters) {
                     self.let_in(arrival);
                 }
             }
@@ -208,20 +208,20 @@ impl Engine {
 
     /// A new connection (paper 1, Listing 3: `on_conn`).
     fn on_connection(&mut self, conn: Conn) {
-        let accounts = &mut self.tables.accounts;
+        let counters = &mut self.tables.counters;
         let (hello, credentials) = match Hello::decode_with(&conn.take_peer_hello()) {
             Ok(decoded) => decoded,
             Err(error) => {
                 info!("refused {}: {error}", conn.peer_addr());
-                accounts.refused(Refusal::Hello);
+                counters.refused(Refusal::Hello);
                 return conn.reject(&error.to_string());
             }
         };
         if self.draining {
-            accounts.refused(Refusal::Draining);
+            counters.refused(Refusal::Draining);
             return conn.reject(STOPPING);
         }
-        if let Some(arrival) = self.door.arrive(conn, hello, credentials, accounts) {
+        if let Some(arrival) = self.door.arrive(conn, hello, credentials, counters) {
             self.let_in(arrival);
         }
     }
@@ -229,7 +229,7 @@ impl Engine {
     /// A client has shown who it is.
     fn let_in(&mut self, arrival: Arrival) {
         if self.draining {
-            self.tables.accounts.refused(Refusal::Draining);
+            self.tables.counters.refused(Refusal::Draining);
             return arrival.conn.reject(STOPPING);
         }
         if let Err(why) = self.admit(&arrival) {
@@ -251,7 +251,7 @@ impl Engine {
             }
             Role::Observer => {
                 let Arrival { conn, hello, .. } = arrival;
-                if !self.observers.connected(&tables.settings, &mut tables.accounts, &conn, hello) {
+                if !self.observers.connected(&tables.settings, &mut tables.counters, &conn, hello) {
                     tables.admission.disconnected(conn.id());
                 }
             }
@@ -330,7 +330,7 @@ impl Engine {
         };
         if let Err(Refused { code, reason }) = created {
             info!("buffer {bid} of {peer} is refused: {reason}");
-            self.tables.accounts.refused(Refusal::Buffer(code));
+            self.tables.counters.refused(Refusal::Buffer(code));
             let topic = Some(topic.as_str());
             let (address, identity) = (&*peer, &*identity);
             let denial = Denial { address, identity, operation: "publish", topic, reason: &reason };
@@ -417,10 +417,10 @@ impl Engine {
             }
             OutEvent::Dropped { bid, from, to, policy, .. } => {
                 let lost = to.saturating_sub(from);
-                self.tables.accounts.lost(policy, lost);
+                self.tables.counters.lost(policy, lost);
                 warn!("buffer {bid}: a slow subscriber lost {lost} bytes ({from} to {to})");
             }
-            OutEvent::TooSlow { policy, .. } => self.tables.accounts.too_slow(policy),
+            OutEvent::TooSlow { policy, .. } => self.tables.counters.too_slow(policy),
             OutEvent::ConnDown { conn, reason: why } => {
                 self.replays.disconnected(conn);
                 self.subscribers.disconnected(&mut self.tables, conn, &why.to_string());
@@ -455,7 +455,7 @@ impl Engine {
         tables.admission.removed(bid);
         let traffic = tables.info(bid).map(|info| info.traffic).unwrap_or_default();
         let last = tables.topics.of(&buffer.topic).is_empty();
-        tables.accounts.closed(&buffer.topic, traffic, last);
+        tables.counters.closed(&buffer.topic, traffic, last);
         debug!("topic '{}': buffer {bid} is removed", buffer.topic);
         let mut fx = Effects::new();
         self.merged.removed(tables, bid, &mut fx);
@@ -496,12 +496,12 @@ impl Engine {
 
     fn census(&mut self, max_own: usize) -> Census {
         let tables = &mut self.tables;
-        let (topics, others_removed) = tables.accounts.topics(&tables.topics, max_own);
+        let (topics, others_removed) = tables.counters.topics(&tables.topics, max_own);
         let sessions = tables.sessions.counts();
         Census {
             topics,
             others_removed,
-            totals: tables.accounts.totals,
+            totals: tables.counters.totals,
             publishers: sessions.connected,
             publishers_offline: sessions.disconnected,
             subscribers: self.subscribers.len(),

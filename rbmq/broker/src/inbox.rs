@@ -16,8 +16,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rbmq_wire::{Control, TopicStats};
 use rocketbufs::{Bid, Conn, InEvent, OutEvent};
 
-use super::accounts::Census;
 use super::config::{BrokerSettings, UsersSettings};
+use super::counters::Census;
 use super::feed::{Feed, FeedError, FeedOptions};
 use super::rates::RateSettings;
 use super::session_key::SessionKey;

@@ -14,9 +14,9 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "http"), allow(dead_code, reason = "only the HTTP endpoint reads the counters"))]
 
-mod accounts;
 mod admission;
 mod config;
+mod counters;
 mod descriptors;
 mod dialer;
 mod door;

@@ -15,8 +15,8 @@ use rbmq_wire::Hello;
 use rocketbufs::{Conn, Context, OutEvent, ROut};
 use tracing::{info, warn};
 
-use super::accounts::{Accounts, Refusal};
 use super::config::BrokerSettings;
+use super::counters::{Counters, Refusal};
 use super::inbox::{Event, ObserverEvent, Sender};
 use super::names::display_name;
 
@@ -95,13 +95,13 @@ impl Observers {
     pub(super) fn connected(
         &mut self,
         settings: &BrokerSettings,
-        accounts: &mut Accounts,
+        counters: &mut Counters,
         conn: &Conn,
         hello: Hello,
     ) -> bool {
         let (open, max) = (self.len(), settings.max_observers);
         if open >= max {
-            accounts.refused(Refusal::Observers);
+            counters.refused(Refusal::Observers);
             let why = format!("the broker has {open} observers; its limit (broker.max_observers) is {max}");
             warn!("refused observer at {}: {why}", conn.peer_addr());
             conn.reject(&why);

@@ -6,7 +6,7 @@ use rbmq_wire::{Control, Framing, RefuseCode};
 use rocketbufs::{Bid, BlockTimeout, Epoch, InEvent, Policy, Start, SubscribeOptions};
 use tracing::{info, warn};
 
-use super::accounts::Refusal;
+use super::counters::Refusal;
 use super::door::Arrival;
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
@@ -30,7 +30,7 @@ pub(super) fn connected(tables: &mut Tables, arrival: Arrival) -> Option<Session
     // A publisher that was only disconnected counts already.
     if open >= max && !tables.sessions.is_active(key) {
         let why = format!("the broker has {open} publishers; its limit (broker.max_publishers) is {max}");
-        tables.accounts.refused(Refusal::Publishers);
+        tables.counters.refused(Refusal::Publishers);
         tables.admission.disconnected(conn.id());
         warn!("refused publisher at {}: {why}", conn.peer_addr());
         conn.reject(&why);
@@ -40,7 +40,7 @@ pub(super) fn connected(tables: &mut Tables, arrival: Arrival) -> Option<Session
         // The number of a publisher is no secret.
         if session.identity.user != identity.user {
             warn!("refused publisher at {}: {session} belongs to another user", conn.peer_addr());
-            tables.accounts.refused(Refusal::Rights);
+            tables.counters.refused(Refusal::Rights);
             tables.admission.disconnected(conn.id());
             conn.reject("a publisher with this number belongs to another user");
             return None;
@@ -53,7 +53,7 @@ pub(super) fn connected(tables: &mut Tables, arrival: Arrival) -> Option<Session
     }
     let session = Session::new(key, conn, identity, hello.name, None, &tables.events);
     info!("{session} is up");
-    tables.accounts.totals.publishers += 1;
+    tables.counters.totals.publishers += 1;
     tables.sessions.insert(key, session);
     None
 }
@@ -84,7 +84,7 @@ pub(super) fn create_again(
     let mut answer = |message| fx.push(Effect::Answer { key, message });
     if buffer.topic != create.topic {
         let reason = format!("buffer {bid} of this publisher already belongs to topic '{}'", buffer.topic);
-        tables.accounts.refused(Refusal::Buffer(RefuseCode::BidInUse));
+        tables.counters.refused(Refusal::Buffer(RefuseCode::BidInUse));
         return answer(Control::Refused { bid, code: RefuseCode::BidInUse, reason });
     }
     match buffer.stage {
@@ -169,11 +169,11 @@ pub(super) fn on_event(
         InEvent::Refused { bid, error } => return on_refused(tables, source(bid), not_accepted(&error), fx),
         InEvent::Lost { bid, from, to } => {
             let lost = to.saturating_sub(from);
-            tables.accounts.lost_by_publisher(lost);
+            tables.counters.lost_by_publisher(lost);
             return warn!("buffer {bid} of a publisher lost {lost} bytes ({from} to {to})");
         }
         InEvent::NotDurable { bid } => {
-            if let Some(more) = tables.accounts.no_slot_log.allow(Instant::now()) {
+            if let Some(more) = tables.counters.no_slot_log.allow(Instant::now()) {
                 warn!(
                     more,
                     "the publisher of buffer {bid} keeps no position for this broker while the connection is lost (see \
@@ -284,7 +284,7 @@ fn on_refused(
     let Some(out_bid) = session.mapping.get(in_bid) else { return };
     warn!("the broker cannot receive buffer {out_bid} from {session}: {reason}");
     let reason = format!("the broker cannot receive the buffer: {reason}");
-    tables.accounts.refused(Refusal::Buffer(code));
+    tables.counters.refused(Refusal::Buffer(code));
     fx.push(Effect::Answer { key, message: Control::Refused { bid: in_bid, code, reason } });
     give_up(tables, out_bid, fx);
 }

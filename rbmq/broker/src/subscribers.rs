@@ -14,8 +14,8 @@ use rocketbufs::inspect::SubscriberInfo;
 use rocketbufs::{Bid, Conn};
 use tracing::info;
 
-use super::accounts::Refusal;
 use super::admission::{Changed, not_allowed, not_allowed_at_all};
+use super::counters::Refusal;
 use super::door::Arrival;
 use super::limits::{FilterLimits, TooManyFilters};
 use super::names::display_name;
@@ -182,7 +182,7 @@ impl Subscribers {
         self.brokers += usize::from(hop.is_some());
         let what = if hop.is_some() { "broker" } else { "subscriber" };
         info!("{what} {} at {} is up", display_name(&name), conn.peer_addr());
-        tables.accounts.totals.subscribers += 1;
+        tables.counters.totals.subscribers += 1;
         let subscriber = Subscriber {
             conn: conn.clone(),
             name,
@@ -258,7 +258,7 @@ impl Subscribers {
             Ok(charge) => charge,
             Err(exceeded) => {
                 let reason = exceeded.to_string();
-                tables.accounts.refused(Refusal::Quota);
+                tables.counters.refused(Refusal::Quota);
                 if let Some((identity, addr)) = tables.admission.identity(conn.id()) {
                     let (address, identity, reason) = (&*addr, &*identity, &*reason);
                     let operation = "subscribe";
@@ -273,7 +273,7 @@ impl Subscribers {
                 self.announce_existing(tables, conn.id(), &filters, refused, &bids);
             }
             Err(error) => {
-                tables.accounts.refused(match error {
+                tables.counters.refused(match error {
                     TooManyFilters::Filters(_) => Refusal::TopicsOfSubscriber,
                     TooManyFilters::Patterns(_) => Refusal::PatternsOfSubscriber,
                 });
@@ -376,7 +376,7 @@ impl Subscribers {
             let Some(subscriber) = self.by_conn.get_mut(conn) else { continue };
             if subscriber.hop.is_some() && !tables.admission.may_chain(&rights.identity) {
                 let why = not_allowed_at_all(&rights.identity, "connect as a broker", "chain");
-                tables.accounts.refused(Refusal::Rights);
+                tables.counters.refused(Refusal::Rights);
                 let (address, identity) = (&*subscriber.conn.peer_addr(), &*rights.identity);
                 let operation = "chain";
                 tables.audit_cut(&Denial { address, identity, operation, topic: None, reason: &why });
@@ -494,7 +494,7 @@ fn readers(tables: &Tables, topic: &TopicName) -> impl Iterator<Item = u64> {
 /// The reason for the refusal of topics that a subscriber has named.
 fn refused_topics(tables: &mut Tables, conn: u64, topics: &[TopicName]) -> Option<String> {
     let first = topics.first()?;
-    tables.accounts.refused(Refusal::Rights);
+    tables.counters.refused(Refusal::Rights);
     let (identity, addr) = tables.admission.identity(conn)?;
     let reason = not_allowed(&identity, "subscribe to", first);
     let reason = match topics.len() - 1 {

@@ -8,9 +8,9 @@ use rocketbufs::inspect::BufferInfo;
 use rocketbufs::{Bid, ROut, SubscribeOptions};
 use tracing::warn;
 
-use super::accounts::{Accounts, Refusal};
 use super::admission::Admission;
 use super::config::BrokerSettings;
+use super::counters::{Counters, Refusal};
 use super::inbox::Sender;
 use super::limits::{Refused, no_buffer, retained_bytes, too_many_topics};
 use super::rules::Rule;
@@ -31,7 +31,7 @@ pub(super) struct Tables {
     pub(super) settings: BrokerSettings,
     pub(super) topics: Topics,
     pub(super) sessions: Sessions,
-    pub(super) accounts: Accounts,
+    pub(super) counters: Counters,
     pub(super) admission: Admission,
     pub(super) audit: Audit,
     pub(super) events: Sender,
@@ -51,7 +51,7 @@ impl Tables {
             settings: settings.clone(),
             topics: Topics::default(),
             sessions: Sessions::default(),
-            accounts: Accounts::default(),
+            counters: Counters::default(),
             admission,
             audit,
             events: events.clone(),
@@ -95,7 +95,7 @@ impl Tables {
 
     /// Disconnects a publisher with a reason.
     pub(super) fn expel(&mut self, key: SessionKey, why: &str) {
-        self.accounts.refused(Refusal::Expelled);
+        self.counters.refused(Refusal::Expelled);
         if let Some(session) = self.sessions.get(key) {
             warn!("{session} is disconnected: {why}");
             session.conn.close(why);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rbmq_wire::TopicStats;
 use rocketbufs::{Bid, Context, ROut};
 
-use super::accounts::Census;
+use super::counters::Census;
 use super::feed::FeedValues;
 use super::feeds::Feeds;
 use super::foreign_connections::ForeignConnections;

@@ -23,8 +23,8 @@ use rocketnet::{LogLimiter, PeerIdentity};
 use tracing::{info, warn};
 
 use self::checks::Checks;
-use super::accounts::{Accounts, Refusal};
 use super::config::UsersSettings;
+use super::counters::{Counters, Refusal};
 use super::inbox::Sender;
 
 /// Logins of connections that have ended are forgotten when there are so many more than before.
@@ -122,14 +122,14 @@ impl Door {
         conn: Conn,
         hello: Hello,
         credentials: Credentials,
-        accounts: &mut Accounts,
+        counters: &mut Counters,
     ) -> Option<Arrival> {
         let peer = peer(&conn);
         match self.authenticator.begin(credentials, &peer) {
-            Step::Done(login) => self.decided(conn, hello, login, accounts),
+            Step::Done(login) => self.decided(conn, hello, login, counters),
             Step::Check(check) => {
                 let Some(checks) = &self.checks else {
-                    self.refuse(&conn, &Refused::Busy, accounts);
+                    self.refuse(&conn, &Refused::Busy, counters);
                     return None;
                 };
                 let (id, deadline) = (conn.id(), Instant::now() + self.settings.login_timeout());
@@ -146,7 +146,7 @@ impl Door {
         &mut self,
         conn: u64,
         login: Result<Login, Refused>,
-        accounts: &mut Accounts,
+        counters: &mut Counters,
     ) -> Option<Arrival> {
         // A client whose time was over is gone from the table.
         let Waiting { conn, hello, deadline } = self.waiting.remove(&conn)?;
@@ -155,7 +155,7 @@ impl Door {
         let login = login.and_then(|login| {
             self.authenticator.look_again(&login, SystemTime::now()).map_err(|_| Refused::NoCredentials)
         });
-        self.decided(conn, hello, login, accounts)
+        self.decided(conn, hello, login, counters)
     }
 
     fn decided(
@@ -163,12 +163,12 @@ impl Door {
         conn: Conn,
         hello: Hello,
         login: Result<Login, Refused>,
-        accounts: &mut Accounts,
+        counters: &mut Counters,
     ) -> Option<Arrival> {
         let login = match login {
             Ok(login) => login,
             Err(why) => {
-                self.refuse(&conn, &why, accounts);
+                self.refuse(&conn, &why, counters);
                 return None;
             }
         };
@@ -182,8 +182,8 @@ impl Door {
     }
 
     /// Refuses a client. Floods of them do not flood the log.
-    fn refuse(&mut self, conn: &Conn, why: &Refused, accounts: &mut Accounts) {
-        accounts.refused(Refusal::Login);
+    fn refuse(&mut self, conn: &Conn, why: &Refused, counters: &mut Counters) {
+        counters.refused(Refusal::Login);
         let (address, reason) = (conn.peer_addr(), why.to_string());
         self.audit.record(&AuditEvent {
             address: Some(&address),
@@ -223,13 +223,13 @@ impl Door {
     }
 
     /// Refuses clients whose password was not checked in time, and cuts off those whose login has ended.
-    pub(super) fn expire(&mut self, now: Instant, accounts: &mut Accounts) {
+    pub(super) fn expire(&mut self, now: Instant, counters: &mut Counters) {
         while let Some((at, id)) = self.deadlines.first().copied()
             && at <= now
         {
             self.deadlines.pop_first();
             if let Some(waiting) = self.waiting.remove(&id) {
-                self.refuse(&waiting.conn, &Refused::Busy, accounts);
+                self.refuse(&waiting.conn, &Refused::Busy, counters);
             }
         }
         while let Some((at, id)) = self.ends.first().copied()

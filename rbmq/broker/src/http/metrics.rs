@@ -18,7 +18,7 @@ use rocketbufs::inspect::Traffic;
 
 use super::process::Process;
 use crate::Watch;
-use crate::accounts::{Census, POLICIES, Refusal, TopicAccount, add};
+use crate::counters::{Census, POLICIES, Refusal, TopicCounters, add};
 use crate::feed::FeedValues;
 use crate::kept::{ArchiveLoad, KeptLoad};
 use crate::rates::RateUse;
@@ -30,7 +30,7 @@ const OTHERS: &str = "#others";
 #[derive(Debug, Default)]
 pub(super) struct LastScrape {
     all: Traffic,
-    /// By the numbers of the topics' accounts; 0: the other topics.
+    /// By the numbers of the topics' counters; 0: the other topics.
     topics: HashMap<u64, Traffic>,
 }
 
@@ -87,15 +87,15 @@ impl Scrape {
     /// Reads the positions of the buffers in the census.
     pub(super) fn take(watch: &Watch, mut census: Census, http: [u64; 3], last: &mut LastScrape) -> Self {
         let mut others = Topic { name: OTHERS.into(), traffic: census.others_removed, ..Topic::default() };
-        let accounts = std::mem::take(&mut census.topics);
-        let (topic_count, mut buffer_count) = (accounts.len() as u64, 0);
+        let all = std::mem::take(&mut census.topics);
+        let (topic_count, mut buffer_count) = (all.len() as u64, 0);
         let (mut topics, mut reported) = (Vec::new(), HashMap::new());
-        for account in accounts {
-            buffer_count += account.bids.len() as u64;
-            let mut topic = Topic::read(watch, &account);
-            if account.own {
-                topic.traffic = at_least(topic.traffic, last.topics.get(&account.number));
-                reported.insert(account.number, topic.traffic);
+        for counters in all {
+            buffer_count += counters.bids.len() as u64;
+            let mut topic = Topic::read(watch, &counters);
+            if counters.own {
+                topic.traffic = at_least(topic.traffic, last.topics.get(&counters.number));
+                reported.insert(counters.number, topic.traffic);
                 topics.push(topic);
             } else {
                 others.add(&topic);
@@ -133,9 +133,9 @@ impl Scrape {
 }
 
 impl Topic {
-    fn read(watch: &Watch, account: &TopicAccount) -> Self {
-        let mut topic = Self { name: account.name.clone(), traffic: account.removed, ..Self::default() };
-        for bid in &account.bids {
+    fn read(watch: &Watch, counters: &TopicCounters) -> Self {
+        let mut topic = Self { name: counters.name.clone(), traffic: counters.removed, ..Self::default() };
+        for bid in &counters.bids {
             let Some(buffer) = watch.out().buffer(*bid) else { continue };
             let Some(info) = buffer.info() else { continue };
             add(&mut topic.traffic, info.traffic);

@@ -9,7 +9,7 @@ use rocketbufs::{
 };
 use tracing::{debug, info, warn};
 
-use super::super::accounts::Refusal;
+use super::super::counters::Refusal;
 use super::super::effects::{Effect, Effects};
 use super::super::kept::{Archived, KeepError, Keeper, Recovered, Store, StoreOptions};
 use super::super::limits::{
@@ -327,7 +327,7 @@ impl MergedTopics {
     ) {
         let Refused { code, reason } = refused;
         info!("a publisher of a merged topic is removed: {reason}");
-        tables.accounts.refused(Refusal::Buffer(code));
+        tables.counters.refused(Refusal::Buffer(code));
         fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
         self.forget(tables, key, bid, fx);
     }
@@ -336,7 +336,7 @@ impl MergedTopics {
         let Refused { code, reason } = refused;
         warn!("the broker cannot receive a buffer of a merged topic from its publisher: {reason}");
         let reason = format!("the broker cannot receive the buffer: {reason}");
-        tables.accounts.refused(Refusal::Buffer(code));
+        tables.counters.refused(Refusal::Buffer(code));
         fx.push(Effect::Answer { key, message: Control::Refused { bid, code, reason } });
         self.forget(tables, key, bid, fx);
     }

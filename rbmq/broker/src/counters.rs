@@ -5,7 +5,7 @@
 //!   the first topics, up to http.max_topic_series, are listed by name; all others have one sum
 //! ```
 //!
-//! The first scrape that finds a topic opens its account. A topic that is listed by name stays so until it is removed, because
+//! The first scrape that finds a topic begins to count for it. A topic that is listed by name stays so until it is removed, because
 //! counters must never decrease.
 
 use std::collections::HashMap;
@@ -86,11 +86,11 @@ pub(crate) struct Totals {
     pub(crate) lost_by_publishers: u64,
 }
 
-/// A copy of a topic's account.
+/// A copy of a topic's counters.
 #[derive(Debug)]
-pub(crate) struct TopicAccount {
+pub(crate) struct TopicCounters {
     pub(crate) name: String,
-    /// Identifies the account. A topic that is removed and created again has another account.
+    /// Identifies the counters. A topic that is removed and created again has others.
     pub(crate) number: u64,
     /// Whether the topic is listed by name.
     pub(crate) own: bool,
@@ -102,7 +102,7 @@ pub(crate) struct TopicAccount {
 /// The counters and tables of the broker's thread, copied for the metrics.
 #[derive(Debug)]
 pub(crate) struct Census {
-    pub(crate) topics: Vec<TopicAccount>,
+    pub(crate) topics: Vec<TopicCounters>,
     /// The traffic of removed topics that were not listed by name.
     pub(crate) others_removed: Traffic,
     pub(crate) totals: Totals,
@@ -119,17 +119,17 @@ pub(crate) struct Census {
 }
 
 #[derive(Debug, Default)]
-struct Account {
+struct Counted {
     number: u64,
     own: bool,
     removed: Traffic,
 }
 
-/// The broker's counters and the accounts of its topics.
+/// The counters of the broker and of its topics.
 #[derive(Debug, Default)]
-pub(super) struct Accounts {
+pub(super) struct Counters {
     pub(super) totals: Totals,
-    by_topic: HashMap<TopicName, Account>,
+    by_topic: HashMap<TopicName, Counted>,
     own: usize,
     opened: u64,
     others_removed: Traffic,
@@ -137,7 +137,7 @@ pub(super) struct Accounts {
     pub(super) no_slot_log: LogLimiter,
 }
 
-impl Accounts {
+impl Counters {
     pub(super) fn refused(&mut self, why: Refusal) {
         let at = Refusal::ALL.iter().position(|(known, _)| *known == why);
         if let Some(count) = at.and_then(|at| self.totals.refusals.get_mut(at)) {
@@ -162,38 +162,38 @@ impl Accounts {
         }
     }
 
-    /// Closes the account of a buffer. `last`: the topic has no other buffer.
+    /// Adds up the counters of a buffer that was removed. `last`: the topic has no other buffer.
     pub(super) fn closed(&mut self, topic: &TopicName, traffic: Traffic, last: bool) {
         if !last {
-            return add(&mut self.account(topic, 0).removed, traffic);
+            return add(&mut self.counted(topic, 0).removed, traffic);
         }
         match self.by_topic.remove(topic) {
-            Some(account) if account.own => self.own -= 1,
-            account => {
-                add(&mut self.others_removed, account.unwrap_or_default().removed);
+            Some(counters) if counters.own => self.own -= 1,
+            counters => {
+                add(&mut self.others_removed, counters.unwrap_or_default().removed);
                 add(&mut self.others_removed, traffic);
             }
         }
     }
 
-    fn account(&mut self, topic: &TopicName, max_own: usize) -> &mut Account {
+    fn counted(&mut self, topic: &TopicName, max_own: usize) -> &mut Counted {
         let (own, opened) = (&mut self.own, &mut self.opened);
         self.by_topic.entry(topic.clone()).or_insert_with(|| {
             *opened += 1;
             let named = *own < max_own;
             *own += usize::from(named);
-            Account { number: *opened, own: named, removed: Traffic::default() }
+            Counted { number: *opened, own: named, removed: Traffic::default() }
         })
     }
 
-    /// The accounts of all topics, at most `max_own` of them listed by name.
-    pub(super) fn topics(&mut self, topics: &Topics, max_own: usize) -> (Vec<TopicAccount>, Traffic) {
-        let accounts = topics.after(None).map(|(name, bids)| {
-            let Account { number, own, removed } = *self.account(name, max_own);
-            TopicAccount { name: name.to_string(), number, own, removed, bids: bids.to_vec() }
+    /// The counters of all topics, at most `max_own` of them listed by name.
+    pub(super) fn topics(&mut self, topics: &Topics, max_own: usize) -> (Vec<TopicCounters>, Traffic) {
+        let counters = topics.after(None).map(|(name, bids)| {
+            let Counted { number, own, removed } = *self.counted(name, max_own);
+            TopicCounters { name: name.to_string(), number, own, removed, bids: bids.to_vec() }
         });
-        let accounts = accounts.collect();
-        (accounts, self.others_removed)
+        let counters = counters.collect();
+        (counters, self.others_removed)
     }
 }
 
@@ -214,58 +214,58 @@ mod tests {
 
     #[test]
     fn a_topic_is_listed_by_name_until_it_is_removed() {
-        let (mut accounts, mut topics) = (Accounts::default(), Topics::default());
+        let (mut counters, mut topics) = (Counters::default(), Topics::default());
         let bids = ["a", "b", "c"].map(|name| topics.add(buffer(name, 1), 9).unwrap());
-        let own = |accounts: &mut Accounts, topics: &Topics| {
-            let (list, removed) = accounts.topics(topics, 2);
+        let own = |counters: &mut Counters, topics: &Topics| {
+            let (list, removed) = counters.topics(topics, 2);
             let own: Vec<String> = list.iter().filter(|a| a.own).map(|a| a.name.clone()).collect();
             (own.join(" "), removed.received_bytes)
         };
-        assert_eq!(own(&mut accounts, &topics), ("a b".into(), 0));
+        assert_eq!(own(&mut counters, &topics), ("a b".into(), 0));
         // The bytes of a topic that is not listed by name stay in the sum.
         topics.remove(bids[2]);
-        accounts.closed(&"c".parse().unwrap(), traffic(7), true);
-        assert_eq!(own(&mut accounts, &topics), ("a b".into(), 7));
+        counters.closed(&"c".parse().unwrap(), traffic(7), true);
+        assert_eq!(own(&mut counters, &topics), ("a b".into(), 7));
         // A listed topic takes its bytes with it. The next new topic is listed instead.
         topics.remove(bids[0]);
-        accounts.closed(&"a".parse().unwrap(), traffic(100), true);
+        counters.closed(&"a".parse().unwrap(), traffic(100), true);
         topics.add(buffer("d", 1), 9).unwrap();
-        assert_eq!(own(&mut accounts, &topics), ("b d".into(), 7));
+        assert_eq!(own(&mut counters, &topics), ("b d".into(), 7));
     }
 
     #[test]
     fn the_traffic_of_removed_buffers_stays_with_the_topic() {
-        let (mut accounts, mut topics) = (Accounts::default(), Topics::default());
+        let (mut counters, mut topics) = (Counters::default(), Topics::default());
         let first = topics.add(buffer("a", 1), 9).unwrap();
         topics.add(buffer("a", 2), 9).unwrap();
-        let number = accounts.topics(&topics, 5).0[0].number;
+        let number = counters.topics(&topics, 5).0[0].number;
         topics.remove(first);
-        accounts.closed(&"a".parse().unwrap(), traffic(40), false);
-        let account = &accounts.topics(&topics, 5).0[0];
-        assert_eq!((account.number, account.removed), (number, traffic(40)));
+        counters.closed(&"a".parse().unwrap(), traffic(40), false);
+        let counters = &counters.topics(&topics, 5).0[0];
+        assert_eq!((counters.number, counters.removed), (number, traffic(40)));
     }
 
     #[test]
     fn every_reason_is_counted_by_its_name() {
-        let mut accounts = Accounts::default();
+        let mut counters = Counters::default();
         for (at, (why, _)) in Refusal::ALL.into_iter().enumerate() {
-            accounts.refused(why);
-            assert_eq!(accounts.totals.refusals[at], 1);
+            counters.refused(why);
+            assert_eq!(counters.totals.refusals[at], 1);
         }
-        accounts.lost(Policy::Drop, 5);
-        accounts.too_slow(Policy::Disconnect);
-        assert_eq!(accounts.totals.lost_bytes, [0, 5, 0]);
-        assert_eq!(accounts.totals.too_slow, [0, 0, 1]);
+        counters.lost(Policy::Drop, 5);
+        counters.too_slow(Policy::Disconnect);
+        assert_eq!(counters.totals.lost_bytes, [0, 5, 0]);
+        assert_eq!(counters.totals.too_slow, [0, 0, 1]);
     }
 
     #[test]
     fn no_counter_decreases_whatever_publishers_report() {
-        let mut accounts = Accounts::default();
+        let mut counters = Counters::default();
         for _ in 0..3 {
-            accounts.lost_by_publisher(u64::MAX - 1);
-            accounts.lost(Policy::Drop, u64::MAX - 1);
+            counters.lost_by_publisher(u64::MAX - 1);
+            counters.lost(Policy::Drop, u64::MAX - 1);
         }
-        assert_eq!(accounts.totals.lost_by_publishers, u64::MAX);
-        assert!(accounts.totals.lost_bytes.contains(&u64::MAX));
+        assert_eq!(counters.totals.lost_by_publishers, u64::MAX);
+        assert!(counters.totals.lost_bytes.contains(&u64::MAX));
     }
 }
