@@ -11,18 +11,18 @@
 //! that have not confirmed everything for their positions. A client must make its handshake and send its request within time-outs, and
 //! a connection lives at most [`MAX_CONNECTION_TIME`]. A client that shows a certificate gets the pages that its user may see
 //! (`observation.rs`). The endpoint has at most `http.max_connections` connections. Where there is no room for
-//! another one, the oldest makes room that was given no page yet (`strangers.rs`).
+//! another one, the oldest makes room that was given no page yet (`unauthenticated.rs`).
 
 mod metrics;
 mod pages;
 mod process;
-mod strangers;
 #[cfg(not(feature = "https"))]
 #[path = "no_tls.rs"]
 mod tls;
 #[cfg(feature = "https")]
 mod tls;
 mod token;
+mod unauthenticated;
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -43,9 +43,9 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::observation::Observation;
 use crate::{BrokerConfig, HttpClients, HttpSettings, Watch};
 use pages::{Counters, Denied, Pages};
-use strangers::Strangers;
 use tls::Tls;
 use token::Token;
+use unauthenticated::UnauthenticatedConnections;
 
 /// The longest life of a connection. A client that reads an answer more slowly is disconnected.
 pub const MAX_CONNECTION_TIME: Duration = Duration::from_secs(60);
@@ -146,7 +146,7 @@ impl Endpoint {
             door: door.clone(),
             pages,
             counters,
-            strangers: Strangers::default(),
+            unauthenticated: UnauthenticatedConnections::default(),
             failures: Mutex::default(),
             refusals: Mutex::default(),
         });
@@ -245,7 +245,7 @@ struct Shared {
     door: Arc<Door>,
     pages: Arc<Pages>,
     counters: Arc<Counters>,
-    strangers: Strangers,
+    unauthenticated: UnauthenticatedConnections,
     /// Limits the lines about failed handshakes.
     failures: Mutex<LogLimiter>,
     /// Limits the lines about refused clients.
@@ -254,7 +254,7 @@ struct Shared {
 
 /// The other end of a connection.
 struct Client {
-    /// Its number among the strangers.
+    /// Its number among the connections that were given no page yet.
     number: u64,
     addr: SocketAddr,
     certificate: Option<Arc<[u8]>>,
@@ -280,22 +280,22 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, settings: HttpSettin
         };
         if slots.available_permits() == 0 {
             shared.counters.refused_connections.fetch_add(1, Ordering::Relaxed);
-            if !shared.strangers.end_oldest() {
+            if !shared.unauthenticated.end_oldest() {
                 continue;
             }
         }
         // The connection that made room has ended as soon as the runtime has come by.
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        let stranger = shared.strangers.next();
+        let number = shared.unauthenticated.next();
         let (own, timeout) = (shared.clone(), settings.header_timeout());
         let task = tokio::spawn(async move {
             // After an error or a time-out the connection is closed, and nothing else is to do.
-            let served = own.clone().serve(stream, peer, stranger, timeout);
+            let served = own.clone().serve(stream, peer, number, timeout);
             let _ = tokio::time::timeout(MAX_CONNECTION_TIME, served).await;
-            own.strangers.forget(stranger);
+            own.unauthenticated.forget(number);
             drop(slot);
         });
-        shared.strangers.add(stranger, task.abort_handle());
+        shared.unauthenticated.add(number, task.abort_handle());
     }
 }
 
@@ -346,7 +346,7 @@ impl Shared {
         }
         let by_token = is_asked && client.certificate.is_none();
         if let Some(observation) = self.door.observation.as_ref().filter(|_| !by_token) {
-            // Probes stay strangers, so that they take no place from a client with the right.
+            // Probes stay unauthenticated, so that they take no place from a client with the right.
             if pages::is_probe(request.uri().path()) {
                 return Ok(());
             }
@@ -355,7 +355,7 @@ impl Shared {
                 Denied::Right(denied.for_client)
             })?;
         }
-        self.strangers.forget(client.number);
+        self.unauthenticated.forget(client.number);
         Ok(())
     }
 

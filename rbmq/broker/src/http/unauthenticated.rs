@@ -11,12 +11,12 @@ use tokio::task::AbortHandle;
 
 /// The connections, by a number that grows with their age.
 #[derive(Default)]
-pub(super) struct Strangers {
+pub(super) struct UnauthenticatedConnections {
     next: AtomicU64,
     tasks: Mutex<BTreeMap<u64, AbortHandle>>,
 }
 
-impl Strangers {
+impl UnauthenticatedConnections {
     /// Returns the number of the next connection.
     pub(super) fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
