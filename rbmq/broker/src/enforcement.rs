@@ -9,11 +9,11 @@ use tracing::info;
 
 use super::admission::{Admission, Changed, not_allowed, not_allowed_at_all};
 use super::counters::Refusal;
-use super::door::Arrival;
 use super::effects::{Effect, Effects};
 use super::engine::Engine;
 use super::inbox::Reloaded;
 use super::limits::Refused;
+use super::login::AcceptedClient;
 use super::names::display_name;
 use super::session_key::SessionKey;
 use super::tables::Denial;
@@ -21,7 +21,10 @@ use super::topics::Stage;
 
 impl Engine {
     /// Admits a client, or returns the reason for its refusal.
-    pub(super) fn admit(&mut self, Arrival { conn, hello, identity }: &Arrival) -> Result<(), String> {
+    pub(super) fn admit(
+        &mut self,
+        AcceptedClient { conn, hello, identity }: &AcceptedClient,
+    ) -> Result<(), String> {
         let (tables, address) = (&mut self.tables, conn.peer_addr());
         let allowed =
             may_connect(&tables.admission, hello.role, identity).map_err(|why| (Refusal::Rights, why));
@@ -57,7 +60,7 @@ impl Engine {
         tables.settings = settings;
         tables.admission.set_limits(limits);
         for (conn, limits) in tables.admission.set_rates(rates) {
-            self.door.set_rate_limits(conn, limits);
+            self.logins.set_rate_limits(conn, limits);
         }
         let changed = tables.admission.reload(rights);
         let count = Some(changed.len() as u64);

@@ -19,7 +19,6 @@ use tracing::{debug, info, warn};
 use super::admission::{MAX_NEAR_LIMIT, not_allowed};
 use super::config::UsersSettings;
 use super::counters::{Census, Refusal};
-use super::door::{Arrival, Door};
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
 use super::feed::{Feed, FeedError, FeedOptions};
@@ -27,6 +26,7 @@ use super::feeds::Feeds;
 use super::inbox::{Event, Inbox, ObserverEvent};
 use super::kept::{KeepError, ReplayRequest, Replays};
 use super::limits::Refused;
+use super::login::{AcceptedClient, Logins};
 use super::merge::MergedTopics;
 use super::names::display_name;
 use super::observers::Observers;
@@ -52,7 +52,7 @@ pub(super) struct Engine {
     pub(super) replays: Replays,
     pub(super) feeds: Feeds,
     pub(super) observers: Observers,
-    pub(super) door: Door,
+    pub(super) logins: Logins,
     pub(super) draining: bool,
 }
 
@@ -87,7 +87,7 @@ impl Engine {
             self.subscribers.next_expiry(),
             self.migration.next_check(),
             self.merged.next_due(),
-            self.door.next_due(),
+            self.logins.next_due(),
         ];
         let due = due.into_iter().flatten().min();
         let due = due.map(|at| at.saturating_duration_since(Instant::now()));
@@ -98,7 +98,7 @@ impl Engine {
     /// Handles everything that is due.
     fn expire(&mut self) {
         self.subscribers.send_waiting(&self.tables);
-        self.door.expire(Instant::now(), &mut self.tables.counters);
+        self.logins.expire(Instant::now(), &mut self.tables.counters);
         for bid in self.tables.topics.expired(Instant::now()) {
             self.remove_buffer(bid);
         }
@@ -114,8 +114,8 @@ impl Engine {
         match event {
             Event::Connection(conn) => self.on_connection(conn),
             Event::LoginChecked { conn, login } => {
-                if let Some(arrival) = self.door.checked(conn, login, &mut self.tables.counters) {
-                    self.let_in(arrival);
+                if let Some(client) = self.logins.checked(conn, login, &mut self.tables.counters) {
+                    self.let_in(client);
                 }
             }
             Event::UpstreamUp { index, conn } => self.on_upstream_up(index, &conn),
@@ -221,36 +221,36 @@ impl Engine {
             counters.refused(Refusal::Draining);
             return conn.reject(STOPPING);
         }
-        if let Some(arrival) = self.door.arrive(conn, hello, credentials, counters) {
-            self.let_in(arrival);
+        if let Some(client) = self.logins.arrive(conn, hello, credentials, counters) {
+            self.let_in(client);
         }
     }
 
     /// A client has shown who it is.
-    fn let_in(&mut self, arrival: Arrival) {
+    fn let_in(&mut self, client: AcceptedClient) {
         if self.draining {
             self.tables.counters.refused(Refusal::Draining);
-            return arrival.conn.reject(STOPPING);
+            return client.conn.reject(STOPPING);
         }
-        if let Err(why) = self.admit(&arrival) {
-            return arrival.conn.reject(&why);
+        if let Err(why) = self.admit(&client) {
+            return client.conn.reject(&why);
         }
         let tables = &mut self.tables;
-        match arrival.hello.role {
+        match client.hello.role {
             Role::Publisher => {
-                if let Some(key) = publishers::connected(tables, arrival) {
+                if let Some(key) = publishers::connected(tables, client) {
                     self.merged.reconnected(tables, key);
                     self.update_finished(key);
                     self.revoke(key);
                 }
             }
-            Role::Subscriber => self.subscribers.connected(tables, arrival, None),
+            Role::Subscriber => self.subscribers.connected(tables, client, None),
             Role::Broker => {
-                let hop = self.federation.hop_to(arrival.hello.client);
-                self.subscribers.connected(tables, arrival, Some(hop));
+                let hop = self.federation.hop_to(client.hello.client);
+                self.subscribers.connected(tables, client, Some(hop));
             }
             Role::Observer => {
-                let Arrival { conn, hello, .. } = arrival;
+                let AcceptedClient { conn, hello, .. } = client;
                 if !self.observers.connected(&tables.settings, &mut tables.counters, &conn, hello) {
                     tables.admission.disconnected(conn.id());
                 }
@@ -260,7 +260,7 @@ impl Engine {
 
     /// Other users are in force.
     fn on_users(&mut self, authenticator: Authenticator, settings: &UsersSettings) {
-        match self.door.reload(authenticator, settings) {
+        match self.logins.reload(authenticator, settings) {
             Ok(identities) => {
                 for (conn, identity) in &identities {
                     self.tables.sessions.set_identity(*conn, identity);

@@ -19,7 +19,6 @@ mod config;
 mod counters;
 mod descriptors;
 mod dialer;
-mod door;
 mod effects;
 mod enforcement;
 mod engine;
@@ -33,6 +32,7 @@ pub mod http;
 mod inbox;
 mod kept;
 mod limits;
+mod login;
 mod merge;
 mod names;
 mod observation;
@@ -160,7 +160,7 @@ impl Broker {
             feeds: feeds.clone(),
             observers: observers::Observers::new(&ctx, &events, &config.broker),
             tables: tables::Tables::new(&out, &config.broker, admission, audit.clone(), &events),
-            door: door::Door::open(authenticator.clone(), &config.users, audit.clone(), &events)
+            logins: login::Logins::open(authenticator.clone(), &config.users, audit.clone(), &events)
                 .map_err(BrokerError::Thread)?,
             draining: false,
         };

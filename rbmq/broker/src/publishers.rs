@@ -7,10 +7,10 @@ use rocketbufs::{Bid, BlockTimeout, Epoch, InEvent, Policy, Start, SubscribeOpti
 use tracing::{info, warn};
 
 use super::counters::Refusal;
-use super::door::Arrival;
 use super::effects::{Effect, Effects};
 use super::federation::Federation;
 use super::limits::{Refused, check_buffers, not_accepted, over_quota, ring_bytes};
+use super::login::AcceptedClient;
 use super::path_migration::PathMigration;
 use super::session_key::{SessionKey, SourceBuffer};
 use super::sessions::Session;
@@ -18,8 +18,8 @@ use super::tables::{BROKER_SLOT_HOLD, BROKER_SLOT_NAME, Create, Tables};
 use super::topics::{Buffer, Stage};
 
 /// A publisher is connected, for the first time or again. Returns its key if it is connected again.
-pub(super) fn connected(tables: &mut Tables, arrival: Arrival) -> Option<SessionKey> {
-    let Arrival { conn, hello, identity } = arrival;
+pub(super) fn connected(tables: &mut Tables, client: AcceptedClient) -> Option<SessionKey> {
+    let AcceptedClient { conn, hello, identity } = client;
     let key = SessionKey { instance: conn.peer_instance(), client: hello.client };
     if key == SessionKey::BROKER {
         tables.admission.disconnected(conn.id());

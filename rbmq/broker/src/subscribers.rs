@@ -16,8 +16,8 @@ use tracing::info;
 
 use super::admission::{Changed, not_allowed, not_allowed_at_all};
 use super::counters::Refusal;
-use super::door::Arrival;
 use super::limits::{FilterLimits, TooManyFilters};
+use super::login::AcceptedClient;
 use super::names::display_name;
 use super::offline::OfflineSubscribers;
 use super::outgoing::{send, try_send};
@@ -176,8 +176,8 @@ impl Subscribers {
     }
 
     /// A subscriber or, with a hop, a broker is connected.
-    pub(super) fn connected(&mut self, tables: &mut Tables, arrival: Arrival, hop: Option<Hop>) {
-        let Arrival { conn, hello, identity } = arrival;
+    pub(super) fn connected(&mut self, tables: &mut Tables, client: AcceptedClient, hop: Option<Hop>) {
+        let AcceptedClient { conn, hello, identity } = client;
         let name = hello.name;
         self.brokers += usize::from(hop.is_some());
         let what = if hop.is_some() { "broker" } else { "subscriber" };

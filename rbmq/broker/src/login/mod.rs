@@ -1,4 +1,4 @@
-//! The door: the check which user a client is, before anything of it is accepted.
+//! Logins: the check which user a client is, before anything of it is accepted.
 //!
 //! ```text
 //!   hello ─▶ arrive ─▶ token, certificate, Unix user, nothing ──────────────▶ let in, or refused
@@ -31,7 +31,7 @@ use super::inbox::Sender;
 const FORGET_AT_LEAST: usize = 64;
 
 /// A client that was let in.
-pub(super) struct Arrival {
+pub(super) struct AcceptedClient {
     pub(super) conn: Conn,
     pub(super) hello: Hello,
     pub(super) identity: Arc<Identity>,
@@ -45,13 +45,13 @@ struct Waiting {
 }
 
 /// A client that was let in, and by what.
-struct Inside {
+struct LoggedIn {
     conn: Conn,
     login: Login,
 }
 
-/// The door of a broker.
-pub(super) struct Door {
+/// The clients that log in, and those that did.
+pub(super) struct Logins {
     authenticator: Authenticator,
     settings: UsersSettings,
     events: Sender,
@@ -59,9 +59,9 @@ pub(super) struct Door {
     checks: Option<Checks>,
     waiting: HashMap<u64, Waiting>,
     deadlines: BTreeSet<(Instant, u64)>,
-    /// The clients inside, by connection. Some of the connections have ended.
-    inside: HashMap<u64, Inside>,
-    /// The number of clients inside at which those that have left are forgotten.
+    /// The clients that were let in, by connection. Some of the connections have ended.
+    logged_in: HashMap<u64, LoggedIn>,
+    /// The number of those clients at which those that have left are forgotten.
     forget_at: usize,
     /// When logins end by themselves.
     ends: BTreeSet<(Instant, u64)>,
@@ -69,8 +69,8 @@ pub(super) struct Door {
     audit: Audit,
 }
 
-impl Door {
-    /// Opens the door.
+impl Logins {
+    /// A table that nobody has logged in to yet, and the threads that check passwords.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -80,26 +80,26 @@ impl Door {
         audit: Audit,
         events: &Sender,
     ) -> std::io::Result<Self> {
-        let mut door = Self {
+        let mut logins = Self {
             authenticator,
             settings: settings.clone(),
             events: events.clone(),
             checks: None,
             waiting: HashMap::new(),
             deadlines: BTreeSet::new(),
-            inside: HashMap::new(),
+            logged_in: HashMap::new(),
             forget_at: FORGET_AT_LEAST,
             ends: BTreeSet::new(),
             refused_log: LogLimiter::default(),
             audit,
         };
-        door.start_checks()?;
-        Ok(door)
+        logins.start_checks()?;
+        Ok(logins)
     }
 
     /// Gives a client other limits on its bytes per second.
     pub(super) fn set_rate_limits(&self, conn: u64, limits: RateLimits) {
-        if let Some(client) = self.inside.get(&conn) {
+        if let Some(client) = self.logged_in.get(&conn) {
             client.conn.set_rate_limits(limits);
         }
     }
@@ -123,7 +123,7 @@ impl Door {
         hello: Hello,
         credentials: Credentials,
         counters: &mut Counters,
-    ) -> Option<Arrival> {
+    ) -> Option<AcceptedClient> {
         let peer = peer(&conn);
         match self.authenticator.begin(credentials, &peer) {
             Step::Done(login) => self.decided(conn, hello, login, counters),
@@ -147,7 +147,7 @@ impl Door {
         conn: u64,
         login: Result<Login, Refused>,
         counters: &mut Counters,
-    ) -> Option<Arrival> {
+    ) -> Option<AcceptedClient> {
         // A client whose time was over is gone from the table.
         let Waiting { conn, hello, deadline } = self.waiting.remove(&conn)?;
         self.deadlines.remove(&(deadline, conn.id()));
@@ -164,7 +164,7 @@ impl Door {
         hello: Hello,
         login: Result<Login, Refused>,
         counters: &mut Counters,
-    ) -> Option<Arrival> {
+    ) -> Option<AcceptedClient> {
         let login = match login {
             Ok(login) => login,
             Err(why) => {
@@ -177,8 +177,8 @@ impl Door {
             let (user, method) = (&identity.user, identity.method.as_str());
             info!(peer = conn.peer_addr(), user, method, "logged in");
         }
-        self.enter(Inside { conn: conn.clone(), login });
-        Some(Arrival { conn, hello, identity })
+        self.enter(LoggedIn { conn: conn.clone(), login });
+        Some(AcceptedClient { conn, hello, identity })
     }
 
     /// Refuses a client. Floods of them do not flood the log.
@@ -197,22 +197,22 @@ impl Door {
         conn.reject(&why.for_client());
     }
 
-    fn enter(&mut self, inside: Inside) {
-        if self.inside.len() >= self.forget_at {
-            self.inside.retain(|_, inside| inside.conn.down_reason().is_none());
-            self.ends.retain(|(_, id)| self.inside.contains_key(id));
-            self.forget_at = FORGET_AT_LEAST.max(2 * self.inside.len());
+    fn enter(&mut self, client: LoggedIn) {
+        if self.logged_in.len() >= self.forget_at {
+            self.logged_in.retain(|_, client| client.conn.down_reason().is_none());
+            self.ends.retain(|(_, id)| self.logged_in.contains_key(id));
+            self.forget_at = FORGET_AT_LEAST.max(2 * self.logged_in.len());
         }
-        self.note_end(&inside);
-        self.inside.insert(inside.conn.id(), inside);
+        self.note_end(&client);
+        self.logged_in.insert(client.conn.id(), client);
     }
 
-    fn note_end(&mut self, inside: &Inside) {
-        let Some(end) = inside.login.expires else { return };
+    fn note_end(&mut self, client: &LoggedIn) {
+        let Some(end) = client.login.expires else { return };
         let left = end.duration_since(SystemTime::now()).unwrap_or_default();
         // A time that is too far away for the clock is no end.
         if let Some(at) = Instant::now().checked_add(left) {
-            self.ends.insert((at, inside.conn.id()));
+            self.ends.insert((at, client.conn.id()));
         }
     }
 
@@ -254,28 +254,28 @@ impl Door {
         self.settings = UsersSettings { login_threads: threads, ..settings.clone() };
         self.start_checks()?;
         self.ends.clear();
-        let all: Vec<u64> = self.inside.keys().copied().collect();
+        let all: Vec<u64> = self.logged_in.keys().copied().collect();
         Ok(all.into_iter().filter_map(|id| Some((id, self.look_again(id)?))).collect())
     }
 
     /// Looks at a client again, and cuts it off if its login has ended. Returns its identity if it has changed.
     fn look_again(&mut self, id: u64) -> Option<Arc<Identity>> {
-        let mut inside = self.inside.remove(&id)?;
-        if inside.conn.down_reason().is_some() {
+        let mut client = self.logged_in.remove(&id)?;
+        if client.conn.down_reason().is_some() {
             return None;
         }
-        let before = inside.login.identity.clone();
-        match self.authenticator.look_again(&inside.login, SystemTime::now()) {
+        let before = client.login.identity.clone();
+        match self.authenticator.look_again(&client.login, SystemTime::now()) {
             Ok(login) => {
-                inside.login = login;
-                let identity = inside.login.identity.clone();
-                self.note_end(&inside);
-                self.inside.insert(id, inside);
+                client.login = login;
+                let identity = client.login.identity.clone();
+                self.note_end(&client);
+                self.logged_in.insert(id, client);
                 (identity != before).then_some(identity)
             }
             Err(why) => {
-                warn!(peer = inside.conn.peer_addr(), user = before.user, "cut off: {why}");
-                let (address, reason) = (inside.conn.peer_addr(), why.to_string());
+                warn!(peer = client.conn.peer_addr(), user = before.user, "cut off: {why}");
+                let (address, reason) = (client.conn.peer_addr(), why.to_string());
                 self.audit.record(&AuditEvent {
                     user: Some(&before.user),
                     address: Some(&address),
@@ -283,7 +283,7 @@ impl Door {
                     reason: Some(&reason),
                     ..AuditEvent::new("cut")
                 });
-                inside.conn.close(&reason);
+                client.conn.close(&reason);
                 None
             }
         }
