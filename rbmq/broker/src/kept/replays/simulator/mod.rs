@@ -20,7 +20,7 @@ use oracle::Rng;
 use world::{Plan, World};
 
 /// Seeds of a usual run.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 60;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
