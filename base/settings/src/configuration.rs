@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::error::{ConfigError, Origin, nearest};
-use super::lines::{Lines, Origins};
+use super::lines::{Lines, Origins, refuse_unknown};
 use super::reference::Knob;
 use super::section::{Changed, Section};
 use super::setting::{Setting, Visitor, VisitorMut, shown};
@@ -79,11 +79,9 @@ pub trait Configuration: Clone + Default {
     /// # Errors
     /// The first of them, with the nearest known name.
     fn refuse_rest(&self, rest: &Table, lines: &Lines) -> Result<(), ConfigError> {
-        let Some(name) = rest.keys().next() else { return Ok(()) };
         let outside = self.names().into_iter().filter(|name| !name.contains('.'));
-        let sections = self.sections().into_iter().map(|section| section.name());
-        let nearest = nearest(name, sections.chain(outside));
-        Err(ConfigError::Unknown { name: name.clone(), origin: lines.origin(name), nearest })
+        let known: Vec<_> = self.sections().iter().map(|section| section.name()).chain(outside).collect();
+        refuse_unknown(rest, known.into_iter(), lines)
     }
 
     /// Applies environment variables. To detect misspelt names, an unknown variable is an error if it begins with a

@@ -33,6 +33,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod argument;
 mod configuration;
 mod error;
 mod file;
@@ -47,13 +48,14 @@ mod spec;
 mod tests;
 mod time;
 
+pub use argument::{size_argument, time_argument};
 pub use configuration::{Configuration, environment, unknown_variables};
 pub use error::{ConfigError, Origin, Relation, nearest};
 pub use file::{MAX_FILE_BYTES, read_file, read_file_with_mode};
-pub use lines::{Lines, Origins, parse};
+pub use lines::{Lines, Origins, parse, read_parts, refuse_unknown};
 pub use quantity::{bytes, millis, optional_bytes, optional_millis};
 pub use reference::{Knob, example, example_setting, table};
-pub use section::{Changed, Field, Section, read_section};
+pub use section::{Changed, Field, OutOfRange, Section, out_of_range, read_section};
 pub use setting::{Setting, Visitor, VisitorMut, shown};
 pub use size::{SIZE_UNITS, parse_bytes};
 pub use spec::{Range, Spec};

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use toml::Table;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::error::{ConfigError, Origin};
+use super::error::{ConfigError, Origin, nearest};
 
 /// The last origin of each value. A value that the program assigned afterwards is recognised by its text, which differs.
 #[derive(Debug, Clone, Default)]
@@ -113,4 +114,35 @@ pub fn parse(text: &str, path: Option<&Path>) -> Result<(Table, Lines), ConfigEr
         }
     }
     Ok((table, lines))
+}
+
+/// Reads the parts of a file that a type has. Names at the top level that the type does not have may be ignored by the type.
+///
+/// # Errors
+/// What serde refuses, with its line.
+pub fn read_parts<T: DeserializeOwned>(text: &str, path: Option<&Path>) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| match parse(text, path) {
+        Ok((_, lines)) => {
+            ConfigError::Syntax { origin: lines.of_error(&error), message: error.message().to_owned() }
+        }
+        Err(error) => error,
+    })
+}
+
+/// Refuses the names at the top level of a file that are not known.
+///
+/// # Errors
+/// The first of them, with the nearest known name and its line.
+pub fn refuse_unknown<'a>(
+    names: &Table,
+    known: impl Iterator<Item = &'a str> + Clone,
+    lines: &Lines,
+) -> Result<(), ConfigError> {
+    match names.keys().find(|name| known.clone().all(|known| known != **name)) {
+        None => Ok(()),
+        Some(name) => {
+            let nearest = nearest(name, known);
+            Err(ConfigError::Unknown { name: name.clone(), origin: lines.origin(name), nearest })
+        }
+    }
 }

@@ -18,14 +18,15 @@ enum Size {
 /// Reads a number of bytes: 4096, or `"64 MiB"`.
 ///
 /// # Errors
-/// The value is no number of bytes.
-pub fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    match Size::deserialize(deserializer)? {
-        Size::Number(bytes) => Ok(bytes),
+/// The value is no number of bytes, or more than the field can have.
+pub fn bytes<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
+    let bytes = match Size::deserialize(deserializer)? {
+        Size::Number(bytes) => bytes,
         Size::Text(text) => parse_bytes(&text).ok_or_else(|| {
             D::Error::custom(format!("'{text}' is no number of bytes with a unit: {SIZE_UNITS}"))
-        }),
-    }
+        })?,
+    };
+    T::try_from(bytes).map_err(|_| D::Error::custom(format!("{bytes} bytes are too many")))
 }
 
 /// As [`bytes()`], for an optional field.

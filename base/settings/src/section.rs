@@ -49,6 +49,35 @@ pub struct Changed {
     pub new: Option<Value>,
 }
 
+/// A field whose value is out of its range, for people: `tcp.backlog = 0: it must be 1 to 65535 connections`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutOfRange {
+    /// Section and field.
+    pub name: &'static str,
+    /// The value.
+    pub value: Value,
+    /// The permitted values.
+    pub expects: &'static str,
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}: it must be {}", self.name, self.value, self.expects)
+    }
+}
+
+/// Returns the first field that is out of its range.
+pub fn out_of_range(section: &dyn Section) -> Option<OutOfRange> {
+    let mut found = None;
+    section.visit(&mut |spec, setting| {
+        if found.is_none() && !setting.fits(&spec.range) {
+            let value = setting.value().unwrap_or_else(|| Value::String(String::new()));
+            found = Some(OutOfRange { name: spec.name, value, expects: spec.expects });
+        }
+    });
+    found
+}
+
 /// Reads a section. A field that is not named keeps its default.
 ///
 /// # Errors
@@ -129,7 +158,7 @@ impl<'de, T: Setting> DeserializeSeed<'de> for Field<'_, T> {
 ///
 /// After a field's default come its unit (`"bytes"` and `"ms"` also take texts as `"64 MiB"` and `"10 s"`), its range and its
 /// cost; all three may be left out. `#[reloadable]` marks a field whose new value a running program applies. Ranges are
-/// `[A to B]`, `[0 or A to B]`, `[at least A]`, `[true or false]`, `[one of "a" | "b"]`, `[a word of at most A bytes]`,
+/// `[A to B]`, `[0 or A to B]`, `[at least A]`, `[0 or at least A]`, `[true or false]`, `[one of "a" | "b"]`, `[a word of at most A bytes]`,
 /// `[a text of at most A bytes]` and `[any]`, which is the default: every text, or every value that serde reads. A section without a name has the settings outside of all sections.
 #[macro_export]
 macro_rules! section {
@@ -151,7 +180,7 @@ macro_rules! __section {
         $(#[doc = $about:literal])+
         $name:ident {
             $(
-                $(#[doc = $help:literal])+
+                $(#[doc = $help:literal])*
                 $(#[reloadable $($nothing:lifetime)?])?
                 $field:ident: $type:ty = $default:expr
                     $(, $unit:literal)? $(, range [$($range:tt)+])? $(, cost $cost:literal)?;
@@ -162,7 +191,7 @@ macro_rules! __section {
         #[derive(Debug, Clone, PartialEq, Eq, ::serde::Serialize)]
         pub struct $name {
             $(
-                $(#[doc = $help])+
+                $(#[doc = $help])*
                 #[doc = $crate::__declared!([$($unit)?] [$($($range)+)?] [$($cost)?] $default)]
                 pub $field: $type,
             )+
@@ -188,7 +217,7 @@ macro_rules! __section {
                 range: $crate::__range!($($($range)+)?),
                 expects: $crate::__expects!([$($unit)?] $($($range)+)?).trim_ascii_end(),
                 cost: concat!("" $(, $cost)?),
-                help: concat!($($help, "\n"),+),
+                help: concat!($($help, "\n"),*),
                 reloadable: $crate::__reloadable!($($($nothing)? reloadable)?),
             }),+];
         }
@@ -299,6 +328,9 @@ macro_rules! __range {
     (at least $min:literal) => {
         $crate::Range::Int { zero: false, min: $min, max: u64::MAX }
     };
+    (0 or at least $min:literal) => {
+        $crate::Range::Int { zero: true, min: $min, max: u64::MAX }
+    };
     ($min:literal to $max:literal) => {
         $crate::Range::Int { zero: false, min: $min, max: $max }
     };
@@ -328,6 +360,9 @@ macro_rules! __expects {
     };
     ([$($unit:literal)?] at least $min:literal) => {
         concat!("at least ", $min, " " $(, $unit)?)
+    };
+    ([$($unit:literal)?] 0 or at least $min:literal) => {
+        concat!("0 or at least ", $min, " " $(, $unit)?)
     };
     ([$($unit:literal)?] $min:literal to $max:literal) => {
         concat!($min, " to ", $max, " " $(, $unit)?)

@@ -76,7 +76,7 @@ macro_rules! number {
     )*};
 }
 
-number!(u16, u32, u64, usize);
+number!(u16, u32, u64, usize, i32);
 
 impl Setting for bool {
     fn read(&mut self, value: &Value, _: &Spec) -> bool {

@@ -14,6 +14,7 @@ use multimqc::{
 };
 use multimqc_kernel::{Kernel, KernelLevel, Mode, Ports};
 use serde::Deserialize;
+use settings::{bytes, millis, read_file, read_parts, section};
 
 use super::kafka::Kafka;
 
@@ -28,14 +29,20 @@ pub struct Config {
     pub address: IpAddr,
     pub header_port: u16,
     pub control: Option<PathBuf>,
+    #[serde(deserialize_with = "bytes")]
     pub receive_buffer_bytes: usize,
     pub trusted: bool,
+    #[serde(deserialize_with = "bytes")]
     pub max_reply_bytes: usize,
     pub max_senders: usize,
     pub accept_batches: bool,
+    #[serde(deserialize_with = "bytes")]
     pub batch_bytes: usize,
+    #[serde(deserialize_with = "millis")]
     pub max_age_ms: u64,
+    #[serde(deserialize_with = "bytes")]
     pub expected_bytes_per_second: u64,
+    #[serde(deserialize_with = "millis")]
     pub expected_latency_ms: u64,
     pub kernel: InKernel,
     pub user: User,
@@ -44,31 +51,34 @@ pub struct Config {
     pub topics: Vec<Topic>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct InKernel {
-    pub interface: String,
-    pub mode: String,
-    pub ring_bytes: u64,
-    pub keep: Option<PathBuf>,
-    pub required: bool,
+section! {
+    /// The level in the kernel.
+    "kernel" InKernel {
+        interface: String = String::new();
+        mode: String = "auto".into();
+        ring_bytes: u64 = multimqc_kernel::Config::default().ring_bytes, "bytes", range [at least 0];
+        keep: Option<PathBuf> = None;
+        required: bool = true, range [true or false];
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct User {
-    pub capacity_bytes: u64,
+section! {
+    /// The level in memory.
+    "user" User {
+        capacity_bytes: u64 = UserConfig::default().capacity_bytes, "bytes", range [at least 0];
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Disk {
-    pub directory: Option<PathBuf>,
-    pub segment_bytes: u64,
-    pub max_bytes: u64,
-    pub max_age_s: u64,
-    pub sync_interval_ms: u64,
-    pub restart_gap_bytes: u64,
+section! {
+    /// The level on disk.
+    "disk" Disk {
+        directory: Option<PathBuf> = None;
+        segment_bytes: u64 = DiskConfig::new("").segment_bytes, "bytes", range [at least 0];
+        max_bytes: u64 = DiskConfig::new("").max_bytes.unwrap_or(0), "bytes", range [at least 0];
+        max_age_s: u64 = 0, "s", range [at least 0];
+        sync_interval_ms: u64 = DiskConfig::new("").sync_interval.as_millis() as u64, "ms", range [at least 0];
+        restart_gap_bytes: u64 = DiskConfig::new("").restart_gap_bytes, "bytes", range [at least 0];
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -139,40 +149,12 @@ impl Default for Config {
     }
 }
 
-impl Default for InKernel {
-    fn default() -> Self {
-        let ring_bytes = multimqc_kernel::Config::default().ring_bytes;
-        InKernel { interface: String::new(), mode: "auto".into(), ring_bytes, keep: None, required: true }
-    }
-}
-
-impl Default for User {
-    fn default() -> Self {
-        User { capacity_bytes: UserConfig::default().capacity_bytes }
-    }
-}
-
-impl Default for Disk {
-    fn default() -> Self {
-        let disk = DiskConfig::new("");
-        Disk {
-            directory: None,
-            segment_bytes: disk.segment_bytes,
-            max_bytes: disk.max_bytes.unwrap_or(0),
-            max_age_s: 0,
-            sync_interval_ms: disk.sync_interval.as_millis() as u64,
-            restart_gap_bytes: disk.restart_gap_bytes,
-        }
-    }
-}
-
 impl Config {
     /// The configuration of a file, or the defaults.
     pub fn load(path: Option<&Path>) -> Result<Config, Failure> {
         let Some(path) = path else { return Ok(Config::default()) };
-        let fail = |error: &dyn std::fmt::Display| Failure::Failed(format!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| fail(&error))?;
-        toml::from_str(&text).map_err(|error| fail(&error))
+        let text = read_file(path).map_err(Failure::failed)?;
+        read_parts(&text, Some(path)).map_err(Failure::failed)
     }
 
     /// Whether a level is among those that are wanted.

@@ -4,32 +4,18 @@ use std::sync::Arc;
 
 use commands::Failure;
 use multimqc::Level;
-use serde::Deserialize;
+use settings::section;
 
-/// The table `kafka` of the configuration file. Every build reads the table, so that a file fits all of them.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Kafka {
-    pub brokers: String,
-    pub prefix: String,
-    pub replicas: i32,
-    pub retention_bytes: u64,
-    pub segment_bytes: u64,
-    pub timeout_ms: u64,
-    pub restart_gap_bytes: u64,
-}
-
-impl Default for Kafka {
-    fn default() -> Self {
-        Kafka {
-            brokers: "127.0.0.1:9092".into(),
-            prefix: "multimqc".into(),
-            replicas: 1,
-            retention_bytes: 1 << 30,
-            segment_bytes: 64 << 20,
-            timeout_ms: 5000,
-            restart_gap_bytes: 64 << 20,
-        }
+section! {
+    /// The table `kafka` of the configuration file. Every build reads the table, so that a file fits all of them.
+    "kafka" Kafka {
+        brokers: String = "127.0.0.1:9092".into();
+        prefix: String = "multimqc".into();
+        replicas: i32 = 1, range [at least 0];
+        retention_bytes: u64 = 1 << 30, "bytes", range [at least 0];
+        segment_bytes: u64 = 64 << 20, "bytes", range [at least 0];
+        timeout_ms: u64 = 5000, "ms", range [at least 0];
+        restart_gap_bytes: u64 = 64 << 20, "bytes", range [at least 0];
     }
 }
 

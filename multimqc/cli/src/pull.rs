@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     follow: bool,
     /// Give up after this time without a reply
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = settings::time_argument)]
     timeout: Duration,
 }
 
@@ -143,10 +143,6 @@ fn turn(
         Some(Fetched::OtherEpoch(_)) => {
             Err(Failure::Failed("the log was made anew: offsets from before mean nothing in it".into()))
         }
-        None => Err(Failure::Failed(format!(
-            "no reply from {} within {}",
-            args.server,
-            humantime::format_duration(args.timeout)
-        ))),
+        None => Err(Failure::Failed(format!("no reply from {} within {:?}", args.server, args.timeout))),
     }
 }

@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Print the state at this interval
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = settings::time_argument)]
     stats: Option<Duration>,
     /// With --stats: as a JSON object in each line
     #[arg(long, requires = "stats")]

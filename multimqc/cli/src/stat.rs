@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// The time over which rates are measured
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = settings::time_argument)]
     interval: Duration,
     /// Print a JSON object
     #[arg(long)]

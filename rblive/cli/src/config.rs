@@ -9,7 +9,7 @@ use rblive_ingest::IngestSettings;
 use rblive_record::RecordRule;
 use rocketbufs::config::read_file_with_mode;
 use serde::Deserialize;
-use toml::{Table, Value};
+use settings::section;
 
 /// The file with every setting at its default. The settings of the framework follow it.
 const EXAMPLE: &str = include_str!("example.toml");
@@ -24,70 +24,47 @@ pub struct Config {
     pub record: Vec<RecordRule>,
 }
 
-/// The section `deliver`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Deliver {
-    pub listen: String,
-    pub tls: bool,
-    pub certificate: PathBuf,
-    pub private_key: PathBuf,
-    pub threads: usize,
-    pub max_connections: usize,
-    pub max_connections_per_address: usize,
-    pub max_requests_per_address: u32,
-    pub max_viewers_per_stream: usize,
-    pub min_bytes_per_second: u64,
-    pub keep_ended: u32,
-    pub linger_ms: u64,
-    pub kept: Vec<PathBuf>,
-    pub token_key: String,
-}
-
-impl Default for Deliver {
-    fn default() -> Self {
-        Self {
-            listen: "127.0.0.1:8443".to_owned(),
-            tls: true,
-            certificate: PathBuf::new(),
-            private_key: PathBuf::new(),
-            threads: 0,
-            max_connections: 10_000,
-            max_connections_per_address: 10_000,
-            max_requests_per_address: 0,
-            max_viewers_per_stream: 100_000,
-            min_bytes_per_second: 10_000,
-            keep_ended: 5,
-            linger_ms: 30_000,
-            kept: Vec::new(),
-            token_key: String::new(),
-        }
+section! {
+    /// The web server for viewers.
+    "deliver" Deliver {
+        listen: String = "127.0.0.1:8443".to_owned();
+        tls: bool = true, range [true or false];
+        certificate: PathBuf = PathBuf::new();
+        private_key: PathBuf = PathBuf::new();
+        threads: usize = 0, range [at least 0];
+        max_connections: usize = 10_000, range [at least 0];
+        max_connections_per_address: usize = 10_000, range [at least 0];
+        max_requests_per_address: u32 = 0, range [at least 0];
+        max_viewers_per_stream: usize = 100_000, range [at least 0];
+        min_bytes_per_second: u64 = 10_000, "bytes", range [at least 0];
+        keep_ended: u32 = 5, range [at least 0];
+        linger_ms: u64 = 30_000, "ms", range [at least 0];
+        kept: Vec<PathBuf> = Vec::new();
+        token_key: String = String::new();
     }
 }
 
-/// The section `control`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Control {
-    pub listen: String,
-    pub token: String,
-    pub max_connections: usize,
-}
-
-impl Default for Control {
-    fn default() -> Self {
-        Self { listen: "127.0.0.1:7480".to_owned(), token: String::new(), max_connections: 64 }
+section! {
+    /// The HTTP calls by which the node takes and gives streams.
+    "control" Control {
+        listen: String = "127.0.0.1:7480".to_owned();
+        token: String = String::new();
+        max_connections: usize = 64, range [at least 0];
     }
 }
 
+/// The sections of this command in a file.
 #[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 struct Sections {
     control: Control,
     deliver: Deliver,
     ingest: IngestSettings,
     record: Vec<RecordRule>,
 }
+
+/// The names of [`Sections`].
+const SECTIONS: [&str; 4] = ["control", "deliver", "ingest", "record"];
 
 impl Config {
     /// Reads a file; without one, all settings have their defaults. A file with secrets that everybody on the machine can read is refused.
@@ -128,16 +105,13 @@ impl Config {
 
     fn parse(text: &str, path: Option<&Path>) -> Result<Self, Failure> {
         let (node, rest) = rblive::Config::from_toml_shared(text, path).map_err(Failure::failed)?;
-        let Sections { control, deliver, ingest, record } = sections(rest).map_err(|error| {
-            let place = path.map_or(String::new(), |path| format!("{}: ", path.display()));
-            Failure::Failed(format!("{place}{}", error.message()))
-        })?;
+        let refuse =
+            || settings::refuse_unknown(&rest, SECTIONS.into_iter(), &settings::parse(text, path)?.1);
+        refuse().map_err(Failure::failed)?;
+        let sections = settings::read_parts(text, path).map_err(Failure::failed)?;
+        let Sections { control, deliver, ingest, record } = sections;
         Ok(Self { node, control, deliver, ingest, record })
     }
-}
-
-fn sections(rest: Table) -> Result<Sections, toml::de::Error> {
-    Value::Table(rest).try_into()
 }
 
 /// A configuration file with every setting at its default.
@@ -159,7 +133,12 @@ mod tests {
         assert!(config.ingest == IngestSettings::default() && config.record.is_empty());
         let (read, default) = ((config.control, config.deliver), (Control::default(), Deliver::default()));
         assert_eq!(format!("{read:?}"), format!("{default:?}"));
-        assert!(Config::parse("[control]\nlisen = ''", None).is_err());
+        let misspelt = |text: &str| format!("{:?}", Config::parse(text, None).unwrap_err());
+        assert!(
+            misspelt("[control]\nlisen = ''")
+                .contains("line 2: there is no setting 'control.lisen'; did you mean")
+        );
+        assert!(misspelt("[contrl]\n").contains("'contrl' (configuration, line 1); did you mean 'control'?"));
     }
 
     #[test]

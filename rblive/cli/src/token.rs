@@ -56,8 +56,9 @@ fn stream(text: &str) -> Result<String, String> {
 fn expires(text: &str) -> Result<Duration, String> {
     // A hundred years are for ever.
     let most = Duration::from_secs(100 * 365 * 86_400);
-    match humantime::parse_duration(text) {
-        Ok(after) if !after.is_zero() && after <= most => Ok(after),
+    // A time needs a unit: a number alone would be days for some, and seconds for others.
+    match settings::parse_time(text, Duration::ZERO) {
+        Some(after) if !after.is_zero() && after <= most => Ok(after),
         _ => Err("it is a time as 30d or 12h".to_owned()),
     }
 }
@@ -75,7 +76,7 @@ mod tests {
             assert!(stream(bad).is_err(), "{bad}");
         }
         assert_eq!(expires("12h"), Ok(Duration::from_secs(43_200)));
-        for bad in ["0s", "x", "101y"] {
+        for bad in ["0s", "x", "30", "36501d"] {
             assert!(expires(bad).is_err(), "{bad}");
         }
     }

@@ -26,12 +26,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use access::CertificateName;
-use rocketbufs::config::{Origin, TransportKind, parse_bytes, parse_time, read_file};
-use serde::{Deserialize, Deserializer, Serialize};
-use toml::{Table, Value};
+use rocketbufs::config::{Origin, SECTIONS, TransportKind, read_file};
+use serde::{Deserialize, Serialize};
+use settings::{Section, out_of_range, section};
+use toml::Table;
 
 use crate::ids::NodeId;
 
@@ -89,60 +89,37 @@ pub struct Rule {
     pub nodes: Vec<String>,
 }
 
-/// The buffers of streams.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StreamSettings {
-    /// The largest chunk in bytes, with its header. Default: 1 MiB. Small: larger segments are refused. Large: memory.
-    #[serde(deserialize_with = "bytes")]
-    pub chunk_bytes: u64,
-    /// The number of largest chunks that a stream's buffer holds. Default: 5; range 4 to 1,024. The buffer has the next power of
-    /// two. Small: slow viewers find their data overwritten. Large: memory on every node, once the buffer was filled.
-    pub chunks: u64,
-    /// The most streams of this node, created here and received. Default: 10,000.
-    pub max_streams: usize,
-    /// The largest buffer of a received stream in bytes. Default: 256 MiB. A stream with a larger buffer is refused.
-    #[serde(deserialize_with = "bytes")]
-    pub max_buffer_bytes: u64,
-}
-
-impl Default for StreamSettings {
-    fn default() -> Self {
-        Self { chunk_bytes: 1 << 20, chunks: 5, max_streams: 10_000, max_buffer_bytes: 256 << 20 }
+section! {
+    /// The buffers of streams.
+    "streams" StreamSettings {
+        /// The largest chunk in bytes, with its header. Default: 1 MiB. Small: larger segments are refused. Large: memory.
+        chunk_bytes: u64 = 1 << 20, "bytes", range [1024 to 1_073_741_824];
+        /// The number of largest chunks that a stream's buffer holds. Default: 5; range 4 to 1,024. The buffer has the next power of
+        /// two. Small: slow viewers find their data overwritten. Large: memory on every node, once the buffer was filled.
+        chunks: u64 = 5, range [4 to 1024];
+        /// The most streams of this node, created here and received. Default: 10,000.
+        max_streams: usize = 10_000, range [1 to 1_048_576];
+        /// The largest buffer of a received stream in bytes. Default: 256 MiB. A stream with a larger buffer is refused.
+        max_buffer_bytes: u64 = 256 << 20, "bytes", range [4096 to 1_099_511_627_776];
     }
 }
 
-/// The connections between nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DisseminationSettings {
-    /// The wait before the second attempt to connect to a node, in milliseconds. Each further wait is twice as long. Default: 100.
-    #[serde(deserialize_with = "millis")]
-    pub reconnect_min_ms: u64,
-    /// The longest wait between two attempts. Default: 5 s.
-    #[serde(deserialize_with = "millis")]
-    pub reconnect_max_ms: u64,
-    /// How long the streams of a node that lost its connection wait for its return. Default: 30 s. Small: a short outage ends
-    /// streams. Large: viewers wait, and buffers take memory, for this time.
-    #[serde(deserialize_with = "millis")]
-    pub linger_ms: u64,
-    /// The file whose first line is a token that all nodes share, of at least 16 characters. Each end of a connection proves to the
-    /// other that it knows the token, which is never sent. Their clocks may be 5 minutes apart. Empty: no token.
-    pub token_file: PathBuf,
-    /// The names, by node, of which a node's certificate must have one: `CN=…`, `DNS=…`, `URI=…` or `EMAIL=…`. A node that is not named
-    /// may have any certificate of the authority. Needs `tls.mode` and, at receivers, `tls.client_certificates = "require"`.
-    pub certificates: BTreeMap<String, Vec<String>>,
-}
-
-impl Default for DisseminationSettings {
-    fn default() -> Self {
-        Self {
-            reconnect_min_ms: 100,
-            reconnect_max_ms: 5000,
-            linger_ms: 30_000,
-            token_file: PathBuf::new(),
-            certificates: BTreeMap::new(),
-        }
+section! {
+    /// The connections between nodes.
+    "dissemination" DisseminationSettings {
+        /// The wait before the second attempt to connect to a node, in milliseconds. Each further wait is twice as long. Default: 100.
+        reconnect_min_ms: u64 = 100, "ms", range [1 to 60_000];
+        /// The longest wait between two attempts. Default: 5 s. At least `reconnect_min_ms`.
+        reconnect_max_ms: u64 = 5000, "ms", range [1 to 3_600_000];
+        /// How long the streams of a node that lost its connection wait for its return. Default: 30 s. Small: a short outage ends
+        /// streams. Large: viewers wait, and buffers take memory, for this time.
+        linger_ms: u64 = 30_000, "ms", range [1 to 86_400_000];
+        /// The file whose first line is a token that all nodes share, of at least 16 characters. Each end of a connection proves to the
+        /// other that it knows the token, which is never sent. Their clocks may be 5 minutes apart. Empty: no token.
+        token_file: PathBuf = PathBuf::new();
+        /// The names, by node, of which a node's certificate must have one: `CN=…`, `DNS=…`, `URI=…` or `EMAIL=…`. A node that is not named
+        /// may have any certificate of the authority. Needs `tls.mode` and, at receivers, `tls.client_certificates = "require"`.
+        certificates: BTreeMap<String, Vec<String>> = BTreeMap::new();
     }
 }
 
@@ -221,10 +198,7 @@ impl Config {
     /// [`ConfigError`] names the setting; a name that is unknown is an error.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let (config, rest) = Self::from_toml_shared(text, None)?;
-        match rest.keys().next() {
-            None => config.validate().map(|()| config),
-            Some(name) => Err(wrong(format!("there is no setting '{name}'"))),
-        }
+        config.alone(&rest, text, None)
     }
 
     /// As [`Config::from_toml`] for a file.
@@ -232,11 +206,17 @@ impl Config {
     /// # Errors
     /// As [`Config::from_toml`], or the file cannot be read.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let (config, rest) = Self::from_toml_shared(&read_file(path)?, Some(path))?;
-        match rest.keys().next() {
-            None => config.validate().map(|()| config),
-            Some(name) => Err(wrong(format!("{}: there is no setting '{name}'", path.display()))),
-        }
+        let text = read_file(path)?;
+        let (config, rest) = Self::from_toml_shared(&text, Some(path))?;
+        config.alone(&rest, &text, Some(path))
+    }
+
+    /// Refuses names that are of no part of this configuration.
+    fn alone(self, rest: &Table, text: &str, path: Option<&Path>) -> Result<Self, ConfigError> {
+        let (_, lines) = settings::parse(text, path)?;
+        let known = NAMES.into_iter().chain(SECTIONS).chain(["transport"]);
+        settings::refuse_unknown(rest, known, &lines)?;
+        self.validate().map(|()| self)
     }
 
     /// As [`Config::from_toml`], for programs with sections of their own in the text. Also returns the sections that belong neither to
@@ -250,11 +230,8 @@ impl Config {
         if framework.origin("transport") == Origin::Default {
             framework.transport = TransportKind::Auto;
         }
-        let own = NAMES.iter().filter_map(|name| Some(((*name).to_owned(), rest.remove(*name)?))).collect();
-        let sections: Sections = Value::Table(own).try_into().map_err(|error: toml::de::Error| {
-            let place = path.map_or(String::new(), |path| format!("{}: ", path.display()));
-            wrong(format!("{place}{}", error.message()))
-        })?;
+        rest.retain(|name, _| NAMES.iter().all(|own| *own != name));
+        let sections: Sections = settings::read_parts(text, path)?;
         let Sections { node, nodes, rules, streams, dissemination } = sections;
         Ok((Self { node, nodes, rules, streams, dissemination, framework }, rest))
     }
@@ -321,22 +298,17 @@ impl Config {
     }
 
     fn check_ranges(&self) -> Result<(), ConfigError> {
-        let (streams, times) = (&self.streams, &self.dissemination);
-        let ranges = [
-            ("streams.chunk_bytes", streams.chunk_bytes, 1024, 1 << 30),
-            ("streams.chunks", streams.chunks, 4, 1024),
-            ("streams.max_streams", streams.max_streams as u64, 1, 1 << 20),
-            ("streams.max_buffer_bytes", streams.max_buffer_bytes, 4096, 1 << 40),
-            ("dissemination.reconnect_min_ms", times.reconnect_min_ms, 1, 60_000),
-            ("dissemination.reconnect_max_ms", times.reconnect_max_ms, times.reconnect_min_ms, 3_600_000),
-            ("dissemination.linger_ms", times.linger_ms, 1, 86_400_000),
-        ];
-        match ranges.iter().find(|(_, value, least, most)| value < least || value > most) {
-            Some((name, value, least, most)) => {
-                Err(wrong(format!("{name} = {value}: it must be {least} to {most}")))
-            }
-            None => Ok(()),
+        let sections: [&dyn Section; 2] = [&self.streams, &self.dissemination];
+        if let Some(fault) = sections.into_iter().find_map(out_of_range) {
+            return Err(wrong(fault.to_string()));
         }
+        let DisseminationSettings { reconnect_min_ms: least, reconnect_max_ms: most, .. } =
+            &self.dissemination;
+        if most < least {
+            let expects = format!("at least dissemination.reconnect_min_ms = {least}");
+            return Err(wrong(format!("dissemination.reconnect_max_ms = {most}: it must be {expects}")));
+        }
+        Ok(())
     }
 
     /// The node of this process.
@@ -408,41 +380,6 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A number, or a text with a unit.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Quantity {
-    Number(u64),
-    Text(String),
-}
-
-/// Reads a size in bytes, a number or a text with a unit (`"20 GiB"`), for the settings of other crates.
-///
-/// # Errors
-/// The text is no size.
-pub fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    match Quantity::deserialize(deserializer)? {
-        Quantity::Number(number) => Ok(number),
-        Quantity::Text(text) => parse_bytes(&text)
-            .ok_or_else(|| serde::de::Error::custom(format!("'{text}' is no size in bytes"))),
-    }
-}
-
-/// Reads a time, a number of milliseconds or a text with a unit (`"30 s"`), for the settings of other crates.
-///
-/// # Errors
-/// The text is no time.
-pub fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    match Quantity::deserialize(deserializer)? {
-        Quantity::Number(number) => Ok(number),
-        Quantity::Text(text) => {
-            let time = parse_time(&text, Duration::from_millis(1));
-            time.map(|time| time.as_millis() as u64)
-                .ok_or_else(|| serde::de::Error::custom(format!("'{text}' is no time")))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -462,10 +399,22 @@ mod tests {
     #[test]
     fn errors_name_the_setting() {
         let error = |text: &str| Config::from_toml(text).unwrap_err().to_string();
-        assert_eq!(error("strems = 1"), "there is no setting 'strems'");
+        assert_eq!(
+            error("\nstrems = 1"),
+            "there is no setting 'strems' (configuration, line 2); did you mean 'streams'?"
+        );
         assert!(error("[streams]\nchunks = 1").contains("streams.chunks = 1: it must be 4 to 1024"));
-        assert!(error("[streams]\nchunk = 1").contains("chunk"));
-        assert!(error("[streams]\nchunk_bytes = 'much'").contains("'much' is no size"));
+        assert_eq!(
+            error("[streams]\nchunk = 1"),
+            "configuration, line 2: there is no setting 'streams.chunk'; did you mean 'streams.chunks'?"
+        );
+        let much = error("[streams]\n\nchunk_bytes = 'much'");
+        let expected = "configuration, line 3: streams.chunk_bytes = \"much\": it must be 1024 to 1073741824 bytes; its units are KiB";
+        assert!(much.starts_with(expected), "{much}");
+        assert!(
+            error("[dissemination]\nreconnect_min_ms = '10s'")
+                .contains("at least dissemination.reconnect_min_ms = 10000")
+        );
         assert!(error("node = 'x'").contains("no node 'x'"));
         assert!(error("[[rules]]\nstreams = '*'\nnodes = ['y']").contains("no node 'y'"));
         let node = "[[nodes]]\nname = 'a'\nid = 1\nrole = 'delivery'\naddress = 'x:1'\n";

@@ -32,9 +32,9 @@ mod settings;
 mod store;
 mod stream;
 
+pub use crate::settings::{RecordRule, SettingsError};
 pub use counters::RecordCounters;
 pub use layout::{File, Place};
 pub use recorder::{RecordError, Recorder};
 pub use recording::{About, rendition};
-pub use settings::{RecordRule, SettingsError};
 pub use store::Store;

@@ -2,52 +2,32 @@
 
 use std::path::PathBuf;
 
-use rblive::config::{bytes, matches, millis};
-use serde::{Deserialize, Serialize};
+use ::settings::{out_of_range, section};
+use rblive::config::matches;
 
-/// Which streams are kept, where, and for how long: an element of `[[record]]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RecordRule {
-    /// The names of streams, where `*` stands for any characters. A stream is kept by the first rule that has its name.
-    pub streams: String,
-    /// The folder, which belongs to this rule of this process alone. The recorder makes the folder if it does not exist.
-    pub folder: PathBuf,
-    /// How long a recording is kept after its end, in milliseconds. Default: 30 days; 0: for ever.
-    #[serde(deserialize_with = "millis")]
-    pub max_age_ms: u64,
-    /// The most bytes of the recordings of a stream. Default: 100 GiB; at least 1 MiB. The oldest ones make room.
-    #[serde(deserialize_with = "bytes")]
-    pub max_stream_bytes: u64,
-    /// The most bytes of all recordings of the rule. Default: 100 GiB; at least 1 MiB. The oldest ones make room; where only recordings
-    /// remain that still grow, their segments become gaps.
-    #[serde(deserialize_with = "bytes")]
-    pub max_bytes: u64,
-    /// The longest recording in milliseconds; after it another one begins. Default: 4 hours; 10 s to 24 h. A recording is removed
-    /// as a whole, so it never takes more than an eighth of an age or a size from above. Long: large playlists, which are written
-    /// anew for each segment.
-    #[serde(deserialize_with = "millis")]
-    pub longest_ms: u64,
-    /// How long a recording waits for the return of its stream, or of the recorder, in milliseconds. Default: 60 s. The return is a
-    /// discontinuity; a later one begins another recording.
-    #[serde(deserialize_with = "millis")]
-    pub rejoin_ms: u64,
-    /// Whether each segment is on the disk before a playlist names it. Default: false, a loss of power loses the newest half minute.
-    pub sync: bool,
-}
-
-impl Default for RecordRule {
-    fn default() -> Self {
-        Self {
-            streams: "*".to_owned(),
-            folder: PathBuf::new(),
-            max_age_ms: 30 * 86_400_000,
-            max_stream_bytes: 100 << 30,
-            max_bytes: 100 << 30,
-            longest_ms: 4 * 3_600_000,
-            rejoin_ms: 60_000,
-            sync: false,
-        }
+section! {
+    /// Which streams are kept, where, and for how long: an element of `[[record]]`.
+    "record" RecordRule {
+        /// The names of streams, where `*` stands for any characters. A stream is kept by the first rule that has its name.
+        streams: String = "*".to_owned();
+        /// The folder, which belongs to this rule of this process alone. The recorder makes the folder if it does not exist.
+        folder: PathBuf = PathBuf::new();
+        /// How long a recording is kept after its end, in milliseconds. Default: 30 days; 0: for ever.
+        max_age_ms: u64 = 30 * 86_400_000, "ms", range [0 or at least 1000];
+        /// The most bytes of the recordings of a stream. Default: 100 GiB; at least 1 MiB. The oldest ones make room.
+        max_stream_bytes: u64 = 100 << 30, "bytes", range [at least 1_048_576];
+        /// The most bytes of all recordings of the rule. Default: 100 GiB; at least 1 MiB. The oldest ones make room; where only recordings
+        /// remain that still grow, their segments become gaps.
+        max_bytes: u64 = 100 << 30, "bytes", range [at least 1_048_576];
+        /// The longest recording in milliseconds; after it another one begins. Default: 4 hours; 10 s to 24 h. A recording is removed
+        /// as a whole, so it never takes more than an eighth of an age or a size from above. Long: large playlists, which are written
+        /// anew for each segment.
+        longest_ms: u64 = 4 * 3_600_000, "ms", range [1000 to 86_400_000];
+        /// How long a recording waits for the return of its stream, or of the recorder, in milliseconds. Default: 60 s. The return is a
+        /// discontinuity; a later one begins another recording.
+        rejoin_ms: u64 = 60_000, "ms", range [0 to 86_400_000];
+        /// Whether each segment is on the disk before a playlist names it. Default: false, a loss of power loses the newest half minute.
+        sync: bool = false, range [true or false];
     }
 }
 
@@ -62,17 +42,8 @@ pub enum SettingsError {
     #[error("record: two rules have the folder {}; each needs its own", .0.display())]
     Twice(PathBuf),
     /// A number is out of its range.
-    #[error("record.{name} = {value}: it must be {least} to {most}")]
-    Range {
-        /// The setting.
-        name: &'static str,
-        /// Its value.
-        value: u64,
-        /// The least.
-        least: u64,
-        /// The most.
-        most: u64,
-    },
+    #[error("{0}")]
+    Range(String),
 }
 
 /// The part of a limit that one recording may take.
@@ -91,17 +62,8 @@ impl RecordRule {
             if rules[..index].iter().any(|other| other.folder == rule.folder) {
                 return Err(SettingsError::Twice(rule.folder.clone()));
             }
-            let age = if rule.max_age_ms == 0 { u64::MAX } else { rule.max_age_ms };
-            for (name, value, least, most) in [
-                ("max_age_ms", age, 1000, u64::MAX),
-                ("max_stream_bytes", rule.max_stream_bytes, 1 << 20, u64::MAX),
-                ("max_bytes", rule.max_bytes, 1 << 20, u64::MAX),
-                ("longest_ms", rule.longest_ms, 1000, 86_400_000),
-                ("rejoin_ms", rule.rejoin_ms, 0, 86_400_000),
-            ] {
-                if !(least..=most).contains(&value) {
-                    return Err(SettingsError::Range { name, value, least, most });
-                }
+            if let Some(fault) = out_of_range(rule) {
+                return Err(SettingsError::Range(fault.to_string()));
             }
         }
         Ok(())
@@ -145,7 +107,7 @@ mod tests {
             ("folder = '/a'\nlongest_ms = '2d'", "longest_ms"),
             ("folder = '/a'\nmax_bytes = 1", "max_bytes"),
             ("folder = '/a'\nmax_age_ms = 5", "max_age_ms"),
-            ("folder = '/a'\nmaxx = 1", "unknown field"),
+            ("folder = '/a'\nmaxx = 1", "there is no setting 'record.maxx'"),
         ] {
             let error = rule(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

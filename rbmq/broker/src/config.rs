@@ -26,8 +26,7 @@ use ::access::{Rights, RuleError};
 use rocketbufs::Config;
 use rocketbufs::config::{Origin, read_file};
 use serde::Deserialize;
-use settings::{Range, Section, environment};
-use toml::Value;
+use settings::{OutOfRange, Section, environment, out_of_range};
 
 pub use access::AccessSettings;
 pub use broker::BrokerSettings;
@@ -152,20 +151,14 @@ impl BrokerConfig {
 
     /// Refuses a number out of its range.
     fn check_ranges(&self) -> Result<(), BrokerConfigError> {
-        let mut wrong = Ok(());
-        for section in self.sections() {
-            section.visit(&mut |spec, setting| {
-                if wrong.is_ok() && matches!(spec.range, Range::Int { .. }) && !setting.fits(&spec.range) {
-                    let value = match setting.value() {
-                        Some(Value::Integer(number)) => number.cast_unsigned(),
-                        // Larger than the numbers of TOML.
-                        _ => u64::MAX,
-                    };
-                    wrong = Err(BrokerConfigError::Value { name: spec.name, value, expects: spec.expects });
-                }
-            });
+        match self.sections().into_iter().find_map(out_of_range) {
+            None => Ok(()),
+            Some(OutOfRange { name, value, expects }) => {
+                // A number that is no integer of TOML is larger than those.
+                let value = value.as_integer().map_or(u64::MAX, i64::cast_unsigned);
+                Err(BrokerConfigError::Value { name, value, expects })
+            }
         }
-        wrong
     }
 
     /// Refuses an HTTP endpoint on the broker's own address.

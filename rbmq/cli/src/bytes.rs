@@ -1,13 +1,6 @@
 //! Numbers of bytes, as people write and read them.
 
-use rocketbufs::config::parse_bytes;
-
-/// An argument that is a size.
-pub(super) fn parse(text: &str) -> Result<u64, String> {
-    parse_bytes(text).ok_or_else(|| {
-        format!("'{text}' is not a number of bytes: write one alone, or with k, M, G (of 1024) or kB, MB, GB (of 1000)")
-    })
-}
+pub(super) use settings::size_argument as parse;
 
 /// `1.5 MB`, with three significant digits.
 pub(super) fn show(bytes: f64) -> String {
@@ -30,14 +23,6 @@ pub(super) fn show(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_wrong_unit_is_answered_with_the_right_ones() {
-        assert_eq!(parse(" 64 KiB"), Ok(65536));
-        for text in ["ten", "1x", "99999999999G", "", "k", "-1", "64 mb"] {
-            assert!(parse(text).unwrap_err().contains("kB, MB, GB (of 1000)"), "{text}");
-        }
-    }
 
     #[test]
     fn shows_three_digits() {
