@@ -42,6 +42,7 @@ pub struct HookSettings {
     /// The secret that signs the bodies. Empty: they are not signed.
     pub secret: String,
     /// How long an answer may take, in milliseconds. Default: 5000. Without one in time nobody publishes.
+    #[serde(deserialize_with = "settings::millis")]
     pub timeout_ms: u64,
     /// Authorities that certificates of https are checked with (PEM). Default: those of Debian.
     pub authorities: PathBuf,

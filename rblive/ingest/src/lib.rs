@@ -32,9 +32,9 @@ mod ts_file;
 mod upload;
 mod users;
 
+pub use crate::settings::{IngestLimits, IngestSettings};
 pub use counters::IngestCounters;
 pub use hook::HookSettings;
 pub use ladder::LadderRule;
 pub use server::{Ingest, IngestAddresses, IngestError};
-pub use settings::{IngestLimits, IngestSettings};
 pub use users::{User, hash_password};

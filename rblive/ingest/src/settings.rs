@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use ::settings::{millis, section};
 use serde::{Deserialize, Serialize};
 
 use crate::hook::HookSettings;
@@ -34,10 +35,13 @@ pub struct IngestSettings {
     /// Whether a second publisher of a stream takes the first one's place. Default: false, the second one is refused.
     pub takeover: bool,
     /// The duration of segments in milliseconds, if key frames allow it. Default: 2000.
+    #[serde(deserialize_with = "millis")]
     pub segment_ms: u32,
     /// The longest part in milliseconds. Default: 300. Small: low latency, more requests.
+    #[serde(deserialize_with = "millis")]
     pub part_ms: u32,
     /// How long a stream waits for the return of its publisher, in milliseconds, before it ends. Default: 10,000.
+    #[serde(deserialize_with = "millis")]
     pub linger_ms: u64,
     /// Streams that are renditions of one stream for viewers.
     pub ladders: Vec<LadderRule>,
@@ -48,22 +52,22 @@ pub struct IngestSettings {
     pub limits: IngestLimits,
 }
 
-/// How much encoders may send.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct IngestLimits {
-    /// The most connections of all servers together. Default: 2000.
-    pub connections: usize,
-    /// The largest RTMP message or frame in bytes. Default: 8 MiB.
-    pub message_bytes: usize,
-    /// The largest body of a request in bytes. Default: 64 MiB.
-    pub body_bytes: usize,
-    /// The most bytes that a publisher may send in a second, as an average over ten. Default: 25,000,000 (200 Mbit/s).
-    pub bytes_per_second: u64,
-    /// How long a peer may send nothing, and how long an RTMP peer may take until it publishes, in milliseconds. Default: 15,000.
-    pub idle_ms: u64,
-    /// Failed attempts to publish of one address in a minute; others are refused for that time. 0: no limit. Default: 20.
-    pub failed_attempts: u32,
+section! {
+    /// How much encoders may send.
+    "ingest.limits" IngestLimits {
+        /// The most connections of all servers together. Default: 2000.
+        connections: usize = 2000, range [at least 0];
+        /// The largest RTMP message or frame in bytes. Default: 8 MiB.
+        message_bytes: usize = 8 << 20, "bytes", range [at least 0];
+        /// The largest body of a request in bytes. Default: 64 MiB.
+        body_bytes: usize = 64 << 20, "bytes", range [at least 0];
+        /// The most bytes that a publisher may send in a second, as an average over ten. Default: 25,000,000 (200 Mbit/s).
+        bytes_per_second: u64 = 25_000_000, "bytes", range [at least 0];
+        /// How long a peer may send nothing, and how long an RTMP peer may take until it publishes, in milliseconds. Default: 15,000.
+        idle_ms: u64 = 15_000, "ms", range [at least 0];
+        /// Failed attempts to publish of one address in a minute; others are refused for that time. 0: no limit. Default: 20.
+        failed_attempts: u32 = 20, range [at least 0];
+    }
 }
 
 impl Default for IngestSettings {
@@ -85,19 +89,6 @@ impl Default for IngestSettings {
             ladders: Vec::new(),
             passthrough: Vec::new(),
             limits: IngestLimits::default(),
-        }
-    }
-}
-
-impl Default for IngestLimits {
-    fn default() -> Self {
-        Self {
-            connections: 2000,
-            message_bytes: 8 << 20,
-            body_bytes: 64 << 20,
-            bytes_per_second: 25_000_000,
-            idle_ms: 15_000,
-            failed_attempts: 20,
         }
     }
 }
