@@ -343,7 +343,7 @@ mod tests {
             ("pattern = 'a'\nkafka = true", "add keep = true"),
             ("pattern = 'a'\nlinger_ms = -1", "number of milliseconds"),
             ("pattern = 'a'\nlinger_ms = '5000000 s'", "too long"),
-            ("pattern = 'a'\nlinger_ms = '5 moons'", "no time with a unit: us, ms, s,"),
+            ("pattern = 'a'\nlinger_ms = '5 sec'", "no time with a unit: us, ms, s,"),
             ("pattern = 'a'\nlinger_ms = '0.5ms'", "no whole number of milliseconds"),
         ] {
             let error = rules(&format!("[[topics]]\n{rule}\n")).unwrap_err();
