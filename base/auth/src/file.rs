@@ -252,9 +252,11 @@ impl UsersFile {
     /// A name is not valid, there is no such user, or there is a token of the name.
     pub fn add_token(
         &mut self,
-        (name, user): (&str, &str),
+        name: &str,
+        user: &str,
         hash: &TokenHash,
-        (created, expires): (SystemTime, Option<SystemTime>),
+        created: SystemTime,
+        expires: Option<SystemTime>,
     ) -> Result<(), UsersFileError> {
         check_name(name)?;
         if position(list(&mut self.document, "user"), "name", user).is_none() {
@@ -382,11 +384,11 @@ mod tests {
         let mut file = UsersFile::edit(&path).unwrap();
         assert!(!file.set_password("alice", &hash()).unwrap());
         assert!(file.set_password("bob", &hash()).unwrap());
-        let times = (SystemTime::UNIX_EPOCH, Some(SystemTime::UNIX_EPOCH));
-        file.add_token(("one", "bob"), &sha("a"), times).unwrap();
-        file.add_token(("two", "bob"), &sha("b"), (SystemTime::UNIX_EPOCH, None)).unwrap();
-        assert!(file.add_token(("two", "bob"), &sha("c"), times).is_err());
-        assert!(file.add_token(("three", "eve"), &sha("c"), times).is_err());
+        let epoch = SystemTime::UNIX_EPOCH;
+        file.add_token("one", "bob", &sha("a"), epoch, Some(epoch)).unwrap();
+        file.add_token("two", "bob", &sha("b"), epoch, None).unwrap();
+        assert!(file.add_token("two", "bob", &sha("c"), epoch, Some(epoch)).is_err());
+        assert!(file.add_token("three", "eve", &sha("c"), epoch, Some(epoch)).is_err());
         assert!(file.set_password("a/b", &hash()).is_err());
         file.save().unwrap();
         assert_eq!(mode(&path), 0o640);

@@ -217,8 +217,9 @@ fn session(
     let Some(suite) = suite.tls13() else {
         return Err(rustls::Error::General("records of TLS 1.2 are not sealed here".into()));
     };
-    let keys = (Keys::new(secrets.tx)?, Keys::new(secrets.rx)?);
-    Ok(Session::new(next, keys, suite.common.confidentiality_limit, takes_tickets))
+    let keys = |(sequence, secrets)| Keys::new(sequence, secrets);
+    let (sending, receiving) = (keys(secrets.tx)?, keys(secrets.rx)?);
+    Ok(Session::new(next, sending, receiving, suite.common.confidentiality_limit, takes_tickets))
 }
 
 /// Does what rustls asks for. Returns how many bytes it has used, and what comes next.

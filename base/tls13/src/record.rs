@@ -69,7 +69,7 @@ impl Keys {
     ///
     /// # Errors
     /// The cipher is none of TLS 1.3.
-    pub fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, rustls::Error> {
+    pub fn new(sequence: u64, secrets: ConnectionTrafficSecrets) -> Result<Self, rustls::Error> {
         let (algorithm, key, iv) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&aead::AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&aead::AES_256_GCM, key, iv),
@@ -172,7 +172,7 @@ mod tests {
     fn keys() -> [Keys; 2] {
         let secrets =
             || ConnectionTrafficSecrets::Aes256Gcm { key: AeadKey::from([7; 32]), iv: Iv::from([9; 12]) };
-        [Keys::new((3, secrets())).unwrap(), Keys::new((3, secrets())).unwrap()]
+        [Keys::new(3, secrets()).unwrap(), Keys::new(3, secrets()).unwrap()]
     }
 
     #[test]

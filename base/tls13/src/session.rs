@@ -65,21 +65,25 @@ pub trait Secrets: Send {
 
 impl Secrets for KernelConnection<ServerConnectionData> {
     fn next_sending(&mut self) -> Result<Keys, rustls::Error> {
-        Keys::new(self.update_tx_secret()?)
+        let (sequence, secrets) = self.update_tx_secret()?;
+        Keys::new(sequence, secrets)
     }
 
     fn next_receiving(&mut self) -> Result<Keys, rustls::Error> {
-        Keys::new(self.update_rx_secret()?)
+        let (sequence, secrets) = self.update_rx_secret()?;
+        Keys::new(sequence, secrets)
     }
 }
 
 impl Secrets for KernelConnection<ClientConnectionData> {
     fn next_sending(&mut self) -> Result<Keys, rustls::Error> {
-        Keys::new(self.update_tx_secret()?)
+        let (sequence, secrets) = self.update_tx_secret()?;
+        Keys::new(sequence, secrets)
     }
 
     fn next_receiving(&mut self) -> Result<Keys, rustls::Error> {
-        Keys::new(self.update_rx_secret()?)
+        let (sequence, secrets) = self.update_rx_secret()?;
+        Keys::new(sequence, secrets)
     }
 
     fn keep_ticket(&mut self, body: &[u8]) -> Result<(), rustls::Error> {
@@ -115,7 +119,8 @@ impl Session {
     /// A connection with these keys, of which each may seal `limit` records. `takes_tickets`: the peer is a server.
     pub fn new(
         secrets: Box<dyn Secrets>,
-        (sending, receiving): (Keys, Keys),
+        sending: Keys,
+        receiving: Keys,
         limit: u64,
         takes_tickets: bool,
     ) -> Self {

@@ -10,7 +10,7 @@ use tls13::{Alert, Content, Failure, Keys, MAX_PLAIN, Out, Secrets, Session};
 /// Keys that follow from a number.
 fn keys(number: u8) -> Keys {
     let (key, iv) = (AeadKey::from([number; 32]), Iv::from([number ^ 0x5a; 12]));
-    Keys::new((0, ConnectionTrafficSecrets::Aes256Gcm { key, iv })).unwrap()
+    Keys::new(0, ConnectionTrafficSecrets::Aes256Gcm { key, iv }).unwrap()
 }
 
 /// The numbers of the next keys: even ones belong to one direction, odd ones to the other.
@@ -30,7 +30,7 @@ impl Secrets for Numbers {
 
 fn session(sending: u8, receiving: u8, limit: u64, takes_tickets: bool) -> Session {
     let numbers = Box::new(Numbers(sending, receiving));
-    Session::new(numbers, (keys(sending), keys(receiving)), limit, takes_tickets)
+    Session::new(numbers, keys(sending), keys(receiving), limit, takes_tickets)
 }
 
 /// A server and a client.

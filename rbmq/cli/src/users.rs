@@ -199,7 +199,7 @@ fn make(
         Expires::After(after) => Some(now + after),
     };
     let mut edited = UsersFile::edit(&file.users)?;
-    edited.add_token((&name, user), &hash, (now, end))?;
+    edited.add_token(&name, user, &hash, now, end)?;
     // The file of the token comes first: a token that nobody has would stay in the file of users.
     let line = format!("{}\n", token.expose());
     if let Some(path) = output {

@@ -6,7 +6,7 @@ use tls13::{Content, Keys, OVERHEAD, Secrets, Session};
 
 fn keys(number: u8) -> Keys {
     let (key, iv) = (AeadKey::from([number; 32]), Iv::from([number; 12]));
-    Keys::new((0, ConnectionTrafficSecrets::Aes256Gcm { key, iv })).expect("a cipher of TLS 1.3")
+    Keys::new(0, ConnectionTrafficSecrets::Aes256Gcm { key, iv }).expect("a cipher of TLS 1.3")
 }
 
 struct Numbers(u8);
@@ -27,7 +27,7 @@ impl Secrets for Numbers {
 /// sealed as data.
 pub fn tls_records(bytes: &[u8]) {
     let Some((&first, mut rest)) = bytes.split_first() else { return };
-    let mut session = Session::new(Box::new(Numbers(1)), (keys(0), keys(1)), 1 << 20, first & 1 == 1);
+    let mut session = Session::new(Box::new(Numbers(1)), keys(0), keys(1), 1 << 20, first & 1 == 1);
     let (mut peer, mut number) = (keys(1), 1_u8);
     let (mut stream, mut sealed, mut opened) = (Vec::new(), Vec::new(), Vec::new());
     while let [kind, size, more @ ..] = rest {

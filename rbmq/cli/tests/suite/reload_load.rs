@@ -73,7 +73,7 @@ impl World {
         let mut tokens = BTreeMap::new();
         for user in USERS {
             let token = new_token().expect("random bytes");
-            file.add_token((user, user), &TokenHash::of(&token), (SystemTime::now(), None)).expect("a token");
+            file.add_token(user, user, &TokenHash::of(&token), SystemTime::now(), None).expect("a token");
             tokens.insert(user, token);
         }
         file.save().expect("a file");

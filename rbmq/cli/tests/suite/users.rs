@@ -68,7 +68,7 @@ impl Users {
     fn add_token(&self, name: &str, expires: Option<SystemTime>) -> Secret {
         let token = new_token().unwrap();
         let mut file = UsersFile::edit(&self.path).unwrap();
-        file.add_token((name, "alice"), &TokenHash::of(&token), (SystemTime::now(), expires)).unwrap();
+        file.add_token(name, "alice", &TokenHash::of(&token), SystemTime::now(), expires).unwrap();
         file.save().unwrap();
         token
     }

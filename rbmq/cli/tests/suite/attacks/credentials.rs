@@ -108,8 +108,7 @@ fn wrong_logins_all_get_the_same_answer_and_others_lose_nothing() {
     let mut file = UsersFile::edit(&path).expect("a file");
     let hash = PasswordHash::of(&Secret::from(PASSWORD.to_owned())).expect("a hash");
     file.set_password("alice", &hash).expect("a user");
-    file.add_token(("t", "alice"), &TokenHash::of(&good), (std::time::SystemTime::now(), None))
-        .expect("a token");
+    file.add_token("t", "alice", &TokenHash::of(&good), std::time::SystemTime::now(), None).expect("a token");
     file.save().expect("a file");
     let config = folder.path().join("rbmq.toml");
     let rule = "[[access.rules]]\nusers = ['*']\npublish = ['#']\nsubscribe = ['#']\n";
