@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   failures   1..=3   4      5      6    …   10      after a pause of ten longest delays: forgotten
-//!   delay      none    0.5 s  1 s    2 s  …   30 s
+//!   delay      none    0.5 s  1 s    2 s  …   30 s    (the default of AttemptRule)
 //! ```
 //!
 //! Only the check of a password is delayed, because it is expensive. A valid token, or a password that was checked shortly before,
@@ -18,16 +18,32 @@ use std::time::{Duration, Instant};
 
 use peers::HostAddress;
 
-/// Failures without a delay: people mistype.
-const FREE: u32 = 3;
-
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-
-/// The longest delay of a source.
+/// The longest delay of a source, if a rule does not say otherwise.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// A source is forgotten after this time without a failure.
-const MEMORY: Duration = Duration::from_secs(300);
+/// How failed logins delay their source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttemptRule {
+    /// Failures without a delay. Default 3: people mistype.
+    pub free: u32,
+    /// The delay after the next failure. Each further failure doubles it. Default 0.5 s.
+    pub first_delay: Duration,
+    /// The longest delay. Default [`LONGEST_DELAY`].
+    pub longest_delay: Duration,
+    /// A source is forgotten after this time without a failure. Default 5 minutes.
+    pub memory: Duration,
+}
+
+impl Default for AttemptRule {
+    fn default() -> Self {
+        Self {
+            free: 3,
+            first_delay: Duration::from_millis(500),
+            longest_delay: LONGEST_DELAY,
+            memory: Duration::from_secs(300),
+        }
+    }
+}
 
 /// The most sources that are remembered. A source costs about 150 bytes.
 const MAX_SOURCES: usize = 16_384;
@@ -77,6 +93,7 @@ struct Failures {
 /// The sources of failed logins.
 #[derive(Debug, Default)]
 pub struct Attempts {
+    rule: AttemptRule,
     sources: HashMap<Source, Failures>,
     /// The same, by the time of the last failure.
     by_age: BTreeSet<(Instant, Source)>,
@@ -84,17 +101,23 @@ pub struct Attempts {
 }
 
 impl Attempts {
+    /// No failures yet.
+    pub fn new(rule: AttemptRule) -> Self {
+        Self { rule, ..Self::default() }
+    }
+
     /// How long a source still has to wait. `None`: it need not wait.
     pub fn delay(&self, source: Source, now: Instant) -> Option<Duration> {
         let Failures { count, last, .. } = *self.sources.get(&source)?;
-        let doublings = count.checked_sub(FREE + 1)?;
-        let delay = FIRST_DELAY.saturating_mul(1 << doublings.min(16)).min(LONGEST_DELAY);
+        let AttemptRule { free, first_delay, longest_delay, .. } = self.rule;
+        let doublings = count.checked_sub(free)?.checked_sub(1)?;
+        let delay = first_delay.saturating_mul(1 << doublings.min(16)).min(longest_delay);
         delay.checked_sub(now.saturating_duration_since(last)).filter(|left| !left.is_zero())
     }
 
     /// Whether a source has failed so often that it has to wait after every further failure.
     pub fn is_suspect(&self, source: Source) -> bool {
-        self.sources.get(&source).is_some_and(|failures| failures.count >= FREE)
+        self.sources.get(&source).is_some_and(|failures| failures.count >= self.rule.free)
     }
 
     /// Counts a failed login, of the user who was named.
@@ -146,7 +169,7 @@ impl Attempts {
 
     fn forget_old(&mut self, now: Instant) {
         while let Some((last, source)) = self.by_age.first().copied()
-            && now.saturating_duration_since(last) > MEMORY
+            && now.saturating_duration_since(last) > self.rule.memory
         {
             self.by_age.pop_first();
             self.sources.remove(&source);
@@ -158,6 +181,8 @@ impl Attempts {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const MEMORY: Duration = Duration::from_secs(300);
 
     fn source(n: u32) -> Source {
         Source::Unix(n)
@@ -178,6 +203,26 @@ mod tests {
         attempts.succeeded(source(1), "a", false);
         assert_eq!(attempts.delay(source(1), now), None);
         assert!(attempts.is_empty());
+    }
+
+    /// A rule with one length of delays is a limit of attempts in a time.
+    #[test]
+    fn a_rule_says_how_many_failures_are_free_and_what_follows() {
+        let minute = Duration::from_secs(60);
+        let rule = |free| AttemptRule { free, first_delay: minute, longest_delay: minute, memory: minute };
+        let (mut attempts, now) = (Attempts::new(rule(2)), Instant::now());
+        let mut delays = (0..4).map(|_| {
+            attempts.failed(source(1), None, now);
+            attempts.delay(source(1), now)
+        });
+        assert!(delays.by_ref().take(2).all(|delay| delay.is_none()));
+        assert_eq!(delays.collect::<Vec<_>>(), [Some(minute), Some(minute)]);
+        assert_eq!(attempts.delay(source(1), now + minute), None);
+        attempts.failed(source(1), None, now + 2 * minute);
+        assert_eq!(attempts.delay(source(1), now + 2 * minute), None, "the others are forgotten");
+        let mut unlimited = Attempts::new(rule(u32::MAX));
+        (0..100).for_each(|_| unlimited.failed(source(1), None, now));
+        assert!(unlimited.delay(source(1), now).is_none() && !unlimited.is_suspect(source(1)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 use peers::{Credentials, Secret};
 
-use crate::attempts::{Attempts, Source};
+use crate::attempts::{AttemptRule, Attempts, Source};
 use crate::certificate::CertificateName;
 use crate::file::{UsersFileError, read_users};
 use crate::identity::{Identity, Method};
@@ -109,16 +109,30 @@ pub enum AccessError {
     Random(#[from] NoRandomNumbers),
 }
 
+impl Memory {
+    fn new(rule: AttemptRule, password_cache: Duration) -> Result<Arc<Self>, NoRandomNumbers> {
+        let state = State { attempts: Attempts::new(rule), proofs: Proofs::new(password_cache) };
+        Ok(Arc::new(Self { key: ProofKey::new()?, state: Mutex::new(state) }))
+    }
+}
+
 impl Authenticator {
     /// Reads the users.
     ///
     /// # Errors
     /// The file cannot be read, may be read by everybody, or has an error.
     pub fn open(options: &AccessOptions) -> Result<Self, AccessError> {
-        let key = ProofKey::new()?;
-        let state = State { attempts: Attempts::default(), proofs: Proofs::new(options.password_cache) };
-        let memory = Arc::new(Memory { key, state: Mutex::new(state) });
+        let memory = Memory::new(AttemptRule::default(), options.password_cache)?;
         Self { users: None, jwt: None, decoy: PasswordHash::default_decoy(), memory }.reopen(options)
+    }
+
+    /// An authenticator of users that do not come from a file. `password_cache` as in [`AccessOptions`].
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn of(users: Users, rule: AttemptRule, password_cache: Duration) -> Result<Self, NoRandomNumbers> {
+        let memory = Memory::new(rule, password_cache)?;
+        Ok(Self { decoy: decoy(Some(&users)), users: Some(Arc::new(users)), jwt: None, memory })
     }
 
     /// Reads the users again, and keeps what is remembered of logins. After an error the old users stay in force.
@@ -130,9 +144,7 @@ impl Authenticator {
         let jwt = options.jwt.as_ref().map(Jwt::open).transpose()?.map(Arc::new);
         let users = users.or_else(|| jwt.is_some().then(Users::default)).map(Arc::new);
         self.state().proofs.set_lifetime(options.password_cache);
-        let dearest = users.as_deref().and_then(Users::dearest_password);
-        let decoy = dearest.map_or_else(PasswordHash::default_decoy, PasswordHash::decoy);
-        Ok(Self { users, jwt, decoy, memory: self.memory.clone() })
+        Ok(Self { decoy: decoy(users.as_deref()), users, jwt, memory: self.memory.clone() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -149,9 +161,31 @@ impl Authenticator {
         self.users.as_deref()
     }
 
+    /// The login with a password that was right a short time ago. Costs nothing, and is no attempt.
+    pub fn remembered(&self, credentials: &Credentials) -> Option<Login> {
+        let Credentials::Password { user, password } = credentials else { return None };
+        let known = self.users.as_ref()?.get(user)?;
+        let hash = known.password.as_ref()?;
+        let proof = self.memory.key.proof(&[user, password.expose(), &hash.to_string()]);
+        self.state().proofs.contains(proof, Instant::now()).then(|| by_password(known, hash))
+    }
+
+    /// How long a source still has to wait after failed logins; none if it need not.
+    pub fn delay(&self, source: Source) -> Option<Duration> {
+        self.state().attempts.delay(source, Instant::now())
+    }
+
+    /// Counts a failed attempt that was made elsewhere, of the user who was named.
+    pub fn failed(&self, source: Source, user: Option<&str>) {
+        self.state().attempts.failed(source, user, Instant::now());
+    }
+
     /// Begins a login. Returns at once.
     pub fn begin(&self, credentials: Credentials, peer: &Peer) -> Step {
         let Some(users) = &self.users else { return Step::Done(Ok(Login::anonymous())) };
+        if let Some(login) = self.remembered(&credentials) {
+            return Step::Done(Ok(login));
+        }
         let (now, time) = (Instant::now(), SystemTime::now());
         let (user, password) = match credentials {
             Credentials::Password { user, password } => (user, password),
@@ -162,14 +196,6 @@ impl Authenticator {
             _ => return self.done(of_connection(users, peer), peer, now),
         };
         let mut state = self.state();
-        if let Some(known) = users.get(&user)
-            && let Some(hash) = &known.password
-            && state
-                .proofs
-                .contains(self.memory.key.proof(&[&user, password.expose(), &hash.to_string()]), now)
-        {
-            return Step::Done(Ok(by_password(known, hash)));
-        }
         if let Some(wait) = state.attempts.delay(peer.source, now) {
             return Step::Done(Err(Refused::TooManyAttempts { wait }));
         }
@@ -309,6 +335,12 @@ impl Authenticator {
         state.proofs.insert(proof, Instant::now());
         Ok(by_password(known, hash))
     }
+}
+
+/// A password that nobody has, as dear as the dearest of these users.
+fn decoy(users: Option<&Users>) -> PasswordHash {
+    let dearest = users.and_then(Users::dearest_password);
+    dearest.map_or_else(PasswordHash::default_decoy, PasswordHash::decoy)
 }
 
 fn login_of(user: &User, method: Method, basis: Basis, expires: Option<SystemTime>) -> Login {

@@ -42,7 +42,7 @@ mod secret_file;
 mod token;
 mod users;
 
-pub use attempts::{Attempts, LONGEST_DELAY, Source};
+pub use attempts::{AttemptRule, Attempts, LONGEST_DELAY, Source};
 pub use audit::{Audit, AuditEvent};
 pub use authenticator::{AccessError, AccessOptions, Authenticator, Check, Peer, Step};
 pub use certificate::{CertificateName, CertificateNameError};

@@ -162,6 +162,22 @@ impl Users {
         Ok(users)
     }
 
+    /// Users of a configuration, with passwords alone. A name may be any text, since no rule of access names these users.
+    pub fn with_passwords(passwords: impl IntoIterator<Item = (String, PasswordHash)>) -> Self {
+        let mut users = Self::default();
+        for (name, password) in passwords {
+            let user = User {
+                name: name.clone(),
+                password: Some(password),
+                roles: Vec::new(),
+                certificates: Vec::new(),
+                unix: Vec::new(),
+            };
+            users.users.insert(name, Arc::new(user));
+        }
+        users
+    }
+
     fn add_user(&mut self, user: User) -> Result<(), String> {
         let user = Arc::new(user);
         if self.users.contains_key(&user.name) {

@@ -16,8 +16,10 @@ mod watch;
 
 use std::process::ExitCode;
 
+use access::PasswordHash;
 use clap::{CommandFactory, Parser, Subcommand};
 use commands::{Failure, Shell, print};
+use peers::{MAX_PASSWORD_BYTES, Secret};
 use tracing::level_filters::LevelFilter;
 
 /// Live video from encoders to viewers, out of rings in memory
@@ -88,7 +90,11 @@ fn password() -> Result<(), Failure> {
     if password.is_empty() {
         return Err(Failure::Failed("the password is empty; write one to standard input".to_owned()));
     }
-    let hash = rblive_ingest::hash_password(password).map_err(Failure::failed)?;
+    if password.len() > MAX_PASSWORD_BYTES {
+        let error = format!("the password has {} bytes; the limit is {MAX_PASSWORD_BYTES}", password.len());
+        return Err(Failure::Failed(error));
+    }
+    let hash = PasswordHash::of(&Secret::from(password.to_owned())).map_err(Failure::failed)?;
     print(format!("{hash}\n"))
 }
 

@@ -1,18 +1,24 @@
 //! The permission to publish: keys, users, and a web-hook.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
+use ::access::{AttemptRule, Authenticator, PasswordError, PasswordHash, Peer, Refused, Source, Step, Users};
+use peers::{Credentials, HostAddress, Secret};
 use rblive::StreamError;
+use rblive::config::matches;
 use rblive::content::check_name;
 use tokio::sync::Semaphore;
 
-use crate::attempts::Attempts;
 use crate::hook::{Event, Hook, Said, now};
-use crate::settings::IngestSettings;
-use crate::users::{Users, same};
+use crate::settings::{IngestSettings, same};
 
 /// The most passwords that are checked at once. The limit leaves processors for streams while somebody guesses passwords.
 const CHECKS_AT_ONCE: usize = 2;
+/// How long a right password is not checked again: encoders repeat it with each request.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// An address with too many failed attempts is refused for this time, and others are forgotten after it.
+const PERIOD: Duration = Duration::from_secs(60);
 
 /// Why a client may not publish.
 #[derive(Debug, thiserror::Error)]
@@ -50,14 +56,18 @@ pub(crate) struct Claim {
 /// Decides who may publish.
 pub(crate) struct Access {
     settings: IngestSettings,
-    users: Users,
-    attempts: Attempts,
+    /// The users, and the failed attempts of addresses, with keys and at the hook too.
+    logins: Authenticator,
     hook: Option<Hook>,
     /// Limits the passwords that are checked at once.
     checks: Semaphore,
 }
 
 impl Claim {
+    fn source(&self) -> Source {
+        Source::Address(HostAddress::of(self.address))
+    }
+
     /// Whether this is the same client with the same proof. The time of the comparison reveals nothing of another client's key.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let keys = (self.key.as_deref().unwrap_or(""), other.key.as_deref().unwrap_or(""));
@@ -70,8 +80,7 @@ impl Access {
     /// Reads the settings. The error names the one that is wrong.
     pub(crate) fn new(settings: &IngestSettings) -> Result<Self, String> {
         Ok(Self {
-            users: Users::new(&settings.users)?,
-            attempts: Attempts::new(settings.limits.failed_attempts),
+            logins: logins(settings)?,
             hook: Hook::new(&settings.hook)?,
             checks: Semaphore::new(CHECKS_AT_ONCE),
             settings: settings.clone(),
@@ -80,7 +89,11 @@ impl Access {
 
     /// Whether every client may publish.
     pub(crate) fn is_open(&self) -> bool {
-        self.settings.keys.is_empty() && self.users.is_empty() && self.hook.is_none()
+        self.has_no_keys() && self.hook.is_none()
+    }
+
+    fn has_no_keys(&self) -> bool {
+        self.settings.keys.is_empty() && self.settings.users.is_empty()
     }
 
     /// Whether a hook decides about each client, so that a right key or password alone is not enough.
@@ -90,49 +103,59 @@ impl Access {
 
     /// Checks the key, or the user and the password. A hook is not asked.
     pub(crate) async fn check(&self, stream: &str, claim: &Claim) -> Result<(), Refusal> {
-        if self.settings.keys.is_empty() && self.users.is_empty() {
+        if self.has_no_keys() {
             return Ok(());
         }
-        if !self.attempts.may(claim.address) {
+        if self.logins.delay(claim.source()).is_some() {
             return Err(Refusal::Attempts);
         }
         if self.settings.opens(stream, claim.key.as_deref()) {
             return Ok(());
         }
-        let user = claim.user.as_deref().filter(|_| !self.users.is_empty());
-        match user {
-            Some(name) if self.check_user(name, stream, claim).await? => Ok(()),
-            Some(_) => Err(Refusal::Key),
-            None => {
-                self.attempts.failed(claim.address);
-                Err(Refusal::Key)
-            }
+        match claim.user.as_deref().filter(|_| !self.settings.users.is_empty()) {
+            Some(name) => self.check_user(name, stream, claim).await,
+            None => Err(self.failed(claim, None)),
         }
     }
 
+    /// Counts a failed attempt.
+    fn failed(&self, claim: &Claim, user: Option<&str>) -> Refusal {
+        self.logins.failed(claim.source(), user);
+        Refusal::Key
+    }
+
     /// Checks a password after the checks that wait before it, so that their failures are counted first.
-    async fn check_user(&self, name: &str, stream: &str, claim: &Claim) -> Result<bool, Refusal> {
-        let password = claim.key.as_deref().unwrap_or("");
-        if self.users.open_known(name, password, stream) {
-            return Ok(true);
+    async fn check_user(&self, name: &str, stream: &str, claim: &Claim) -> Result<(), Refusal> {
+        let password = Secret::from(claim.key.clone().unwrap_or_default());
+        let Ok(credentials) = Credentials::password(name, password) else {
+            return Err(self.failed(claim, Some(name)));
+        };
+        if self.logins.remembered(&credentials).is_none() {
+            let turn = self.checks.acquire().await;
+            let peer = Peer { source: claim.source(), certificate: None, uid: None };
+            let login = match self.logins.begin(credentials, &peer) {
+                Step::Done(login) => login,
+                // The hash is slow on purpose.
+                Step::Check(check) => tokio::task::block_in_place(|| check.run()),
+            };
+            drop(turn);
+            match login {
+                Ok(_) => {}
+                Err(Refused::TooManyAttempts { .. }) => return Err(Refusal::Attempts),
+                Err(_) => return Err(Refusal::Key),
+            }
         }
-        let turn = self.checks.acquire().await;
-        if !self.attempts.may(claim.address) {
-            return Err(Refusal::Attempts);
+        let own = self.settings.users.get(name).map_or(&[][..], |user| &user.streams);
+        match own.iter().any(|pattern| matches(pattern, stream)) {
+            true => Ok(()),
+            false => Err(self.failed(claim, Some(name))),
         }
-        // The hash is slow on purpose.
-        let opens = tokio::task::block_in_place(|| self.users.open(name, password, stream));
-        if !opens {
-            self.attempts.failed(claim.address);
-        }
-        drop(turn);
-        Ok(opens)
     }
 
     /// Asks the hook, if there is one. Returns the name under which the stream is published.
     pub(crate) async fn ask(&self, stream: &str, claim: &Claim) -> Result<String, Refusal> {
         let Some(hook) = &self.hook else { return Ok(stream.to_owned()) };
-        if !self.attempts.may(claim.address) {
+        if self.logins.delay(claim.source()).is_some() {
             return Err(Refusal::Attempts);
         }
         match hook.call(&event("publish", stream, claim)).await {
@@ -143,7 +166,7 @@ impl Access {
                 Err(Refusal::NoHook)
             }
             Ok(Said::No(reason)) => {
-                self.attempts.failed(claim.address);
+                self.logins.failed(claim.source(), None);
                 Err(Refusal::Hook(reason))
             }
             Err(failure) => {
@@ -162,6 +185,25 @@ impl Access {
     }
 }
 
+/// The users of the settings. The error names one with a password that is no hash.
+fn logins(settings: &IngestSettings) -> Result<Authenticator, String> {
+    let hash = |name: &str, text: &str| {
+        text.parse::<PasswordHash>().map_err(|error| match error {
+            PasswordError::Form => format!(
+                "ingest.users.{name}.password is no hash of argon2id ($argon2id$…): make one with `rblive password`; hashes of earlier versions \
+                 (pbkdf2-sha256) have to be made anew"
+            ),
+            error => format!("ingest.users.{name}.password: {error}; make a hash with `rblive password`"),
+        })
+    };
+    let users: Result<Vec<_>, String> =
+        settings.users.iter().map(|(name, user)| Ok((name.clone(), hash(name, &user.password)?))).collect();
+    // No limit for 0.
+    let free = settings.limits.failed_attempts.checked_sub(1).unwrap_or(u32::MAX);
+    let rule = AttemptRule { free, first_delay: PERIOD, longest_delay: PERIOD, memory: PERIOD };
+    Authenticator::of(Users::with_passwords(users?), rule, REMEMBERED).map_err(|error| error.to_string())
+}
+
 fn event<'a>(action: &'static str, stream: &'a str, claim: &'a Claim) -> Event<'a> {
     Event {
         action,
@@ -171,5 +213,90 @@ fn event<'a>(action: &'static str, stream: &'a str, claim: &'a Claim) -> Event<'
         user: claim.user.as_deref(),
         key: claim.key.as_deref(),
         time: now(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::User;
+
+    fn claim(address: &str, user: Option<&str>, key: &str) -> Claim {
+        let (address, key) = (address.parse().unwrap(), Some(key.to_owned()));
+        Claim { key, user: user.map(str::to_owned), address, protocol: "http" }
+    }
+
+    /// The decision about a claim, on a runtime as that of the servers.
+    fn check(access: &Access, stream: &str, claim: &Claim) -> Result<(), Refusal> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.block_on(access.check(stream, claim))
+    }
+
+    fn anna(password: &str) -> IngestSettings {
+        let user = User { password: password.to_owned(), streams: vec!["anna/*".to_owned()] };
+        IngestSettings { users: [("anna".to_owned(), user)].into(), ..IngestSettings::default() }
+    }
+
+    #[test]
+    fn a_user_publishes_the_own_streams_with_the_own_password() {
+        let hash = |password: &str| PasswordHash::of(&Secret::from(password.to_owned())).unwrap().to_string();
+        let access = Access::new(&anna(&hash("secret"))).unwrap();
+        for _ in 0..2 {
+            let opens = |name, password, stream| check(&access, stream, &claim("::1", Some(name), password));
+            assert!(opens("anna", "secret", "anna/1").is_ok());
+            for (name, password, stream) in [
+                ("anna", "Secret", "anna/1"),
+                ("anna", "", "anna/1"),
+                ("anna", "secret", "b"),
+                ("bert", "secret", "anna/1"),
+            ] {
+                let refused = opens(name, password, stream);
+                assert!(matches!(refused, Err(Refusal::Key)), "{name} {password} {stream}");
+            }
+        }
+        assert_ne!(hash("x"), hash("x"));
+    }
+
+    #[test]
+    fn a_password_that_is_no_hash_is_refused_and_not_printed() {
+        let hash = "$argon2id$v=19$m=8192,t=1,p=1$c29tZXNhbHQ$c29tZWhhc2hzb21laGFzaA";
+        assert!(Access::new(&anna(hash)).is_ok());
+        let old = format!("pbkdf2-sha256:200000:{}:{}", "00".repeat(16), "00".repeat(32));
+        for bad in [
+            "",
+            "secret",
+            "pbkdf2-sha256:0:00:00",
+            "md5:1:00:00",
+            &old,
+            &hash[..hash.len() - 8],
+            &format!("{hash}:"),
+            &hash.replace("8192", "1"),
+        ] {
+            let error = Access::new(&anna(bad)).err().unwrap();
+            assert!(
+                error.contains("ingest.users.anna.password") && error.contains("`rblive password`"),
+                "{error}"
+            );
+            assert!(bad.is_empty() || !error.contains(bad), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_address_has_a_few_attempts() {
+        let keys = [("*".to_owned(), "right".to_owned())];
+        let mut settings = IngestSettings { keys: keys.into(), ..IngestSettings::default() };
+        settings.limits.failed_attempts = 3;
+        let access = Access::new(&settings).unwrap();
+        let tries = |access: &Access, address: &str| check(access, "a", &claim(address, None, "wrong"));
+        for _ in 0..3 {
+            assert!(matches!(tries(&access, "2001:db8::1"), Err(Refusal::Key)));
+        }
+        for address in ["2001:db8::1", "2001:db8::2"] {
+            assert!(matches!(tries(&access, address), Err(Refusal::Attempts)));
+        }
+        assert!(matches!(tries(&access, "2001:db8:1::1"), Err(Refusal::Key)));
+        settings.limits.failed_attempts = 0;
+        let unlimited = Access::new(&settings).unwrap();
+        assert!((0..100).all(|_| matches!(tries(&unlimited, "2001:db8::1"), Err(Refusal::Key))));
     }
 }

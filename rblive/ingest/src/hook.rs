@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Request, Uri};
@@ -25,8 +26,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-
-use crate::users::hex;
 
 /// The longest answer.
 const MAX_ANSWER: usize = 64 << 10;
@@ -178,7 +177,8 @@ impl Hook {
             .header("connection", "close");
         if let Some(key) = &self.secret {
             let tag = hmac::sign(key, &body);
-            request = request.header("x-rblive-signature", format!("sha256={}", hex(tag.as_ref())));
+            request =
+                request.header("x-rblive-signature", format!("sha256={}", HEXLOWER.encode(tag.as_ref())));
         }
         let request = request.body(Full::new(Bytes::from(body))).map_err(std::io::Error::other)?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;

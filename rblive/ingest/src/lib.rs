@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod attempts;
 mod certificates;
 mod counters;
 mod hook;
@@ -30,11 +29,9 @@ mod settings;
 mod stream;
 mod ts_file;
 mod upload;
-mod users;
 
-pub use crate::settings::{IngestLimits, IngestSettings};
+pub use crate::settings::{IngestLimits, IngestSettings, User};
 pub use counters::IngestCounters;
 pub use hook::HookSettings;
 pub use ladder::LadderRule;
 pub use server::{Ingest, IngestAddresses, IngestError};
-pub use users::{User, hash_password};

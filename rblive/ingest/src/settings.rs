@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ::settings::{millis, section};
+use aws_lc_rs::{constant_time, digest};
 use serde::{Deserialize, Serialize};
 
 use crate::hook::HookSettings;
 use crate::ladder::LadderRule;
-use crate::users::{User, same};
 
 /// Settings of the ingest servers: addresses, publishers' keys, limits.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +52,21 @@ pub struct IngestSettings {
     pub limits: IngestLimits,
 }
 
+/// A user who may publish.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct User {
+    /// The hash of the password, as `rblive password` prints it: a PHC string of argon2id.
+    pub password: String,
+    /// The names of the streams that the user may publish, where `*` stands for any characters. Default: all.
+    #[serde(default = "all")]
+    pub streams: Vec<String>,
+}
+
+fn all() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
 section! {
     /// How much encoders may send.
     "ingest.limits" IngestLimits {
@@ -65,7 +80,8 @@ section! {
         bytes_per_second: u64 = 25_000_000, "bytes", range [at least 0];
         /// How long a peer may send nothing, and how long an RTMP peer may take until it publishes, in milliseconds. Default: 15,000.
         idle_ms: u64 = 15_000, "ms", range [at least 0];
-        /// Failed attempts to publish of one address in a minute; others are refused for that time. 0: no limit. Default: 20.
+        /// Failed attempts to publish of one address, without a minute between them; others are refused for a minute then. Of an IPv6
+        /// address the first 64 bits count. 0: no limit. Default: 20.
         failed_attempts: u32 = 20, range [at least 0];
     }
 }
@@ -116,9 +132,24 @@ impl IngestSettings {
     }
 }
 
+/// Compares without stopping at the first difference.
+pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
+    // Digests have one length, so that the comparison tells nothing of the lengths either.
+    let digest = |bytes| digest::digest(&digest::SHA256, bytes);
+    !a.is_empty() && constant_time::verify_slices_are_equal(digest(a).as_ref(), digest(b).as_ref()).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_equal_bytes_are_the_same() {
+        assert!(same(b"a", b"a"));
+        for (a, b) in [(&b""[..], &b""[..]), (b"a", b"b"), (b"a", b"aa"), (b"", b"a")] {
+            assert!(!same(a, b));
+        }
+    }
 
     #[test]
     fn a_key_opens_its_stream_only() {

@@ -60,6 +60,28 @@ fn tokens_are_made_with_the_key_of_the_configuration() {
     }
 }
 
+/// The hash of a line on standard input, or the error.
+fn hash_of(line: &[u8]) -> Result<String, String> {
+    let mut command = rblive();
+    command.arg("password").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(line).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn passwords_are_hashed_as_those_of_rbmq() {
+    let text = hash_of(b"pass word\n").unwrap();
+    let hash: access::PasswordHash = text.trim_end().parse().unwrap();
+    for (password, is_right) in [("pass word", true), ("pass word\n", false), ("pass", false)] {
+        assert_eq!(hash.verify(&peers::Secret::from(password.to_owned())), is_right, "{password:?}");
+    }
+    assert!(hash_of(b"\n").unwrap_err().contains("the password is empty"));
+    assert!(hash_of(&[b'x'; 513]).unwrap_err().contains("the limit is 512"));
+}
+
 #[test]
 fn a_node_serves_without_a_configuration_until_a_signal() {
     let addresses = ["--control", "--listen", "--rtmp", "--http"].map(|option| [option, "127.0.0.1:0"]);

@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use rblive_ingest::{IngestSettings, User, hash_password};
+use access::PasswordHash;
+use peers::Secret;
+use rblive_ingest::{IngestSettings, User};
 
 use crate::http::{exchange, head, put, put_at};
 use crate::material::{RATE, SMALL, ts};
@@ -179,7 +181,8 @@ fn basic(path: &str, credentials: &str, length: usize) -> Vec<u8> {
 /// The user anna alone may publish, with the password "pass word".
 fn admit_anna(settings: &mut IngestSettings, streams: &str) {
     settings.keys.clear();
-    let user = User { password: hash_password("pass word").unwrap(), streams: vec![streams.to_owned()] };
+    let hash = PasswordHash::of(&Secret::from("pass word".to_owned())).unwrap();
+    let user = User { password: hash.to_string(), streams: vec![streams.to_owned()] };
     settings.users.insert("anna".to_owned(), user);
 }
 
