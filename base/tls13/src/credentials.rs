@@ -86,8 +86,8 @@ pub struct Credentials {
     pub client_certificates: ClientCertificates,
     /// How long after a handshake a client may resume it, without certificates. Zero: never.
     pub resumption: Duration,
-    /// The protocol that both ends name (ALPN). A peer that names others alone is refused.
-    pub protocol: Vec<u8>,
+    /// The protocols that an end names (ALPN), the preferred one first. A peer that names others alone is refused.
+    pub protocols: Vec<Vec<u8>>,
     /// The settings that the files come from.
     pub names: SettingNames,
 }
@@ -248,6 +248,27 @@ impl Credentials {
             return Err(LoadError::Incomplete { set, unset, reason });
         }
         let Some((cert, key, chain, private)) = self.own()? else { return Ok(None) };
+        self.listener(chain, private, |error| self.unusable(error, cert, key)).map(Some)
+    }
+
+    /// The configuration of a listener whose certificate comes from no file.
+    ///
+    /// # Errors
+    /// The other files, or a key that does not belong to the certificate.
+    pub fn server_with(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Arc<ServerConfig>, LoadError> {
+        self.listener(chain, key, LoadError::Library)
+    }
+
+    fn listener(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        unusable: impl FnOnce(rustls::Error) -> LoadError,
+    ) -> Result<Arc<ServerConfig>, LoadError> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(LoadError::Library)?;
@@ -255,9 +276,8 @@ impl Credentials {
             None => builder.with_no_client_auth(),
             Some(verifier) => builder.with_client_cert_verifier(verifier),
         };
-        let config = builder.with_single_cert(chain, private);
-        let mut config = config.map_err(|error| self.unusable(error, cert, key))?;
-        config.alpn_protocols = vec![self.protocol.clone()];
+        let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+        config.alpn_protocols = self.protocols.clone();
         // Records are sealed by this crate, from the memory of rings.
         config.enable_secret_extraction = true;
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -265,7 +285,7 @@ impl Credentials {
         if let Some(ticketer) = tickets::ticketer(self.resumption).map_err(LoadError::Library)? {
             (config.ticketer, config.send_tls13_tickets) = (ticketer, TICKETS);
         }
-        Ok(Some(Arc::new(config)))
+        Ok(Arc::new(config))
     }
 
     /// The configuration of a connecting end.
@@ -291,7 +311,7 @@ impl Credentials {
                 .with_client_auth_cert(chain, private)
                 .map_err(|error| self.unusable(error, cert, key))?,
         };
-        config.alpn_protocols = vec![self.protocol.clone()];
+        config.alpn_protocols = self.protocols.clone();
         config.enable_secret_extraction = true;
         config.resumption = match self.resumption.is_zero() {
             true => Resumption::disabled(),

@@ -17,6 +17,7 @@ mod facts;
 mod handshake;
 mod out;
 mod record;
+mod reloadable;
 mod session;
 mod tickets;
 
@@ -27,4 +28,5 @@ pub use facts::{CertificateFacts, RevocationFacts};
 pub use handshake::{Established, Handshake};
 pub use out::{Out, PIECE};
 pub use record::{Alert, Content, HEADER, Keys, MAX_PLAIN, MAX_SEALED, OVERHEAD};
+pub use reloadable::Reloadable;
 pub use session::{Failure, Secrets, Session};

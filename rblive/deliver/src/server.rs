@@ -22,7 +22,7 @@ use crate::kept::Kept;
 use crate::link::{self, Link};
 use crate::pages::Pages;
 use crate::settings::Settings;
-use crate::tls::{Certificates, TlsError};
+use crate::tls::{Certificates, TlsError, certificates};
 
 /// The pause after a connection that the system could not accept, usually for lack of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -77,7 +77,7 @@ impl Server {
     /// # Errors
     /// [`StartError`]: the address is in use, the certificate cannot be read, or the system refuses threads.
     pub fn start(settings: Settings, catalog: Arc<Catalog>) -> Result<Self, StartError> {
-        let certificates = Arc::new(Certificates::load(settings.tls.clone())?);
+        let certificates = Arc::new(certificates(settings.tls.clone())?);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(settings.threads.max(1))
             .max_blocking_threads(MAX_DISK_THREADS)

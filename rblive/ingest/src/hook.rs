@@ -9,7 +9,6 @@
 //! An answer with a status other than 2xx refuses, and so does an answer that does not come in time.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
@@ -19,9 +18,9 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use serde::{Deserialize, Serialize};
+use tls13::{Credentials, SettingNames};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -196,19 +195,9 @@ impl Hook {
 }
 
 fn connector(settings: &HookSettings) -> Result<TlsConnector, String> {
-    let path = settings.authorities.display();
-    let failed = |error: &dyn std::fmt::Display| format!("ingest.hook.authorities, {path}: {error}");
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(&settings.authorities).map_err(|e| failed(&e))? {
-        roots.add(certificate.map_err(|e| failed(&e))?).map_err(|e| failed(&e))?;
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| failed(&e))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
+    let names = SettingNames { ca: "ingest.hook.authorities", ..SettingNames::TLS };
+    let credentials = Credentials { ca: Some(settings.authorities.clone()), names, ..Credentials::default() };
+    credentials.client().map(TlsConnector::from).map_err(|error| error.to_string())
 }
 
 /// Seconds since 1970.

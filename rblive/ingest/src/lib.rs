@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod certificates;
 mod counters;
 mod hook;
 mod http_server;

@@ -1,17 +1,20 @@
 //! Listeners, connections, and the threads that serve them.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rblive::RsManager;
+use rustls::ServerConfig;
+use tls13::{Credentials, LoadError, Reloadable, SettingNames};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 use crate::access::Access;
-use crate::certificates::Certificates;
 use crate::counters::IngestCounters;
 use crate::http_server::{self, HttpStreams};
 use crate::ladder::LadderRule;
@@ -35,8 +38,8 @@ pub enum IngestError {
     #[error("the system gives no threads: {0}")]
     Threads(std::io::Error),
     /// The certificate or the key cannot be used.
-    #[error("certificate and private_key cannot be used: {0}")]
-    Certificate(String),
+    #[error(transparent)]
+    Certificate(#[from] LoadError),
     /// A setting of users, of the web-hook or of ladders is wrong.
     #[error("{0}")]
     Access(String),
@@ -82,6 +85,27 @@ pub struct Ingest {
     runtime: Option<Runtime>,
 }
 
+/// The certificate of rtmps and https.
+type Certificates = Reloadable<Arc<ServerConfig>>;
+
+/// How long an encoder may resume a session: some connect anew for each file.
+const RESUMPTION: Duration = Duration::from_secs(3600);
+
+fn certificates(settings: &IngestSettings) -> Result<Certificates, LoadError> {
+    let names = SettingNames { cert: "ingest.certificate", key: "ingest.private_key", ..SettingNames::TLS };
+    let file = |path: &PathBuf| (!path.as_os_str().is_empty()).then(|| path.clone());
+    let (cert, key) = (file(&settings.certificate), file(&settings.private_key));
+    let credentials = Credentials { cert, key, names, resumption: RESUMPTION, ..Credentials::default() };
+    Reloadable::new(move || {
+        let missing = || LoadError::Incomplete {
+            set: "ingest.rtmps or ingest.https",
+            unset: credentials.names.cert,
+            reason: "a listener with TLS shows a certificate",
+        };
+        credentials.server()?.ok_or_else(missing)
+    })
+}
+
 /// State that all listeners share.
 struct Shared {
     registry: Arc<Registry>,
@@ -96,8 +120,7 @@ impl Ingest {
     /// [`IngestError`]; nothing listens then.
     pub fn start(manager: RsManager, settings: IngestSettings) -> Result<Self, IngestError> {
         let needs_tls = !settings.rtmps.is_empty() || !settings.https.is_empty();
-        let load = || Certificates::load(settings.certificate.clone(), settings.private_key.clone());
-        let tls = needs_tls.then(load).transpose().map_err(IngestError::Certificate)?.map(Arc::new);
+        let tls = needs_tls.then(|| certificates(&settings)).transpose()?.map(Arc::new);
         let access = Access::new(&settings).map_err(IngestError::Access)?;
         settings.ladders.iter().try_for_each(LadderRule::check).map_err(IngestError::Access)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -113,7 +136,7 @@ impl Ingest {
         let registry = Registry::new(manager, settings.clone(), access);
         let counters = registry.counters.clone();
         let shared = Arc::new(Shared { http: HttpStreams::new(registry.clone()), registry, places });
-        let listen = |address: &str, protocol, tls: Option<Arc<Certificates>>| {
+        let listen = |address: &str, protocol, tls: Option<Arc<Certificates>>| -> Result<_, IngestError> {
             if address.is_empty() {
                 return Ok(None);
             }
@@ -142,8 +165,7 @@ impl Ingest {
     /// # Errors
     /// The files cannot be used; the servers keep the certificate that they have.
     pub fn reload(&self) -> Result<(), IngestError> {
-        let reloaded = self.certificates.as_ref().map_or(Ok(()), |own| own.reload());
-        reloaded.map_err(IngestError::Certificate)
+        Ok(self.certificates.as_ref().map_or(Ok(()), |own| own.reload())?)
     }
 
     /// Returns the counters of the servers.
@@ -205,7 +227,7 @@ async fn connection(
         None => serve(socket, peer.ip(), shared, protocol).await,
         Some(tls) => {
             let idle = Duration::from_millis(shared.registry.settings.limits.idle_ms);
-            match timeout(idle, tls.current().accept(socket)).await {
+            match timeout(idle, TlsAcceptor::from(tls.current()).accept(socket)).await {
                 Ok(Ok(socket)) => serve(socket, peer.ip(), shared, protocol).await,
                 Ok(Err(error)) => Err(format!("the TLS handshake failed: {error}")),
                 Err(_) => Err("the peer did not finish the TLS handshake in time".to_owned()),

@@ -219,7 +219,7 @@ impl Door {
     fn reload(&self) -> Result<(), EndpointError> {
         let token = read_token(&self.token_file)?;
         if let Some(tls) = &self.tls {
-            tls.replace(tls.load().map_err(EndpointError::Tls)?);
+            tls.reload().map_err(EndpointError::Tls)?;
         }
         *self.token.lock() = token;
         Ok(())

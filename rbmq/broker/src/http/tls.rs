@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
 use rocketbufs::config::TlsSettings;
-use tls13::{ClientCertificates, Credentials, SettingNames};
+use tls13::{ClientCertificates, Credentials, Reloadable, SettingNames};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -27,10 +26,7 @@ const OWN: SettingNames = SettingNames {
 };
 
 /// The certificates of an endpoint.
-pub(super) struct Tls {
-    credentials: Credentials,
-    current: RwLock<Arc<ServerConfig>>,
-}
+pub(super) struct Tls(Reloadable<Arc<ServerConfig>, String>);
 
 impl Tls {
     /// Reads the files. None: the endpoint is not encrypted.
@@ -42,21 +38,15 @@ impl Tls {
             return Ok(None);
         }
         let credentials = credentials(http, transport);
-        let current = RwLock::new(load(&credentials)?);
-        Ok(Some(Self { credentials, current }))
+        Reloadable::new(move || load(&credentials)).map(|read| Some(Self(read)))
     }
 
-    /// Reads the files again, for [`Tls::replace`].
+    /// Reads the files again, for new connections. After an error nothing changes.
     ///
     /// # Errors
     /// As for [`Tls::open`].
-    pub(super) fn load(&self) -> Result<Arc<ServerConfig>, String> {
-        load(&self.credentials)
-    }
-
-    /// Uses other certificates for new connections.
-    pub(super) fn replace(&self, new: Arc<ServerConfig>) {
-        *self.current.write() = new;
+    pub(super) fn reload(&self) -> Result<(), String> {
+        self.0.reload()
     }
 
     /// Makes the handshake with a client.
@@ -64,8 +54,7 @@ impl Tls {
     /// # Errors
     /// The client speaks something else, left, or was refused.
     pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
-        let current = self.current.read().clone();
-        TlsAcceptor::from(current).accept(stream).await
+        TlsAcceptor::from(self.0.current()).accept(stream).await
     }
 }
 
@@ -107,7 +96,7 @@ pub(super) fn credentials(http: &HttpSettings, transport: &TlsSettings) -> Crede
             HttpClients::Optional => ClientCertificates::Optional,
             HttpClients::Require => ClientCertificates::Require,
         },
-        protocol: PROTOCOL.to_vec(),
+        protocols: vec![PROTOCOL.to_vec()],
         names,
     }
 }

@@ -1,11 +1,11 @@
 //! The certificates of TLS, which can change while the process runs.
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
-use tls13::{Credentials, Handshake, LoadError};
+use tls13::{Credentials, Handshake, LoadError, Reloadable};
 
 use super::security::{ClientCertificates, TlsError, TlsSettings};
 
@@ -26,7 +26,7 @@ pub struct Tls(Arc<Shared>);
 
 struct Shared {
     settings: TlsSettings,
-    current: RwLock<Current>,
+    current: Reloadable<Current>,
 }
 
 /// The settings of new connections.
@@ -49,7 +49,8 @@ impl Tls {
         if !(1..=crate::slots::MAX_SLOTS).contains(&settings.max_handshakes) {
             return Err(TlsError::MaxHandshakes(settings.max_handshakes));
         }
-        let current = RwLock::new(load(&settings)?);
+        let files = settings.clone();
+        let current = Reloadable::new(move || load(&files))?;
         Ok(Self(Arc::new(Shared { settings, current })))
     }
 
@@ -58,9 +59,7 @@ impl Tls {
     /// # Errors
     /// As for [`Tls::new`].
     pub fn reload(&self) -> Result<(), TlsError> {
-        let new = load(&self.0.settings)?;
-        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = new;
-        Ok(())
+        Ok(self.0.current.reload()?)
     }
 
     /// The settings.
@@ -70,16 +69,12 @@ impl Tls {
 
     /// Whether there is a certificate, without which a listener cannot work.
     pub(super) fn can_listen(&self) -> bool {
-        self.current().server.is_some()
-    }
-
-    fn current(&self) -> Current {
-        self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.current.current().server.is_some()
     }
 
     /// The handshake of an incoming connection.
     pub(super) fn accept(&self) -> Result<Handshake, String> {
-        let server = self.current().server.ok_or("there is no certificate (tls.cert)")?;
+        let server = self.0.current.current().server.ok_or("there is no certificate (tls.cert)")?;
         Handshake::accept(server).map_err(|error| error.to_string())
     }
 
@@ -91,7 +86,7 @@ impl Tls {
         };
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| format!("no certificate can be for '{name}': set tls.server_name"))?;
-        Handshake::connect(self.current().client?, name).map_err(|error| error.to_string())
+        Handshake::connect(self.0.current.current().client?, name).map_err(|error| error.to_string())
     }
 }
 
@@ -110,14 +105,14 @@ impl PartialEq for Tls {
 
 impl Eq for Tls {}
 
-fn load(settings: &TlsSettings) -> Result<Current, TlsError> {
+fn load(settings: &TlsSettings) -> Result<Current, LoadError> {
     let TlsSettings { cert, key, ca, crl, client_certificates, resumption, .. } = settings.clone();
     let client_certificates = match client_certificates {
         ClientCertificates::None => tls13::ClientCertificates::None,
         ClientCertificates::Optional => tls13::ClientCertificates::Optional,
         ClientCertificates::Require => tls13::ClientCertificates::Require,
     };
-    let protocol = PROTOCOL.to_vec();
+    let protocols = vec![PROTOCOL.to_vec()];
     let credentials = Credentials {
         cert,
         key,
@@ -125,7 +120,7 @@ fn load(settings: &TlsSettings) -> Result<Current, TlsError> {
         crl,
         client_certificates,
         resumption,
-        protocol,
+        protocols,
         ..Credentials::default()
     };
     let client = match credentials.client() {
