@@ -24,7 +24,7 @@ mod header;
 pub mod reliable;
 pub mod secured;
 
-pub use header::{HEADER_BYTES, Header, Kind, MAGIC, Malformed, VERSION};
+pub use header::{HEADER_BYTES, Header, Kind, LinkName, MAGIC, Malformed, VERSION};
 use header::{is_zero, u16_at, u32_at, u64_at};
 
 /// Bytes of the length before each message of a batch.
@@ -118,10 +118,7 @@ impl<'a> Datagram<'a> {
             1 => (Kind::Fragment, Body::Fragment(Fragment::parse(count, body)?)),
             2 if count == 0 && body.is_empty() => (Kind::Close, Body::Close),
             3 => (Kind::Segment, Body::Segment(reliable::Segment::parse(count, body)?)),
-            4 => (
-                Kind::Ack,
-                Body::Ack(reliable::Ack::parse((count, u32_at(header, 24), u64_at(header, 16)), body)?),
-            ),
+            4 => (Kind::Ack, Body::Ack(reliable::Ack::parse(count, mailbox, first, body)?)),
             5 => (Kind::End, Body::End(reliable::End::parse(count, body)?)),
             _ => return Err(Malformed::Broken),
         };

@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// The control page of the node that takes the picture. If another program has its address, a free port is used.
 fn control(rs: &RsManager, ingest: &Arc<Ingest>) -> Result<Endpoint, Failure> {
-    let start = |settings: &Control| Endpoint::start(rs.clone(), (Some(ingest.clone()), None), settings);
+    let start = |settings: &Control| Endpoint::start(rs.clone(), Some(ingest.clone()), None, settings);
     start(&Control::default())
         .or_else(|_| start(&Control { listen: "127.0.0.1:0".to_owned(), ..Control::default() }))
 }

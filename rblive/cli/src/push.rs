@@ -77,6 +77,14 @@ struct Target {
     url: String,
 }
 
+/// Which of the streams it is, and how long after the others its frames come: streams of many encoders do not have them at the same
+/// moment.
+#[derive(Clone, Copy)]
+struct Turn {
+    stream: u32,
+    offset: Duration,
+}
+
 /// The state that all streams share.
 struct Source {
     stamper: Stamper,
@@ -122,10 +130,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 app: target.app.clone(),
                 url: target.url.clone(),
             };
-            // Streams of many encoders do not have their frames at the same moment.
             let offset =
                 Duration::from_secs_f64(f64::from(number) / f64::from(args.streams) / f64::from(args.fps));
-            streams.spawn(publish(source.clone(), target, number, offset));
+            streams.spawn(publish(source.clone(), target, Turn { stream: number, offset }));
         }
         watch(&mut streams, &stop, until, (!quiet).then_some(&*watching)).await
     })
@@ -183,7 +190,7 @@ fn target(url: &str) -> Result<Target, Failure> {
 }
 
 /// Publishes one stream, for ever.
-async fn publish(source: Arc<Source>, target: Target, number: u32, offset: Duration) -> Result<(), String> {
+async fn publish(source: Arc<Source>, target: Target, turn: Turn) -> Result<(), String> {
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("{}: {what}: {error}", target.address);
     let mut socket =
         TcpStream::connect(&target.address).await.map_err(|error| failed("no connection", &error))?;
@@ -195,7 +202,7 @@ async fn publish(source: Arc<Source>, target: Target, number: u32, offset: Durat
     }
     let (reading, writing) = socket.into_split();
     let answers = tokio::spawn(answers(reading));
-    tokio::spawn(frames(source, client, writing, (number, offset), answers))
+    tokio::spawn(frames(source, client, writing, turn, answers))
         .await
         .map_err(|error| error.to_string())?
         .map_err(|error| failed(&target.name, &error))
@@ -235,12 +242,12 @@ async fn frames(
     source: Arc<Source>,
     mut client: Client,
     mut socket: OwnedWriteHalf,
-    (stream, offset): (u32, Duration),
+    turn: Turn,
     answers: JoinHandle<String>,
 ) -> Result<(), String> {
     client.metadata(Some(7), None);
     client.video(0, &configuration());
-    let begun = tokio::time::Instant::now() + offset;
+    let begun = tokio::time::Instant::now() + turn.offset;
     let mut payload = Vec::new();
     for number in 0_u64.. {
         let due = begun + Duration::from_secs_f64(number as f64 / f64::from(source.fps));
@@ -254,7 +261,12 @@ async fn frames(
         payload.extend([if key { 0x17 } else { 0x27 }, 1, 0, 0, 0]);
         payload.extend((source.frame_bytes as u32).to_be_bytes());
         let header = if key { KEY } else { OTHER };
-        source.stamper.write(Stamp { stream, number, time_ns }, header, source.frame_bytes, &mut payload);
+        source.stamper.write(
+            Stamp { stream: turn.stream, number, time_ns },
+            header,
+            source.frame_bytes,
+            &mut payload,
+        );
         client.video((number * 1000 / u64::from(source.fps)) as u32, &payload);
         socket.write_all(&client.take_output()).await.map_err(|error| error.to_string())?;
         source.frames.fetch_add(1, Ordering::Relaxed);

@@ -78,9 +78,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let control = match config.control.listen.as_str() {
         "" => None,
-        _ => Some(Endpoint::start(rs.clone(), (ingest.clone(), recorder.clone()), &config.control)?),
+        _ => Some(Endpoint::start(rs.clone(), ingest.clone(), recorder.clone(), &config.control)?),
     };
-    commands::print(ready(&rs, (control.as_ref(), viewers.as_ref(), ingest.as_deref())))?;
+    commands::print(ready(&rs, control.as_ref(), viewers.as_ref(), ingest.as_deref()))?;
     loop {
         match stop.wait_asked(None) {
             Some(Asked::End) => break,
@@ -155,7 +155,9 @@ fn configured(args: &Args) -> Result<Config, Failure> {
 /// The lines that the command prints when the node is ready.
 fn ready(
     rs: &RsManager,
-    (control, viewers, ingest): (Option<&Endpoint>, Option<&Viewers>, Option<&Ingest>),
+    control: Option<&Endpoint>,
+    viewers: Option<&Viewers>,
+    ingest: Option<&Ingest>,
 ) -> String {
     let node = rs.node();
     let mut said = format!("rblive: node {} ({})", node.name, node.id);

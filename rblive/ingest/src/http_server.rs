@@ -225,7 +225,7 @@ impl HttpStreams {
             return answer(StatusCode::NOT_FOUND, "streams are at /live/STREAM/FILE");
         };
         let claim = claim(&request, address);
-        match self.request(request, &claim, (stream, file)).await {
+        match self.request(request, &claim, stream, file).await {
             Ok(()) => answer(StatusCode::CREATED, ""),
             Err(failure) => {
                 let status = failure.status();
@@ -242,7 +242,8 @@ impl HttpStreams {
         self: &Arc<Self>,
         request: Request<Incoming>,
         claim: &Claim,
-        (stream, file): (&str, &str),
+        stream: &str,
+        file: &str,
     ) -> Result<(), RequestFailure> {
         let access = &self.registry.access;
         if request.method() == Method::DELETE {

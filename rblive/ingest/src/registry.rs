@@ -16,7 +16,7 @@ use crate::counters::IngestCounters;
 use crate::ladder::Step;
 use crate::output::Output;
 use crate::settings::IngestSettings;
-use crate::stream::{RENDITION, Stream, StreamFailure, first_sequence, first_timeline};
+use crate::stream::{Place, RENDITION, Stream, StreamFailure, first_sequence, first_timeline};
 
 /// A name that has a publisher, or had one within `linger_ms`.
 struct Entry {
@@ -131,17 +131,17 @@ impl Registry {
         }
         let by_rule = || self.settings.ladders.iter().find_map(|rule| rule.step(name));
         let step = tables.declared.get(name).cloned().or_else(by_rule);
-        let own = (&self.settings, &self.counters);
+        let make = |output, place| Stream::new(name, output, place, &self.settings, &self.counters);
         let (stream, group) = match step {
             None => {
                 let output = self.output(name, 1)?;
-                (Stream::new(name, output, (RENDITION, None), own), None)
+                (make(output, Place { rendition: RENDITION, ladder: None }), None)
             }
             Some(step) => {
                 let group = self.group(tables, &step)?;
                 group.members += 1;
-                let place = (step.rendition, Some(group.ladder.clone()));
-                (Stream::new(name, group.output.clone(), place, own), Some(step.name))
+                let place = Place { rendition: step.rendition, ladder: Some(group.ladder.clone()) };
+                (make(group.output.clone(), place), Some(step.name))
             }
         };
         let entry = Arc::new(Mutex::new(Entry { stream, group, publisher: None, last: 0 }));

@@ -92,7 +92,7 @@ async fn events(
     while let Some(event) = session.next_event()? {
         let input = match event {
             SessionEvent::Publish { app, name } => {
-                *publishing = Some(publish(session, registry, address, (&app, &name)).await?);
+                *publishing = Some(publish(session, registry, address, &app, &name).await?);
                 continue;
             }
             SessionEvent::Unpublish => {
@@ -122,7 +122,8 @@ async fn publish(
     session: &mut Session,
     registry: &Arc<Registry>,
     address: IpAddr,
-    (app, name): (&str, &str),
+    app: &str,
+    name: &str,
 ) -> Result<Publishing, RtmpFailure> {
     let (name, query) = name.split_once('?').unwrap_or((name, ""));
     let value = |name| crate::query::value(query, name);

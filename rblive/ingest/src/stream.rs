@@ -110,14 +110,22 @@ pub(crate) fn first_timeline() -> u64 {
     (since.saturating_sub(NOVEMBER_2026) / 60).max(1)
 }
 
+/// Which of the renditions of its output a stream is, and the numbering that it shares with the others, if there are some.
+pub(crate) struct Place {
+    pub(crate) rendition: u16,
+    pub(crate) ladder: Option<Ladder>,
+}
+
 impl Stream {
-    /// A stream with one rendition, or rendition `rendition` of a stream that has several.
+    /// A stream with one rendition, or a rendition of a stream that has several.
     pub(crate) fn new(
         name: &str,
         output: Arc<Mutex<Output>>,
-        (rendition, ladder): (u16, Option<Ladder>),
-        (settings, counters): (&IngestSettings, &Arc<IngestCounters>),
+        place: Place,
+        settings: &IngestSettings,
+        counters: &Arc<IngestCounters>,
     ) -> Self {
+        let Place { rendition, ladder } = place;
         let config = SegmenterConfig {
             target_ms: settings.segment_ms.max(1),
             part_ms: settings.part_ms.clamp(1, settings.segment_ms.max(1)),
@@ -366,7 +374,7 @@ impl Stream {
             return self.next_sequence;
         }
         let target = i64::from(self.config.target_ms) * TICKS_PER_SECOND / 1000;
-        ladder.place(ticks(start_us), (self.next_sequence, target), true).unwrap_or(self.next_sequence)
+        ladder.place(ticks(start_us), self.next_sequence, target, true).unwrap_or(self.next_sequence)
     }
 
     /// Records in the ladder where a segment begins, for the other renditions.

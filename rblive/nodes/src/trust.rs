@@ -48,6 +48,13 @@ pub(crate) struct Claim {
     pub(crate) answer: Option<[u8; PROOF_BYTES]>,
 }
 
+/// The nodes of a connection: its sender and its receiver.
+#[derive(Clone, Copy)]
+struct Hop {
+    from: NodeId,
+    to: NodeId,
+}
+
 impl Token {
     /// Reads the first line of a file.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
@@ -75,11 +82,11 @@ impl Token {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, token), seen: Mutex::default() }
     }
 
-    fn mac(&self, role: &str, (from, to): (NodeId, NodeId), time_s: u64, nonce: &[u8]) -> [u8; PROOF_BYTES] {
+    fn mac(&self, role: &str, hop: Hop, time_s: u64, nonce: &[u8]) -> [u8; PROOF_BYTES] {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(role.as_bytes());
-        context.update(&from.to_le_bytes());
-        context.update(&to.to_le_bytes());
+        context.update(&hop.from.to_le_bytes());
+        context.update(&hop.to.to_le_bytes());
         context.update(&time_s.to_le_bytes());
         context.update(nonce);
         let mut mac = [0; PROOF_BYTES];
@@ -88,31 +95,31 @@ impl Token {
     }
 
     /// The proof of a hello from one node to another.
-    fn claim(&self, nodes: (NodeId, NodeId), time_s: u64) -> Result<HelloProof, String> {
+    fn claim(&self, hop: Hop, time_s: u64) -> Result<HelloProof, String> {
         let mut nonce = [0; PROOF_BYTES];
         getrandom::fill(&mut nonce)
             .map_err(|error| format!("the system gives no random numbers: {error}"))?;
-        Ok(HelloProof { time_s, nonce, mac: self.mac(SENDER, nodes, time_s, &nonce) })
+        Ok(HelloProof { time_s, nonce, mac: self.mac(SENDER, hop, time_s, &nonce) })
     }
 
     /// The answer that proves to a sender that the receiver knows the token.
-    fn answer(&self, nodes: (NodeId, NodeId), proof: &HelloProof) -> [u8; PROOF_BYTES] {
-        self.mac(RECEIVER, nodes, proof.time_s, &proof.nonce)
+    fn answer(&self, hop: Hop, proof: &HelloProof) -> [u8; PROOF_BYTES] {
+        self.mac(RECEIVER, hop, proof.time_s, &proof.nonce)
     }
 
     /// Checks the proof of a hello.
-    fn check(&self, nodes: (NodeId, NodeId), proof: &HelloProof, now_s: u64) -> Result<(), String> {
-        if !is_same(&self.mac(SENDER, nodes, proof.time_s, &proof.nonce), &proof.mac) {
+    fn check(&self, hop: Hop, proof: &HelloProof, now_s: u64) -> Result<(), String> {
+        if !is_same(&self.mac(SENDER, hop, proof.time_s, &proof.nonce), &proof.mac) {
             return Err(format!(
                 "the token of node {} is not that of this node (dissemination.token_file), or it takes this node for another one",
-                nodes.0
+                hop.from
             ));
         }
         let apart = now_s.abs_diff(proof.time_s);
         if apart > MAX_SKEW_S {
             return Err(format!(
                 "the clocks of node {} and of this node are {apart} s apart; {MAX_SKEW_S} s are allowed: set them",
-                nodes.0
+                hop.from
             ));
         }
         let mut seen = self.seen.lock();
@@ -121,7 +128,7 @@ impl Token {
             return Err("too many nodes have connected within some minutes".to_owned());
         }
         match seen.insert(proof.nonce, proof.time_s.max(now_s)) {
-            Some(_) => Err(format!("a hello of node {} came twice: somebody repeats it", nodes.0)),
+            Some(_) => Err(format!("a hello of node {} came twice: somebody repeats it", hop.from)),
             None => Ok(()),
         }
     }
@@ -141,8 +148,9 @@ fn now_s() -> u64 {
 
 /// The hello of node `from` for node `to`.
 pub(crate) fn claim(token: Option<&Token>, from: NodeId, to: NodeId) -> Result<Claim, String> {
-    let proof = token.map(|token| token.claim((from, to), now_s())).transpose()?;
-    let answer = token.zip(proof.as_ref()).map(|(token, proof)| token.answer((from, to), proof));
+    let hop = Hop { from, to };
+    let proof = token.map(|token| token.claim(hop, now_s())).transpose()?;
+    let answer = token.zip(proof.as_ref()).map(|(token, proof)| token.answer(hop, proof));
     Ok(Claim { hello: Hello { node: from, proof }.encode(), answer })
 }
 
@@ -164,8 +172,9 @@ pub(crate) fn check(
             hello.node
         )),
         (Some(token), Some(proof)) => {
-            token.check((hello.node, to), proof, now_s())?;
-            Ok(Some(token.answer((hello.node, to), proof)))
+            let hop = Hop { from: hello.node, to };
+            token.check(hop, proof, now_s())?;
+            Ok(Some(token.answer(hop, proof)))
         }
     }
 }
@@ -218,35 +227,38 @@ mod tests {
     use super::*;
 
     const TIME: u64 = 1_790_000_000;
+    const HOP: Hop = Hop { from: 1, to: 2 };
 
     #[test]
     fn a_proof_is_good_for_one_receiver_some_minutes_and_once() {
         let (token, same) = (Token::new(b"a token of nodes"), Token::new(b"a token of nodes"));
-        let proof = token.claim((1, 2), TIME).unwrap();
-        assert!(same.check((1, 3), &proof, TIME).unwrap_err().contains("another one"));
-        assert!(same.check((4, 2), &proof, TIME).is_err());
-        assert!(same.check((1, 2), &proof, TIME + 301).unwrap_err().contains("301 s apart"));
-        assert_eq!(same.check((1, 2), &proof, TIME + 200), Ok(()));
-        assert!(same.check((1, 2), &proof, TIME + 201).unwrap_err().contains("twice"));
+        let proof = token.claim(HOP, TIME).unwrap();
+        assert!(same.check(Hop { to: 3, ..HOP }, &proof, TIME).unwrap_err().contains("another one"));
+        assert!(same.check(Hop { from: 4, ..HOP }, &proof, TIME).is_err());
+        assert!(same.check(HOP, &proof, TIME + 301).unwrap_err().contains("301 s apart"));
+        assert_eq!(same.check(HOP, &proof, TIME + 200), Ok(()));
+        assert!(same.check(HOP, &proof, TIME + 201).unwrap_err().contains("twice"));
         let changed = HelloProof { time_s: TIME + 1, ..proof };
-        assert!(same.check((1, 2), &changed, TIME).is_err());
-        assert!(Token::new(b"another token...").check((1, 2), &proof, TIME).is_err());
-        let answer = token.answer((1, 2), &proof);
-        assert!(is_same(&answer, &same.answer((1, 2), &proof)));
-        assert!(!is_same(&answer, &proof.mac) && !is_same(&answer, &same.answer((2, 1), &proof)));
+        assert!(same.check(HOP, &changed, TIME).is_err());
+        assert!(Token::new(b"another token...").check(HOP, &proof, TIME).is_err());
+        let answer = token.answer(HOP, &proof);
+        assert!(is_same(&answer, &same.answer(HOP, &proof)));
+        assert!(
+            !is_same(&answer, &proof.mac) && !is_same(&answer, &same.answer(Hop { from: 2, to: 1 }, &proof))
+        );
     }
 
     #[test]
     fn hellos_that_are_remembered_are_bounded_and_forgotten() {
         let token = Token::new(b"a token of nodes");
         for _ in 0..MAX_SEEN {
-            let proof = token.claim((1, 2), TIME).unwrap();
-            token.check((1, 2), &proof, TIME).unwrap();
+            let proof = token.claim(HOP, TIME).unwrap();
+            token.check(HOP, &proof, TIME).unwrap();
         }
-        let proof = token.claim((1, 2), TIME).unwrap();
-        assert!(token.check((1, 2), &proof, TIME).unwrap_err().contains("too many"));
+        let proof = token.claim(HOP, TIME).unwrap();
+        assert!(token.check(HOP, &proof, TIME).unwrap_err().contains("too many"));
         let later = TIME + 2 * MAX_SKEW_S + 1;
-        assert_eq!(token.check((1, 2), &token.claim((1, 2), later).unwrap(), later), Ok(()));
+        assert_eq!(token.check(HOP, &token.claim(HOP, later).unwrap(), later), Ok(()));
     }
 
     #[test]
@@ -265,7 +277,7 @@ mod tests {
         assert!(error.contains("token_file") && error.contains("9 characters"), "{error}");
         std::fs::write(&folder, "0123456789abcdef\nmore\n").unwrap();
         let token = Token::load(&folder).unwrap();
-        assert_eq!(token.mac("", (1, 2), 0, b""), Token::new(b"0123456789abcdef").mac("", (1, 2), 0, b""));
+        assert_eq!(token.mac("", HOP, 0, b""), Token::new(b"0123456789abcdef").mac("", HOP, 0, b""));
         std::fs::remove_file(&folder).unwrap();
         assert!(Token::load(&folder).is_err());
     }

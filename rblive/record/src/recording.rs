@@ -106,7 +106,8 @@ impl Recording {
         stream_folder: &Path,
         name: &str,
         container: Container,
-        (now_ns, sync): (u64, bool),
+        now_ns: u64,
+        sync: bool,
     ) -> io::Result<Self> {
         fs::create_dir_all(stream_folder)?;
         let (folder, begin) = new_folder(stream_folder, &stamp(now_ns))?;

@@ -26,6 +26,16 @@ pub struct Recordings {
     serial: u64,
 }
 
+/// A segment of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct SegmentName {
+    pub rendition: u16,
+    /// Its number in the track.
+    pub number: u64,
+    /// The number that its source gives it.
+    pub sequence: u64,
+}
+
 /// A segment that is being written.
 #[derive(Debug)]
 pub struct Open {
@@ -60,18 +70,14 @@ impl Recordings {
         self.all.back().is_some_and(|newest| newest.had(rendition, from))
     }
 
-    /// Begins a segment: of a rendition, with a number in its track, and the source's number. `None`: there is no room for it.
-    pub fn begin(
-        &mut self,
-        (rendition, number, sequence): (u16, u64, u64),
-        map: Option<(u32, &[u8])>,
-        shelf: &mut Shelf,
-    ) -> Option<Open> {
+    /// Begins a segment. `None`: there is no room for it.
+    pub fn begin(&mut self, of: SegmentName, map: Option<(u32, &[u8])>, shelf: &mut Shelf) -> Option<Open> {
         if !shelf.make_room(&self.name) {
             RecordCounters::add(&shelf.counters.over_limit, 1);
             tracing::warn!(stream = self.name, "max_bytes leaves no room: all recordings still grow");
             return None;
         }
+        let SegmentName { rendition, number, sequence } = of;
         let begun = self.current(sequence, shelf).and_then(|recording| {
             recording.newest = recording.newest.max(Some(sequence));
             Ok((recording.serial, recording.begin(rendition, map)?))
@@ -120,8 +126,8 @@ impl Recordings {
     /// Begins a recording.
     fn add(&mut self, shelf: &mut Shelf) -> io::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        let (folder, how) = (shelf.stream_folder(&self.name), (now, shelf.rule.sync));
-        let recording = Recording::create(&folder, &self.name, self.container, how)?;
+        let folder = shelf.stream_folder(&self.name);
+        let recording = Recording::create(&folder, &self.name, self.container, now, shelf.rule.sync)?;
         self.take(recording, shelf);
         Ok(())
     }
@@ -138,7 +144,8 @@ impl Recordings {
     /// Adds a segment or a gap. A rendition of a recording does not begin with gaps of its own, which are left out.
     pub fn put(
         &mut self,
-        (rendition, from): (u16, Source),
+        rendition: u16,
+        from: Source,
         open: Option<Open>,
         listed: VodSegment,
         shelf: &mut Shelf,

@@ -17,7 +17,7 @@ use rblive_media::track::{NewPart, Pushed, SegmentState, Track};
 use crate::counters::RecordCounters;
 use crate::in_place::{self, WriteError};
 use crate::recording::Source;
-use crate::recordings::{Open, Recordings};
+use crate::recordings::{Open, Recordings, SegmentName};
 use crate::retention::Shelf;
 
 /// The largest initialisation segment.
@@ -147,7 +147,8 @@ impl Stream {
             if header.part == 0 {
                 let map =
                     lane.init.as_ref().filter(|_| is_cmaf).map(|(number, bytes)| (*number, bytes.as_slice()));
-                lane.open = self.recordings.begin((lane.id, newest, header.sequence), map, shelf);
+                let of = SegmentName { rendition: lane.id, number: newest, sequence: header.sequence };
+                lane.open = self.recordings.begin(of, map, shelf);
             }
             lane.write(newest, payload, shelf);
         }
@@ -266,7 +267,7 @@ impl Lane {
             self.unlisted = number + 1;
             let open = self.open.take_if(|open| open.number <= number).filter(|open| open.number == number);
             let from = Source { id, sequence: number.wrapping_sub(self.offset) };
-            recordings.put((self.id, from), open, listed, shelf);
+            recordings.put(self.id, from, open, listed, shelf);
         }
     }
 

@@ -135,7 +135,8 @@ impl<T> MailboxQueue<T> {
         &self,
         staged: &mut Staged<T>,
         from: Key,
-        (messages, buffer): (Messages<'_>, Option<&SharedBuffer>),
+        messages: Messages<'_>,
+        buffer: Option<&SharedBuffer>,
         codec: Codec<T>,
     ) -> Dropped {
         let more = staged.items.len() + messages.len();
@@ -372,7 +373,7 @@ mod tests {
         };
         let from = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 0);
         let mut staged = Staged::new();
-        let dropped = queue.stage(&mut staged, from, (messages, None), codec);
+        let dropped = queue.stage(&mut staged, from, messages, None, codec);
         queue.commit(&mut staged);
         dropped
     }
@@ -406,7 +407,7 @@ mod tests {
         for (mailbox_bytes, stays) in [(3000, true), (1500, false)] {
             let queue = MailboxQueue::new(&Config { mailbox_bytes, ..Config::default() });
             let mut staged = Staged::new();
-            queue.stage(&mut staged, from, (messages, Some(&all)), codec::raw());
+            queue.stage(&mut staged, from, messages, Some(&all), codec::raw());
             queue.commit(&mut staged);
             let (message, _) = queue.pop().expect("there is room for one");
             assert_eq!(message, [7; 1000][..]);
@@ -469,7 +470,7 @@ mod tests {
             let Ok(Datagram { body: Body::Batch(messages), .. }) = Datagram::parse(&bytes) else { panic!() };
             let from = Key::new(SocketAddr::from(([127, 0, 0, 1], 1)), 0);
             for _ in 0..8 {
-                queue.stage(&mut staged, from, (messages, None), codec::raw());
+                queue.stage(&mut staged, from, messages, None, codec::raw());
             }
             queue.commit(&mut staged);
             let arrived: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(message, _)| message).collect();

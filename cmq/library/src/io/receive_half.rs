@@ -32,7 +32,7 @@ use crate::config::Config;
 use crate::event::{Event, SenderInfo, Stats};
 use crate::key::Key;
 use crate::proto::receiver::{AmplificationBudget, Dropped, Receiver, Room, Sink};
-use crate::proto::reliable::inbound::Inbound;
+use crate::proto::reliable::inbound::{Arrival, Inbound};
 use crate::proto::shared_buffer::SharedBuffer;
 use crate::wire::reliable::is_reliable;
 use crate::wire::{Body, Datagram, Messages};
@@ -137,7 +137,7 @@ impl<T> Sink for MailboxSink<'_, T> {
             self.named = named;
         }
         let queue = self.named.as_deref().unwrap_or(&self.receive_half.common);
-        queue.stage(self.staged, from, (messages, buffer), self.receive_half.codec)
+        queue.stage(self.staged, from, messages, buffer, self.receive_half.codec)
     }
 
     fn event(&mut self, event: Event) {
@@ -365,9 +365,9 @@ impl<T> ReceiveHalf<T> {
             let outputs = sessions.take_outputs();
             drop(sessions);
             self.send_half.apply(outputs);
-            self.handle(now, (receiver, inbound.as_mut()), staged, buffers.opened());
+            self.handle(now, receiver, inbound.as_mut(), staged, buffers.opened());
         } else {
-            self.handle(now, (receiver, inbound.as_mut()), staged, buffers.iter());
+            self.handle(now, receiver, inbound.as_mut(), staged, buffers.iter());
         }
         state.busy = buffers.is_full();
         true
@@ -377,7 +377,8 @@ impl<T> ReceiveHalf<T> {
     fn handle<'a>(
         &self,
         now: Instant,
-        (receiver, inbound): (&mut Receiver, Option<&mut Inbound>),
+        receiver: &mut Receiver,
+        inbound: Option<&mut Inbound>,
         staged: &mut Staged<T>,
         datagrams: impl Iterator<Item = (SocketAddr, &'a [u8], Option<&'a SharedBuffer>)>,
     ) {
@@ -395,7 +396,8 @@ impl<T> ReceiveHalf<T> {
             let parsed = is_reliable(bytes).then(|| Datagram::parse(bytes).ok()).flatten();
             match parsed.map(|Datagram { header, body }| (header, body)) {
                 Some((header, Body::Segment(segment))) => {
-                    inbound.segment(now, from, (header, segment, bytes.len()), &mut sink);
+                    let arrival = Arrival { header, segment, datagram_bytes: bytes.len() };
+                    inbound.segment(now, from, arrival, &mut sink);
                 }
                 Some((header, Body::Ack(ack))) => {
                     self.send_half.acknowledge(now, from, &header, &ack);

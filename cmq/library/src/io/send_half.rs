@@ -225,7 +225,7 @@ impl SendHalf {
     pub fn acknowledge(&self, now: Instant, from: SocketAddr, header: &Header, ack: &Ack<'_>) {
         let mut state = lock(&self.state);
         if let Some(outbound) = &mut state.outbound {
-            outbound.acknowledge(now, from, (header.stream, header.epoch), ack);
+            outbound.acknowledge(now, from, header.link(), ack);
         }
     }
 

@@ -26,9 +26,15 @@ pub(crate) struct Socket {
     state: UdpSocketState,
     local: SocketAddr,
     segmentation_offload: bool,
-    /// The interface for multicast: one of its addresses, or its index. Both are empty for the choice of the
-    /// routing table.
-    multicast_interface: Mutex<(Ipv4Addr, u32)>,
+    multicast_interface: Mutex<MulticastInterface>,
+}
+
+/// The interface for multicast: one of its addresses, or its index. Both are empty for the choice of the
+/// routing table.
+#[derive(Clone, Copy)]
+struct MulticastInterface {
+    address: Ipv4Addr,
+    index: u32,
 }
 
 impl Socket {
@@ -52,7 +58,7 @@ impl Socket {
         let state = UdpSocketState::new(UdpSockRef::from(&udp)).map_err(OpenError::System)?;
         discover_mtu(&udp, addr.is_ipv6()).map_err(system)?;
         let local = udp.local_addr().map_err(OpenError::System)?;
-        let multicast_interface = Mutex::new((Ipv4Addr::UNSPECIFIED, 0));
+        let multicast_interface = Mutex::new(MulticastInterface { address: Ipv4Addr::UNSPECIFIED, index: 0 });
         Ok(Socket {
             udp,
             state,
@@ -73,13 +79,14 @@ impl Socket {
     /// Sets the interface and the TTL of multicast datagrams.
     pub fn set_multicast(&self, address: Ipv4Addr, index: u32, ttl: u32) -> io::Result<()> {
         let mut multicast_interface = lock(&self.multicast_interface);
-        set_multicast_interface(&self.udp, self.local.is_ipv6(), (address, index))?;
+        let by = MulticastInterface { address, index };
+        set_multicast_interface(&self.udp, self.local.is_ipv6(), by)?;
         if self.local.is_ipv6() {
             sockopt::set_ipv6_multicast_hops(&self.udp, ttl)?;
         } else {
             sockopt::set_ip_multicast_ttl(&self.udp, ttl)?;
         }
-        *multicast_interface = (address, index);
+        *multicast_interface = by;
         Ok(())
     }
 
@@ -184,17 +191,17 @@ fn discover_mtu(udp: &UdpSocket, ipv6: bool) -> rustix::io::Result<()> {
     Ok(())
 }
 
-fn set_multicast_interface(udp: &UdpSocket, ipv6: bool, by: (Ipv4Addr, u32)) -> rustix::io::Result<()> {
+fn set_multicast_interface(udp: &UdpSocket, ipv6: bool, by: MulticastInterface) -> rustix::io::Result<()> {
     if ipv6 {
-        sockopt::set_ipv6_multicast_if(udp, by.1)
+        sockopt::set_ipv6_multicast_if(udp, by.index)
     } else {
-        sockopt::set_ip_multicast_if_with_ifindex(udp, &Ipv4Addr::UNSPECIFIED, &by.0, by.1)
+        sockopt::set_ip_multicast_if_with_ifindex(udp, &Ipv4Addr::UNSPECIFIED, &by.address, by.index)
     }
 }
 
 /// The path MTU, from a socket of its own, since only a connected socket knows it. For a group it is the MTU
 /// of the multicast interface.
-fn path_mtu(to: SocketAddr, multicast_interface: (Ipv4Addr, u32)) -> io::Result<usize> {
+fn path_mtu(to: SocketAddr, multicast_interface: MulticastInterface) -> io::Result<usize> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let probe = UdpSocket::bind((any, 0))?;
     if to.ip().is_multicast() {

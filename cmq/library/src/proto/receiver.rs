@@ -21,7 +21,11 @@ use crate::wire::secured;
 use crate::wire::{Body, Datagram, Fragment, Header, Malformed, Messages};
 
 /// Messages, and the buffer they lie in if it may be shared.
-type Located<'a> = (Messages<'a>, Option<&'a SharedBuffer>);
+#[derive(Clone, Copy)]
+struct Located<'a> {
+    messages: Messages<'a>,
+    buffer: Option<&'a SharedBuffer>,
+}
 
 /// The fragments of at most this many messages of one gap are freed at once.
 const MAX_DISCARDED: usize = 64;
@@ -176,7 +180,7 @@ impl Receiver {
     ) {
         let Datagram { header, body } = datagram;
         match body {
-            Body::Batch(messages) => self.on_messages(now, slot, header, (messages, buffer), sink),
+            Body::Batch(messages) => self.on_messages(now, slot, header, Located { messages, buffer }, sink),
             Body::Fragment(fragment) => self.on_fragment(now, slot, header, fragment, sink),
             // Handled before, or refused.
             Body::Segment(_) | Body::Ack(_) | Body::End(_) => {}
@@ -283,10 +287,10 @@ impl Receiver {
         now: Instant,
         slot: u32,
         header: Header,
-        (messages, buffer): Located<'_>,
+        located: Located<'_>,
         sink: &mut impl Sink,
     ) {
-        let (first, count) = (header.first, messages.len() as u64);
+        let (first, count) = (header.first, located.messages.len() as u64);
         let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
         let (from, stream) = (entry.key.0, &mut entry.stream);
         let verdict = stream.classify(first, count);
@@ -310,27 +314,28 @@ impl Receiver {
             if !stream.joined {
                 self.join(slot, 0, sink);
             }
-            self.deliver(slot, header.mailbox, (messages, buffer), sink);
+            self.deliver(slot, header.mailbox, located, sink);
             let stream = &mut self.streams.get_mut(slot).expect("the caller has found the slot").stream;
             stream.advance(count);
             if stream.held() == 0 {
                 return;
             }
         } else {
-            self.hold(slot, header, (messages, buffer), sink);
+            self.hold(slot, header, located, sink);
         }
         self.release(now, slot, verdict == Verdict::Next, sink);
     }
 
     /// Messages before these are missing. Holds these, or for unordered delivery delivers them and holds only
     /// their numbers.
-    fn hold(&mut self, slot: u32, header: Header, (messages, buffer): Located<'_>, sink: &mut impl Sink) {
+    fn hold(&mut self, slot: u32, header: Header, located: Located<'_>, sink: &mut impl Sink) {
+        let messages = located.messages;
         let mut held = Held { first: header.first, count: messages.len() as u64, body: None };
         if self.ordered {
             let (bytes, reassembled) = (messages.as_bytes().into(), messages.is_reassembled());
             held.body = Some(HeldMessages { bytes, reassembled, mailbox: header.mailbox });
         } else {
-            self.deliver(slot, header.mailbox, (messages, buffer), sink);
+            self.deliver(slot, header.mailbox, located, sink);
         }
         self.held_bytes += held.cost();
         self.streams.get_mut(slot).expect("the caller has found the slot").stream.hold(held);
@@ -349,7 +354,7 @@ impl Receiver {
                 }
                 if let Some(body) = held.body {
                     let messages = Messages::from_parts(held.count as usize, &body.bytes, body.reassembled);
-                    self.deliver(slot, body.mailbox, (messages, None), sink);
+                    self.deliver(slot, body.mailbox, Located { messages, buffer: None }, sink);
                 }
                 continue;
             }
@@ -415,7 +420,8 @@ impl Receiver {
         sink.event(Event::Joined { from, missed, restarted });
     }
 
-    fn deliver(&mut self, slot: u32, id: u32, (messages, buffer): Located<'_>, sink: &mut impl Sink) {
+    fn deliver(&mut self, slot: u32, id: u32, located: Located<'_>, sink: &mut impl Sink) {
+        let Located { messages, buffer } = located;
         let entry = self.streams.get_mut(slot).expect("the caller has found the slot");
         let from = entry.key.0;
         let taken = sink.deliver(Key { addr: from, id }, messages, buffer);
@@ -448,14 +454,15 @@ impl Receiver {
         if !matches!(verdict, Verdict::Next | Verdict::Early) {
             // The message was already received or lost. Count it once, not for each fragment.
             if fragment.index == 0 {
-                self.on_messages(now, slot, header, (Messages::reassembled(fragment.bytes), None), sink);
+                let messages = Messages::reassembled(fragment.bytes);
+                self.on_messages(now, slot, header, Located { messages, buffer: None }, sink);
             }
             return;
         }
         match self.reassembly.add(now, (from, epoch, stream, header.first), header.count, fragment) {
             Added::Complete(message) => {
                 let messages = Messages::reassembled(message.as_bytes());
-                self.on_messages(now, slot, header, (messages, Some(&message)), sink);
+                self.on_messages(now, slot, header, Located { messages, buffer: Some(&message) }, sink);
                 self.reassembly.recycle(message);
             }
             Added::Incomplete => {}

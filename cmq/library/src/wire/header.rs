@@ -41,7 +41,22 @@ pub struct Header {
     pub mailbox: u32,
 }
 
+/// The name of a link of the reliable mode, which its sender gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkName {
+    /// The sender's number for the link.
+    pub stream: u32,
+    /// The random name of the sender.
+    pub epoch: u64,
+}
+
 impl Header {
+    /// The link that a datagram of the reliable mode belongs to.
+    #[inline]
+    pub fn link(&self) -> LinkName {
+        LinkName { stream: self.stream, epoch: self.epoch }
+    }
+
     /// The header as bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let kind = match self.kind {

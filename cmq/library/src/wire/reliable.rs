@@ -17,7 +17,7 @@
 //!
 //! A stream holds messages, each with its length: two bytes, or `FFFF` and four bytes. A run is a stream that begins at offset 0.
 
-use super::header::{HEADER_BYTES, Header, Kind, MAGIC, Malformed, is_zero, u32_at, u64_at};
+use super::header::{HEADER_BYTES, Header, Kind, LinkName, MAGIC, Malformed, is_zero, u32_at, u64_at};
 
 /// Bytes between the header of a segment and its bytes.
 pub const SEGMENT_BYTES: usize = 20;
@@ -62,9 +62,9 @@ impl<'a> Segment<'a> {
     }
 
     /// Appends a datagram with this segment.
-    pub fn write(&self, link: (u32, u64), number: u64, mailbox: u32, out: &mut Vec<u8>) {
+    pub fn write(&self, link: LinkName, number: u64, mailbox: u32, out: &mut Vec<u8>) {
         let count = u16::try_from(self.bytes.len()).expect("a segment fits into a datagram");
-        let (stream, epoch) = link;
+        let LinkName { stream, epoch } = link;
         out.extend_from_slice(
             &Header { kind: Kind::Segment, count, stream, epoch, first: number, mailbox }.encode(),
         );
@@ -118,10 +118,7 @@ pub struct Ack<'a> {
 }
 
 impl<'a> Ack<'a> {
-    pub(super) fn parse(
-        (count, flags, greatest): (u16, u32, u64),
-        body: &'a [u8],
-    ) -> Result<Ack<'a>, Malformed> {
+    pub(super) fn parse(count: u16, flags: u32, greatest: u64, body: &'a [u8]) -> Result<Ack<'a>, Malformed> {
         let [taken, refused] = count.to_le_bytes().map(usize::from);
         let (receiver, rest) = body.split_at_checked(ACK_BYTES).ok_or(Malformed::Broken)?;
         let (ranges, rest) = rest.split_at_checked(taken * RANGE_BYTES).ok_or(Malformed::Broken)?;
@@ -167,7 +164,7 @@ impl<'a> Ack<'a> {
 
     /// An acknowledgement as a datagram.
     pub fn encode(
-        (link, epoch): (u32, u64),
+        link: LinkName,
         receiver: u64,
         reset: bool,
         arrived: Arrived<'_>,
@@ -177,8 +174,8 @@ impl<'a> Ack<'a> {
         let header = Header {
             kind: Kind::Ack,
             count: u16::from_le_bytes([arrived.taken.len() as u8, arrived.refused.len() as u8]),
-            stream: link,
-            epoch,
+            stream: link.stream,
+            epoch: link.epoch,
             first: greatest,
             mailbox: u32::from(reset),
         };
@@ -217,7 +214,8 @@ impl End {
     }
 
     /// Appends a datagram with the end of a link that had this many segments.
-    pub fn write(&self, (stream, epoch): (u32, u64), segments: u64, out: &mut Vec<u8>) {
+    pub fn write(&self, link: LinkName, segments: u64, out: &mut Vec<u8>) {
+        let LinkName { stream, epoch } = link;
         let header = Header { kind: Kind::End, count: 0, stream, epoch, first: segments, mailbox: 0 };
         out.extend_from_slice(&header.encode());
         out.extend_from_slice(&self.receiver.to_le_bytes());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cmq::strategy::repair::{Policy, Repair, RepairConfig, Repairable};
 use cmq::strategy::request::{Call, CallConfig, CallError, CallState, Caller, Responder, Served};
-use cmq::{Cmq, Config, new_rq_with};
+use cmq::{Cmq, Config, Key, new_rq_with};
 
 use crate::common::{Fate, Proxy};
 
@@ -183,11 +183,7 @@ fn outstanding_calls_are_limited() {
 }
 
 /// Runs receiver and sender until no message is missing and nothing more arrives.
-fn settle(
-    sender: &Repair<u64>,
-    receiver: &Repair<u64>,
-    key: (std::net::SocketAddr, u32),
-) -> Vec<(u64, u64, bool)> {
+fn settle(sender: &Repair<u64>, receiver: &Repair<u64>, key: Key) -> Vec<(u64, u64, bool)> {
     let mut popped = Vec::new();
     let mut quiet = 0;
     while quiet < 10 {
@@ -214,7 +210,7 @@ fn replay_brings_the_same_messages() {
         2 => Fate::Lost,
         _ => Fate::Passes,
     });
-    let key = (proxy.addr(), 0);
+    let key = Key::new(proxy.addr(), 0);
     for n in 0..300 {
         sender.push(key, 0, &n).expect("room");
     }
@@ -236,7 +232,7 @@ fn replacement_brings_the_newest_values() {
         10..=29 => Fate::Lost,
         _ => Fate::Passes,
     });
-    let key = (proxy.addr(), 0);
+    let key = Key::new(proxy.addr(), 0);
     for n in 0..30 {
         sender.push(key, n % 10, &n).expect("room");
     }

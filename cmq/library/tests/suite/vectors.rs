@@ -91,7 +91,7 @@ fn segments_are_parsed_and_encoded() {
     assert_eq!(numbers.map(Value::from), names.map(|name| vector[name].clone()));
     assert_eq!(segment.bytes, bytes(&vector["bytes"]));
     let mut again = Vec::new();
-    segment.write((header.stream, header.epoch), header.first, header.mailbox, &mut again);
+    segment.write(header.link(), header.first, header.mailbox, &mut again);
     assert_eq!(again, data);
 }
 
@@ -113,8 +113,7 @@ fn acknowledgements_and_ends_are_parsed_and_encoded() {
             credits.iter().map(|credit| (credit.mailbox, credit.run, credit.limit)).collect();
         assert_eq!(serde_json::json!(listed), vector["credits"]);
         let arrived = Arrived { taken: &taken, refused: &refused };
-        let link = (header.stream, header.epoch);
-        assert_eq!(Ack::encode(link, ack.receiver, false, arrived, &credits), data);
+        assert_eq!(Ack::encode(header.link(), ack.receiver, false, arrived, &credits), data);
     }
 
     let vector = &vectors["end"];
@@ -129,7 +128,7 @@ fn acknowledgements_and_ends_are_parsed_and_encoded() {
         [vector["stream"].clone(), vector["segments"].clone()]
     );
     let mut again = Vec::new();
-    End { receiver: end.receiver }.write((header.stream, header.epoch), header.first, &mut again);
+    End { receiver: end.receiver }.write(header.link(), header.first, &mut again);
     assert_eq!(again, data);
     for refused in vectors["refused"].as_array().expect("a list") {
         let name = refused["name"].as_str().expect("a name");

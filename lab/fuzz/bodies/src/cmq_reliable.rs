@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use cmq::proto::receiver::{Dropped, Room, Sink};
-use cmq::proto::reliable::inbound::Inbound;
+use cmq::proto::reliable::inbound::{Arrival, Inbound};
 use cmq::proto::reliable::outbound::Outbound;
 use cmq::proto::shared_buffer::SharedBuffer;
 use cmq::wire::{Body, Datagram, Messages};
@@ -60,19 +60,19 @@ pub fn cmq_reliable(data: &[u8]) {
         let (from, at) = (peer(high), usize::from(high >> 7));
         match Datagram::parse(bytes).map(|datagram| (datagram.header, datagram.body)) {
             Ok((header, Body::Segment(segment))) => {
-                received[at] += bytes.len();
                 // A sender that knows the epoch has received something.
                 let proven = segment.receiver == EPOCH;
-                inbound.segment(now, from, (header, segment, bytes.len()), &mut sink);
+                let arrival = Arrival { header, segment, datagram_bytes: bytes.len() };
+                received[at] += arrival.datagram_bytes;
+                inbound.segment(now, from, arrival, &mut sink);
                 inbound.resume(&mut sink);
                 for (to, ack) in inbound.take_acks() {
-                    let to = usize::from(to.port() == 2);
-                    answered[to] += if proven { 0 } else { ack.len() };
+                    answered[usize::from(to.port() == 2)] += if proven { 0 } else { ack.len() };
                     assert!(Datagram::parse(&ack).is_ok());
                 }
             }
             Ok((header, Body::Ack(ack))) => {
-                outbound.acknowledge(now, from, (header.stream, header.epoch), &ack);
+                outbound.acknowledge(now, from, header.link(), &ack);
             }
             Ok((header, Body::End(end))) => inbound.end(from, header, end, &mut sink),
             _ => {}

@@ -53,10 +53,10 @@ const SAFE_CRATES: &[(&str, &str)] = &[
 const TUPLES_LEFT: [(&str, usize); 8] = [
     ("base", 0),
     ("bindings", 0),
-    ("cmq", 27),
+    ("cmq", 0),
     ("lab", 0),
     ("multimqc", 0),
-    ("rblive", 22),
+    ("rblive", 0),
     ("rbmq", 0),
     ("rocketbufs", 0),
 ];

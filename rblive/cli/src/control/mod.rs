@@ -71,7 +71,8 @@ impl Endpoint {
     /// Starts an endpoint on a thread of its own.
     pub fn start(
         rs: RsManager,
-        (ingest, recorder): (Option<Arc<Ingest>>, Option<Arc<Recorder>>),
+        ingest: Option<Arc<Ingest>>,
+        recorder: Option<Arc<Recorder>>,
         settings: &Control,
     ) -> Result<Self, Failure> {
         let listen = &settings.listen;
@@ -149,7 +150,13 @@ async fn accept(listener: TcpListener, calls: Arc<Calls>, most: usize) {
 async fn serve(stream: TcpStream, calls: Arc<Calls>) {
     let service = service_fn(move |request: Request<Incoming>| {
         let uri = request.uri();
-        let answer = calls.answer(request.method(), (uri.path(), uri.query()), token_of(&request));
+        let call = Call {
+            method: request.method(),
+            path: uri.path(),
+            query: uri.query(),
+            token: token_of(&request),
+        };
+        let answer = calls.answer(call);
         async move { Ok::<_, Infallible>(answer) }
     });
     let served = http1::Builder::new()
@@ -167,6 +174,14 @@ fn token_of(request: &Request<Incoming>) -> Option<&str> {
     request.headers().get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
+/// What somebody asks.
+struct Call<'a> {
+    method: &'a Method,
+    path: &'a str,
+    query: Option<&'a str>,
+    token: Option<&'a str>,
+}
+
 /// The parts of the node that answer calls.
 struct Calls {
     rs: RsManager,
@@ -177,7 +192,8 @@ struct Calls {
 }
 
 impl Calls {
-    fn answer(&self, method: &Method, (path, query): (&str, Option<&str>), token: Option<&str>) -> Answer {
+    fn answer(&self, call: Call<'_>) -> Answer {
+        let Call { method, path, query, token } = call;
         if path == "/health" && method == Method::GET {
             return text(StatusCode::OK, "ok\n".to_owned());
         }
@@ -278,11 +294,17 @@ mod tests {
         Calls { rs, ingest: None, recorder: None, token: token.to_owned(), history: History::default() }
     }
 
+    /// A call of nobody in particular.
+    fn get(path: &str) -> Call<'_> {
+        Call { method: &Method::GET, path, query: None, token: None }
+    }
+
     #[test]
     fn a_stream_is_given_to_a_node_and_taken_away() {
         let calls = calls("");
         let id = calls.rs.create_stream("a").unwrap();
-        let status = |method: Method, path: &str| calls.answer(&method, (path, None), None).status();
+        let status =
+            |method: Method, path: &str| calls.answer(Call { method: &method, ..get(path) }).status();
         let path = format!("/streams/{id}/nodes/1");
         assert_eq!(status(Method::DELETE, &path), StatusCode::NOT_FOUND);
         assert_eq!(status(Method::PUT, &path), StatusCode::OK);
@@ -324,21 +346,21 @@ mod tests {
     #[test]
     fn a_token_is_asked_for() {
         let calls = calls("secret");
-        let status = |token| calls.answer(&Method::GET, ("/streams", None), token).status();
+        let status = |token| calls.answer(Call { token, ..get("/streams") }).status();
         assert_eq!(status(None), StatusCode::UNAUTHORIZED);
         assert_eq!(status(Some("secreT")), StatusCode::UNAUTHORIZED);
         assert_eq!(status(Some("secret")), StatusCode::OK);
         // The page asks for the token.
         for path in ["/health", "/", "/control.js", "/theme.css"] {
-            assert_eq!(calls.answer(&Method::GET, (path, None), None).status(), StatusCode::OK, "{path}");
+            assert_eq!(calls.answer(get(path)).status(), StatusCode::OK, "{path}");
         }
-        assert_eq!(calls.answer(&Method::GET, ("/history", None), None).status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(calls.answer(get("/history")).status(), StatusCode::UNAUTHORIZED);
     }
 
     #[test]
     fn the_history_is_asked_for_from_a_moment_on() {
         let calls = calls("");
-        let status = |query| calls.answer(&Method::GET, ("/history", query), None).status();
+        let status = |query| calls.answer(Call { query, ..get("/history") }).status();
         assert_eq!(status(None), StatusCode::OK);
         assert_eq!(status(Some("since=1760000000000")), StatusCode::OK);
         assert_eq!(status(Some("since=yesterday")), StatusCode::BAD_REQUEST);

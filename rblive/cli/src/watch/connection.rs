@@ -119,7 +119,8 @@ impl Connection {
     /// Fetches `target`. The answer's body goes to `body`.
     pub async fn get(
         &mut self,
-        (origin, target): (&Origin, &str),
+        origin: &Origin,
+        target: &str,
         cookie: Option<&str>,
         body: &mut Body,
         patience: Duration,

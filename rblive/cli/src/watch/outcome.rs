@@ -58,13 +58,18 @@ impl Quantiles {
     }
 }
 
+/// What was measured between two moments.
+pub struct Measured {
+    pub time: Duration,
+    pub bytes: u64,
+    /// The bytes of viewers without an error.
+    pub good_bytes: u64,
+    pub cpu_s: f64,
+}
+
 impl Outcome {
-    pub fn new(
-        audience: &Audience,
-        seats: &[Arc<Seat>],
-        (time, bytes, good_bytes): (Duration, u64, u64),
-        cpu_s: f64,
-    ) -> Self {
+    pub fn new(audience: &Audience, seats: &[Arc<Seat>], measured: &Measured) -> Self {
+        let Measured { time, bytes, good_bytes, cpu_s } = *measured;
         let seconds = time.as_secs_f64().max(1e-9);
         let mbit_per_s = |bytes: u64| bytes as f64 * 8e-6 / seconds;
         let (inspected, stamped_frames) = audience.known.inspected();

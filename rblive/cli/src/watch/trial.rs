@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 use super::address::Address;
 use super::audience::{Audience, Seat, Settings};
 use super::fault::{Fault, Kind};
-use super::outcome::Outcome;
+use super::outcome::{Measured, Outcome};
 use super::viewer::Viewer;
 
 /// The time between two checks of the viewers.
@@ -181,9 +181,13 @@ impl Running {
             .zip(to.bytes.iter().zip(&from.bytes))
             .map(|(seat, own)| received(seat, own))
             .collect();
-        let all = bytes.iter().map(|(_, bytes)| bytes).sum();
-        let good = bytes.iter().filter(|(good, _)| *good).map(|(_, bytes)| bytes).sum();
-        Outcome::new(&self.audience, &self.seats, (time, all, good), to.cpu_s - from.cpu_s)
+        let measured = Measured {
+            time,
+            bytes: bytes.iter().map(|(_, bytes)| bytes).sum(),
+            good_bytes: bytes.iter().filter(|(good, _)| *good).map(|(_, bytes)| bytes).sum(),
+            cpu_s: to.cpu_s - from.cpu_s,
+        };
+        Outcome::new(&self.audience, &self.seats, &measured)
     }
 
     fn end(self) {

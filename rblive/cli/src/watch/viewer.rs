@@ -316,7 +316,7 @@ impl Viewer {
             let mut body = keep.map_or_else(Body::counted, Body::kept);
             let cookie = self.cookie.as_deref();
             self.audience.requested();
-            let answered = connection.get((&at.origin, target), cookie, &mut body, patience).await;
+            let answered = connection.get(&at.origin, target, cookie, &mut body, patience).await;
             let head = match answered {
                 Ok(head) => head,
                 Err(_) if reused && body.first.is_none() => {

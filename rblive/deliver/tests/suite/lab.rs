@@ -174,11 +174,11 @@ impl Lab {
 
     /// Writes a part; each segment has two.
     pub fn part(&self, sequence: u64, part: u32, bytes: usize) {
-        self.part_of((1, 0), sequence, part, bytes);
+        self.part_of(1, 0, sequence, part, bytes);
     }
 
     /// Writes a part of a rendition and a timeline.
-    pub fn part_of(&self, (rendition, timeline): (u16, u64), sequence: u64, part: u32, bytes: usize) {
+    pub fn part_of(&self, rendition: u16, timeline: u64, sequence: u64, part: u32, bytes: usize) {
         let place = if part == 0 { Flags::FIRST_PART | Flags::INDEPENDENT } else { Flags::LAST_PART };
         let start_us = sequence * 1_000_000 + u64::from(part) * 500_000;
         // Renditions arrive one after the other.

@@ -27,8 +27,8 @@ fn both(lab: &Lab, numbers: std::ops::Range<u64>) {
     for number in numbers {
         lab.describe_renditions(&[1, 2]);
         for part in [0, 1] {
-            lab.part_of((1, TIMELINE), number, part, 2000);
-            lab.part_of((2, TIMELINE), number, part, 500);
+            lab.part_of(1, TIMELINE, number, part, 2000);
+            lab.part_of(2, TIMELINE, number, part, 500);
         }
     }
 }
@@ -71,7 +71,7 @@ fn a_new_timeline_is_one_period_and_one_discontinuity() {
     for number in 12..14 {
         lab.describe_renditions(&[1, 2]);
         for (part, id) in [(0, 1), (0, 2), (1, 1), (1, 2)] {
-            lab.part_of((id, TIMELINE + 1), number, part, 1000);
+            lab.part_of(id, TIMELINE + 1, number, part, 1000);
         }
     }
     for id in [1, 2] {
@@ -94,7 +94,7 @@ fn a_rendition_that_leaves_can_be_played_out_and_returns() {
     let waiting = std::thread::scope(|scope| {
         let waits = scope.spawn(|| text(&lab, "2/media.m3u8?_HLS_msn=13"));
         for part in [0, 1] {
-            lab.part_of((1, TIMELINE), 13, part, 1000);
+            lab.part_of(1, TIMELINE, 13, part, 1000);
         }
         waits.join().unwrap()
     });
@@ -122,7 +122,7 @@ fn the_list_of_renditions_waits_for_those_that_are_announced() {
         let waits = scope.spawn(|| text(&lab, "index.m3u8"));
         for id in [1, 2] {
             for part in [0, 1] {
-                lab.part_of((id, TIMELINE), 0, part, 1000);
+                lab.part_of(id, TIMELINE, 0, part, 1000);
             }
         }
         waits.join().unwrap()

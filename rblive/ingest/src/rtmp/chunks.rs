@@ -218,13 +218,15 @@ fn parse_head(input: &[u8]) -> Option<Head> {
 
 /// Writes a message with timestamp 0 in chunks of [`OUT_CHUNK`].
 pub(super) fn write(chunk_stream: u8, kind: u8, message_stream: u32, payload: &[u8], to: &mut Vec<u8>) {
-    write_at(0, (chunk_stream, kind, message_stream), payload, to);
+    write_at(0, chunk_stream, kind, message_stream, payload, to);
 }
 
 /// Writes a message with a timestamp in chunks of [`OUT_CHUNK`].
 pub(super) fn write_at(
     timestamp: u32,
-    (chunk_stream, kind, message_stream): (u8, u8, u32),
+    chunk_stream: u8,
+    kind: u8,
+    message_stream: u32,
     payload: &[u8],
     to: &mut Vec<u8>,
 ) {

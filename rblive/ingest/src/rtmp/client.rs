@@ -143,7 +143,7 @@ impl Client {
     /// Sends a message of video, as in an FLV tag. Before the server accepts media, the message is dropped.
     pub fn video(&mut self, timestamp_ms: u32, payload: &[u8]) {
         if self.step == Step::Publishing {
-            chunks::write_at(timestamp_ms, (6, 9, self.stream), payload, &mut self.output);
+            chunks::write_at(timestamp_ms, 6, 9, self.stream, payload, &mut self.output);
         }
     }
 

@@ -78,9 +78,9 @@ impl Ladder {
     }
 
     /// The number of a rendition's segment that begins at `time`, in ticks, after a hole or at the beginning of the rendition. `least` is
-    /// the lowest number that the rendition may give. `None`: other renditions have no segment that begins there, and the rendition
+    /// the lowest number that the rendition may give, `target` the length of segments in ticks. `None`: other renditions have no segment that begins there, and the rendition
     /// waits, unless it `must` begin.
-    pub fn place(&self, time: i64, (least, target): (u64, i64), must: bool) -> Option<u64> {
+    pub fn place(&self, time: i64, least: u64, target: i64, must: bool) -> Option<u64> {
         let mut state = self.lock();
         let target = target.max(1);
         let tolerance = TOLERANCE.min(target / 4);
@@ -187,16 +187,16 @@ mod tests {
     fn a_rendition_begins_where_the_others_have_a_segment() {
         let ladder = Ladder::new(40, 7);
         assert_eq!(ladder.shift(1000, 0), -1000);
-        assert_eq!(ladder.place(0, (40, TARGET), false), Some(40));
+        assert_eq!(ladder.place(0, 40, TARGET, false), Some(40));
         ladder.cut(41, TARGET);
         ladder.reach(TARGET);
         assert_eq!(ladder.shift(1000 + TARGET, 0), -1000, "the encoder's clock is the same");
-        assert_eq!(ladder.place(TARGET / 2, (40, TARGET), false), None);
-        assert_eq!(ladder.place(TARGET + 3000, (40, TARGET), false), Some(41), "shifted by a frame");
-        assert_eq!(ladder.place(3 * TARGET / 2, (40, TARGET), true), Some(41));
-        assert_eq!(ladder.place(2 * TARGET, (40, TARGET), false), Some(42), "the first one to have it");
-        assert_eq!(ladder.place(2 * TARGET + 9, (40, TARGET), false), Some(42));
-        assert_eq!(ladder.place(5 * TARGET, (43, TARGET), false), Some(45), "all were away");
+        assert_eq!(ladder.place(TARGET / 2, 40, TARGET, false), None);
+        assert_eq!(ladder.place(TARGET + 3000, 40, TARGET, false), Some(41), "shifted by a frame");
+        assert_eq!(ladder.place(3 * TARGET / 2, 40, TARGET, true), Some(41));
+        assert_eq!(ladder.place(2 * TARGET, 40, TARGET, false), Some(42), "the first one to have it");
+        assert_eq!(ladder.place(2 * TARGET + 9, 40, TARGET, false), Some(42));
+        assert_eq!(ladder.place(5 * TARGET, 43, TARGET, false), Some(45), "all were away");
         assert_eq!((ladder.timeline(40), ladder.timeline(1000)), (7, 7));
         assert!(!ladder.is_uneven());
         ladder.cut(42, 2 * TARGET + TARGET / 2);
@@ -207,15 +207,15 @@ mod tests {
     fn an_encoder_that_starts_over_begins_one_timeline_for_all() {
         let ladder = Ladder::new(0, 1);
         let first = ladder.shift(0, 0);
-        assert_eq!((first, ladder.place(0, (0, TARGET), false)), (0, Some(0)));
+        assert_eq!((first, ladder.place(0, 0, TARGET, false)), (0, Some(0)));
         ladder.cut(1, TARGET);
         ladder.reach(2 * TARGET);
         // Its times begin at 0 again, where this rendition has been.
         let second = ladder.shift(0, 2 * TARGET);
         assert_eq!(second, 2 * TARGET);
-        assert_eq!(ladder.place(second, (2, TARGET), false), Some(2));
+        assert_eq!(ladder.place(second, 2, TARGET, false), Some(2));
         assert_eq!(ladder.shift(0, 2 * TARGET), second, "the other rendition");
-        assert_eq!(ladder.place(second, (2, TARGET), false), Some(2));
+        assert_eq!(ladder.place(second, 2, TARGET, false), Some(2));
         assert_eq!((ladder.timeline(1), ladder.timeline(2)), (1, 2));
         // A clock of which nothing is known.
         ladder.shift(1 << 50, 3 * TARGET);

@@ -351,7 +351,7 @@ impl Segmenter {
         let (time, target) = (dts.saturating_add(shift), i64::from(self.config.target_ms) * TICKS_PER_MS);
         let since = *self.joining.get_or_insert(time);
         let must = (time - since).abs() >= MAX_JOIN * target;
-        let number = ladder.place(time, (self.parts.sequence(), target), must)?;
+        let number = ladder.place(time, self.parts.sequence(), target, must)?;
         self.joining = None;
         self.parts.begin_timeline_at(time);
         self.parts.begin_segment(number);

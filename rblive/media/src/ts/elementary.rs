@@ -102,7 +102,7 @@ impl Elementary {
             (StreamType::Aac | StreamType::Ac3, times) => {
                 self.audio(times.map(|(pts, _)| pts), content, ready)?
             }
-            (_, Some(times)) => self.video(times, content, ready)?,
+            (_, Some((pts, dts))) => self.video(pts, dts, content, ready)?,
             // A picture without a time has no place on the timeline.
             (_, None) => self.damaged += 1,
         }
@@ -114,7 +114,8 @@ impl Elementary {
 
     fn video(
         &mut self,
-        (pts, dts): (i64, i64),
+        pts: i64,
+        dts: i64,
         content: &[u8],
         ready: &mut VecDeque<Input>,
     ) -> Result<(), TsError> {

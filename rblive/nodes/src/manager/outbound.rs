@@ -40,7 +40,7 @@ impl Inner {
             .flow_control(false);
         let buffer = self.out.create_buffer_with(self.next_bid(), options)?;
         let id = self.ids.next();
-        self.send_out(id, name, (buffer, capacity), true)?;
+        self.send_out(id, name, buffer, capacity, true)?;
         Ok(id)
     }
 
@@ -53,7 +53,7 @@ impl Inner {
     ) -> Result<(), String> {
         let spliced = self.out.splice_with(input, announce.bid, self.next_bid(), options);
         let buffer = spliced.map_err(|error| error.to_string())?;
-        let sent = self.send_out(announce.id, &announce.name, (buffer, announce.capacity), false);
+        let sent = self.send_out(announce.id, &announce.name, buffer, announce.capacity, false);
         sent.map_err(|error| error.to_string())
     }
 
@@ -61,7 +61,8 @@ impl Inner {
         &self,
         id: RsId,
         name: &str,
-        (buffer, capacity): (OutBuffer, u64),
+        buffer: OutBuffer,
+        capacity: u64,
         own: bool,
     ) -> Result<(), StreamError> {
         let bid = buffer.bid();

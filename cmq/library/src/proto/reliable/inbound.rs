@@ -23,10 +23,10 @@ use crate::proto::after;
 use crate::proto::sink::Sink;
 use crate::proto::timeline::Timeline;
 use crate::proto::{SlotTable, fair_share::FairShare};
-use crate::wire::Header;
 use crate::wire::reliable::{
     ACK_BYTES, Ack, Arrived, CREDIT_BYTES, Credit, End, MAX_CREDITS, MAX_RANGES, RANGE_BYTES, Segment,
 };
+use crate::wire::{Header, LinkName};
 
 /// The bytes that a held segment costs beside its own.
 const HELD_BYTES: usize = 64;
@@ -38,8 +38,22 @@ const MAX_LOOKS: usize = 16;
 /// How long the key that may exceed the memory limit keeps this right without receiving a byte.
 const EXCESS_PAUSE: Duration = Duration::from_secs(1);
 
-/// The name of a link: sender, epoch and number.
-type LinkKey = (SocketAddr, u64, u32);
+/// A link of a sender.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct LinkKey {
+    from: SocketAddr,
+    name: LinkName,
+}
+
+/// A segment that arrived.
+pub struct Arrival<'a> {
+    /// The header of its datagram.
+    pub header: Header,
+    /// The segment.
+    pub segment: Segment<'a>,
+    /// The bytes of its datagram.
+    pub datagram_bytes: usize,
+}
 
 struct InLane {
     run: u32,
@@ -94,13 +108,13 @@ pub struct Inbound {
     shares: Shares,
     /// Links that must acknowledge something.
     due: Vec<u32>,
-    /// Lanes whose mailbox is full: link and integer.
-    stalled: Vec<(u32, u32)>,
+    /// Streams whose mailbox is full.
+    stalled: Vec<Stream>,
     /// Streams that wait for memory, or for the place of a key.
     postponed: Postponed,
     resets: Vec<(SocketAddr, Vec<u8>)>,
     /// The one key that may exceed `receive_bytes`, and when it last did. Without it, incomplete messages could block each other.
-    excess: Option<((u32, u32), Instant)>,
+    excess: Option<(Stream, Instant)>,
     counts: ReliableCounts,
 }
 
@@ -125,23 +139,18 @@ impl Inbound {
         }
     }
 
-    /// Handles a segment in a datagram of `bytes` bytes.
-    pub fn segment(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        (header, segment, bytes): (Header, Segment<'_>, usize),
-        sink: &mut impl Sink,
-    ) {
-        let key = (from, header.epoch, header.stream);
-        let Some(slot) = self.link(now, key, (header.first, segment.receiver)) else { return };
+    /// Handles a segment.
+    pub fn segment(&mut self, now: Instant, from: SocketAddr, arrival: Arrival<'_>, sink: &mut impl Sink) {
+        let Arrival { header, segment, datagram_bytes } = arrival;
+        let key = LinkKey { from, name: header.link() };
+        let Some(slot) = self.link(now, key, header.first, segment.receiver) else { return };
         self.last_heard.touch(slot, now);
         let link = self.links.get_mut(slot).expect("the link was just found");
         link.proven |= segment.receiver == self.epoch;
-        link.budget += bytes;
-        link.bytes += bytes as u64;
-        let (before, stream) = (self.counts.received, (slot, header.mailbox));
-        let verdict = self.accept(now, slot, (header, segment), sink);
+        link.budget += datagram_bytes;
+        link.bytes += datagram_bytes as u64;
+        let (before, stream) = (self.counts.received, Stream { slot, mailbox: header.mailbox });
+        let verdict = self.accept(now, stream, segment, sink);
         let link = self.links.get_mut(slot).expect("the link was just found");
         link.received += self.counts.received - before;
         if verdict == Verdict::Taken {
@@ -170,7 +179,8 @@ impl Inbound {
     }
 
     /// Puts a stream's credit into the next acknowledgements, and makes the first of them due.
-    fn mention(&mut self, (slot, mailbox): Stream, new: Mention) {
+    fn mention(&mut self, stream: Stream, new: Mention) {
+        let Stream { slot, mailbox } = stream;
         let Some(link) = self.links.get_mut(slot) else { return };
         let mentioned = &mut link.mentioned;
         if let Some(mention) = mentioned.iter_mut().find(|mention| mention.mailbox == mailbox) {
@@ -186,14 +196,14 @@ impl Inbound {
     }
 
     /// True if the memory has a window for the host of this stream.
-    fn has_window(&mut self, (slot, _): Stream) -> bool {
-        let Some(link) = self.links.get_mut(slot) else { return false };
+    fn has_window(&mut self, stream: Stream) -> bool {
+        let Some(link) = self.links.get_mut(stream.slot) else { return false };
         self.shares.has_room(link.host(), self.settings.window)
     }
 
     /// Announces to a stream that there is room for it.
     fn tell_room(&mut self, stream: Stream, run: u32) {
-        self.mention(stream, Mention { mailbox: stream.1, run, waits: false, times: TOLD_TIMES });
+        self.mention(stream, Mention { mailbox: stream.mailbox, run, waits: false, times: TOLD_TIMES });
     }
 
     /// Grants room to the first postponed stream whose window fits into the memory, or that may exceed the limit to complete a message.
@@ -216,33 +226,33 @@ impl Inbound {
                 }
                 return self.tell_room(stream, run);
             }
-            if self.links.get_mut(stream.0).is_some() {
+            if self.links.get_mut(stream.slot).is_some() {
                 self.postponed.insert(stream, run);
             }
         }
     }
 
     /// True if the lane of this stream would accept a segment of this run.
-    fn may_open(&mut self, (slot, mailbox): Stream, run: u32) -> bool {
-        let Some(link) = self.links.get_mut(slot) else { return false };
-        let (sender, host) = (link.key.0, link.host());
-        let lane = link.lanes.get(&mailbox).map(|lane| lane.run == run || !lane.records.is_stalled());
+    fn may_open(&mut self, stream: Stream, run: u32) -> bool {
+        let Some(link) = self.links.get_mut(stream.slot) else { return false };
+        let (sender, host) = (link.key.from, link.host());
+        let lane = link.lanes.get(&stream.mailbox).map(|lane| lane.run == run || !lane.records.is_stalled());
         let has_place = lane.unwrap_or_else(|| self.shares.has_place(host));
-        has_place && !self.waits_elsewhere((slot, mailbox), sender)
+        has_place && !self.waits_elsewhere(stream, sender)
     }
 
     /// True if messages of another link of the same sender wait for this mailbox.
-    fn waits_elsewhere(&mut self, (slot, mailbox): Stream, sender: SocketAddr) -> bool {
+    fn waits_elsewhere(&mut self, stream: Stream, sender: SocketAddr) -> bool {
         let Inbound { stalled, links, .. } = self;
-        stalled.iter().any(|&(other, of)| {
-            let same = of == mailbox && other != slot;
-            same && links.get_mut(other).is_some_and(|link| link.key.0 == sender)
+        stalled.iter().any(|other| {
+            let same = other.mailbox == stream.mailbox && other.slot != stream.slot;
+            same && links.get_mut(other.slot).is_some_and(|link| link.key.from == sender)
         })
     }
 
     /// Handles the end of a link.
     pub fn end(&mut self, from: SocketAddr, header: Header, end: End, sink: &mut impl Sink) {
-        let slot = self.by_key.get(&(from, header.epoch, header.stream)).copied();
+        let slot = self.by_key.get(&LinkKey { from, name: header.link() }).copied();
         let Some(slot) = slot.filter(|_| end.receiver == self.epoch) else {
             self.counts.strange += 1;
             return;
@@ -255,7 +265,7 @@ impl Inbound {
     fn report_end(&mut self, slot: u32, sink: &mut impl Sink) {
         let Some(link) = self.links.get_mut(slot) else { return };
         if link.is_closed() && !std::mem::replace(&mut link.reported, true) {
-            sink.event(Event::Closed { from: link.key.0, sent: link.received });
+            sink.event(Event::Closed { from: link.key.from, sent: link.received });
         }
     }
 
@@ -266,26 +276,26 @@ impl Inbound {
 
     /// The link of this name, created if necessary. A segment for a link that only an earlier instance of this queue knew is answered
     /// with a reset.
-    fn link(&mut self, now: Instant, key: LinkKey, (number, receiver): (u64, u64)) -> Option<u32> {
+    fn link(&mut self, now: Instant, key: LinkKey, number: u64, receiver: u64) -> Option<u32> {
         if let Some(&slot) = self.by_key.get(&key) {
             return Some(slot);
         }
         if receiver != 0 {
             self.counts.strange += 1;
             let reset = Ack::encode(
-                (key.2, key.1),
+                key.name,
                 self.epoch,
                 true,
                 Arrived { taken: &[(number, number)], refused: &[] },
                 &[],
             );
             if self.resets.len() < MAX_RANGES {
-                self.resets.push((key.0, reset));
+                self.resets.push((key.from, reset));
             }
             return None;
         }
         if self.links.len() >= self.settings.max_links {
-            let host = crate::key::host(key.0);
+            let host = crate::key::host(key.from);
             let Inbound { hosts, last_heard, links, settings, .. } = self;
             let silent = last_heard.first().map(|(slot, _)| slot);
             let victim = hosts.victim(host, settings.max_links, silent, |slot| {
@@ -297,7 +307,7 @@ impl Inbound {
             }
         }
         let slot = self.links.insert(InLink::new(key));
-        let at_host = self.hosts.add(crate::key::host(key.0), slot);
+        let at_host = self.hosts.add(crate::key::host(key.from), slot);
         self.links.get_mut(slot).expect("the link was just inserted").at_host = at_host;
         self.by_key.insert(key, slot);
         self.last_heard.push_back(slot, now);
@@ -317,36 +327,35 @@ impl Inbound {
         if !self.postponed.is_empty() {
             self.postponed.forget(slot);
         }
-        self.stalled.retain(|&(link, _)| link != slot);
+        self.stalled.retain(|stream| stream.slot != slot);
     }
 
     /// Accepts a segment, or refuses it. The sender sends a refused segment again.
     fn accept(
         &mut self,
         now: Instant,
-        slot: u32,
-        (header, segment): (Header, Segment<'_>),
+        stream: Stream,
+        segment: Segment<'_>,
         sink: &mut impl Sink,
     ) -> Verdict {
-        let key = (slot, header.mailbox);
-        match self.open_lane(key, segment.run) {
+        match self.open_lane(stream, segment.run) {
             Run::Current => {}
             Run::Over => return Verdict::Taken,
             Run::Refused => {
                 self.counts.refused += 1;
-                self.postponed.insert(key, segment.run);
+                self.postponed.insert(stream, segment.run);
                 return Verdict::NoRoom;
             }
         }
-        self.take(now, key, segment, sink)
+        self.take(now, stream, segment, sink)
     }
 
     /// Accepts a segment of an open lane, or refuses it.
-    fn take(&mut self, now: Instant, key: Stream, segment: Segment<'_>, sink: &mut impl Sink) -> Verdict {
+    fn take(&mut self, now: Instant, stream: Stream, segment: Segment<'_>, sink: &mut impl Sink) -> Verdict {
         let Inbound { links, settings, shares, counts, max_message, stalled, excess, postponed, .. } = self;
-        let link = links.get_mut(key.0).expect("the caller has found the link");
-        let (from, host) = (Key { addr: link.key.0, id: key.1 }, link.host());
-        let lane = link.lanes.get_mut(&key.1).expect("the lane was just opened");
+        let link = links.get_mut(stream.slot).expect("the caller has found the link");
+        let (from, host) = (Key { addr: link.key.from, id: stream.mailbox }, link.host());
+        let lane = link.lanes.get_mut(&stream.mailbox).expect("the lane was just opened");
         let end = segment.offset + segment.bytes.len() as u64;
         if end <= lane.next {
             counts.duplicated += u64::from(!segment.bytes.is_empty());
@@ -359,16 +368,16 @@ impl Inbound {
             || shares.bytes() + needed <= settings.receive_bytes + *max_message
                 && in_order
                 && lane.records.is_clear()
-                && may_exceed(excess, key, now);
+                && may_exceed(excess, stream, now);
         if end > limit || !fits {
             counts.refused += 1;
             if fits {
                 return Verdict::BeyondCredit;
             }
-            postponed.insert(key, segment.run);
+            postponed.insert(stream, segment.run);
             return Verdict::NoRoom;
         }
-        postponed.remove(key);
+        postponed.remove(stream);
         if in_order {
             let bytes = &segment.bytes[(lane.next - segment.offset) as usize..];
             lane.take(bytes, from, *max_message, counts, sink);
@@ -376,21 +385,22 @@ impl Inbound {
             lane.hold(segment.offset, segment.bytes);
         }
         shares.change(host, before, lane.bytes());
-        if lane.records.bytes() == 0 && excess.is_some_and(|(owner, _)| owner == key) {
+        if lane.records.bytes() == 0 && excess.is_some_and(|(owner, _)| owner == stream) {
             *excess = None;
         }
-        if lane.records.is_stalled() && !stalled.contains(&key) {
-            stalled.push(key);
+        if lane.records.is_stalled() && !stalled.contains(&stream) {
+            stalled.push(stream);
         }
         Verdict::Taken
     }
 
     /// Opens the lane of a mailbox, or its next run. Messages that wait for a mailbox are confirmed already. So a later run, or a later
     /// link of the same sender, must wait until they are delivered.
-    fn open_lane(&mut self, (slot, mailbox): Stream, run: u32) -> Run {
+    fn open_lane(&mut self, stream: Stream, run: u32) -> Run {
+        let Stream { slot, mailbox } = stream;
         let link = self.links.get_mut(slot).expect("the caller has found the link");
-        let (sender, host) = (link.key.0, link.host());
-        let waits_elsewhere = self.waits_elsewhere((slot, mailbox), sender);
+        let (sender, host) = (link.key.from, link.host());
+        let waits_elsewhere = self.waits_elsewhere(stream, sender);
         let Inbound { links, shares, .. } = self;
         let link = links.get_mut(slot).expect("the caller has found the link");
         let Some(lane) = link.lanes.get_mut(&mailbox) else {
@@ -421,10 +431,11 @@ impl Inbound {
 
     /// Delivers messages that wait for a mailbox, as far as it has room now.
     pub fn resume(&mut self, sink: &mut impl Sink) {
-        for (slot, mailbox) in std::mem::take(&mut self.stalled) {
+        for stream in std::mem::take(&mut self.stalled) {
+            let Stream { slot, mailbox } = stream;
             let Inbound { links, shares, counts, max_message, .. } = self;
             let Some(link) = links.get_mut(slot) else { continue };
-            let (from, host) = (Key { addr: link.key.0, id: mailbox }, link.host());
+            let (from, host) = (Key { addr: link.key.from, id: mailbox }, link.host());
             let Some(lane) = link.lanes.get_mut(&mailbox) else { continue };
             let (before, received) = (lane.bytes(), counts.received);
             lane.take(&[], from, *max_message, counts, sink);
@@ -434,10 +445,10 @@ impl Inbound {
                 (lane.records.is_stalled(), lane.limit(self.settings.window), lane.run);
             // The sender may wait for this credit.
             if limit > lane.told {
-                self.tell_room((slot, mailbox), run);
+                self.tell_room(stream, run);
             }
             if stalled {
-                self.stalled.push((slot, mailbox));
+                self.stalled.push(stream);
             } else {
                 self.report_end(slot, sink);
             }
@@ -467,7 +478,7 @@ impl Inbound {
             let mut credits = Vec::new();
             for mention in link.mentioned.iter_mut().take(most) {
                 let (mailbox, run) = (mention.mailbox, mention.run);
-                let waits = mention.waits || self.postponed.run((slot, mailbox)) == Some(run);
+                let waits = mention.waits || self.postponed.run(Stream { slot, mailbox }) == Some(run);
                 let limit = match link.lanes.get_mut(&mailbox).filter(|lane| lane.run == run) {
                     // No more bytes for now.
                     Some(lane) if waits => lane.next,
@@ -481,9 +492,9 @@ impl Inbound {
                 credits.push(Credit { mailbox, run, limit });
                 mention.times -= 1;
             }
-            let (from, epoch, id) = link.key;
+            let LinkKey { from, name } = link.key;
             let arrived = Arrived { taken, refused };
-            acks.push((from, Ack::encode((id, epoch), self.epoch, false, arrived, &credits)));
+            acks.push((from, Ack::encode(name, self.epoch, false, arrived, &credits)));
             link.mentioned.retain(|mention| mention.times > 0);
         }
         self.counts.acks += acks.len() as u64;
@@ -501,7 +512,7 @@ impl Inbound {
             && after(heard, self.settings.idle) <= now
         {
             // Messages that wait for a mailbox are confirmed already, so their link stays.
-            if self.stalled.iter().any(|&(stalled, _)| stalled == slot) {
+            if self.stalled.iter().any(|stream| stream.slot == slot) {
                 self.last_heard.touch(slot, now);
             } else {
                 self.remove(slot);
@@ -553,7 +564,7 @@ impl InLink {
     }
 
     fn host(&self) -> HostAddress {
-        crate::key::host(self.key.0)
+        crate::key::host(self.key.from)
     }
 
     /// True if the sender has ended the link, and all messages are in their mailboxes.
@@ -562,7 +573,7 @@ impl InLink {
     }
 
     fn info(&self) -> SenderInfo {
-        let (from, epoch, stream) = self.key;
+        let LinkKey { from, name: LinkName { stream, epoch } } = self.key;
         let counts = ReceiveCounts { received: self.received, ..ReceiveCounts::default() };
         let (closed, bytes) = (self.is_closed(), self.bytes);
         SenderInfo { from, epoch, stream, closed, reliable: true, bytes, counts }
@@ -588,12 +599,12 @@ enum Run {
     Refused,
 }
 
-/// True if a key may exceed the memory limit: one at a time.
-fn may_exceed(excess: &mut Option<((u32, u32), Instant)>, key: (u32, u32), now: Instant) -> bool {
+/// True if a stream may exceed the memory limit: one at a time.
+fn may_exceed(excess: &mut Option<(Stream, Instant)>, stream: Stream, now: Instant) -> bool {
     let free = excess
-        .is_none_or(|(owner, last)| owner == key || now.saturating_duration_since(last) >= EXCESS_PAUSE);
+        .is_none_or(|(owner, last)| owner == stream || now.saturating_duration_since(last) >= EXCESS_PAUSE);
     if free {
-        *excess = Some((key, now));
+        *excess = Some((stream, now));
     }
     free
 }

@@ -13,8 +13,8 @@ use super::sent::{Part, Sent};
 use crate::config::MIN_DATAGRAM;
 use crate::event::Undelivered;
 use crate::proto::open_batch::{Frame, segments_per_call};
-use crate::wire::HEADER_BYTES;
 use crate::wire::reliable::{Ack, End, MIN_FIRST_SEGMENT, SEGMENT_BYTES, Segment};
+use crate::wire::{HEADER_BYTES, LinkName};
 
 /// The segments that a flight has memory for at first.
 const FLIGHT_SEGMENTS: usize = 10;
@@ -54,8 +54,7 @@ pub(crate) enum Report {
 
 pub(crate) struct Link {
     to: SocketAddr,
-    epoch: u64,
-    id: u32,
+    name: LinkName,
     frame: Frame,
     /// The epoch of the receiver, or 0 until it has answered.
     receiver: u64,
@@ -98,11 +97,10 @@ pub(crate) struct Link {
 
 impl Link {
     /// A link with datagrams of at most `limit` bytes.
-    pub fn new(now: Instant, to: SocketAddr, (id, epoch): (u32, u64), frame: Frame, limit: usize) -> Link {
+    pub fn new(now: Instant, to: SocketAddr, name: LinkName, frame: Frame, limit: usize) -> Link {
         Link {
             to,
-            epoch,
-            id,
+            name,
             frame,
             receiver: 0,
             lanes: RecentMap::new(),
@@ -136,8 +134,8 @@ impl Link {
         self.size
     }
 
-    pub fn id(&self) -> u32 {
-        self.id
+    pub fn name(&self) -> LinkName {
+        self.name
     }
 
     /// Prepares the push of a message. Returns true if no message was unconfirmed.
@@ -155,8 +153,8 @@ impl Link {
     }
 
     /// Gives the link a new identity while no message is unconfirmed, because the receiver may have forgotten the old one.
-    pub fn renew(&mut self, now: Instant, id: u32, credit: u64) {
-        (self.id, self.receiver, self.used) = (id, 0, now);
+    pub fn renew(&mut self, now: Instant, stream: u32, credit: u64) {
+        (self.name.stream, self.receiver, self.used) = (stream, 0, now);
         (self.sent, self.rtt, self.paced) = (Sent::new(), Rtt::new(), None);
         (self.in_vain, self.silent_since, self.stuck, self.answered) = (0, None, 0, false);
         (self.newest_ack, self.ending) = (0, false);
@@ -234,7 +232,7 @@ impl Link {
         let part = Part { mailbox, run, offset, length: bytes.len() };
         let segment = Segment { receiver: self.receiver, run, offset, bytes };
         frame.wrap_into(framed, |out| {
-            segment.write((self.id, self.epoch), number, mailbox, out);
+            segment.write(self.name, number, mailbox, out);
             pad_first(self.receiver, frame.head, out);
         });
         sent.push(now, part, framed.len());
@@ -312,7 +310,7 @@ impl Link {
     pub fn end(&self) -> Flight {
         let once = self.frame.wrap(|out| {
             let end = End { receiver: self.receiver };
-            end.write((self.id, self.epoch), self.sent.next(), out);
+            end.write(self.name, self.sent.next(), out);
         });
         Flight { to: self.to, segment: once.len(), bytes: once.repeat(END_COPIES) }
     }
@@ -426,7 +424,7 @@ impl Link {
         let (run, number) = (lane.run, self.sent.next());
         let segment = Segment { receiver: self.receiver, run, offset: 0, bytes: &[] };
         let bytes = self.frame.wrap(|out| {
-            segment.write((self.id, self.epoch), number, mailbox, out);
+            segment.write(self.name, number, mailbox, out);
             pad_first(self.receiver, self.frame.head, out);
         });
         self.sent.push(now, Part { mailbox, run, offset: 0, length: 0 }, bytes.len());

@@ -14,8 +14,8 @@ use crate::event::{Event, ReliableCounts};
 use crate::key::Key;
 use crate::proto::after;
 use crate::proto::open_batch::Frame;
-use crate::wire::MAX_DATAGRAM;
 use crate::wire::reliable::Ack;
+use crate::wire::{LinkName, MAX_DATAGRAM};
 
 /// A link that was idle for this fraction (a third) of [`Reliable::idle`] gets a new identity, because the receiver forgets a link
 /// that was idle for all of it.
@@ -174,7 +174,7 @@ impl Outbound {
         if self.links.get(key.addr).is_none() {
             self.next_link = self.next_link.wrapping_add(1);
             let limit = limit().clamp(MIN_DATAGRAM, MAX_DATAGRAM);
-            let name = (self.next_link, self.epoch);
+            let name = LinkName { stream: self.next_link, epoch: self.epoch };
             self.links.insert(key.addr, Link::new(now, key.addr, name, self.frame, limit));
         }
         Ok(())
@@ -251,14 +251,8 @@ impl Outbound {
 
     /// Handles an acknowledgement. `id` and `epoch` are those of its header. Returns false if it does not belong to a link, or acknowledges
     /// segments that were never sent.
-    pub fn acknowledge(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        (id, epoch): (u32, u64),
-        ack: &Ack<'_>,
-    ) -> bool {
-        let known = self.links.get_mut(from).filter(|link| link.id() == id && epoch == self.epoch);
+    pub fn acknowledge(&mut self, now: Instant, from: SocketAddr, name: LinkName, ack: &Ack<'_>) -> bool {
+        let known = self.links.get_mut(from).filter(|link| link.name() == name);
         let Some(link) = known else {
             self.counts.strange += 1;
             return false;

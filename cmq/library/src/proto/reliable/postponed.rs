@@ -2,8 +2,14 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// A stream: the slot of its link, and the integer of its key.
-pub(crate) type Stream = (u32, u32);
+/// A stream of a link that a receiver knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Stream {
+    /// The slot of the link.
+    pub slot: u32,
+    /// The integer of the key.
+    pub mailbox: u32,
+}
 
 /// The streams that wait, each with the run that was refused.
 pub(crate) struct Postponed {
@@ -62,7 +68,7 @@ impl Postponed {
 
     /// Forgets the streams of a link.
     pub fn forget(&mut self, slot: u32) {
-        self.runs.retain(|stream, _| stream.0 != slot);
+        self.runs.retain(|stream, _| stream.slot != slot);
     }
 }
 
@@ -78,7 +84,7 @@ mod tests {
         fn streams_leave_in_order(operations in prop::collection::vec((0..3, 0_u32..9), 0..300)) {
             let (mut postponed, mut model) = (Postponed::new(6), Vec::<Stream>::new());
             for (operation, number) in operations {
-                let stream = (number / 3, number % 3);
+                let stream = Stream { slot: number / 3, mailbox: number % 3 };
                 match operation {
                     0 => {
                         postponed.insert(stream, number);
@@ -94,7 +100,7 @@ mod tests {
                         let popped = postponed.pop();
                         prop_assert_eq!(popped.is_none(), model.is_empty());
                         if let Some((stream, run)) = popped {
-                            prop_assert_eq!(run, stream.0 * 3 + stream.1);
+                            prop_assert_eq!(run, stream.slot * 3 + stream.mailbox);
                             prop_assert!(model.contains(&stream));
                             model.retain(|other| *other != stream);
                         }
@@ -104,7 +110,7 @@ mod tests {
                 prop_assert!(postponed.order.len() <= 2 * 6 + 17);
             }
             postponed.forget(1);
-            model.retain(|stream| stream.0 != 1);
+            model.retain(|stream| stream.slot != 1);
             prop_assert_eq!(postponed.len(), model.len());
         }
     }

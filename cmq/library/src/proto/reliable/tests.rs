@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::inbound::Inbound;
+use super::inbound::{Arrival, Inbound};
 use super::lane::Fate;
 use super::link::Flight;
 use super::outbound::Outbound;
@@ -19,7 +19,7 @@ use crate::proto::random::{Random, seeds};
 use crate::proto::shared_buffer::SharedBuffer;
 use crate::proto::sink::{Dropped, Room, Sink};
 use crate::proto::tests::addr;
-use crate::wire::{Body, Datagram, Messages};
+use crate::wire::{Body, Datagram, LinkName, Messages};
 
 /// Mailboxes with limited room, and every message that arrived in them.
 #[derive(Default)]
@@ -167,15 +167,14 @@ impl Net {
         match body {
             Body::Segment(segment) => {
                 assert!(to_receiver);
-                let parts = (header, segment, bytes.len());
-                self.receiver.segment(self.now, addr(SENDER), parts, &mut self.mailboxes);
+                let arrival = Arrival { header, segment, datagram_bytes: bytes.len() };
+                self.receiver.segment(self.now, addr(SENDER), arrival, &mut self.mailboxes);
                 let limit = self.settings.receive_bytes + self.config.max_message;
                 assert!(self.receiver.waiting_bytes() <= limit + 2000);
             }
             Body::Ack(ack) => {
                 assert!(!to_receiver);
-                let link = (header.stream, header.epoch);
-                self.sender.acknowledge(self.now, addr(RECEIVER), link, &ack);
+                self.sender.acknowledge(self.now, addr(RECEIVER), header.link(), &ack);
                 self.transmit();
             }
             Body::End(end) => {
@@ -511,21 +510,20 @@ fn forged_datagrams_change_nothing() {
     net.push(1, b"one");
     let from = addr(RECEIVER);
     let credits = [Credit { mailbox: 1, run: 1, limit: u64::MAX }];
-    for (link, reset, ranges) in
-        [((78, 1), false, &[(0, 0)][..]), ((78, 77), false, &[(0, 5)]), ((78, 77), true, &[(0, 0)])]
-    {
+    for (epoch, reset, ranges) in [(1, false, &[(0, 0)][..]), (77, false, &[(0, 5)]), (77, true, &[(0, 0)])] {
+        let link = LinkName { stream: 78, epoch };
         let arrived = Arrived { taken: ranges, refused: &[] };
         let ack = Ack::encode(link, 1000, reset, arrived, &credits);
         let Datagram { header, body: Body::Ack(ack) } = Datagram::parse(&ack).expect("good") else {
             panic!()
         };
-        assert!(!net.sender.acknowledge(net.now, from, (header.stream, header.epoch), &ack));
+        assert!(!net.sender.acknowledge(net.now, from, header.link(), &ack));
     }
     assert_eq!(net.sender.fate(Net::key(1), 0), Some(Fate::Pending));
     let strange: SocketAddr = addr(9);
     let mut reset = Vec::new();
     crate::wire::reliable::Segment { receiver: 5, run: 1, offset: 0, bytes: b"" }.write(
-        (1, 2),
+        LinkName { stream: 1, epoch: 2 },
         3,
         4,
         &mut reset,
@@ -533,7 +531,8 @@ fn forged_datagrams_change_nothing() {
     let Datagram { header, body: Body::Segment(segment) } = Datagram::parse(&reset).expect("good") else {
         panic!()
     };
-    net.receiver.segment(net.now, strange, (header, segment, reset.len()), &mut net.mailboxes);
+    let arrival = Arrival { header, segment, datagram_bytes: reset.len() };
+    net.receiver.segment(net.now, strange, arrival, &mut net.mailboxes);
     let acks = net.receiver.take_acks();
     assert!(acks.len() == 1 && acks[0].1.len() <= reset.len() + 8 && net.mailboxes.got.is_empty());
 }

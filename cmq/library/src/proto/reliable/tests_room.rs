@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::inbound::Arrival;
 use super::lane::Fate;
 use super::tests::{Net, pop, settings};
 use crate::config::{Config, Reliable};
@@ -95,7 +96,7 @@ fn keys_beyond_the_limit_wait() {
 }
 
 /// A segment of this host's stream for a key, with bytes that begin at an offset.
-fn segment(net: &mut Net, host: u8, mailbox: u32, (offset, bytes): (u64, &[u8])) -> bool {
+fn segment(net: &mut Net, host: u8, mailbox: u32, offset: u64, bytes: &[u8]) -> bool {
     let header = Header {
         kind: Kind::Segment,
         count: bytes.len() as u16,
@@ -107,7 +108,8 @@ fn segment(net: &mut Net, host: u8, mailbox: u32, (offset, bytes): (u64, &[u8]))
     let segment = Segment { receiver: 0, run: 0, offset, bytes };
     let from = ([10, 0, 0, host], 9).into();
     let refused = counts(net).refused;
-    net.receiver.segment(net.now, from, (header, segment, bytes.len() + 60), &mut net.mailboxes);
+    let arrival = Arrival { header, segment, datagram_bytes: bytes.len() + 60 };
+    net.receiver.segment(net.now, from, arrival, &mut net.mailboxes);
     counts(net).refused == refused
 }
 
@@ -125,15 +127,15 @@ fn a_host_cannot_take_all() {
     let mut taken = 0;
     for number in 0..4000_u32 {
         let offset = 1000 + u64::from(number / 50) * 1400;
-        taken += usize::from(segment(&mut net, 1, number % 50, (offset, &[0; 1400])));
+        taken += usize::from(segment(&mut net, 1, number % 50, offset, &[0; 1400]));
     }
-    (50..200).for_each(|mailbox| _ = segment(&mut net, 1, mailbox, (0, &[])));
+    (50..200).for_each(|mailbox| _ = segment(&mut net, 1, mailbox, 0, &[]));
     assert!((1100..1300).contains(&taken), "{taken}: eight ninths of the memory");
     // The first 60,000 bytes of a message of 70,000, all at once and out of order, and its end.
     let message: Vec<u8> = [&[0xFF, 0xFF][..], &70_000_u32.to_le_bytes(), &[7; 70_000]].concat();
     let pieces: Vec<(usize, &[u8])> = message.chunks(1400).enumerate().collect();
     for (number, piece) in pieces.iter().rev() {
-        assert!(segment(&mut net, 2, 7, (*number as u64 * 1400, piece)), "piece {number} is refused");
+        assert!(segment(&mut net, 2, 7, *number as u64 * 1400, piece), "piece {number} is refused");
     }
     assert_eq!(net.mailboxes.got.get(&7).map(|got| got[0] == message[6..]), Some(true));
 }

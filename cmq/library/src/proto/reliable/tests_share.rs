@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use super::inbound::Inbound;
+use super::inbound::{Arrival, Inbound};
 use super::link::Flight;
 use super::outbound::Outbound;
 use crate::config::{Config, Reliable};
@@ -90,15 +90,14 @@ pub(super) fn bottleneck(time: Duration) -> [usize; 2] {
             let Datagram { header, body } = Datagram::parse(&bytes).expect("good");
             match body {
                 Body::Segment(segment) => {
-                    let parts = (header, segment, bytes.len());
-                    receiver.segment(path.now, addr(number as u16), parts, &mut got);
+                    let arrival = Arrival { header, segment, datagram_bytes: bytes.len() };
+                    receiver.segment(path.now, addr(number as u16), arrival, &mut got);
                     for (_, ack) in receiver.take_acks() {
                         path.fly(path.now + DELAY, number, false, ack);
                     }
                 }
                 Body::Ack(ack) => {
-                    let link = (header.stream, header.epoch);
-                    senders[number].acknowledge(path.now, addr(9), link, &ack);
+                    senders[number].acknowledge(path.now, addr(9), header.link(), &ack);
                 }
                 _ => panic!("not a datagram of the reliable mode"),
             }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::handshake::{Ephemeral, Initiator, SessionKeys, mac, mac_key, same_mac};
+use super::session::Peer;
 use crate::event::HandshakeError;
 use crate::proto::after;
 use crate::security::{PublicKey, Security};
@@ -57,11 +58,12 @@ impl Initiations {
     pub fn begin(
         &mut self,
         now: Instant,
-        (to, remote): (SocketAddr, PublicKey),
+        peer: Peer,
         index: u32,
         security: &Security,
         ephemeral: Ephemeral,
     ) -> Result<Vec<u8>, HandshakeError> {
+        let Peer { addr: to, key: remote } = peer;
         if self.by_addr.len() >= MAX_INITIATIONS {
             return Err(HandshakeError::Busy);
         }

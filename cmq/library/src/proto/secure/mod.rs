@@ -44,7 +44,7 @@ use self::half_open::HalfOpen;
 use self::handshake::{Responder, mac, mac_key, same_mac};
 use self::initiations::Initiations;
 pub use self::session::SealKey;
-use self::session::{MAX_DATAGRAMS, Opened, REKEY_DATAGRAMS, Session, Unconfirmed};
+use self::session::{MAX_DATAGRAMS, Opened, Peer, REKEY_DATAGRAMS, Session, Unconfirmed};
 use self::table::Table;
 use crate::event::{Event, HandshakeError, Refusal, SecurityCounts};
 use crate::key::canonical;
@@ -164,7 +164,8 @@ impl Sessions {
             return Ok(());
         }
         let (index, ephemeral) = (self.new_index(), self.ephemeral());
-        let hello = self.initiations.begin(now, (to, remote), index, &self.security, ephemeral)?;
+        let hello =
+            self.initiations.begin(now, Peer { addr: to, key: remote }, index, &self.security, ephemeral)?;
         self.outputs.push(Output::Send(to, hello));
         Ok(())
     }
@@ -328,33 +329,33 @@ impl Sessions {
             return self.refuse(from, Refusal::Stranger(remote));
         }
         let hello = sum.try_into().expect("a sum has 16 bytes");
-        self.answer(now, (from, remote), header.index, responder, hello);
+        self.answer(now, Peer { addr: from, key: remote }, header.index, responder, hello);
     }
 
     /// Answers a hello, and remembers the session until its initiator has used it.
     fn answer(
         &mut self,
         now: Instant,
-        (from, remote): (SocketAddr, PublicKey),
+        peer: Peer,
         theirs: u32,
         responder: Responder,
         hello: [u8; MAC_BYTES],
     ) {
         let index = self.new_index();
         let Some((message, keys)) = responder.answer(index) else {
-            return self.refuse(from, Refusal::Forged);
+            return self.refuse(peer.addr, Refusal::Forged);
         };
         let mut welcome = [0; WELCOME_BYTES];
         welcome[..HEADER_BYTES]
             .copy_from_slice(&Header { kind: Kind::Welcome, index: theirs, number: 0 }.encode());
         welcome[HEADER_BYTES..].copy_from_slice(&message);
         let unconfirmed = Some(Unconfirmed { hello, welcome });
-        let session = Session::new(now, (from, remote), theirs, &keys, unconfirmed);
-        if let Some(oldest) = self.half_open.insert(now, from, index) {
+        let session = Session::new(now, peer, theirs, &keys, unconfirmed);
+        if let Some(oldest) = self.half_open.insert(now, peer.addr, index) {
             self.table.remove(oldest);
         }
         self.table.insert(index, session, self.end_of_session(now));
-        self.outputs.push(Output::Send(from, welcome.to_vec()));
+        self.outputs.push(Output::Send(peer.addr, welcome.to_vec()));
     }
 
     fn on_welcome(&mut self, now: Instant, from: SocketAddr, header: Header, datagram: &[u8]) {
@@ -362,7 +363,7 @@ impl Sessions {
         else {
             return self.refuse(from, Refusal::Forged);
         };
-        let session = Session::new(now, (from, remote), index, &keys, None);
+        let session = Session::new(now, Peer { addr: from, key: remote }, index, &keys, None);
         let end = self.end_of_session(now);
         self.table.insert(header.index, session, end);
         self.established(now, from, header.index, remote);

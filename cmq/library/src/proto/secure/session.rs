@@ -58,6 +58,13 @@ pub(crate) enum Opened {
     Forged,
 }
 
+/// The queue at the other end of a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    pub addr: SocketAddr,
+    pub key: PublicKey,
+}
+
 /// A session.
 pub(crate) struct Session {
     pub peer: SocketAddr,
@@ -78,14 +85,14 @@ pub(crate) struct Session {
 impl Session {
     pub fn new(
         now: Instant,
-        (peer, remote): (SocketAddr, PublicKey),
+        peer: Peer,
         index: u32,
         keys: &SessionKeys,
         unconfirmed: Option<Unconfirmed>,
     ) -> Session {
         Session {
-            peer,
-            remote,
+            peer: peer.addr,
+            remote: peer.key,
             seal: Arc::new(SealKey { index, key: aead_key(&keys.send) }),
             open: aead_key(&keys.receive),
             window: ReplayWindow::new(),

@@ -61,7 +61,7 @@ fn rounds(transport: &str, film: &Arc<Film>, random: &mut Random) -> BTreeMap<St
     let addresses = Addresses::default();
     let watched = if has_ladder { ["ladder/2", "ladder/1"] } else { ["camera/1"; 2] };
     let viewers = [("far", watched[0]), ("near", watched[1])].map(|(node, rendition)| {
-        Viewer::start(node, (nodes.viewers(node), rendition), film.clone(), addresses.clone())
+        Viewer::start(node, nodes.viewers(node), rendition, film.clone(), addresses.clone())
     });
     viewers.iter().for_each(|viewer| viewer.wait_for(4));
     let mut table = BTreeMap::new();

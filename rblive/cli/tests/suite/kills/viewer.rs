@@ -107,7 +107,8 @@ pub struct Viewer {
 impl Viewer {
     pub fn start(
         node: &'static str,
-        (address, rendition): (String, &'static str),
+        address: String,
+        rendition: &'static str,
         film: Arc<Film>,
         bytes: Addresses,
     ) -> Self {
