@@ -9,10 +9,8 @@ mod demo;
 mod exposure;
 mod kept;
 mod man;
-mod push;
 mod serve;
 mod token;
-mod watch;
 
 use std::process::ExitCode;
 
@@ -37,10 +35,6 @@ enum Command {
     Serve(serve::Args),
     /// Push a live picture through three nodes in this process, to be watched in a browser (needs ffmpeg)
     Demo(demo::Args),
-    /// Publish live streams without an encoder, whose every byte watch can check
-    Push(push::Args),
-    /// Be many viewers of a live stream on any HLS server, and check all that they get
-    Watch(watch::Args),
     /// List the recordings that nodes keep
     Kept(kept::Args),
     /// Print a token with which viewers may watch a stream, where deliver.token_key is set
@@ -70,8 +64,6 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Push(args) => push::run(&args),
-        Command::Watch(args) => watch::run(&args),
         Command::Kept(args) => kept::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Password => password(),

@@ -7,13 +7,10 @@ pub const SECTIONS: Sections = Sections { statuses, variables, files: |_| Vec::n
 
 fn statuses(command: &Command) -> Vec<Entry> {
     let name = command.get_name();
-    let waits = matches!(name, "serve" | "demo" | "push" | "watch" | "rblive");
+    let waits = matches!(name, "serve" | "demo" | "rblive");
     let mut statuses = vec![
         ("0", if waits { "Success, also after SIGINT or SIGTERM." } else { "Success." }),
-        (
-            "1",
-            if name == "watch" { "A viewer had an error, or failure." } else { "Failure, with a message." },
-        ),
+        ("1", "Failure, with a message."),
         ("2", "Wrong usage."),
     ];
     if waits {

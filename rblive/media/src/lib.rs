@@ -13,7 +13,6 @@ pub mod fmp4;
 pub mod hls;
 pub mod rendition;
 pub mod segmenter;
-pub mod stamp;
 pub mod track;
 pub mod ts;
 pub mod unit;

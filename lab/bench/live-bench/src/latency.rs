@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rblive_media::stamp::Stamper;
+use rblive_load::stamp::Stamper;
 
 use crate::client::{Answer, Http};
 use crate::failure::Result;

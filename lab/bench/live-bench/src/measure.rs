@@ -34,6 +34,9 @@ pub struct Args {
     /// The command rblive
     #[arg(long)]
     rblive: PathBuf,
+    /// The command rblive-load
+    #[arg(long)]
+    load: PathBuf,
     /// Mbit per second of all streams into a delivery node
     #[arg(long, value_delimiter = ',', default_value = "800")]
     incoming: Vec<u32>,
@@ -177,7 +180,7 @@ fn start(args: &Args, system: &str, incoming: u32, share: Option<f64>, folder: &
 
 /// The command that is viewers of streams.
 fn viewers_of(args: &Args, more: &[&str], urls: &[String]) -> Command {
-    let mut command = on(LOAD, &args.rblive);
+    let mut command = on(LOAD, &args.load);
     command.args(["watch", "--json", "--quiet", "--stamped", "--ramp", &RAMP_S.to_string()]);
     command.args(["--seconds", &args.seconds.to_string(), "--mode", "live"]).args(more).args(urls);
     command

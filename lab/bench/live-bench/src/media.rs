@@ -3,9 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rblive::content::{Container, Description, Flags, HEADER_BYTES, Header, Kind, Rendition, Video};
+use rblive_load::stamp::{Stamp, Stamper};
 use rblive_media::flv::Demuxer;
 use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig};
-use rblive_media::stamp::{Stamp, Stamper};
 use rblive_media::unit::{AccessUnit, Input, Media};
 
 use crate::failure::Result;

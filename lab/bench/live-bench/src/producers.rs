@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rblive_media::stamp::Stamper;
+use rblive_load::stamp::Stamper;
 
 use crate::client::{Http, connect};
 use crate::failure::Result;

@@ -155,7 +155,7 @@ fn serve(rows: Rows<'_>) -> String {
 fn most(rows: Rows<'_>) -> String {
     let mut text = head(
         "The most viewers without an error",
-        "The node has only a share of a core, so that it and not the load ends first. Found by `rblive watch --find-max`.",
+        "The node has only a share of a core, so that it and not the load ends first. Found by `rblive-load watch --find-max`.",
         &[
             "system",
             "share of a core",

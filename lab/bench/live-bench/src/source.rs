@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rblive::{Config, RsId, RsManager};
-use rblive_media::stamp::Stamper;
+use rblive_load::stamp::Stamper;
 
 use crate::failure::Result;
 use crate::files::Files;

@@ -44,6 +44,7 @@ const SAFE_CRATES: &[(&str, &str)] = &[
     ("lab/load/nic-sim", "forbid"),
     ("lab/sim/levels", "forbid"),
     ("lab/sim/seglog", "forbid"),
+    ("lab/load/rblive", "forbid"),
     ("lab/testkit", "forbid"),
     ("lab/tidy", "forbid"),
     ("lab/fuzz/bodies", "forbid"),

@@ -8,4 +8,3 @@ mod live;
 mod players;
 mod process;
 mod publish;
-mod watch;

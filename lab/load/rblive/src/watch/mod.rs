@@ -1,9 +1,9 @@
-//! `rblive watch`: many viewers of a live stream, which check what they get.
+//! `rblive-load watch`: many viewers of a live stream, which check what they get.
 //!
 //! ```text
 //!   threads ─▶ viewers ─▶ HTTP/1.1 or 2 over TLS ─▶ playlists, segments, parts
 //!                │
-//!                └─▶ in time (playout buffer)? the bytes of all other viewers? media (boxes, packets, times)? frames of rblive push?
+//!                └─▶ in time (playout buffer)? the bytes of all other viewers? media (boxes, packets, times)? frames of rblive-load push?
 //! ```
 //!
 //! The server can be any HLS server, so that servers can be compared with the same viewers.
@@ -43,10 +43,10 @@ const BETWEEN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  rblive watch https://127.0.0.1:8443/live/demo/index.m3u8
-  rblive watch --viewers 1000 --seconds 30 URL
-  rblive watch --viewers 100 --find-max --json URL
-  rblive watch --viewers 200 https://127.0.0.1:8443/live/s{1..20}/index.m3u8
+  rblive-load watch https://127.0.0.1:8443/live/demo/index.m3u8
+  rblive-load watch --viewers 1000 --seconds 30 URL
+  rblive-load watch --viewers 100 --find-max --json URL
+  rblive-load watch --viewers 200 https://127.0.0.1:8443/live/s{1..20}/index.m3u8
 
 Each viewer has a connection of its own and follows the playlist as a player does. An error is: a playout buffer that runs empty, a
 segment that is gone before the viewer had it, an answer with another status than 200, a broken connection, media that is damaged or
@@ -78,7 +78,7 @@ pub struct Args {
     /// Seconds between the end of the playlist and a viewer, which are its playout buffer [default: what the playlist says]
     #[arg(long, value_name = "S", value_parser = seconds)]
     buffer: Option<f64>,
-    /// Every piece of media must have frames of rblive push, whose every byte is checked
+    /// Every piece of media must have frames of rblive-load push, whose every byte is checked
     #[arg(long)]
     stamped: bool,
     /// Certificates (PEM) that the server's must come from. Without them, every certificate is accepted

@@ -1,8 +1,8 @@
-//! Whether bytes are media: boxes, packets, times, and the frames of `rblive push`.
+//! Whether bytes are media: boxes, packets, times, and the frames of `rblive-load push`.
 
 use bytes::Bytes;
+use rblive_load::stamp;
 use rblive_media::fmp4::InitSegment;
-use rblive_media::stamp;
 use rblive_media::ts::{Demuxer, PACKET_BYTES};
 use rblive_media::unit::{AccessUnit, Input};
 
@@ -19,7 +19,7 @@ pub struct Facts {
     pub stamps: Option<Stamps>,
 }
 
-/// The frames of `rblive push` in a segment or a part.
+/// The frames of `rblive-load push` in a segment or a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamps {
     pub stream: u32,
@@ -50,7 +50,7 @@ impl Facts {
 /// Inspects a segment or a part. `init` is the initialisation segment of fragmented MP4.
 ///
 /// # Errors
-/// The bytes are no whole media, or have frames of `rblive push` that were changed or are not consecutive.
+/// The bytes are no whole media, or have frames of `rblive-load push` that were changed or are not consecutive.
 pub fn media(bytes: &[u8], init: Option<&InitSegment>) -> Result<Facts, String> {
     match bytes {
         [] => Err("the media has no bytes".to_owned()),
@@ -175,7 +175,7 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rblive_media::stamp::{Stamp, Stamper};
+    use rblive_load::stamp::{Stamp, Stamper};
 
     fn boxed(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
         let size = (content.len() as u32 + 8).to_be_bytes();

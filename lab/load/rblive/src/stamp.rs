@@ -30,7 +30,7 @@ pub struct Stamp {
 /// Makes frames.
 ///
 /// ```
-/// use rblive_media::stamp::{self, Stamp, Stamper};
+/// use rblive_load::stamp::{self, Stamp, Stamper};
 ///
 /// let stamp = Stamp { stream: 1, number: 7, time_ns: 0 };
 /// let mut frame = Vec::new();

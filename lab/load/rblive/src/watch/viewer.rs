@@ -257,7 +257,7 @@ impl Viewer {
         }
         let stamps = facts.and_then(|facts| facts.stamps);
         if self.audience.settings.stamped && facts.is_some() && stamps.is_none() {
-            return Err(Fault::new(Kind::Content, "the media has no frame of rblive push"));
+            return Err(Fault::new(Kind::Content, "the media has no frame of rblive-load push"));
         }
         let first = body.first.unwrap_or(now);
         self.audience.fetched(first - asked_at, now - asked_at);

@@ -1,4 +1,4 @@
-//! `rblive push`: live streams without an encoder, over RTMP, whose every byte `rblive watch` can check.
+//! `rblive-load push`: live streams without an encoder, over RTMP, whose every byte `rblive-load watch` can check.
 //!
 //! The parameter sets are real, and the slices carry only stamps and filler, since servers do not decode pictures. So a stream costs
 //! only a copy of its bytes, and can have any rate.
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use commands::{Failure, Stop};
 use rblive_ingest::rtmp::{Client, ClientState};
-use rblive_media::stamp::{MIN_BYTES, Stamp, Stamper};
+use rblive_load::stamp::{MIN_BYTES, Stamp, Stamper};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -34,11 +34,11 @@ const LATE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  rblive push rtmp://127.0.0.1/live/test
-  rblive push --streams 100 --mbit 2 rtmp://127.0.0.1/live/s     # s1 to s100
-  rblive watch --stamped --viewers 100 https://127.0.0.1:8443/live/test/index.m3u8
+  rblive-load push rtmp://127.0.0.1/live/test
+  rblive-load push --streams 100 --mbit 2 rtmp://127.0.0.1/live/s     # s1 to s100
+  rblive-load watch --stamped --viewers 100 https://127.0.0.1:8443/live/test/index.m3u8
 
-The frames have no pictures, but stamps and check sums, which rblive watch finds and checks through any server that does not change
+The frames have no pictures, but stamps and check sums, which rblive-load watch finds and checks through any server that does not change
 frames.")]
 pub struct Args {
     /// Where to publish: rtmp://HOST[:PORT]/APPLICATION/NAME. With several streams, each name gets its number, from 1 on
@@ -170,8 +170,10 @@ async fn watch(
             let latest_ms = latest as f64 / 1e3;
             let late = if latest > LATE.as_micros() as u64 { ": the server does not keep up" } else { "" };
             // Standard error may be closed.
-            let _ =
-                writeln!(std::io::stderr(), "rblive: {frames} frames, at most {latest_ms:.1} ms late{late}");
+            let _ = writeln!(
+                std::io::stderr(),
+                "rblive-load: {frames} frames, at most {latest_ms:.1} ms late{late}"
+            );
         }
     }
 }

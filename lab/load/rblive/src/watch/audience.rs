@@ -30,7 +30,7 @@ pub struct Settings {
     pub mode: Mode,
     /// Seconds between the live edge and a viewer; `None`: what the playlist says.
     pub buffer_s: Option<f64>,
-    /// Whether all media must have frames of `rblive push`.
+    /// Whether all media must have frames of `rblive-load push`.
     pub stamped: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct Notes {
     /// Microseconds from a request for media to its first byte, and to its last.
     pub first_byte: Histogram<u64>,
     pub whole: Histogram<u64>,
-    /// Microseconds from the making of the newest frame of `rblive push` in a piece of media to its first byte at a viewer.
+    /// Microseconds from the making of the newest frame of `rblive-load push` in a piece of media to its first byte at a viewer.
     pub age: Histogram<u64>,
 }
 

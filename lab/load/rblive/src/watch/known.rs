@@ -115,7 +115,7 @@ impl Known {
         Ok(init)
     }
 
-    /// Pieces of media that were inspected, and their frames that `rblive push` had made.
+    /// Pieces of media that were inspected, and their frames that `rblive-load push` had made.
     pub fn inspected(&self) -> (u64, u64) {
         let table = self.table();
         (table.inspected, table.stamped)

@@ -1,18 +1,32 @@
 //! Viewers for load: against a real node with a real push, and against servers that do what no server should.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::process::{Running, rblive};
+use crate::node::Node;
+
+fn load() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_rblive-load"))
+}
+
+/// A process that is killed with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 fn watch(args: &[&str], url: &str) -> Output {
-    rblive().arg("watch").args(["--json", "--quiet"]).args(args).arg(url).output().unwrap()
+    load().arg("watch").args(["--json", "--quiet"]).args(args).arg(url).output().unwrap()
 }
 
 /// The JSON object, and what was said about the failure.
@@ -22,51 +36,59 @@ fn said(output: &Output) -> (Value, String) {
     (serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{message}")), message)
 }
 
-/// A node, and the addresses of its encoders and of its viewers.
-fn serve() -> (Running, String, String) {
-    let addresses = ["--listen", "--rtmp", "--http"].map(|option| [option, "127.0.0.1:0"]);
-    let mut command = rblive();
-    command.arg("serve").args(addresses.as_flattened()).args(["--control", ""]).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let after = |text: &str| line.split(text).nth(1).unwrap().split(['/', ';']).next().unwrap().to_owned();
-    let (encoders, viewers) = (after("encoders at rtmp://"), after("viewers at https://"));
-    (Running(child), encoders, viewers)
-}
-
 /// A loaded machine may be late. No other error may be.
 fn assert_only_late(run: &Value) {
     let kinds = run["errors_by_kind"].as_object().unwrap();
     assert!(kinds.keys().all(|kind| kind == "late"), "{run}");
 }
 
-#[test]
-fn viewers_check_every_frame_of_a_push() {
-    let (_node, encoders, viewers) = serve();
-    let url = format!("rtmp://{encoders}/live/load");
-    let mut push = rblive();
-    push.args(["push", "--quiet", "--streams", "2", "--mbit", "1", "--key-every", "1", &url]);
+/// Viewers check every frame of a push to a node.
+fn check_a_push(args: &[&str]) {
+    let node = Node::start();
+    let mut push = load();
+    push.args([
+        "push",
+        "--quiet",
+        "--streams",
+        "2",
+        "--mbit",
+        "1",
+        "--key-every",
+        "1",
+        &node.encoders("load"),
+    ]);
     let _push = Running(push.spawn().unwrap());
-    let [first, second] = [1, 2].map(|number| format!("https://{viewers}/live/load{number}/index.m3u8"));
+    let [first, second] = [1, 2].map(|number| node.playlist(&format!("load{number}")));
     wait_for(&first);
     wait_for(&second);
-    for args in [&["--mode", "live"][..], &["--mode", "low-latency"], &["--http", "2"]] {
-        let common =
-            ["--stamped", "--viewers", "9", "--threads", "2", "--ramp", "1", "--seconds", "4", &second];
-        let (run, _) = said(&watch(&[args, &common].concat(), &first));
-        assert_only_late(&run);
-        assert_eq!(run["viewers"], 9, "{run}");
-        assert!(run["stamped_frames"].as_u64().unwrap() >= 25, "{run}");
-        assert!(run["media"].as_u64().unwrap() > run["inspected"].as_u64().unwrap(), "{run}");
-        assert!(run["mbit_per_s"].as_f64().unwrap() > 0.0, "{run}");
-    }
+    let common = ["--stamped", "--viewers", "9", "--threads", "2", "--ramp", "1", "--seconds", "4", &second];
+    let (run, _) = said(&watch(&[args, &common].concat(), &first));
+    assert_only_late(&run);
+    assert_eq!(run["viewers"], 9, "{run}");
+    assert!(run["stamped_frames"].as_u64().unwrap() >= 25, "{run}");
+    assert!(run["media"].as_u64().unwrap() > run["inspected"].as_u64().unwrap(), "{run}");
+    assert!(run["mbit_per_s"].as_f64().unwrap() > 0.0, "{run}");
+}
+
+#[test]
+fn viewers_of_segments_check_every_frame() {
+    check_a_push(&["--mode", "live"]);
+}
+
+#[test]
+fn viewers_of_parts_check_every_frame() {
+    check_a_push(&["--mode", "low-latency"]);
+}
+
+#[test]
+fn viewers_over_http_2_check_every_frame() {
+    check_a_push(&["--http", "2"]);
 }
 
 /// Waits until a stream can be watched.
 fn wait_for(url: &str) {
     let begun = std::time::Instant::now();
-    while !rblive()
+    while !load()
         .args(["watch", "--quiet", "--ramp", "0", "--seconds", "0.5", url])
         .status()
         .unwrap()
@@ -233,7 +255,7 @@ fn wrong_arguments_are_said() {
         (&["push", "--mbit", "0.01", "--fps", "1000", "rtmp://127.0.0.1/live/a"], "needs --mbit"),
         (&["push", "rtmp://127.0.0.1:1/live/a"], "no connection"),
     ] {
-        let output = rblive().args(args).output().unwrap();
+        let output = load().args(args).output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && message.contains(text), "{message}");
     }

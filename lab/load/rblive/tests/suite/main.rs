@@ -1,0 +1,4 @@
+//! The command as its users run it.
+
+mod node;
+mod watch;
