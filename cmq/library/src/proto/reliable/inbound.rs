@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use peers::HostAddress;
 
-use super::postponed::{Postponed, Stream};
+use super::postponed::{Postponed, StreamId};
 use super::ranges::Ranges;
 use super::records::{Feed, Records};
 use super::shares::Shares;
@@ -55,18 +55,18 @@ pub struct Arrival<'a> {
     pub datagram_bytes: usize,
 }
 
-struct InLane {
+struct InStream {
     run: u32,
     /// The offset of the next byte.
     next: u64,
     held: BTreeMap<u64, Vec<u8>>,
     records: Records,
     /// The credit in the last acknowledgement.
-    told: u64,
+    sent_credit: u64,
 }
 
 /// A stream that the next acknowledgements mention.
-struct Mention {
+struct PendingCredit {
     mailbox: u32,
     run: u32,
     /// The stream was refused, and must wait for room.
@@ -83,10 +83,10 @@ struct InLink {
     /// Segments that were refused recently, and the number of acknowledgements that have reported them.
     refused: Ranges,
     refused_told: u8,
-    lanes: HashMap<u32, InLane>,
+    streams: HashMap<u32, InStream>,
     /// The bytes that the next acknowledgement may have while the address is not proven, and the streams that it mentions.
     budget: usize,
-    mentioned: Vec<Mention>,
+    pending_credits: Vec<PendingCredit>,
     due: bool,
     /// Whether the sender has ended the link, and whether the end was reported.
     ended: bool,
@@ -104,17 +104,17 @@ pub struct Inbound {
     by_key: HashMap<LinkKey, u32>,
     last_heard: Timeline,
     hosts: FairShare<HostAddress>,
-    /// The lanes and the waiting bytes of each host: held segments, and begins of messages.
+    /// The streams and the waiting bytes of each host: held segments, and begins of messages.
     shares: Shares,
     /// Links that must acknowledge something.
     due: Vec<u32>,
     /// Streams whose mailbox is full.
-    stalled: Vec<Stream>,
+    stalled: Vec<StreamId>,
     /// Streams that wait for memory, or for the place of a key.
     postponed: Postponed,
     resets: Vec<(SocketAddr, Vec<u8>)>,
     /// The one key that may exceed `receive_bytes`, and when it last did. Without it, incomplete messages could block each other.
-    excess: Option<(Stream, Instant)>,
+    excess: Option<(StreamId, Instant)>,
     counts: ReliableCounts,
 }
 
@@ -149,8 +149,8 @@ impl Inbound {
         link.proven |= segment.receiver == self.epoch;
         link.budget += datagram_bytes;
         link.bytes += datagram_bytes as u64;
-        let (before, stream) = (self.counts.received, Stream { slot, mailbox: header.mailbox });
-        let verdict = self.accept(now, stream, segment, sink);
+        let (before, id) = (self.counts.received, StreamId { slot, mailbox: header.mailbox });
+        let verdict = self.accept(now, id, segment, sink);
         let link = self.links.get_mut(slot).expect("the link was just found");
         link.received += self.counts.received - before;
         if verdict == Verdict::Taken {
@@ -160,35 +160,35 @@ impl Inbound {
             link.refused.insert(header.first);
             link.refused_told = 0;
         }
-        let newer = |lane: &&InLane| lane.run.wrapping_sub(segment.run) as i32 > 0;
-        let run = link.lanes.get(&header.mailbox).filter(newer).map_or(segment.run, |lane| lane.run);
+        let newer = |stream: &&InStream| stream.run.wrapping_sub(segment.run) as i32 > 0;
+        let run = link.streams.get(&header.mailbox).filter(newer).map_or(segment.run, |stream| stream.run);
         let (waits, times) = match verdict {
             Verdict::Taken => (false, 1),
             Verdict::BeyondCredit => (false, TOLD_TIMES),
             Verdict::NoRoom => (true, TOLD_TIMES),
         };
-        self.mention(stream, Mention { mailbox: header.mailbox, run, waits, times });
+        self.announce_credit(id, PendingCredit { mailbox: header.mailbox, run, waits, times });
         if !self.postponed.is_empty() {
             // A segment without bytes asks for credit. The sender gets it even while other senders wait.
-            let asks = segment.bytes.is_empty() && self.has_window(stream);
-            if asks && self.may_open(stream, run) {
-                self.postponed.remove(stream);
+            let asks = segment.bytes.is_empty() && self.has_window(id);
+            if asks && self.may_open(id, run) {
+                self.postponed.remove(id);
             }
             self.grant(Some(now));
         }
     }
 
     /// Puts a stream's credit into the next acknowledgements, and makes the first of them due.
-    fn mention(&mut self, stream: Stream, new: Mention) {
-        let Stream { slot, mailbox } = stream;
+    fn announce_credit(&mut self, id: StreamId, new: PendingCredit) {
+        let StreamId { slot, mailbox } = id;
         let Some(link) = self.links.get_mut(slot) else { return };
-        let mentioned = &mut link.mentioned;
-        if let Some(mention) = mentioned.iter_mut().find(|mention| mention.mailbox == mailbox) {
-            *mention = Mention { times: new.times.max(mention.times), ..new };
-        } else if mentioned.len() < MAX_CREDITS {
-            mentioned.push(new);
-        } else if let Some(mention) = mentioned.iter_mut().find(|mention| mention.times < new.times) {
-            *mention = new;
+        let pending = &mut link.pending_credits;
+        if let Some(credit) = pending.iter_mut().find(|credit| credit.mailbox == mailbox) {
+            *credit = PendingCredit { times: new.times.max(credit.times), ..new };
+        } else if pending.len() < MAX_CREDITS {
+            pending.push(new);
+        } else if let Some(credit) = pending.iter_mut().find(|credit| credit.times < new.times) {
+            *credit = new;
         }
         if !std::mem::replace(&mut link.due, true) {
             self.due.push(slot);
@@ -196,14 +196,14 @@ impl Inbound {
     }
 
     /// True if the memory has a window for the host of this stream.
-    fn has_window(&mut self, stream: Stream) -> bool {
-        let Some(link) = self.links.get_mut(stream.slot) else { return false };
+    fn has_window(&mut self, id: StreamId) -> bool {
+        let Some(link) = self.links.get_mut(id.slot) else { return false };
         self.shares.has_room(link.host(), self.settings.window)
     }
 
     /// Announces to a stream that there is room for it.
-    fn tell_room(&mut self, stream: Stream, run: u32) {
-        self.mention(stream, Mention { mailbox: stream.mailbox, run, waits: false, times: TOLD_TIMES });
+    fn tell_room(&mut self, id: StreamId, run: u32) {
+        self.announce_credit(id, PendingCredit { mailbox: id.mailbox, run, waits: false, times: TOLD_TIMES });
     }
 
     /// Grants room to the first postponed stream whose window fits into the memory, or that may exceed the limit to complete a message.
@@ -218,34 +218,35 @@ impl Inbound {
             return;
         }
         for _ in 0..self.postponed.len().min(MAX_LOOKS) {
-            let Some((stream, run)) = self.postponed.pop() else { return };
-            let fits = self.has_window(stream);
-            if (fits || may_exceed) && self.may_open(stream, run) {
+            let Some((id, run)) = self.postponed.pop() else { return };
+            let fits = self.has_window(id);
+            if (fits || may_exceed) && self.may_open(id, run) {
                 if let Some(now) = now.filter(|_| !fits) {
-                    self.excess = Some((stream, now));
+                    self.excess = Some((id, now));
                 }
-                return self.tell_room(stream, run);
+                return self.tell_room(id, run);
             }
-            if self.links.get_mut(stream.slot).is_some() {
-                self.postponed.insert(stream, run);
+            if self.links.get_mut(id.slot).is_some() {
+                self.postponed.insert(id, run);
             }
         }
     }
 
-    /// True if the lane of this stream would accept a segment of this run.
-    fn may_open(&mut self, stream: Stream, run: u32) -> bool {
-        let Some(link) = self.links.get_mut(stream.slot) else { return false };
+    /// True if the stream of this stream would accept a segment of this run.
+    fn may_open(&mut self, id: StreamId, run: u32) -> bool {
+        let Some(link) = self.links.get_mut(id.slot) else { return false };
         let (sender, host) = (link.key.from, link.host());
-        let lane = link.lanes.get(&stream.mailbox).map(|lane| lane.run == run || !lane.records.is_stalled());
-        let has_place = lane.unwrap_or_else(|| self.shares.has_place(host));
-        has_place && !self.waits_elsewhere(stream, sender)
+        let stream =
+            link.streams.get(&id.mailbox).map(|stream| stream.run == run || !stream.records.is_stalled());
+        let has_place = stream.unwrap_or_else(|| self.shares.has_place(host));
+        has_place && !self.waits_elsewhere(id, sender)
     }
 
     /// True if messages of another link of the same sender wait for this mailbox.
-    fn waits_elsewhere(&mut self, stream: Stream, sender: SocketAddr) -> bool {
+    fn waits_elsewhere(&mut self, id: StreamId, sender: SocketAddr) -> bool {
         let Inbound { stalled, links, .. } = self;
         stalled.iter().any(|other| {
-            let same = other.mailbox == stream.mailbox && other.slot != stream.slot;
+            let same = other.mailbox == id.mailbox && other.slot != id.slot;
             same && links.get_mut(other.slot).is_some_and(|link| link.key.from == sender)
         })
     }
@@ -322,104 +323,98 @@ impl Inbound {
         if let Some(moved) = moved.and_then(|moved| self.links.get_mut(moved)) {
             moved.at_host = link.at_host;
         }
-        self.shares.remove(link.host(), link.lanes.len(), link.lanes.values().map(InLane::bytes).sum());
+        self.shares.remove(link.host(), link.streams.len(), link.streams.values().map(InStream::bytes).sum());
         self.due.retain(|&due| due != slot);
         if !self.postponed.is_empty() {
             self.postponed.forget(slot);
         }
-        self.stalled.retain(|stream| stream.slot != slot);
+        self.stalled.retain(|id| id.slot != slot);
     }
 
     /// Accepts a segment, or refuses it. The sender sends a refused segment again.
-    fn accept(
-        &mut self,
-        now: Instant,
-        stream: Stream,
-        segment: Segment<'_>,
-        sink: &mut impl Sink,
-    ) -> Verdict {
-        match self.open_lane(stream, segment.run) {
+    fn accept(&mut self, now: Instant, id: StreamId, segment: Segment<'_>, sink: &mut impl Sink) -> Verdict {
+        match self.open_stream(id, segment.run) {
             Run::Current => {}
             Run::Over => return Verdict::Taken,
             Run::Refused => {
                 self.counts.refused += 1;
-                self.postponed.insert(stream, segment.run);
+                self.postponed.insert(id, segment.run);
                 return Verdict::NoRoom;
             }
         }
-        self.take(now, stream, segment, sink)
+        self.take(now, id, segment, sink)
     }
 
-    /// Accepts a segment of an open lane, or refuses it.
-    fn take(&mut self, now: Instant, stream: Stream, segment: Segment<'_>, sink: &mut impl Sink) -> Verdict {
+    /// Accepts a segment of an open stream, or refuses it.
+    fn take(&mut self, now: Instant, id: StreamId, segment: Segment<'_>, sink: &mut impl Sink) -> Verdict {
         let Inbound { links, settings, shares, counts, max_message, stalled, excess, postponed, .. } = self;
-        let link = links.get_mut(stream.slot).expect("the caller has found the link");
-        let (from, host) = (Key { addr: link.key.from, id: stream.mailbox }, link.host());
-        let lane = link.lanes.get_mut(&stream.mailbox).expect("the lane was just opened");
+        let link = links.get_mut(id.slot).expect("the caller has found the link");
+        let (from, host) = (Key { addr: link.key.from, id: id.mailbox }, link.host());
+        let stream = link.streams.get_mut(&id.mailbox).expect("the stream was just opened");
         let end = segment.offset + segment.bytes.len() as u64;
-        if end <= lane.next {
+        if end <= stream.next {
             counts.duplicated += u64::from(!segment.bytes.is_empty());
             return Verdict::Taken;
         }
-        let (before, limit) = (lane.bytes(), lane.limit(settings.window));
-        let in_order = segment.offset <= lane.next;
+        let (before, limit) = (stream.bytes(), stream.limit(settings.window));
+        let in_order = segment.offset <= stream.next;
         let needed = segment.bytes.len() + HELD_BYTES;
         let fits = shares.has_room(host, needed)
             || shares.bytes() + needed <= settings.receive_bytes + *max_message
                 && in_order
-                && lane.records.is_clear()
-                && may_exceed(excess, stream, now);
+                && stream.records.is_clear()
+                && may_exceed(excess, id, now);
         if end > limit || !fits {
             counts.refused += 1;
             if fits {
                 return Verdict::BeyondCredit;
             }
-            postponed.insert(stream, segment.run);
+            postponed.insert(id, segment.run);
             return Verdict::NoRoom;
         }
-        postponed.remove(stream);
+        postponed.remove(id);
         if in_order {
-            let bytes = &segment.bytes[(lane.next - segment.offset) as usize..];
-            lane.take(bytes, from, *max_message, counts, sink);
+            let bytes = &segment.bytes[(stream.next - segment.offset) as usize..];
+            stream.take(bytes, from, *max_message, counts, sink);
         } else {
-            lane.hold(segment.offset, segment.bytes);
+            stream.hold(segment.offset, segment.bytes);
         }
-        shares.change(host, before, lane.bytes());
-        if lane.records.bytes() == 0 && excess.is_some_and(|(owner, _)| owner == stream) {
+        shares.change(host, before, stream.bytes());
+        if stream.records.bytes() == 0 && excess.is_some_and(|(owner, _)| owner == id) {
             *excess = None;
         }
-        if lane.records.is_stalled() && !stalled.contains(&stream) {
-            stalled.push(stream);
+        if stream.records.is_stalled() && !stalled.contains(&id) {
+            stalled.push(id);
         }
         Verdict::Taken
     }
 
-    /// Opens the lane of a mailbox, or its next run. Messages that wait for a mailbox are confirmed already. So a later run, or a later
+    /// Opens the stream of a mailbox, or its next run. Messages that wait for a mailbox are confirmed already. So a later run, or a later
     /// link of the same sender, must wait until they are delivered.
-    fn open_lane(&mut self, stream: Stream, run: u32) -> Run {
-        let Stream { slot, mailbox } = stream;
+    fn open_stream(&mut self, id: StreamId, run: u32) -> Run {
+        let StreamId { slot, mailbox } = id;
         let link = self.links.get_mut(slot).expect("the caller has found the link");
         let (sender, host) = (link.key.from, link.host());
-        let waits_elsewhere = self.waits_elsewhere(stream, sender);
+        let waits_elsewhere = self.waits_elsewhere(id, sender);
         let Inbound { links, shares, .. } = self;
         let link = links.get_mut(slot).expect("the caller has found the link");
-        let Some(lane) = link.lanes.get_mut(&mailbox) else {
+        let Some(stream) = link.streams.get_mut(&mailbox) else {
             if !shares.has_place(host) || waits_elsewhere {
                 return Run::Refused;
             }
             shares.add_key(host);
-            link.lanes.insert(mailbox, InLane::new(run));
+            link.streams.insert(mailbox, InStream::new(run));
             return Run::Current;
         };
-        if lane.run.wrapping_sub(run) as i32 > 0 {
+        if stream.run.wrapping_sub(run) as i32 > 0 {
             return Run::Over;
         }
-        if lane.records.is_stalled() && lane.run != run || waits_elsewhere {
+        if stream.records.is_stalled() && stream.run != run || waits_elsewhere {
             return Run::Refused;
         }
-        if lane.run != run {
-            shares.change(host, lane.bytes(), 0);
-            *lane = InLane::new(run);
+        if stream.run != run {
+            shares.change(host, stream.bytes(), 0);
+            *stream = InStream::new(run);
         }
         Run::Current
     }
@@ -431,24 +426,24 @@ impl Inbound {
 
     /// Delivers messages that wait for a mailbox, as far as it has room now.
     pub fn resume(&mut self, sink: &mut impl Sink) {
-        for stream in std::mem::take(&mut self.stalled) {
-            let Stream { slot, mailbox } = stream;
+        for id in std::mem::take(&mut self.stalled) {
+            let StreamId { slot, mailbox } = id;
             let Inbound { links, shares, counts, max_message, .. } = self;
             let Some(link) = links.get_mut(slot) else { continue };
             let (from, host) = (Key { addr: link.key.from, id: mailbox }, link.host());
-            let Some(lane) = link.lanes.get_mut(&mailbox) else { continue };
-            let (before, received) = (lane.bytes(), counts.received);
-            lane.take(&[], from, *max_message, counts, sink);
-            shares.change(host, before, lane.bytes());
+            let Some(stream) = link.streams.get_mut(&mailbox) else { continue };
+            let (before, received) = (stream.bytes(), counts.received);
+            stream.take(&[], from, *max_message, counts, sink);
+            shares.change(host, before, stream.bytes());
             link.received += counts.received - received;
             let (stalled, limit, run) =
-                (lane.records.is_stalled(), lane.limit(self.settings.window), lane.run);
+                (stream.records.is_stalled(), stream.limit(self.settings.window), stream.run);
             // The sender may wait for this credit.
-            if limit > lane.told {
-                self.tell_room(stream, run);
+            if limit > stream.sent_credit {
+                self.tell_room(id, run);
             }
             if stalled {
-                self.stalled.push(stream);
+                self.stalled.push(id);
             } else {
                 self.report_end(slot, sink);
             }
@@ -476,26 +471,26 @@ impl Inbound {
             let (refused, most) = fitting(link.refused.as_slice(), most);
             let most = most / CREDIT_BYTES;
             let mut credits = Vec::new();
-            for mention in link.mentioned.iter_mut().take(most) {
-                let (mailbox, run) = (mention.mailbox, mention.run);
-                let waits = mention.waits || self.postponed.run(Stream { slot, mailbox }) == Some(run);
-                let limit = match link.lanes.get_mut(&mailbox).filter(|lane| lane.run == run) {
+            for credit in link.pending_credits.iter_mut().take(most) {
+                let (mailbox, run) = (credit.mailbox, credit.run);
+                let waits = credit.waits || self.postponed.run(StreamId { slot, mailbox }) == Some(run);
+                let limit = match link.streams.get_mut(&mailbox).filter(|stream| stream.run == run) {
                     // No more bytes for now.
-                    Some(lane) if waits => lane.next,
-                    Some(lane) => lane.limit(self.settings.window),
+                    Some(stream) if waits => stream.next,
+                    Some(stream) => stream.limit(self.settings.window),
                     None if waits => 0,
                     None => self.settings.window as u64,
                 };
-                if let Some(lane) = link.lanes.get_mut(&mailbox) {
-                    lane.told = limit;
+                if let Some(stream) = link.streams.get_mut(&mailbox) {
+                    stream.sent_credit = limit;
                 }
                 credits.push(Credit { mailbox, run, limit });
-                mention.times -= 1;
+                credit.times -= 1;
             }
             let LinkKey { from, name } = link.key;
             let arrived = Arrived { taken, refused };
             acks.push((from, Ack::encode(name, self.epoch, false, arrived, &credits)));
-            link.mentioned.retain(|mention| mention.times > 0);
+            link.pending_credits.retain(|credit| credit.times > 0);
         }
         self.counts.acks += acks.len() as u64;
         acks
@@ -512,7 +507,7 @@ impl Inbound {
             && after(heard, self.settings.idle) <= now
         {
             // Messages that wait for a mailbox are confirmed already, so their link stays.
-            if self.stalled.iter().any(|stream| stream.slot == slot) {
+            if self.stalled.iter().any(|id| id.slot == slot) {
                 self.last_heard.touch(slot, now);
             } else {
                 self.remove(slot);
@@ -552,9 +547,9 @@ impl InLink {
             ranges: Ranges::default(),
             refused: Ranges::default(),
             refused_told: 0,
-            lanes: HashMap::new(),
+            streams: HashMap::new(),
             budget: 0,
-            mentioned: Vec::new(),
+            pending_credits: Vec::new(),
             due: false,
             ended: false,
             reported: false,
@@ -569,7 +564,7 @@ impl InLink {
 
     /// True if the sender has ended the link, and all messages are in their mailboxes.
     fn is_closed(&self) -> bool {
-        self.ended && !self.lanes.values().any(|lane| lane.records.is_stalled())
+        self.ended && !self.streams.values().any(|stream| stream.records.is_stalled())
     }
 
     fn info(&self) -> SenderInfo {
@@ -590,7 +585,7 @@ enum Verdict {
     NoRoom,
 }
 
-/// The run of a segment, compared with the run of its lane.
+/// The run of a segment, compared with the run of its stream.
 #[derive(Clone, Copy)]
 enum Run {
     Current,
@@ -600,18 +595,18 @@ enum Run {
 }
 
 /// True if a stream may exceed the memory limit: one at a time.
-fn may_exceed(excess: &mut Option<(Stream, Instant)>, stream: Stream, now: Instant) -> bool {
-    let free = excess
-        .is_none_or(|(owner, last)| owner == stream || now.saturating_duration_since(last) >= EXCESS_PAUSE);
+fn may_exceed(excess: &mut Option<(StreamId, Instant)>, id: StreamId, now: Instant) -> bool {
+    let free =
+        excess.is_none_or(|(owner, last)| owner == id || now.saturating_duration_since(last) >= EXCESS_PAUSE);
     if free {
-        *excess = Some((stream, now));
+        *excess = Some((id, now));
     }
     free
 }
 
-impl InLane {
-    fn new(run: u32) -> InLane {
-        InLane { run, next: 0, held: BTreeMap::new(), records: Records::default(), told: 0 }
+impl InStream {
+    fn new(run: u32) -> InStream {
+        InStream { run, next: 0, held: BTreeMap::new(), records: Records::default(), sent_credit: 0 }
     }
 
     fn bytes(&self) -> usize {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::cubic::Cubic;
-use super::lane::{Lane, Spares};
+use super::out_stream::{OutStream, Spares};
 use super::recent_map::RecentMap;
 use super::rtt::Rtt;
 use super::sent::{Part, Sent};
@@ -58,8 +58,8 @@ pub(crate) struct Link {
     frame: Frame,
     /// The epoch of the receiver, or 0 until it has answered.
     receiver: u64,
-    pub lanes: RecentMap<u32, Lane>,
-    /// Lanes that may have something to send.
+    pub streams: RecentMap<u32, OutStream>,
+    /// Streams that may have something to send.
     queue: VecDeque<u32>,
     sent: Sent,
     rtt: Rtt,
@@ -76,11 +76,11 @@ pub(crate) struct Link {
     probes: usize,
     /// When the pace allows the next segment. `None`: the pace allows it now.
     pub paced: Option<Instant>,
-    /// The last progress of each lane with unconfirmed messages is not earlier than this time.
+    /// The last progress of each stream with unconfirmed messages is not earlier than this time.
     pub oldest_progress: Option<Instant>,
     /// The last push or acknowledgement.
     pub used: Instant,
-    /// Bytes of all lanes that are not acknowledged.
+    /// Bytes of all streams that are not acknowledged.
     pub buffered: usize,
     pub segments: u64,
     pub repeated: u64,
@@ -103,7 +103,7 @@ impl Link {
             name,
             frame,
             receiver: 0,
-            lanes: RecentMap::new(),
+            streams: RecentMap::new(),
             queue: VecDeque::new(),
             sent: Sent::new(),
             rtt: Rtt::new(),
@@ -153,15 +153,15 @@ impl Link {
     }
 
     /// Gives the link a new identity while no message is unconfirmed, because the receiver may have forgotten the old one.
-    pub fn renew(&mut self, now: Instant, stream: u32, credit: u64) {
-        (self.name.stream, self.receiver, self.used) = (stream, 0, now);
+    pub fn renew(&mut self, now: Instant, number: u32, credit: u64) {
+        (self.name.stream, self.receiver, self.used) = (number, 0, now);
         (self.sent, self.rtt, self.paced) = (Sent::new(), Rtt::new(), None);
         (self.in_vain, self.silent_since, self.stuck, self.answered) = (0, None, 0, false);
         (self.newest_ack, self.ending) = (0, false);
         self.cubic = Cubic::new(self.size + self.frame.bytes() + HEADER_BYTES + SEGMENT_BYTES);
-        for (_, lane) in self.lanes.iter_mut() {
+        for (_, stream) in self.streams.iter_mut() {
             self.next_run += 1;
-            lane.renew(now, self.next_run, credit);
+            stream.renew(now, self.next_run, credit);
         }
         self.queue.clear();
     }
@@ -178,21 +178,21 @@ impl Link {
         self.cubic = Cubic::new(MIN_DATAGRAM);
     }
 
-    /// Puts a lane into the queue if it has something to send.
+    /// Puts a stream into the queue if it has something to send.
     pub fn enqueue(&mut self, mailbox: u32) {
-        let Some(lane) = self.lanes.get_mut(mailbox) else { return };
-        if !lane.queued && lane.is_ready() {
-            lane.queued = true;
+        let Some(stream) = self.streams.get_mut(mailbox) else { return };
+        if !stream.queued && stream.is_ready() {
+            stream.queued = true;
             self.queue.push_back(mailbox);
         }
     }
 
-    /// True if a lane is queued and the pace does not forbid a segment.
+    /// True if a stream is queued and the pace does not forbid a segment.
     pub fn is_sendable(&self) -> bool {
         !self.queue.is_empty() && self.paced.is_none()
     }
 
-    /// Collects the segments that may be sent now, from the lanes in turn.
+    /// Collects the segments that may be sent now, from the streams in turn.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<Flight>) {
         self.paced = None;
         let mut flight = Flight { to: self.to, bytes: Vec::new(), segment: 0 };
@@ -222,13 +222,13 @@ impl Link {
         }
     }
 
-    /// Writes the next segment of a lane. Returns false if it has none.
+    /// Writes the next segment of a stream. Returns false if it has none.
     fn segment(&mut self, now: Instant, mailbox: u32) -> bool {
-        let Link { lanes, sent, frame, framed, .. } = self;
-        let Some(lane) = lanes.get_mut(mailbox) else { return false };
-        lane.queued = false;
-        let (number, run) = (sent.next(), lane.run);
-        let Some((offset, bytes, again)) = lane.next(number, self.size) else { return false };
+        let Link { streams, sent, frame, framed, .. } = self;
+        let Some(stream) = streams.get_mut(mailbox) else { return false };
+        stream.queued = false;
+        let (number, run) = (sent.next(), stream.run);
+        let Some((offset, bytes, again)) = stream.next(number, self.size) else { return false };
         let part = Part { mailbox, run, offset, length: bytes.len() };
         let segment = Segment { receiver: self.receiver, run, offset, bytes };
         frame.wrap_into(framed, |out| {
@@ -278,8 +278,8 @@ impl Link {
         }
         for (number, part) in &result.refused {
             self.postponed += 1;
-            if let Some(lane) = self.lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run) {
-                lane.lost(*number, part.offset, part.length);
+            if let Some(stream) = self.streams.get_mut(part.mailbox).filter(|stream| stream.run == part.run) {
+                stream.lost(*number, part.offset, part.length);
                 self.enqueue(part.mailbox);
             }
         }
@@ -293,9 +293,9 @@ impl Link {
         let newest = ack.greatest >= self.newest_ack;
         self.newest_ack = self.newest_ack.max(ack.greatest);
         for credit in ack.credits() {
-            let lane = self.lanes.get_mut(credit.mailbox).filter(|lane| lane.run == credit.run);
-            if let Some(lane) = lane {
-                lane.credit = if newest { credit.limit } else { lane.credit.max(credit.limit) };
+            let stream = self.streams.get_mut(credit.mailbox).filter(|stream| stream.run == credit.run);
+            if let Some(stream) = stream {
+                stream.credit = if newest { credit.limit } else { stream.credit.max(credit.limit) };
                 self.enqueue(credit.mailbox);
             }
         }
@@ -316,24 +316,24 @@ impl Link {
     }
 
     fn arrived(&mut self, now: Instant, part: &Part, reports: &mut Vec<Report>, spares: &mut Spares) {
-        let Some(lane) = self.lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run) else {
+        let Some(stream) = self.streams.get_mut(part.mailbox).filter(|stream| stream.run == part.run) else {
             return;
         };
-        let before = lane.buffered();
-        let confirmed = lane.arrived(now, part.offset, part.length, spares);
-        self.buffered -= before - lane.buffered();
+        let before = stream.buffered();
+        let confirmed = stream.arrived(now, part.offset, part.length, spares);
+        self.buffered -= before - stream.buffered();
         if confirmed > 0 {
             reports.push(Report::Confirmed(confirmed));
         }
     }
 
     fn detect_losses(&mut self, now: Instant) {
-        let Link { sent, rtt, cubic, lanes, .. } = self;
+        let Link { sent, rtt, cubic, streams, .. } = self;
         let mut mailboxes = Vec::new();
         sent.detect_losses(now, rtt, |number, part, sent| {
             cubic.lost(now, sent);
-            if let Some(lane) = lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run) {
-                lane.lost(number, part.offset, part.length);
+            if let Some(stream) = streams.get_mut(part.mailbox).filter(|stream| stream.run == part.run) {
+                stream.lost(number, part.offset, part.length);
                 mailboxes.push(part.mailbox);
             }
         });
@@ -342,13 +342,13 @@ impl Link {
 
     /// When an acknowledgement is overdue.
     fn timeout(&self) -> Option<Instant> {
-        let waits = self.sent.flying > 0 || self.buffered > 0 && self.lanes_blocked();
+        let waits = self.sent.flying > 0 || self.buffered > 0 && self.streams_blocked();
         let since = self.sent.last_sent.filter(|_| waits)?;
         Some(since + self.rtt.timeout(self.in_vain))
     }
 
-    fn lanes_blocked(&self) -> bool {
-        self.queue.is_empty() && self.lanes.iter().any(|(_, lane)| lane.is_blocked())
+    fn streams_blocked(&self) -> bool {
+        self.queue.is_empty() && self.streams.iter().any(|(_, stream)| stream.is_blocked())
     }
 
     /// When [`Link::expire`] has something to do.
@@ -385,11 +385,11 @@ impl Link {
     }
 
     fn abandon_all(&mut self) {
-        let Link { sent, lanes, .. } = self;
+        let Link { sent, streams, .. } = self;
         let mut mailboxes = Vec::new();
         sent.abandon_all(|number, part| {
-            if let Some(lane) = lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run) {
-                lane.lost(number, part.offset, part.length);
+            if let Some(stream) = streams.get_mut(part.mailbox).filter(|stream| stream.run == part.run) {
+                stream.lost(number, part.offset, part.length);
                 mailboxes.push(part.mailbox);
             }
         });
@@ -398,15 +398,16 @@ impl Link {
 
     /// Sends the oldest segments again, or asks a receiver that accepts no more bytes for its credit.
     fn probe(&mut self, now: Instant, out: &mut Vec<Flight>) {
-        let Link { sent, lanes, queue, .. } = self;
+        let Link { sent, streams, queue, .. } = self;
         let again = sent.on_their_way().filter_map(|(number, part)| {
-            // A segment of a blocked lane would not be sent.
-            let lane =
-                lanes.get_mut(part.mailbox).filter(|lane| lane.run == part.run && !lane.is_blocked())?;
+            // A segment of a blocked stream would not be sent.
+            let stream = streams
+                .get_mut(part.mailbox)
+                .filter(|stream| stream.run == part.run && !stream.is_blocked())?;
             // False: an earlier probe has sent the part again.
-            let lost = lane.lost(number, part.offset, part.length);
-            // A lane that is in the queue already has more to send.
-            let queued = !lost || std::mem::replace(&mut lane.queued, true);
+            let lost = stream.lost(number, part.offset, part.length);
+            // A stream that is in the queue already has more to send.
+            let queued = !lost || std::mem::replace(&mut stream.queued, true);
             lost.then(|| (!queued).then(|| queue.push_front(part.mailbox)))
         });
         again.take(PROBES).for_each(drop);
@@ -417,11 +418,11 @@ impl Link {
         self.sent.last_sent = Some(now);
     }
 
-    /// Sends a segment without bytes, for a lane that waits for credit, or for any lane if none does.
+    /// Sends a segment without bytes, for a stream that waits for credit, or for any stream if none does.
     fn ask(&mut self, now: Instant, out: &mut Vec<Flight>) {
-        let lanes = self.lanes.iter().filter(|(_, lane)| lane.has_unconfirmed());
-        let Some((mailbox, lane)) = lanes.max_by_key(|(_, lane)| lane.is_blocked()) else { return };
-        let (run, number) = (lane.run, self.sent.next());
+        let streams = self.streams.iter().filter(|(_, stream)| stream.has_unconfirmed());
+        let Some((mailbox, stream)) = streams.max_by_key(|(_, stream)| stream.is_blocked()) else { return };
+        let (run, number) = (stream.run, self.sent.next());
         let segment = Segment { receiver: self.receiver, run, offset: 0, bytes: &[] };
         let bytes = self.frame.wrap(|out| {
             segment.write(self.name, number, mailbox, out);
@@ -432,24 +433,24 @@ impl Link {
         out.push(Flight { to: self.to, segment: bytes.len(), bytes });
     }
 
-    /// Gives up the messages of all lanes without progress since `before`, or of all lanes.
+    /// Gives up the messages of all streams without progress since `before`, or of all streams.
     pub fn fail(&mut self, now: Instant, before: Instant, all: bool, credit: u64, reports: &mut Vec<Report>) {
-        for (mailbox, lane) in self.lanes.iter_mut() {
-            if !lane.has_unconfirmed() || !all && lane.progress > before {
+        for (mailbox, stream) in self.streams.iter_mut() {
+            if !stream.has_unconfirmed() || !all && stream.progress > before {
                 continue;
             }
-            let why = match (all, lane.is_blocked()) {
+            let why = match (all, stream.is_blocked()) {
                 (true, _) => Undelivered::Restarted,
                 (false, true) => Undelivered::Full,
                 (false, false) => Undelivered::NoAnswer,
             };
             self.next_run += 1;
-            let (first, count, bytes) = lane.fail(now, why, self.next_run, credit);
+            let (first, count, bytes) = stream.fail(now, why, self.next_run, credit);
             self.buffered -= bytes;
             reports.push(Report::Failed { mailbox, first, count, why });
         }
-        let unconfirmed = self.lanes.iter().filter(|(_, lane)| lane.has_unconfirmed());
-        self.oldest_progress = unconfirmed.map(|(_, lane)| lane.progress).min();
+        let unconfirmed = self.streams.iter().filter(|(_, stream)| stream.has_unconfirmed());
+        self.oldest_progress = unconfirmed.map(|(_, stream)| stream.progress).min();
     }
 
     /// The smoothed round trip time and the congestion window.

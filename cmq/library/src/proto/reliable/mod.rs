@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   Outbound                                                          Inbound
-//!   key ──▶ lane: stream of messages ─┐                            ┌─▶ lane: messages in order ──▶ mailbox
-//!   key ──▶ lane ─────────────────────┼─▶ link ── segments ──▶ link ┼─▶ lane ──▶ …
-//!                                     │   numbers, round trip,      │
-//!                                     │   window     ◀── ranges, credits
+//!   key ──▶ stream of messages ────────┐                            ┌─▶ stream of messages, in order ──▶ mailbox
+//!   key ──▶ stream ────────────────────┼─▶ link ── segments ─▶ link ┼─▶ stream ──▶ …
+//!                                      │   numbers, round trip,     │
+//!                                      │   window     ◀── ranges, credits
 //! ```
 //!
 //! A lost segment delays only its own key. A segment that is sent again has a new number, so an acknowledgement always shows which of
@@ -15,7 +15,7 @@
 //! |---|---|
 //! | [`outbound`] | all links of a sender |
 //! | `link` | an address: the state that its keys share |
-//! | `lane` | a key: bytes until they are acknowledged, messages until they are confirmed |
+//! | `out_stream` | a key: bytes until they are acknowledged, messages until they are confirmed |
 //! | `sent` | segments on their way, and which are lost |
 //! | `rtt`, `cubic` | the round trip time, the window and the pace |
 //! | [`inbound`] | all links of a receiver |
@@ -26,8 +26,8 @@
 
 mod cubic;
 pub mod inbound;
-mod lane;
 mod link;
+mod out_stream;
 pub mod outbound;
 mod postponed;
 mod ranges;
@@ -45,5 +45,5 @@ mod tests_share;
 #[cfg(test)]
 mod tests_time;
 
-pub use lane::Fate;
 pub use link::Flight;
+pub use out_stream::Fate;

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::lane::{Fate, Lane, Spares};
 use super::link::{Flight, Link, Report};
+use super::out_stream::{Fate, OutStream, Spares};
 use super::recent_map::RecentMap;
 use super::records::LONG_BYTES;
 use crate::config::{Config, MIN_DATAGRAM, Reliable};
@@ -21,7 +21,7 @@ use crate::wire::{LinkName, MAX_DATAGRAM};
 /// that was idle for all of it.
 const RENEW_PART: u32 = 3;
 
-/// A lane with messages that wait for their batch: when the lane is flushed, its address and its mailbox.
+/// A stream with messages that wait for their batch: when the stream is flushed, its address and its mailbox.
 type Waiting = (Instant, SocketAddr, u32);
 
 /// The state machine of the sending half.
@@ -100,26 +100,26 @@ impl Outbound {
         Ok((self.push_prepared(now, key, message), true))
     }
 
-    /// Adds a message to the lane of its key, on a link that exists. Returns the number of the message among those of its key.
+    /// Adds a message to the stream of its key, on a link that exists. Returns the number of the message among those of its key.
     fn push_prepared(&mut self, now: Instant, key: Key, message: &[u8]) -> u64 {
         let credit = self.settings.window as u64;
         let link = self.links.get_mut(key.addr).expect("the link was prepared");
-        if link.lanes.get(key.id).is_none() {
+        if link.streams.get(key.id).is_none() {
             let run = link.new_run();
-            link.lanes.insert(key.id, Lane::new(now, run, credit));
+            link.streams.insert(key.id, OutStream::new(now, run, credit));
             self.keys += 1;
         }
         let (size, was_idle) = (link.size(), link.begin_push(now));
-        let lane = link.lanes.get_mut(key.id).expect("the lane was just found");
-        let (before, waited) = (lane.buffered(), lane.waits_since);
-        let number = lane.push(now, message, size, &mut self.spares);
-        let added = lane.buffered() - before;
+        let stream = link.streams.get_mut(key.id).expect("the stream was just found");
+        let (before, waited) = (stream.buffered(), stream.waits_since);
+        let number = stream.push(now, message, size, &mut self.spares);
+        let added = stream.buffered() - before;
         link.buffered += added;
         self.buffered += added;
         self.counts.pushed += 1;
-        let full = lane.waiting >= self.qmessages || lane.unflushed() >= self.qthresh;
+        let full = stream.waiting >= self.qmessages || stream.unflushed() >= self.qthresh;
         if full || self.timeout.is_zero() {
-            lane.flush();
+            stream.flush();
             if let Some(since) = waited {
                 self.waiting.remove(&(after(since, self.timeout), key.addr, key.id));
             }
@@ -141,16 +141,16 @@ impl Outbound {
     fn push_to_open_batch(&mut self, key: Key, message: &[u8]) -> Option<u64> {
         let link = self.links.get_mut(key.addr)?;
         let size = link.size();
-        let lane = link.lanes.get_mut(key.id)?;
-        let since = lane.waits_since?;
-        let (messages, bytes) = (lane.waiting + 1, lane.unflushed() + LONG_BYTES + message.len());
+        let stream = link.streams.get_mut(key.id)?;
+        let since = stream.waits_since?;
+        let (messages, bytes) = (stream.waiting + 1, stream.unflushed() + LONG_BYTES + message.len());
         let stays_open = messages < self.qmessages && bytes < self.qthresh;
         if !stays_open {
             return None;
         }
-        let before = lane.buffered();
-        let number = lane.push(since, message, size, &mut self.spares);
-        let added = lane.buffered() - before;
+        let before = stream.buffered();
+        let number = stream.push(since, message, size, &mut self.spares);
+        let added = stream.buffered() - before;
         link.buffered += added;
         self.buffered += added;
         self.counts.pushed += 1;
@@ -164,7 +164,7 @@ impl Outbound {
                 self.next_link = self.next_link.wrapping_add(1);
                 link.renew(now, self.next_link, self.settings.window as u64);
             }
-            if link.lanes.get(key.id).is_some() || self.keys < self.settings.max_keys {
+            if link.streams.get(key.id).is_some() || self.keys < self.settings.max_keys {
                 return Ok(());
             }
         }
@@ -185,7 +185,7 @@ impl Outbound {
         let idle = self.links.iter().filter(|(addr, link)| link.is_idle() && *addr != but);
         let Some((addr, _)) = idle.min_by_key(|(_, link)| link.used) else { return false };
         let link = self.links.remove(addr).expect("the link was just found");
-        self.keys -= link.lanes.len();
+        self.keys -= link.streams.len();
         self.counts.segments += link.segments;
         self.counts.repeated += link.repeated;
         self.counts.timeouts += link.timeouts;
@@ -194,17 +194,17 @@ impl Outbound {
         true
     }
 
-    /// Flushes all lanes, so that their messages are sent.
+    /// Flushes all streams, so that their messages are sent.
     pub fn flush(&mut self) {
         while let Some((_, addr, mailbox)) = self.waiting.pop_first() {
-            self.flush_lane(addr, mailbox);
+            self.flush_stream(addr, mailbox);
         }
     }
 
-    fn flush_lane(&mut self, addr: SocketAddr, mailbox: u32) {
+    fn flush_stream(&mut self, addr: SocketAddr, mailbox: u32) {
         let Some(link) = self.links.get_mut(addr) else { return };
-        if let Some(lane) = link.lanes.get_mut(mailbox) {
-            lane.flush();
+        if let Some(stream) = link.streams.get_mut(mailbox) {
+            stream.flush();
         }
         link.enqueue(mailbox);
         if link.is_sendable() {
@@ -232,7 +232,7 @@ impl Outbound {
         }
     }
 
-    /// Flushes all lanes, and announces the end of each link once all of its messages are confirmed or given up. A message that is pushed
+    /// Flushes all streams, and announces the end of each link once all of its messages are confirmed or given up. A message that is pushed
     /// before the announcement continues the link, which then does not end. A later message begins another link.
     pub fn finish(&mut self) {
         self.flush();
@@ -317,7 +317,7 @@ impl Outbound {
             && due <= now
         {
             self.waiting.pop_first();
-            self.flush_lane(addr, mailbox);
+            self.flush_stream(addr, mailbox);
         }
         while let Some(&(due, addr)) = self.due.first()
             && due <= now
@@ -354,7 +354,7 @@ impl Outbound {
 
     /// The fate of a message: `None` if it was never pushed, or is forgotten.
     pub fn fate(&self, key: Key, number: u64) -> Option<Fate> {
-        self.links.get(key.addr)?.lanes.get(key.id)?.fate(number)
+        self.links.get(key.addr)?.streams.get(key.id)?.fate(number)
     }
 
     /// Bytes that are not confirmed.

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// A stream of a link that a receiver knows.
+/// The name of a stream of a link that a receiver knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Stream {
+pub(crate) struct StreamId {
     /// The slot of the link.
     pub slot: u32,
     /// The integer of the key.
@@ -13,8 +13,8 @@ pub(crate) struct Stream {
 
 /// The streams that wait, each with the run that was refused.
 pub(crate) struct Postponed {
-    order: VecDeque<Stream>,
-    runs: HashMap<Stream, u32>,
+    order: VecDeque<StreamId>,
+    runs: HashMap<StreamId, u32>,
     limit: usize,
 }
 
@@ -33,12 +33,12 @@ impl Postponed {
     }
 
     /// The run of a stream that waits.
-    pub fn run(&self, stream: Stream) -> Option<u32> {
+    pub fn run(&self, stream: StreamId) -> Option<u32> {
         self.runs.get(&stream).copied()
     }
 
     /// Adds a stream at the end, or keeps its place.
-    pub fn insert(&mut self, stream: Stream, run: u32) {
+    pub fn insert(&mut self, stream: StreamId, run: u32) {
         if let Some(known) = self.runs.get_mut(&stream) {
             *known = run;
         } else if self.runs.len() < self.limit {
@@ -52,12 +52,12 @@ impl Postponed {
         }
     }
 
-    pub fn remove(&mut self, stream: Stream) {
+    pub fn remove(&mut self, stream: StreamId) {
         self.runs.remove(&stream);
     }
 
     /// Takes the stream that has waited longest.
-    pub fn pop(&mut self) -> Option<(Stream, u32)> {
+    pub fn pop(&mut self) -> Option<(StreamId, u32)> {
         while let Some(stream) = self.order.pop_front() {
             if let Some(run) = self.runs.remove(&stream) {
                 return Some((stream, run));
@@ -82,9 +82,9 @@ mod tests {
         /// A list is the oracle. A stream that was removed and comes again may have an earlier place.
         #[test]
         fn streams_leave_in_order(operations in prop::collection::vec((0..3, 0_u32..9), 0..300)) {
-            let (mut postponed, mut model) = (Postponed::new(6), Vec::<Stream>::new());
+            let (mut postponed, mut model) = (Postponed::new(6), Vec::<StreamId>::new());
             for (operation, number) in operations {
-                let stream = Stream { slot: number / 3, mailbox: number % 3 };
+                let stream = StreamId { slot: number / 3, mailbox: number % 3 };
                 match operation {
                     0 => {
                         postponed.insert(stream, number);

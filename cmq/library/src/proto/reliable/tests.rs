@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::inbound::{Arrival, Inbound};
-use super::lane::Fate;
 use super::link::Flight;
+use super::out_stream::Fate;
 use super::outbound::Outbound;
 use crate::config::{Config, Reliable};
 use crate::event::{Event, ReliableCounts, Undelivered};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::inbound::Arrival;
-use super::lane::Fate;
+use super::out_stream::Fate;
 use super::tests::{Net, pop, settings};
 use crate::config::{Config, Reliable};
 use crate::event::{Event, ReliableCounts, SenderInfo, Undelivered};

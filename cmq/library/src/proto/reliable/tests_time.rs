@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::lane::Fate;
+use super::out_stream::Fate;
 use super::tests::{Net, settings};
 use crate::config::{Config, Reliable};
 

@@ -64,7 +64,7 @@ pub enum Fate {
     Failed(Undelivered),
 }
 
-pub(crate) struct Lane {
+pub(crate) struct OutStream {
     pub run: u32,
     chunks: VecDeque<Chunk>,
     /// The index of the first chunk that was not sent.
@@ -86,13 +86,13 @@ pub(crate) struct Lane {
     pub waits_since: Option<Instant>,
     /// Messages that were pushed since the last flush.
     pub waiting: usize,
-    /// True while the lane is in its link's queue.
+    /// True while the stream is in its link's queue.
     pub queued: bool,
 }
 
-impl Lane {
-    pub fn new(now: Instant, run: u32, credit: u64) -> Lane {
-        Lane {
+impl OutStream {
+    pub fn new(now: Instant, run: u32, credit: u64) -> OutStream {
+        OutStream {
             run,
             chunks: VecDeque::new(),
             unsent: 0,
@@ -186,7 +186,7 @@ impl Lane {
         chunk.offset + chunk.bytes.len() as u64 <= self.credit
     }
 
-    /// True if [`Lane::next`] has a chunk.
+    /// True if [`OutStream::next`] has a chunk.
     pub fn is_ready(&self) -> bool {
         self.sendable().is_some_and(|chunk| self.is_allowed(chunk))
     }
@@ -285,14 +285,14 @@ impl Lane {
         if failed.len() > MAX_FAILED {
             failed.pop_front();
         }
-        *self = Lane { first: first + count, failed, queued, ..Lane::new(now, run, credit) };
+        *self = OutStream { first: first + count, failed, queued, ..OutStream::new(now, run, credit) };
         (first, count, bytes)
     }
 
     /// Begins another run, while nothing is unconfirmed.
     pub fn renew(&mut self, now: Instant, run: u32, credit: u64) {
         let failed = std::mem::take(&mut self.failed);
-        *self = Lane { first: self.first, failed, ..Lane::new(now, run, credit) };
+        *self = OutStream { first: self.first, failed, ..OutStream::new(now, run, credit) };
     }
 
     /// The fate of a message, if it was pushed.
