@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rblive::RsManager;
 use rblive::config::matches;
 use rblive::content::{Container, check_name};
-use rblive_media::segmenter::Ladder;
+use rblive_media::segmenter::SharedTimeline;
 
 use crate::access::{Access, Claim, Refusal};
 use crate::counters::IngestCounters;
@@ -49,7 +49,7 @@ struct Tables {
 /// A stream with several renditions.
 struct Group {
     output: Arc<Mutex<Output>>,
-    ladder: Ladder,
+    shared: SharedTimeline,
     /// How many entries belong to it.
     members: usize,
 }
@@ -135,12 +135,12 @@ impl Registry {
         let (stream, group) = match step {
             None => {
                 let output = self.output(name, 1)?;
-                (make(output, Place { rendition: RENDITION, ladder: None }), None)
+                (make(output, Place { rendition: RENDITION, shared: None }), None)
             }
             Some(step) => {
                 let group = self.group(tables, &step)?;
                 group.members += 1;
-                let place = Place { rendition: step.rendition, ladder: Some(group.ladder.clone()) };
+                let place = Place { rendition: step.rendition, shared: Some(group.shared.clone()) };
                 (make(group.output.clone(), place), Some(step.name))
             }
         };
@@ -164,8 +164,9 @@ impl Registry {
         match tables.groups.entry(step.name.clone()) {
             MapEntry::Occupied(group) => Ok(group.into_mut()),
             MapEntry::Vacant(place) => {
-                let ladder = Ladder::new(first_sequence(self.settings.segment_ms.max(1)), first_timeline());
-                Ok(place.insert(Group { output: self.output(&step.name, step.of)?, ladder, members: 0 }))
+                let shared =
+                    SharedTimeline::new(first_sequence(self.settings.segment_ms.max(1)), first_timeline());
+                Ok(place.insert(Group { output: self.output(&step.name, step.of)?, shared, members: 0 }))
             }
         }
     }
@@ -216,7 +217,7 @@ impl Registry {
                     continue;
                 }
                 tracing::info!(stream = name, rendition = own, "a published stream becomes a rendition");
-                held.stream.move_to(group.output.clone(), step.rendition, &group.ladder);
+                held.stream.move_to(group.output.clone(), step.rendition, &group.shared);
                 held.group = Some(name.to_owned());
                 group.members += 1;
             }

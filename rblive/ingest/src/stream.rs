@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rblive::ChunkError;
 use rblive::content::{Audio, Container, Flags, Header, Kind, MAX_TARGET_US, Rendition, Video};
 use rblive_media::fmp4::{Fmp4Error, InitSegment, SegmentTimes};
-use rblive_media::segmenter::{Ladder, Part, Segmenter, SegmenterConfig, SegmenterError};
+use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SegmenterError, SharedTimeline};
 use rblive_media::ts::{self, TsError};
 use rblive_media::unit::{Input, TICKS_PER_SECOND, TrackConfig};
 
@@ -59,7 +59,7 @@ pub(crate) struct Stream {
     name: String,
     rendition: u16,
     /// The timeline of the stream's renditions, if it has several.
-    ladder: Option<Ladder>,
+    shared: Option<SharedTimeline>,
     config: SegmenterConfig,
     segmenter: Segmenter,
     ts: ts::Demuxer,
@@ -113,7 +113,7 @@ pub(crate) fn first_timeline() -> u64 {
 /// Which of the renditions of its output a stream is, and the numbering that it shares with the others, if there are some.
 pub(crate) struct Place {
     pub(crate) rendition: u16,
-    pub(crate) ladder: Option<Ladder>,
+    pub(crate) shared: Option<SharedTimeline>,
 }
 
 impl Stream {
@@ -125,7 +125,7 @@ impl Stream {
         settings: &IngestSettings,
         counters: &Arc<IngestCounters>,
     ) -> Self {
-        let Place { rendition, ladder } = place;
+        let Place { rendition, shared } = place;
         let config = SegmenterConfig {
             target_ms: settings.segment_ms.max(1),
             part_ms: settings.part_ms.clamp(1, settings.segment_ms.max(1)),
@@ -136,12 +136,12 @@ impl Stream {
         let first = first_sequence(config.target_ms);
         let ts_file = ts_file(&output);
         // A rendition gets its numbers from the ladder.
-        let first = if ladder.is_some() { 0 } else { first };
+        let first = if shared.is_some() { 0 } else { first };
         Self {
             output,
             name: name.to_owned(),
             rendition,
-            segmenter: segmenter(&config, first, &ladder),
+            segmenter: segmenter(&config, first, &shared),
             config,
             ts: ts::Demuxer::new(max_unit),
             ts_frames: 0,
@@ -153,8 +153,8 @@ impl Stream {
             newest_init: Bytes::new(),
             first_sequence: first,
             next_sequence: first,
-            timeline: if ladder.is_some() { 0 } else { first_timeline() },
-            ladder,
+            timeline: if shared.is_some() { 0 } else { first_timeline() },
+            shared,
             discontinuity: false,
             passed_us: 0,
             passed_end_us: 0,
@@ -168,18 +168,18 @@ impl Stream {
     }
 
     /// Makes this input a rendition of `output`'s stream. Its own stream ends.
-    pub(crate) fn move_to(&mut self, output: Arc<Mutex<Output>>, rendition: u16, ladder: &Ladder) {
+    pub(crate) fn move_to(&mut self, output: Arc<Mutex<Output>>, rendition: u16, shared: &SharedTimeline) {
         self.segmenter.end_timeline();
         if let Err(failure) = self.disseminate() {
             tracing::warn!(stream = self.name, "the end of the stream is lost: {failure}");
         }
         let before = std::mem::replace(&mut self.output, output);
         before.lock().end();
-        self.segmenter.join_ladder(0, ladder.clone());
+        self.segmenter.join_shared_timeline(0, shared.clone());
         // A file that is passed on already is continued.
         let passes = ts_file(&self.output);
         self.ts_file = passes.map(|new| self.ts_file.take().unwrap_or(new));
-        (self.rendition, self.ladder) = (rendition, Some(ladder.clone()));
+        (self.rendition, self.shared) = (rendition, Some(shared.clone()));
         (self.first_sequence, self.next_sequence, self.timeline) = (0, 0, 0);
         (self.passed_us, self.passed_end_us, self.discontinuity) = (0, 0, false);
         (self.segment_us, self.segment_bytes) = (0, 0);
@@ -369,33 +369,33 @@ impl Stream {
     /// The number of a segment that is passed on. After a hole, a rendition continues with the number that the others give this time.
     fn place(&self, start_us: u64) -> u64 {
         let goes_on = self.discontinuity || start_us.abs_diff(self.passed_end_us) <= MAX_DRIFT_US;
-        let Some(ladder) = &self.ladder else { return self.next_sequence };
+        let Some(shared) = &self.shared else { return self.next_sequence };
         if goes_on && self.next_sequence > 0 {
             return self.next_sequence;
         }
         let target = i64::from(self.config.target_ms) * TICKS_PER_SECOND / 1000;
-        ladder.place(ticks(start_us), self.next_sequence, target, true).unwrap_or(self.next_sequence)
+        shared.place(ticks(start_us), self.next_sequence, target, true).unwrap_or(self.next_sequence)
     }
 
     /// Records in the ladder where a segment begins, for the other renditions.
     fn cut(&self, sequence: u64, start_us: u64) {
-        let Some(ladder) = &self.ladder else { return };
-        ladder.cut(sequence, ticks(start_us));
+        let Some(shared) = &self.shared else { return };
+        shared.cut(sequence, ticks(start_us));
     }
 
     /// Sets the timeline of a segment. Returns whether the segment begins a timeline. It does if this rendition `breaks`; with several
     /// renditions also if its initialisation segment changes, or if another rendition has begun a timeline with this segment or earlier.
     fn begins_timeline(&mut self, sequence: u64, breaks: bool, init: &Bytes) -> bool {
-        let Some(ladder) = &self.ladder else {
+        let Some(shared) = &self.shared else {
             self.timeline += u64::from(breaks);
             return breaks;
         };
         let before = std::mem::replace(&mut self.newest_init, init.clone());
-        let (own, common) = (self.timeline, ladder.timeline(sequence));
+        let (own, common) = (self.timeline, shared.timeline(sequence));
         let breaks = breaks || before != *init;
         self.timeline =
-            if own > 0 && breaks && common <= own { ladder.begin_timeline(sequence) } else { common };
-        if ladder.is_uneven() {
+            if own > 0 && breaks && common <= own { shared.begin_timeline(sequence) } else { common };
+        if shared.is_uneven() {
             tracing::warn!(
                 stream = self.name,
                 "the key frames of the stream's renditions are not at the same times, so viewers who change between them see a jump: \
@@ -418,7 +418,7 @@ impl Stream {
     /// Changes from frames, which are cut into segments here, to segments that are passed on.
     fn leave_segmenter(&mut self) -> Result<(), StreamFailure> {
         self.interrupt()?;
-        self.segmenter = segmenter(&self.config, self.next_sequence, &self.ladder);
+        self.segmenter = segmenter(&self.config, self.next_sequence, &self.shared);
         self.discontinuity |= self.next_sequence > self.first_sequence;
         Ok(())
     }
@@ -434,7 +434,7 @@ impl Stream {
         // The numbers of segments go on, also if the next publisher sends another format.
         if self.passed.take().is_some() || passed_ts || disseminated.is_err() {
             (self.discontinuity, self.passed_us) = (true, 0);
-            self.segmenter = segmenter(&self.config, self.next_sequence, &self.ladder);
+            self.segmenter = segmenter(&self.config, self.next_sequence, &self.shared);
             (self.segment_us, self.segment_bytes) = (0, 0);
         }
         disseminated
@@ -499,7 +499,7 @@ impl Stream {
 
     /// Whether a timeline begins with this part. Timelines of several renditions begin with a segment.
     fn begins(&mut self, part: &Part) -> bool {
-        if self.ladder.is_none() {
+        if self.shared.is_none() {
             let breaks = std::mem::take(&mut self.discontinuity) || part.discontinuity;
             return self.begins_timeline(part.sequence, breaks, &part.init);
         }
@@ -552,10 +552,10 @@ fn ts_file(output: &Mutex<Output>) -> Option<TsFile> {
     (output.lock().container == Container::Ts).then(TsFile::default)
 }
 
-fn segmenter(config: &SegmenterConfig, first: u64, ladder: &Option<Ladder>) -> Segmenter {
-    match ladder {
+fn segmenter(config: &SegmenterConfig, first: u64, shared: &Option<SharedTimeline>) -> Segmenter {
+    match shared {
         None => Segmenter::new(config.clone(), first),
-        Some(ladder) => Segmenter::of_ladder(config.clone(), first, ladder.clone()),
+        Some(shared) => Segmenter::with_shared_timeline(config.clone(), first, shared.clone()),
     }
 }
 

@@ -10,9 +10,9 @@
 //! The timeline begins at 0 with the first key frame and continues over restarts, jumps and changes of the codec, which are marked
 //! as discontinuities.
 
-mod ladder;
 mod part;
 mod pending;
+mod shared_timeline;
 
 use std::collections::VecDeque;
 
@@ -20,9 +20,9 @@ use bytes::Bytes;
 
 use crate::cmaf;
 use crate::unit::{AccessUnit, Input, Media, TICKS_PER_SECOND, TrackConfig};
-pub use ladder::Ladder;
 pub use part::Part;
 use part::Parts;
+pub use shared_timeline::SharedTimeline;
 
 /// A timestamp that differs by more from its predecessor begins a new timeline, in ticks.
 const MAX_JUMP: i64 = 10 * TICKS_PER_SECOND;
@@ -90,7 +90,7 @@ pub struct Segmenter {
     early: VecDeque<AccessUnit>,
     begun: bool,
     /// The timeline of the other renditions, if there are some.
-    ladder: Option<Ladder>,
+    shared: Option<SharedTimeline>,
     /// The time since which the rendition waits for a key frame at which a segment of another rendition begins.
     joining: Option<i64>,
     /// The difference of the timeline's timestamps and the input's.
@@ -113,7 +113,7 @@ impl Segmenter {
             expected: None,
             early: VecDeque::new(),
             begun: false,
-            ladder: None,
+            shared: None,
             joining: None,
             shift: None,
             last: [None; 2],
@@ -126,14 +126,18 @@ impl Segmenter {
     }
 
     /// A segmenter of one of several renditions, whose segments have numbers and times in common. `first_sequence` is the lowest number
-    /// that it may give. [`Ladder::timeline`] has the discontinuities of all renditions; [`Part::discontinuity`] is that of one alone.
-    pub fn of_ladder(config: SegmenterConfig, first_sequence: u64, ladder: Ladder) -> Self {
-        Self { ladder: Some(ladder), ..Self::new(config, first_sequence) }
+    /// that it may give. [`SharedTimeline::timeline`] has the discontinuities of all renditions; [`Part::discontinuity`] is that of one alone.
+    pub fn with_shared_timeline(
+        config: SegmenterConfig,
+        first_sequence: u64,
+        shared: SharedTimeline,
+    ) -> Self {
+        Self { shared: Some(shared), ..Self::new(config, first_sequence) }
     }
 
-    /// Goes on as one of several renditions, after [`end_timeline`](Self::end_timeline); see [`of_ladder`](Self::of_ladder).
-    pub fn join_ladder(&mut self, first_sequence: u64, ladder: Ladder) {
-        self.ladder = Some(ladder);
+    /// Goes on as one of several renditions, after [`end_timeline`](Self::end_timeline); see [`with_shared_timeline`](Self::with_shared_timeline).
+    pub fn join_shared_timeline(&mut self, first_sequence: u64, shared: SharedTimeline) {
+        self.shared = Some(shared);
         self.parts = Parts::new(first_sequence);
         if self.begun {
             self.make_init();
@@ -256,7 +260,7 @@ impl Segmenter {
         let is_back = own.is_some_and(|last| unit.dts < last.saturating_sub(MAX_STEP_BACK));
         // Other renditions may have segments where this one has a hole, so its next segment needs a number from the ladder.
         let target = i64::from(self.config.target_ms) * TICKS_PER_MS;
-        let skips = self.ladder.is_some() && own.is_some_and(|last| unit.dts.saturating_sub(last) > target);
+        let skips = self.shared.is_some() && own.is_some_and(|last| unit.dts.saturating_sub(last) > target);
         if jumps || is_back || skips {
             self.end_timeline();
         }
@@ -298,8 +302,8 @@ impl Segmenter {
 
     /// The beginning of the open segment, in ticks. Sound alone could be cut at any frame, and follows the other renditions.
     fn segment_start(&self) -> i64 {
-        let common = self.ladder.as_ref().filter(|_| self.video.is_none());
-        common.and_then(|ladder| ladder.start_of(self.parts.sequence())).unwrap_or(self.parts.segment_start())
+        let common = self.shared.as_ref().filter(|_| self.video.is_none());
+        common.and_then(|shared| shared.start_of(self.parts.sequence())).unwrap_or(self.parts.segment_start())
     }
 
     /// Whether the part would be too large with this frame.
@@ -322,8 +326,8 @@ impl Segmenter {
 
     fn close_segment(&mut self, end: i64) {
         self.close_part(end, true);
-        if let Some(ladder) = self.ladder.as_ref().filter(|_| self.shift.is_some()) {
-            ladder.cut(self.parts.sequence(), end);
+        if let Some(shared) = self.shared.as_ref().filter(|_| self.shift.is_some()) {
+            shared.cut(self.parts.sequence(), end);
         }
     }
 
@@ -332,26 +336,26 @@ impl Segmenter {
         let taken = self.pending.take_before(end, lead);
         self.ready.extend(self.parts.close(taken, end, last));
         self.pending_bytes = self.pending.bytes();
-        if let Some(ladder) = &self.ladder {
-            ladder.reach(end);
+        if let Some(shared) = &self.shared {
+            shared.reach(end);
         }
     }
 
     /// Begins a timeline with a key frame. `None`: the other renditions have no segment that begins there.
     fn begin_timeline(&mut self, dts: i64) -> Option<i64> {
-        self.shift = match self.ladder.clone() {
+        self.shift = match self.shared.clone() {
             None => Some(self.parts.timeline_start().saturating_sub(dts)),
-            Some(ladder) => self.join(&ladder, dts),
+            Some(shared) => self.join(&shared, dts),
         };
         self.shift
     }
 
-    fn join(&mut self, ladder: &Ladder, dts: i64) -> Option<i64> {
-        let shift = ladder.shift(dts, self.parts.timeline_start());
+    fn join(&mut self, shared: &SharedTimeline, dts: i64) -> Option<i64> {
+        let shift = shared.shift(dts, self.parts.timeline_start());
         let (time, target) = (dts.saturating_add(shift), i64::from(self.config.target_ms) * TICKS_PER_MS);
         let since = *self.joining.get_or_insert(time);
         let must = (time - since).abs() >= MAX_JOIN * target;
-        let number = ladder.place(time, self.parts.sequence(), target, must)?;
+        let number = shared.place(time, self.parts.sequence(), target, must)?;
         self.joining = None;
         self.parts.begin_timeline_at(time);
         self.parts.begin_segment(number);

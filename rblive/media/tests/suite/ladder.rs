@@ -1,7 +1,7 @@
 //! Several renditions of one stream: their segments have numbers and times in common, whenever which of them begins or returns.
 
 use bytes::Bytes;
-use rblive_media::segmenter::{Ladder, Part, Segmenter, SegmenterConfig};
+use rblive_media::segmenter::{Part, Segmenter, SegmenterConfig, SharedTimeline};
 use rblive_media::unit::{
     AccessUnit, AudioCodec, AudioConfig, Input, Media, TICKS_PER_SECOND, TrackConfig, VideoCodec, VideoConfig,
 };
@@ -17,9 +17,9 @@ struct Rendition {
 }
 
 impl Rendition {
-    fn new(ladder: &Ladder, media: Media) -> Self {
+    fn new(shared: &SharedTimeline, media: Media) -> Self {
         let config = SegmenterConfig { part_ms: 500, ..SegmenterConfig::default() };
-        let segmenter = Segmenter::of_ladder(config, 0, ladder.clone());
+        let segmenter = Segmenter::with_shared_timeline(config, 0, shared.clone());
         let mut new = Self { segmenter, parts: Vec::new(), media };
         new.configure();
         new
@@ -88,8 +88,8 @@ impl Rendition {
 
 #[test]
 fn a_rendition_that_comes_later_joins_a_segment_of_the_others() {
-    let ladder = Ladder::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    let shared = SharedTimeline::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
     high.seconds(100..103, 0);
     // Its first key frame is in the middle of a segment of the other.
     low.seconds(103..107, 0);
@@ -99,13 +99,13 @@ fn a_rendition_that_comes_later_joins_a_segment_of_the_others() {
     low.finish();
     assert_eq!(high.segments(), [(0, 0), (1, 2000), (2, 4000), (3, 6000), (4, 8000)]);
     assert_eq!(low.segments(), [(2, 4000), (3, 6000), (4, 8000)]);
-    assert_eq!((ladder.timeline(FIRST), ladder.timeline(FIRST + 100), ladder.is_uneven()), (1, 1, false));
+    assert_eq!((shared.timeline(FIRST), shared.timeline(FIRST + 100), shared.is_uneven()), (1, 1, false));
 }
 
 #[test]
 fn a_rendition_that_was_away_leaves_a_hole_and_begins_no_timeline() {
-    let ladder = Ladder::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    let shared = SharedTimeline::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
     for from in [0, 2] {
         high.seconds(from..from + 2, 7);
         low.seconds(from..from + 2, 7);
@@ -119,13 +119,13 @@ fn a_rendition_that_was_away_leaves_a_hole_and_begins_no_timeline() {
     low.finish();
     assert_eq!(low.segments(), [(0, 0), (1, 2000), (5, 10_000)]);
     assert_eq!(high.segments().last(), Some(&(5, 10_000)));
-    assert_eq!(ladder.timeline(FIRST + 5), 1);
+    assert_eq!(shared.timeline(FIRST + 5), 1);
 }
 
 #[test]
 fn a_rendition_that_pauses_leaves_a_hole() {
-    let ladder = Ladder::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    let shared = SharedTimeline::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
     high.seconds(0..10, 0);
     low.seconds(0..3, 0);
     low.seconds(7..10, 0);
@@ -136,8 +136,8 @@ fn a_rendition_that_pauses_leaves_a_hole() {
 
 #[test]
 fn an_encoder_that_starts_over_begins_a_timeline_in_all_renditions_at_once() {
-    let ladder = Ladder::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    let shared = SharedTimeline::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
     high.seconds(0..5, 0);
     low.seconds(0..5, 0);
     for rendition in [&mut high, &mut low] {
@@ -150,14 +150,14 @@ fn an_encoder_that_starts_over_begins_a_timeline_in_all_renditions_at_once() {
     low.finish();
     assert_eq!(high.segments(), [(0, 0), (1, 2000), (2, 4000), (3, 5000), (4, 7000)]);
     assert_eq!(low.segments(), high.segments());
-    assert_eq!([1, 2, 3, 4].map(|number| ladder.timeline(FIRST + number)), [1, 1, 2, 2]);
+    assert_eq!([1, 2, 3, 4].map(|number| shared.timeline(FIRST + number)), [1, 1, 2, 2]);
 }
 
 #[test]
 fn sound_alone_follows_the_pictures() {
-    let ladder = Ladder::new(FIRST, 1);
+    let shared = SharedTimeline::new(FIRST, 1);
     let (mut video, mut audio) =
-        (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Audio));
+        (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Audio));
     for second in 0..200 {
         // Either may be ahead.
         let (first, then) = if second % 3 == 0 { (&mut audio, &mut video) } else { (&mut video, &mut audio) };
@@ -171,13 +171,13 @@ fn sound_alone_follows_the_pictures() {
     for (own, other) in video.iter().zip(&audio) {
         assert!(own.0 == other.0 && own.1.abs_diff(other.1) < 100, "{own:?} and {other:?}");
     }
-    assert!(!ladder.is_uneven());
+    assert!(!shared.is_uneven());
 }
 
 #[test]
 fn renditions_with_other_key_frames_are_taken_and_noticed() {
-    let ladder = Ladder::new(FIRST, 1);
-    let (mut high, mut low) = (Rendition::new(&ladder, Media::Video), Rendition::new(&ladder, Media::Video));
+    let shared = SharedTimeline::new(FIRST, 1);
+    let (mut high, mut low) = (Rendition::new(&shared, Media::Video), Rendition::new(&shared, Media::Video));
     for second in 0..20 {
         high.seconds(second..second + 1, 0);
         // Half a second later.
@@ -186,5 +186,5 @@ fn renditions_with_other_key_frames_are_taken_and_noticed() {
     high.finish();
     low.finish();
     assert!(low.segments().len() >= 6, "{:?}", low.segments());
-    assert!(ladder.is_uneven());
+    assert!(shared.is_uneven());
 }

@@ -29,9 +29,9 @@ const MAX_CUTS: usize = 64;
 /// The most segment numbers that a hole skips.
 const MAX_HOLE: i64 = 1000;
 
-/// The timeline that the renditions of a stream share. A clone is another handle. See [`Segmenter::of_ladder`](super::Segmenter::of_ladder).
+/// The timeline that the renditions of a stream share. A clone is another handle. See [`Segmenter::with_shared_timeline`](super::Segmenter::with_shared_timeline).
 #[derive(Debug, Clone)]
-pub struct Ladder(Arc<Mutex<State>>);
+pub struct SharedTimeline(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -48,7 +48,7 @@ struct State {
     is_uneven: bool,
 }
 
-impl Ladder {
+impl SharedTimeline {
     /// A timeline with the number `timeline`, whose first segment has the number `first_sequence`.
     pub fn new(first_sequence: u64, timeline: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -185,40 +185,40 @@ mod tests {
 
     #[test]
     fn a_rendition_begins_where_the_others_have_a_segment() {
-        let ladder = Ladder::new(40, 7);
-        assert_eq!(ladder.shift(1000, 0), -1000);
-        assert_eq!(ladder.place(0, 40, TARGET, false), Some(40));
-        ladder.cut(41, TARGET);
-        ladder.reach(TARGET);
-        assert_eq!(ladder.shift(1000 + TARGET, 0), -1000, "the encoder's clock is the same");
-        assert_eq!(ladder.place(TARGET / 2, 40, TARGET, false), None);
-        assert_eq!(ladder.place(TARGET + 3000, 40, TARGET, false), Some(41), "shifted by a frame");
-        assert_eq!(ladder.place(3 * TARGET / 2, 40, TARGET, true), Some(41));
-        assert_eq!(ladder.place(2 * TARGET, 40, TARGET, false), Some(42), "the first one to have it");
-        assert_eq!(ladder.place(2 * TARGET + 9, 40, TARGET, false), Some(42));
-        assert_eq!(ladder.place(5 * TARGET, 43, TARGET, false), Some(45), "all were away");
-        assert_eq!((ladder.timeline(40), ladder.timeline(1000)), (7, 7));
-        assert!(!ladder.is_uneven());
-        ladder.cut(42, 2 * TARGET + TARGET / 2);
-        assert!(ladder.is_uneven() && !ladder.is_uneven());
+        let shared = SharedTimeline::new(40, 7);
+        assert_eq!(shared.shift(1000, 0), -1000);
+        assert_eq!(shared.place(0, 40, TARGET, false), Some(40));
+        shared.cut(41, TARGET);
+        shared.reach(TARGET);
+        assert_eq!(shared.shift(1000 + TARGET, 0), -1000, "the encoder's clock is the same");
+        assert_eq!(shared.place(TARGET / 2, 40, TARGET, false), None);
+        assert_eq!(shared.place(TARGET + 3000, 40, TARGET, false), Some(41), "shifted by a frame");
+        assert_eq!(shared.place(3 * TARGET / 2, 40, TARGET, true), Some(41));
+        assert_eq!(shared.place(2 * TARGET, 40, TARGET, false), Some(42), "the first one to have it");
+        assert_eq!(shared.place(2 * TARGET + 9, 40, TARGET, false), Some(42));
+        assert_eq!(shared.place(5 * TARGET, 43, TARGET, false), Some(45), "all were away");
+        assert_eq!((shared.timeline(40), shared.timeline(1000)), (7, 7));
+        assert!(!shared.is_uneven());
+        shared.cut(42, 2 * TARGET + TARGET / 2);
+        assert!(shared.is_uneven() && !shared.is_uneven());
     }
 
     #[test]
     fn an_encoder_that_starts_over_begins_one_timeline_for_all() {
-        let ladder = Ladder::new(0, 1);
-        let first = ladder.shift(0, 0);
-        assert_eq!((first, ladder.place(0, 0, TARGET, false)), (0, Some(0)));
-        ladder.cut(1, TARGET);
-        ladder.reach(2 * TARGET);
+        let shared = SharedTimeline::new(0, 1);
+        let first = shared.shift(0, 0);
+        assert_eq!((first, shared.place(0, 0, TARGET, false)), (0, Some(0)));
+        shared.cut(1, TARGET);
+        shared.reach(2 * TARGET);
         // Its times begin at 0 again, where this rendition has been.
-        let second = ladder.shift(0, 2 * TARGET);
+        let second = shared.shift(0, 2 * TARGET);
         assert_eq!(second, 2 * TARGET);
-        assert_eq!(ladder.place(second, 2, TARGET, false), Some(2));
-        assert_eq!(ladder.shift(0, 2 * TARGET), second, "the other rendition");
-        assert_eq!(ladder.place(second, 2, TARGET, false), Some(2));
-        assert_eq!((ladder.timeline(1), ladder.timeline(2)), (1, 2));
+        assert_eq!(shared.place(second, 2, TARGET, false), Some(2));
+        assert_eq!(shared.shift(0, 2 * TARGET), second, "the other rendition");
+        assert_eq!(shared.place(second, 2, TARGET, false), Some(2));
+        assert_eq!((shared.timeline(1), shared.timeline(2)), (1, 2));
         // A clock of which nothing is known.
-        ladder.shift(1 << 50, 3 * TARGET);
-        assert_eq!((ladder.timeline(2), ladder.timeline(3)), (2, 3));
+        shared.shift(1 << 50, 3 * TARGET);
+        assert_eq!((shared.timeline(2), shared.timeline(3)), (2, 3));
     }
 }
