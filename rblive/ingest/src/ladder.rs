@@ -23,7 +23,7 @@ pub struct LadderRule {
 
 /// A publisher's place among the renditions of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct RenditionRef {
     /// The name of the stream for viewers.
     pub(crate) name: String,
     /// The id of the rendition.
@@ -65,11 +65,11 @@ impl LadderRule {
     }
 
     /// The place of a stream that is published as `name`.
-    pub(crate) fn step(&self, name: &str) -> Option<Step> {
+    pub(crate) fn step(&self, name: &str) -> Option<RenditionRef> {
         let found = |(index, pattern): (usize, &String)| Some((index, text_of(pattern, name)?));
         let (index, text) = self.streams.iter().enumerate().find_map(found)?;
         let name = self.name.replacen('*', text, 1);
-        check_name(&name).then(|| Step { name, rendition: index as u16 + 1, of: self.streams.len() })
+        check_name(&name).then(|| RenditionRef { name, rendition: index as u16 + 1, of: self.streams.len() })
     }
 
     /// Whether viewers get renditions under this name.
@@ -99,14 +99,17 @@ mod tests {
     #[test]
     fn a_rule_finds_the_renditions_of_a_stream() {
         let any = rule("shows/*", &["in/*_hi", "in/*_lo"]);
-        let step = |name: &str, rendition| Some(Step { name: name.into(), rendition, of: 2 });
+        let step = |name: &str, rendition| Some(RenditionRef { name: name.into(), rendition, of: 2 });
         assert_eq!(any.step("in/a_hi"), step("shows/a", 1));
         assert_eq!(any.step("in/b/c_lo"), step("shows/b/c", 2));
         for other in ["in/_hi", "in/a_mid", "a_hi", "in/.._hi"] {
             assert_eq!(any.step(other).filter(|step| !check_name(&step.name)), None, "{other}");
         }
         assert!(any.names("shows/a") && !any.names("shows/") && !any.names("in/a"));
-        assert_eq!(rule("a", &["a1"]).step("a1"), Some(Step { name: "a".into(), rendition: 1, of: 1 }));
+        assert_eq!(
+            rule("a", &["a1"]).step("a1"),
+            Some(RenditionRef { name: "a".into(), rendition: 1, of: 1 })
+        );
         assert_eq!(rule("a", &["a1"]).step("a2"), None);
     }
 

@@ -21,7 +21,7 @@ pub(crate) enum OutputError {
 
 /// A rendition, as the description of the stream has it.
 #[derive(Debug)]
-pub(crate) struct Described {
+pub(crate) struct RenditionUpdate {
     pub(crate) rendition: Rendition,
     /// The longest segment, in microseconds.
     pub(crate) target_us: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Output {
     pub(crate) container: Container,
     /// Filled chunks that are disseminated together with the next one, the oldest first.
     held: Vec<RsChunk>,
-    renditions: BTreeMap<u16, Described>,
+    renditions: BTreeMap<u16, RenditionUpdate>,
     /// The number after that of the newest segment.
     next_sequence: u64,
 }
@@ -64,7 +64,7 @@ impl Output {
     }
 
     /// Describes the stream before segment `sequence` of a rendition.
-    pub(crate) fn describe(&mut self, sequence: u64, own: Described) -> Result<(), OutputError> {
+    pub(crate) fn describe(&mut self, sequence: u64, own: RenditionUpdate) -> Result<(), OutputError> {
         let (begins_us, timeline) = (own.begins_us, own.timeline);
         self.renditions.insert(own.rendition.id, own);
         self.next_sequence = self.next_sequence.max(sequence + 1);

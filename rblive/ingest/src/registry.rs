@@ -13,10 +13,10 @@ use rblive_media::segmenter::SharedTimeline;
 
 use crate::access::{Access, Claim, Refusal};
 use crate::counters::IngestCounters;
-use crate::ladder::Step;
+use crate::ladder::RenditionRef;
 use crate::output::Output;
 use crate::settings::IngestSettings;
-use crate::stream::{Place, RENDITION, Stream, StreamFailure, first_sequence, first_timeline};
+use crate::stream::{RENDITION, RenditionPlace, Stream, StreamFailure, first_sequence, first_timeline};
 
 /// A name that has a publisher, or had one within `linger_ms`.
 struct Entry {
@@ -43,7 +43,7 @@ struct Tables {
     /// The streams with several renditions, by their names for viewers.
     groups: HashMap<String, Group>,
     /// The renditions that encoders' multivariant playlists have named, by the names that publish them. Their streams are in `groups`.
-    declared: HashMap<String, Step>,
+    declared: HashMap<String, RenditionRef>,
 }
 
 /// A stream with several renditions.
@@ -135,12 +135,12 @@ impl Registry {
         let (stream, group) = match step {
             None => {
                 let output = self.output(name, 1)?;
-                (make(output, Place { rendition: RENDITION, shared: None }), None)
+                (make(output, RenditionPlace { rendition: RENDITION, shared: None }), None)
             }
             Some(step) => {
                 let group = self.group(tables, &step)?;
                 group.members += 1;
-                let place = Place { rendition: step.rendition, shared: Some(group.shared.clone()) };
+                let place = RenditionPlace { rendition: step.rendition, shared: Some(group.shared.clone()) };
                 (make(group.output.clone(), place), Some(step.name))
             }
         };
@@ -157,7 +157,7 @@ impl Registry {
     }
 
     /// The stream to which a rendition belongs.
-    fn group<'a>(&self, tables: &'a mut Tables, step: &Step) -> Result<&'a mut Group, Refusal> {
+    fn group<'a>(&self, tables: &'a mut Tables, step: &RenditionRef) -> Result<&'a mut Group, Refusal> {
         if tables.entries.contains_key(&step.name) {
             return Err(Refusal::Ladder(step.name.clone()));
         }
@@ -208,7 +208,8 @@ impl Registry {
         }
         let by_rule = |own: &String| self.by_rule(own);
         for (index, own) in renditions.iter().enumerate().filter(|(_, own)| !by_rule(own)) {
-            let step = Step { name: name.to_owned(), rendition: index as u16 + 1, of: renditions.len() };
+            let step =
+                RenditionRef { name: name.to_owned(), rendition: index as u16 + 1, of: renditions.len() };
             let entry = tables.entries.get(own).cloned();
             let group = self.group(&mut tables, &step)?;
             if let Some(entry) = entry {

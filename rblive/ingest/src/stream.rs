@@ -13,7 +13,7 @@ use rblive_media::ts::{self, TsError};
 use rblive_media::unit::{Input, TICKS_PER_SECOND, TrackConfig};
 
 use crate::counters::IngestCounters;
-use crate::output::{Described, Output, OutputError};
+use crate::output::{Output, OutputError, RenditionUpdate};
 use crate::settings::IngestSettings;
 use crate::ts_file::TsFile;
 
@@ -111,7 +111,7 @@ pub(crate) fn first_timeline() -> u64 {
 }
 
 /// Which of the renditions of its output a stream is, and the numbering that it shares with the others, if there are some.
-pub(crate) struct Place {
+pub(crate) struct RenditionPlace {
     pub(crate) rendition: u16,
     pub(crate) shared: Option<SharedTimeline>,
 }
@@ -121,11 +121,11 @@ impl Stream {
     pub(crate) fn new(
         name: &str,
         output: Arc<Mutex<Output>>,
-        place: Place,
+        place: RenditionPlace,
         settings: &IngestSettings,
         counters: &Arc<IngestCounters>,
     ) -> Self {
-        let Place { rendition, shared } = place;
+        let RenditionPlace { rendition, shared } = place;
         let config = SegmenterConfig {
             target_ms: settings.segment_ms.max(1),
             part_ms: settings.part_ms.clamp(1, settings.segment_ms.max(1)),
@@ -517,7 +517,7 @@ impl Stream {
     }
 
     /// The entry of the stream's description for this rendition, whose newest segment begins at `begins_us`.
-    fn described(&self, tracks: &[&TrackConfig], part_us: Option<u64>, begins_us: u64) -> Described {
+    fn described(&self, tracks: &[&TrackConfig], part_us: Option<u64>, begins_us: u64) -> RenditionUpdate {
         let mut rendition = Rendition {
             id: self.rendition,
             codecs: String::new(),
@@ -543,7 +543,7 @@ impl Stream {
             rendition.codecs += &format!("{comma}{name}");
         }
         let target_us = self.longest_us.max(u64::from(self.config.target_ms) * 1000);
-        Described { rendition, target_us, part_us, begins_us, timeline: self.timeline }
+        RenditionUpdate { rendition, target_us, part_us, begins_us, timeline: self.timeline }
     }
 }
 
