@@ -92,7 +92,7 @@ pub(crate) struct State {
     pub last_chunk: Instant,
     pub began: Instant,
     /// Whether the log has the warning that the buffer is too small.
-    is_said_cramped: bool,
+    warned_short_window: bool,
     /// Counts the changes that viewers can see.
     changes: u64,
     pub written: Written,
@@ -280,7 +280,7 @@ impl Stream {
                 absent: Vec::new(),
                 last_chunk: now,
                 began: now,
-                is_said_cramped: false,
+                warned_short_window: false,
                 changes: 0,
                 written: Written::default(),
             }),
@@ -386,8 +386,8 @@ impl State {
         if released {
             self.touch();
         }
-        let cramped = self.renditions.iter().any(|live| live.track.is_cramped());
-        if cramped && !std::mem::replace(&mut self.is_said_cramped, true) {
+        let too_short = self.renditions.iter().any(|live| live.track.window_too_short());
+        if too_short && !std::mem::replace(&mut self.warned_short_window, true) {
             tracing::warn!(
                 stream = self.description.name,
                 "the stream's buffer holds fewer than eight target durations: segments are overwritten while players may still fetch \

@@ -170,7 +170,7 @@ pub struct Track<T> {
     /// Segments of the previous source. Players that have just read a playlist may still fetch them.
     retired: Vec<Segment<T>>,
     /// Whether a segment ever had to stay in the list for longer than its bytes allow.
-    cramped: bool,
+    window_too_short: bool,
 }
 
 impl<T> Track<T> {
@@ -192,7 +192,7 @@ impl<T> Track<T> {
             ended: false,
             anew: false,
             retired: Vec::new(),
-            cramped: false,
+            window_too_short: false,
         }
     }
 
@@ -392,7 +392,7 @@ impl<T> Track<T> {
         let own = first.duration_us as f64 / listed_us as f64;
         let is_due = !self.ended && age(&part.data).is_none_or(|age| age * (1.0 + REST + own) > 1.0);
         let may_go = listed_us - first.duration_us >= MIN_LISTED * self.target_us;
-        self.cramped |= is_due && !may_go;
+        self.window_too_short |= is_due && !may_go;
         is_due && may_go
     }
 
@@ -435,8 +435,8 @@ impl<T> Track<T> {
 
     /// Returns whether the bytes of segments are overwritten too early: a segment that left the list could not be fetched for its own
     /// duration and that of the list, even if the list was as short as it may be. About eight target durations of bytes are enough.
-    pub fn is_cramped(&self) -> bool {
-        self.cramped
+    pub fn window_too_short(&self) -> bool {
+        self.window_too_short
     }
 
     /// Returns the listed segments, the oldest first.

@@ -51,7 +51,7 @@ fn a_removed_segment_stays_for_its_duration_and_that_of_the_longest_list() {
             assert!(number < room || track.segment(number - room).is_none(), "what is gone is forgotten");
         }
         assert!(removed.len() > 150 && longest >= room * 2 / 5, "{room}: {longest}");
-        assert!(!track.is_cramped(), "{room} segments are enough");
+        assert!(!track.window_too_short(), "{room} segments are enough");
     }
 }
 
@@ -64,7 +64,7 @@ fn a_ring_that_is_too_small_lists_three_target_durations_and_says_so() {
             release(&mut track, number, room);
         }
         assert_eq!(numbers(&track), (50 - listed..50).collect::<Vec<_>>(), "{room}");
-        assert!(track.is_cramped());
+        assert!(track.window_too_short());
     }
 }
 
