@@ -8,7 +8,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 
 # The packages that the tests build: with the same packages, dependencies have the same features in each part, and are
-# compiled once. Kafka's level, whose library takes minutes of a C++ compiler, only where Kafka is tested.
+# compiled once. What links librdkafka, which takes minutes of a C++ compiler, only where Kafka is tested.
 # shellcheck disable=SC2034
 whole=(--locked --workspace --exclude multimqc-kafka)
 # shellcheck disable=SC2034

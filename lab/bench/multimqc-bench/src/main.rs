@@ -14,6 +14,7 @@ mod afxdp;
 mod broker;
 mod count;
 mod datagrams;
+#[cfg(feature = "kafka")]
 mod kafka;
 mod measure;
 mod nats;
@@ -51,6 +52,7 @@ enum BenchCommand {
     /// Takes pushes from a socket, and publishes each to a NATS server that it starts
     Nats(nats::Args),
     /// Takes pushes from a socket, and sends each to Kafka as a record
+    #[cfg(feature = "kafka")]
     Kafka(kafka::Args),
     /// Runs a Kafka broker
     KafkaBroker(broker::Args),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         BenchCommand::Measure(part) => measure::run(part),
         BenchCommand::Afxdp(args) => afxdp::run(args),
         BenchCommand::Nats(args) => nats::run(args),
+        #[cfg(feature = "kafka")]
         BenchCommand::Kafka(args) => kafka::run(args),
         BenchCommand::KafkaBroker(args) => broker::run(args),
         BenchCommand::Report(args) => report::run(args),
