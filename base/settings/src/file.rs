@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, open};
 use super::ConfigError;
 
 /// The largest configuration file, in bytes.
-pub const MAX_FILE_BYTES: u64 = 1 << 20;
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Reads the text of a configuration file.
 ///
