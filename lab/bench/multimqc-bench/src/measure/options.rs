@@ -32,7 +32,7 @@ pub struct Options {
     /// generator is that of the better placement.
     #[arg(long, value_enum, value_name = "PLACEMENT", value_delimiter = ',')]
     pub placements: Vec<Placement>,
-    /// Measure a program of yours too (write): NAME[@MODE]=COMMAND
+    /// Measure a program of yours too (write): `NAME[@MODE]=COMMAND`
     ///
     /// The command runs where the server would. The program prints a line with "listening", takes pushes, and keeps the
     /// number of those that it has stored in the file {count}, as text. {address}, {push_port}, {interface}, {folder},
