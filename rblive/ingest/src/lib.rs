@@ -26,6 +26,7 @@ mod rtmp_server;
 mod server;
 mod settings;
 mod stream;
+mod timelines;
 mod ts_file;
 mod upload;
 

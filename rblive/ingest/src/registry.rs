@@ -16,7 +16,8 @@ use crate::counters::IngestCounters;
 use crate::ladder::RenditionRef;
 use crate::output::Output;
 use crate::settings::IngestSettings;
-use crate::stream::{RENDITION, RenditionPlace, Stream, StreamFailure, first_sequence, first_timeline};
+use crate::stream::{RENDITION, RenditionPlace, Stream, StreamFailure, first_sequence};
+use crate::timelines::first_timeline;
 
 /// A name that has a publisher, or had one within `linger_ms`.
 struct Entry {

@@ -15,6 +15,7 @@ use rblive_media::unit::{Input, TICKS_PER_SECOND, TrackConfig};
 use crate::counters::IngestCounters;
 use crate::output::{Output, OutputError, RenditionUpdate};
 use crate::settings::IngestSettings;
+use crate::timelines::first_timeline;
 use crate::ts_file::TsFile;
 
 /// The id of a rendition that is the only one of its stream.
@@ -99,15 +100,6 @@ pub(crate) struct Stream {
 pub(crate) fn first_sequence(segment_ms: u32) -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64 / u64::from(segment_ms.min(1000))
-}
-
-/// The number of a stream's first timeline: the minutes since November 2026. So the numbers that a restarted node gives are above those
-/// that it gave before, unless a stream had more timelines than minutes. hls.js 1.7 loops over all smaller discontinuity numbers for
-/// each playlist; minutes keep the number small.
-pub(crate) fn first_timeline() -> u64 {
-    const NOVEMBER_2026: u64 = 1_793_491_200;
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    (since.saturating_sub(NOVEMBER_2026) / 60).max(1)
 }
 
 /// Which of the renditions of its output a stream is, and the numbering that it shares with the others, if there are some.

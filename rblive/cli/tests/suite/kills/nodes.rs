@@ -107,6 +107,10 @@ impl Drop for Nodes {
 
 fn serve(file: &Path) -> Child {
     let mut command = rblive();
+    // As systemd does.
+    let state = file.with_extension("state");
+    std::fs::create_dir_all(&state).unwrap();
+    command.env("STATE_DIRECTORY", state);
     command.env("RBLIVE_LOG", "error").arg("serve").arg("--config").arg(file).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
